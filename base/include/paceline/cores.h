@@ -1,0 +1,24 @@
+#pragma once
+// Who owns the cores. One budget for the process, from its CPU affinity and PACELINE_NUM_THREADS; engine lanes, decode
+// threads and server threads are cut from it. A CPU device has one compute lane whose operators use a team of
+// `budget` OpenMP threads (oneDNN, OpenBLAS and our own loops share the one OpenMP runtime); every other thread calls
+// become_single_threaded() first, so that two threads never start two teams.
+
+namespace paceline {
+
+// At least 1. Read once from PACELINE_NUM_THREADS, else the number of CPUs this process may run on.
+int core_budget();
+
+// Sets the OpenMP team of the calling thread. The compute lane of a CPU device uses its share of the budget.
+void set_team_size(int threads);
+int team_size();
+inline void become_single_threaded() { set_team_size(1); }
+
+// Re-executes the program once with OMP_WAIT_POLICY=PASSIVE where that is not set (libgomp reads it before main), so
+// that idle team members sleep instead of burning a shared core. Call first in main(). Returns where nothing is to do.
+void use_passive_waiting(char** argv);
+
+// Names the calling thread for debuggers and traces (15 characters are kept).
+void name_thread(const char* name);
+
+}  // namespace paceline

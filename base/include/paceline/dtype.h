@@ -1,0 +1,143 @@
+#pragma once
+// Element types. The numbers are MXNet's type flags, so they are also what files and messages carry.
+
+#include <paceline/error.h>
+#include <paceline/host_device.h>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace paceline {
+
+enum class DType : std::int8_t {
+  kFloat32 = 0,
+  kFloat64 = 1,
+  kFloat16 = 2,
+  kUint8 = 3,
+  kInt32 = 4,
+  kInt8 = 5,
+  kInt64 = 6,
+  kBool = 7,
+  kBfloat16 = 12,
+};
+
+// IEEE binary16 storage; converts to and from float, round to nearest even, keeps NaN and infinity.
+struct float16 {
+  std::uint16_t bits = 0;
+  float16() = default;
+  HOST_DEVICE inline float16(float value);
+  HOST_DEVICE inline operator float() const;
+};
+
+// The upper half of a float32; round to nearest even, keeps NaN and infinity.
+struct bfloat16 {
+  std::uint16_t bits = 0;
+  bfloat16() = default;
+  HOST_DEVICE inline bfloat16(float value);
+  HOST_DEVICE inline operator float() const;
+};
+
+std::size_t size_of(DType dtype);
+std::string name_of(DType dtype);        // "float32"
+DType parse_dtype(std::string_view name);  // throws InvalidArgument listing the known names
+bool is_valid(std::int64_t type_flag);   // may this number be cast to DType?
+bool is_floating(DType dtype);
+
+template <class T>
+struct TypeTag {
+  using type = T;
+};
+
+template <class T>
+constexpr DType dtype_of();
+template <> constexpr DType dtype_of<float>() { return DType::kFloat32; }
+template <> constexpr DType dtype_of<double>() { return DType::kFloat64; }
+template <> constexpr DType dtype_of<float16>() { return DType::kFloat16; }
+template <> constexpr DType dtype_of<bfloat16>() { return DType::kBfloat16; }
+template <> constexpr DType dtype_of<std::uint8_t>() { return DType::kUint8; }
+template <> constexpr DType dtype_of<std::int8_t>() { return DType::kInt8; }
+template <> constexpr DType dtype_of<std::int32_t>() { return DType::kInt32; }
+template <> constexpr DType dtype_of<std::int64_t>() { return DType::kInt64; }
+template <> constexpr DType dtype_of<bool>() { return DType::kBool; }
+
+// Calls `visitor(TypeTag<T>{})` with the C++ type of `dtype` and returns its result.
+template <class Visitor>
+decltype(auto) visit_dtype(DType dtype, Visitor&& visitor) {
+  switch (dtype) {
+    case DType::kFloat32: return visitor(TypeTag<float>{});
+    case DType::kFloat64: return visitor(TypeTag<double>{});
+    case DType::kFloat16: return visitor(TypeTag<float16>{});
+    case DType::kBfloat16: return visitor(TypeTag<bfloat16>{});
+    case DType::kUint8: return visitor(TypeTag<std::uint8_t>{});
+    case DType::kInt8: return visitor(TypeTag<std::int8_t>{});
+    case DType::kInt32: return visitor(TypeTag<std::int32_t>{});
+    case DType::kInt64: return visitor(TypeTag<std::int64_t>{});
+    case DType::kBool: return visitor(TypeTag<bool>{});
+  }
+  throw InvalidArgument(str("unknown element type ", static_cast<int>(dtype)));
+}
+
+// The same for the floating types only; throws InvalidArgument naming `who` for the others.
+template <class Visitor>
+decltype(auto) visit_floating(DType dtype, std::string_view who, Visitor&& visitor) {
+  switch (dtype) {
+    case DType::kFloat32: return visitor(TypeTag<float>{});
+    case DType::kFloat64: return visitor(TypeTag<double>{});
+    case DType::kFloat16: return visitor(TypeTag<float16>{});
+    case DType::kBfloat16: return visitor(TypeTag<bfloat16>{});
+    default: throw InvalidArgument(str("[", who, "] needs a floating type, got ", name_of(dtype)));
+  }
+}
+
+// The type in which sums and products of T are accumulated.
+template <class T>
+struct Accumulator { using type = T; };
+template <> struct Accumulator<float16> { using type = float; };
+template <> struct Accumulator<bfloat16> { using type = float; };
+template <class T>
+using accumulator_t = typename Accumulator<T>::type;
+
+HOST_DEVICE inline bfloat16::bfloat16(float value) {
+  std::uint32_t u = std::bit_cast<std::uint32_t>(value);
+  if ((u & 0x7fffffffu) > 0x7f800000u)
+    bits = static_cast<std::uint16_t>((u >> 16) | 0x40u);
+  else
+    bits = static_cast<std::uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+}
+
+HOST_DEVICE inline bfloat16::operator float() const {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+
+HOST_DEVICE inline float16::float16(float value) {
+  const std::uint32_t u = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = (u >> 16) & 0x8000u;
+  std::uint32_t magnitude = u & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) {
+    bits = static_cast<std::uint16_t>(sign | 0x7e00u);
+  } else if (magnitude >= 0x477ff000u) {  // rounds to 65536 or more
+    bits = static_cast<std::uint16_t>(sign | 0x7c00u);
+  } else if (magnitude < 0x38800000u) {  // below the smallest normal: the float adder does the rounding
+    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+    bits = static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));
+  } else {
+    magnitude += 0xc8000fffu + ((magnitude >> 13) & 1u);
+    bits = static_cast<std::uint16_t>(sign | (magnitude >> 13));
+  }
+}
+
+HOST_DEVICE inline float16::operator float() const {
+  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
+  const std::uint32_t magnitude = bits & 0x7fffu;
+  if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
+  if (magnitude < 0x400u) {
+    const float value = static_cast<float>(magnitude) * 5.9604644775390625e-8f;  // 2^-24
+    return sign ? -value : value;
+  }
+  return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000u));
+}
+
+}  // namespace paceline

@@ -1,0 +1,64 @@
+#pragma once
+// A mutex that clang's thread-safety analysis understands (libstdc++'s is not annotated). gcc ignores the macros.
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+#ifdef __clang__
+#define PACELINE_THREAD_ANNOTATION(x) __attribute__((x))
+#else
+#define PACELINE_THREAD_ANNOTATION(x)
+#endif
+#define CAPABILITY(x) PACELINE_THREAD_ANNOTATION(capability(x))
+#define SCOPED_CAPABILITY PACELINE_THREAD_ANNOTATION(scoped_lockable)
+#define GUARDED_BY(x) PACELINE_THREAD_ANNOTATION(guarded_by(x))
+#define REQUIRES(...) PACELINE_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
+#define ACQUIRE(...) PACELINE_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))
+#define RELEASE(...) PACELINE_THREAD_ANNOTATION(release_capability(__VA_ARGS__))
+#define EXCLUDES(...) PACELINE_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
+#define NO_THREAD_SAFETY_ANALYSIS PACELINE_THREAD_ANNOTATION(no_thread_safety_analysis)
+
+namespace paceline {
+
+class CAPABILITY("mutex") Mutex {
+ public:
+  void lock() ACQUIRE() { mutex_.lock(); }
+  void unlock() RELEASE() { mutex_.unlock(); }
+
+ private:
+  std::mutex mutex_;
+};
+
+class SCOPED_CAPABILITY Lock {
+ public:
+  explicit Lock(Mutex& mutex) ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+  ~Lock() RELEASE() { mutex_.unlock(); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  Mutex& mutex_;
+};
+
+// Waits on a Mutex that the caller holds.
+class CondVar {
+ public:
+  template <class Predicate>
+  void wait(Mutex& mutex, Predicate ready) REQUIRES(mutex) NO_THREAD_SAFETY_ANALYSIS {
+    condition_.wait(mutex, ready);
+  }
+  // False if `timeout` passed and `ready()` is still false.
+  template <class Predicate>
+  bool wait_for(Mutex& mutex, std::chrono::nanoseconds timeout, Predicate ready)
+      REQUIRES(mutex) NO_THREAD_SAFETY_ANALYSIS {
+    return condition_.wait_for(mutex, timeout, ready);
+  }
+  void notify_one() { condition_.notify_one(); }
+  void notify_all() { condition_.notify_all(); }
+
+ private:
+  std::condition_variable_any condition_;
+};
+
+}  // namespace paceline
