@@ -1,0 +1,175 @@
+# The vocabulary of the CMakeLists.txt files:
+#
+#   add_module(<name> DEPENDS <modules> EXTERNAL <libraries> HEADERS <public> SOURCES <private>)
+#     An object library `paceline_<name>` that sees its own folder, its own include/ and the include/ of the modules in
+#     DEPENDS (and theirs), nothing else. HEADERS are relative to include/ and are installed; headers under
+#     include/paceline/detail/ are for the modules above and are not listed. SOURCES may hold .cu files behind
+#     $<$<BOOL:${PACELINE_CUDA}>:...>. EXTERNAL are targets of Dependencies.cmake.
+#   add_plugins(<module> <kind> [INTERFACE <Class>] [HEADER <paceline/x.h>] <names>)
+#     Compiles <kind>/<name>.cc, each with `std::unique_ptr<Kind> make_<name>_<kind>(const Options&)`, and writes
+#     <kind>_table.cc, which defines the function `<kind>_catalog()` that <paceline/kind.h> declares. In CUDA builds a
+#     <kind>/<name>.cu joins in; it defines `std::unique_ptr<Kind> <name>_<kind>_on_cuda(std::unique_ptr<Kind>)`.
+#   add_operator(<folder> [OPERATORS <names>])         in ops/, after add_module(ops ...)
+#     Compiles <folder>/<folder>.cc, publishes <folder>/<folder>.h as <paceline/ops/<folder>.h>, and lists
+#     `OpDef <name>_op()` for each name (the folder's own by default) in the generated table. In CUDA builds
+#     <folder>/<folder>.cu joins in; it defines `OpDef <name>_on_cuda(OpDef)` for each name.
+#     <folder>/<folder>_test.cc becomes part of the module's unit tests.
+#   generate_operator_table()                          in ops/, after the last add_operator
+#   add_unit_tests(<module> [NAME <name>] [EXTERNAL <libraries>] SOURCES <files>)   in tests/<name>/CMakeLists.txt
+#     One GoogleTest program `<name>_tests` (NAME is the module by default) of the module and those below it, so that it
+#     builds without the others; it sees private headers and <support/...> of tests/. Run it with ctest -L <name>.
+#   add_program(<name> [EXTERNAL <libraries>] SOURCES <files>)      build/<preset>/bin/<name>: tools and examples
+#   add_benchmark(<name> [EXTERNAL <libraries>] SOURCES <files>)    the same for a Google Benchmark or timing program
+
+function(add_module name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "DEPENDS;EXTERNAL;HEADERS;SOURCES")
+  set(target paceline_${name})
+  if(NOT arg_SOURCES)
+    file(CONFIGURE OUTPUT empty.cc CONTENT "")
+    set(arg_SOURCES ${CMAKE_CURRENT_BINARY_DIR}/empty.cc)
+  endif()
+  add_library(${target} OBJECT ${arg_SOURCES})
+  target_include_directories(${target} PUBLIC include PRIVATE .)
+
+  set(closure ${name})
+  foreach(module IN LISTS arg_DEPENDS)
+    target_link_libraries(${target} PUBLIC paceline_${module})
+    get_target_property(below paceline_${module} PACELINE_CLOSURE)
+    list(APPEND closure ${below})
+  endforeach()
+  list(REMOVE_DUPLICATES closure)
+
+  set(linked ${arg_EXTERNAL})
+  list(REMOVE_ITEM linked ${PACELINE_HEADER_ONLY})
+  set_target_properties(${target} PROPERTIES PACELINE_CLOSURE "${closure}" PACELINE_LINKED "${linked}"
+                        PACELINE_FOLDER ${CMAKE_CURRENT_SOURCE_DIR})
+  target_link_libraries(${target} PRIVATE ${arg_EXTERNAL})
+  target_link_libraries(paceline PRIVATE ${linked})
+  list(TRANSFORM arg_HEADERS PREPEND include/)
+  target_sources(paceline PRIVATE $<TARGET_OBJECTS:${target}>
+                 PUBLIC FILE_SET HEADERS BASE_DIRS include FILES ${arg_HEADERS})
+endfunction()
+
+function(add_plugins module kind)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "INTERFACE;HEADER" "")
+  set(interface ${arg_INTERFACE})
+  if(NOT interface)
+    string(REPLACE "_" ";" words ${kind})
+    foreach(word IN LISTS words)
+      string(SUBSTRING ${word} 0 1 initial)
+      string(SUBSTRING ${word} 1 -1 rest)
+      string(TOUPPER ${initial} initial)
+      string(APPEND interface ${initial}${rest})
+    endforeach()
+  endif()
+  set(header ${arg_HEADER})
+  if(NOT header)
+    set(header paceline/${kind}.h)
+  endif()
+
+  foreach(name IN LISTS arg_UNPARSED_ARGUMENTS)
+    target_sources(paceline_${module} PRIVATE ${kind}/${name}.cc)
+    string(APPEND declarations "std::unique_ptr<${interface}> make_${name}_${kind}(const Options&);\n")
+    set(factory make_${name}_${kind})
+    if(PACELINE_CUDA AND EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${kind}/${name}.cu)
+      target_sources(paceline_${module} PRIVATE ${kind}/${name}.cu)
+      string(APPEND declarations
+             "std::unique_ptr<${interface}> ${name}_${kind}_on_cuda(std::unique_ptr<${interface}>);\n")
+      set(factory "[](const Options& options) { return ${name}_${kind}_on_cuda(${factory}(options)); }")
+    endif()
+    string(APPEND entries "      {\"${name}\", ${factory}},\n")
+  endforeach()
+  configure_file(${PROJECT_SOURCE_DIR}/tools/cmake/plugin_table.cc.in ${kind}_table.cc @ONLY)
+  target_sources(paceline_${module} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/${kind}_table.cc)
+endfunction()
+
+function(add_operator folder)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "OPERATORS")
+  set(path ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/${folder})
+  set(forward ${CMAKE_CURRENT_BINARY_DIR}/include/paceline/ops/${folder}.h)
+  file(CONFIGURE OUTPUT ${forward} CONTENT "#include \"${path}.h\"  // IWYU pragma: export\n")
+  install(FILES ${path}.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/paceline/ops)
+  target_sources(paceline_ops PRIVATE ${path}.cc)
+  set(cuda OFF)
+  if(PACELINE_CUDA AND EXISTS ${path}.cu)
+    set(cuda ON)
+    target_sources(paceline_ops PRIVATE ${path}.cu)
+  endif()
+  if(EXISTS ${path}_test.cc)
+    set_property(GLOBAL APPEND PROPERTY PACELINE_OPERATOR_TESTS ${path}_test.cc)
+  endif()
+
+  if(NOT arg_OPERATORS)
+    set(arg_OPERATORS ${folder})
+  endif()
+  foreach(name IN LISTS arg_OPERATORS)
+    set(entry "${name}_op()")
+    set_property(GLOBAL APPEND_STRING PROPERTY PACELINE_OPERATOR_DECLARATIONS "OpDef ${name}_op();\n")
+    if(cuda)
+      set(entry "${name}_on_cuda(${entry})")
+      set_property(GLOBAL APPEND_STRING PROPERTY PACELINE_OPERATOR_DECLARATIONS "OpDef ${name}_on_cuda(OpDef op);\n")
+    endif()
+    set_property(GLOBAL APPEND_STRING PROPERTY PACELINE_OPERATOR_ENTRIES "      ${entry},\n")
+  endforeach()
+  set_property(GLOBAL APPEND_STRING PROPERTY PACELINE_OPERATOR_HEADERS "#include <paceline/ops/${folder}.h>\n")
+endfunction()
+
+# Writes the table from op_table.cc.in and the umbrella header <paceline/ops.h>.
+function(generate_operator_table)
+  get_property(operator_declarations GLOBAL PROPERTY PACELINE_OPERATOR_DECLARATIONS)
+  get_property(operator_entries GLOBAL PROPERTY PACELINE_OPERATOR_ENTRIES)
+  get_property(operator_headers GLOBAL PROPERTY PACELINE_OPERATOR_HEADERS)
+  set(out ${CMAKE_CURRENT_BINARY_DIR})
+  configure_file(op_table.cc.in ${out}/op_table.cc @ONLY)
+  file(CONFIGURE OUTPUT ${out}/include/paceline/ops.h @ONLY CONTENT "// Every operator of the library.\n#pragma once\n\n@operator_headers@")
+  target_sources(paceline_ops PRIVATE ${out}/op_table.cc)
+  target_include_directories(paceline_ops PUBLIC ${out}/include)
+  target_include_directories(paceline PUBLIC $<BUILD_INTERFACE:${out}/include>)
+  install(FILES ${out}/include/paceline/ops.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/paceline)
+endfunction()
+
+function(add_unit_tests module)
+  if(NOT PACELINE_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "NAME" "EXTERNAL;SOURCES")
+  set(name ${module})
+  if(arg_NAME)
+    set(name ${arg_NAME})
+  endif()
+  if(name STREQUAL ops)
+    get_property(operator_tests GLOBAL PROPERTY PACELINE_OPERATOR_TESTS)
+    list(APPEND arg_SOURCES ${operator_tests})
+  endif()
+  set(target ${name}_tests)
+  add_executable(${target} ${arg_SOURCES})
+  get_target_property(closure paceline_${module} PACELINE_CLOSURE)
+  foreach(below IN LISTS closure)
+    # Object libraries hand on their objects only to those that name them directly.
+    get_target_property(linked paceline_${below} PACELINE_LINKED)
+    get_target_property(folder paceline_${below} PACELINE_FOLDER)
+    target_link_libraries(${target} PRIVATE paceline_${below} ${linked})
+    target_include_directories(${target} PRIVATE ${folder})
+  endforeach()
+  target_link_libraries(${target} PRIVATE test_support ${arg_EXTERNAL} nlohmann_json::nlohmann_json GTest::gmock_main)
+
+  set(timeout 120)
+  if(PACELINE_SANITIZE)
+    set(timeout 600)
+  endif()
+  gtest_discover_tests(${target} TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+                       PROPERTIES LABELS ${name} TIMEOUT ${timeout})
+endfunction()
+
+function(add_program name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "EXTERNAL;SOURCES")
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE paceline::paceline gflags nlohmann_json::nlohmann_json ${arg_EXTERNAL})
+endfunction()
+
+function(add_benchmark name)
+  if(PACELINE_BENCHMARKS)
+    add_program(${name} ${ARGN})
+    target_link_libraries(${name} PRIVATE benchmark::benchmark)
+  endif()
+endfunction()
