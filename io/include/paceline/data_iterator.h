@@ -1,0 +1,116 @@
+#pragma once
+// Where batches come from. Positions are numbers in the epoch's order, 0 .. count-1; they identify records for exactly
+// once delivery: each batch carries its positions, the trainer commits them when the push is acknowledged.
+
+#include <paceline/ndarray.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace paceline {
+
+// [begin, end)
+struct Range {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  friend bool operator==(const Range&, const Range&) = default;
+};
+
+// A set of positions as sorted disjoint ranges; what a cursor and a checkpoint hold.
+class RangeSet {
+ public:
+  void add(Range range);
+  void subtract(Range range);
+  bool contains(std::int64_t position) const;
+  std::int64_t count() const;
+  bool empty() const { return ranges_.empty(); }
+  const std::vector<Range>& ranges() const { return ranges_; }
+  std::string text() const;                        // "0-64,128-192"
+  static RangeSet parse(const std::string& text);  // throws Corrupt
+  friend bool operator==(const RangeSet&, const RangeSet&) = default;
+
+ private:
+  std::vector<Range> ranges_;
+};
+
+struct Batch {
+  NDArray data;   // (examples, ...) float32
+  NDArray label;  // (examples) int32 class numbers, or (examples, width) float32
+  std::int64_t examples = 0;        // the last batch of a part may be smaller; nothing is padded
+  std::int64_t epoch = 0;
+  std::vector<Range> positions;
+};
+
+// Part `index` of `count` of an epoch.
+struct Part {
+  int index = 0;
+  int count = 1;
+};
+
+// Decides which positions this process delivers. FixedSource is rank and world; nn::shared_source(store) follows the
+// live workers and takes over what a lost one did not commit. Functions may block on the network and throw NetworkError.
+class Source {
+ public:
+  virtual ~Source() = default;
+  // This process's part of `epoch`; decided once per epoch.
+  virtual Part part(std::int64_t epoch) = 0;
+  // Tells the positions this process will deliver in `epoch`, before the first batch.
+  virtual void begin(std::int64_t epoch, const RangeSet& mine) = 0;
+  // The update made from these positions was acknowledged.
+  virtual void commit(std::int64_t epoch, const std::vector<Range>& positions) = 0;
+  // After the own part: positions that lost workers left, to be delivered here; empty when nothing is left. Blocks
+  // only while workers are being declared lost.
+  virtual RangeSet take_over(std::int64_t epoch) = 0;
+};
+
+// Part `index` of `count`, never takes over.
+std::shared_ptr<Source> fixed_source(Part part = {});
+
+// An epoch of batches. One thread uses an iterator; it may read ahead with threads of its own.
+class DataIterator {
+ public:
+  virtual ~DataIterator() = default;
+
+  // Starts epoch `epoch` (from 0). `done`: positions of this process's part that a checkpoint says were committed; they
+  // are not delivered. Throws InvalidArgument where a part would be empty ("4 workers share 3 records").
+  virtual void start(std::int64_t epoch, const RangeSet& done = {}) = 0;
+
+  // False at the end of the epoch, after what lost workers left. Blocks until a batch is ready. Throws IoError and
+  // Corrupt (file, offset, record) under the policy `fail`.
+  virtual bool next(Batch& batch) = 0;
+
+  // Records of the whole data set.
+  virtual std::int64_t size() const = 0;
+  // The positions for which commit() was called, or should be: forwards to the Source.
+  virtual void commit(const Batch& batch) = 0;
+  // What commit() has seen in the current epoch; saved in checkpoints.
+  virtual RangeSet committed() const = 0;
+};
+
+// The batches of one epoch for a range-based for loop: for (Batch& batch : epoch(data, e)) ...
+class EpochRange {
+ public:
+  EpochRange(DataIterator& data, std::int64_t epoch, const RangeSet& done) : data_(data) { data_.start(epoch, done); }
+  struct End {};
+  class Iterator {
+   public:
+    explicit Iterator(DataIterator& data) : data_(data) { ++*this; }
+    Batch& operator*() { return batch_; }
+    Iterator& operator++() { more_ = data_.next(batch_); return *this; }
+    bool operator!=(End) const { return more_; }
+
+   private:
+    DataIterator& data_;
+    Batch batch_;
+    bool more_ = false;
+  };
+  Iterator begin() { return Iterator(data_); }
+  End end() const { return {}; }
+
+ private:
+  DataIterator& data_;
+};
+
+}  // namespace paceline
