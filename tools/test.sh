@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# tools/test.sh [--sanitizers]
+# Installs what is missing, builds the preset `cpu` and runs every test that needs no GPU; prints what each part took.
+#   --sanitizers  also builds and runs the tests under ThreadSanitizer and under Address- and UndefinedBehaviorSanitizer
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+presets=(cpu)
+while [ $# -gt 0 ]; do
+  case $1 in
+    --sanitizers) presets=(cpu tsan asan) ;;
+    --help | -h) sed -n '2,4s/^# //p' tools/test.sh; exit 0 ;;
+    *) echo "test.sh: unknown option '$1'; known: --sanitizers --help" >&2; exit 2 ;;
+  esac
+  shift
+done
+
+times=() results=()
+part() {
+  local name=$1 start=$SECONDS status=0
+  shift
+  echo "== $name"
+  "$@" || status=$?
+  times+=("$(printf '%6d s  %s' $((SECONDS - start)) "$name")")
+  [ $status -eq 0 ] || { echo "test.sh: '$name' failed" >&2; exit $status; }
+}
+summary() {
+  echo "== what each part took"
+  printf '%s\n' "${times[@]}"
+  [ ${#results[@]} -eq 0 ] || printf '%s\n' "${results[@]}"
+}
+trap summary EXIT
+
+run_tests() {
+  local status=0 fixed_addresses=()
+  # ThreadSanitizer cannot start where the kernel spreads addresses too widely.
+  if [ "$1" = tsan ] && setarch -R true 2>/dev/null; then fixed_addresses=(setarch -R); fi
+  "${fixed_addresses[@]}" ctest --preset "$1" 2>&1 | tee "build/$1/tests.log" || status=$?
+  results+=("$1: $(grep 'tests passed' "build/$1/tests.log" || echo 'the tests did not come to an end')")
+  return $status
+}
+
+part "install packages" tools/install_dependencies.sh --tests
+for preset in "${presets[@]}"; do
+  targets=(all)
+  [ "$preset" != cpu ] || targets+=(all_verify_interface_header_sets)
+  part "$preset: configure" cmake --preset "$preset"
+  part "$preset: build" cmake --build --preset "$preset" --target "${targets[@]}"
+  part "$preset: test" run_tests "$preset"
+done
