@@ -10,9 +10,10 @@
 #     <kind>_table.cc, which defines the function `<kind>_catalog()` that <paceline/kind.h> declares. In CUDA builds a
 #     <kind>/<name>.cu joins in; it defines `std::unique_ptr<Kind> <name>_<kind>_on_cuda(std::unique_ptr<Kind>)`.
 #   add_operator(<folder> [OPERATORS <names>])         in ops/, after add_module(ops ...)
-#     Compiles <folder>/<folder>.cc, publishes <folder>/<folder>.h as <paceline/ops/<folder>.h>, and lists
-#     `OpDef <name>_op()` for each name (the folder's own by default) in the generated table. In CUDA builds
-#     <folder>/<folder>.cu joins in; it defines `OpDef <name>_on_cuda(OpDef)` for each name.
+#     Compiles <folder>/<folder>.cc and publishes <folder>/<folder>.h as <paceline/ops/<folder>.h>. The .cc defines
+#     `OpDef <name>_op()` for each name (by default the folder's own). In CUDA builds <folder>/<folder>.cu joins in; it
+#     defines `OpDef <name>_on_cuda(OpDef)` for each name. The generated table defines `const OpDef& <name>_operator()`,
+#     the one finished instance, which the .cc declares and hands to invoke(), and lists it in all_operators().
 #     <folder>/<folder>_test.cc becomes part of the module's unit tests.
 #   generate_operator_table()                          in ops/, after the last add_operator
 #   add_unit_tests(<module> [NAME <name>] [EXTERNAL <libraries>] SOURCES <files>)   in tests/<name>/CMakeLists.txt
@@ -103,20 +104,25 @@ function(add_operator folder)
     set(arg_OPERATORS ${folder})
   endif()
   foreach(name IN LISTS arg_OPERATORS)
-    set(entry "${name}_op()")
-    set_property(GLOBAL APPEND_STRING PROPERTY PACELINE_OPERATOR_DECLARATIONS "OpDef ${name}_op();\n")
+    set(definition "${name}_op()")
+    set(declaration "OpDef ${name}_op();\n")
     if(cuda)
-      set(entry "${name}_on_cuda(${entry})")
-      set_property(GLOBAL APPEND_STRING PROPERTY PACELINE_OPERATOR_DECLARATIONS "OpDef ${name}_on_cuda(OpDef op);\n")
+      set(definition "${name}_on_cuda(${definition})")
+      string(APPEND declaration "OpDef ${name}_on_cuda(OpDef op);\n")
     endif()
-    set_property(GLOBAL APPEND_STRING PROPERTY PACELINE_OPERATOR_ENTRIES "      ${entry},\n")
+    set_property(GLOBAL APPEND_STRING PROPERTY PACELINE_OPERATOR_DEFINITIONS "${declaration}\
+const OpDef& ${name}_operator() {
+  static const OpDef op = ${definition};
+  return op;
+}\n\n")
+    set_property(GLOBAL APPEND_STRING PROPERTY PACELINE_OPERATOR_ENTRIES "      &${name}_operator(),\n")
   endforeach()
   set_property(GLOBAL APPEND_STRING PROPERTY PACELINE_OPERATOR_HEADERS "#include <paceline/ops/${folder}.h>\n")
 endfunction()
 
 # Writes the table from op_table.cc.in and the umbrella header <paceline/ops.h>.
 function(generate_operator_table)
-  get_property(operator_declarations GLOBAL PROPERTY PACELINE_OPERATOR_DECLARATIONS)
+  get_property(operator_definitions GLOBAL PROPERTY PACELINE_OPERATOR_DEFINITIONS)
   get_property(operator_entries GLOBAL PROPERTY PACELINE_OPERATOR_ENTRIES)
   get_property(operator_headers GLOBAL PROPERTY PACELINE_OPERATOR_HEADERS)
   set(out ${CMAKE_CURRENT_BINARY_DIR})
