@@ -1,0 +1,53 @@
+// The host: memory from the C library, work on the calling thread.
+
+#include <paceline/detail/device_runtime.h>
+#include <paceline/error.h>
+
+#include <cstdlib>
+#include <cstring>
+
+namespace paceline::detail {
+namespace {
+
+class CpuStream final : public Stream {
+ public:
+  void enqueue(std::function<void()> work) override { work(); }
+};
+
+class CpuEvent final : public Event {
+ public:
+  bool reached() const override { return true; }
+  void synchronize() override {}
+};
+
+class CpuRuntime final : public DeviceRuntime {
+ public:
+  bool asynchronous() const override { return false; }
+
+  void* allocate(std::size_t bytes, MemoryKind, Stream*) override {
+    constexpr std::size_t kAlignment = 64;
+    const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    void* memory = rounded >= bytes ? std::aligned_alloc(kAlignment, rounded ? rounded : kAlignment) : nullptr;
+    if (!memory) throw OutOfMemory(str("the host has no ", bytes, " bytes left"));
+    return memory;
+  }
+
+  void release(void* memory, std::size_t, MemoryKind, Stream*) override { std::free(memory); }
+
+  std::unique_ptr<Stream> create_stream(int) override { return std::make_unique<CpuStream>(); }
+
+  void copy(void* to, const void* from, std::size_t bytes, CopyKind, Stream&) override {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  }
+
+  std::shared_ptr<Event> record(Stream&) override { return std::make_shared<CpuEvent>(); }
+  void wait(Stream&, const Event&) override {}
+  void when_done(Stream&, std::function<void()> done) override { done(); }
+  void synchronize(Stream&) override {}
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceRuntime> make_cpu_runtime(int) { return std::make_unique<CpuRuntime>(); }
+
+}  // namespace paceline::detail
