@@ -1,0 +1,3 @@
+#include <paceline/device.h>
+
+int main() { return paceline::Device("cpu").is_cpu() ? 0 : 1; }
