@@ -1,0 +1,37 @@
+#pragma once
+// A job's processes: roles, addresses, deadlines. The environment contract is MXNet's (DMLC_ROLE, DMLC_PS_ROOT_URI,
+// DMLC_PS_ROOT_PORT, DMLC_NUM_SERVER, DMLC_NUM_WORKER, DMLC_NODE_HOST, DMLC_INTERFACE); extras are PACELINE_*.
+
+#include <paceline/options.h>
+
+#include <memory>
+#include <string>
+
+namespace paceline {
+
+enum class Role : std::uint8_t { kScheduler, kServer, kWorker };
+const char* name_of(Role role);
+
+struct ClusterConfig {
+  Role role = Role::kWorker;
+  std::string scheduler_host = "127.0.0.1";
+  int scheduler_port = 0;
+  int servers = 0;
+  int workers = 0;
+  std::string node_host;          // own address as peers reach it; empty: the one that routes to the scheduler
+  std::string job;                // PACELINE_JOB_ID; processes of another job are refused
+  std::string port_file;          // PACELINE_PORT_FILE: the scheduler writes "host port" there once bound
+  std::string transport = "tcp";  // or "inproc" (scheduler_host is then the name of the job)
+  Options faults;                 // PACELINE_FAULTS: loss, duplicate, reorder, delay_ms, seed; tests only
+  double start_deadline_seconds = 60;
+  double silence_deadline_seconds = 15;
+  double heartbeat_seconds = 1;
+
+  // The only function that reads the environment. Throws InvalidArgument naming the variable that is missing or wrong.
+  static ClusterConfig from_environment();
+};
+
+// Runs a scheduler or a server until the job ends (returns) or fails (throws). Several may run in one process.
+void serve(const ClusterConfig& config);
+
+}  // namespace paceline

@@ -1,0 +1,94 @@
+#pragma once
+// The worker's side of a mode: what becomes of a gradient and where weights come from. `local` calls an Updater,
+// `servers` sends messages, later `device` and `ring`; an exchange may wrap another. KVStore is the face of one.
+
+#include <paceline/histogram.h>
+#include <paceline/ndarray.h>
+#include <paceline/optimizer.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace paceline {
+
+struct InitValue {
+  std::string key;
+  NDArray value;
+  bool average = false;  // running statistics: the mean over the workers instead of gradient steps
+};
+
+struct PushItem {
+  std::string key;
+  NDArray gradient;  // flat or shaped, host memory or a device the exchange carries
+};
+
+struct PullItem {
+  std::string key;
+  NDArray out;
+};
+
+// Figures of the job so far, from all servers.
+struct StoreReport {
+  std::vector<Histogram> delays;  // per worker, in versions
+  std::int64_t pushes = 0;        // slices applied
+  std::int64_t refused = 0;       // by backup or discard
+  std::size_t pulled_bytes = 0;   // weights remembered for staleness correction
+  double wait_seconds = 0;        // this worker held back by the mode's bound or round
+  Histogram all_delays() const;
+};
+
+// Positions of the data set, as sorted [begin, end) pairs.
+using PositionRanges = std::vector<std::pair<std::int64_t, std::int64_t>>;
+
+// Weights, optimizer state, versions and workers' state under names, and counters as text.
+struct StoreState {
+  NamedArrays arrays;
+  std::vector<std::pair<std::string, std::string>> counters;
+};
+
+// Functions that say "task" are pushed to the engine and return at once; failures poison what they write. The others
+// block and throw NetworkError or Timeout naming who is missing.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;         // workers at start
+  virtual int server_count() const = 0;
+
+  virtual void init(const std::vector<InitValue>& values) = 0;
+  virtual void set_optimizer(const Spec& optimizer) = 0;
+  virtual void set_learning_rate(double rate) = 0;
+
+  // Task: reads the gradients. `examples`: they are means over that many.
+  virtual void push(const std::vector<PushItem>& items, std::int64_t examples, int priority) = 0;
+  // Task: writes the outputs, after this worker's earlier pushes were applied or refused.
+  virtual void pull(const std::vector<PullItem>& items, int priority) = 0;
+  // Task: both in one round trip, per slice atomic.
+  virtual void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
+                         std::int64_t examples, int priority) = 0;
+  // A step of this worker is over; its clock goes on when what it pushed before was sent. Returns at once.
+  virtual void step_end(std::int64_t examples) = 0;
+  // All live workers meet. While inside, a worker holds back no round and no bound; rounds are aligned at the exit.
+  virtual void barrier() = 0;
+
+  // Who delivers what of an epoch, and what lost workers left (io's Source stands on these).
+  virtual std::pair<int, int> data_part(std::int64_t epoch) = 0;  // {index, count} among live workers
+  virtual void data_begin(std::int64_t epoch, const PositionRanges& mine) = 0;
+  virtual void data_commit(std::int64_t epoch, const PositionRanges& done) = 0;  // returns at once
+  virtual PositionRanges data_take_over(std::int64_t epoch) = 0;  // blocks until nobody can still lose positions of it
+
+  virtual StoreReport report() = 0;
+  // Collective: every live worker calls it; rank 0 (the lowest live) gets the state, the others an empty one.
+  virtual StoreState save() = 0;
+  // Collective after init with the same keys, under any number of servers and workers; rank 0's state counts.
+  virtual void load(const StoreState& state) = 0;
+
+  // Blocks until everything pushed was acknowledged; then leaves the job. The destructor leaves without waiting.
+  virtual void finish() = 0;
+};
+
+}  // namespace paceline

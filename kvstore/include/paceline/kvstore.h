@@ -1,0 +1,68 @@
+#pragma once
+// KVStore: parameters by name, pushed gradients, pulled weights. The same program runs alone and distributed: the mode
+// is one string, `NAME[:key=value,...]`.
+//   local                                   in this process
+//   dist_sync                               rounds over the live workers, bitwise the same from run to run
+//   dist_async[:bound=s][,staleness=P][,..] each push as it arrives, corrected for its delay
+// Keys of every dist mode: staleness, transport (tcp), and the policy's own options.
+
+#include <paceline/exchange.h>
+#include <paceline/staleness.h>
+
+#include <memory>
+#include <string>
+
+namespace paceline {
+
+struct StoreOptions {
+  std::shared_ptr<const Staleness> staleness;  // a policy of the user's own; `local` and in-process servers only
+  Engine* engine = nullptr;                    // default_engine() where null
+  double start_deadline_seconds = 60;          // until every process of the job has joined
+  double silence_deadline_seconds = 15;        // until a silent peer is lost
+};
+
+class KVStore {
+ public:
+  // Distributed modes read the job from the environment (cluster.h) and join it: blocks until every process is there;
+  // throws Timeout naming who is missing. In a process whose DMLC_ROLE is scheduler or server it serves and then ends
+  // the process. Throws InvalidArgument on unknown modes and keys, listing the known ones.
+  static std::shared_ptr<KVStore> create(const std::string& mode, const StoreOptions& options = {});
+  // Over an exchange of the caller's own.
+  explicit KVStore(std::unique_ptr<Exchange> exchange, Spec mode);
+  ~KVStore();
+
+  const Spec& mode() const;
+  bool is_distributed() const;
+  Exchange& exchange();
+
+  int rank() const;
+  int size() const;
+
+  // Collective; rank 0's values count, every worker's arrays hold them on return. Blocks. A different shape or type at
+  // another worker throws InvalidArgument naming both. May be called again for further keys.
+  void init(const std::vector<InitValue>& values);
+  // Collective in effect: names a registered optimizer and its parameters; acknowledged by every server before it
+  // returns. The first worker's call counts, another spec from another worker throws InvalidArgument.
+  void set_optimizer(const Spec& optimizer);
+  // Acknowledged by every server before it returns.
+  void set_learning_rate(double rate);
+
+  // Engine tasks, see Exchange. Gradients are means over `examples`.
+  void push(const std::string& key, const NDArray& gradient, std::int64_t examples = 1, int priority = 0);
+  void pull(const std::string& key, const NDArray& out, int priority = 0);
+  void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
+                 std::int64_t examples = 1, int priority = 0);
+  void step_end(std::int64_t examples);
+  void barrier();
+
+  StoreReport report();
+  StoreState save();
+  void load(const StoreState& state);
+  void finish();
+
+ private:
+  Spec mode_;
+  std::unique_ptr<Exchange> exchange_;
+};
+
+}  // namespace paceline

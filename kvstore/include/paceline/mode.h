@@ -1,0 +1,40 @@
+#pragma once
+// Consistency modes, seen from a server: when is a push applied, when may a worker go on. A mode is two decisions over
+// clocks; everything else is the server's. (`local` and later `ring` are Exchanges at the worker instead.)
+
+#include <paceline/options.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace paceline {
+
+// Clocks of the live workers; a clock counts finished steps.
+struct Progress {
+  std::int64_t mine = 0;     // of the worker that asks
+  std::int64_t slowest = 0;  // over live workers that still contribute
+};
+
+// A round of a synchronous mode, at one partition.
+struct Round {
+  int contributed = 0;  // distinct workers that have pushed in it
+  int expected = 0;     // live workers that still contribute
+};
+
+class Mode {
+ public:
+  virtual ~Mode() = default;
+  // True: pushes are kept and applied together, in rank order, when `round_complete`; false: each at once.
+  virtual bool synchronous() const = 0;
+  virtual bool round_complete(const Round&) const { return true; }
+  // May the asking worker get weights (and so start its next step)? Only pulls are held back, never pushes.
+  virtual bool may_pull(const Progress&) const { return true; }
+  // The staleness policy where the user named none, for that optimizer.
+  virtual std::string default_staleness(const std::string& optimizer) const = 0;
+};
+
+// Throws InvalidArgument listing the known modes or keys.
+std::unique_ptr<Mode> make_mode(const Spec& spec);
+
+}  // namespace paceline

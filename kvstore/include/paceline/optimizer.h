@@ -1,0 +1,89 @@
+#pragma once
+// Optimizers: the update rule runs where the weights live (a server, or this process in `local`). Chosen by a spec, for
+// instance `sgd:lr=0.05,momentum=0.9`; typed forms are in namespace optim. Nothing that can become code crosses the wire.
+
+#include <paceline/options.h>
+#include <paceline/tile.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace paceline {
+
+// Parameters common to every optimizer, parsed before its own: lr (0.01), weight_decay (0), rescale (1),
+// clip_gradient (0 = off, by value), schedule (constant | linear | step | cosine, counted in examples) and its
+// schedule_examples, schedule_end, schedule_warmup, schedule_every, schedule_factor.
+class LearningRate {
+ public:
+  static LearningRate parse(const Options& options);
+  // The rate after `examples` examples of the whole job were applied; the same for one worker and for eight.
+  double at(std::int64_t examples) const;
+  double base() const { return base_; }
+  void set_base(double rate) { base_ = rate; }
+
+ private:
+  enum class Form { kConstant, kLinear, kStep, kCosine };
+  double base_ = 0.01;
+  Form form_ = Form::kConstant;
+  std::int64_t examples_ = 0, warmup_ = 0, every_ = 0;
+  double end_ = 0, factor_ = 0.1;
+};
+
+// What an optimizer sees of one update, the same for every element of a slice.
+struct UpdateStep {
+  double learning_rate = 0;
+  std::int64_t count = 0;  // updates this slice has taken, this one included (Adam's t)
+};
+
+// Update rule over tiles. Weight decay, rescaling and clipping are already in tile.gradient. Thread-safe (constant).
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  // Names of the per-element state arrays, in the order of Tile::state: {"momentum"}. The slice owns them; they are
+  // saved, moved and replicated with it. They start as zeros.
+  virtual std::vector<std::string> state_names() const = 0;
+  virtual void update(const Tile<float>& tile, const UpdateStep& step) const = 0;
+  virtual void update(const Tile<double>& tile, const UpdateStep& step) const = 0;
+  // Momentum coefficient that a WorkerRule (dana) may take over; then make_plain() is what the server runs.
+  virtual double worker_momentum() const { return 0; }
+  virtual std::unique_ptr<Optimizer> make_plain() const { return nullptr; }
+};
+
+// Throws InvalidArgument on an unknown name or key, listing the known ones.
+std::unique_ptr<Optimizer> make_optimizer(const Spec& spec);
+
+namespace optim {
+
+struct Schedule {
+  std::string form = "constant";
+  std::int64_t examples = 0;  // linear, cosine: until here
+  double end = 0;             // the rate there, as a fraction of lr
+  std::int64_t warmup = 0;    // linear from 0, any form
+  std::int64_t every = 0;     // step: multiply by factor each time
+  double factor = 0.1;
+};
+
+// mom = momentum * mom + g; w -= lr * mom. With nesterov: w -= lr * (g + momentum * mom).
+struct SGD {
+  double lr = 0.01;
+  double momentum = 0;
+  bool nesterov = false;
+  double weight_decay = 0;
+  double clip_gradient = 0;
+  Schedule schedule = {};
+  operator Spec() const;
+};
+
+// Kingma & Ba 2015, with bias correction.
+struct Adam {
+  double lr = 0.001;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  double weight_decay = 0;
+  double clip_gradient = 0;
+  Schedule schedule = {};
+  operator Spec() const;
+};
+
+}  // namespace optim
+}  // namespace paceline

@@ -1,0 +1,93 @@
+#pragma once
+// Slices of weights and the rules that change them, in one object: called directly by engine tasks in `local`, through
+// messages by a server. It holds the only copy of the weights.
+
+#include <paceline/histogram.h>
+#include <paceline/ndarray.h>
+#include <paceline/optimizer.h>
+#include <paceline/staleness.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace paceline {
+
+// A run of elements [begin, end) of a key, in row-major order; what lives on one server.
+struct SliceInfo {
+  std::uint64_t key = 0;  // hash_key(name)
+  std::string name;
+  DType dtype = DType::kFloat32;  // float32 or float64
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  enum class Kind : std::uint8_t { kGradient, kAverage } kind = Kind::kGradient;  // kAverage: running statistics
+};
+
+// Weights of a slice at one version, never changed again. The buffer that is sent is the buffer that is remembered.
+struct Snapshot {
+  std::uint64_t version = 0;
+  std::shared_ptr<const std::byte[]> data;
+  std::size_t bytes = 0;
+};
+
+// One gradient for one slice.
+struct Contribution {
+  int worker = 0;
+  std::uint64_t version = 0;   // of the weights it was computed from
+  std::int64_t examples = 0;   // it is the mean over that many
+  const void* gradient = nullptr;  // (end - begin) elements of the slice's type; not kept
+};
+
+struct Applied {
+  std::uint64_t version = 0;  // after it
+  std::int64_t delay = 0;
+  bool refused = false;       // by the policy; counted
+};
+
+class Updater {
+ public:
+  virtual ~Updater() = default;
+
+  // Replaces the rules; state arrays whose names stay keep their values. Throws InvalidArgument, and changes nothing.
+  virtual void set_rules(const Spec& optimizer, const std::string& staleness, const Options& staleness_options) = 0;
+  // A policy of the user's own instead of a named one.
+  virtual void set_staleness(std::shared_ptr<const Staleness> policy) = 0;
+  virtual void set_learning_rate(double rate) = 0;
+  virtual void set_workers(int live) = 0;
+
+  // Copies `initial`. Returns the number of the slice. Throws InvalidArgument if the key's range is already there.
+  virtual int add_slice(const SliceInfo& info, const void* initial) = 0;
+  virtual const SliceInfo& info(int slice) const = 0;
+  virtual int slice_count() const = 0;
+
+  // Functions below are thread-safe; calls for the same slice take turns, for different slices run at once.
+
+  // Corrects, updates, counts: one pass over the slice.
+  virtual Applied apply(int slice, const Contribution& contribution) = 0;
+  // The mean of several contributions weighted by their examples, summed in the order given, applied as one update of
+  // delay 0 (synchronous modes).
+  virtual Applied apply_round(int slice, const std::vector<Contribution>& contributions) = 0;
+  // The weights now. `worker` >= 0: they are what that worker computes from next (kept where the policy needs it).
+  virtual Snapshot pull(int slice, int worker) = 0;
+  virtual std::uint64_t version(int slice) const = 0;
+  // Overwrites weights (and version, examples) from a checkpoint.
+  virtual void load_slice(int slice, const NamedArrays& state, std::uint64_t version, std::int64_t examples) = 0;
+  // "weight" and every state array, copied, with the version and examples they belong to.
+  virtual NamedArrays save_slice(int slice, std::uint64_t* version, std::int64_t* examples) = 0;
+
+  // Forgets what a lost worker pulled.
+  virtual void drop_worker(int worker) = 0;
+
+  // Delays of all applied pushes, per worker.
+  virtual std::vector<Histogram> delays() const = 0;
+  virtual std::int64_t refused() const = 0;
+  virtual std::size_t pulled_bytes() const = 0;  // memory that remembered weights take now
+};
+
+std::unique_ptr<Updater> make_updater();
+
+// The id of a key name: the same on every worker whatever the order of creation.
+std::uint64_t hash_key(const std::string& name);
+
+}  // namespace paceline

@@ -1,0 +1,43 @@
+#pragma once
+// What processes say to each other. A message is a fixed header, a body in Protocol Buffers (message.proto) that depends
+// on the kind, and payload frames of raw elements. The byte layout is drawn at the top of message.cc.
+
+#include <paceline/transport.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace paceline {
+
+enum class MessageKind : std::uint8_t {
+  kReply = 0,
+  kRefusal = 1,
+  // membership, answered by the scheduler's Node
+  kJoin = 2, kHeartbeat = 3, kRoster = 4, kLeave = 5,
+  // the store's control, answered by the scheduler
+  kInit = 16, kBarrier = 17, kDataPart = 18, kDataBegin = 19, kDataCommit = 20, kDataTakeOver = 21, kSetOptimizer = 22,
+  // the store, answered by servers
+  kInitValues = 32, kPushPull = 33, kStepEnd = 34, kSetRules = 35, kReport = 36, kSave = 37, kLoad = 38,
+};
+
+struct MessageHeader {
+  MessageKind kind = MessageKind::kReply;
+  std::uint64_t job = 0;          // hash of the job id
+  std::uint64_t incarnation = 0;  // of the sender
+  std::uint64_t request = 0;      // number of the request, also in its answer
+  std::uint64_t epoch = 0;        // route epoch the sender believes in
+};
+
+struct Message {
+  MessageHeader header;
+  std::string body;            // serialised Protocol Buffers message of that kind; may be empty
+  std::vector<Frame> payload;  // raw elements
+};
+
+Packet encode(const Message& message);
+// Throws Corrupt on anything that encode() does not produce: wrong magic or format version, unknown kind, a body over
+// 64 MiB, sizes that do not add up.
+Message decode(const Packet& packet);
+
+}  // namespace paceline

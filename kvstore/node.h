@@ -1,0 +1,107 @@
+#pragma once
+// One process of a job on the network: joins through the scheduler, knows who is there, sends heartbeats, asks peers and
+// answers them. Server, worker and scheduler are built on it; it knows nothing of keys or weights.
+
+#include <paceline/cluster.h>
+#include <paceline/transport.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "message.h"
+
+namespace paceline {
+
+struct PeerId {
+  Role role = Role::kWorker;
+  int rank = 0;
+  friend auto operator<=>(const PeerId&, const PeerId&) = default;
+};
+std::string name_of(const PeerId& peer);  // "server 1"
+
+struct Peer {
+  PeerId id;
+  std::uint64_t incarnation = 0;  // given by the scheduler, grows; a returned process has a new one
+  std::string address;            // where it is bound (servers)
+  std::string host;
+  bool alive = true;
+  bool finished = false;          // left in good order
+};
+
+// Who is in the job; `epoch` grows with every change.
+struct Roster {
+  std::uint64_t epoch = 0;
+  std::vector<Peer> peers;
+
+  const Peer* find(const PeerId& id) const;
+  std::vector<int> live(Role role) const;  // ranks, ascending
+};
+
+// A request that arrived. Answer it with exactly one reply() or refuse(), now or later, from any thread; copies share the
+// answer. A request dropped unanswered is refused with "dropped".
+class Request {
+ public:
+  const Message& message() const;
+  PeerId from() const;
+  std::uint64_t incarnation() const;
+  void reply(Message answer) const;
+  // The asker's callback gets an Error of the same kind and text.
+  void refuse(const std::exception& reason) const;
+
+ private:
+  friend class Node;
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+class Node {
+ public:
+  struct Handlers {
+    // A request from a peer of this job; called on the transport's thread, must not block. Requests of one peer come in
+    // the order sent, except that a repeated one (its first answer was lost) may come again later: handlers must be
+    // idempotent or recognise repetition. A repetition of a request that is still unanswered is not delivered.
+    std::function<void(Request)> on_request;
+    // The roster changed: somebody was lost, left or joined. Same thread.
+    std::function<void(const Roster&)> on_roster;
+  };
+  // Exactly one of the two is set.
+  using ReplyHandler = std::function<void(std::optional<Message> answer, std::exception_ptr error)>;
+
+  // Binds (servers; the scheduler at its port), connects to the scheduler.
+  Node(const ClusterConfig& config, Handlers handlers);
+  // Leaves without a word; to peers it looks like a crash unless leave() was called.
+  ~Node();
+
+  // Blocks until every process of the job has joined and returns with rank() and the roster known. Throws Timeout naming
+  // who is missing, NetworkError when refused (another job, too many workers).
+  void join();
+  // Says good-bye: this process ends in good order. Blocks until the scheduler knows, at most `seconds`.
+  void leave(double seconds = 5);
+
+  int rank() const;
+  std::uint64_t incarnation() const;
+  Roster roster() const;
+
+  // Asks a peer (PeerId{Role::kScheduler, 0} for the scheduler). Thread-safe, never blocks. The request is repeated
+  // until answered; frames are shared, not copied. `on_reply` runs on the transport's thread: with the answer; or with
+  // the refusal; or with NetworkError once the peer is lost (named, with what it was asked for and for how long) or this
+  // process was declared lost itself. A peer that is alive but slow is only named in the log at intervals.
+  // Returns a number for cancel().
+  std::uint64_t ask(const PeerId& peer, Message request, ReplyHandler on_reply);
+  void cancel(std::uint64_t ask);
+  // The same, blocking; throws what the ReplyHandler would get. Not on the transport's thread.
+  Message ask_and_wait(const PeerId& peer, Message request);
+
+  // The peer that a failed job is blamed on, once one was lost that the job cannot do without.
+  std::exception_ptr failure() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace paceline
