@@ -25,12 +25,19 @@ struct ArraySpec {
 // One call of an operator, as a gradient sees it. Arrays that the OpDef does not save are none here.
 struct OpCall {
   const OpDef* op = nullptr;
-  std::vector<NDArray> inputs;   // an optional input that was not given is none
-  std::vector<NDArray> outputs;  // visible outputs, then auxiliary ones
+  std::vector<NDArray> inputs;         // an optional input that was not given is none
+  std::vector<NDArray> outputs;        // visible outputs, then auxiliary ones
+  std::vector<ArraySpec> input_specs;  // of every input, saved or not
+  std::vector<bool> wants;             // by input, filled by the recorder: which gradients it uses; empty: all
   std::shared_ptr<const void> attribute_data;
 
+  // A gradient rule may leave out (as none) what is not wanted.
+  bool wants_gradient(std::size_t input) const { return wants.empty() || wants[input]; }
+
   template <class Attributes>
-  const Attributes& attributes() const { return *static_cast<const Attributes*>(attribute_data.get()); }
+  const Attributes& attributes() const {
+    return *static_cast<const Attributes*>(attribute_data.get());
+  }
 };
 
 // Text form of attributes, only for the catalogue, export and import.
@@ -41,30 +48,39 @@ class OpDef {
  public:
   using InferRule = std::function<std::vector<ArraySpec>(const std::vector<NDArray>& inputs, const void* attributes)>;
   using Forward = std::function<std::vector<NDArray>(const std::vector<NDArray>& inputs, const void* attributes)>;
-  using GradientRule = std::function<std::vector<Gradient>(const OpCall& call, const std::vector<NDArray>& output_gradients)>;
+  using GradientRule =
+      std::function<std::vector<Gradient>(const OpCall& call, const std::vector<NDArray>& output_gradients)>;
   using WorkspaceRule = std::function<std::size_t(const std::vector<NDArray>& inputs, const void* attributes)>;
   using TextRule = std::function<AttributeText(const void* attributes)>;
 
-  explicit OpDef(std::string name) : name_(std::move(name)) {}
+  // `name` is kept as it is: a literal.
+  explicit OpDef(const char* name) : name_(name), kernel_{.name = name} {}
 
-  // Inputs in order. `optional` ones may be none; `mutated` ones are written by the kernel (batch norm's running
-  // statistics): they are passed to it as further outputs, after the auxiliary ones.
+  // The attribute struct; a call without attributes uses its default values.
+  template <class Attributes>
+  OpDef attributes() && {
+    default_attributes_ = std::make_shared<Attributes>();
+    return std::move(*this);
+  }
+  // Inputs in order. `optional` ones may be none (the kernel gets the others only); `mutated` ones are written by the
+  // kernel (batch norm's running statistics): they are passed to it as further outputs, after the auxiliary ones.
   OpDef input(std::string name) &&;
   OpDef optional_input(std::string name) &&;
   OpDef mutated_input(std::string name) &&;
-  OpDef variadic(std::string name) &&;                 // any number of inputs, at least one
-  OpDef output(std::string name) &&;                   // default: one output "out"
-  OpDef auxiliary_output(std::string name) &&;         // kept for the gradient, not returned by invoke()
-  OpDef saves_inputs(std::vector<int> which) &&;       // default: none are kept for the gradient
-  OpDef saves_outputs(std::vector<int> which) &&;      // visible and auxiliary ones, by index
+  OpDef variadic(std::string name) &&;             // any number of inputs, at least one
+  OpDef output(std::string name) &&;               // default: one output "out"
+  OpDef auxiliary_output(std::string name) &&;     // kept for the gradient, not returned by invoke()
+  OpDef saves_inputs(std::vector<int> which) &&;   // default: none are kept for the gradient
+  OpDef saves_outputs(std::vector<int> which) &&;  // visible and auxiliary ones, by index
   // Shapes and types of visible, then auxiliary outputs; throws InvalidArgument "[name] ..." on wrong inputs.
   OpDef infer(InferRule rule) &&;
-  // The computation: one kernel over inputs and outputs ...
+  // The computation: one kernel over inputs and outputs, all row-major (invoke() copies others first) ...
   OpDef cpu(KernelFunction function) &&;
   OpDef cuda(KernelFunction function) &&;
   OpDef workspace(WorkspaceRule bytes) &&;
-  // ... or a function over arrays (views, compositions). It must not call recorded operators' gradients: recording is
-  // off inside.
+  // The kernel works place by place on arrays of one shape: dense arrays of equal strides keep their order of axes.
+  OpDef elementwise() &&;
+  // ... or a function over arrays (views, compositions), called with recording off.
   OpDef forward(Forward function) &&;
   // Gradients with respect to each input, in order; none where there is none. Written with operators, so one gradient
   // serves every device. `output_gradients` has one entry per visible output; none means zero. Without a rule the
@@ -94,6 +110,7 @@ class OpDef {
   std::string name_;
   std::vector<Input> inputs_;
   bool variadic_ = false;
+  bool elementwise_ = false;
   std::vector<std::string> outputs_;
   std::vector<std::string> auxiliary_;
   std::vector<int> saved_inputs_, saved_outputs_;
@@ -103,6 +120,7 @@ class OpDef {
   Forward forward_;
   GradientRule gradient_;
   TextRule text_;
+  std::shared_ptr<const void> default_attributes_;
 };
 
 // Checks the inputs, infers and allocates the outputs, launches the kernel, and reports the call to the current
@@ -112,7 +130,8 @@ std::vector<NDArray> invoke(const OpDef& op, std::vector<NDArray> inputs,
 
 template <class Attributes>
 NDArray invoke(const OpDef& op, std::vector<NDArray> inputs, Attributes attributes) {
-  return invoke(op, std::move(inputs), std::shared_ptr<const void>(std::make_shared<Attributes>(std::move(attributes))))[0];
+  return invoke(op, std::move(inputs),
+                std::shared_ptr<const void>(std::make_shared<Attributes>(std::move(attributes))))[0];
 }
 
 // Every operator of this build, by name (the table is generated by CMake).

@@ -1,0 +1,225 @@
+#include <paceline/op.h>
+#include <paceline/recorder.h>
+
+#include <algorithm>
+#include <cassert>
+#include <numeric>
+
+namespace paceline {
+
+OpDef OpDef::input(std::string name) && {
+  inputs_.push_back({std::move(name)});
+  return std::move(*this);
+}
+
+OpDef OpDef::optional_input(std::string name) && {
+  inputs_.push_back({.name = std::move(name), .optional = true});
+  return std::move(*this);
+}
+
+OpDef OpDef::mutated_input(std::string name) && {
+  inputs_.push_back({.name = std::move(name), .mutated = true});
+  return std::move(*this);
+}
+
+OpDef OpDef::variadic(std::string name) && {
+  inputs_.push_back({std::move(name)});
+  variadic_ = true;
+  return std::move(*this);
+}
+
+OpDef OpDef::output(std::string name) && {
+  outputs_.push_back(std::move(name));
+  return std::move(*this);
+}
+
+OpDef OpDef::auxiliary_output(std::string name) && {
+  auxiliary_.push_back(std::move(name));
+  return std::move(*this);
+}
+
+OpDef OpDef::saves_inputs(std::vector<int> which) && {
+  saved_inputs_ = std::move(which);
+  return std::move(*this);
+}
+
+OpDef OpDef::saves_outputs(std::vector<int> which) && {
+  saved_outputs_ = std::move(which);
+  return std::move(*this);
+}
+
+OpDef OpDef::infer(InferRule rule) && {
+  infer_ = std::move(rule);
+  return std::move(*this);
+}
+
+OpDef OpDef::cpu(KernelFunction function) && {
+  kernel_.cpu = function;
+  return std::move(*this);
+}
+
+OpDef OpDef::cuda(KernelFunction function) && {
+  kernel_.cuda = function;
+  return std::move(*this);
+}
+
+OpDef OpDef::workspace(WorkspaceRule bytes) && {
+  workspace_ = std::move(bytes);
+  return std::move(*this);
+}
+
+OpDef OpDef::elementwise() && {
+  elementwise_ = true;
+  return std::move(*this);
+}
+
+OpDef OpDef::forward(Forward function) && {
+  forward_ = std::move(function);
+  return std::move(*this);
+}
+
+OpDef OpDef::gradient(GradientRule rule) && {
+  gradient_ = std::move(rule);
+  return std::move(*this);
+}
+
+OpDef OpDef::text(TextRule rule) && {
+  text_ = std::move(rule);
+  return std::move(*this);
+}
+
+bool OpDef::has_kernel(DeviceKind kind) const {
+  if (forward_) return true;
+  return (kind == DeviceKind::kCuda ? kernel_.cuda : kernel_.cpu) != nullptr;
+}
+
+AttributeText OpDef::attribute_text(const void* attributes) const {
+  if (!attributes) attributes = default_attributes_.get();
+  return text_ && attributes ? text_(attributes) : AttributeText{};
+}
+
+namespace {
+
+void check_inputs(const OpDef& op, const std::vector<NDArray>& inputs) {
+  const auto& declared = op.inputs();
+  if (op.is_variadic())
+    require(!inputs.empty(), "[", op.name(), "] got no ", declared[0].name, ", expected at least one");
+  else
+    require(inputs.size() == declared.size(), "[", op.name(), "] got ", inputs.size(), " inputs, expected ",
+            declared.size());
+  const NDArray* first = nullptr;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const OpDef::Input& input = declared[op.is_variadic() ? 0 : i];
+    if (inputs[i].is_none()) {
+      require(input.optional, "[", op.name(), "] ", input.name, " is none, expected an array");
+      continue;
+    }
+    require(!input.mutated || inputs[i].is_contiguous(), "[", op.name(), "] ", input.name,
+            " is written in place and must be contiguous");
+    if (!first) {
+      first = &inputs[i];
+      continue;
+    }
+    require(inputs[i].device() == first->device(), "[", op.name(), "] ", input.name, " is on ",
+            inputs[i].device().name(), ", other inputs are on ", first->device().name());
+    require(&inputs[i].engine() == &first->engine(), "[", op.name(), "] ", input.name,
+            " belongs to another engine than the other inputs");
+  }
+}
+
+// The order of axes that makes the strides decrease; axes of size 1 stay where they are in memory's view.
+std::vector<int> memory_order(const NDArray& x) {
+  std::vector<int> order(static_cast<std::size_t>(x.ndim()));
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return x.strides()[a] > x.strides()[b]; });
+  return order;
+}
+
+std::vector<int> inverse(const std::vector<int>& order) {
+  std::vector<int> result(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) result[static_cast<std::size_t>(order[i])] = static_cast<int>(i);
+  return result;
+}
+
+// Dense arrays of one shape and one order of axes, other than row-major.
+bool share_other_order(const std::vector<NDArray>& inputs) {
+  const NDArray& first = inputs[0];
+  if (first.is_contiguous() || !is_dense(first.shape(), first.strides())) return false;
+  return std::all_of(inputs.begin() + 1, inputs.end(),
+                     [&](const NDArray& x) { return x.shape() == first.shape() && x.strides() == first.strides(); });
+}
+
+}  // namespace
+
+std::vector<NDArray> invoke(const OpDef& op, std::vector<NDArray> inputs, std::shared_ptr<const void> attributes) {
+  check_inputs(op, inputs);
+  if (!attributes) attributes = op.default_attributes_;
+  Recorder* const recorder = op.gradient_ ? Recorder::current() : nullptr;
+  const bool recorded = recorder && recorder->wants(op, inputs);
+
+  std::vector<ArraySpec> specs;
+  if (op.infer_) specs = op.infer_(inputs, attributes.get());
+  std::vector<NDArray> outputs;
+  if (op.forward_) {
+    RecordingScope off(nullptr);
+    outputs = op.forward_(inputs, attributes.get());
+  } else {
+    assert(op.infer_ && specs.size() == std::max<std::size_t>(1, op.outputs_.size()) + op.auxiliary_.size());
+    std::vector<NDArray> given;
+    given.reserve(inputs.size());
+    for (const NDArray& input : inputs)
+      if (!input.is_none()) given.push_back(input);
+    require(!given.empty(), "[", op.name(), "] has no input");
+    const bool reordered = op.elementwise_ && share_other_order(given);
+    const std::vector<int> order = reordered ? memory_order(given[0]) : std::vector<int>();
+    for (NDArray& input : given) input = reordered ? input.permute(order) : input.contiguous();
+
+    std::vector<NDArray> written;
+    written.reserve(specs.size() + op.inputs_.size());
+    for (const ArraySpec& spec : specs)
+      written.emplace_back(reordered ? given[0].shape() : spec.shape, spec.dtype, given[0].device(), given[0].engine());
+    outputs = written;
+    for (std::size_t i = 0; i < op.inputs_.size() && !op.variadic_; ++i)
+      if (op.inputs_[i].mutated) written.push_back(inputs[i]);
+    LaunchOptions options;
+    if (op.workspace_) options.workspace_bytes = op.workspace_(inputs, attributes.get());
+    launch(op.kernel_, given, written, attributes, options);
+    if (reordered)
+      for (NDArray& output : outputs) output = output.permute(inverse(order));
+  }
+
+  if (recorded) {
+    OpCall call;
+    call.op = &op;
+    call.inputs.resize(inputs.size());
+    call.outputs.resize(outputs.size());
+    for (int i : op.saved_inputs_) call.inputs[static_cast<std::size_t>(i)] = inputs[static_cast<std::size_t>(i)];
+    for (int i : op.saved_outputs_) call.outputs[static_cast<std::size_t>(i)] = outputs[static_cast<std::size_t>(i)];
+    call.input_specs.reserve(inputs.size());
+    for (const NDArray& input : inputs) call.input_specs.push_back({input.shape(), input.dtype()});
+    call.attribute_data = attributes;
+    recorder->record(std::move(call), inputs, outputs);
+  }
+  outputs.resize(outputs.size() - op.auxiliary_.size());
+  return outputs;
+}
+
+const OpDef& find_operator(const std::string& name) {
+  std::string known;
+  for (const OpDef* op : all_operators()) {
+    if (op->name() == name) return *op;
+    known += " " + op->name();
+  }
+  throw InvalidArgument("unknown operator '" + name + "'; known:" + known);
+}
+
+namespace {
+thread_local Recorder* current_recorder = nullptr;
+}
+
+Recorder* Recorder::current() { return current_recorder; }
+
+RecordingScope::RecordingScope(Recorder* recorder) : previous_(current_recorder) { current_recorder = recorder; }
+RecordingScope::~RecordingScope() { current_recorder = previous_; }
+
+}  // namespace paceline

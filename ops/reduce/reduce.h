@@ -1,0 +1,24 @@
+#pragma once
+// Reductions over some axes (negative ones count from the back), or over all of them when `axes` is empty. The result
+// keeps the type; sums of float16 and bfloat16 are accumulated in float32. Results do not depend on the number of
+// threads. Throws InvalidArgument on wrong or repeated axes, bool, mean of integers, max and min of nothing.
+
+#include <paceline/op.h>
+
+namespace paceline {
+
+struct ReduceAttributes {
+  std::vector<int> axes;   // empty: all
+  bool keep_dims = false;  // keep reduced axes with size 1
+};
+
+NDArray sum(const NDArray& x, std::vector<int> axes = {}, bool keep_dims = false);   // 0 for nothing
+NDArray mean(const NDArray& x, std::vector<int> axes = {}, bool keep_dims = false);  // NaN for nothing
+// NaN if any element is. Elements that share the extreme value share the gradient equally.
+NDArray max(const NDArray& x, std::vector<int> axes = {}, bool keep_dims = false);
+NDArray min(const NDArray& x, std::vector<int> axes = {}, bool keep_dims = false);
+
+// Undoes a broadcast: sums over the axes along which an array of `shape` was repeated to give x's shape.
+NDArray sum_to(const NDArray& x, const Shape& shape);
+
+}  // namespace paceline

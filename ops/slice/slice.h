@@ -1,0 +1,23 @@
+#pragma once
+// slice(x, axis, begin, end): the elements [begin, end) along one axis. A view: shares x's memory. Negative positions
+// count from the back; `end` beyond the size means the size. Throws InvalidArgument when begin > end or outside.
+
+#include <paceline/op.h>
+
+#include <limits>
+
+namespace paceline {
+
+struct SliceAttributes {
+  int axis = 0;
+  std::int64_t begin = 0;
+  std::int64_t end = std::numeric_limits<std::int64_t>::max();
+};
+
+NDArray slice(const NDArray& x, int axis, std::int64_t begin,
+              std::int64_t end = std::numeric_limits<std::int64_t>::max());
+
+// Cuts x into `parts` equal slices along `axis`; throws InvalidArgument if the size is not divisible.
+std::vector<NDArray> split(const NDArray& x, int parts, int axis);
+
+}  // namespace paceline
