@@ -2,6 +2,7 @@
 // Optimizers: the update rule runs where the weights live (a server, or this process in `local`). Chosen by a spec, for
 // instance `sgd:lr=0.05,momentum=0.9`; typed forms are in namespace optim. Nothing that can become code crosses the wire.
 
+#include <paceline/catalog.h>
 #include <paceline/options.h>
 #include <paceline/tile.h>
 
@@ -11,9 +12,9 @@
 
 namespace paceline {
 
-// Parameters common to every optimizer, parsed before its own: lr (0.01), weight_decay (0), rescale (1),
-// clip_gradient (0 = off, by value), schedule (constant | linear | step | cosine, counted in examples) and its
-// schedule_examples, schedule_end, schedule_warmup, schedule_every, schedule_factor.
+// Keys that every optimizer knows: lr (0.01), weight_decay (0), rescale (1), clip_gradient (0 = off, by value), and
+// schedule (constant | linear | step | cosine, counted in examples) with schedule_examples, schedule_end (0),
+// schedule_warmup, schedule_every, schedule_factor (0.1).
 class LearningRate {
  public:
   static LearningRate parse(const Options& options);
@@ -30,13 +31,30 @@ class LearningRate {
   double end_ = 0, factor_ = 0.1;
 };
 
+// What is done to a gradient before any rule sees it: g = clip(rescale * g) + weight_decay * w.
+struct Preparation {
+  double rescale = 1;
+  double clip_gradient = 0;
+  double weight_decay = 0;
+
+  static Preparation parse(const Options& options);
+  template <class T>
+  void apply(T* gradient, const T* weight, std::int64_t count) const;
+};
+
 // What an optimizer sees of one update, the same for every element of a slice.
 struct UpdateStep {
   double learning_rate = 0;
   std::int64_t count = 0;  // updates this slice has taken, this one included (Adam's t)
 };
 
-// Update rule over tiles. Weight decay, rescaling and clipping are already in tile.gradient. Thread-safe (constant).
+// How far one update moves a weight: learning rate times `gain` times the gradient, or, where `normalised`, times 1.
+struct StepSize {
+  double gain = 1;
+  bool normalised = false;
+};
+
+// Update rule over tiles. The Preparation is already in tile.gradient. Thread-safe (constant).
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -45,13 +63,14 @@ class Optimizer {
   virtual std::vector<std::string> state_names() const = 0;
   virtual void update(const Tile<float>& tile, const UpdateStep& step) const = 0;
   virtual void update(const Tile<double>& tile, const UpdateStep& step) const = 0;
-  // Momentum coefficient that a WorkerRule (dana) may take over; then make_plain() is what the server runs.
-  virtual double worker_momentum() const { return 0; }
-  virtual std::unique_ptr<Optimizer> make_plain() const { return nullptr; }
+  virtual StepSize step_size() const { return {}; }
+  // The momentum that a WorkerRule (dana) can take over, the server then running plain SGD; -1: it cannot.
+  virtual double worker_momentum() const { return -1; }
 };
 
 // Throws InvalidArgument on an unknown name or key, listing the known ones.
 std::unique_ptr<Optimizer> make_optimizer(const Spec& spec);
+const Catalog<std::unique_ptr<Optimizer> (*)(const Options&)>& optimizer_catalog();
 
 namespace optim {
 
@@ -64,7 +83,8 @@ struct Schedule {
   double factor = 0.1;
 };
 
-// mom = momentum * mom + g; w -= lr * mom. With nesterov: w -= lr * (g + momentum * mom).
+// Spec `sgd`, `momentum` or `nesterov`. mom = momentum * mom + g; w -= lr * mom; with nesterov:
+// w -= lr * (g + momentum * mom).
 struct SGD {
   double lr = 0.01;
   double momentum = 0;
@@ -75,7 +95,7 @@ struct SGD {
   operator Spec() const;
 };
 
-// Kingma & Ba 2015, with bias correction.
+// Spec `adam`. Kingma & Ba 2015, with bias correction.
 struct Adam {
   double lr = 0.001;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;

@@ -4,7 +4,9 @@
 // Sources: Zhang et al. 2016 (inverse delay), Zheng et al. 2017 (delay compensation), Barkai et al. 2020 (gap aware),
 // Hakimi et al. 2019 (DANA).
 
+#include <paceline/catalog.h>
 #include <paceline/host_device.h>
+#include <paceline/optimizer.h>
 #include <paceline/options.h>
 #include <paceline/tile.h>
 
@@ -18,6 +20,8 @@ namespace paceline {
 struct StaleContext {
   std::int64_t delay = 0;    // other updates that came between pull and push
   double learning_rate = 0;  // that will be used
+  double peak_rate = 0;      // the largest of the schedule
+  StepSize step_size;        // of the optimizer
   std::int64_t count = 0;    // updates the slice has taken before this one
   int workers = 1;           // live workers
 };
@@ -40,6 +44,9 @@ class Staleness {
 // `inverse_delay`, `delay_compensated:lambda=2` or `dana+gap_aware`; options hold for every part that knows them. The
 // worker's half of `dana` is a WorkerRule of the same name; its server half is the identity. Throws InvalidArgument.
 std::unique_ptr<Staleness> make_staleness(const std::string& policy, const Options& options);
+const Catalog<std::unique_ptr<Staleness> (*)(const Options&)>& staleness_catalog();
+// "dana+gap_aware" -> {"dana", "gap_aware"}
+std::vector<std::string> policy_parts(const std::string& policy);
 
 // One element of a tile, for policies without state written as a function of one number.
 template <class T>

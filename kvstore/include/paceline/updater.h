@@ -49,7 +49,8 @@ class Updater {
  public:
   virtual ~Updater() = default;
 
-  // Replaces the rules; state arrays whose names stay keep their values. Throws InvalidArgument, and changes nothing.
+  // Replaces the rules; state arrays whose names stay keep their values. A policy with a worker's half (dana) makes
+  // the optimizer plain SGD here. Throws InvalidArgument, and changes nothing.
   virtual void set_rules(const Spec& optimizer, const std::string& staleness, const Options& staleness_options) = 0;
   // A policy of the user's own instead of a named one.
   virtual void set_staleness(std::shared_ptr<const Staleness> policy) = 0;
@@ -63,7 +64,7 @@ class Updater {
 
   // Functions below are thread-safe; calls for the same slice take turns, for different slices run at once.
 
-  // Corrects, updates, counts: one pass over the slice.
+  // Corrects, updates, counts: one pass over the slice. Throws InvalidArgument for a version from the future.
   virtual Applied apply(int slice, const Contribution& contribution) = 0;
   // The mean of several contributions weighted by their examples, summed in the order given, applied as one update of
   // delay 0 (synchronous modes).
@@ -71,7 +72,8 @@ class Updater {
   // The weights now. `worker` >= 0: they are what that worker computes from next (kept where the policy needs it).
   virtual Snapshot pull(int slice, int worker) = 0;
   virtual std::uint64_t version(int slice) const = 0;
-  // Overwrites weights (and version, examples) from a checkpoint.
+  // Overwrites weights, state, version and examples from a checkpoint; missing state starts as zeros. Throws
+  // InvalidArgument on a size or a name that the rules do not have.
   virtual void load_slice(int slice, const NamedArrays& state, std::uint64_t version, std::int64_t examples) = 0;
   // "weight" and every state array, copied, with the version and examples they belong to.
   virtual NamedArrays save_slice(int slice, std::uint64_t* version, std::int64_t* examples) = 0;

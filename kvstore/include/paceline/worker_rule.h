@@ -25,11 +25,9 @@ class WorkerRule {
   virtual void load(const NamedArrays& state) = 0;
 };
 
-// DANA-Slim (Hakimi et al. 2019): v = momentum * v + g; pushes g + momentum * v. The server runs plain SGD.
-struct DanaOptions {
-  double momentum = 0.9;
-  double weight_decay = 0, rescale = 1, clip_gradient = 0;
-};
-std::unique_ptr<WorkerRule> make_dana_rule(const DanaOptions& options);
+// The worker's half of a staleness policy, or nullptr where no part of it has one. `dana` (DANA-Slim, Hakimi et al.
+// 2019) keeps the optimizer's momentum here: v = momentum * v + g; pushes g + momentum * v, and the server runs plain
+// SGD. Throws InvalidArgument if the optimizer has no momentum that could move (adam).
+std::unique_ptr<WorkerRule> make_worker_rule(const Spec& optimizer, const std::string& policy);
 
 }  // namespace paceline

@@ -1,0 +1,124 @@
+#include <paceline/optimizer.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace paceline {
+
+LearningRate LearningRate::parse(const Options& options) {
+  LearningRate rate;
+  rate.base_ = options.get("lr", 0.01);
+  rate.examples_ = options.get("schedule_examples", std::int64_t{0});
+  rate.warmup_ = options.get("schedule_warmup", std::int64_t{0});
+  rate.every_ = options.get("schedule_every", std::int64_t{0});
+  rate.end_ = options.get("schedule_end", 0.0);
+  rate.factor_ = options.get("schedule_factor", 0.1);
+  const std::string form = options.get("schedule", "constant");
+  if (form == "constant") {
+    rate.form_ = Form::kConstant;
+  } else if (form == "linear" || form == "cosine") {
+    rate.form_ = form == "linear" ? Form::kLinear : Form::kCosine;
+    require(rate.examples_ > 0, "schedule=", form, " needs schedule_examples, the examples until its end");
+  } else if (form == "step") {
+    rate.form_ = Form::kStep;
+    require(rate.every_ > 0, "schedule=step needs schedule_every, the examples between two steps");
+  } else {
+    throw InvalidArgument("unknown schedule '" + form + "'; known: constant linear step cosine");
+  }
+  require(rate.base_ >= 0 && std::isfinite(rate.base_), "lr is ", rate.base_, ", expected a finite number of at least 0");
+  return rate;
+}
+
+double LearningRate::at(std::int64_t examples) const {
+  if (examples < warmup_) return base_ * static_cast<double>(examples + 1) / static_cast<double>(warmup_ + 1);
+  const double progress = examples_ > 0 ? std::min(1.0, static_cast<double>(examples) / static_cast<double>(examples_)) : 0;
+  switch (form_) {
+    case Form::kConstant:
+      break;
+    case Form::kLinear:
+      return base_ * (1 - progress * (1 - end_));
+    case Form::kCosine:
+      return base_ * (end_ + (1 - end_) * 0.5 * (1 + std::cos(std::numbers::pi * progress)));
+    case Form::kStep:
+      return base_ * std::pow(factor_, static_cast<double>(examples / every_));
+  }
+  return base_;
+}
+
+Preparation Preparation::parse(const Options& options) {
+  Preparation preparation;
+  preparation.rescale = options.get("rescale", 1.0);
+  preparation.clip_gradient = options.get("clip_gradient", 0.0);
+  preparation.weight_decay = options.get("weight_decay", 0.0);
+  require(preparation.clip_gradient >= 0, "clip_gradient is ", preparation.clip_gradient, ", expected at least 0");
+  return preparation;
+}
+
+template <class T>
+void Preparation::apply(T* gradient, const T* weight, std::int64_t count) const {
+  if (rescale != 1)
+    for (std::int64_t i = 0; i < count; ++i) gradient[i] *= static_cast<T>(rescale);
+  if (clip_gradient > 0) {
+    const T bound = static_cast<T>(clip_gradient);
+    for (std::int64_t i = 0; i < count; ++i) gradient[i] = std::clamp(gradient[i], -bound, bound);
+  }
+  if (weight_decay != 0)
+    for (std::int64_t i = 0; i < count; ++i) gradient[i] += static_cast<T>(weight_decay) * weight[i];
+}
+template void Preparation::apply(float*, const float*, std::int64_t) const;
+template void Preparation::apply(double*, const double*, std::int64_t) const;
+
+std::unique_ptr<Optimizer> make_optimizer(const Spec& spec) {
+  LearningRate::parse(spec.options);
+  Preparation::parse(spec.options);
+  auto optimizer = optimizer_catalog().at(spec.name)(spec.options);
+  spec.options.reject_unknown("optimizer '" + spec.name + "'");
+  return optimizer;
+}
+
+namespace optim {
+namespace {
+
+std::string number(double value) {
+  std::ostringstream out;
+  out.precision(17);
+  out << value;
+  return out.str();
+}
+
+void set_common(Options& options, double lr, double weight_decay, double clip_gradient, const Schedule& schedule) {
+  options.set("lr", number(lr));
+  if (weight_decay != 0) options.set("weight_decay", number(weight_decay));
+  if (clip_gradient != 0) options.set("clip_gradient", number(clip_gradient));
+  if (schedule.warmup != 0) options.set("schedule_warmup", std::to_string(schedule.warmup));
+  if (schedule.form == "constant") return;
+  options.set("schedule", schedule.form);
+  if (schedule.examples != 0) options.set("schedule_examples", std::to_string(schedule.examples));
+  if (schedule.end != 0) options.set("schedule_end", number(schedule.end));
+  if (schedule.every != 0) {
+    options.set("schedule_every", std::to_string(schedule.every));
+    options.set("schedule_factor", number(schedule.factor));
+  }
+}
+
+}  // namespace
+
+SGD::operator Spec() const {
+  Spec spec{momentum == 0 ? "sgd" : nesterov ? "nesterov" : "momentum", {}};
+  set_common(spec.options, lr, weight_decay, clip_gradient, schedule);
+  if (momentum != 0) spec.options.set("momentum", number(momentum));
+  return spec;
+}
+
+Adam::operator Spec() const {
+  Spec spec{"adam", {}};
+  set_common(spec.options, lr, weight_decay, clip_gradient, schedule);
+  spec.options.set("beta1", number(beta1));
+  spec.options.set("beta2", number(beta2));
+  spec.options.set("epsilon", number(epsilon));
+  return spec;
+}
+
+}  // namespace optim
+}  // namespace paceline

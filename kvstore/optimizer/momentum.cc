@@ -1,0 +1,23 @@
+// Heavy-ball momentum (Polyak 1964).
+#include "optimizer/sgd_rules.h"
+#include "optimizer/tile_optimizer.h"
+
+namespace paceline {
+namespace {
+
+class HeavyBall final : public TileOptimizer<MomentumRule<false>> {
+ public:
+  explicit HeavyBall(double momentum) : TileOptimizer({momentum}, {"momentum"}) {}
+  double worker_momentum() const override { return rule_.momentum; }
+  StepSize step_size() const override { return {.gain = 1 / (1 - rule_.momentum)}; }
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_momentum_optimizer(const Options& options) {
+  const double momentum = options.get("momentum", 0.9);
+  require(momentum > -1 && momentum < 1, "momentum is ", momentum, ", expected a number between -1 and 1");
+  return std::make_unique<HeavyBall>(momentum);
+}
+
+}  // namespace paceline

@@ -1,0 +1,42 @@
+#pragma once
+// Makes an Optimizer of a functor over one element: `void operator()(T g, T& w, T* slots, T rate)`, where `slots` are
+// the element's own state values. The functor is HOST_DEVICE, so that CUDA kernels run the same mathematics.
+
+#include <paceline/optimizer.h>
+
+#include <array>
+
+namespace paceline {
+
+template <class Rule>
+class TileOptimizer : public Optimizer {
+ public:
+  TileOptimizer(Rule rule, std::vector<std::string> names) : rule_(rule), names_(std::move(names)) {}
+  std::vector<std::string> state_names() const override { return names_; }
+  void update(const Tile<float>& tile, const UpdateStep& step) const override { run(tile, step); }
+  void update(const Tile<double>& tile, const UpdateStep& step) const override { run(tile, step); }
+
+ protected:
+  Rule rule_;
+
+ private:
+  template <class T>
+  void run(const Tile<T>& tile, const UpdateStep& step) const {
+    const T rate = static_cast<T>(rule_.rate(step));
+    const auto bound = rule_.template bind<T>();
+    T* __restrict gradient = tile.gradient;
+    T* __restrict weight = tile.weight;
+    std::array<T*, Rule::kSlots + 1> slots{};
+    for (int s = 0; s < Rule::kSlots; ++s) slots[s] = tile.state[s];
+    for (std::int64_t i = 0; i < tile.count; ++i) {
+      std::array<T, Rule::kSlots + 1> values{};
+      for (int s = 0; s < Rule::kSlots; ++s) values[s] = slots[s][i];
+      weight[i] -= bound(gradient[i], values.data(), rate);
+      for (int s = 0; s < Rule::kSlots; ++s) slots[s][i] = values[s];
+    }
+  }
+
+  std::vector<std::string> names_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,63 @@
+#include <paceline/staleness.h>
+
+namespace paceline {
+namespace {
+
+// Several policies one after the other on the same tile.
+class Chain final : public Staleness {
+ public:
+  void add(const std::string& name, std::unique_ptr<Staleness> part) {
+    for (const std::string& state : part->state_names()) names_.push_back(name + "_" + state);
+    parts_.push_back({static_cast<int>(part->state_names().size()), std::move(part)});
+  }
+  std::vector<std::string> state_names() const override { return names_; }
+  bool needs_pulled() const override {
+    for (const Part& part : parts_)
+      if (part.policy->needs_pulled()) return true;
+    return false;
+  }
+  bool accepts(const StaleContext& context) const override {
+    for (const Part& part : parts_)
+      if (!part.policy->accepts(context)) return false;
+    return true;
+  }
+  void correct(const Tile<float>& tile, const StaleContext& context) const override { run(tile, context); }
+  void correct(const Tile<double>& tile, const StaleContext& context) const override { run(tile, context); }
+
+ private:
+  struct Part {
+    int states;
+    std::unique_ptr<Staleness> policy;
+  };
+  template <class T>
+  void run(Tile<T> tile, const StaleContext& context) const {
+    for (const Part& part : parts_) {
+      part.policy->correct(tile, context);
+      tile.state += part.states;
+    }
+  }
+
+  std::vector<Part> parts_;
+  std::vector<std::string> names_;
+};
+
+}  // namespace
+
+std::vector<std::string> policy_parts(const std::string& policy) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= policy.size();) {
+    const std::size_t end = std::min(policy.find('+', begin), policy.size());
+    parts.push_back(policy.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+std::unique_ptr<Staleness> make_staleness(const std::string& policy, const Options& options) {
+  auto chain = std::make_unique<Chain>();
+  for (const std::string& name : policy_parts(policy)) chain->add(name, staleness_catalog().at(name)(options));
+  options.reject_unknown("staleness policy '" + policy + "'");
+  return chain;
+}
+
+}  // namespace paceline

@@ -1,0 +1,27 @@
+// Refuses gradients that are too old: later than `discard_above` updates, by default four times the number of workers
+// (the simplest form of Ringmaster ASGD, 2025).
+#include <paceline/staleness.h>
+
+namespace paceline {
+namespace {
+
+class Discard final : public Staleness {
+ public:
+  explicit Discard(std::int64_t above) : above_(above) {}
+  bool accepts(const StaleContext& context) const override {
+    return context.delay <= (above_ > 0 ? above_ : 4 * context.workers);
+  }
+  void correct(const Tile<float>&, const StaleContext&) const override {}
+  void correct(const Tile<double>&, const StaleContext&) const override {}
+
+ private:
+  std::int64_t above_;
+};
+
+}  // namespace
+
+std::unique_ptr<Staleness> make_discard_staleness(const Options& options) {
+  return std::make_unique<Discard>(options.get("discard_above", std::int64_t{0}));
+}
+
+}  // namespace paceline

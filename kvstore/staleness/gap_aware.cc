@@ -1,0 +1,48 @@
+// Gap-Aware (Barkai et al. 2020): divides each element by 1 + |weight - pulled| / C, where C is how far one update
+// typically moves it: the largest learning rate times the root of a bias-corrected average of squared gradients. With
+// dana the gradient here is the worker's pushed update, so weight decay is divided too.
+#include <paceline/staleness.h>
+
+#include <cmath>
+
+namespace paceline {
+namespace {
+
+class GapAware final : public Staleness {
+ public:
+  explicit GapAware(const Options& options) : decay_(options.get("gap_decay", 0.999)) {
+    require(decay_ >= 0 && decay_ < 1, "gap_decay is ", decay_, ", expected a number in [0, 1)");
+  }
+  std::vector<std::string> state_names() const override { return {"mean_square"}; }
+  bool needs_pulled() const override { return true; }
+  void correct(const Tile<float>& tile, const StaleContext& context) const override { run(tile, context); }
+  void correct(const Tile<double>& tile, const StaleContext& context) const override { run(tile, context); }
+
+ private:
+  template <class T>
+  void run(const Tile<T>& tile, const StaleContext& context) const {
+    const T decay = static_cast<T>(decay_);
+    T* mean_square = tile.state[0];
+    for (std::int64_t i = 0; i < tile.count; ++i)
+      mean_square[i] = decay * mean_square[i] + (1 - decay) * tile.gradient[i] * tile.gradient[i];
+
+    // An average over fewer updates than there are workers says little: C near 0 would freeze the weights.
+    if (context.delay == 0 || !tile.pulled || context.count < context.workers) return;
+    const double correction = 1 - std::pow(decay_, static_cast<double>(context.count + 1));
+    const T scale = static_cast<T>(context.peak_rate * context.step_size.gain);
+    const T unbias = static_cast<T>(1 / correction);
+    const T floor = static_cast<T>(1e-8);
+    for (std::int64_t i = 0; i < tile.count; ++i) {
+      const T typical = context.step_size.normalised ? scale : scale * std::sqrt(mean_square[i] * unbias);
+      tile.gradient[i] /= 1 + std::abs(tile.weight[i] - tile.pulled[i]) / (typical + floor);
+    }
+  }
+
+  double decay_;
+};
+
+}  // namespace
+
+std::unique_ptr<Staleness> make_gap_aware_staleness(const Options& options) { return std::make_unique<GapAware>(options); }
+
+}  // namespace paceline

@@ -1,0 +1,427 @@
+#include <paceline/mutex.h>
+#include <paceline/updater.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <shared_mutex>
+
+namespace paceline {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+struct Rules {
+  std::unique_ptr<Optimizer> optimizer;
+  std::shared_ptr<const Staleness> staleness;
+  Preparation preparation;
+  LearningRate rate;
+  std::vector<std::string> state_names;  // the optimizer's, then the policy's
+  std::size_t optimizer_states = 0;
+};
+
+struct Slice {
+  SliceInfo info;
+  mutable Mutex mutex;
+  Bytes weight GUARDED_BY(mutex);
+  std::map<std::string, Bytes> state GUARDED_BY(mutex);
+  std::uint64_t version GUARDED_BY(mutex) = 0;
+  std::int64_t examples GUARDED_BY(mutex) = 0;
+  std::int64_t refused GUARDED_BY(mutex) = 0;
+  Snapshot latest GUARDED_BY(mutex);
+  // What each worker pulled and may still push from, oldest first. More than one entry where an answer was repeated.
+  std::map<int, std::deque<Snapshot>> pulled GUARDED_BY(mutex);
+  std::vector<Histogram> delays GUARDED_BY(mutex);
+  std::map<int, Bytes> averaged GUARDED_BY(mutex);  // kind kAverage: what each worker said last
+
+  bool is_average() const { return info.kind == SliceInfo::Kind::kAverage; }
+  std::int64_t count() const { return info.end - info.begin; }
+};
+
+class UpdaterImpl final : public Updater {
+ public:
+  UpdaterImpl() {
+    set_rules(Spec{"sgd", {}}, "none", {});
+  }
+
+  void set_rules(const Spec& optimizer, const std::string& staleness, const Options& staleness_options) override {
+    auto rules = std::make_shared<Rules>();
+    rules->optimizer = make_optimizer(optimizer);
+    rules->staleness = make_staleness(staleness, staleness_options);
+    rules->rate = LearningRate::parse(optimizer.options);
+    const auto parts = policy_parts(staleness);
+    if (std::find(parts.begin(), parts.end(), "dana") != parts.end()) {
+      require(rules->optimizer->worker_momentum() >= 0, "staleness policy 'dana' keeps the optimizer's momentum at the "
+              "workers, which optimizer '", optimizer.name, "' cannot give up; use gap_aware with it");
+      rules->optimizer = make_optimizer(Spec{"sgd", {}});
+    } else {
+      rules->preparation = Preparation::parse(optimizer.options);
+    }
+    install(std::move(rules));
+  }
+
+  void set_staleness(std::shared_ptr<const Staleness> policy) override {
+    std::unique_lock lock(rules_mutex_);
+    rules_->staleness = std::move(policy);
+    name_states(*rules_);
+  }
+
+  void set_learning_rate(double rate) override {
+    require(rate >= 0, "the learning rate is ", rate, ", expected at least 0");
+    std::unique_lock lock(rules_mutex_);
+    rules_->rate.set_base(rate);
+  }
+
+  void set_workers(int live) override {
+    std::unique_lock lock(rules_mutex_);
+    workers_ = live;
+  }
+
+  int add_slice(const SliceInfo& info, const void* initial) override {
+    require(info.dtype == DType::kFloat32 || info.dtype == DType::kFloat64, "key '", info.name, "' is ",
+            name_of(info.dtype), "; the store updates float32 and float64");
+    require(info.begin <= info.end && info.begin >= 0, "key '", info.name, "' has an impossible slice");
+    std::unique_lock lock(rules_mutex_);
+    for (const auto& slice : slices_) {
+      require(slice->info.key != info.key || slice->info.name == info.name, "keys '", slice->info.name, "' and '",
+              info.name, "' have the same 64-bit hash; rename one");
+      require(slice->info.key != info.key || slice->info.end <= info.begin || info.end <= slice->info.begin, "key '",
+              info.name, "' is initialised twice");
+    }
+    auto slice = std::make_unique<Slice>();
+    slice->info = info;
+    Lock slice_lock(slice->mutex);
+    const auto* bytes = static_cast<const std::byte*>(initial);
+    slice->weight.assign(bytes, bytes + static_cast<std::size_t>(slice->count()) * size_of(info.dtype));
+    slices_.push_back(std::move(slice));
+    return static_cast<int>(slices_.size()) - 1;
+  }
+
+  const SliceInfo& info(int slice) const override {
+    std::shared_lock lock(rules_mutex_);
+    return at(slice).info;
+  }
+
+  int slice_count() const override {
+    std::shared_lock lock(rules_mutex_);
+    return static_cast<int>(slices_.size());
+  }
+
+  Applied apply(int index, const Contribution& contribution) override {
+    std::shared_lock rules_lock(rules_mutex_);
+    Slice& slice = at(index);
+    Lock lock(slice.mutex);
+    require(contribution.version <= slice.version, "a push for '", slice.info.name, "' says it was computed from version ",
+            contribution.version, ", but the slice is at ", slice.version);
+    StaleContext context = context_of(slice);
+    context.delay = static_cast<std::int64_t>(slice.version - contribution.version);
+    const Snapshot pulled = take_pulled(slice, contribution.worker, contribution.version);
+    Applied applied{slice.version, context.delay, false};
+    if (slice.is_average()) {
+      average(slice, {contribution});
+      return {++slice.version, 0, false};
+    }
+    if (!rules_->staleness->accepts(context)) {
+      ++slice.refused;
+      applied.refused = true;
+      return applied;
+    }
+    if (slice.info.dtype == DType::kFloat32)
+      update<float>(slice, contribution.gradient, pulled.data.get(), context);
+    else
+      update<double>(slice, contribution.gradient, pulled.data.get(), context);
+    finish_update(slice, contribution.worker, context.delay, contribution.examples);
+    applied.version = slice.version;
+    return applied;
+  }
+
+  Applied apply_round(int index, const std::vector<Contribution>& contributions) override {
+    require(!contributions.empty(), "a round without contributions");
+    std::shared_lock rules_lock(rules_mutex_);
+    Slice& slice = at(index);
+    Lock lock(slice.mutex);
+    const StaleContext context = context_of(slice);
+    std::int64_t examples = 0;
+    for (const Contribution& contribution : contributions) {
+      take_pulled(slice, contribution.worker, contribution.version);
+      examples += contribution.examples;
+    }
+    if (slice.is_average()) {
+      average(slice, contributions);
+      return {++slice.version, 0, false};
+    }
+    if (slice.info.dtype == DType::kFloat32)
+      update_mean<float>(slice, contributions, examples, context);
+    else
+      update_mean<double>(slice, contributions, examples, context);
+    for (const Contribution& contribution : contributions) add_delay(slice, contribution.worker, 0);
+    slice.examples += examples;
+    ++slice.version;
+    return {slice.version, 0, false};
+  }
+
+  Snapshot pull(int index, int worker) override {
+    std::shared_lock rules_lock(rules_mutex_);
+    Slice& slice = at(index);
+    Lock lock(slice.mutex);
+    if (!slice.latest.data || slice.latest.version != slice.version) {
+      std::shared_ptr<std::byte[]> copy(new std::byte[slice.weight.size()]);
+      std::memcpy(copy.get(), slice.weight.data(), slice.weight.size());
+      slice.latest = {slice.version, std::move(copy), slice.weight.size()};
+    }
+    if (worker >= 0 && rules_->staleness->needs_pulled()) {
+      auto& kept = slice.pulled[worker];
+      if (kept.empty() || kept.back().version != slice.version) kept.push_back(slice.latest);
+      if (kept.size() > kPulledKept) kept.pop_front();
+    }
+    return slice.latest;
+  }
+
+  std::uint64_t version(int index) const override {
+    std::shared_lock rules_lock(rules_mutex_);
+    const Slice& slice = at(index);
+    Lock lock(slice.mutex);
+    return slice.version;
+  }
+
+  void load_slice(int index, const NamedArrays& state, std::uint64_t version, std::int64_t examples) override {
+    std::shared_lock rules_lock(rules_mutex_);
+    Slice& slice = at(index);
+    std::map<std::string, Bytes> loaded;
+    for (const auto& [name, array] : state) {
+      const auto& names = rules_->state_names;
+      require(name == "weight" || std::find(names.begin(), names.end(), name) != names.end(), "key '", slice.info.name,
+              "' has no state '", name, "' under these rules");
+      require(array.dtype() == slice.info.dtype && array.size() == slice.count(), "state '", name, "' of key '",
+              slice.info.name, "' is ", array.describe(), ", expected ", slice.count(), " elements of ",
+              name_of(slice.info.dtype));
+      const NDArray dense = array.contiguous();
+      dense.wait();
+      const auto* bytes = static_cast<const std::byte*>(dense.data());
+      loaded[name] = Bytes(bytes, bytes + dense.bytes());
+    }
+    require(loaded.count("weight") == 1, "a checkpoint without the weight of '", slice.info.name, "'");
+    Lock lock(slice.mutex);
+    slice.weight = std::move(loaded["weight"]);
+    loaded.erase("weight");
+    slice.state = std::move(loaded);
+    slice.version = version;
+    slice.examples = examples;
+    slice.latest = {};
+    slice.pulled.clear();
+  }
+
+  NamedArrays save_slice(int index, std::uint64_t* version, std::int64_t* examples) override {
+    std::shared_lock rules_lock(rules_mutex_);
+    Slice& slice = at(index);
+    Lock lock(slice.mutex);
+    if (version) *version = slice.version;
+    if (examples) *examples = slice.examples;
+    NamedArrays arrays;
+    arrays.emplace_back("weight", to_array(slice, slice.weight));
+    for (const std::string& name : rules_->state_names)
+      if (slice.state.count(name)) arrays.emplace_back(name, to_array(slice, slice.state.at(name)));
+    return arrays;
+  }
+
+  void drop_worker(int worker) override {
+    std::shared_lock rules_lock(rules_mutex_);
+    for (const auto& slice : slices_) {
+      Lock lock(slice->mutex);
+      slice->pulled.erase(worker);
+      if (slice->averaged.size() > 1 && slice->averaged.erase(worker)) average(*slice, {});
+    }
+  }
+
+  std::vector<Histogram> delays() const override {
+    std::vector<Histogram> all;
+    std::shared_lock rules_lock(rules_mutex_);
+    for (const auto& slice : slices_) {
+      Lock lock(slice->mutex);
+      if (all.size() < slice->delays.size()) all.resize(slice->delays.size());
+      for (std::size_t worker = 0; worker < slice->delays.size(); ++worker) all[worker].merge(slice->delays[worker]);
+    }
+    return all;
+  }
+
+  std::int64_t refused() const override {
+    std::int64_t total = 0;
+    std::shared_lock rules_lock(rules_mutex_);
+    for (const auto& slice : slices_) {
+      Lock lock(slice->mutex);
+      total += slice->refused;
+    }
+    return total;
+  }
+
+  std::size_t pulled_bytes() const override {
+    std::size_t total = 0;
+    std::shared_lock rules_lock(rules_mutex_);
+    for (const auto& slice : slices_) {
+      Lock lock(slice->mutex);
+      std::map<const std::byte*, std::size_t> distinct;
+      for (const auto& [worker, kept] : slice->pulled)
+        for (const Snapshot& snapshot : kept) distinct[snapshot.data.get()] = snapshot.bytes;
+      for (const auto& [data, bytes] : distinct) total += bytes;
+    }
+    return total;
+  }
+
+ private:
+  // Answers repeated because the first was lost leave more than one version that the worker may have computed from.
+  static constexpr std::size_t kPulledKept = 4;
+
+  Slice& at(int index) const {
+    require(index >= 0 && index < static_cast<int>(slices_.size()), "no slice ", index);
+    return *slices_[static_cast<std::size_t>(index)];
+  }
+
+  static void name_states(Rules& rules) {
+    rules.state_names = rules.optimizer->state_names();
+    rules.optimizer_states = rules.state_names.size();
+    for (const std::string& name : rules.staleness->state_names()) rules.state_names.push_back(name);
+  }
+
+  void install(std::shared_ptr<Rules> rules) {
+    name_states(*rules);
+    std::unique_lock lock(rules_mutex_);
+    rules_ = std::move(rules);
+    for (const auto& slice : slices_) {
+      Lock slice_lock(slice->mutex);
+      std::erase_if(slice->state, [&](const auto& entry) {
+        return std::find(rules_->state_names.begin(), rules_->state_names.end(), entry.first) ==
+               rules_->state_names.end();
+      });
+    }
+  }
+
+  StaleContext context_of(const Slice& slice) const REQUIRES(slice.mutex) {
+    StaleContext context;
+    context.learning_rate = rules_->rate.at(slice.examples);
+    context.peak_rate = rules_->rate.base();
+    context.step_size = rules_->optimizer->step_size();
+    context.count = static_cast<std::int64_t>(slice.version);
+    context.workers = workers_;
+    return context;
+  }
+
+  // The weights of `version` that `worker` pulled, if they are kept; older ones are of no further use.
+  static Snapshot take_pulled(Slice& slice, int worker, std::uint64_t version) REQUIRES(slice.mutex) {
+    const auto found = slice.pulled.find(worker);
+    if (found == slice.pulled.end()) return {};
+    auto& kept = found->second;
+    while (!kept.empty() && kept.front().version < version) kept.pop_front();
+    return kept.empty() || kept.front().version != version ? Snapshot{} : kept.front();
+  }
+
+  static void add_delay(Slice& slice, int worker, std::int64_t delay) REQUIRES(slice.mutex) {
+    if (worker < 0) return;
+    if (slice.delays.size() <= static_cast<std::size_t>(worker)) slice.delays.resize(static_cast<std::size_t>(worker) + 1);
+    slice.delays[static_cast<std::size_t>(worker)].add(delay);
+  }
+
+  static void finish_update(Slice& slice, int worker, std::int64_t delay, std::int64_t examples) REQUIRES(slice.mutex) {
+    add_delay(slice, worker, delay);
+    slice.examples += examples;
+    ++slice.version;
+  }
+
+  // Calls fill(offset, count, scratch) to get each tile's gradient, then runs the rules over it.
+  template <class T, class Fill>
+  void update_tiles(Slice& slice, const std::byte* pulled, const StaleContext& context, Fill fill)
+      REQUIRES(slice.mutex) {
+    std::vector<T*> arrays;
+    for (const std::string& name : rules_->state_names) {
+      Bytes& bytes = slice.state[name];
+      bytes.resize(slice.weight.size());
+      arrays.push_back(reinterpret_cast<T*>(bytes.data()));
+    }
+    const UpdateStep step{context.learning_rate, context.count + 1};
+    alignas(64) std::array<T, static_cast<std::size_t>(Tile<T>::kElements)> scratch;
+    T* weight = reinterpret_cast<T*>(slice.weight.data());
+    const std::int64_t count = slice.count();
+    for (std::int64_t begin = 0; begin < count; begin += Tile<T>::kElements) {
+      Tile<T> tile;
+      tile.count = std::min(Tile<T>::kElements, count - begin);
+      tile.gradient = scratch.data();
+      tile.weight = weight + begin;
+      tile.pulled = pulled ? reinterpret_cast<const T*>(pulled) + begin : nullptr;
+      fill(begin, tile.count, scratch.data());
+      rules_->preparation.apply(tile.gradient, tile.weight, tile.count);
+      tile.state = arrays.data() + rules_->optimizer_states;
+      rules_->staleness->correct(tile, context);
+      tile.state = arrays.data();
+      rules_->optimizer->update(tile, step);
+      for (T*& array : arrays) array += tile.count;
+    }
+  }
+
+  template <class T>
+  void update(Slice& slice, const void* gradient, const std::byte* pulled, const StaleContext& context)
+      REQUIRES(slice.mutex) {
+    const T* source = static_cast<const T*>(gradient);
+    update_tiles<T>(slice, pulled, context, [source](std::int64_t begin, std::int64_t count, T* scratch) {
+      std::copy_n(source + begin, count, scratch);
+    });
+  }
+
+  template <class T>
+  void update_mean(Slice& slice, const std::vector<Contribution>& contributions, std::int64_t examples,
+                   const StaleContext& context) REQUIRES(slice.mutex) {
+    update_tiles<T>(slice, nullptr, context, [&](std::int64_t begin, std::int64_t count, T* scratch) {
+      std::fill_n(scratch, count, T(0));
+      for (const Contribution& contribution : contributions) {
+        const T share = examples == 0 ? T(1) / static_cast<T>(contributions.size())
+                                      : static_cast<T>(contribution.examples) / static_cast<T>(examples);
+        const T* source = static_cast<const T*>(contribution.gradient) + begin;
+        for (std::int64_t i = 0; i < count; ++i) scratch[i] += share * source[i];
+      }
+    });
+  }
+
+  // The weight of an average slice is the mean of what the workers said last.
+  static void average(Slice& slice, const std::vector<Contribution>& contributions) REQUIRES(slice.mutex) {
+    for (const Contribution& contribution : contributions) {
+      const auto* bytes = static_cast<const std::byte*>(contribution.gradient);
+      slice.averaged[contribution.worker].assign(bytes, bytes + slice.weight.size());
+    }
+    const auto mean = [&slice]<class T>(T*) {
+      T* weight = reinterpret_cast<T*>(slice.weight.data());
+      std::fill_n(weight, slice.count(), T(0));
+      for (const auto& [worker, bytes] : slice.averaged) {
+        const T* value = reinterpret_cast<const T*>(bytes.data());
+        for (std::int64_t i = 0; i < slice.count(); ++i) weight[i] += value[i] / static_cast<T>(slice.averaged.size());
+      }
+    };
+    if (slice.info.dtype == DType::kFloat32)
+      mean(static_cast<float*>(nullptr));
+    else
+      mean(static_cast<double*>(nullptr));
+  }
+
+  static NDArray to_array(const Slice& slice, const Bytes& bytes) {
+    auto owner = std::make_shared<Bytes>(bytes);
+    void* data = owner->data();
+    return NDArray::wrap(data, Shape{slice.count()}, slice.info.dtype, std::move(owner));
+  }
+
+  mutable std::shared_mutex rules_mutex_;  // shared by every use of a slice, exclusive to change rules or the list
+  std::shared_ptr<Rules> rules_;
+  std::vector<std::unique_ptr<Slice>> slices_;
+  int workers_ = 1;
+};
+
+}  // namespace
+
+std::unique_ptr<Updater> make_updater() { return std::make_unique<UpdaterImpl>(); }
+
+std::uint64_t hash_key(const std::string& name) {
+  // FNV-1a, 64 bits; a collision between two names is found when the second is initialised.
+  std::uint64_t hash = 14695981039346656037ull;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
+  return hash;
+}
+
+}  // namespace paceline
