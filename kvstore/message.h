@@ -1,6 +1,6 @@
 #pragma once
-// What processes say to each other. A message is a fixed header, a body in Protocol Buffers (message.proto) that depends
-// on the kind, and payload frames of raw elements. The byte layout is drawn at the top of message.cc.
+// What processes say to each other. A message is a fixed header, a body in Protocol Buffers (message.proto) that
+// depends on the kind, and payload frames of raw elements. The byte layout is drawn at the top of message.cc.
 
 #include <paceline/transport.h>
 
@@ -14,12 +14,33 @@ enum class MessageKind : std::uint8_t {
   kReply = 0,
   kRefusal = 1,
   // membership, answered by the scheduler's Node
-  kJoin = 2, kHeartbeat = 3, kRoster = 4, kLeave = 5,
+  kJoin = 2,
+  kHeartbeat = 3,
+  kRoster = 4,
+  kLeave = 5,
+  // between Nodes: is request N there? It is (wait), or it is not (send it again)
+  kProbe = 8,
+  kReceived = 9,
+  kResend = 10,
   // the store's control, answered by the scheduler
-  kInit = 16, kBarrier = 17, kDataPart = 18, kDataBegin = 19, kDataCommit = 20, kDataTakeOver = 21, kSetOptimizer = 22,
+  kInit = 16,
+  kBarrier = 17,
+  kDataPart = 18,
+  kDataBegin = 19,
+  kDataCommit = 20,
+  kDataTakeOver = 21,
+  kSetOptimizer = 22,
   // the store, answered by servers
-  kInitValues = 32, kPushPull = 33, kStepEnd = 34, kSetRules = 35, kReport = 36, kSave = 37, kLoad = 38,
+  kInitValues = 32,
+  kPushPull = 33,
+  kStepEnd = 34,
+  kSetRules = 35,
+  kReport = 36,
+  kSave = 37,
+  kLoad = 38,
 };
+
+const char* name_of(MessageKind kind);  // "push_pull", for logs and errors
 
 struct MessageHeader {
   MessageKind kind = MessageKind::kReply;
@@ -35,9 +56,10 @@ struct Message {
   std::vector<Frame> payload;  // raw elements
 };
 
+// Throws InvalidArgument on a body over 64 MiB.
 Packet encode(const Message& message);
 // Throws Corrupt on anything that encode() does not produce: wrong magic or format version, unknown kind, a body over
-// 64 MiB, sizes that do not add up.
+// 64 MiB, sizes that do not add up. The payload frames of the packet are shared, not copied.
 Message decode(const Packet& packet);
 
 }  // namespace paceline

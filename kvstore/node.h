@@ -1,6 +1,6 @@
 #pragma once
-// One process of a job on the network: joins through the scheduler, knows who is there, sends heartbeats, asks peers and
-// answers them. Server, worker and scheduler are built on it; it knows nothing of keys or weights.
+// One process of a job on the network: joins through the scheduler, knows who is there, sends heartbeats, asks peers
+// and answers them. Server, worker and scheduler are built on it; it knows nothing of keys or weights.
 
 #include <paceline/cluster.h>
 #include <paceline/transport.h>
@@ -29,20 +29,21 @@ struct Peer {
   std::string address;            // where it is bound (servers)
   std::string host;
   bool alive = true;
-  bool finished = false;          // left in good order
+  bool finished = false;  // left in good order
 };
 
 // Who is in the job; `epoch` grows with every change.
 struct Roster {
   std::uint64_t epoch = 0;
+  bool over = false;  // no worker is left: each has finished or was lost
   std::vector<Peer> peers;
 
   const Peer* find(const PeerId& id) const;
   std::vector<int> live(Role role) const;  // ranks, ascending
 };
 
-// A request that arrived. Answer it with exactly one reply() or refuse(), now or later, from any thread; copies share the
-// answer. A request dropped unanswered is refused with "dropped".
+// A request that arrived. Answer it with exactly one reply() or refuse(), now or later, from any thread; copies share
+// the answer. A request dropped unanswered is refused with "dropped".
 class Request {
  public:
   const Message& message() const;
@@ -76,8 +77,8 @@ class Node {
   // Leaves without a word; to peers it looks like a crash unless leave() was called.
   ~Node();
 
-  // Blocks until every process of the job has joined and returns with rank() and the roster known. Throws Timeout naming
-  // who is missing, NetworkError when refused (another job, too many workers).
+  // Blocks until every process of the job has joined and returns with rank() and the roster known. Throws Timeout
+  // naming who is missing, NetworkError when refused (another job, too many workers).
   void join();
   // Says good-bye: this process ends in good order. Blocks until the scheduler knows, at most `seconds`.
   void leave(double seconds = 5);
@@ -88,9 +89,9 @@ class Node {
 
   // Asks a peer (PeerId{Role::kScheduler, 0} for the scheduler). Thread-safe, never blocks. The request is repeated
   // until answered; frames are shared, not copied. `on_reply` runs on the transport's thread: with the answer; or with
-  // the refusal; or with NetworkError once the peer is lost (named, with what it was asked for and for how long) or this
-  // process was declared lost itself. A peer that is alive but slow is only named in the log at intervals.
-  // Returns a number for cancel().
+  // the refusal; or with NetworkError once the peer is lost (named, with what it was asked for and for how long) or
+  // this process was declared lost itself. A peer that is alive but slow is only named in the log at intervals. Returns
+  // a number for cancel().
   std::uint64_t ask(const PeerId& peer, Message request, ReplyHandler on_reply);
   void cancel(std::uint64_t ask);
   // The same, blocking; throws what the ReplyHandler would get. Not on the transport's thread.

@@ -56,7 +56,7 @@ class Exchange {
   virtual ~Exchange() = default;
 
   virtual int rank() const = 0;
-  virtual int size() const = 0;         // workers at start
+  virtual int size() const = 0;  // workers at start
   virtual int server_count() const = 0;
 
   virtual void init(const std::vector<InitValue>& values) = 0;
@@ -75,11 +75,22 @@ class Exchange {
   // All live workers meet. While inside, a worker holds back no round and no bound; rounds are aligned at the exit.
   virtual void barrier() = 0;
 
-  // Who delivers what of an epoch, and what lost workers left (io's Source stands on these).
-  virtual std::pair<int, int> data_part(std::int64_t epoch) = 0;  // {index, count} among live workers
-  virtual void data_begin(std::int64_t epoch, const PositionRanges& mine) = 0;
+  // Who delivers what of an epoch, and what lost workers left (io's Source stands on these). The scheduler keeps the
+  // book: every position of an epoch is delivered once, save what a lost worker delivered but had not committed.
+  //
+  // {index, count}: this worker's part, fixed over the live workers when the first one asks for that epoch. count 0: it
+  // joined later and has no part of its own, but may take over.
+  virtual std::pair<int, int> data_part(std::int64_t epoch) = 0;
+  // Before the first batch: this worker will deliver `mine`; `all` is what all workers together deliver in this epoch
+  // (the same at each: every position, less what a checkpoint says was done), so that the part of a worker that is lost
+  // before it begins is known too.
+  virtual void data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) = 0;
   virtual void data_commit(std::int64_t epoch, const PositionRanges& done) = 0;  // returns at once
-  virtual PositionRanges data_take_over(std::int64_t epoch) = 0;  // blocks until nobody can still lose positions of it
+  // Positions of `epoch` that lost workers left, now this worker's to deliver and commit; shared out in pieces, so call
+  // again until empty. `wait` false: empty means none now; ask again later, also for earlier epochs. `wait` true (at
+  // the latest before finish): blocks until there are some or every position of the epoch is committed, which empty
+  // then means; a waiting worker holds back no round and no bound.
+  virtual PositionRanges data_take_over(std::int64_t epoch, bool wait) = 0;
 
   virtual StoreReport report() = 0;
   // Collective: every live worker calls it; rank 0 (the lowest live) gets the state, the others an empty one.

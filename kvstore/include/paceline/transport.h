@@ -13,7 +13,8 @@
 
 namespace paceline {
 
-// Bytes that travel; shared so that a payload is not copied on its way.
+// Bytes that travel; shared so that a payload is not copied on its way. They must not change while anybody holds
+// `owner`, which may be let go on any thread.
 struct Frame {
   std::shared_ptr<const void> owner;
   const std::byte* data = nullptr;
@@ -33,6 +34,8 @@ class TransportObserver {
   virtual ~TransportObserver() = default;
   virtual void on_send(LinkId link, const Packet& packet) = 0;
   virtual void on_receive(LinkId link, const Packet& packet) = 0;
+  // Somebody who does not speak the transport's protocol was turned away; `what` says who and why, as far as known.
+  virtual void on_reject(const std::string& /*what*/) {}
 };
 
 class Transport {
@@ -49,14 +52,16 @@ class Transport {
   virtual LinkId connect(const std::string& address) = 0;
   // Sends without blocking; queued while the peer is away. Thread-safe. Unknown links are ignored.
   virtual void send(LinkId link, Packet packet) = 0;
-  // Forgets a link and what is queued for it.
+  // Forgets a link and what is queued for it, and hangs up: a peer that connected may connect again.
   virtual void close(LinkId link) = 0;
+  // Where the link leads, for logs: an address, as far as known.
+  virtual std::string describe(LinkId link) = 0;
   // Called for each packet on one thread of the transport; set before bind and connect. Replies to `from`.
   virtual void on_receive(Handler handler) = 0;
   virtual void add_observer(std::shared_ptr<TransportObserver> observer) = 0;
 };
 
-// `inproc`, `tcp`; throws InvalidArgument listing the known ones.
+// `inproc`, `tcp[:io_threads=N,max_frame_bytes=N]`; throws InvalidArgument listing the known ones.
 std::unique_ptr<Transport> make_transport(const Spec& spec);
 
 // Wraps a transport and loses, duplicates, delays and reorders packets with the given probabilities, from `seed`:
