@@ -1,0 +1,115 @@
+#include "file.h"
+
+#include <paceline/error.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+
+namespace paceline::io {
+namespace {
+
+constexpr std::size_t kBufferBytes = 1 << 20;
+
+}  // namespace
+
+std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
+}
+
+void throw_io_error(const char* what, const std::string& path, int error) {
+  throw IoError(
+      str("cannot ", what, " ", path, " on host ", host_name(), ": ", std::generic_category().message(error)));
+}
+
+InputFile::InputFile(const std::string& path) : path_(path), descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (descriptor_ < 0) throw_io_error("open", path, errno);
+  struct stat status = {};
+  int error = fstat(descriptor_, &status) == 0 ? 0 : errno;
+  if (!error && S_ISDIR(status.st_mode)) error = EISDIR;
+  if (error) {
+    close(descriptor_);
+    throw_io_error("read", path, error);
+  }
+  size_ = static_cast<std::uint64_t>(status.st_size);
+}
+
+InputFile::~InputFile() { close(descriptor_); }
+
+std::size_t InputFile::read_at(std::uint64_t offset, void* buffer, std::size_t count) const {
+  std::size_t done = 0;
+  while (done < count) {
+    const ssize_t got =
+        pread(descriptor_, static_cast<char*>(buffer) + done, count - done, static_cast<off_t>(offset + done));
+    if (got == 0) break;
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      throw_io_error("read", path_, errno);
+    }
+    done += static_cast<std::size_t>(got);
+  }
+  return done;
+}
+
+OutputFile::OutputFile(const std::string& path)
+    : path_(path), descriptor_(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+  if (descriptor_ < 0) throw_io_error("create", path, errno);
+}
+
+OutputFile::~OutputFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void OutputFile::append(std::string_view bytes) {
+  buffer_.append(bytes);
+  size_ += bytes.size();
+  if (buffer_.size() >= kBufferBytes) flush();
+}
+
+void OutputFile::flush() {
+  std::size_t done = 0;
+  while (done < buffer_.size()) {
+    const ssize_t put = ::write(descriptor_, buffer_.data() + done, buffer_.size() - done);
+    if (put < 0) {
+      if (errno == EINTR) continue;
+      throw_io_error("write", path_, errno);
+    }
+    done += static_cast<std::size_t>(put);
+  }
+  buffer_.clear();
+}
+
+void OutputFile::close() {
+  flush();
+  if (fsync(descriptor_) != 0 && errno != EINVAL) throw_io_error("write", path_, errno);
+  const int descriptor = descriptor_;
+  descriptor_ = -1;
+  if (::close(descriptor) != 0) throw_io_error("close", path_, errno);
+}
+
+std::string read_file(const std::string& path) {
+  InputFile file(path);
+  std::string text(file.size(), '\0');
+  text.resize(file.read_at(0, text.data(), text.size()));
+  return text;
+}
+
+void write_file_atomically(const std::string& path, std::string_view text) {
+  const std::string temporary = str(path, ".tmp.", getpid());
+  try {
+    OutputFile file(temporary);
+    file.append(text);
+    file.close();
+    if (std::rename(temporary.c_str(), path.c_str()) != 0) throw_io_error("replace", path, errno);
+  } catch (...) {
+    unlink(temporary.c_str());
+    throw;
+  }
+}
+
+}  // namespace paceline::io

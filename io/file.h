@@ -1,0 +1,60 @@
+#pragma once
+// Files by descriptor; every failure is an IoError with host, path and the system's reason.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace paceline::io {
+
+// "cannot open /data/train.rec on host node7: No such file or directory"
+[[noreturn]] void throw_io_error(const char* what, const std::string& path, int error);
+
+class InputFile {
+ public:
+  explicit InputFile(const std::string& path);
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::uint64_t size() const { return size_; }
+  // Reads up to `count` bytes at `offset`; fewer only at the end of the file. Thread-safe.
+  std::size_t read_at(std::uint64_t offset, void* buffer, std::size_t count) const;
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+  std::uint64_t size_ = 0;
+};
+
+// Buffered writing of a new file.
+class OutputFile {
+ public:
+  explicit OutputFile(const std::string& path);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  void append(std::string_view bytes);
+  std::uint64_t size() const { return size_; }
+  // Flushes, syncs and closes.
+  void close();
+
+ private:
+  void flush();
+
+  std::string path_;
+  std::string buffer_;
+  int descriptor_ = -1;
+  std::uint64_t size_ = 0;
+};
+
+std::string read_file(const std::string& path);
+// Writes a temporary file beside `path`, then renames: readers see the old text or the new one, never a part.
+void write_file_atomically(const std::string& path, std::string_view text);
+
+std::string host_name();
+
+}  // namespace paceline::io

@@ -1,0 +1,130 @@
+// The companions of a record file, text with one line per record in file order:
+//
+//   x.idx   key \t offset of the record's head \n                   (MXNet's)
+//   x.crc   key \t crc32c, 8 hexadecimal digits \t length \n        (ours; other readers never open it)
+
+#include <paceline/error.h>
+#include <paceline/recordio.h>
+
+#include <charconv>
+#include <filesystem>
+
+#include "file.h"
+
+namespace paceline {
+namespace {
+
+// Cuts lines into numeric fields.
+class Fields {
+ public:
+  Fields(const std::string& path, const char* expected) : path_(path), expected_(expected), text_(io::read_file(path)) {
+    rest_ = text_;
+  }
+
+  // Lines that hold nothing end the file only; elsewhere they are damage, as for MXNet.
+  bool next_line() {
+    if (rest_.empty()) return false;
+    ++number_;
+    const std::size_t end = rest_.find('\n');
+    line_ = rest_.substr(0, end);
+    rest_.remove_prefix(end == std::string_view::npos ? rest_.size() : end + 1);
+    if (!line_.empty() && line_.back() == '\r') line_.remove_suffix(1);
+    return true;
+  }
+
+  template <class T>
+  T number(int base = 10) {
+    T value = 0;
+    const char* begin = line_.data();
+    const auto [end, error] = std::from_chars(begin, begin + line_.size(), value, base);
+    if (error != std::errc() || end == begin) fail();
+    line_.remove_prefix(static_cast<std::size_t>(end - begin));
+    return value;
+  }
+
+  void tab() {
+    if (line_.empty() || line_.front() != '\t') fail();
+    line_.remove_prefix(1);
+  }
+
+  void end_line() const {
+    if (!line_.empty()) fail();
+  }
+
+ private:
+  [[noreturn]] void fail() const { throw Corrupt(str(path_, ": line ", number_, " is damaged: expected ", expected_)); }
+
+  const std::string& path_;
+  const char* expected_;
+  std::string text_;
+  std::string_view rest_;
+  std::string_view line_;
+  std::int64_t number_ = 0;
+};
+
+std::string with_extension(const std::string& path, const char* extension) {
+  return std::filesystem::path(path).replace_extension(extension).string();
+}
+
+}  // namespace
+
+std::string index_path(const std::string& record_path) { return with_extension(record_path, ".idx"); }
+std::string checksum_path(const std::string& record_path) { return with_extension(record_path, ".crc"); }
+
+void write_index(const std::string& path, const RecordIndex& index) {
+  std::string text;
+  for (const RecordIndexEntry& entry : index) {
+    text += std::to_string(entry.key) + '\t' + std::to_string(entry.offset) + '\n';
+  }
+  io::write_file_atomically(path, text);
+}
+
+RecordIndex read_index(const std::string& path) {
+  RecordIndex index;
+  Fields fields(path, "a key, a tab and an offset");
+  while (fields.next_line()) {
+    RecordIndexEntry entry;
+    entry.key = fields.number<std::int64_t>();
+    fields.tab();
+    entry.offset = fields.number<std::uint64_t>();
+    fields.end_line();
+    index.push_back(entry);
+  }
+  return index;
+}
+
+RecordIndex scan_index(const std::string& record_path) {
+  RecordIndex index;
+  RecordReader reader(record_path);
+  std::string record;
+  while (reader.next(record)) index.push_back({static_cast<std::int64_t>(index.size()), reader.offset()});
+  return index;
+}
+
+void write_checksums(const std::string& path, const std::vector<RecordChecksum>& checksums) {
+  std::string text;
+  for (const RecordChecksum& checksum : checksums) {
+    char digits[9];
+    std::snprintf(digits, sizeof digits, "%08x", checksum.crc32c);
+    text += std::to_string(checksum.key) + '\t' + digits + '\t' + std::to_string(checksum.length) + '\n';
+  }
+  io::write_file_atomically(path, text);
+}
+
+std::vector<RecordChecksum> read_checksums(const std::string& path) {
+  std::vector<RecordChecksum> checksums;
+  Fields fields(path, "a key, a tab, a CRC32C, a tab and a length");
+  while (fields.next_line()) {
+    RecordChecksum checksum;
+    checksum.key = fields.number<std::int64_t>();
+    fields.tab();
+    checksum.crc32c = fields.number<std::uint32_t>(16);
+    fields.tab();
+    checksum.length = fields.number<std::uint64_t>();
+    fields.end_line();
+    checksums.push_back(checksum);
+  }
+  return checksums;
+}
+
+}  // namespace paceline
