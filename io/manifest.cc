@@ -1,0 +1,147 @@
+// The manifest is one JSON object:
+//
+//   { "format": "paceline-manifest", "version": 1, "records": 60000,
+//     "payload": "image", "encoding": "raw", "label_width": 1, "class_labels": true,
+//     "labels": ["cat", ...], "image": {"height": 28, "width": 28, "channels": 1}, "shuffle_seed": 0 or null,
+//     "shards": [{"path": "train-00000-of-00002.rec", "records": 30000, "bytes": 25200000,
+//                 "crc32c": "xxxxxxxx", "index_crc32c": "xxxxxxxx", "checksum_crc32c": "xxxxxxxx"}, ...],
+//     "checksum": "xxxxxxxx" }
+//
+// `checksum` is the CRC32C of the compact text of the object without it, keys sorted. A manifest edited by hand leaves
+// it out. Unknown keys are kept out of the way of later versions: they are ignored.
+
+#include <paceline/manifest.h>
+
+#include <paceline/error.h>
+
+#include <nlohmann/json.hpp>
+
+#include <charconv>
+#include <filesystem>
+
+#include "file.h"
+
+namespace paceline {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string hex(std::uint32_t value) {
+  char digits[9];
+  std::snprintf(digits, sizeof digits, "%08x", value);
+  return digits;
+}
+
+std::uint32_t parse_hex(const std::string& text) {
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+  if (text.size() != 8 || error != std::errc() || end != text.data() + text.size()) {
+    throw Corrupt(str("'", text, "' is no checksum of 8 hexadecimal digits"));
+  }
+  return value;
+}
+
+Json to_json(const Manifest& manifest) {
+  Json shards = Json::array();
+  for (const Shard& shard : manifest.shards) {
+    shards.push_back({{"path", shard.path},
+                      {"records", shard.records},
+                      {"bytes", shard.bytes},
+                      {"crc32c", hex(shard.crc32c)},
+                      {"index_crc32c", hex(shard.index_crc32c)},
+                      {"checksum_crc32c", hex(shard.checksum_crc32c)}});
+  }
+  const ImageSize& image = manifest.image;
+  return {{"format", "paceline-manifest"},
+          {"version", 1},
+          {"records", manifest.records()},
+          {"payload", manifest.payload},
+          {"encoding", manifest.encoding},
+          {"label_width", manifest.label_width},
+          {"class_labels", manifest.class_labels},
+          {"labels", manifest.labels},
+          {"image", {{"height", image.height}, {"width", image.width}, {"channels", image.channels}}},
+          {"shuffle_seed", manifest.shuffle_seed ? Json(*manifest.shuffle_seed) : Json()},
+          {"shards", std::move(shards)}};
+}
+
+std::string checksum_of(Json json) {
+  json.erase("checksum");
+  return hex(crc32c(json.dump(-1, ' ', false, Json::error_handler_t::replace)));
+}
+
+Manifest from_json(const Json& json) {
+  if (!json.is_object() || json.value("format", "") != "paceline-manifest") {
+    throw Corrupt("it is no paceline-manifest");
+  }
+  const int version = json.at("version").get<int>();
+  if (version != 1) throw Corrupt(str("its version is ", version, ", this program knows version 1"));
+  if (json.contains("checksum") && json.at("checksum").get<std::string>() != checksum_of(json)) {
+    throw Corrupt("its checksum is wrong; if it was edited by hand, remove the entry \"checksum\"");
+  }
+
+  Manifest manifest;
+  manifest.payload = json.at("payload").get<std::string>();
+  manifest.encoding = json.at("encoding").get<std::string>();
+  manifest.label_width = json.at("label_width").get<int>();
+  manifest.class_labels = json.at("class_labels").get<bool>();
+  manifest.labels = json.at("labels").get<std::vector<std::string>>();
+  const Json& image = json.at("image");
+  manifest.image = {image.at("height").get<int>(), image.at("width").get<int>(), image.at("channels").get<int>()};
+  if (!json.at("shuffle_seed").is_null()) manifest.shuffle_seed = json.at("shuffle_seed").get<std::uint64_t>();
+  for (const Json& entry : json.at("shards")) {
+    Shard shard;
+    shard.path = entry.at("path").get<std::string>();
+    shard.records = entry.at("records").get<std::int64_t>();
+    shard.bytes = entry.at("bytes").get<std::uint64_t>();
+    shard.crc32c = parse_hex(entry.at("crc32c").get<std::string>());
+    shard.index_crc32c = parse_hex(entry.at("index_crc32c").get<std::string>());
+    shard.checksum_crc32c = parse_hex(entry.at("checksum_crc32c").get<std::string>());
+    if (shard.records < 1) throw Corrupt(str("its shard ", shard.path, " holds no record"));
+    manifest.shards.push_back(std::move(shard));
+  }
+  if (manifest.payload != "image") {
+    throw Corrupt(str("its payload is '", manifest.payload, "', this program knows 'image'"));
+  }
+  if (manifest.label_width < 1) throw Corrupt(str("its label_width is ", manifest.label_width));
+  if (manifest.shards.empty()) throw Corrupt("it names no shards");
+  if (json.at("records").get<std::int64_t>() != manifest.records()) {
+    throw Corrupt(str("it claims ", json.at("records").get<std::int64_t>(), " records, but its shards hold ",
+                      manifest.records()));
+  }
+  return manifest;
+}
+
+}  // namespace
+
+std::int64_t Manifest::records() const {
+  std::int64_t total = 0;
+  for (const Shard& shard : shards) total += shard.records;
+  return total;
+}
+
+std::string Manifest::path_of(const Shard& shard) const {
+  return (std::filesystem::path(folder) / shard.path).string();
+}
+
+Manifest Manifest::load(const std::string& path) {
+  const std::string text = io::read_file(path);
+  Manifest manifest;
+  try {
+    manifest = from_json(Json::parse(text));
+  } catch (const Json::exception& error) {
+    throw Corrupt(str("the manifest ", path, " cannot be read: ", error.what()));
+  } catch (const Corrupt& error) {
+    throw Corrupt(str("the manifest ", path, " cannot be used: ", error.what()));
+  }
+  manifest.folder = std::filesystem::path(path).parent_path().string();
+  return manifest;
+}
+
+void Manifest::save(const std::string& path) const {
+  Json json = to_json(*this);
+  json["checksum"] = checksum_of(json);
+  io::write_file_atomically(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+}  // namespace paceline
