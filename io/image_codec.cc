@@ -1,0 +1,249 @@
+#include <paceline/error.h>
+#include <paceline/image.h>
+
+#include <png.h>
+#include <turbojpeg.h>
+
+#include <charconv>
+#include <cstring>
+
+namespace paceline {
+namespace {
+
+// Larger images than this are taken for damage, before memory is asked for.
+constexpr std::int64_t kMostPixels = std::int64_t{1} << 28;
+
+void set_size(Image& image, std::int64_t height, std::int64_t width, int channels) {
+  if (height < 1 || width < 1 || height > kMostPixels || width > kMostPixels || height * width > kMostPixels) {
+    throw Corrupt(str("an image of ", width, " x ", height, " pixels is not supported"));
+  }
+  image.height = static_cast<int>(height);
+  image.width = static_cast<int>(width);
+  image.channels = channels;
+  image.pixels.resize(static_cast<std::size_t>(height * width * channels));
+}
+
+// ITU-R BT.601 with 16-bit weights, as OpenCV and libjpeg do.
+std::uint8_t grey(int red, int green, int blue) {
+  return static_cast<std::uint8_t>((19595 * red + 38470 * green + 7471 * blue + 32768) >> 16);
+}
+
+void convert(Image& image, int channels) {
+  if (channels == 0 || channels == image.channels) return;
+  const std::size_t count = image.pixels.size() / static_cast<std::size_t>(image.channels);
+  if (channels == 1) {
+    std::uint8_t* p = image.pixels.data();
+    for (std::size_t i = 0; i < count; ++i) p[i] = grey(p[3 * i], p[3 * i + 1], p[3 * i + 2]);
+    image.pixels.resize(count);
+  } else {
+    image.pixels.resize(3 * count);
+    std::uint8_t* p = image.pixels.data();
+    for (std::size_t i = count; i-- > 0;) p[3 * i] = p[3 * i + 1] = p[3 * i + 2] = p[i];
+  }
+  image.channels = channels;
+}
+
+// "P5 28 28 255\n" and the pixels; any white space and comments between the fields.
+class PnmHeader {
+ public:
+  explicit PnmHeader(std::string_view bytes) : bytes_(bytes) {}
+
+  std::int64_t number() {
+    for (;; ++at_) {
+      if (at_ >= bytes_.size()) fail();
+      const char c = bytes_[at_];
+      if (c == '#') {
+        at_ = bytes_.find('\n', at_);
+        if (at_ == std::string_view::npos) fail();
+      } else if (!is_space(c)) {
+        break;
+      }
+    }
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(bytes_.data() + at_, bytes_.data() + bytes_.size(), value);
+    if (error != std::errc() || value < 0) fail();
+    at_ = static_cast<std::size_t>(end - bytes_.data());
+    return value;
+  }
+
+  std::string_view pixels() const {
+    if (at_ >= bytes_.size() || !is_space(bytes_[at_])) fail();
+    return bytes_.substr(at_ + 1);
+  }
+
+ private:
+  static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+  [[noreturn]] static void fail() { throw Corrupt("the PNM header is damaged"); }
+
+  std::string_view bytes_;
+  std::size_t at_ = 2;
+};
+
+void decode_pnm(std::string_view bytes, Image& image) {
+  PnmHeader header(bytes);
+  const std::int64_t width = header.number();
+  const std::int64_t height = header.number();
+  const std::int64_t largest = header.number();
+  if (largest != 255) throw Corrupt(str("a PNM image with values up to ", largest, " is not supported"));
+  const std::string_view pixels = header.pixels();
+  const int channels = bytes[1] == '5' ? 1 : 3;
+  // Checked before memory is asked for: a damaged size must not cost gigabytes.
+  if (width < 1 || height < 1 || width > kMostPixels || height > kMostPixels ||
+      width * height * channels != static_cast<std::int64_t>(pixels.size())) {
+    throw Corrupt(str("a PNM image of ", width, " x ", height, " holds ", pixels.size(), " bytes of pixels"));
+  }
+  set_size(image, height, width, channels);
+  std::memcpy(image.pixels.data(), pixels.data(), pixels.size());
+}
+
+void decode_png(std::string_view bytes, Image& image) {
+  png_image png = {};
+  png.version = PNG_IMAGE_VERSION;
+  const auto check = [&png](int succeeded) {
+    if (succeeded && png.warning_or_error < 2) return;
+    const std::string reason = png.message;
+    png_image_free(&png);
+    throw Corrupt("libpng: " + reason);
+  };
+  check(png_image_begin_read_from_memory(&png, bytes.data(), bytes.size()));
+  png.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
+  const bool colour = png.format & PNG_FORMAT_FLAG_COLOR;
+  const bool alpha = png.format & PNG_FORMAT_FLAG_ALPHA;
+  const int colours = colour ? 3 : 1;
+  const int stored = colours + alpha;
+  png.format = (colour ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY) | (alpha ? PNG_FORMAT_FLAG_ALPHA : 0);
+  try {
+    set_size(image, png.height, png.width, stored);
+  } catch (...) {
+    png_image_free(&png);
+    throw;
+  }
+  check(png_image_finish_read(&png, nullptr, image.pixels.data(), 0, nullptr));
+  if (!alpha) return;
+  std::uint8_t* p = image.pixels.data();
+  const std::size_t count = image.pixels.size() / static_cast<std::size_t>(stored);
+  for (std::size_t i = 0; i < count; ++i) {
+    std::memmove(p + i * static_cast<std::size_t>(colours), p + i * static_cast<std::size_t>(stored),
+                 static_cast<std::size_t>(colours));
+  }
+  image.channels = colours;
+  image.pixels.resize(count * static_cast<std::size_t>(colours));
+}
+
+std::string encode_png(const Image& image) {
+  png_image png = {};
+  png.version = PNG_IMAGE_VERSION;
+  png.width = static_cast<png_uint_32>(image.width);
+  png.height = static_cast<png_uint_32>(image.height);
+  png.format = image.channels == 1 ? PNG_FORMAT_GRAY : PNG_FORMAT_RGB;
+  png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(png);
+  std::string bytes(size, '\0');
+  const int succeeded = png_image_write_to_memory(&png, bytes.data(), &size, 0, image.pixels.data(), 0, nullptr);
+  const std::string reason = png.message;
+  png_image_free(&png);
+  if (!succeeded) throw InvalidArgument("libpng: " + reason);
+  bytes.resize(size);
+  return bytes;
+}
+
+bool starts_with(std::string_view bytes, std::string_view with) { return bytes.substr(0, with.size()) == with; }
+
+}  // namespace
+
+struct ImageCodec::State {
+  ~State() {
+    if (decompressor) tjDestroy(decompressor);
+    if (compressor) tjDestroy(compressor);
+  }
+
+  void decode_jpeg(std::string_view bytes, Image& image, int channels);
+  std::string encode_jpeg(const Image& image, int quality);
+
+  tjhandle decompressor = nullptr;
+  tjhandle compressor = nullptr;
+};
+
+void ImageCodec::State::decode_jpeg(std::string_view bytes, Image& image, int channels) {
+  if (!decompressor) decompressor = tjInitDecompress();
+  if (!decompressor) throw OutOfMemory("TurboJPEG cannot start");
+  const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
+  const auto fail = [this] { throw Corrupt(str("TurboJPEG: ", tjGetErrorStr2(decompressor))); };
+  int width = 0, height = 0, subsampling = 0, space = 0;
+  if (tjDecompressHeader3(decompressor, data, bytes.size(), &width, &height, &subsampling, &space) != 0) fail();
+  const bool four = space == TJCS_CMYK || space == TJCS_YCCK;
+  const bool one = !four && (channels == 1 || (channels == 0 && space == TJCS_GRAY));
+  set_size(image, height, width, four ? 4 : one ? 1 : 3);
+  const int format = four ? TJPF_CMYK : one ? TJPF_GRAY : TJPF_RGB;
+  if (tjDecompress2(decompressor, data, bytes.size(), image.pixels.data(), width, 0, height, format,
+                    TJFLAG_ACCURATEDCT)) {
+    // Stray bytes between markers are common and harmless; missing data are not.
+    const bool harmless = tjGetErrorCode(decompressor) == TJERR_WARNING &&
+                          std::strstr(tjGetErrorStr2(decompressor), "extraneous bytes") != nullptr;
+    if (!harmless) fail();
+  }
+  if (!four) return;
+  // Adobe stores the complement of each ink.
+  const std::size_t count = image.pixels.size() / 4;
+  std::uint8_t* p = image.pixels.data();
+  for (std::size_t i = 0; i < count; ++i) {
+    const int black = p[4 * i + 3];
+    for (std::size_t c = 0; c < 3; ++c) p[3 * i + c] = static_cast<std::uint8_t>(p[4 * i + c] * black / 255);
+  }
+  image.channels = 3;
+  image.pixels.resize(3 * count);
+}
+
+std::string ImageCodec::State::encode_jpeg(const Image& image, int quality) {
+  require(quality >= 1 && quality <= 100, "the JPEG quality is 1 to 100, not ", quality);
+  if (!compressor) compressor = tjInitCompress();
+  if (!compressor) throw OutOfMemory("TurboJPEG cannot start");
+  const bool one = image.channels == 1;
+  const int subsampling = one ? TJSAMP_GRAY : TJSAMP_420;
+  std::string bytes(tjBufSize(image.width, image.height, subsampling), '\0');
+  auto* buffer = reinterpret_cast<unsigned char*>(bytes.data());
+  unsigned long size = bytes.size();
+  if (tjCompress2(compressor, image.pixels.data(), image.width, 0, image.height, one ? TJPF_GRAY : TJPF_RGB, &buffer,
+                  &size, subsampling, quality, TJFLAG_NOREALLOC | TJFLAG_ACCURATEDCT) != 0) {
+    throw InvalidArgument(str("TurboJPEG: ", tjGetErrorStr2(compressor)));
+  }
+  bytes.resize(size);
+  return bytes;
+}
+
+ImageEncoding parse_image_encoding(std::string_view name) {
+  if (name == "raw") return ImageEncoding::kRaw;
+  if (name == "png") return ImageEncoding::kPng;
+  if (name == "jpg" || name == "jpeg") return ImageEncoding::kJpeg;
+  throw InvalidArgument(str("unknown image encoding '", name, "'; known: raw png jpg"));
+}
+
+ImageCodec::ImageCodec() : state_(std::make_unique<State>()) {}
+ImageCodec::~ImageCodec() = default;
+
+void ImageCodec::decode(std::string_view bytes, Image& image, int channels) {
+  require(channels == 0 || channels == 1 || channels == 3, "an image is decoded to 1 or 3 channels, not ", channels);
+  if (starts_with(bytes, "\xff\xd8\xff")) {
+    state_->decode_jpeg(bytes, image, channels);
+  } else if (starts_with(bytes, "\x89PNG")) {
+    decode_png(bytes, image);
+  } else if (starts_with(bytes, "P5") || starts_with(bytes, "P6")) {
+    decode_pnm(bytes, image);
+  } else {
+    throw Corrupt(bytes.empty() ? "the image is empty" : "the image is neither JPEG nor PNG nor PNM");
+  }
+  convert(image, channels);
+}
+
+std::string ImageCodec::encode(const Image& image, ImageEncoding encoding, int quality) {
+  require((image.channels == 1 || image.channels == 3) && image.height > 0 && image.width > 0 &&
+              image.pixels.size() == static_cast<std::size_t>(image.height) * static_cast<std::size_t>(image.width) *
+                                         static_cast<std::size_t>(image.channels),
+          "an image to encode has 1 or 3 channels and as many pixels as its size says");
+  if (encoding == ImageEncoding::kPng) return encode_png(image);
+  if (encoding == ImageEncoding::kJpeg) return state_->encode_jpeg(image, quality);
+  std::string bytes = str(image.channels == 1 ? "P5" : "P6", "\n", image.width, " ", image.height, "\n255\n");
+  bytes.append(reinterpret_cast<const char*>(image.pixels.data()), image.pixels.size());
+  return bytes;
+}
+
+}  // namespace paceline
