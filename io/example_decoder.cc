@@ -1,0 +1,97 @@
+#include "example_decoder.h"
+
+#include <paceline/error.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "permutation.h"
+
+namespace paceline::io {
+namespace {
+
+float of_channel(const std::vector<float>& values, std::size_t channel, float otherwise) {
+  return values.empty() ? otherwise : values.size() == 1 ? values[0] : values[channel];
+}
+
+}  // namespace
+
+ExampleDecoder::ExampleDecoder(const ExampleFormat& format) : format_(format) {
+  const std::size_t channels = static_cast<std::size_t>(format.channels);
+  const ImageOptions& image = format.image;
+  for (const std::vector<float>* values : {&image.mean, &image.deviation}) {
+    require(values->size() <= 1 || values->size() == channels, "mean and deviation hold one number or ", channels,
+            " (one for each channel), not ", values->size());
+  }
+  require(image.random_crop >= 0, "random_crop is a number of pixels, not ", image.random_crop);
+  for (std::size_t c = 0; c < channels; ++c) {
+    const float deviation = of_channel(image.deviation, c, 1);
+    require(deviation != 0, "the deviation of channel ", c, " is 0");
+    factor_.push_back(image.scale / deviation);
+    offset_.push_back(-of_channel(image.mean, c, 0) / deviation);
+  }
+}
+
+void ExampleDecoder::decode(std::string_view record, std::uint64_t seed, float* data, void* label) {
+  const ImageRecord parts(record);
+  write_label(parts, label);
+  codec_.decode(parts.image(), image_, format_.channels);
+  if (image_.height != format_.height || image_.width != format_.width) {
+    image_ = resize(image_, format_.height, format_.width);
+  }
+  write_planes(image_, seed, data);
+}
+
+void ExampleDecoder::write_label(const ImageRecord& record, void* label) const {
+  if (record.label_count() != format_.label_width) {
+    throw Corrupt(str("it has ", record.label_count(), " labels, the data set has ", format_.label_width));
+  }
+  if (!format_.class_labels) {
+    for (int i = 0; i < format_.label_width; ++i) static_cast<float*>(label)[i] = record.label(i);
+    return;
+  }
+  const float value = record.label(0);
+  const bool known = value >= 0 && value < 16777216.0f && value == std::floor(value) &&
+                     (format_.class_count == 0 || value < static_cast<float>(format_.class_count));
+  if (!known) throw Corrupt(str("its label ", value, " is no class of the data set"));
+  *static_cast<std::int32_t*>(label) = static_cast<std::int32_t>(value);
+}
+
+void ExampleDecoder::write_planes(const Image& image, std::uint64_t seed, float* data) const {
+  const std::ptrdiff_t height = format_.height, width = format_.width, channels = format_.channels;
+  Random random(seed);
+  const bool flip = format_.image.random_flip && random.below(2) == 1;
+  const std::ptrdiff_t pad = format_.image.random_crop;
+  const std::uint64_t places = 2 * static_cast<std::uint64_t>(pad) + 1;
+  const std::ptrdiff_t down = static_cast<std::ptrdiff_t>(random.below(places)) - pad;
+  const std::ptrdiff_t right = static_cast<std::ptrdiff_t>(random.below(places)) - pad;
+  // Output columns [first, last) come from the image; those outside are padding.
+  const std::ptrdiff_t first = std::clamp<std::ptrdiff_t>(-right, 0, width);
+  const std::ptrdiff_t last = std::clamp<std::ptrdiff_t>(width - right, first, width);
+
+  for (std::ptrdiff_t c = 0; c < channels; ++c) {
+    const float factor = factor_[static_cast<std::size_t>(c)];
+    const float offset = offset_[static_cast<std::size_t>(c)];
+    for (std::ptrdiff_t y = 0; y < height; ++y, data += width) {
+      const std::ptrdiff_t from_row = y + down;
+      if (from_row < 0 || from_row >= height) {
+        std::fill_n(data, width, offset);
+        continue;
+      }
+      const std::uint8_t* pixel = image.pixels.data() + (from_row * width + right + first) * channels + c;
+      std::fill_n(data, first, offset);
+      if (channels == 1) {
+        for (std::ptrdiff_t x = first; x < last; ++x) data[x] = static_cast<float>(pixel[x - first]) * factor + offset;
+      } else {
+        for (std::ptrdiff_t x = first; x < last; ++x, pixel += channels) {
+          data[x] = static_cast<float>(*pixel) * factor + offset;
+        }
+      }
+      std::fill(data + last, data + width, offset);
+      if (flip) std::reverse(data, data + width);
+    }
+  }
+}
+
+}  // namespace paceline::io

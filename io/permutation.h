@@ -1,0 +1,63 @@
+#pragma once
+// Seeded random numbers and permutations in constant memory.
+
+#include <cstdint>
+
+namespace paceline::io {
+
+// The finaliser of SplitMix64: every bit of the result depends on every bit of `x`.
+constexpr std::uint64_t mix(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+constexpr std::uint64_t mix(std::uint64_t a, std::uint64_t b) { return mix(mix(a) ^ b); }
+
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed) {}
+  std::uint64_t next() { return mix(state_++); }
+  // In [0, bound); uniform but for a bias of bound / 2^64.
+  std::uint64_t below(std::uint64_t bound) { return next() % bound; }
+
+ private:
+  std::uint64_t state_;
+};
+
+// A permutation of 0 .. size-1: a Feistel network over the next power of four, walked until the value is inside.
+class Permutation {
+ public:
+  Permutation(std::int64_t size, std::uint64_t seed) : size_(static_cast<std::uint64_t>(size)), seed_(mix(seed)) {
+    while ((std::uint64_t{1} << (2 * half_bits_)) < size_) ++half_bits_;
+  }
+
+  std::int64_t operator()(std::int64_t i) const {
+    std::uint64_t value = static_cast<std::uint64_t>(i);
+    do {
+      value = encrypt(value);
+    } while (value >= size_);
+    return static_cast<std::int64_t>(value);
+  }
+
+ private:
+  std::uint64_t encrypt(std::uint64_t value) const {
+    const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
+    std::uint64_t left = value >> half_bits_;
+    std::uint64_t right = value & mask;
+    for (std::uint64_t round = 0; round < kRounds; ++round) {
+      const std::uint64_t next = left ^ (mix(seed_ + round, right) & mask);
+      left = right;
+      right = next;
+    }
+    return left << half_bits_ | right;
+  }
+
+  static constexpr std::uint64_t kRounds = 6;
+  std::uint64_t size_;
+  std::uint64_t seed_;
+  unsigned half_bits_ = 1;
+};
+
+}  // namespace paceline::io

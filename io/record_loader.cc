@@ -1,0 +1,341 @@
+// One pipeline per epoch: decode threads take the next batch of the plan in turn, each fills one whole batch, next()
+// hands them out in the order of the plan. The window of batches begun and not yet handed out is the bound.
+
+#include <paceline/record_loader.h>
+
+#include <paceline/cores.h>
+#include <paceline/error.h>
+#include <paceline/manifest.h>
+#include <paceline/mutex.h>
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <exception>
+#include <map>
+#include <thread>
+
+#include "batch_memory.h"
+#include "epoch_order.h"
+#include "example_decoder.h"
+
+namespace paceline {
+namespace {
+
+constexpr std::size_t kMostListed = 1000;
+
+struct Job {
+  std::vector<std::int64_t> positions;
+  io::HostBatch batch;
+  std::exception_ptr error;
+  bool ready = false;
+};
+
+}  // namespace
+
+class RecordLoader::Impl {
+ public:
+  Impl(const std::string& path, RecordLoaderOptions options);
+  ~Impl() { stop(); }
+
+  void start(std::int64_t epoch, const RangeSet& done);
+  bool next(Batch& batch);
+  void commit(const Batch& batch) { commit(batch.epoch, batch.positions); }
+
+  std::int64_t size() const { return starts_.back(); }
+  RangeSet committed() const {
+    Lock lock(mutex_);
+    return committed_;
+  }
+  const std::vector<std::string>& labels() const { return manifest_.labels; }
+  std::vector<std::string> open_shards() const;
+  std::vector<RecordDamage> damage() const {
+    Lock lock(mutex_);
+    return damage_;
+  }
+  std::int64_t damaged() const {
+    Lock lock(mutex_);
+    return damaged_;
+  }
+
+ private:
+  void commit(std::int64_t epoch, const std::vector<Range>& positions);
+  void open_shards_of(const RangeSet& positions);
+  void choose_format();
+  void run(io::Batches plan);
+  void stop();
+  void work();
+  void fill(Job& job, io::ExampleDecoder& decoder);
+  bool example(std::int64_t position, io::ExampleDecoder& decoder, std::string& record, float* data, void* label);
+  void report(RecordDamage damage);
+  bool take(std::shared_ptr<Job>& job);
+
+  const std::string path_;
+  const Manifest manifest_;
+  RecordLoaderOptions options_;
+  std::vector<std::int64_t> starts_;  // first record of each shard, and the number of records
+  io::ExampleFormat format_;
+  std::shared_ptr<io::BatchMemory> memory_ = std::make_shared<io::BatchMemory>();
+  std::atomic<std::int64_t> epoch_ = 0;
+  std::optional<io::EpochOrder> order_;
+  std::exception_ptr failure_;
+  std::vector<std::thread> threads_;
+  // Written by the user's thread while no decode thread runs.
+  std::map<std::size_t, std::unique_ptr<RecordFile>> open_;
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  io::Batches plan_ GUARDED_BY(mutex_);
+  bool planned_all_ GUARDED_BY(mutex_) = true;
+  bool stopping_ GUARDED_BY(mutex_) = false;
+  std::deque<std::shared_ptr<Job>> window_ GUARDED_BY(mutex_);
+  RangeSet committed_ GUARDED_BY(mutex_);
+  std::int64_t damaged_ GUARDED_BY(mutex_) = 0;
+  std::vector<RecordDamage> damage_ GUARDED_BY(mutex_);
+};
+
+RecordLoader::Impl::Impl(const std::string& path, RecordLoaderOptions options)
+    : path_(path), manifest_(Manifest::load(path)), options_(std::move(options)) {
+  require(options_.batch >= 1, "the batch size is at least 1, not ", options_.batch);
+  require(options_.prefetch >= 1, "prefetch is at least 1 batch, not ", options_.prefetch);
+  require(options_.decode_threads >= 0, "decode_threads cannot be ", options_.decode_threads);
+  if (options_.decode_threads == 0) options_.decode_threads = std::max(1, core_budget() / 2);
+  options_.prefetch = std::max(options_.prefetch, options_.decode_threads);
+  if (!options_.source) options_.source = fixed_source();
+  starts_.push_back(0);
+  for (const Shard& shard : manifest_.shards) starts_.push_back(starts_.back() + shard.records);
+
+  const ImageOptions& image = options_.image;
+  require(image.channels == 0 || image.channels == 1 || image.channels == 3, "images have 1 or 3 channels, not ",
+          image.channels);
+  require(image.height >= 0 && image.width >= 0, "images cannot have ", image.width, " x ", image.height, " pixels");
+  format_.channels = image.channels ? image.channels : manifest_.image.channels;
+  format_.height = image.height ? image.height : manifest_.image.height;
+  format_.width = image.width ? image.width : manifest_.image.width;
+  require(format_.channels > 0 && format_.height > 0 && format_.width > 0, "the images of ", path,
+          " differ in size; set image.channels, image.height and image.width");
+  format_.label_width = manifest_.label_width;
+  format_.class_labels = manifest_.class_labels && manifest_.label_width == 1;
+  format_.class_count = manifest_.labels.size();
+  format_.image = image;
+  io::ExampleDecoder check(format_);  // throws here rather than in a thread
+}
+
+void RecordLoader::Impl::start(std::int64_t epoch, const RangeSet& done) {
+  stop();
+  failure_ = nullptr;
+  epoch_ = epoch;
+  const Part part = options_.source->part(epoch);
+  order_.emplace(starts_, options_.partition, options_.shuffle, epoch);
+  const RangeSet mine = order_->part(part, options_.batch, path_);
+  RangeSet left = mine;
+  RangeSet committed;
+  for (const Range& range : done.ranges()) left.subtract(range);
+  for (const Range& range : done.ranges()) committed.add(range);
+  open_shards_of(mine);
+  options_.source->begin(epoch, left);
+  {
+    Lock lock(mutex_);
+    committed_ = std::move(committed);
+  }
+  run(order_->batches(mine, done, options_.batch, options_.partition == Partition::kRecords));
+}
+
+void RecordLoader::Impl::open_shards_of(const RangeSet& positions) {
+  std::map<std::size_t, std::unique_ptr<RecordFile>> open;
+  for (std::size_t shard = 0; shard + 1 < starts_.size(); ++shard) {
+    const bool whole = options_.partition == Partition::kRecords;
+    const bool needed = whole || std::any_of(positions.ranges().begin(), positions.ranges().end(), [&](const Range& r) {
+                          return r.begin < starts_[shard + 1] && r.end > starts_[shard];
+                        });
+    if (!needed) continue;
+    if (auto known = open_.find(shard); known != open_.end()) {
+      open[shard] = std::move(known->second);
+      continue;
+    }
+    const Shard& entry = manifest_.shards[shard];
+    auto file = std::make_unique<RecordFile>(manifest_.path_of(entry));
+    if (file->size() != entry.records) {
+      throw Corrupt(str(index_path(file->path()), " holds ", file->size(), " records, the manifest ", path_, " says ",
+                        entry.records));
+    }
+    if (file->bytes() != entry.bytes && options_.on_damage == OnDamage::kFail) {
+      throw Corrupt(str(file->path(), " has ", file->bytes(), " bytes, the manifest ", path_, " says ", entry.bytes));
+    }
+    open[shard] = std::move(file);
+  }
+  open_ = std::move(open);
+}
+
+void RecordLoader::Impl::run(io::Batches plan) {
+  Lock lock(mutex_);
+  plan_ = std::move(plan);
+  planned_all_ = false;
+  stopping_ = false;
+  for (int i = 0; i < options_.decode_threads; ++i) threads_.emplace_back([this] { work(); });
+}
+
+void RecordLoader::Impl::stop() {
+  {
+    Lock lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+  Lock lock(mutex_);
+  window_.clear();
+  planned_all_ = true;
+}
+
+void RecordLoader::Impl::work() {
+  name_thread("decode");
+  become_single_threaded();
+  io::ExampleDecoder decoder(format_);
+  for (;;) {
+    auto job = std::make_shared<Job>();
+    {
+      Lock lock(mutex_);
+      changed_.wait(mutex_, [this]() NO_THREAD_SAFETY_ANALYSIS {
+        return stopping_ || planned_all_ || window_.size() < static_cast<std::size_t>(options_.prefetch);
+      });
+      if (stopping_ || planned_all_) return;
+      if (!plan_.next(job->positions)) {
+        planned_all_ = true;
+        changed_.notify_all();
+        return;
+      }
+      window_.push_back(job);
+    }
+    try {
+      fill(*job, decoder);
+    } catch (...) {
+      job->error = std::current_exception();
+    }
+    Lock lock(mutex_);
+    job->ready = true;
+    changed_.notify_all();
+  }
+}
+
+void RecordLoader::Impl::fill(Job& job, io::ExampleDecoder& decoder) {
+  const std::size_t values = format_.values();
+  const std::size_t labels = static_cast<std::size_t>(format_.label_width) * sizeof(float);
+  job.batch = io::HostBatch(memory_, job.positions.size() * values * sizeof(float), job.positions.size() * labels);
+  auto* data = static_cast<float*>(job.batch.data.get());
+  auto* label = static_cast<char*>(job.batch.label.get());
+  std::string record;
+  for (const std::int64_t position : job.positions) {
+    if (!example(position, decoder, record, data, label)) continue;
+    data += values;
+    label += labels;
+    ++job.batch.examples;
+  }
+}
+
+bool RecordLoader::Impl::example(std::int64_t position, io::ExampleDecoder& decoder, std::string& record, float* data,
+                                 void* label) {
+  const std::int64_t number = order_->record(position);
+  const std::size_t shard =
+      static_cast<std::size_t>(std::upper_bound(starts_.begin(), starts_.end(), number) - starts_.begin()) - 1;
+  const RecordFile& file = *open_.at(shard);
+  const std::int64_t place = number - starts_[shard];
+  RecordDamage damage;
+  if (file.try_read(place, record, damage)) {
+    try {
+      const std::uint64_t seed = io::mix(options_.shuffle.value_or(0), static_cast<std::uint64_t>(epoch_.load()));
+      decoder.decode(record, io::mix(seed, static_cast<std::uint64_t>(position)), data, label);
+      return true;
+    } catch (const Corrupt& error) {
+      damage = {file.path(), file.offset(place), place, error.what()};
+    }
+  }
+  if (options_.on_damage == OnDamage::kFail) throw Corrupt(damage.text());
+  report(std::move(damage));
+  return false;
+}
+
+void RecordLoader::Impl::report(RecordDamage damage) {
+  Lock lock(mutex_);
+  ++damaged_;
+  if (damage_.size() < kMostListed) damage_.push_back(std::move(damage));
+}
+
+bool RecordLoader::Impl::take(std::shared_ptr<Job>& job) {
+  Lock lock(mutex_);
+  changed_.wait(mutex_,
+                [this]() NO_THREAD_SAFETY_ANALYSIS { return window_.empty() ? planned_all_ : window_.front()->ready; });
+  if (window_.empty()) return false;
+  job = std::move(window_.front());
+  window_.pop_front();
+  changed_.notify_all();
+  return true;
+}
+
+bool RecordLoader::Impl::next(Batch& batch) {
+  if (failure_) std::rethrow_exception(failure_);
+  require(order_.has_value(), "call start() before next()");
+  try {
+    for (;;) {
+      std::shared_ptr<Job> job;
+      if (!take(job)) {
+        const RangeSet left = options_.source->take_over(epoch_);
+        if (left.empty()) return false;
+        stop();
+        open_shards_of(left);
+        run(order_->batches(left, {}, options_.batch, false));
+        continue;
+      }
+      if (job->error) std::rethrow_exception(job->error);
+      std::vector<Range> ranges = io::to_ranges(job->positions);
+      if (job->batch.examples == 0) {
+        // Every record of it was damaged: there is nothing to learn, and nobody else shall try.
+        commit(epoch_, ranges);
+        continue;
+      }
+      const std::int64_t examples = job->batch.examples;
+      batch.data = NDArray::wrap(job->batch.data.get(), {examples, format_.channels, format_.height, format_.width},
+                                 DType::kFloat32, job->batch.data);
+      batch.label = format_.class_labels
+                        ? NDArray::wrap(job->batch.label.get(), {examples}, DType::kInt32, job->batch.label)
+                        : NDArray::wrap(job->batch.label.get(), {examples, format_.label_width}, DType::kFloat32,
+                                        job->batch.label);
+      batch.examples = examples;
+      batch.epoch = epoch_;
+      batch.positions = std::move(ranges);
+      return true;
+    }
+  } catch (...) {
+    failure_ = std::current_exception();
+    throw;
+  }
+}
+
+void RecordLoader::Impl::commit(std::int64_t epoch, const std::vector<Range>& positions) {
+  if (epoch == epoch_) {
+    Lock lock(mutex_);
+    for (const Range& range : positions) committed_.add(range);
+  }
+  options_.source->commit(epoch, positions);
+}
+
+std::vector<std::string> RecordLoader::Impl::open_shards() const {
+  std::vector<std::string> paths;
+  for (const auto& [shard, file] : open_) paths.push_back(file->path());
+  return paths;
+}
+
+RecordLoader::RecordLoader(const std::string& manifest, RecordLoaderOptions options)
+    : impl_(std::make_unique<Impl>(manifest, std::move(options))) {}
+RecordLoader::~RecordLoader() = default;
+void RecordLoader::start(std::int64_t epoch, const RangeSet& done) { impl_->start(epoch, done); }
+bool RecordLoader::next(Batch& batch) { return impl_->next(batch); }
+std::int64_t RecordLoader::size() const { return impl_->size(); }
+void RecordLoader::commit(const Batch& batch) { impl_->commit(batch); }
+RangeSet RecordLoader::committed() const { return impl_->committed(); }
+const std::vector<std::string>& RecordLoader::labels() const { return impl_->labels(); }
+std::vector<std::string> RecordLoader::open_shards() const { return impl_->open_shards(); }
+std::vector<RecordDamage> RecordLoader::damage() const { return impl_->damage(); }
+std::int64_t RecordLoader::damaged() const { return impl_->damaged(); }
+
+}  // namespace paceline
