@@ -1,0 +1,54 @@
+#pragma once
+// How every program of this folder reads its command line: flags by gflags, a short --help, an unknown flag answered
+// with the known ones.
+
+#include <gflags/gflags.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace paceline::tools {
+
+// Prints the flags that `source_file` (__FILE__) defines.
+inline void print_flags(std::FILE* to, const char* source_file) {
+  std::vector<gflags::CommandLineFlagInfo> flags;
+  gflags::GetAllFlags(&flags);
+  for (const auto& flag : flags) {
+    if (flag.filename != source_file) continue;
+    const char* quote = flag.type == "string" ? "'" : "";
+    std::fprintf(to, "  --%-16s %s (%s, default %s%s%s)\n", flag.name.c_str(), flag.description.c_str(),
+                 flag.type.c_str(), quote, flag.default_value.c_str(), quote);
+  }
+}
+
+// Removes the flags from the arguments. `--help` prints and ends the program with 0, an unknown flag with 2.
+inline void parse_flags(const char* usage, const char* source_file, int* argc, char*** argv) {
+  for (int i = 1; i < *argc; ++i) {
+    std::string name = (*argv)[i];
+    if (name == "--") break;
+    if (name.size() < 2 || name[0] != '-') continue;
+    name.erase(0, name[1] == '-' ? 2 : 1);
+    name.erase(std::min(name.find('='), name.size()));
+    if (name == "help" || name == "h") {
+      std::printf("%s\n\nFlags:\n", usage);
+      print_flags(stdout, source_file);
+      std::exit(0);
+    }
+    gflags::CommandLineFlagInfo info;
+    const bool known = gflags::GetCommandLineFlagInfo(name.c_str(), &info) ||
+                       (name.rfind("no", 0) == 0 && gflags::GetCommandLineFlagInfo(name.c_str() + 2, &info));
+    if (!known) {
+      std::fprintf(stderr, "unknown flag --%s; known flags:\n", name.c_str());
+      print_flags(stderr, source_file);
+      std::exit(2);
+    }
+    // The value of `--flag value` is no flag.
+    if (info.type != "bool" && !std::strchr((*argv)[i], '=')) ++i;
+  }
+  gflags::ParseCommandLineFlags(argc, argv, true);
+}
+
+}  // namespace paceline::tools
