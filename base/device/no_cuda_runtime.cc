@@ -4,7 +4,8 @@
 namespace paceline::detail {
 
 std::unique_ptr<DeviceRuntime> make_cuda_runtime(int index) {
-  throw NotAvailable(str("cuda:", index, " cannot be used: built without CUDA; configure with the preset cuda, or "
+  throw NotAvailable(str("cuda:", index,
+                         " cannot be used: built without CUDA; configure with the preset cuda, or "
                          "-DPACELINE_CUDA=ON"));
 }
 

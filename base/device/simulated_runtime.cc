@@ -77,7 +77,8 @@ class SimulatedEvent final : public Event {
 class SimulatedStream final : public Stream {
  public:
   explicit SimulatedStream(const SimulatedDelays& delays)
-      : delays_(delays), random_(delays.seed * 1000003 + static_cast<std::uint64_t>(streams_created++)),
+      : delays_(delays),
+        random_(delays.seed * 1000003 + static_cast<std::uint64_t>(streams_created++)),
         worker_("sim stream") {}
 
   void enqueue(std::function<void()> work) override {
@@ -109,7 +110,8 @@ class SimulatedRuntime final : public DeviceRuntime {
   bool asynchronous() const override { return true; }
 
   void* allocate(std::size_t bytes, MemoryKind kind, Stream* stream) override {
-    return kind == MemoryKind::kNormal ? memory_.allocate(bytes, stream) : runtime(Device()).allocate(bytes, kind, nullptr);
+    return kind == MemoryKind::kNormal ? memory_.allocate(bytes, stream)
+                                       : runtime(Device()).allocate(bytes, kind, nullptr);
   }
 
   void release(void* memory, std::size_t bytes, MemoryKind kind, Stream* stream) override {
@@ -128,10 +130,10 @@ class SimulatedRuntime final : public DeviceRuntime {
     if (bytes == 0) return;
     const bool to_here = memory_.contains(to, bytes);
     const bool from_here = memory_.contains(from, bytes);
-    const bool right = kind == CopyKind::kHostToDevice   ? to_here && !on_some_device(from, bytes)
-                       : kind == CopyKind::kDeviceToHost ? from_here && !on_some_device(to, bytes)
-                                                         : (to_here && on_some_device(from, bytes)) ||
-                                                               (from_here && on_some_device(to, bytes));
+    const bool right = kind == CopyKind::kHostToDevice ? to_here && !on_some_device(from, bytes)
+                       : kind == CopyKind::kDeviceToHost
+                           ? from_here && !on_some_device(to, bytes)
+                           : (to_here && on_some_device(from, bytes)) || (from_here && on_some_device(to, bytes));
     if (!right) throw Error(str("sim:", index_, " was asked for a copy whose ends are not where its direction says"));
     stream.enqueue([=] { std::memcpy(to, from, bytes); });
   }

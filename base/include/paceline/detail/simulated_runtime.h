@@ -8,7 +8,7 @@ namespace paceline::detail {
 // Each piece of work of a stream is held up by a random time first.
 struct SimulatedDelays {
   std::uint64_t seed = 1;
-  int percent = 20;            // how many of 100 pieces are held up; the others start at once
+  int percent = 20;  // how many of 100 pieces are held up; the others start at once
   int maximum_microseconds = 100;
 };
 

@@ -1,0 +1,40 @@
+#include <paceline/engine.h>
+#include <paceline/error.h>
+
+#include "thread_role.h"
+
+#include <utility>
+
+namespace paceline {
+namespace detail {
+
+ThreadRole& thread_role() {
+  static thread_local ThreadRole role;
+  return role;
+}
+
+void require_outside_task(const Engine* engine) {
+  require(thread_role().running != engine,
+          "a task may not wait for its own engine; let a later task read the variable");
+}
+
+}  // namespace detail
+
+Completion::~Completion() {
+  if (target_) fail(std::make_exception_ptr(Error("dropped its completion")));
+}
+
+void Completion::finish(std::exception_ptr error) {
+  require(target_ != nullptr, "this completion has been used already");
+  std::exchange(target_, nullptr)->complete(task_, std::move(error));
+}
+
+Engine& default_engine() {
+  // Never destroyed: a program may end while a task waits for a peer that is gone.
+  static Engine& engine = *make_threaded_engine().release();
+  return engine;
+}
+
+void never_hold_back_this_thread() { detail::thread_role().never_held_back = true; }
+
+}  // namespace paceline

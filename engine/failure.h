@@ -1,0 +1,55 @@
+#pragma once
+// What a failed task leaves behind: the kind of its error and a message that names the task.
+
+#include <paceline/mutex.h>
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace paceline::detail {
+
+struct Failure {
+  enum class Kind : std::uint8_t {
+    kError,
+    kInvalidArgument,
+    kNotAvailable,
+    kOutOfMemory,
+    kNetworkError,
+    kTimeout,
+    kIoError,
+    kCorrupt,
+  };
+
+  std::uint64_t task;  // in push order
+  Kind kind;
+  std::string message;
+  std::atomic<bool> thrown = false;  // by a wait, so that wait_all need not repeat it
+};
+using FailurePointer = std::shared_ptr<Failure>;
+
+FailurePointer make_failure(const char* task_name, std::uint64_t task, const std::exception_ptr& error);
+
+// A fresh exception each time: waiting threads share nothing.
+[[noreturn]] void throw_failure(Failure& failure);
+
+// The failures that no wait_all has seen yet.
+class FailureLog {
+ public:
+  void add(FailurePointer failure) EXCLUDES(mutex_);
+  // Forgets all; the first one, in push order, that no wait has thrown, or null.
+  FailurePointer take_first() EXCLUDES(mutex_);
+  // Forgets all; writes those that no wait has thrown to the log.
+  void report() EXCLUDES(mutex_);
+
+ private:
+  std::vector<FailurePointer> take_all() EXCLUDES(mutex_);
+
+  Mutex mutex_;
+  std::vector<FailurePointer> failures_ GUARDED_BY(mutex_);
+};
+
+}  // namespace paceline::detail

@@ -1,0 +1,187 @@
+// Runs each task inside push(), in push order: the slow, obvious twin of the threaded engine.
+
+#include "failure.h"
+#include "observers.h"
+#include "thread_role.h"
+#include "variable.h"
+
+#include <paceline/error.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+
+namespace paceline {
+namespace {
+
+using detail::FailurePointer;
+
+class SerialEngine final : public Engine, private Completion::Target {
+ public:
+  ~SerialEngine() override {
+    wait_until_idle();
+    failures_.report();
+  }
+
+  Variable new_variable() override { return detail::make_variable(number_); }
+
+  void push(const TaskInfo& info, std::span<const Variable> reads, std::span<const Variable> writes,
+            Work work) override {
+    add(info, reads, writes, [work = std::move(work)](TaskContext& context, Completion completion) mutable {
+      work(context);
+      completion.done();
+    });
+  }
+
+  void push_async(const TaskInfo& info, std::span<const Variable> reads, std::span<const Variable> writes,
+                  AsyncWork work) override {
+    add(info, reads, writes, std::move(work));
+  }
+
+  void wait(const Variable& variable) override {
+    require(static_cast<bool>(variable), "an empty variable cannot be waited for");
+    wait_until_idle();
+    if (const FailurePointer failure = variable.state()->poison) detail::throw_failure(*failure);
+  }
+
+  void wait_unused(const Variable&) override { wait_until_idle(); }
+
+  void wait_all() override {
+    wait_until_idle();
+    if (const FailurePointer failure = failures_.take_first()) detail::throw_failure(*failure);
+  }
+
+  void add_observer(std::shared_ptr<EngineObserver> observer) override { observers_.add(std::move(observer)); }
+
+ private:
+  struct Task {
+    TaskInfo info;
+    std::vector<Variable> reads;
+    std::vector<Variable> writes;
+    AsyncWork work;
+    std::uint64_t id = 0;
+    bool completed = false;
+    std::exception_ptr error;
+  };
+
+  void add(const TaskInfo& info, std::span<const Variable> reads, std::span<const Variable> writes, AsyncWork work) {
+    detail::runtime(info.device);
+    for (const auto variables : {reads, writes})
+      for (const Variable& variable : variables)
+        require(variable && variable.state()->engine == number_, "[", info.name, "] was given ",
+                variable ? "a variable of another engine" : "an empty variable");
+    {
+      const Lock lock(mutex_);
+      tasks_.push_back(Task{info,
+                            {reads.begin(), reads.end()},
+                            {writes.begin(), writes.end()},
+                            std::move(work),
+                            ++pushed_,
+                            false,
+                            nullptr});
+      for (std::size_t i = 0; i < writes.size(); ++i) {
+        const auto same = [&](const Variable& earlier) { return earlier == writes[i]; };
+        if (std::none_of(writes.begin(), writes.begin() + static_cast<std::ptrdiff_t>(i), same))
+          ++writes[i].state()->version;
+      }
+      // A task that pushes, and threads beside it, leave the work to the one that is running.
+      if (running_) return;
+      running_ = true;
+    }
+    run_all();
+  }
+
+  void run_all() {
+    for (;;) {
+      Task* task;
+      {
+        const Lock lock(mutex_);
+        if (tasks_.empty()) {
+          running_ = false;
+          changed_.notify_all();
+          return;
+        }
+        task = &tasks_.front();
+      }
+      run(*task);
+      task->work.reset();
+      const Lock lock(mutex_);
+      tasks_.pop_front();
+    }
+  }
+
+  void run(Task& task) {
+    if (observers_.any()) observers_.on_start(task.id, task.info, 0);
+    FailurePointer failure;
+    for (const Variable& variable : task.reads)
+      if (const FailurePointer& poison = variable.state()->poison; poison && (!failure || poison->task < failure->task))
+        failure = poison;
+    if (!failure) {
+      if (const std::exception_ptr error = call(task)) {
+        failure = detail::make_failure(task.info.name, task.id, error);
+        failures_.add(failure);
+      }
+    }
+    for (const Variable& variable : task.writes) variable.state()->poison = failure;
+    if (observers_.any()) observers_.on_finish(task.id, task.info, 0, failure != nullptr);
+  }
+
+  // What went wrong, or null.
+  std::exception_ptr call(Task& task) {
+    const detail::InsideTask inside(this);
+    detail::Stream& stream = stream_of(task.info);
+    std::exception_ptr thrown;
+    try {
+      TaskContext context{task.info.device, &stream};
+      task.work(context, Completion(this, &task));
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    {
+      const Lock lock(mutex_);
+      changed_.wait(mutex_, [&] { return task.completed; });
+    }
+    try {
+      detail::runtime(task.info.device).synchronize(stream);
+    } catch (...) {
+      if (!thrown) thrown = std::current_exception();
+    }
+    return thrown ? thrown : task.error;
+  }
+
+  void complete(void* task, std::exception_ptr error) override {
+    const Lock lock(mutex_);
+    static_cast<Task*>(task)->error = std::move(error);
+    static_cast<Task*>(task)->completed = true;
+    changed_.notify_all();
+  }
+
+  detail::Stream& stream_of(const TaskInfo& info) {
+    auto& stream = streams_[{info.device, info.lane}];
+    if (!stream) stream = detail::runtime(info.device).create_stream(0);
+    return *stream;
+  }
+
+  void wait_until_idle() {
+    detail::require_outside_task(this);
+    const Lock lock(mutex_);
+    changed_.wait(mutex_, [this]() NO_THREAD_SAFETY_ANALYSIS { return !running_; });
+  }
+
+  const std::uint32_t number_ = detail::new_engine_number();
+  detail::Observers observers_;
+  detail::FailureLog failures_;
+  std::map<std::pair<Device, Lane>, std::unique_ptr<detail::Stream>> streams_;  // used by the running thread only
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Task> tasks_ GUARDED_BY(mutex_);
+  std::uint64_t pushed_ GUARDED_BY(mutex_) = 0;
+  bool running_ GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> make_serial_engine() { return std::make_unique<SerialEngine>(); }
+
+}  // namespace paceline

@@ -1,0 +1,114 @@
+#pragma once
+// The state of one variable: who uses it and who waits for it, in push order. One spin lock per variable, held for a
+// few instructions; no lock is shared by two variables.
+//
+// An access goes through: waiting -> running -> (accelerators only: in flight, that is issued and not completed) ->
+// gone. Waiting accesses are granted first come, first served, consecutive reads together. A task that runs on the same
+// kind of accelerator does not wait for what is in flight, because its stream will; everybody else does.
+
+#include "failure.h"
+#include "spin_lock.h"
+
+#include <paceline/detail/device_runtime.h>
+#include <paceline/engine.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace paceline::detail {
+
+struct Task;
+
+enum AccessMode : std::uintptr_t { kRead = 1, kWrite = 2 };
+
+// One task's use of one variable.
+class Access {
+ public:
+  void set(VariableState* variable, std::uintptr_t mode, Task* task) {
+    tagged_ = reinterpret_cast<std::uintptr_t>(variable) | mode;
+    task_ = task;
+  }
+  void add_modes_of(const Access& other) { tagged_ |= other.tagged_ & (kRead | kWrite); }
+  VariableState* variable() const { return reinterpret_cast<VariableState*>(tagged_ & ~std::uintptr_t{3}); }
+  bool reads() const { return tagged_ & kRead; }
+  bool writes() const { return tagged_ & kWrite; }
+  Task* task() const { return task_; }
+
+  Access* next = nullptr;
+
+ private:
+  std::uintptr_t tagged_ = 0;
+  Task* task_ = nullptr;
+};
+
+// A task whose work is in a stream of an accelerator and not known to be done.
+struct InFlight {
+  std::uint64_t task;
+  DeviceKind kind;
+  bool write;
+  Stream* stream;
+  std::shared_ptr<Event> event;
+};
+
+struct alignas(64) VariableState {
+  SpinLock lock;
+  bool writer_running GUARDED_BY(lock) = false;
+  bool abandoned GUARDED_BY(lock) = false;  // the last handle is gone
+  std::atomic<std::uint32_t> handles = 1;
+  std::uint32_t readers_running GUARDED_BY(lock) = 0;
+  std::uint32_t engine = 0;
+  std::atomic<std::uint64_t> version = 0;
+  Access* first_waiting GUARDED_BY(lock) = nullptr;
+  Access* last_waiting GUARDED_BY(lock) = nullptr;
+  // Written by running writers only, read by running readers and writers.
+  FailurePointer poison;
+  std::unique_ptr<std::vector<InFlight>> in_flight GUARDED_BY(lock);
+
+  bool idle() const REQUIRES(lock) {
+    return !writer_running && readers_running == 0 && !first_waiting && (!in_flight || in_flight->empty());
+  }
+  // May an access of a task of that kind of device begin? (kCpu: also waiting threads.)
+  bool may_run(bool writes, DeviceKind kind) const REQUIRES(lock) {
+    if (writer_running || (writes && readers_running > 0)) return false;
+    return !in_flight || in_flight->empty() || !in_flight_conflict(writes, kind);
+  }
+  // Lets the access begin, or appends it and returns false.
+  bool enter(Access& access) REQUIRES(lock);
+  void stop_running(const Access& access) REQUIRES(lock) {
+    if (access.writes()) {
+      writer_running = false;
+    } else {
+      --readers_running;
+    }
+  }
+  void bump_version() REQUIRES(lock) {
+    version.store(version.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  // Lets those begin that may, and returns them as a list.
+  Access* grant() REQUIRES(lock) { return first_waiting ? grant_waiting() : nullptr; }
+  // What the access follows and is in flight in other streams than its own.
+  std::vector<std::shared_ptr<Event>> events_before(const Access& access, const Stream& stream) EXCLUDES(lock);
+  void add_in_flight(InFlight entry) REQUIRES(lock);
+  void remove_in_flight(std::uint64_t task) REQUIRES(lock);
+
+ private:
+  void run(const Access& access) REQUIRES(lock) {
+    if (access.writes()) {
+      writer_running = true;
+    } else {
+      ++readers_running;
+    }
+  }
+  bool in_flight_conflict(bool writes, DeviceKind kind) const REQUIRES(lock);
+  Access* grant_waiting() REQUIRES(lock);
+};
+
+// A number for each engine; a variable carries that of the engine that made it.
+std::uint32_t new_engine_number();
+Variable make_variable(std::uint32_t engine);
+
+// Frees the state if the last handle is gone. `state` is not locked, and the caller was its last user.
+void free_variable(VariableState* state);
+
+}  // namespace paceline::detail

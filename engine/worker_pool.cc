@@ -1,0 +1,102 @@
+#include "worker_pool.h"
+
+#include "thread_role.h"
+
+#include <paceline/cores.h>
+
+namespace paceline::detail {
+namespace {
+
+// An idle core of a virtual machine takes 25 to 40 microseconds to wake; longer spinning would starve its neighbours.
+constexpr int kSpins = 200;
+constexpr int kSpinsBeforeYield = 100;
+
+}  // namespace
+
+WorkerPool::WorkerPool(TaskRunner& runner, Settings settings) : runner_(runner), settings_(std::move(settings)) {
+  for (int i = 0; i < settings_.threads; ++i)
+    threads_.emplace_back([this, i] { serve(Worker{settings_.first_worker + i}); });
+}
+
+WorkerPool::~WorkerPool() {
+  {
+    const SpinGuard guard(lock_);
+    stopping_ = true;
+  }
+  for (std::size_t i = 0; i < threads_.size(); ++i) wake_.post();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void WorkerPool::add(Task* task) {
+  bool wake = false;
+  {
+    const SpinGuard guard(lock_);
+    ready_.add(task);
+    ready_hint_.store(ready_.size(), std::memory_order_relaxed);
+    if (sleeping_ > 0 && searching_ == 0) {
+      --sleeping_;
+      ++searching_;
+      wake = true;
+    }
+  }
+  if (wake) wake_.post();
+}
+
+void WorkerPool::serve(Worker worker) {
+  name_thread(settings_.name.c_str());
+  set_team_size(settings_.team_size);
+  thread_role().never_held_back = true;
+  thread_role().number = worker.number;
+  while (Task* task = next(worker)) runner_.run_task(task, worker);
+}
+
+Task* WorkerPool::next(Worker& worker) {
+  {
+    const SpinGuard guard(lock_);
+    if (!ready_.empty()) {
+      Task* task = ready_.take();
+      ready_hint_.store(ready_.size(), std::memory_order_relaxed);
+      return task;
+    }
+    ++searching_;
+  }
+  runner_.out_of_work(worker);
+  return take_spinning();
+}
+
+Task* WorkerPool::take_spinning() {
+  for (;;) {
+    for (int spin = 0; spin < kSpins && ready_hint_.load(std::memory_order_relaxed) == 0; ++spin)
+      spin < kSpinsBeforeYield ? pause_briefly() : static_cast<void>(sched_yield());
+    {
+      bool wake_another = false;
+      Task* task = nullptr;
+      bool stop = false;
+      {
+        const SpinGuard guard(lock_);
+        --searching_;
+        if (!ready_.empty()) {
+          task = ready_.take();
+          ready_hint_.store(ready_.size(), std::memory_order_relaxed);
+          if (!ready_.empty() && sleeping_ > 0 && searching_ == 0) {
+            --sleeping_;
+            ++searching_;
+            wake_another = true;
+          }
+        } else if (stopping_) {
+          stop = true;
+        } else {
+          ++sleeping_;
+        }
+      }
+      if (wake_another) wake_.post();
+      if (task || stop) return task;
+    }
+    wake_.wait();
+    // Whoever woke this thread has counted it as searching, unless the pool is stopping.
+    const SpinGuard guard(lock_);
+    if (stopping_) return nullptr;
+  }
+}
+
+}  // namespace paceline::detail
