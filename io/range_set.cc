@@ -91,7 +91,7 @@ class FixedSource final : public Source {
  public:
   explicit FixedSource(Part part) : part_(part) {}
   Part part(std::int64_t) override { return part_; }
-  void begin(std::int64_t, const RangeSet&) override {}
+  void begin(std::int64_t, const RangeSet&, const RangeSet&) override {}
   void commit(std::int64_t, const std::vector<Range>&) override {}
   RangeSet take_over(std::int64_t) override { return {}; }
 

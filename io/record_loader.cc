@@ -40,6 +40,7 @@ class RecordLoader::Impl {
 
   void start(std::int64_t epoch, const RangeSet& done);
   bool next(Batch& batch);
+  bool take_over();
   void commit(const Batch& batch) { commit(batch.epoch, batch.positions); }
 
   std::int64_t size() const { return starts_.back(); }
@@ -129,11 +130,14 @@ void RecordLoader::Impl::start(std::int64_t epoch, const RangeSet& done) {
   order_.emplace(starts_, options_.partition, options_.shuffle, epoch);
   const RangeSet mine = order_->part(part, options_.batch, path_);
   RangeSet left = mine;
+  RangeSet all;
+  if (size() > 0) all.add({0, size()});
   RangeSet committed;
   for (const Range& range : done.ranges()) left.subtract(range);
+  for (const Range& range : done.ranges()) all.subtract(range);
   for (const Range& range : done.ranges()) committed.add(range);
   open_shards_of(mine);
-  options_.source->begin(epoch, left);
+  options_.source->begin(epoch, left, all);
   {
     Lock lock(mutex_);
     committed_ = std::move(committed);
@@ -278,14 +282,7 @@ bool RecordLoader::Impl::next(Batch& batch) {
   try {
     for (;;) {
       std::shared_ptr<Job> job;
-      if (!take(job)) {
-        const RangeSet left = options_.source->take_over(epoch_);
-        if (left.empty()) return false;
-        stop();
-        open_shards_of(left);
-        run(order_->batches(left, {}, options_.batch, false));
-        continue;
-      }
+      if (!take(job)) return false;
       if (job->error) std::rethrow_exception(job->error);
       std::vector<Range> ranges = io::to_ranges(job->positions);
       if (job->batch.examples == 0) {
@@ -311,6 +308,16 @@ bool RecordLoader::Impl::next(Batch& batch) {
   }
 }
 
+bool RecordLoader::Impl::take_over() {
+  require(order_.has_value(), "call start() before take_over()");
+  const RangeSet left = options_.source->take_over(epoch_);
+  if (left.empty()) return false;
+  stop();
+  open_shards_of(left);
+  run(order_->batches(left, {}, options_.batch, false));
+  return true;
+}
+
 void RecordLoader::Impl::commit(std::int64_t epoch, const std::vector<Range>& positions) {
   if (epoch == epoch_) {
     Lock lock(mutex_);
@@ -330,6 +337,7 @@ RecordLoader::RecordLoader(const std::string& manifest, RecordLoaderOptions opti
 RecordLoader::~RecordLoader() = default;
 void RecordLoader::start(std::int64_t epoch, const RangeSet& done) { impl_->start(epoch, done); }
 bool RecordLoader::next(Batch& batch) { return impl_->next(batch); }
+bool RecordLoader::take_over() { return impl_->take_over(); }
 std::int64_t RecordLoader::size() const { return impl_->size(); }
 void RecordLoader::commit(const Batch& batch) { impl_->commit(batch); }
 RangeSet RecordLoader::committed() const { return impl_->committed(); }

@@ -56,12 +56,13 @@ class Source {
   virtual ~Source() = default;
   // This process's part of `epoch`; decided once per epoch.
   virtual Part part(std::int64_t epoch) = 0;
-  // Tells the positions this process will deliver in `epoch`, before the first batch.
-  virtual void begin(std::int64_t epoch, const RangeSet& mine) = 0;
+  // Tells, before the first batch, the positions this process will deliver in `epoch`, and those that all processes
+  // together will (the same at each), so that the part of one that is lost before it begins is known too.
+  virtual void begin(std::int64_t epoch, const RangeSet& mine, const RangeSet& all) = 0;
   // The update made from these positions was acknowledged.
   virtual void commit(std::int64_t epoch, const std::vector<Range>& positions) = 0;
-  // After the own part: positions that lost workers left, to be delivered here; empty when nothing is left. Blocks
-  // only while workers are being declared lost.
+  // After the own part: positions that lost workers left, to be delivered here. Blocks until there are some, or every
+  // position of the epoch is committed: then it is empty. Commit first what was delivered.
   virtual RangeSet take_over(std::int64_t epoch) = 0;
 };
 
@@ -73,13 +74,17 @@ class DataIterator {
  public:
   virtual ~DataIterator() = default;
 
-  // Starts epoch `epoch` (from 0). `done`: positions of this process's part that a checkpoint says were committed; they
-  // are not delivered. Throws InvalidArgument where a part would be empty ("4 workers share 3 records").
+  // Starts epoch `epoch` (from 0). `done`: positions, of any part, that a checkpoint says were committed; they are not
+  // delivered. Throws InvalidArgument where a part would be empty ("4 workers share 3 records").
   virtual void start(std::int64_t epoch, const RangeSet& done = {}) = 0;
 
-  // False at the end of the epoch, after what lost workers left. Blocks until a batch is ready. Throws IoError and
-  // Corrupt (file, offset, record) under the policy `fail`.
+  // False at the end of the part. Blocks until a batch is ready. Throws IoError and Corrupt (file, offset, record)
+  // under the policy `fail`.
   virtual bool next(Batch& batch) = 0;
+
+  // At the end of the part: asks the Source for what lost workers left. True: next() delivers it. False: the epoch is
+  // complete. Blocks as Source::take_over does.
+  virtual bool take_over() = 0;
 
   // Records of the whole data set.
   virtual std::int64_t size() const = 0;

@@ -61,6 +61,7 @@ class RecordLoader final : public DataIterator {
   void start(std::int64_t epoch, const RangeSet& done = {}) override;
   // After an error, throws the same error again until the next start().
   bool next(Batch& batch) override;
+  bool take_over() override;
   std::int64_t size() const override;
   void commit(const Batch& batch) override;  // thread-safe
   RangeSet committed() const override;       // thread-safe
