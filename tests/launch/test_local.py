@@ -1,0 +1,361 @@
+"""The launcher on one machine, with stubs for the programs of a job."""
+
+import json
+import os
+import signal
+import unittest
+
+from support import LauncherTest
+
+
+class Environment(LauncherTest):
+    def environments(self, *arguments):
+        """Runs two workers and one server, and returns the environment of each process by its name."""
+        self.environment["STUB_SERVER_DOES"] = 'env -0 >"$STUB_DIR/env-$DMLC_ROLE-$DMLC_TASK_ID"'
+        worker = self.worker('env -0 >"$STUB_DIR/env-$DMLC_ROLE-$DMLC_TASK_ID"')
+        code, _, err = self.launch("-n", 2, "-s", 1, *arguments, worker, "--kvstore", "dist_sync")
+        self.assertEqual(code, 0, err)
+        found = {}
+        for path in self.stub_dir.glob("env-*"):
+            entries = path.read_bytes().decode().split("\0")[:-1]
+            found[path.name[4:]] = dict(entry.split("=", 1) for entry in entries)
+        self.assertEqual(set(found), {"scheduler-0", "server-0", "worker-0", "worker-1"})
+        return found
+
+    def test_contract(self):
+        found = self.environments()
+        for name, variables in found.items():
+            role, task = name.split("-")
+            self.assertEqual(variables["DMLC_ROLE"], role)
+            self.assertEqual(variables["DMLC_TASK_ID"], task)
+            self.assertEqual(variables["DMLC_PS_ROOT_URI"], "127.0.0.1")
+            self.assertEqual(variables["DMLC_PS_ROOT_PORT"], "0" if role == "scheduler" else "4242")
+            self.assertEqual(variables["DMLC_NUM_WORKER"], "2")
+            self.assertEqual(variables["DMLC_NUM_SERVER"], "1")
+            self.assertEqual(variables["DMLC_NODE_HOST"], "127.0.0.1")
+            self.assertEqual(variables["DMLC_JOB_CLUSTER"], "local")
+            self.assertEqual(variables["PACELINE_ON_WORKER_LOSS"], "continue")
+            self.assertEqual(variables["OMP_WAIT_POLICY"], "PASSIVE")
+            self.assertEqual("PACELINE_PORT_FILE" in variables, role == "scheduler")
+        self.assertEqual(len({variables["PACELINE_JOB_ID"] for variables in found.values()}), 1)
+        cores = len(os.sched_getaffinity(0))
+        self.assertEqual(found["worker-0"]["PACELINE_NUM_THREADS"], str(max(1, cores // 2)))
+        self.assertEqual(found["server-0"]["PACELINE_NUM_THREADS"], str(cores))
+
+    def test_job_ids_differ(self):
+        first = self.environments()["worker-0"]["PACELINE_JOB_ID"]
+        for path in self.stub_dir.glob("*"):
+            path.unlink()
+        self.assertNotEqual(first, self.environments()["worker-0"]["PACELINE_JOB_ID"])
+
+    def test_values_survive(self):
+        values = {
+            "BLANKS": "  a  b ",
+            "QUOTES": 'it\'s "quoted" `x` $HOME \\ ;',
+            "LINES": "first\nsecond\n",
+            "COLON": "host:80=x",
+            "EMPTY": "",
+            "OTHER": "é\t*",
+        }
+        arguments = [word for name, value in values.items() for word in ("--env", f"{name}={value}")]
+        for name, variables in self.environments(*arguments).items():
+            for key, value in values.items():
+                self.assertEqual(variables[key], value, f"{key} of {name}")
+
+    def test_roles_have_their_own(self):
+        self.environment.update(TAKEN="from here", OMP_WAIT_POLICY="ACTIVE", DMLC_ROLE="stale", DMLC_RANK="7")
+        found = self.environments(
+            "--env", "TAKEN", "--env-server", "A:1=x", "--env-worker", "A=2:y", "--env-worker", "PACELINE_NUM_THREADS=3"
+        )
+        self.assertEqual([found[name]["A"] for name in ("scheduler-0", "server-0", "worker-1")], ["1=x", "1=x", "2:y"])
+        self.assertEqual(found["worker-0"]["PACELINE_NUM_THREADS"], "3")
+        self.assertEqual(found["worker-0"]["OMP_WAIT_POLICY"], "ACTIVE")
+        self.assertEqual(found["worker-0"]["TAKEN"], "from here")
+        self.assertNotIn("DMLC_RANK", found["worker-0"])
+
+    def test_environment_is_not_shown(self):
+        self.environment["SECRET"] = "opensesame"
+        worker = self.worker('touch "$STUB_DIR/up"; until [ -e "$STUB_DIR/go" ]; do sleep 0.05; done')
+        launcher = self.start("-n", 1, "--env", "SECRET", worker)
+        self.wait_for_files("up")
+        for pid in self.survivors():
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                self.assertNotIn(b"opensesame", file.read())
+        (self.stub_dir / "go").touch()
+        code, out, err = self.finish(launcher)
+        self.assertEqual(code, 0, err)
+        self.assertNotIn("opensesame", out + err + self.log("launch") + self.log("worker-0"))
+
+
+class Command(LauncherTest):
+    def test_words_are_kept(self):
+        code, out, err = self.launch("-n", 1, self.worker('printf "<%s>\\n" "$@"'), "a  b", "it's", "$HOME", "-n", "")
+        self.assertEqual(code, 0, err)
+        self.assertEqual([line for line in out.splitlines() if line.startswith("[worker")],
+                         [f"[worker 0] <{word}>" for word in ("a  b", "it's", "$HOME", "-n", "")])  # fmt: skip
+
+    def test_one_word_with_blanks_is_for_the_shell(self):
+        code, out, _ = self.launch("-n", 1, 'echo one; echo two && touch "$STUB_DIR/done-0"')
+        self.assertEqual((code, out), (0, "[worker 0] one\n[worker 0] two\n"))
+
+    def test_server_beside_the_program(self):
+        os.rename(self.folder / "bin", self.folder / "elsewhere")
+        worker = self.worker(":")
+        os.rename(worker, self.folder / "elsewhere" / "train")
+        code, _, err = self.launch("-n", 1, "elsewhere/train")
+        self.assertEqual(code, 0, err)
+
+    def test_server_command(self):
+        server = self.program("other", '#!/bin/sh\n[ "$*" = "--a b" ] && exec paceline_server\n')
+        code, _, err = self.launch("-n", 1, "--server-command", f"{server} --a b", self.worker(":"))
+        self.assertEqual(code, 0, err)
+
+    def test_local_mode_is_one_process(self):
+        code, out, err = self.launch("-n", 1, self.worker('echo "$DMLC_NUM_SERVER"'), "--kvstore=local")
+        self.assertEqual((code, out), (0, "[worker 0] 0\n"), err)
+        self.assertFalse((self.stub_dir / "scheduler-0-runs").exists())
+
+    def test_given_port_is_used(self):
+        self.environment["STUB_PORT"] = "5151"
+        code, out, err = self.launch("-n", 1, "--port", 5151, self.worker('echo "$DMLC_PS_ROOT_PORT"'))
+        self.assertEqual((code, out), (0, "[worker 0] 5151\n"), err)
+
+
+class Output(LauncherTest):
+    def test_prefixes_streams_and_logs(self):
+        worker = self.worker('echo "out $DMLC_TASK_ID"; echo "err $DMLC_TASK_ID" >&2; printf "no end of line"')
+        code, out, err = self.launch("-n", 2, "-s", 1, worker)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(sorted(out.splitlines()), sorted(
+            f"[worker {i}] {text}" for i in (0, 1) for text in (f"out {i}", "no end of line")))  # fmt: skip
+        self.assertIn("[worker 1] err 1\n", err)
+        self.assertEqual(sorted(self.log("worker-1").splitlines()), ["err 1", "no end of line", "out 1"])
+        self.assertIn("kept in logs/", self.log("launch"))
+
+    def test_chosen_log_folder(self):
+        code, _, err = self.launch("-n", 1, "--log-dir", "a/b", self.worker("echo x"))
+        self.assertEqual(code, 0, err)
+        self.assertEqual((self.folder / "a/b/worker-0.log").read_text(), "x\n")
+        self.assertEqual((self.folder / "a/b/server-0.log").read_text(), "")
+
+    def test_result_comes_last(self):
+        worker = self.worker("""
+            [ "$DMLC_TASK_ID" = 1 ] && echo '{"accuracy": 0.9}' && exit
+            sleep 0.3
+            echo later
+        """)  # fmt: skip
+        self.environment["STUB_SERVER_DOES"] = "sleep 0.6; exit"
+        code, out, err = self.launch("-n", 2, worker)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(json.loads(out.splitlines()[-1]), {"accuracy": 0.9})
+        self.assertEqual(out.splitlines()[-2], "[worker 0] later")
+
+    def test_reader_that_goes_away(self):
+        worker = self.worker("for i in $(seq 2000); do echo line $i; done")
+        launcher = self.start("-n", 1, worker)
+        launcher.stdout.readline()
+        launcher.stdout.close()
+        launcher.stdout = None
+        code, _, err = self.finish(launcher)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(len(self.log("worker-0").splitlines()), 2000)
+
+    def test_long_lines_and_any_bytes(self):
+        code, out, err = self.launch(
+            "-n", 1, self.worker("head -c 300000 /dev/zero | tr '\\0' x; echo; printf '\\303('")
+        )
+        self.assertEqual(code, 0, err)
+        self.assertIn("[worker 0] " + "x" * 300000 + "\n", out)
+
+
+class Failure(LauncherTest):
+    def test_worker_loss_survived(self):
+        worker = self.worker("""
+            if [ "$DMLC_TASK_ID" = 1 ]; then touch "$STUB_DIR/done-1"; kill -KILL $$; fi
+            sleep 0.3
+        """)  # fmt: skip
+        code, _, err = self.launch("-n", 3, "-s", 1, worker, "--kvstore", "dist_async:bound=4")
+        self.assertEqual(code, 0, err)
+        self.assertIn("worker 1 on this machine was ended by signal 9 (SIGKILL); the job goes on without it", err)
+        self.assertIn("the job ended well, but lost worker 1 on this machine", err)
+
+    def test_mode_from_the_environment(self):
+        worker = self.worker('[ "$DMLC_TASK_ID" = 0 ] || { touch "$STUB_DIR/done-1"; exit 5; }')
+        code, _, err = self.launch("-n", 2, "--env", "PACELINE_KVSTORE=dist_sync", worker)
+        self.assertEqual(code, 0, err)
+
+    def test_all_workers_lost(self):
+        worker = self.worker('[ "$DMLC_TASK_ID" = 0 ] && exit 7; sleep 0.5; exit 8')
+        code, _, err = self.launch("-n", 2, worker, "--kvstore", "dist_sync")
+        self.assertEqual(code, 7, err)
+        self.assertIn("no worker is left", err)
+        self.assert_nothing_survives()
+
+    def test_worker_loss_stops(self):
+        worker = self.worker('[ "$DMLC_TASK_ID" = 1 ] && echo "the reason" >&2 && exit 3; sleep 1000')
+        code, _, err = self.launch("-n", 2, "--on-worker-loss", "stop", worker, "--kvstore", "dist_async")
+        self.assertEqual(code, 3)
+        self.assertRegex(
+            err, r"\[launch\] worker 1 on this machine ended with exit code 3, [^\n]*last lines:\n    the reason"
+        )
+        self.assert_nothing_survives()
+
+    def test_stops_by_default_when_the_mode_is_unknown(self):
+        code, _, _ = self.launch("-n", 2, self.worker('[ "$DMLC_TASK_ID" = 1 ] && kill -SEGV $$; sleep 1000'))
+        self.assertEqual(code, 128 + signal.SIGSEGV)
+        self.assert_nothing_survives()
+
+    def test_server_loss_ends_the_job(self):
+        self.environment["STUB_SERVER_DOES"] = "[ $DMLC_ROLE-$DMLC_TASK_ID = server-1 ] && { sleep 0.3; kill -9 $$; }"
+        code, _, err = self.launch("-n", 2, self.worker("sleep 1000"), "--kvstore", "dist_async")
+        self.assertEqual(code, 137)
+        self.assertIn("server 1 on this machine was ended by signal 9 (SIGKILL), which the job cannot survive", err)
+        self.assert_nothing_survives()
+
+    def test_scheduler_fails(self):
+        self.program("bin/paceline_server", "#!/bin/sh\necho the port is in use >&2\nexit 4\n")
+        code, _, err = self.launch("-n", 1, "--port", 80, self.worker("sleep 1000"))
+        self.assertEqual(code, 4)
+        self.assertRegex(
+            err, r"\[launch\] scheduler 0 on this machine ended with exit code 4[^\n]*\n    the port is in use"
+        )
+        self.assert_nothing_survives()
+
+    def test_servers_that_do_not_end(self):
+        self.environment["STUB_SERVER_DOES"] = "sleep 1000"
+        code, _, err = self.launch("-n", 1, "--grace", 1, self.worker(":"))
+        self.assertEqual(code, 0, err)
+        self.assertIn("still running 1 s after the last worker ended: scheduler 0 on this machine, server 0", err)
+        self.assert_nothing_survives()
+
+    def test_children_of_a_worker_do_not_survive_it(self):
+        code, _, err = self.launch("-n", 1, self.worker("sleep 1000 & setsid sleep 1000 & sleep 0.2"))
+        self.assertEqual(code, 0, err)
+        self.assert_nothing_survives()
+
+    def test_program_missing_at_start(self):
+        code, _, err = self.launch("-n", 1, "--env-worker", "PATH=/nowhere", "env", "--kvstore", "dist_sync")
+        self.assertEqual(code, 127)
+        self.assertIn("worker 0 on this machine could not be started", err)
+        self.assertIn("    the program env does not exist on this host", err)
+        self.assert_nothing_survives()
+
+
+class Deadlines(LauncherTest):
+    def test_whole_job(self):
+        code, _, err = self.launch(
+            "-n", 1, "--timeout", 0.5, "--grace", 1, self.worker("trap '' TERM; sleep 1000; sleep 1000")
+        )
+        self.assertEqual(code, 124)
+        self.assertIn("--timeout", err)
+        self.assertIn("worker 0 on this machine", err)
+        self.assert_nothing_survives()
+
+    def test_scheduler_that_never_listens(self):
+        self.program("bin/paceline_server", "#!/bin/sh\nsleep 1000\n")
+        code, _, err = self.launch("-n", 1, "--start-timeout", 0.3, self.worker(":"))
+        self.assertEqual(code, 124)
+        self.assertIn("scheduler 0 on this machine did not listen within 0.3 s", err)
+        self.assert_nothing_survives()
+
+
+class Stopping(LauncherTest):
+    WORKER = """
+        trap 'touch "$STUB_DIR/asked-$DMLC_TASK_ID"; exit 1' TERM
+        (trap '' TERM; exec setsid sleep 1000) &
+        sleep 1000 &
+        touch "$STUB_DIR/up-$DMLC_TASK_ID"
+        wait
+    """
+
+    def running(self, worker=WORKER):
+        launcher = self.start("-n", 2, "--grace", 1, self.worker(worker), "--kvstore", "dist_async")
+        self.wait_for_files("up-0", "up-1", "server-0-runs", "server-1-runs")
+        return launcher
+
+    def test_signals(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(signal=number.name):
+                launcher = self.running()
+                launcher.send_signal(number)
+                code, _, err = self.finish(launcher)
+                self.assertEqual(code, 128 + number)
+                self.assertIn(f"{number.name}: ending every process", err)
+                self.assertTrue((self.stub_dir / "asked-0").exists() and (self.stub_dir / "asked-1").exists())
+                self.assert_nothing_survives()
+                for path in self.stub_dir.glob("*"):
+                    path.unlink()
+
+    def test_second_interrupt_kills(self):
+        launcher = self.running("trap '' TERM; touch \"$STUB_DIR/up-$DMLC_TASK_ID\"; sleep 1000; sleep 1000")
+        launcher.send_signal(signal.SIGINT)
+        self.wait_until(lambda: "ending" in self.log("launch"), "the first signal has no effect")
+        launcher.send_signal(signal.SIGINT)
+        code, _, err = self.finish(launcher)
+        self.assertEqual(code, 130)
+        self.assertIn("killing what is left", err)
+        self.assert_nothing_survives()
+
+    def test_killed_launcher(self):
+        launcher = self.running()
+        launcher.kill()
+        self.finish(launcher)
+        self.assert_nothing_survives()
+        self.assertTrue((self.stub_dir / "asked-0").exists())
+
+
+class Refusals(LauncherTest):
+    def refused(self, *arguments):
+        code, out, err = self.launch(*arguments)
+        self.assertEqual((code, out), (2, ""), err)
+        self.assertRegex(err, r"\Alaunch\.py: [^\n]+\n\Z")
+        self.assertFalse((self.folder / "logs").exists())
+        return err
+
+    def test_command_line(self):
+        (self.folder / "hosts").write_text("localhost\n")
+        (self.folder / "file").write_text("")
+        for arguments, words in {
+            (): "-n/--num-workers",
+            ("-n", 2): "no command",
+            ("-n", 0, "true"): "at least one worker",
+            ("-n", "two", "true"): "invalid int",
+            ("-n", 2, "-s", -1, "true"): "negative",
+            ("-n", 2, "-s", 0, "true"): "local, device and ring",
+            ("-n", 2, "-s", 0, "true", "--kvstore", "dist_sync"): "'dist_sync' needs servers",
+            ("-n", 2, "true", "--kvstore", "local"): "one process",
+            ("-n", 1, "-s", 1, "true", "--kvstore", "local"): "has no servers",
+            ("-n", 1, "--wrong", "true"): "--wrong",
+            ("-n", 1, "nosuchprogram"): "nosuchprogram",
+            ("-n", 1, "--server-command", "nosuchserver", "true"): "nosuchserver",
+            ("-n", 1, "--server-command", "'", "true"): "--server-command",
+            ("-n", 1, "--launcher", "mpi", "true"): "'local', 'ssh'",
+            ("-n", 1, "--launcher", "ssh", "true"): "host file",
+            ("-n", 1, "--launcher", "local", "-H", "hosts", "true"): "--hostfile",
+            ("-n", 1, "--sync-dst-dir", "/x", "true"): "--sync-dst-dir",
+            ("-n", 1, "-H", "nosuchfile", "true"): "nosuchfile",
+            ("-n", 1, "-H", "file", "true"): "names no host",
+            ("-n", 1, "-H", "hosts", "--ssh-config", "nosuchconfig", "true"): "nosuchconfig",
+            ("-n", 1, "--env", "NOT_SET_HERE", "true"): "NOT_SET_HERE",
+            ("-n", 1, "--env", "1A=x", "true"): "1A=x",
+            ("-n", 1, "--env-server", "DMLC_ROLE:x", "true"): "DMLC_ROLE",
+            ("-n", 1, "--port", 70000, "true"): "70000",
+            ("-n", 1, "--timeout", 0, "true"): "--timeout",
+            ("-n", 1, "--log-dir", "file/x", "true"): "file/x",
+        }.items():
+            with self.subTest(arguments=arguments):
+                self.assertIn(words, self.refused(*arguments))
+
+    def test_no_server_program(self):
+        (self.folder / "bin/paceline_server").unlink()
+        self.assertIn("paceline_server is neither beside", self.refused("-n", 1, "true"))
+
+    def test_help(self):
+        code, out, _ = self.launch("--help")
+        self.assertEqual(code, 0)
+        for option in ("--num-workers", "--hostfile", "--sync-dst-dir", "--on-worker-loss", "examples:", "exit code:"):
+            self.assertIn(option, out)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,130 @@
+"""The shell script that looks after one process of the job, on this machine or on another.
+
+It travels over standard input of `/bin/sh -s`, so nothing of it shows on a command line, and the other host needs
+no Python. Standard input then stays open as the control connection:
+
+    term             SIGTERM to the process and its children
+    kill             SIGKILL to them
+    (an empty line)  the launcher is alive
+    end of file      like `term`, and after the grace like `kill`
+
+So nothing survives a launcher that was killed and, with a limit on silence, nothing survives a network that is gone.
+On standard error the script reports `MARK started` and `MARK ended STATUS`.
+"""
+
+import os
+import re
+import shlex
+
+# All of it is one compound command: a shell that reads ahead has taken the whole script, and nothing of what follows
+# on standard input, before the first line runs. The job's process leads a session of its own, hence a process group
+# that is ended as one; what its leader leaves behind has two seconds to follow it. Children that left the group are
+# found by the tag in their environment. The tag also tells which members of a group are alive, where nobody reaps the
+# dead (the init of many containers does not).
+_SCRIPT = r"""{
+mark=@MARK@ tag=@TAG@ grace=@GRACE@ silence=@SILENCE@ sharers=@SHARERS@
+exec 3<&0 </dev/null 4>&2 2>/dev/null
+signal_job() {
+  kill -s "$1" -- "-$job" || { [ -z "$reaped" ] && kill -s "$1" "$job"; }
+}
+tagged() {
+  grep -lsF "PACELINE_PROCESS_ID=$tag" /proc/[0-9]*/environ | while IFS=/ read -r _ _ pid _; do echo "$pid"; done
+}
+kill_job() {
+  signal_job KILL
+  for pid in $(tagged); do kill -s KILL "$pid"; done
+}
+end_job() {
+  signal_job TERM
+  [ -z "$reaped" ] || for pid in $(tagged); do kill -s TERM "$pid"; done
+  left=$(($1 * 5))
+  while [ "$left" -gt 0 ] && [ -n "$(tagged)" ]; do
+    sleep 0.2
+    left=$((left - 1))
+  done
+  kill_job
+}
+reaped=
+setsid=$(command -v setsid)
+cores=$(OMP_NUM_THREADS='' nproc || getconf _NPROCESSORS_ONLN || echo 1)
+(
+  exec 2>&4 3<&- 4>&-
+  unset DMLC_RANK PACELINE_PORT_FILE
+@EXPORTS@
+  export PACELINE_PROCESS_ID="$tag" OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-PASSIVE}"
+  if [ -z "${PACELINE_NUM_THREADS-}" ]; then
+    PACELINE_NUM_THREADS=$((cores > sharers ? cores / sharers : 1))
+    export PACELINE_NUM_THREADS
+  fi
+  folder=@FOLDER@
+  cd "$folder" 2>/dev/null || { echo "the folder $folder does not exist on this host" >&2; exit 126; }
+  set -- @COMMAND@
+  for program in "${setsid:-setsid}" "$1"; do
+    command -v "$program" >/dev/null || { echo "the program $program does not exist on this host" >&2; exit 127; }
+  done
+  echo "$mark started" >&2
+  exec "$setsid" "$@"
+) &
+job=$!
+watchdog=
+if [ "$silence" -gt 0 ]; then
+  (
+    left=5
+    trap 'left=6' USR1
+    trap 'kill "$nap"; exit' TERM
+    while [ "$left" -gt 0 ]; do
+      sleep $(((silence + 4) / 5)) &
+      nap=$!
+      wait "$nap"
+      kill "$nap"
+      left=$((left - 1))
+    done
+    end_job "$grace"
+  ) >/dev/null 4>&- &
+  watchdog=$!
+fi
+(
+  while read -r word; do
+    case $word in
+      term) signal_job TERM ;;
+      kill) kill_job ;;
+    esac
+    [ -z "$watchdog" ] || kill -s USR1 "$watchdog"
+  done
+  end_job "$grace"
+  [ -z "$watchdog" ] || kill "$watchdog"
+) <&3 >/dev/null 4>&- &
+reader=$!
+exec 3<&-
+wait "$job"
+status=$?
+reaped=1
+end_job 2
+echo "$mark ended $status" >&4
+kill -s KILL "$reader"
+[ -z "$watchdog" ] || kill "$watchdog"
+exit "$status"
+}
+"""
+
+
+def script(*, mark, tag, command, folder, environment, sharers, grace, silence=0):
+    """Returns the bytes to send to `/bin/sh -s`.
+
+    command      list of words, run as they are, without a shell in between
+    environment  dict; values may hold anything but NUL
+    sharers      how many such processes share the cores of the host
+    grace        whole seconds between TERM and KILL
+    silence      whole seconds without a word from the launcher after which the process is ended; 0: no limit
+    """
+    parts = {
+        "MARK": mark,
+        "TAG": tag,
+        "GRACE": str(grace),
+        "SILENCE": str(silence),
+        "SHARERS": str(sharers),
+        "EXPORTS": "\n".join(f"  export {name}={shlex.quote(value)}" for name, value in environment.items()),
+        "FOLDER": shlex.quote(folder),
+        "COMMAND": " ".join(shlex.quote(word) for word in command),
+    }
+    return os.fsencode(re.sub("@([A-Z]+)@", lambda match: parts[match.group(1)], _SCRIPT))

@@ -1,0 +1,74 @@
+"""The environment of a job's processes, and what a command says about its mode."""
+
+import os
+import re
+import shlex
+
+from . import UsageError
+
+# Contract with the programs; the first five and DMLC_NODE_HOST are MXNet's.
+SET_BY_LAUNCHER = (
+    "DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_SERVER", "DMLC_NUM_WORKER", "DMLC_NODE_HOST",
+    "DMLC_TASK_ID", "DMLC_JOB_CLUSTER", "PACELINE_JOB_ID", "PACELINE_PROCESS_ID", "PACELINE_ON_WORKER_LOSS",
+    "PACELINE_PORT_FILE",
+)  # fmt: skip
+
+# Taken along to other hosts without being asked for; everything else needs --env.
+_FORWARDED = ("DMLC_INTERFACE", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "OMP_WAIT_POLICY")
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:([=:])(.*))?", re.DOTALL)
+
+_MODES_OF_ONE_PROCESS = ("local", "device")
+_MODES_WITHOUT_SERVERS = (*_MODES_OF_ONE_PROCESS, "ring")
+
+
+def parse_assignments(texts, option):
+    """NAME=VALUE, MXNet's NAME:VALUE, or NAME alone for the value that the launcher itself sees."""
+    found = {}
+    for text in texts:
+        match = _ASSIGNMENT.fullmatch(text)
+        if not match:
+            raise UsageError(f"{option} '{text}' is neither NAME nor NAME=VALUE")
+        name, separator, value = match.groups()
+        if name in SET_BY_LAUNCHER:
+            raise UsageError(f"{option} {name}: this variable is set by the launcher")
+        if not separator and name not in os.environ:
+            raise UsageError(f"{option} {name}: this variable is not set here; set it, or write {name}=VALUE")
+        found[name] = value if separator else os.environ[name]
+    return found
+
+
+def forwarded():
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if (name.startswith("PACELINE_") or name in _FORWARDED)
+        and name not in SET_BY_LAUNCHER
+        and _ASSIGNMENT.fullmatch(name)
+    }
+
+
+class Mode:
+    """What the mode string of the workers says; a command without one has the name ''."""
+
+    def __init__(self, text):
+        self.text = text
+        self.name = text.split(":")[0]
+        self.one_process = self.name in _MODES_OF_ONE_PROCESS
+        self.without_servers = self.name in _MODES_WITHOUT_SERVERS
+        self.survives_worker_loss = self.name.startswith("dist_")
+
+
+def find_mode(command, worker_environment):
+    """`command` is the workers' command; the flag wins over PACELINE_KVSTORE, as in the programs."""
+    words = list(command)
+    if len(words) == 1:
+        try:
+            words = shlex.split(words[0])
+        except ValueError:
+            words = []
+    for i, word in enumerate(words):
+        flag, equals, value = word.lstrip("-").partition("=")
+        if word.startswith("-") and flag == "kvstore":
+            return Mode(value if equals else "".join(words[i + 1 : i + 2]))
+    return Mode(worker_environment.get("PACELINE_KVSTORE", os.environ.get("PACELINE_KVSTORE", "")))

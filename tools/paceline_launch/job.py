@@ -1,0 +1,362 @@
+"""A job from its first process to its last."""
+
+import collections
+import json
+import os
+import queue
+import secrets
+import shutil
+import signal
+import tempfile
+import threading
+import time
+
+from . import UsageError, bootstrap
+from .environment import forwarded
+from .hosts import ssh_command
+from .process import Console, Process, describe_status
+
+TIMED_OUT = 124
+_CONNECTING_PER_HOST = 5  # sshd refuses some of ten or more connections that are not yet logged in
+_LAST_RESORT = 10  # seconds after SIGKILL until a process that still does not end is left to its host
+
+
+class Job:
+    def __init__(self, options):
+        self.options = options
+        self.id = secrets.token_hex(8)
+        self.events = queue.SimpleQueue()  # signal numbers, and processes that started or ended
+        self.console = Console(_make_log_dir(options.log_dir, self.id))
+        self.exit_code = None  # set when the job has ended, well or not
+        self.waiting = collections.deque()  # processes still to be started
+        self.stopping = False
+        self.deadlines = {}  # name -> (time, what happens)
+        self.lost = []  # workers that failed, in order
+        self.port = options.port
+        self.listening = False  # the scheduler
+        self.scratch = tempfile.mkdtemp(prefix="paceline-")
+        self.port_file = os.path.join(self.scratch, "port")
+
+        def make(role, count, hosts=()):
+            return [Process(role, i, hosts[i] if hosts else None, self.console, self.events) for i in range(count)]
+
+        hosts = options.hosts
+        placed = [hosts[i % len(hosts)] for i in range(options.servers + options.workers)] if hosts else []
+        unique = list(dict.fromkeys(hosts)) if options.sync_dst_dir else []
+        self.copies = make("copy", len(unique))
+        self.copy_targets = unique
+        self.scheduler = make("scheduler", 1 if options.server_command else 0)
+        self.servers = make("server", options.servers, placed)
+        self.workers = make("worker", options.workers, placed[options.servers :])
+        self.processes = [*self.copies, *self.scheduler, *self.servers, *self.workers]
+
+    # ---- the course of events
+
+    def run(self):
+        """Returns the exit code. Called in the main thread; takes over the signals."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, lambda caught, frame: self.events.put(caught))
+        if self.options.hosts:
+            threading.Thread(target=self._keep_in_touch, daemon=True).start()
+        if self.options.timeout:
+            self._deadline("job", self.options.timeout, self._job_timed_out)
+        try:
+            self._say_what_starts()
+            self._start_copies()
+            while self.exit_code is None or any(process.running for process in self.processes):
+                self._handle(self._next_event())
+        finally:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+        self._report()
+        return self.exit_code
+
+    def _next_event(self):
+        """The next event, or None when it is time to look at the clock or at the scheduler's file."""
+        soonest = min((when for when, _ in self.deadlines.values()), default=time.monotonic() + 3600)
+        pause = soonest - time.monotonic()
+        if self._scheduler_is_starting():
+            pause = min(pause, 0.02)
+        try:
+            return self.events.get(timeout=max(pause, 0))
+        except queue.Empty:
+            return None
+
+    def _handle(self, event):
+        if isinstance(event, Process):
+            if event.ended:
+                self._on_end(event)
+            self._start_waiting()
+            if not self.waiting and all(process.started or process.ended for process in self.servers + self.workers):
+                self.deadlines.pop("start", None)
+        elif event is not None:
+            self._on_signal(event)
+        if self._scheduler_is_starting():
+            self._look_for_port()
+        now = time.monotonic()
+        for name, (when, action) in list(self.deadlines.items()):
+            if when <= now:
+                del self.deadlines[name]
+                action()
+
+    def _deadline(self, name, seconds, action):
+        self.deadlines[name] = (time.monotonic() + seconds, action)
+
+    # ---- starting
+
+    def _start_copies(self):
+        if not self.copies:
+            self._start_scheduler()
+        for process, host in zip(self.copies, self.copy_targets):
+            # The part of the ssh command after the options, `-- login`, is what rsync adds itself.
+            remote_shell = ssh_command(host, self.options.ssh_options, self.options.host_timeout)[:-2]
+            target = f"[{host.name}]" if ":" in host.name else host.name
+            login = f"{host.user}@{target}" if host.user else target
+            command = [
+                "rsync", "-az", "-s", "--mkpath", "--exclude=/logs",
+                "-e", " ".join(_rsync_quote(word) for word in remote_shell),
+                "./", f"{login}:{self.options.sync_dst_dir}/",
+            ]  # fmt: skip
+            self._start(process, command, {})
+
+    def _start_scheduler(self):
+        self._deadline("start", self.options.start_timeout, self._start_timed_out)
+        if not self.scheduler:
+            self._start_rest()
+            return
+        environment = {**self._environment(self.scheduler[0]), "PACELINE_PORT_FILE": self.port_file}
+        self._start(self.scheduler[0], self.options.server_command, environment)
+
+    def _scheduler_is_starting(self):
+        return not self.listening and bool(self.scheduler) and self.scheduler[0].running and not self.stopping
+
+    def _look_for_port(self):
+        try:
+            with open(self.port_file, encoding="utf-8") as file:
+                self.port = int(file.read().split()[1])
+                self.listening = True
+        except FileNotFoundError:
+            return
+        except (ValueError, IndexError, OSError):
+            self._fail(1, f"the scheduler wrote something that is not `host port` to {self.port_file}")
+            return
+        self._start_rest()
+
+    def _start_rest(self):
+        self.waiting.extend(self.servers + self.workers)
+        self._start_waiting()
+
+    def _start_waiting(self):
+        """Starts what waits, in order, without knocking at one host too often at a time."""
+        connecting = collections.Counter(
+            process.host for process in self.processes if process.running and process.host and not process.started
+        )
+        for process in list(self.waiting):
+            if connecting[process.host] < _CONNECTING_PER_HOST:
+                connecting[process.host] += process.host is not None
+                self.waiting.remove(process)
+                command = self.options.command if process.role == "worker" else self.options.server_command
+                self._start(process, command, self._environment(process))
+
+    def _start(self, process, command, environment):
+        options = self.options
+        remote = process.host is not None
+        script = bootstrap.script(
+            mark=process.mark,
+            tag=f"{self.id}.{process.role}.{process.task}",
+            command=command,
+            folder=options.sync_dst_dir if remote and options.sync_dst_dir else os.getcwd(),
+            environment=environment,
+            sharers=sum(other.role == process.role and other.host == process.host for other in self.processes),
+            grace=options.grace,
+            silence=options.host_timeout if remote else 0,
+        )
+        if remote:
+            argv = [*ssh_command(process.host, options.ssh_options, options.host_timeout), "exec /bin/sh -s"]
+        else:
+            argv = ["/bin/sh", "-s"]
+        process.start(argv, script)
+
+    def _environment(self, process):
+        options = self.options
+        chosen = options.worker_environment if process.role == "worker" else options.server_environment
+        return {
+            **(forwarded() if process.host else {}),
+            **chosen,
+            "DMLC_ROLE": process.role,
+            "DMLC_PS_ROOT_URI": options.scheduler_host,
+            "DMLC_PS_ROOT_PORT": str(self.port),
+            "DMLC_NUM_SERVER": str(options.servers),
+            "DMLC_NUM_WORKER": str(options.workers),
+            "DMLC_NODE_HOST": process.host.address if process.host else options.scheduler_host,
+            "DMLC_TASK_ID": str(process.task),
+            "DMLC_JOB_CLUSTER": "ssh" if options.hosts else "local",
+            "PACELINE_JOB_ID": self.id,
+            "PACELINE_ON_WORKER_LOSS": options.on_worker_loss,
+        }
+
+    # ---- ends
+
+    def _on_end(self, process):
+        if self.stopping:
+            return
+        if process.role == "copy":
+            self._on_copied(process)
+        elif not process.started:
+            self._fail_with(process, "could not be started")
+        elif process.role == "worker":
+            self._on_worker_end(process)
+        elif process.status != 0 and not self._all_ended(self.workers):
+            self._fail_with(process, f"{_how(process)}, which the job cannot survive")
+        elif process.role == "scheduler" and not self.listening:
+            self._fail(1, "the scheduler ended before it listened")
+        elif process.status != 0:
+            self.console.say(f"{process.place} {_how(process)} after all workers had ended")
+        if not self.stopping and self._all_ended(self.processes):
+            self._stop(0)
+
+    def _on_copied(self, process):
+        if process.status != 0:
+            host = self.copy_targets[process.task].login
+            self._fail_with(process, f"{_how(process)}: this folder could not be copied to {host}")
+        elif self._all_ended(self.copies):
+            self._start_scheduler()
+
+    def _on_worker_end(self, process):
+        left = sum(not worker.ended for worker in self.workers)
+        well = sum(worker.ended and worker.status == 0 for worker in self.workers)
+        if process.status != 0:
+            self.lost.append(process)
+            if self.options.on_worker_loss == "stop":
+                self._fail_with(process, f"{_how(process)}, which the job cannot survive")
+            elif not left and not well:
+                self._fail_with(self.lost[0], f"{_how(self.lost[0])}, and no worker is left")
+            else:
+                self.console.say(f"{process.place} {_how(process)}; the job goes on without it ({left} still at work)")
+        if not left and not self.stopping:
+            self._deadline("ending", self.options.grace, self._servers_did_not_end)
+
+    def _all_ended(self, processes):
+        return not self.waiting and all(process.ended for process in processes)
+
+    def _servers_did_not_end(self):
+        names = _names(process for process in self.processes if process.running)
+        self.console.say(f"still running {self.options.grace} s after the last worker ended: {names}; ending them")
+        self._stop(0)
+
+    def _job_timed_out(self):
+        names = _names(process for process in self.processes if not process.ended)
+        self._fail(
+            TIMED_OUT, f"the job did not end within {self.options.timeout:g} s (--timeout); still there: {names}"
+        )
+
+    def _start_timed_out(self):
+        limit = f"within {self.options.start_timeout:g} s (--start-timeout)"
+        if self._scheduler_is_starting():
+            self._fail_with(self.scheduler[0], f"did not listen {limit}", TIMED_OUT)
+        else:
+            late = [process for process in self.servers + self.workers if not process.started]
+            self._fail(TIMED_OUT, f"not started {limit}: {_names(late)}")
+
+    def _on_signal(self, number):
+        if self.stopping:
+            self.console.say("killing what is left")
+            self._kill()
+            return
+        self.console.say(f"{signal.Signals(number).name}: ending every process")
+        self._stop(128 + number)
+
+    def _fail_with(self, process, what, exit_code=None):
+        lines = [line.decode(errors="replace") for line in process.last_lines]
+        text = f"{process.place} {what}" + (". Its last lines:" if lines else " and printed nothing")
+        self._fail(exit_code or process.status or 1, "\n    ".join([text, *lines]))
+
+    def _fail(self, exit_code, text):
+        if not self.stopping:
+            self.console.say(text)
+            self._stop(exit_code)
+
+    def _stop(self, exit_code):
+        self.stopping = True
+        self.exit_code = exit_code
+        self.waiting.clear()
+        self.deadlines.clear()
+        self._tell_all("term")
+        for process in self.processes:
+            if process.running and process.host and not process.started:
+                process.disconnect()
+        self._deadline("kill", self.options.grace, self._kill)
+
+    def _kill(self):
+        self._tell_all("kill")
+        self._deadline("last resort", _LAST_RESORT, self._give_up)
+        self.deadlines.pop("kill", None)
+
+    def _give_up(self):
+        for process in self.processes:
+            if process.running:
+                self.console.say(f"{process.place} does not answer; its host will end it when it finds us gone")
+                process.disconnect()
+
+    def _tell_all(self, word):
+        for process in self.processes:
+            if process.running:
+                process.tell(word)
+
+    def _keep_in_touch(self):
+        """A thread of its own: the main thread may be held back by a terminal that nobody reads."""
+        while True:
+            time.sleep(self.options.host_timeout / 5)
+            self._tell_all("")
+
+    # ---- words
+
+    def _say_what_starts(self):
+        where = f"{_count(len(set(self.options.hosts)), 'host')}" if self.options.hosts else "this machine"
+        self.console.say(
+            f"job {self.id}: {_count(self.options.workers, 'worker')} and {_count(self.options.servers, 'server')} on "
+            f"{where}; their output is kept in {self.console.log_dir}"
+        )
+
+    def _report(self):
+        if self.exit_code == 0:
+            if self.lost:
+                self.console.say(f"the job ended well, but lost {_names(self.lost)}")
+            for worker in self.workers:
+                if worker.status == 0 and _is_json_object(worker.last_output):
+                    self.console.write(1, worker.last_output)
+                    break
+
+
+def _make_log_dir(chosen, job_id):
+    path = chosen or os.path.join("logs", f"{time.strftime('%Y%m%d-%H%M%S')}-{job_id[:6]}")
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"the log folder {path} cannot be made: {error.strerror}; choose one with --log-dir"
+        ) from error
+    return path
+
+
+def _count(number, noun):
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _how(process):
+    return "lost its connection to the launcher" if process.connection_lost else describe_status(process.status)
+
+
+def _names(processes):
+    return ", ".join(process.place for process in processes) or "nothing"
+
+
+def _is_json_object(line):
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+def _rsync_quote(word):
+    return "'" + word.replace("'", "''") + "'" if set(word) & set(" '\"") else word

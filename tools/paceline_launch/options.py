@@ -1,0 +1,282 @@
+"""The command line: what may be asked for, and everything that can be refused before anything starts."""
+
+import argparse
+import os
+import shlex
+import shutil
+from dataclasses import dataclass, field
+
+from . import UsageError
+from .environment import Mode, find_mode, parse_assignments
+from .hosts import read_host_file, resolve
+
+_DESCRIPTION = """\
+Starts a distributed job: one scheduler on this machine, then servers and workers, here or by ssh on other hosts.
+Waits for the workers, passes on what they print, and leaves no process behind, however the job or the launcher ends.
+"""
+
+_EPILOG = """\
+examples:
+  two workers and two servers on this machine
+    tools/launch.py -n 2 build/cpu/bin/mnist --kvstore dist_async --train train.manifest --test test.manifest
+  the same on the hosts of a file, after copying this folder to /tmp/job on each of them
+    tools/launch.py -n 4 -s 2 -H hosts --sync-dst-dir /tmp/job build/cpu/bin/mnist --kvstore dist_sync ...
+  a secret for every process, a setting for the servers only
+    tools/launch.py -n 2 --env AWS_SECRET_ACCESS_KEY --env-server PACELINE_NUM_THREADS=1 ./train ...
+
+The command is run as it is, without a shell; a command of one single word that holds blanks is given to `sh -c`.
+Options of the launcher stand before the command.
+
+host file: one host per line, written host, host:port, user@host or `host slots=4` (the number is not used); what
+follows # is a comment. Servers come first, then workers, going round the hosts in the order of the file.
+
+output: a line of a process is printed as `[worker 0] line`, on the stream it came from, and kept in the log folder.
+What the launcher itself has to say goes to standard error. When the job ends well and the last line that a worker
+printed on standard output is a JSON object, that line is printed once more, alone, as the launcher's last line.
+
+exit code: 0 when the job ended well, 2 for a mistake in the command line, 124 when a --timeout or --start-timeout
+passed, 128 + the signal's number when the launcher was told to stop (130 for Ctrl-C), else the exit code of the first
+process whose end the job could not survive (128 + the signal's number if a signal ended it; 255: the host is lost).
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise UsageError(message)
+
+
+def _parser():
+    parser = _Parser(
+        prog="launch.py",
+        usage="launch.py -n N [-s S] [-H FILE] [options] command...",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("-n", "--num-workers", type=int, required=True, metavar="N", help="number of workers")
+    add(
+        "-s",
+        "--num-servers",
+        type=int,
+        metavar="S",
+        help="number of servers (default: as many as workers; 0 in the modes that have none: local, device, ring)",
+    )
+    add("-H", "--hostfile", metavar="FILE", help="the hosts for --launcher ssh")
+    add("--launcher", choices=("local", "ssh"), help="where to start (default: ssh with a host file, else local)")
+    add(
+        "--sync-dst-dir",
+        metavar="DIR",
+        help="ssh: first copy this folder to DIR on every host (rsync), and run there; default: the same path as here",
+    )
+    add(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME[=VALUE]",
+        help="set a variable for every process; without VALUE, the value it has here, which keeps it off the command "
+        "line. Local processes see the whole environment anyway; other hosts get PACELINE_*, DMLC_INTERFACE, "
+        "LD_LIBRARY_PATH, OMP_NUM_THREADS and OMP_WAIT_POLICY without being asked",
+    )
+    add(
+        "--env-server",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="the same for the servers and the scheduler only (NAME:VALUE is understood too)",
+    )
+    add("--env-worker", action="append", default=[], metavar="NAME=VALUE", help="the same for the workers only")
+    add("--timeout", type=float, metavar="SECONDS", help="end the job after so long (default: never)")
+    add(
+        "--start-timeout",
+        type=float,
+        default=60,
+        metavar="SECONDS",
+        help="the scheduler must listen and every process must be started on its host within so long (default: 60)",
+    )
+    add(
+        "--grace",
+        type=int,
+        default=20,
+        metavar="SECONDS",
+        help="how long servers have to end after the last worker, and any process after SIGTERM (default: 20)",
+    )
+    add(
+        "--host-timeout",
+        type=int,
+        default=60,
+        metavar="SECONDS",
+        help="ssh: a connection silent for so long is lost; the host then ends its processes itself (default: 60)",
+    )
+    add(
+        "--on-worker-loss",
+        choices=("continue", "stop"),
+        help="what to do when a worker fails (default: continue if the mode survives it, as all dist_* modes do; the "
+        "mode is read from the command's --kvstore or from PACELINE_KVSTORE; unknown: stop). The loss of a server or "
+        "of the scheduler always ends the job",
+    )
+    add("--log-dir", metavar="DIR", help="folder for the output of each process (default: logs/TIME-JOB)")
+    add(
+        "--server-command",
+        metavar="COMMAND",
+        help="what scheduler and servers run (default: paceline_server, beside the command's program or on PATH)",
+    )
+    add(
+        "--host-ip",
+        "--scheduler-host",
+        dest="host_ip",
+        default="",
+        metavar="ADDRESS",
+        help="address of this machine for the scheduler (default: 127.0.0.1; ssh: the address the hosts see)",
+    )
+    add("--port", type=int, default=0, help="port of the scheduler (default: a free one, chosen by the scheduler)")
+    add("--ssh-config", metavar="FILE", help="configuration file for ssh, as its -F")
+    add("--ssh-option", action="append", default=[], metavar="OPTION", help="option for ssh, as its -o; repeatable")
+    add("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
+@dataclass
+class JobOptions:
+    """What was asked for, checked and completed."""
+
+    workers: int
+    servers: int
+    command: list
+    server_command: list
+    mode: Mode
+    on_worker_loss: str
+    start_timeout: float
+    grace: int
+    host_timeout: int
+    scheduler_host: str
+    port: int
+    log_dir: str
+    timeout: float = 0
+    hosts: list = field(default_factory=list)  # empty: everything on this machine
+    ssh_options: list = field(default_factory=list)
+    sync_dst_dir: str = ""
+    worker_environment: dict = field(default_factory=dict)
+    server_environment: dict = field(default_factory=dict)
+
+
+def _check(condition, sentence):
+    if not condition:
+        raise UsageError(sentence)
+
+
+def _server_command(chosen, program):
+    if chosen:
+        try:
+            words = shlex.split(chosen)
+        except ValueError as error:
+            raise UsageError(f"--server-command '{chosen}' cannot be split into words: {error}") from error
+        _check(words, "--server-command is empty")
+        return words
+    beside = os.path.join(os.path.dirname(program), "paceline_server")
+    if "/" in beside and os.access(beside, os.X_OK):
+        return [beside]
+    _check(
+        shutil.which("paceline_server"),
+        f"paceline_server is neither beside {program} nor on PATH; build it, or name it with --server-command",
+    )
+    return ["paceline_server"]
+
+
+def _check_numbers(given):
+    _check(given.num_workers >= 1, f"-n {given.num_workers}: at least one worker is needed")
+    _check(given.num_servers is None or given.num_servers >= 0, f"-s {given.num_servers}: the number is negative")
+    _check(given.timeout is None or given.timeout > 0, "--timeout must be more than 0 seconds")
+    _check(given.start_timeout > 0, "--start-timeout must be more than 0 seconds")
+    _check(given.grace >= 1, "--grace must be at least 1 second")
+    _check(given.host_timeout >= 5, "--host-timeout must be at least 5 seconds")
+    _check(0 <= given.port < 65536, f"--port {given.port}: a port lies between 0 and 65535")
+
+
+def _number_of_servers(given, mode):
+    if mode.without_servers:
+        _check(not given.num_servers, f"the mode '{mode.text}' has no servers: leave out -s {given.num_servers}")
+        _check(
+            given.num_workers == 1 or not mode.one_process,
+            f"the mode '{mode.text}' is one process: -n {given.num_workers} would train {given.num_workers} times "
+            "independently; use -n 1 or a dist_* mode",
+        )
+        return 0
+    if given.num_servers is None:
+        return given.num_workers
+    _check(
+        given.num_servers > 0,
+        f"-s 0: {f'the mode {mode.text!r}' if mode.text else 'a command without --kvstore'} needs servers; only the "
+        "modes local, device and ring have none",
+    )
+    return given.num_servers
+
+
+def _hosts(given):
+    launcher = given.launcher or ("ssh" if given.hostfile else "local")
+    if launcher == "local":
+        _check(not given.hostfile, "--launcher local starts everything here: leave out --hostfile, or use ssh")
+        for option, value in (("--sync-dst-dir", given.sync_dst_dir), ("--ssh-config", given.ssh_config),
+                              ("--ssh-option", given.ssh_option)):  # fmt: skip
+            _check(not value, f"{option} has a meaning only with --launcher ssh")
+        return [], [], given.host_ip or "127.0.0.1"
+    _check(given.hostfile, "--launcher ssh needs a host file (-H)")
+    _check(shutil.which("ssh"), "the program ssh is not installed here")
+    _check(not given.sync_dst_dir or shutil.which("rsync"), "--sync-dst-dir needs rsync, which is not installed here")
+    hosts = read_host_file(given.hostfile)
+    if given.ssh_config:
+        _check(os.access(given.ssh_config, os.R_OK), f"the ssh configuration {given.ssh_config} cannot be read")
+    ssh_options = ["-F", os.path.abspath(given.ssh_config)] if given.ssh_config else []
+    for option in given.ssh_option:
+        ssh_options += ["-o", option]
+    hosts, own_address = resolve(hosts, ssh_options, given.host_ip)
+    return hosts, ssh_options, own_address
+
+
+def _check_local_program(program, what):
+    _check(shutil.which(program), f"the {what} {program} does not exist here or is not executable")
+
+
+def parse(arguments):
+    given = _parser().parse_args(arguments)
+    command = given.command[1:] if given.command[:1] == ["--"] else given.command
+    _check(command and command[0].strip(), "no command was given: what shall the workers run?")
+    _check_numbers(given)
+    everyone = parse_assignments(given.env, "--env")
+    worker_environment = {**everyone, **parse_assignments(given.env_worker, "--env-worker")}
+    server_environment = {**everyone, **parse_assignments(given.env_server, "--env-server")}
+    mode = find_mode(command, worker_environment)
+    servers = _number_of_servers(given, mode)
+
+    hosts, ssh_options, scheduler_host = _hosts(given)
+    program = command[0]
+    if len(command) == 1 and len(program.split()) > 1 and not os.path.exists(program):
+        command = ["sh", "-c", program]
+        program = program.split()[0]
+    if not hosts:
+        _check_local_program(command[0], "program")
+    server_command = []
+    if not mode.one_process:
+        server_command = _server_command(given.server_command, program)
+        _check_local_program(server_command[0], "scheduler's program")
+    return JobOptions(
+        workers=given.num_workers,
+        servers=servers,
+        command=command,
+        server_command=server_command,
+        mode=mode,
+        on_worker_loss=given.on_worker_loss or ("continue" if mode.survives_worker_loss else "stop"),
+        timeout=given.timeout or 0,
+        start_timeout=given.start_timeout,
+        grace=given.grace,
+        host_timeout=given.host_timeout,
+        scheduler_host=scheduler_host,
+        port=given.port,
+        log_dir=given.log_dir or "",
+        hosts=hosts,
+        ssh_options=ssh_options,
+        sync_dst_dir=given.sync_dst_dir or "",
+        worker_environment=worker_environment,
+        server_environment=server_environment,
+    )

@@ -1,0 +1,194 @@
+"""One process of the job, started through the bootstrap script here or on another host, and what it prints."""
+
+import collections
+import os
+import secrets
+import select
+import signal
+import subprocess
+import threading
+
+from . import UsageError
+
+_READ_SIZE = 1 << 16
+_LONGEST_LINE = 1 << 20  # a longer one is passed on in pieces
+_LINES_KEPT = 20
+_LOST_CONNECTION = 255  # what ssh exits with when it fails itself
+
+
+class Console:
+    """Passes lines on. A reader that falls behind holds back the processes that print; one that left is forgotten."""
+
+    def __init__(self, log_dir):
+        self.log_dir = log_dir
+        self._locks = {1: threading.Lock(), 2: threading.Lock()}
+        self._lost = set()
+        self._log = self.open_log("launch")
+
+    def open_log(self, name):
+        """Open as long as the launcher lives."""
+        path = os.path.join(self.log_dir, f"{name}.log")
+        try:
+            return open(path, "wb", buffering=0)
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written: {error.strerror}; choose a folder with --log-dir") from error
+
+    def write(self, stream, line):
+        """`stream` is 1 or 2. Without a buffer in between, so that nothing is left to be flushed at the end."""
+        with self._locks[stream]:
+            rest = memoryview(line + b"\n")
+            while rest and stream not in self._lost:
+                try:
+                    rest = rest[os.write(stream, rest) :]
+                except BlockingIOError:
+                    select.select([], [stream], [])
+                except OSError:
+                    self._lost.add(stream)  # the log folder still gets everything
+
+    def say(self, text):
+        line = os.fsencode(text)
+        self._log.write(line + b"\n")
+        self.write(2, b"[launch] " + line)
+
+
+class Process:
+    """Puts itself into `events` when it has started and when it has ended; see `started` and `status`."""
+
+    def __init__(self, role, task, host, console, events):
+        self.role = role
+        self.task = task
+        self.host = host  # None: this machine
+        self.mark = secrets.token_hex(8)
+        self.started = False
+        self.ended = False
+        self.status = None  # exit code, 128 + number for a signal
+        self.last_lines = collections.deque(maxlen=_LINES_KEPT)
+        self.last_output = b""  # the last line on standard output
+        self._console = console
+        self._events = events
+        self._popen = None
+        self._control_lock = threading.Lock()
+        self._script_sent = False
+        self._untold = b""
+        self._status_reported = False
+        self._log = None
+
+    @property
+    def name(self):
+        return f"{self.role} {self.task}"
+
+    @property
+    def place(self):
+        return f"{self.name} on {self.host.login if self.host else 'this machine'}"
+
+    @property
+    def running(self):
+        return self._popen is not None and not self.ended
+
+    @property
+    def connection_lost(self):
+        """ssh failed, not the process."""
+        return self.ended and self.host is not None and not self._status_reported
+
+    def start(self, argv, script):
+        """`argv` runs a `/bin/sh -s` somewhere; `script` is what it shall do."""
+        self._log = self._console.open_log(f"{self.role}-{self.task}")
+        # A session of its own keeps the terminal's Ctrl-C away: it is the launcher who ends processes, in order.
+        self._popen = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+        threading.Thread(target=self._supervise, args=(script,), daemon=True).start()
+
+    def tell(self, word):
+        """Sends a word of the control connection; see bootstrap.py. Never blocks."""
+        with self._control_lock:
+            self._untold += word.encode() + b"\n"
+            if self._script_sent:
+                self._send_untold()
+
+    def _send_untold(self):
+        if not self._popen.stdin.closed:
+            try:
+                self._popen.stdin.write(self._untold)
+            except OSError:
+                pass  # it is ending or has ended
+        self._untold = b""
+
+    def disconnect(self):
+        """Ends ssh, or the shell that looks after the process here; what it has started then ends itself."""
+        self._popen.kill()
+
+    def _supervise(self, script):
+        readers = [
+            threading.Thread(target=self._read, args=(number, stream), daemon=True)
+            for number, stream in ((1, self._popen.stdout), (2, self._popen.stderr))
+        ]
+        for reader in readers:
+            reader.start()
+        try:
+            rest = memoryview(script)
+            while rest:
+                rest = rest[self._popen.stdin.write(rest) :]
+            os.set_blocking(self._popen.stdin.fileno(), False)
+            with self._control_lock:
+                self._script_sent = True
+                self._send_untold()
+        except OSError:
+            pass  # ssh could not connect; its own words and exit code follow
+        code = self._popen.wait()
+        with self._control_lock:
+            self._popen.stdin.close()
+        for reader in readers:
+            reader.join(timeout=5)  # a process that escaped may hold the pipe open
+        if not self._status_reported:
+            self.status = _LOST_CONNECTION if self.host else (128 - code if code < 0 else code)
+        self.ended = True
+        self._events.put(self)
+
+    def _read(self, number, stream):
+        pending = b""
+        while True:
+            try:
+                chunk = os.read(stream.fileno(), _READ_SIZE)
+            except (OSError, ValueError):
+                chunk = b""
+            *lines, pending = (pending + chunk).split(b"\n")
+            if pending and (not chunk or len(pending) >= _LONGEST_LINE):
+                lines.append(pending)
+                pending = b""
+            for line in lines:
+                self._take_line(number, line)
+            if not chunk:
+                return
+
+    def _take_line(self, number, line):
+        if number == 2 and self.mark.encode() in line:
+            line, _, report = line.partition(self.mark.encode())
+            word, _, value = report.decode().strip().partition(" ")
+            if word == "started":
+                self.started = True
+                self._events.put(self)
+            elif word == "ended":
+                self.status = int(value)
+                self._status_reported = True
+            if not line:
+                return
+        if number == 1 and line.strip():
+            self.last_output = line
+        self.last_lines.append(line)
+        self._log.write(line + b"\n")
+        self._console.write(number, f"[{self.name}] ".encode() + line)
+
+
+def describe_status(status):
+    if status > 128:
+        try:
+            return f"was ended by signal {status - 128} ({signal.Signals(status - 128).name})"
+        except ValueError:
+            pass
+    return f"ended with exit code {status}"
