@@ -1,12 +1,10 @@
-#include <paceline/catalog.h>
 #include <paceline/transport.h>
 
 #include <cstring>
 
-namespace paceline {
+#include "transport_catalog.h"
 
-std::unique_ptr<Transport> make_inproc_transport(const Options& options);
-std::unique_ptr<Transport> make_tcp_transport(const Options& options);
+namespace paceline {
 
 Frame Frame::copy_of(const void* data, std::size_t size) {
   const std::shared_ptr<std::byte[]> bytes(new std::byte[size]);
@@ -17,6 +15,12 @@ Frame Frame::copy_of(const void* data, std::size_t size) {
 Frame Frame::of(std::string text) {
   const auto owner = std::make_shared<const std::string>(std::move(text));
   return {owner, reinterpret_cast<const std::byte*>(owner->data()), owner->size()};
+}
+
+std::unique_ptr<Transport> make_transport(const Spec& spec) {
+  std::unique_ptr<Transport> transport = transport_catalog().at(spec.name)(spec.options);
+  spec.options.reject_unknown(spec.name);
+  return transport;
 }
 
 }  // namespace paceline

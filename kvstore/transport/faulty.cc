@@ -1,0 +1,117 @@
+// A transport that loses, repeats, delays and reorders what is sent through it. Each outgoing packet draws its fate
+// from one seeded generator; held packets are sent by a thread of their own.
+
+#include <paceline/error.h>
+#include <paceline/mutex.h>
+#include <paceline/transport.h>
+
+#include <chrono>
+#include <map>
+#include <random>
+#include <thread>
+
+namespace paceline {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double probability(const Options& options, const char* name) {
+  const double value = options.get<double>(name, 0);
+  require(value >= 0 && value <= 1, "[faulty] ", name, "=", value, " is no probability, expected 0 to 1");
+  return value;
+}
+
+class Faulty final : public Transport {
+ public:
+  Faulty(std::unique_ptr<Transport> inner, const Options& options)
+      : loss_(probability(options, "loss")),
+        duplicate_(probability(options, "duplicate")),
+        reorder_(probability(options, "reorder")),
+        delay_ms_(options.get<double>("delay_ms", 0)),
+        random_(static_cast<std::uint64_t>(options.get<std::int64_t>("seed", 0))),
+        inner_(std::move(inner)) {
+    options.reject_unknown("faulty");
+    require(delay_ms_ >= 0, "[faulty] delay_ms=", delay_ms_, " is negative");
+    thread_ = std::thread([this] { run(); });
+  }
+
+  ~Faulty() override {
+    {
+      const Lock lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  std::string bind(const std::string& address) override { return inner_->bind(address); }
+  LinkId connect(const std::string& address) override { return inner_->connect(address); }
+  void close(LinkId link) override { inner_->close(link); }
+  std::string describe(LinkId link) override { return inner_->describe(link); }
+  void on_receive(Handler handler) override { inner_->on_receive(std::move(handler)); }
+  void add_observer(std::shared_ptr<TransportObserver> observer) override { inner_->add_observer(std::move(observer)); }
+
+  void send(LinkId link, Packet packet) override {
+    const Lock lock(mutex_);
+    if (chance(loss_)) return;
+    if (chance(duplicate_)) send_or_hold(link, packet);
+    send_or_hold(link, std::move(packet));
+  }
+
+ private:
+  bool chance(double p) REQUIRES(mutex_) { return p > 0 && std::bernoulli_distribution(p)(random_); }
+
+  void send_or_hold(LinkId link, Packet packet) REQUIRES(mutex_) {
+    double hold_ms = delay_ms_ > 0 ? std::exponential_distribution(1 / delay_ms_)(random_) : 0;
+    const bool overtaken = chance(reorder_);
+    if (overtaken) hold_ms += std::uniform_real_distribution(1.0, 10.0)(random_);
+    Clock::time_point due = Clock::now() + std::chrono::nanoseconds(static_cast<std::int64_t>(hold_ms * 1e6));
+    Clock::time_point& last = last_due_[link];
+    if (!overtaken) last = due = std::max(due, last);
+    if (!overtaken && delay_ms_ == 0) {
+      inner_->send(link, std::move(packet));
+    } else {
+      held_.emplace(due, std::make_pair(link, std::move(packet)));
+      changed_.notify_all();
+    }
+  }
+
+  void run() {
+    Lock lock(mutex_);
+    while (!stop_) {
+      if (held_.empty()) {
+        changed_.wait(mutex_, [this]() NO_THREAD_SAFETY_ANALYSIS { return stop_ || !held_.empty(); });
+        continue;
+      }
+      const auto first = held_.begin();
+      const auto early = first->first - Clock::now();
+      if (early.count() > 0) {
+        const auto known = first->first;
+        changed_.wait_for(mutex_, early,
+                          [&]() NO_THREAD_SAFETY_ANALYSIS { return stop_ || held_.begin()->first < known; });
+        continue;
+      }
+      auto [link, packet] = std::move(first->second);
+      held_.erase(first);
+      inner_->send(link, std::move(packet));
+    }
+  }
+
+  const double loss_, duplicate_, reorder_, delay_ms_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::mt19937_64 random_ GUARDED_BY(mutex_);
+  std::multimap<Clock::time_point, std::pair<LinkId, Packet>> held_ GUARDED_BY(mutex_);
+  std::map<LinkId, Clock::time_point> last_due_ GUARDED_BY(mutex_);
+  bool stop_ GUARDED_BY(mutex_) = false;
+  std::unique_ptr<Transport> inner_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_faulty_transport(std::unique_ptr<Transport> inner, const Options& options) {
+  return std::make_unique<Faulty>(std::move(inner), options);
+}
+
+}  // namespace paceline

@@ -1,0 +1,277 @@
+// Peers in one process: packets are handed over by reference. Each transport has an inbox, one thread that empties it,
+// and links; a link to a name that nobody has bound keeps its packets until somebody does.
+
+#include <paceline/error.h>
+#include <paceline/mutex.h>
+
+#include <deque>
+#include <map>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "observers.h"
+#include "transport_catalog.h"
+
+namespace paceline {
+namespace {
+
+class Inbox;
+
+// Both ends of a connection. What end 0 (the one that connected) sends goes to end 1's inbox, and back.
+struct Wire {
+  Mutex mutex;
+  std::shared_ptr<Inbox> inbox[2] GUARDED_BY(mutex);
+  LinkId link[2] GUARDED_BY(mutex) = {0, 0};     // the wire's number in that inbox's transport; 0: not known there yet
+  std::deque<Packet> waiting GUARDED_BY(mutex);  // from end 0, while nobody is at end 1
+  bool listed GUARDED_BY(mutex) = true;          // the switchboard will find somebody for end 1
+  bool closed GUARDED_BY(mutex) = false;         // by end 0, for ever
+
+  void detach() REQUIRES(mutex) {
+    inbox[1].reset();
+    link[1] = 0;
+    listed = false;
+  }
+};
+
+struct Delivery {
+  std::shared_ptr<Wire> wire;
+  int end = 0;  // at which it arrives
+  Packet packet;
+};
+
+class Inbox {
+ public:
+  // False when the transport is gone.
+  bool put(Delivery delivery) {
+    {
+      const Lock lock(mutex_);
+      if (closed_) return false;
+      deliveries_.push_back(std::move(delivery));
+    }
+    some_.notify_one();
+    return true;
+  }
+  // Blocks; false when closed.
+  bool take(std::deque<Delivery>& out) {
+    const Lock lock(mutex_);
+    some_.wait(mutex_, [this]() NO_THREAD_SAFETY_ANALYSIS { return closed_ || !deliveries_.empty(); });
+    out = std::exchange(deliveries_, {});
+    return !closed_;
+  }
+  void close() {
+    std::deque<Delivery> dropped;
+    {
+      const Lock lock(mutex_);
+      closed_ = true;
+      dropped.swap(deliveries_);
+    }
+    some_.notify_all();
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar some_;
+  std::deque<Delivery> deliveries_ GUARDED_BY(mutex_);
+  bool closed_ GUARDED_BY(mutex_) = false;
+};
+
+// Name -> who is bound there and who waits for somebody to be. A connection is only ever made under its lock, which is
+// taken before any wire's.
+class Switchboard {
+ public:
+  static Switchboard& of_this_process() {
+    static Switchboard& board = *new Switchboard;
+    return board;
+  }
+
+  void bind(const std::string& name, const std::shared_ptr<Inbox>& inbox) {
+    const Lock lock(mutex_);
+    Place& place = places_[name];
+    if (place.bound)
+      throw NetworkError("[inproc] '" + name + "' is already bound in this process; choose another name");
+    place.bound = inbox;
+    for (const std::weak_ptr<Wire>& waiting : std::exchange(place.waiting, {}))
+      if (const std::shared_ptr<Wire> wire = waiting.lock()) attach(wire, inbox);
+  }
+
+  void unbind(const std::string& name) {
+    const Lock lock(mutex_);
+    const auto place = places_.find(name);
+    place->second.bound.reset();
+    if (place->second.waiting.empty()) places_.erase(place);
+  }
+
+  void connect(const std::string& name, const std::shared_ptr<Wire>& wire) {
+    const Lock lock(mutex_);
+    Place& place = places_[name];
+    if (place.bound)
+      attach(wire, place.bound);
+    else
+      place.waiting.push_back(wire);
+  }
+
+ private:
+  struct Place {
+    std::shared_ptr<Inbox> bound;
+    std::vector<std::weak_ptr<Wire>> waiting;
+  };
+
+  static void attach(const std::shared_ptr<Wire>& wire, const std::shared_ptr<Inbox>& inbox) {
+    const Lock lock(wire->mutex);
+    if (wire->closed) return;
+    wire->inbox[1] = inbox;
+    wire->link[1] = 0;
+    for (Packet& packet : std::exchange(wire->waiting, {})) inbox->put({wire, 1, std::move(packet)});
+  }
+
+  Mutex mutex_;
+  std::map<std::string, Place> places_ GUARDED_BY(mutex_);
+};
+
+class Inproc final : public Transport {
+ public:
+  Inproc() : inbox_(std::make_shared<Inbox>()), thread_([this] { run(); }) {}
+
+  ~Inproc() override {
+    for (const std::string& name : bound_) Switchboard::of_this_process().unbind(name);
+    inbox_->close();
+    thread_.join();
+    for (const auto& [id, link] : links_) hang_up(link);
+  }
+
+  std::string bind(const std::string& address) override {
+    Switchboard::of_this_process().bind(address, inbox_);
+    const Lock lock(mutex_);
+    bound_.push_back(address);
+    return address;
+  }
+
+  LinkId connect(const std::string& address) override {
+    const auto wire = std::make_shared<Wire>();
+    LinkId id = 0;
+    {
+      const Lock lock(mutex_);
+      id = ++last_link_;
+      links_[id] = {wire, 0, address};
+    }
+    {
+      const Lock lock(wire->mutex);
+      wire->inbox[0] = inbox_;
+      wire->link[0] = id;
+    }
+    Switchboard::of_this_process().connect(address, wire);
+    return id;
+  }
+
+  void send(LinkId id, Packet packet) override {
+    Link link;
+    {
+      const Lock lock(mutex_);
+      const auto found = links_.find(id);
+      if (found == links_.end()) return;
+      link = found->second;
+    }
+    observers_.on_send(id, packet);
+    Wire& wire = *link.wire;
+    bool unlisted = false;
+    {
+      const Lock lock(wire.mutex);
+      const int other = 1 - link.end;
+      if (wire.closed || (wire.inbox[other] && wire.inbox[other]->put({link.wire, other, packet})) || link.end == 1)
+        return;
+      if (wire.inbox[1]) wire.detach();
+      wire.waiting.push_back(std::move(packet));
+      unlisted = !std::exchange(wire.listed, true);
+    }
+    if (unlisted) Switchboard::of_this_process().connect(link.address, link.wire);
+  }
+
+  void close(LinkId id) override {
+    Link link;
+    {
+      const Lock lock(mutex_);
+      const auto found = links_.find(id);
+      if (found == links_.end()) return;
+      link = std::move(found->second);
+      links_.erase(found);
+    }
+    hang_up(link);
+  }
+
+  std::string describe(LinkId id) override {
+    const Lock lock(mutex_);
+    const auto found = links_.find(id);
+    if (found == links_.end()) return "nobody";
+    return found->second.address.empty() ? "a peer in this process" : found->second.address;
+  }
+
+  void on_receive(Handler handler) override {
+    const Lock lock(mutex_);
+    handler_ = std::make_shared<const Handler>(std::move(handler));
+  }
+
+  void add_observer(std::shared_ptr<TransportObserver> observer) override { observers_.add(std::move(observer)); }
+
+ private:
+  struct Link {
+    std::shared_ptr<Wire> wire;
+    int end = 0;
+    std::string address;
+  };
+
+  static void hang_up(const Link& link) {
+    std::deque<Packet> dropped;
+    const Lock lock(link.wire->mutex);
+    link.wire->detach();
+    if (link.end == 1) return;
+    link.wire->closed = true;
+    dropped.swap(link.wire->waiting);
+    link.wire->inbox[0].reset();
+  }
+
+  void run() {
+    std::deque<Delivery> deliveries;
+    while (inbox_->take(deliveries))
+      for (Delivery& delivery : deliveries) deliver(delivery);
+  }
+
+  void deliver(Delivery& delivery) {
+    LinkId id = 0;
+    {
+      const Lock lock(delivery.wire->mutex);
+      if (delivery.wire->closed) return;
+      id = delivery.wire->link[delivery.end];
+    }
+    std::shared_ptr<const Handler> handler;
+    {
+      const Lock lock(mutex_);
+      handler = handler_;
+      if (id == 0) {
+        id = ++last_link_;
+        links_[id] = {delivery.wire, delivery.end, ""};
+      }
+    }
+    {
+      const Lock lock(delivery.wire->mutex);
+      delivery.wire->link[delivery.end] = id;
+    }
+    observers_.on_receive(id, delivery.packet);
+    if (handler && *handler) (*handler)(id, std::move(delivery.packet));
+  }
+
+  const std::shared_ptr<Inbox> inbox_;
+  Observers observers_;
+  Mutex mutex_;
+  std::unordered_map<LinkId, Link> links_ GUARDED_BY(mutex_);
+  LinkId last_link_ GUARDED_BY(mutex_) = 0;
+  std::vector<std::string> bound_ GUARDED_BY(mutex_);
+  std::shared_ptr<const Handler> handler_ GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_inproc_transport(const Options&) { return std::make_unique<Inproc>(); }
+
+}  // namespace paceline

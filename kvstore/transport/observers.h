@@ -1,0 +1,45 @@
+#pragma once
+// The observers of one transport. Adding one is rare, reading the list is on the path of every packet.
+
+#include <paceline/mutex.h>
+#include <paceline/transport.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace paceline {
+
+class Observers {
+ public:
+  void add(std::shared_ptr<TransportObserver> observer) {
+    const Lock lock(mutex_);
+    auto longer = std::make_shared<List>(list_ ? *list_ : List());
+    longer->push_back(std::move(observer));
+    list_ = std::move(longer);
+  }
+  void on_send(LinkId link, const Packet& packet) const {
+    if (const auto list = now())
+      for (const auto& observer : *list) observer->on_send(link, packet);
+  }
+  void on_receive(LinkId link, const Packet& packet) const {
+    if (const auto list = now())
+      for (const auto& observer : *list) observer->on_receive(link, packet);
+  }
+  void on_reject(const std::string& what) const {
+    if (const auto list = now())
+      for (const auto& observer : *list) observer->on_reject(what);
+  }
+
+ private:
+  using List = std::vector<std::shared_ptr<TransportObserver>>;
+  std::shared_ptr<const List> now() const {
+    const Lock lock(mutex_);
+    return list_;
+  }
+
+  mutable Mutex mutex_;
+  std::shared_ptr<const List> list_ GUARDED_BY(mutex_);
+};
+
+}  // namespace paceline

@@ -1,0 +1,346 @@
+// ZeroMQ over TCP. A bound side is a ROUTER, each connection a DEALER; ZeroMQ keeps a queue per peer, so one dead peer
+// stalls nobody. One thread owns all sockets: other threads put commands into a queue and wake it.
+//
+//   zmtp message, DEALER -> ROUTER and back := frame of the packet*        (ROUTER adds and removes the routing id)
+//
+// Payloads are not copied: an outgoing frame holds Frame::owner until ZeroMQ has sent it, an incoming one is ZeroMQ's.
+
+#include <paceline/error.h>
+#include <paceline/log.h>
+#include <paceline/mutex.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <zmq.hpp>
+
+#include <deque>
+#include <map>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "observers.h"
+#include "tcp_sockets.h"
+#include "transport/address.h"
+#include "transport_catalog.h"
+
+namespace paceline {
+namespace {
+
+constexpr std::size_t kMostIncomingLinks = 65536;
+constexpr int kPacketsPerTurn = 64;  // from one socket, before the others have their turn
+
+class Tcp final : public Transport {
+ public:
+  explicit Tcp(const Options& options)
+      : max_frame_bytes_(options.get<std::int64_t>("max_frame_bytes", std::int64_t{1} << 30)),
+        context_(options.get<int>("io_threads", 1)),
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (wake_ < 0) throw NetworkError("[tcp] no file descriptor is left; raise the limit (ulimit -n)");
+    thread_ = std::thread([this] { run(); });
+  }
+
+  ~Tcp() override {
+    put({Command::kStop, 0, {}, {}, {}});
+    thread_.join();
+    context_.close();
+    ::close(wake_);
+  }
+
+  std::string bind(const std::string& address) override {
+    HostPort at = parse_host_port(address);
+    Socket router = open(zmq::socket_type::router);
+    router.set(zmq::sockopt::router_mandatory, true);
+    Socket monitor = bind_router(context_, router, at);
+    {
+      const Lock lock(mutex_);
+      commands_.push_back({Command::kAddRouter, 0, {}, std::move(router), std::move(monitor)});
+    }
+    wake();
+    return join_host_port(at.host, at.port);
+  }
+
+  LinkId connect(const std::string& address) override {
+    const std::string endpoint = endpoint_of(parse_host_port(address));
+    Socket dealer = open(zmq::socket_type::dealer);
+    dealer.set(zmq::sockopt::reconnect_ivl, 50);
+    dealer.set(zmq::sockopt::reconnect_ivl_max, 1000);
+    try {
+      dealer.connect(endpoint);
+    } catch (const zmq::error_t& error) {
+      throw NetworkError("[tcp] cannot connect to " + address + ": " + error.what());
+    }
+    LinkId id = 0;
+    {
+      const Lock lock(mutex_);
+      id = ++last_link_;
+      names_[id] = address;
+      commands_.push_back({Command::kAddDealer, id, {}, std::move(dealer), {}});
+    }
+    wake();
+    return id;
+  }
+
+  void send(LinkId link, Packet packet) override { put({Command::kSend, link, std::move(packet), {}, {}}); }
+
+  void close(LinkId link) override {
+    {
+      const Lock lock(mutex_);
+      names_.erase(link);
+    }
+    put({Command::kClose, link, {}, {}, {}});
+  }
+
+  std::string describe(LinkId link) override {
+    const Lock lock(mutex_);
+    const auto found = names_.find(link);
+    return found == names_.end() ? "nobody" : found->second;
+  }
+
+  void on_receive(Handler handler) override {
+    const Lock lock(mutex_);
+    handler_ = std::make_shared<const Handler>(std::move(handler));
+  }
+
+  void add_observer(std::shared_ptr<TransportObserver> observer) override { observers_.add(std::move(observer)); }
+
+ private:
+  struct Command {
+    enum Kind { kSend, kClose, kAddRouter, kAddDealer, kStop } kind;
+    LinkId link;
+    Packet packet;
+    Socket socket;
+    Socket monitor;
+  };
+  struct Router {
+    Socket socket;
+    Socket monitor;
+    std::unordered_map<std::string, LinkId> links;  // by routing id
+  };
+  struct Incoming {  // a peer that connected to a router
+    std::size_t router = 0;
+    std::string routing_id;
+    Connection connection;
+  };
+
+  Socket open(zmq::socket_type type) {
+    try {
+      Socket socket(context_, type);
+      socket.set(zmq::sockopt::ipv6, true);
+      socket.set(zmq::sockopt::linger, kLingerMilliseconds);
+      socket.set(zmq::sockopt::sndhwm, 0);
+      socket.set(zmq::sockopt::rcvhwm, 0);
+      socket.set(zmq::sockopt::maxmsgsize, max_frame_bytes_);
+      socket.set(zmq::sockopt::handshake_ivl, 10000);
+      return socket;
+    } catch (const zmq::error_t& error) {
+      throw NetworkError(std::string("[tcp] cannot open a socket: ") + error.what());
+    }
+  }
+
+  void put(Command command) {
+    {
+      const Lock lock(mutex_);
+      commands_.push_back(std::move(command));
+      if (!std::exchange(asleep_, false)) return;
+    }
+    ring();
+  }
+  void wake() {
+    {
+      const Lock lock(mutex_);
+      if (!std::exchange(asleep_, false)) return;
+    }
+    ring();
+  }
+  void ring() const {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof(one));
+  }
+
+  // ---- below: the transport's thread only ----
+
+  void run() {
+    for (;;) {
+      std::deque<Command> commands;
+      {
+        const Lock lock(mutex_);
+        commands.swap(commands_);
+        asleep_ = commands.empty();
+      }
+      for (Command& command : commands) {
+        if (command.kind == Command::kStop) {
+          close_all();
+          return;
+        }
+        try {
+          obey(command);
+        } catch (const zmq::error_t& error) {
+          LOG_EVERY_N(WARNING, 100) << "[tcp] " << error.what();
+        }
+      }
+      receive_all(commands.empty());
+    }
+  }
+
+  void obey(Command& command) {
+    switch (command.kind) {
+      case Command::kSend:
+        send_now(command.link, command.packet);
+        break;
+      case Command::kClose:
+        close_now(command.link);
+        break;
+      case Command::kAddRouter:
+        routers_.push_back({std::move(command.socket), std::move(command.monitor), {}});
+        break;
+      case Command::kAddDealer:
+        dealers_.emplace(command.link, std::move(command.socket));
+        break;
+      case Command::kStop:
+        break;
+    }
+    if (command.kind != Command::kSend) items_.clear();
+  }
+
+  void send_now(LinkId link, const Packet& packet) {
+    if (packet.empty()) return;
+    const auto dealer = dealers_.find(link);
+    if (dealer != dealers_.end()) {
+      observers_.on_send(link, packet);
+      send_frames(dealer->second, packet);
+      return;
+    }
+    const auto incoming = incoming_.find(link);
+    if (incoming == incoming_.end()) return;
+    Socket& router = routers_[incoming->second.router].socket;
+    try {
+      router.send(zmq::buffer(incoming->second.routing_id), zmq::send_flags::sndmore | zmq::send_flags::dontwait);
+    } catch (const zmq::error_t& error) {
+      if (error.num() != EHOSTUNREACH) throw;
+      forget(incoming);
+      return;
+    }
+    observers_.on_send(link, packet);
+    send_frames(router, packet);
+  }
+
+  void close_now(LinkId link) {
+    if (const auto dealer = dealers_.find(link); dealer != dealers_.end()) {
+      dealer->second.set(zmq::sockopt::linger, 0);
+      dealers_.erase(dealer);
+    } else if (const auto incoming = incoming_.find(link); incoming != incoming_.end()) {
+      hang_up(incoming->second.connection);
+      forget(incoming);
+    }
+  }
+
+  void forget(std::map<LinkId, Incoming>::iterator incoming) {
+    routers_[incoming->second.router].links.erase(incoming->second.routing_id);
+    {
+      const Lock lock(mutex_);
+      names_.erase(incoming->first);
+    }
+    incoming_.erase(incoming);
+  }
+
+  // The poll list: the wake-up, then monitor and socket of each router, then the dealers in order of their links.
+  void list_items() {
+    items_.push_back({nullptr, wake_, ZMQ_POLLIN, 0});
+    for (Router& router : routers_) {
+      items_.push_back({router.monitor.handle(), 0, ZMQ_POLLIN, 0});
+      items_.push_back({router.socket.handle(), 0, ZMQ_POLLIN, 0});
+    }
+    for (auto& [link, dealer] : dealers_) items_.push_back({dealer.handle(), 0, ZMQ_POLLIN, 0});
+  }
+
+  void receive_all(bool may_sleep) {
+    if (items_.empty()) list_items();
+    try {
+      zmq::poll(items_, std::chrono::milliseconds(may_sleep ? -1 : 0));
+    } catch (const zmq::error_t& error) {
+      if (error.num() == EINTR) return;
+      LOG_EVERY_N(WARNING, 100) << "[tcp] poll: " << error.what();
+      return;
+    }
+    if (items_[0].revents != 0) {
+      std::uint64_t count = 0;
+      [[maybe_unused]] const ssize_t got = ::read(wake_, &count, sizeof(count));
+    }
+    std::size_t item = 1;
+    for (std::size_t i = 0; i < routers_.size(); ++i) {
+      if (items_[item++].revents != 0) read_monitor(routers_[i].monitor);
+      if (items_[item++].revents != 0) receive(routers_[i].socket, &i, 0);
+    }
+    for (auto& [link, dealer] : dealers_)
+      if (items_[item++].revents != 0) receive(dealer, nullptr, link);
+  }
+
+  void receive(Socket& socket, const std::size_t* router, LinkId link) {
+    for (int count = 0; count < kPacketsPerTurn; ++count) {
+      Packet packet;
+      std::string routing_id;
+      Connection connection;
+      if (!receive_frames(socket, router ? &routing_id : nullptr, packet, connection)) return;
+      if (router) link = incoming_link(*router, routing_id, std::move(connection));
+      observers_.on_receive(link, packet);
+      std::shared_ptr<const Handler> handler;
+      {
+        const Lock lock(mutex_);
+        handler = handler_;
+      }
+      if (handler && *handler) (*handler)(link, std::move(packet));
+    }
+  }
+
+  LinkId incoming_link(std::size_t router, const std::string& routing_id, Connection connection) {
+    LinkId& link = routers_[router].links[routing_id];
+    if (link == 0) {
+      {
+        const Lock lock(mutex_);
+        link = ++last_link_;
+        names_[link] = connection.host;
+      }
+      incoming_[link] = {router, routing_id, std::move(connection)};
+      if (incoming_.size() > kMostIncomingLinks) forget(incoming_.begin());
+    }
+    return link;
+  }
+
+  void read_monitor(Socket& monitor) {
+    std::string what;
+    while (read_rejection(monitor, what)) {
+      LOG_EVERY_N(WARNING, 100) << "[tcp] " << what;
+      observers_.on_reject(what);
+    }
+  }
+
+  void close_all() {
+    dealers_.clear();
+    routers_.clear();
+  }
+
+  const std::int64_t max_frame_bytes_;
+  zmq::context_t context_;
+  const int wake_;
+  Observers observers_;
+
+  Mutex mutex_;
+  std::deque<Command> commands_ GUARDED_BY(mutex_);
+  bool asleep_ GUARDED_BY(mutex_) = false;
+  LinkId last_link_ GUARDED_BY(mutex_) = 0;
+  std::unordered_map<LinkId, std::string> names_ GUARDED_BY(mutex_);
+  std::shared_ptr<const Handler> handler_ GUARDED_BY(mutex_);
+
+  std::vector<Router> routers_;
+  std::map<LinkId, Socket> dealers_;
+  std::map<LinkId, Incoming> incoming_;
+  std::vector<zmq::pollitem_t> items_;  // empty: to be made again
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_tcp_transport(const Options& options) { return std::make_unique<Tcp>(options); }
+
+}  // namespace paceline

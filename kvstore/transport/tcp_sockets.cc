@@ -1,0 +1,116 @@
+#include "tcp_sockets.h"
+
+#include <netdb.h>
+#include <paceline/error.h>
+#include <sys/socket.h>
+
+#include <atomic>
+
+namespace paceline {
+namespace {
+
+constexpr std::size_t kCopyBelow = 1024;  // bytes; holding an owner costs more than copying them
+constexpr int kFailedHandshake =
+    ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+
+void release(void*, void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
+
+zmq::message_t message_of(const Frame& frame) {
+  if (frame.size < kCopyBelow) return zmq::message_t(frame.data, frame.size);
+  auto owner = std::make_unique<std::shared_ptr<const void>>(frame.owner);
+  zmq::message_t message(const_cast<std::byte*>(frame.data), frame.size, release, owner.get());
+  owner.release();
+  return message;
+}
+
+std::string peer_number(int fd) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof(address);
+  char text[NI_MAXHOST];
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
+      getnameinfo(reinterpret_cast<sockaddr*>(&address), size, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) != 0)
+    return "";
+  return text;
+}
+
+}  // namespace
+
+std::string endpoint_of(const HostPort& peer) {
+  // ZeroMQ would try IPv6 alone where a name has both. A name that is not known yet is left to it: it asks again.
+  const std::string number = resolve_host(peer.host);
+  return "tcp://" + join_host_port(number.empty() ? peer.host : number, peer.port);
+}
+
+Socket bind_router(zmq::context_t& context, Socket& router, HostPort& at) {
+  const std::string asked = join_host_port(at.host, at.port);
+  const bool any = at.host == "*" || at.host == "0.0.0.0" || at.host == "::";
+  const std::string host = any ? "*" : resolve_host(at.host);
+  if (host.empty())
+    throw NetworkError("[tcp] cannot listen at " + asked + ": the host name is unknown; give an address of this host");
+  try {
+    static std::atomic<int> count = 0;
+    const std::string reports = "inproc://monitor-" + std::to_string(++count);
+    if (zmq_socket_monitor(router.handle(), reports.c_str(), kFailedHandshake) != 0) throw zmq::error_t();
+    Socket monitor(context, zmq::socket_type::pair);
+    monitor.set(zmq::sockopt::linger, 0);
+    monitor.connect(reports);
+    router.bind("tcp://" + join_host_port(host, at.port));
+    at.port = parse_host_port(router.get(zmq::sockopt::last_endpoint)).port;
+    return monitor;
+  } catch (const zmq::error_t& error) {
+    std::string advice;
+    if (error.num() == EADDRINUSE)
+      advice = "; choose another port, or end the process that holds it (`ss -ltnp` shows it)";
+    else if (error.num() == EADDRNOTAVAIL || error.num() == ENODEV)
+      advice = "; it is no address of this host (`ip address` lists them)";
+    throw NetworkError("[tcp] cannot listen at " + asked + ": " + error.what() + advice);
+  }
+}
+
+bool read_rejection(Socket& monitor, std::string& what) {
+  zmq::message_t event, address;
+  if (!monitor.recv(event, zmq::recv_flags::dontwait)) return false;
+  if (event.more() && !monitor.recv(address, zmq::recv_flags::dontwait)) return false;
+  what = "turned away somebody at " + address.to_string() + " who does not speak our protocol";
+  return true;
+}
+
+void send_frames(Socket& socket, const Packet& packet) {
+  for (std::size_t i = 0; i < packet.size(); ++i) {
+    const bool more = i + 1 < packet.size();
+    socket.send(message_of(packet[i]),
+                zmq::send_flags::dontwait | (more ? zmq::send_flags::sndmore : zmq::send_flags::none));
+  }
+}
+
+bool receive_frames(Socket& socket, std::string* routing_id, Packet& packet, Connection& connection) {
+  zmq::message_t first;
+  if (!socket.recv(first, zmq::recv_flags::dontwait)) return false;
+  bool more = first.more();
+  if (routing_id) {
+    *routing_id = first.to_string();
+  } else {
+    const auto owner = std::make_shared<zmq::message_t>(std::move(first));
+    packet.push_back({owner, owner->data<std::byte>(), owner->size()});
+  }
+  while (more) {
+    const auto owner = std::make_shared<zmq::message_t>();
+    if (!socket.recv(*owner, zmq::recv_flags::dontwait)) return false;
+    more = owner->more();
+    packet.push_back({owner, owner->data<std::byte>(), owner->size()});
+  }
+  if (routing_id && !packet.empty()) {
+    zmq_msg_t* last =
+        const_cast<zmq::message_t*>(static_cast<const zmq::message_t*>(packet.back().owner.get()))->handle();
+    connection.fd = zmq_msg_get(last, ZMQ_SRCFD);
+    const char* host = zmq_msg_gets(last, "Peer-Address");
+    connection.host = host ? host : "an unknown host";
+  }
+  return true;
+}
+
+void hang_up(const Connection& connection) {
+  if (connection.fd >= 0 && peer_number(connection.fd) == connection.host) shutdown(connection.fd, SHUT_RDWR);
+}
+
+}  // namespace paceline

@@ -1,0 +1,36 @@
+#pragma once
+// What the tcp transport does with one ZeroMQ socket.
+
+#include <paceline/transport.h>
+#include <zmq.hpp>
+
+#include <string>
+
+#include "transport/address.h"
+
+namespace paceline {
+
+using Socket = zmq::socket_t;
+
+constexpr int kLingerMilliseconds = 300;
+
+// The TCP connection that a frame came from.
+struct Connection {
+  int fd = -1;
+  std::string host;  // number
+};
+
+std::string endpoint_of(const HostPort& peer);
+
+// Binds `router`, sets `at` to what peers connect to, and returns the socket that reports failed handshakes.
+Socket bind_router(zmq::context_t& context, Socket& router, HostPort& at);
+// The next report, as a sentence; false when there is none.
+bool read_rejection(Socket& monitor, std::string& what);
+
+void send_frames(Socket& socket, const Packet& packet);
+// False when nothing has arrived. `routing_id` is null for a socket that has none.
+bool receive_frames(Socket& socket, std::string* routing_id, Packet& packet, Connection& connection);
+// Closes the connection, if it is still the same; ZeroMQ then drops it.
+void hang_up(const Connection& connection);
+
+}  // namespace paceline

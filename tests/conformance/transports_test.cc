@@ -1,0 +1,326 @@
+// What every transport promises; the suite walks the table, so a new one is tested by being listed. The faulty
+// decorator without faults must keep the promises too.
+
+#include <gmock/gmock.h>
+#include <paceline/error.h>
+#include <paceline/mutex.h>
+
+#include <atomic>
+#include <map>
+#include <thread>
+
+#include "transport/transport_catalog.h"
+
+namespace paceline {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::string text_of(const Frame& frame) { return {reinterpret_cast<const char*>(frame.data), frame.size}; }
+Packet packet_of(const std::string& text) { return {Frame::of(text)}; }
+
+// Keeps what arrives, and by which link.
+class Received {
+ public:
+  Transport::Handler handler() {
+    return [this](LinkId link, Packet packet) {
+      const Lock lock(mutex_);
+      packets_.emplace_back(link, std::move(packet));
+      changed_.notify_all();
+    };
+  }
+  // Empty when `count` packets did not come in time.
+  std::vector<std::pair<LinkId, Packet>> wait(std::size_t count) {
+    const Lock lock(mutex_);
+    if (!changed_.wait_for(mutex_, 20s, [&] { return packets_.size() >= count; })) return {};
+    return packets_;
+  }
+  std::size_t count() {
+    const Lock lock(mutex_);
+    return packets_.size();
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::pair<LinkId, Packet>> packets_;
+};
+
+struct Kind {
+  std::string transport;
+  bool decorated = false;
+};
+void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.transport << (kind.decorated ? "_faulty" : ""); }
+
+std::vector<Kind> every_kind() {
+  std::vector<Kind> kinds;
+  for (const auto& [name, factory] : transport_catalog().entries())
+    for (bool decorated : {false, true}) kinds.push_back({name, decorated});
+  return kinds;
+}
+
+class Transports : public testing::TestWithParam<Kind> {
+ protected:
+  std::unique_ptr<Transport> make() {
+    auto transport = make_transport(Spec::parse(GetParam().transport));
+    return GetParam().decorated ? make_faulty_transport(std::move(transport), {}) : std::move(transport);
+  }
+  // Somewhere to bind that leaves the choice to the transport, where it has one.
+  std::string anywhere() {
+    static std::atomic<int> count = 0;
+    return GetParam().transport == "tcp" ? "127.0.0.1:0" : "place " + std::to_string(++count);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Every, Transports, testing::ValuesIn(every_kind()), testing::PrintToStringParamName());
+
+TEST_P(Transports, packets_of_a_link_arrive_in_order_and_are_answered_by_it) {
+  Received at_server, at_client;
+  auto server = make(), client = make();
+  server->on_receive([&](LinkId from, Packet packet) {
+    server->send(from, packet);
+    at_server.handler()(from, std::move(packet));
+  });
+  client->on_receive(at_client.handler());
+  const LinkId link = client->connect(server->bind(anywhere()));
+  for (int i = 0; i < 5000; ++i) client->send(link, packet_of(std::to_string(i)));
+  for (Received* received : {&at_server, &at_client}) {
+    const auto packets = received->wait(5000);
+    ASSERT_EQ(packets.size(), 5000u);
+    for (int i = 0; i < 5000; ++i) {
+      ASSERT_EQ(text_of(packets[i].second[0]), std::to_string(i));
+      ASSERT_EQ(packets[i].first, packets[0].first);
+    }
+  }
+  EXPECT_EQ(at_client.wait(1)[0].first, link);
+}
+
+TEST_P(Transports, frames_of_any_size_keep_their_bounds) {
+  Received received;
+  auto server = make(), client = make();
+  server->on_receive(received.handler());
+  const LinkId link = client->connect(server->bind(anywhere()));
+  std::vector<Packet> sent = {{Frame{}}, {Frame{}, Frame::of("a"), Frame{}}, {}, packet_of(std::string(64 << 20, 'x'))};
+  for (const std::size_t size : {1, 32, 33, 34, 255, 256, 1023, 1024, 1025, 8191, 8192, 8193, 1 << 20})
+    sent[2].push_back(Frame::of(std::string(size, static_cast<char>('a' + size % 26))));
+  for (const Packet& packet : sent) client->send(link, packet);
+  const auto packets = received.wait(sent.size());
+  ASSERT_EQ(packets.size(), sent.size());
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    ASSERT_EQ(packets[i].second.size(), sent[i].size());
+    for (std::size_t f = 0; f < sent[i].size(); ++f) {
+      ASSERT_EQ(packets[i].second[f].size, sent[i][f].size);
+      ASSERT_TRUE(text_of(packets[i].second[f]) == text_of(sent[i][f])) << "frame " << f << " of packet " << i;
+    }
+  }
+}
+
+TEST_P(Transports, a_sent_frame_is_let_go) {
+  Received received;
+  auto server = make(), client = make();
+  server->on_receive([&](LinkId from, Packet) { received.handler()(from, {}); });
+  const LinkId link = client->connect(server->bind(anywhere()));
+  auto owner = std::make_shared<std::string>(100000, 'x');
+  const std::weak_ptr<std::string> watch = owner;
+  const auto* data = reinterpret_cast<const std::byte*>(owner->data());
+  client->send(link, {{std::move(owner), data, 100000}});
+  ASSERT_EQ(received.wait(1).size(), 1u);
+  for (int i = 0; i < 2000 && !watch.expired(); ++i) std::this_thread::sleep_for(5ms);
+  EXPECT_TRUE(watch.expired());
+}
+
+TEST_P(Transports, many_peers_and_threads_send_at_once) {
+  constexpr int kPeers = 20, kPackets = 200;
+  Received received;
+  auto server = make();
+  server->on_receive(received.handler());
+  const std::string address = server->bind(anywhere());
+  std::vector<std::unique_ptr<Transport>> peers;
+  std::vector<std::thread> threads;
+  for (int p = 0; p < kPeers; ++p) {
+    peers.push_back(make());
+    const LinkId link = peers.back()->connect(address);
+    for (int half = 0; half < 2; ++half)
+      threads.emplace_back([&, p, link, half] {
+        for (int i = 0; i < kPackets; ++i)
+          peers[p]->send(link, {Frame::of(std::to_string(2 * p + half)), Frame::of(std::to_string(i))});
+      });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const auto packets = received.wait(2 * kPeers * kPackets);
+  ASSERT_EQ(packets.size(), std::size_t{2 * kPeers * kPackets});
+  std::map<std::string, int> next;
+  std::map<int, LinkId> link_of;
+  for (const auto& [link, packet] : packets) {
+    EXPECT_EQ(text_of(packet[1]), std::to_string(next[text_of(packet[0])]++));
+    EXPECT_EQ(link_of.emplace(std::stoi(text_of(packet[0])) / 2, link).first->second, link);
+  }
+  EXPECT_EQ(link_of.size(), std::size_t{kPeers});
+}
+
+TEST_P(Transports, what_is_sent_before_the_peer_binds_waits_for_it) {
+  std::string address = anywhere();
+  if (GetParam().transport == "tcp") address = make()->bind(address);
+  Received received;
+  auto client = make();
+  const LinkId link = client->connect(address);
+  for (int i = 0; i < 10; ++i) client->send(link, packet_of(std::to_string(i)));
+  std::this_thread::sleep_for(50ms);
+  auto server = make();
+  server->on_receive(received.handler());
+  server->bind(address);
+  const auto packets = received.wait(10);
+  ASSERT_EQ(packets.size(), 10u);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(text_of(packets[i].second[0]), std::to_string(i));
+}
+
+TEST_P(Transports, a_link_finds_a_peer_that_was_restarted) {
+  Received first, second;
+  auto client = make();
+  auto server = make();
+  server->on_receive(first.handler());
+  const std::string address = server->bind(anywhere());
+  const LinkId link = client->connect(address);
+  client->send(link, packet_of("one"));
+  ASSERT_EQ(first.wait(1).size(), 1u);
+  server.reset();
+  server = make();
+  server->on_receive(second.handler());
+  server->bind(address);
+  for (int i = 0; i < 4000 && second.count() == 0; ++i) {  // what was sent into the broken connection may be lost
+    client->send(link, packet_of("two"));
+    std::this_thread::sleep_for(5ms);
+  }
+  EXPECT_GT(second.count(), 0u);
+}
+
+TEST_P(Transports, a_closed_link_is_silent_and_others_go_on) {
+  Received received;
+  auto server = make(), client = make();
+  server->on_receive(received.handler());
+  const std::string address = server->bind(anywhere());
+  const LinkId closed = client->connect(address), open = client->connect(address);
+  client->send(closed, packet_of("before"));
+  ASSERT_EQ(received.wait(1).size(), 1u);
+  client->close(closed);
+  client->close(closed);
+  client->send(closed, packet_of("after"));
+  client->send(12345678, packet_of("unknown"));
+  client->send(open, packet_of("open"));
+  const auto packets = received.wait(2);
+  ASSERT_EQ(packets.size(), 2u);
+  EXPECT_EQ(text_of(packets[1].second[0]), "open");
+  server->send(packets[0].first, packet_of("nobody listens"));
+}
+
+TEST_P(Transports, a_peer_that_was_hung_up_on_may_come_back) {
+  Received received;
+  auto server = make(), client = make();
+  server->on_receive(received.handler());
+  const LinkId link = client->connect(server->bind(anywhere()));
+  client->send(link, packet_of("first"));
+  const auto packets = received.wait(1);
+  ASSERT_EQ(packets.size(), 1u);
+  EXPECT_THAT(server->describe(packets[0].first), testing::Not(testing::IsEmpty()));
+  server->close(packets[0].first);
+  LinkId latest = packets[0].first;
+  for (int i = 0; i < 4000 && latest == packets[0].first; ++i) {
+    client->send(link, packet_of("again"));
+    std::this_thread::sleep_for(5ms);
+    if (received.count() > 1) latest = received.wait(2).back().first;
+  }
+  EXPECT_NE(latest, packets[0].first);
+}
+
+TEST_P(Transports, a_dead_peer_does_not_hold_up_the_others) {
+  Received received;
+  auto server = make(), client = make();
+  server->on_receive(received.handler());
+  auto dead = make();
+  const LinkId to_dead = client->connect(dead->bind(anywhere()));
+  dead.reset();
+  const LinkId link = client->connect(server->bind(anywhere()));
+  const Frame large = Frame::of(std::string(1 << 20, 'x'));
+  for (int i = 0; i < 300; ++i) client->send(to_dead, {large});
+  client->send(link, packet_of("alive"));
+  EXPECT_EQ(received.wait(1).size(), 1u);
+}
+
+TEST_P(Transports, ends_in_the_middle_of_traffic) {
+  for (int round = 0; round < 5; ++round) {
+    auto server = make(), client = make();
+    std::atomic<bool> destroyed = false, late = false, stop = false;
+    server->on_receive([&, to = server.get()](LinkId from, Packet packet) {
+      if (destroyed) late = true;
+      to->send(from, std::move(packet));
+    });
+    client->on_receive([](LinkId, Packet) {});
+    const LinkId link = client->connect(server->bind(anywhere()));
+    std::thread sender([&, to = client.get()] {
+      for (int i = 0; i < 20000 && !stop; ++i) to->send(link, packet_of(std::string(i % 3000, 'x')));
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(round));
+    server.reset();
+    destroyed = true;
+    std::this_thread::sleep_for(2ms);
+    stop = true;
+    sender.join();
+    client.reset();
+    EXPECT_FALSE(late);
+  }
+}
+
+TEST_P(Transports, an_address_is_bound_once) {
+  auto first = make(), second = make();
+  const std::string address = first->bind(anywhere());
+  try {
+    second->bind(address);
+    FAIL() << "bound twice";
+  } catch (const NetworkError& error) {
+    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr(address), testing::HasSubstr("choose another")));
+  }
+  first.reset();
+  EXPECT_EQ(second->bind(address), address);
+}
+
+class ByteCount final : public TransportObserver {
+ public:
+  void on_send(LinkId, const Packet& packet) override { sent += size(packet); }
+  void on_receive(LinkId, const Packet& packet) override { received += size(packet); }
+  std::atomic<std::size_t> sent = 0, received = 0;
+
+ private:
+  static std::size_t size(const Packet& packet) {
+    std::size_t bytes = 0;
+    for (const Frame& frame : packet) bytes += frame.size;
+    return bytes;
+  }
+};
+
+TEST_P(Transports, observers_see_every_byte) {
+  Received received;
+  const auto at_server = std::make_shared<ByteCount>(), at_client = std::make_shared<ByteCount>();
+  auto server = make(), client = make();
+  server->add_observer(at_server);
+  client->add_observer(at_client);
+  server->on_receive(received.handler());
+  const LinkId link = client->connect(server->bind(anywhere()));
+  for (int i = 0; i < 10; ++i) client->send(link, {Frame::of("12345"), Frame::of(std::string(5000, 'x'))});
+  ASSERT_EQ(received.wait(10).size(), 10u);
+  EXPECT_EQ(at_client->sent, 50050u);
+  EXPECT_EQ(at_server->received, 50050u);
+  EXPECT_EQ(at_server->sent, 0u);
+}
+
+TEST(Transport, unknown_names_and_options_list_the_known_ones) {
+  try {
+    make_transport(Spec::parse("rdma"));
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("unknown transport 'rdma'; known: inproc tcp"));
+  }
+  EXPECT_THROW(make_transport(Spec::parse("tcp:threads=2")), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace paceline
