@@ -1,0 +1,39 @@
+#pragma once
+// Batches of arrays that lie in memory; for small data and tests.
+
+#include <paceline/data_iterator.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+namespace paceline {
+
+struct MemoryIteratorOptions {
+  std::int64_t batch = 64;               // examples in a batch of this process
+  std::optional<std::uint64_t> shuffle;  // seed of the order; none: as given
+  std::shared_ptr<Source> source;        // none: all examples
+};
+
+// Deals positions like Partition::kRecords of the RecordLoader: step k of all parts together is the same set of
+// examples for every number of parts.
+class MemoryIterator final : public DataIterator {
+ public:
+  // Example i is data[i] with label[i]; both are read once, here, and blocks until they are computed. Any type and
+  // device; the batches are float32, labels int32 where they were integers. Throws InvalidArgument where the counts
+  // differ or are 0.
+  MemoryIterator(const NDArray& data, const NDArray& label, MemoryIteratorOptions options = {});
+  ~MemoryIterator() override;
+
+  void start(std::int64_t epoch, const RangeSet& done = {}) override;
+  bool next(Batch& batch) override;
+  std::int64_t size() const override;
+  void commit(const Batch& batch) override;
+  RangeSet committed() const override;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,118 @@
+#include <paceline/memory_iterator.h>
+
+#include <paceline/error.h>
+#include <paceline/mutex.h>
+
+#include <atomic>
+#include <cstring>
+#include <optional>
+
+#include "batch_memory.h"
+#include "epoch_order.h"
+
+namespace paceline {
+namespace {
+
+// An array on the host, row-major, in the type that batches have.
+NDArray on_host(const NDArray& array) {
+  const NDArray here = array.to(Device());
+  const bool number = is_floating(here.dtype());
+  const NDArray cast = here.cast(number ? DType::kFloat32 : DType::kInt32).contiguous();
+  cast.wait();
+  return cast;
+}
+
+std::size_t row_bytes(const NDArray& array) { return array.bytes() / static_cast<std::size_t>(array.size(0)); }
+
+}  // namespace
+
+struct MemoryIterator::State {
+  State(const NDArray& data_in, const NDArray& label_in, MemoryIteratorOptions options_in)
+      : data(on_host(is_floating(data_in.dtype()) ? data_in : data_in.cast(DType::kFloat32))),
+        label(on_host(label_in)),
+        options(std::move(options_in)) {}
+
+  // The rows at `positions` of `from`, as a new array.
+  NDArray gather(const NDArray& from, const std::vector<std::int64_t>& positions) const {
+    const std::size_t bytes = row_bytes(from);
+    const std::shared_ptr<void> memory = buffers->allocate(positions.size() * bytes);
+    char* to = static_cast<char*>(memory.get());
+    for (const std::int64_t position : positions) {
+      std::memcpy(to, from.data_as<char>() + static_cast<std::size_t>(order->record(position)) * bytes, bytes);
+      to += bytes;
+    }
+    Shape shape = from.shape();
+    shape[0] = static_cast<std::int64_t>(positions.size());
+    return NDArray::wrap(memory.get(), shape, from.dtype(), memory);
+  }
+
+  const NDArray data;
+  const NDArray label;
+  MemoryIteratorOptions options;
+  std::shared_ptr<io::BatchMemory> buffers = std::make_shared<io::BatchMemory>();
+  std::atomic<std::int64_t> epoch = 0;
+  std::optional<io::EpochOrder> order;
+  io::Batches plan;
+  mutable Mutex mutex;
+  RangeSet committed GUARDED_BY(mutex);
+};
+
+MemoryIterator::MemoryIterator(const NDArray& data, const NDArray& label, MemoryIteratorOptions options) {
+  require(data.ndim() >= 1 && label.ndim() >= 1 && data.size() > 0 && data.size(0) == label.size(0),
+          "data and label need the same, non-zero number of examples, not shapes ", data.shape(), " and ",
+          label.shape());
+  require(options.batch >= 1, "the batch size is at least 1, not ", options.batch);
+  if (!options.source) options.source = fixed_source();
+  state_ = std::make_unique<State>(data, label, std::move(options));
+}
+
+MemoryIterator::~MemoryIterator() = default;
+
+void MemoryIterator::start(std::int64_t epoch, const RangeSet& done) {
+  State& state = *state_;
+  state.epoch = epoch;
+  state.order.emplace(std::vector<std::int64_t>{0, size()}, Partition::kRecords, state.options.shuffle, epoch);
+  const RangeSet mine = state.order->part(state.options.source->part(epoch), state.options.batch, "the arrays");
+  RangeSet left = mine;
+  for (const Range& range : done.ranges()) left.subtract(range);
+  state.plan = state.order->batches(mine, done, state.options.batch, true);
+  {
+    Lock lock(state.mutex);
+    state.committed = done;
+  }
+  state.options.source->begin(epoch, left);
+}
+
+bool MemoryIterator::next(Batch& batch) {
+  State& state = *state_;
+  require(state.order.has_value(), "call start() before next()");
+  std::vector<std::int64_t> positions;
+  while (!state.plan.next(positions)) {
+    const RangeSet left = state.options.source->take_over(state.epoch);
+    if (left.empty()) return false;
+    state.plan = state.order->batches(left, {}, state.options.batch, false);
+  }
+  batch.data = state.gather(state.data, positions);
+  batch.label = state.gather(state.label, positions);
+  batch.examples = static_cast<std::int64_t>(positions.size());
+  batch.epoch = state.epoch;
+  batch.positions = io::to_ranges(positions);
+  return true;
+}
+
+std::int64_t MemoryIterator::size() const { return state_->data.size(0); }
+
+void MemoryIterator::commit(const Batch& batch) {
+  if (batch.epoch == state_->epoch) {
+    Lock lock(state_->mutex);
+    for (const Range& range : batch.positions) state_->committed.add(range);
+  }
+  state_->options.source->commit(batch.epoch, batch.positions);
+}
+
+RangeSet MemoryIterator::committed() const {
+  Lock lock(state_->mutex);
+  return state_->committed;
+}
+
+}  // namespace paceline
