@@ -1,0 +1,85 @@
+#include <paceline/detail/atomic_file.h>
+#include <paceline/error.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+namespace paceline::detail {
+namespace {
+
+constexpr std::size_t kBuffer = std::size_t{64} << 10;
+
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash + 1);
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+  struct stat old {};
+  const bool exists = ::stat(path_.c_str(), &old) == 0;
+  if (exists && !S_ISREG(old.st_mode)) throw IoError("cannot write " + path_ + ": it is not a regular file");
+  static std::atomic<unsigned> count = 0;
+  do {
+    temporary_ = path_ + ".tmp" + std::to_string(::getpid()) + "_" + std::to_string(count++);
+    file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, exists ? old.st_mode & 0777 : 0666);
+  } while (file_ < 0 && errno == EEXIST);
+  if (file_ < 0) fail("create");
+  buffer_.reserve(kBuffer);
+}
+
+AtomicFile::~AtomicFile() {
+  if (file_ >= 0) ::close(file_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::fail(const char* what) const {
+  throw IoError(str("cannot ", what, " ", temporary_, " to replace ", path_, ": ", std::strerror(errno)));
+}
+
+void AtomicFile::write(const void* data, std::size_t bytes) {
+  if (buffer_.size() + bytes > kBuffer) flush();
+  if (bytes >= kBuffer) return write_through(static_cast<const char*>(data), bytes);
+  buffer_.append(static_cast<const char*>(data), bytes);
+}
+
+void AtomicFile::flush() {
+  write_through(buffer_.data(), buffer_.size());
+  buffer_.clear();
+}
+
+void AtomicFile::write_through(const char* data, std::size_t bytes) {
+  while (bytes > 0) {
+    const ssize_t written = ::write(file_, data, bytes);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail("write");
+    data += written;
+    bytes -= static_cast<std::size_t>(written);
+  }
+}
+
+void AtomicFile::commit() {
+  flush();
+  if (::fsync(file_) != 0) fail("write");
+  const int closed = ::close(file_);
+  file_ = -1;
+  if (closed != 0) fail("write");
+  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail("rename");
+  temporary_.clear();
+  // Some file systems cannot sync a folder; the file itself is safe either way.
+  const int folder = ::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder >= 0) {
+    ::fsync(folder);
+    ::close(folder);
+  }
+}
+
+}  // namespace paceline::detail

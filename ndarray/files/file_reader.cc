@@ -1,0 +1,64 @@
+#include "files/file_reader.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace paceline::detail {
+
+std::uint64_t byte_count(std::span<const std::int64_t> sizes, DType dtype) {
+  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return 0;
+  std::uint64_t bytes = size_of(dtype);
+  for (const std::int64_t size : sizes)
+    if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes)) return ~std::uint64_t{0};
+  return bytes;
+}
+
+FileReader::FileReader(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "rbe")) {
+  struct stat status {};
+  if (!file_ || ::fstat(::fileno(file_.get()), &status) != 0)
+    throw IoError("cannot open " + path + ": " + std::strerror(errno));
+  if (!S_ISREG(status.st_mode)) throw IoError("cannot read " + path + ": it is not a regular file");
+  size_ = static_cast<std::uint64_t>(status.st_size);
+}
+
+void FileReader::read(void* to, std::uint64_t bytes) {
+  if (bytes > left()) corrupt("the file ends here, where ", bytes, " more bytes should be (", left(), " are left)");
+  if (bytes > 0 && std::fread(to, 1, bytes, file_.get()) != bytes) {
+    if (std::ferror(file_.get())) throw IoError("cannot read " + path_ + ": " + std::strerror(errno));
+    corrupt("the file was cut short while it was read");
+  }
+  offset_ += bytes;
+}
+
+std::string FileReader::text(std::uint64_t bytes) {
+  if (bytes > left()) corrupt("a text of ", bytes, " bytes is longer than what is left of the file (", left(), ")");
+  std::string text(bytes, '\0');
+  read(text.data(), bytes);
+  return text;
+}
+
+NDArray FileReader::array(const std::vector<std::int64_t>& sizes, DType dtype, Engine& engine) {
+  for (const std::int64_t size : sizes)
+    if (size < 0) corrupt("a dimension of ", size, " elements");
+  const std::uint64_t bytes = byte_count(sizes, dtype);
+  if (bytes > left()) corrupt("an array is larger than what is left of the file (", left(), " bytes)");
+  if (sizes.size() > Shape::kMaxDims)
+    unsupported("an array of ", sizes.size(), " dimensions; at most ", Shape::kMaxDims, " are supported");
+  const NDArray result(Shape(std::span<const std::int64_t>(sizes)), dtype, Device(), engine);
+  const std::uint64_t start = offset_;
+  read(result.data(), bytes);
+  if (dtype == DType::kBool) {
+    const auto* values = static_cast<const std::uint8_t*>(result.data());
+    for (std::uint64_t i = 0; i < bytes; ++i) {
+      if (values[i] <= 1) continue;
+      offset_ = start + i;
+      corrupt("a bool of value ", int{values[i]});
+    }
+  }
+  return result;
+}
+
+}  // namespace paceline::detail

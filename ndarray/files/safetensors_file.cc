@@ -1,0 +1,186 @@
+// safetensors, little-endian:
+//
+//   file   := length:u64 header:byte*length data
+//   header := {"__metadata__": {"key": "value", ...}, "name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
+//
+// The header begins with '{' and is padded with spaces to a multiple of 8. Offsets count from the first byte of data;
+// in the order of their offsets the arrays cover the data without holes. Written by descending type (in the format's
+// own order), then by name, so that every array is aligned.
+
+#include "files/file_reader.h"
+
+#include <paceline/detail/atomic_file.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <set>
+
+namespace paceline {
+namespace {
+
+using detail::AtomicFile;
+using detail::FileReader;
+using Json = nlohmann::json;
+
+constexpr std::uint64_t kLongestHeader = 100'000'000;
+constexpr const char* kMetadata = "__metadata__";
+
+// In the format's order of types.
+constexpr std::pair<const char*, DType> kTypes[] = {
+    {"BOOL", DType::kBool},     {"U8", DType::kUint8},     {"I8", DType::kInt8},
+    {"F16", DType::kFloat16},   {"BF16", DType::kBfloat16}, {"I32", DType::kInt32},
+    {"F32", DType::kFloat32},   {"F64", DType::kFloat64},   {"I64", DType::kInt64}};
+constexpr const char* kOtherTypes[] = {"F8_E5M2", "F8_E4M3", "I16", "U16", "U32", "U64"};
+
+std::size_t rank_of(DType dtype) {
+  return static_cast<std::size_t>(std::find_if(std::begin(kTypes), std::end(kTypes),
+                                               [&](const auto& entry) { return entry.second == dtype; }) -
+                                  kTypes);
+}
+
+struct Entry {
+  std::string name;
+  DType dtype;
+  std::vector<std::int64_t> sizes;
+  std::uint64_t begin;
+  std::uint64_t end;
+};
+
+DType type_of(const FileReader& file, const std::string& name, const Json& text) {
+  if (!text.is_string()) file.corrupt("the dtype of '", name, "' is not a text");
+  for (const auto& [known, dtype] : kTypes)
+    if (text == known) return dtype;
+  for (const char* other : kOtherTypes)
+    if (text == other) file.unsupported("'", name, "' has the type ", other, ", which arrays do not have");
+  file.corrupt("'", name, "' has the unknown dtype ", text.dump());
+}
+
+std::uint64_t number(const FileReader& file, const std::string& name, const Json& value) {
+  constexpr std::uint64_t kLargest = std::uint64_t{1} << 62;
+  if (!value.is_number_unsigned() || value.get<std::uint64_t>() > kLargest)
+    file.corrupt("'", name, "' has a size or offset that is no count");
+  return value.get<std::uint64_t>();
+}
+
+Entry read_entry(const FileReader& file, const std::string& name, const Json& value) {
+  if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") || !value.contains("data_offsets") ||
+      !value["shape"].is_array() || !value["data_offsets"].is_array() || value["data_offsets"].size() != 2)
+    file.corrupt("the header's entry for '", name, "' is not {dtype, shape, data_offsets}");
+  Entry entry{name, type_of(file, name, value["dtype"]), {}, number(file, name, value["data_offsets"][0]),
+              number(file, name, value["data_offsets"][1])};
+  for (const Json& size : value["shape"])
+    entry.sizes.push_back(static_cast<std::int64_t>(number(file, name, size)));
+  if (entry.end < entry.begin || entry.end - entry.begin != detail::byte_count(entry.sizes, entry.dtype))
+    file.corrupt("the offsets of '", name, "' do not fit its shape and type");
+  return entry;
+}
+
+Json parse_header(const FileReader& file, const std::string& text) {
+  if (text.empty() || text[0] != '{') file.corrupt("the header does not begin with '{'");
+  std::vector<std::set<std::string>> keys;
+  const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    constexpr int kDeepest = 8;
+    if (depth > kDeepest) file.corrupt("the header is nested too deeply");
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys.pop_back();
+    if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)
+      file.corrupt("the header has the key ", parsed.dump(), " twice");
+    return true;
+  };
+  try {
+    return Json::parse(text, check);
+  } catch (const Json::exception& error) {
+    file.corrupt("the header is not JSON: ", error.what());
+  }
+}
+
+}  // namespace
+
+void save_safetensors(const std::string& path, const NamedArrays& arrays,
+                      const std::vector<std::pair<std::string, std::string>>& metadata) {
+  std::vector<const NamedArrays::value_type*> order;
+  for (const auto& entry : arrays) {
+    require(!entry.second.is_none(), "cannot save '", entry.first, "' to ", path, ": it is none");
+    require(entry.first != kMetadata, "cannot save to ", path, ": no array may be called ", kMetadata);
+    order.push_back(&entry);
+  }
+  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
+    const std::size_t a_rank = rank_of(a->second.dtype());
+    const std::size_t b_rank = rank_of(b->second.dtype());
+    return a_rank != b_rank ? a_rank > b_rank : a->first < b->first;
+  });
+
+  // Put together by hand: the library's objects either forget the order or search it for every key.
+  std::string text = "{";
+  std::uint64_t offset = 0;
+  try {
+    std::set<std::string> keys;
+    for (const auto& [key, value] : metadata) {
+      require(keys.insert(key).second, "cannot save to ", path, ": the metadata has '", key, "' twice");
+      text += str(keys.size() == 1 ? "\"__metadata__\":{" : ",", Json(key).dump(), ':', Json(value).dump());
+    }
+    if (!metadata.empty()) text += '}';
+    keys.clear();
+    for (const auto* entry : order) {
+      const auto& [name, array] = *entry;
+      require(keys.insert(name).second, "cannot save to ", path, ": two arrays are called '", name, "'");
+      const std::vector<std::int64_t> sizes(array.shape().begin(), array.shape().end());
+      text += str(text.size() > 1 ? "," : "", Json(name).dump(), ":{\"dtype\":\"", kTypes[rank_of(array.dtype())].first,
+                  "\",\"shape\":", Json(sizes).dump(), ",\"data_offsets\":[", offset, ',', offset + array.bytes(), "]}");
+      offset += array.bytes();
+    }
+  } catch (const Json::exception& error) {
+    throw InvalidArgument(str("cannot save to ", path, ": names and metadata must be UTF-8: ", error.what()));
+  }
+  text += '}';
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  require(text.size() <= kLongestHeader, "cannot save to ", path, ": the names make a header of ", text.size(),
+          " bytes, more than the ", kLongestHeader, " allowed");
+
+  AtomicFile file(path);
+  file.write_value(std::uint64_t{text.size()});
+  file.write(text.data(), text.size());
+  for (const auto* entry : order) {
+    const NDArray host = entry->second.contiguous().to(Device());
+    host.wait();
+    file.write(host.data(), host.bytes());
+  }
+  file.commit();
+}
+
+NamedArrays load_safetensors(const std::string& path, std::vector<std::pair<std::string, std::string>>* metadata,
+                             Engine& engine) {
+  FileReader file(path);
+  const std::uint64_t length = file.value<std::uint64_t>();
+  if (length > kLongestHeader) file.corrupt("a header of ", length, " bytes; at most ", kLongestHeader, " are allowed");
+  const Json header = parse_header(file, file.text(length));
+  if (metadata) metadata->clear();
+  std::vector<Entry> entries;
+  for (const auto& [name, value] : header.items()) {
+    if (name != kMetadata) {
+      entries.push_back(read_entry(file, name, value));
+      continue;
+    }
+    if (!value.is_object()) file.corrupt("the metadata is not an object");
+    for (const auto& [key, text] : value.items()) {
+      if (!text.is_string()) file.corrupt("the metadata '", key, "' is not a text");
+      if (metadata) metadata->emplace_back(key, text.get<std::string>());
+    }
+  }
+  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
+  std::uint64_t covered = 0;
+  for (const Entry& entry : entries) {
+    if (entry.begin != covered) file.corrupt("'", entry.name, "' does not begin where the array before it ends");
+    covered = entry.end;
+  }
+  if (covered != file.left())
+    file.corrupt("the header describes ", covered, " bytes of data, the file has ", file.left());
+  NamedArrays arrays;
+  for (const Entry& entry : entries) arrays.emplace_back(entry.name, file.array(entry.sizes, entry.dtype, engine));
+  return arrays;
+}
+
+}  // namespace paceline
