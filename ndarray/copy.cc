@@ -1,0 +1,82 @@
+#include "copy.h"
+
+#include "launch.h"
+#include "storage.h"
+
+#include <paceline/detail/array_builder.h>
+
+namespace paceline::detail {
+namespace {
+
+// First byte that a view touches, and the end of its last element.
+std::pair<std::int64_t, std::int64_t> touched(const NDArray& array) {
+  const auto width = static_cast<std::int64_t>(size_of(array.dtype()));
+  const std::int64_t first = ArrayBuilder::offset(array);
+  std::int64_t last = first;
+  for (int i = 0; i < array.ndim(); ++i) last += (array.shape()[i] - 1) * array.strides()[i];
+  return {first * width, (last + 1) * width};
+}
+
+bool same_layout(const NDArray& a, const NDArray& b) {
+  return a.dtype() == b.dtype() && a.shape() == b.shape() &&
+         (a.strides() == b.strides() || (a.is_contiguous() && b.is_contiguous())) && is_dense(a.shape(), a.strides());
+}
+
+// The bytes of one dense array into another of the same layout, through the runtime of the accelerator among the two.
+void copy_across(const NDArray& source, const NDArray& to, int priority) {
+  const bool into = !to.device().is_cpu();
+  const TaskInfo info{"copy", into ? to.device() : source.device(), into ? Lane::kCopyIn : Lane::kCopyOut, priority};
+  const CopyKind kind = !into                        ? CopyKind::kDeviceToHost
+                        : source.device().is_cpu() ? CopyKind::kHostToDevice
+                                                     : CopyKind::kDeviceToDevice;
+  std::vector<Variable> reads{source.variable()};
+  if (!covers_storage(to)) reads.push_back(to.variable());
+  const Variable writes[] = {to.variable()};
+  to.engine().push(info, reads, writes,
+                   [source_storage = ArrayBuilder::storage(source), to_storage = ArrayBuilder::storage(to),
+                    from = source.data(), into = to.data(), bytes = to.bytes(), kind](TaskContext& task) {
+                     runtime(task.device).copy(into, from, bytes, kind, *task.stream);
+                     if (task.device.kind != DeviceKind::kSim) return;
+                     task.stream->enqueue([source = source_storage.get(), to = to_storage.get()] {
+                       if (source->failure() || to->failure()) to->set_failure(source->failure());
+                     });
+                   });
+}
+
+}  // namespace
+
+bool overlap(const NDArray& a, const NDArray& b) {
+  if (!a.shares_memory_with(b) || a.size() == 0 || b.size() == 0) return false;
+  const auto [a_begin, a_end] = touched(a);
+  const auto [b_begin, b_end] = touched(b);
+  return a_begin < b_end && b_begin < a_end;
+}
+
+bool disturbs(const NDArray& out, const NDArray& input) {
+  const bool same_view = out.shares_memory_with(input) && ArrayBuilder::offset(out) == ArrayBuilder::offset(input) &&
+                         out.dtype() == input.dtype() && out.shape() == input.shape() &&
+                         out.strides() == input.strides();
+  return !same_view && overlap(out, input);
+}
+
+void copy(const NDArray& source, const NDArray& to, int priority) {
+  require(&source.engine() == &to.engine(), "[copy] the two arrays belong to different engines");
+  const NDArray from = source.broadcast_to(to.shape());
+  if (disturbs(to, from)) return copy(source.clone(), to, priority);
+
+  const bool local = source.device() == to.device() || (source.device().is_cpu() && to.device().is_cpu());
+  if (local) {
+    const NDArray inputs[] = {from};
+    const NDArray outputs[] = {to};
+    return launch_anywhere(copy_kernel(), inputs, outputs, {.priority = priority});
+  }
+  if (same_layout(from, to)) return copy_across(from, to, priority);
+  // Only dense bytes cross: what the source has without its broadcasting, then the rest is done at the other end.
+  const NDArray dense = is_dense(source.shape(), source.strides()) ? source : source.contiguous();
+  NDArray arrived = ArrayBuilder::view(NDArray(dense.shape(), dense.dtype(), to.device(), to.engine()), 0,
+                                       dense.shape(), dense.strides(), dense.dtype());
+  copy_across(dense, arrived, priority);
+  copy(arrived, to, priority);
+}
+
+}  // namespace paceline::detail

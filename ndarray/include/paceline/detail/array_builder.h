@@ -1,0 +1,31 @@
+#pragma once
+// Arrays from their parts, for the modules above: other kinds of memory, foreign memory of any device, arbitrary views.
+
+#include <paceline/detail/device_runtime.h>
+#include <paceline/ndarray.h>
+
+#include <memory>
+
+namespace paceline {
+
+class ArrayBuilder {
+ public:
+  // Uninitialised, row-major, from the pool of that device and kind of memory. Throws as NDArray's constructor.
+  static NDArray allocate(const Shape& shape, DType dtype, Device device, detail::MemoryKind kind,
+                          Engine& engine = default_engine());
+
+  // Dense row-major over memory of `device` that `owner` keeps alive, with a variable of its own. This is how several
+  // arrays lie side by side in one arena: `owner` is (or holds) the arena.
+  static NDArray wrap(void* memory, const Shape& shape, DType dtype, Device device, std::shared_ptr<void> owner,
+                      Engine& engine = default_engine());
+
+  // Any view of `array`'s memory; `offset` counts elements of `dtype` from the first byte of the whole block. The
+  // caller sees to it that every element lies inside (asserted).
+  static NDArray view(const NDArray& array, std::int64_t offset, const Shape& shape, const Strides& strides,
+                      DType dtype);
+
+  static const std::shared_ptr<detail::Storage>& storage(const NDArray& array) { return array.storage_; }
+  static std::int64_t offset(const NDArray& array) { return array.offset_; }
+};
+
+}  // namespace paceline

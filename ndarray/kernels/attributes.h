@@ -1,0 +1,25 @@
+#pragma once
+// What the kernels of this folder take besides arrays; shared by their CPU and CUDA halves.
+
+#include <cstdint>
+
+namespace paceline::detail {
+
+struct Scalar {
+  double value;
+};
+
+struct Gemm {
+  bool transpose_a;
+  bool transpose_b;
+  double alpha;
+  double beta;
+};
+
+// Uniform: lowest and width. Normal: mean and deviation.
+struct Distribution {
+  double first;
+  double second;
+};
+
+}  // namespace paceline::detail

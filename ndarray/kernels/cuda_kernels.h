@@ -1,0 +1,21 @@
+#pragma once
+// The CUDA halves of the kernels in this folder. Each is defined by the .cu file beside its .cc; a build without CUDA
+// takes no_cuda_kernels.cc instead, where all of them are null.
+
+#include <paceline/kernel.h>
+
+namespace paceline::detail {
+
+KernelFunction fill_cuda();
+KernelFunction copy_cuda();
+KernelFunction add_cuda();
+KernelFunction axpy_cuda();
+KernelFunction scale_cuda();
+KernelFunction sum_of_cuda();
+KernelFunction reduce_sum_cuda();
+KernelFunction sum_of_squares_cuda();
+KernelFunction gemm_cuda();
+KernelFunction fill_uniform_cuda();
+KernelFunction fill_normal_cuda();
+
+}  // namespace paceline::detail

@@ -1,0 +1,27 @@
+#include "kernels/attributes.h"
+#include "kernels/cuda_kernels.h"
+
+#include <paceline/detail/elementwise.h>
+#include <paceline/ndarray.h>
+
+namespace paceline {
+namespace {
+
+void fill_cpu(const KernelContext&, std::span<const Tensor>, std::span<const Tensor> outputs, const void* attributes) {
+  const double value = static_cast<const detail::Scalar*>(attributes)->value;
+  visit_dtype(outputs[0].dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const auto converted = detail::convert<T>(value);
+    detail::elementwise<T>([converted] { return converted; }, outputs[0]);
+  });
+}
+
+}  // namespace
+
+void NDArray::fill(double value) const {
+  const NDArray outputs[] = {*this};
+  launch({"fill", fill_cpu, detail::fill_cuda()}, {}, outputs,
+         std::make_shared<const detail::Scalar>(detail::Scalar{value}));
+}
+
+}  // namespace paceline

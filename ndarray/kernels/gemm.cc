@@ -1,0 +1,91 @@
+#include "copy.h"
+#include "kernels/attributes.h"
+#include "kernels/cuda_kernels.h"
+#include "kernels/matrix.h"
+
+#include <paceline/detail/elementwise.h>
+
+#include <cblas.h>
+
+namespace paceline {
+namespace detail {
+namespace {
+
+void multiply(CBLAS_ORDER order, CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k, double alpha,
+              const float* a, int lda, const float* b, int ldb, double beta, float* c, int ldc) {
+  cblas_sgemm(order, ta, tb, m, n, k, static_cast<float>(alpha), a, lda, b, ldb, static_cast<float>(beta), c, ldc);
+}
+
+void multiply(CBLAS_ORDER order, CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k, double alpha,
+              const double* a, int lda, const double* b, int ldb, double beta, double* c, int ldc) {
+  cblas_dgemm(order, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+
+template <class T>
+void gemm_as(std::span<const Tensor> inputs, const Tensor& out, const Gemm& how) {
+  const Matrix a = matrix_of(inputs[0], how.transpose_a);
+  const Matrix b = matrix_of(inputs[1], how.transpose_b);
+  const Matrix c = matrix_of(out, false);
+  const CBLAS_ORDER order = c.row_major ? CblasRowMajor : CblasColMajor;
+  const CBLAS_TRANSPOSE ta = a.row_major == c.row_major ? CblasNoTrans : CblasTrans;
+  const CBLAS_TRANSPOSE tb = b.row_major == c.row_major ? CblasNoTrans : CblasTrans;
+  for (std::int64_t i = 0; i < c.batch; ++i)
+    multiply(order, ta, tb, static_cast<int>(c.rows), static_cast<int>(c.columns), static_cast<int>(a.columns),
+             how.alpha, inputs[0].as<const T>() + i * a.batch_stride, static_cast<int>(a.leading),
+             inputs[1].as<const T>() + i * b.batch_stride, static_cast<int>(b.leading), how.beta,
+             out.as<T>() + i * c.batch_stride, static_cast<int>(c.leading));
+}
+
+void gemm_cpu(const KernelContext&, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+              const void* attributes) {
+  const auto& how = *static_cast<const Gemm*>(attributes);
+  if (outputs[0].dtype == DType::kFloat32)
+    gemm_as<float>(inputs, outputs[0], how);
+  else
+    gemm_as<double>(inputs, outputs[0], how);
+}
+
+bool is_half(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
+
+bool is_matrix(const NDArray& array) {
+  return is_matrix_layout({nullptr, array.shape(), array.strides(), array.dtype()});
+}
+
+}  // namespace
+}  // namespace detail
+
+void kernels::gemm(const NDArray& a, bool transpose_a, const NDArray& b, bool transpose_b, const NDArray& out,
+                   double alpha, double beta) {
+  using namespace detail;
+  const int d = out.ndim();
+  require((d == 2 || d == 3) && a.ndim() == d && b.ndim() == d,
+          "[gemm] needs three matrices, or three batches of them, got ", a.describe(), ", ", b.describe(), " and ",
+          out.describe());
+  require(is_floating(out.dtype()) && a.dtype() == out.dtype() && b.dtype() == out.dtype(),
+          "[gemm] needs one floating type, got ", a.describe(), ", ", b.describe(), " and ", out.describe());
+  const std::int64_t m = a.size(transpose_a ? -1 : -2);
+  const std::int64_t k = a.size(transpose_a ? -2 : -1);
+  const std::int64_t n = b.size(transpose_b ? -2 : -1);
+  require(b.size(transpose_b ? -1 : -2) == k && out.size(-2) == m && out.size(-1) == n &&
+              (d == 2 || (a.size(0) == out.size(0) && b.size(0) == out.size(0))),
+          "[gemm] shapes ", a.shape(), transpose_a ? " transposed" : "", " and ", b.shape(),
+          transpose_b ? " transposed" : "", " do not multiply to ", out.shape());
+  require(std::max({m, n, k}) < (std::int64_t{1} << 31), "[gemm] sizes of 2^31 and more are not supported");
+  if (out.size() == 0) return;
+  if (k == 0) return beta == 0 ? out.fill(0) : scale(beta, out);
+
+  const bool in_float = is_half(out.dtype()) && out.device().kind != DeviceKind::kCuda;
+  if (in_float || !is_matrix(out) || overlap(out, a) || overlap(out, b)) {
+    NDArray result(out.shape(), in_float ? DType::kFloat32 : out.dtype(), out.device(), out.engine());
+    if (beta != 0) result.copy_from(out);
+    gemm(in_float ? a.cast(DType::kFloat32) : a, transpose_a, in_float ? b.cast(DType::kFloat32) : b, transpose_b,
+         result, alpha, beta);
+    return out.copy_from(result);
+  }
+  const NDArray inputs[] = {is_matrix(a) ? a : a.clone(), is_matrix(b) ? b : b.clone(), out};
+  const NDArray outputs[] = {out};
+  launch({"gemm", gemm_cpu, gemm_cuda()}, std::span(inputs).first(beta == 0 ? 2 : 3), outputs,
+         std::make_shared<const Gemm>(Gemm{transpose_a, transpose_b, alpha, beta}));
+}
+
+}  // namespace paceline

@@ -1,0 +1,86 @@
+#include "kernels/cuda_kernels.h"
+#include "kernels/functors.h"
+
+#include <paceline/detail/elementwise.h>
+
+namespace paceline {
+namespace detail {
+namespace {
+
+// The elements are summed in blocks of a fixed size, then the blocks in order, whatever the size of the team.
+constexpr std::int64_t kBlock = 16384;
+
+std::int64_t block_count(std::int64_t size) { return (size + kBlock - 1) / kBlock; }
+
+template <class Term>
+void sum_cpu(const KernelContext& context, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+             const void*) {
+  const Tensor& x = inputs[0];
+  visit_dtype(x.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    using Sum = std::conditional_t<std::is_same_v<Term, Square>, double, sum_t<T>>;
+    using Wrapping = std::conditional_t<std::is_same_v<Sum, double>, double, std::uint64_t>;
+    Wrapping* const partial = static_cast<Wrapping*>(context.workspace);
+    const std::array<Strides, 1> strides{x.strides};
+    const Loops loops = make_loops(x.shape, strides);
+    const std::int64_t step = loops.strides[0][loops.ndim - 1];
+    const auto sum_blocks = [&](std::int64_t first_block, std::int64_t last_block) {
+      for (std::int64_t block = first_block; block < last_block; ++block) {
+        Wrapping sum = 0;
+        walk<1>(loops, block * kBlock, std::min(loops.total, (block + 1) * kBlock),
+                [&](const std::array<std::int64_t, 1>& offsets, std::int64_t count) {
+                  const T* row = x.as<const T>() + offsets[0];
+                  Wrapping row_sum = 0;
+                  if (step == 1) {
+#pragma omp simd reduction(+ : row_sum)
+                    for (std::int64_t i = 0; i < count; ++i)
+                      row_sum += static_cast<Wrapping>(Term::template of<Sum>(row[i]));
+                  } else {
+                    for (std::int64_t i = 0; i < count; ++i)
+                      row_sum += static_cast<Wrapping>(Term::template of<Sum>(row[i * step]));
+                  }
+                  sum += row_sum;
+                });
+        partial[block] = sum;
+      }
+    };
+    const std::int64_t blocks = block_count(loops.total);
+    if (loops.total <= 4 * kBlock) {
+      sum_blocks(0, blocks);
+    } else {
+#pragma omp parallel for num_threads(team_size()) schedule(static)
+      for (std::int64_t block = 0; block < blocks; ++block) sum_blocks(block, block + 1);
+    }
+    Wrapping total = 0;
+    for (std::int64_t block = 0; block < blocks; ++block) total += partial[block];
+    visit_dtype(outputs[0].dtype, [&](auto out_tag) {
+      using Out = typename decltype(out_tag)::type;
+      *outputs[0].as<Out>() = convert<Out>(static_cast<Sum>(total));
+    });
+  });
+}
+
+void reduce(const Kernel& kernel, const NDArray& x, const NDArray& out) {
+  require(out.size() == 1, "[", kernel.name, "] needs an output of one element, got ", out.describe());
+  const NDArray inputs[] = {x};
+  const NDArray outputs[] = {out};
+  launch(kernel, inputs, outputs, nullptr,
+         {.workspace_bytes = static_cast<std::size_t>(block_count(x.size()) + 1) * sizeof(double)});
+}
+
+}  // namespace
+}  // namespace detail
+
+namespace kernels {
+
+void reduce_sum(const NDArray& x, const NDArray& out) {
+  detail::reduce({"reduce_sum", detail::sum_cpu<detail::Identity>, detail::reduce_sum_cuda()}, x, out);
+}
+
+void sum_of_squares(const NDArray& x, const NDArray& out) {
+  require(out.dtype() == DType::kFloat64, "[sum_of_squares] needs a float64 output, got ", out.describe());
+  detail::reduce({"sum_of_squares", detail::sum_cpu<detail::Square>, detail::sum_of_squares_cuda()}, x, out);
+}
+
+}  // namespace kernels
+}  // namespace paceline

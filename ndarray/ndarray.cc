@@ -1,0 +1,257 @@
+#include "copy.h"
+#include "storage.h"
+
+#include <paceline/detail/array_builder.h>
+#include <paceline/kernel.h>
+#include <paceline/ndarray.h>
+
+#include <cassert>
+#include <cstring>
+#include <limits>
+
+namespace paceline {
+namespace {
+
+std::size_t checked_bytes(const Shape& shape, DType dtype) {
+  std::int64_t bytes = static_cast<std::int64_t>(size_of(dtype));
+  bool fits = true;
+  bool empty = false;
+  for (const std::int64_t size : shape) {
+    require(size >= 0, "an array cannot have the shape ", shape, ": sizes must not be negative");
+    empty |= size == 0;
+  }
+  for (const std::int64_t size : shape) fits = fits && !__builtin_mul_overflow(bytes, size, &bytes);
+  require(fits || empty, "an array of shape ", shape, " is larger than any memory");
+  return empty ? 0 : static_cast<std::size_t>(bytes);
+}
+
+void check(const std::shared_ptr<detail::Storage>& storage) {
+  require(storage != nullptr, "this NDArray is none: give it memory first");
+}
+
+// First and one past the last element that a view can touch.
+std::pair<std::int64_t, std::int64_t> extent(std::int64_t offset, const Shape& shape, const Strides& strides) {
+  std::int64_t last = offset;
+  if (shape.size() == 0) return {offset, offset};
+  for (int i = 0; i < shape.ndim(); ++i) last += (shape[i] - 1) * strides[i];
+  return {offset, last + 1};
+}
+
+}  // namespace
+
+NDArray::NDArray(const Shape& shape, DType dtype, Device device, Engine& engine)
+    : NDArray(ArrayBuilder::allocate(shape, dtype, device, detail::MemoryKind::kNormal, engine)) {}
+
+NDArray NDArray::full(const Shape& shape, double value, DType dtype, Device device, Engine& engine) {
+  NDArray array(shape, dtype, device, engine);
+  array.fill(value);
+  return array;
+}
+
+template <class T>
+NDArray NDArray::from(const std::vector<T>& values, const Shape& shape, Device device, Engine& engine) {
+  const std::size_t bytes = checked_bytes(shape, dtype_of<T>());
+  require(bytes == values.size() * sizeof(T), "shape ", shape, " needs ", bytes / sizeof(T), " values, got ",
+          values.size());
+  const NDArray host(shape, dtype_of<T>(), Device(), engine);
+  if constexpr (std::is_same_v<T, bool>) {
+    std::copy(values.begin(), values.end(), host.data_as<bool>());
+  } else if (bytes > 0) {
+    std::memcpy(host.data(), values.data(), bytes);
+  }
+  return host.to(device);
+}
+
+NDArray NDArray::wrap(void* memory, const Shape& shape, DType dtype, std::shared_ptr<void> owner, Engine& engine) {
+  return ArrayBuilder::wrap(memory, shape, dtype, Device(), std::move(owner), engine);
+}
+
+std::int64_t NDArray::size(int axis) const { return shape_[normalize_axis(axis, ndim(), "size")]; }
+
+Device NDArray::device() const {
+  check(storage_);
+  return storage_->device();
+}
+
+Engine& NDArray::engine() const {
+  check(storage_);
+  return storage_->engine();
+}
+
+const Variable& NDArray::variable() const {
+  check(storage_);
+  return storage_->variable();
+}
+
+bool NDArray::is_contiguous() const {
+  std::int64_t step = 1;
+  for (int i = ndim() - 1; i >= 0; --i) {
+    if (shape_[i] != 1 && strides_[i] != step) return size() == 0;
+    step *= shape_[i];
+  }
+  return true;
+}
+
+NDArray NDArray::view(const Shape& shape) const {
+  check(storage_);
+  require(is_contiguous(), "[view] needs a contiguous array; call contiguous() first on ", describe(),
+          ", whose strides are ", strides_);
+  Shape wanted = shape;
+  int unknown = -1;
+  std::int64_t known = 1;
+  for (int i = 0; i < wanted.ndim(); ++i) {
+    if (wanted[i] == -1) {
+      require(unknown < 0, "[view] only one size of ", shape, " may be -1");
+      unknown = i;
+    } else {
+      require(wanted[i] >= 0 && !__builtin_mul_overflow(known, wanted[i], &known), "[view] ", shape,
+              " is not a shape");
+    }
+  }
+  if (unknown >= 0) {
+    require(known > 0 && size() % known == 0, "[view] ", describe(), " cannot be seen as ", shape);
+    wanted[unknown] = size() / known;
+    known = size();
+  }
+  require(known == size(), "[view] ", describe(), " has ", size(), " elements, shape ", shape, " has ", known);
+  return {storage_, offset_, wanted, row_major(wanted), dtype_};
+}
+
+NDArray NDArray::narrow(int axis, std::int64_t begin, std::int64_t end) const {
+  check(storage_);
+  axis = normalize_axis(axis, ndim(), "narrow");
+  require(0 <= begin && begin <= end && end <= shape_[axis], "[narrow] the range [", begin, ", ", end,
+          ") is outside axis ", axis, " of ", describe());
+  NDArray result = *this;
+  result.offset_ += begin * strides_[axis];
+  result.shape_[axis] = end - begin;
+  return result;
+}
+
+NDArray NDArray::at(std::int64_t index) const {
+  check(storage_);
+  require(ndim() > 0, "[at] a scalar has no axis to index");
+  require(0 <= index && index < shape_[0], "[at] index ", index, " is outside axis 0 of ", describe());
+  return {storage_, offset_ + index * strides_[0], Shape(std::span(shape_.begin() + 1, shape_.end())),
+          Strides(std::span(strides_.begin() + 1, strides_.end())), dtype_};
+}
+
+NDArray NDArray::permute(const std::vector<int>& axes) const {
+  check(storage_);
+  require(axes.size() == static_cast<std::size_t>(ndim()), "[permute] got ", axes.size(), " axes for ", describe());
+  NDArray result = *this;
+  unsigned seen = 0;
+  for (int i = 0; i < ndim(); ++i) {
+    const int axis = normalize_axis(axes[static_cast<std::size_t>(i)], ndim(), "permute");
+    require(!(seen & (1u << axis)), "[permute] axis ", axis, " is named twice");
+    seen |= 1u << axis;
+    result.shape_[i] = shape_[axis];
+    result.strides_[i] = strides_[axis];
+  }
+  return result;
+}
+
+NDArray NDArray::broadcast_to(const Shape& shape) const {
+  check(storage_);
+  checked_bytes(shape, dtype_);
+  return {storage_, offset_, shape, broadcast_strides(shape_, strides_, shape), dtype_};
+}
+
+NDArray NDArray::clone() const {
+  NDArray copy(shape_, dtype_, device(), engine());
+  copy.copy_from(*this);
+  return copy;
+}
+
+NDArray NDArray::to(Device device) const {
+  if (device == this->device()) return *this;
+  NDArray copy(shape_, dtype_, device, engine());
+  copy.copy_from(*this);
+  return copy;
+}
+
+NDArray NDArray::cast(DType dtype) const {
+  NDArray copy(shape_, dtype, device(), engine());
+  copy.copy_from(*this);
+  return copy;
+}
+
+NDArray NDArray::contiguous() const { return is_contiguous() ? *this : clone(); }
+
+void NDArray::copy_from(const NDArray& source, int priority) const {
+  check(storage_);
+  check(source.storage_);
+  detail::copy(source, *this, priority);
+}
+
+void NDArray::wait() const {
+  check(storage_);
+  storage_->engine().wait(storage_->variable());
+  storage_->throw_failure();
+}
+
+template <class T>
+std::vector<T> NDArray::to_vector() const {
+  check(storage_);
+  const NDArray typed = dtype_ == dtype_of<T>() ? *this : cast(dtype_of<T>());
+  const NDArray host = typed.contiguous().to(Device());
+  host.wait();
+  const T* first = host.template data_as<T>();
+  return std::vector<T>(first, first + host.size());
+}
+
+template <class T>
+T NDArray::item() const {
+  require(size() == 1, "[item] needs exactly one element, this is ", describe());
+  return to_vector<T>()[0];
+}
+
+void* NDArray::data() const {
+  check(storage_);
+  return static_cast<char*>(storage_->data()) + offset_ * static_cast<std::int64_t>(size_of(dtype_));
+}
+
+std::string NDArray::describe() const {
+  return is_none() ? "none" : name_of(dtype_) + " " + shape_.text() + " on " + storage_->device().name();
+}
+
+NDArray ArrayBuilder::allocate(const Shape& shape, DType dtype, Device device, detail::MemoryKind kind,
+                               Engine& engine) {
+  const std::size_t bytes = checked_bytes(shape, dtype);
+  return {std::make_shared<detail::Storage>(engine, device, kind, bytes), 0, shape, row_major(shape), dtype};
+}
+
+NDArray ArrayBuilder::wrap(void* memory, const Shape& shape, DType dtype, Device device, std::shared_ptr<void> owner,
+                           Engine& engine) {
+  const std::size_t bytes = checked_bytes(shape, dtype);
+  require(memory != nullptr || bytes == 0, "[wrap] the memory is null");
+  require(reinterpret_cast<std::uintptr_t>(memory) % size_of(dtype) == 0, "[wrap] the memory is not aligned for ",
+          name_of(dtype));
+  return {std::make_shared<detail::Storage>(engine, device, memory, bytes, std::move(owner)), 0, shape,
+          row_major(shape), dtype};
+}
+
+NDArray ArrayBuilder::view(const NDArray& array, std::int64_t offset, const Shape& shape, const Strides& strides,
+                           DType dtype) {
+  [[maybe_unused]] const auto [first, end] = extent(offset, shape, strides);
+  assert(first >= 0 && end * static_cast<std::int64_t>(size_of(dtype)) <=
+                           static_cast<std::int64_t>(array.storage_->bytes()));
+  return {array.storage_, offset, shape, strides, dtype};
+}
+
+#define PACELINE_INSTANTIATE(T)                                                                  \
+  template NDArray NDArray::from<T>(const std::vector<T>&, const Shape&, Device, Engine&);       \
+  template std::vector<T> NDArray::to_vector<T>() const;                                         \
+  template T NDArray::item<T>() const;
+PACELINE_INSTANTIATE(float)
+PACELINE_INSTANTIATE(double)
+PACELINE_INSTANTIATE(float16)
+PACELINE_INSTANTIATE(bfloat16)
+PACELINE_INSTANTIATE(std::uint8_t)
+PACELINE_INSTANTIATE(std::int8_t)
+PACELINE_INSTANTIATE(std::int32_t)
+PACELINE_INSTANTIATE(std::int64_t)
+PACELINE_INSTANTIATE(bool)
+#undef PACELINE_INSTANTIATE
+
+}  // namespace paceline
