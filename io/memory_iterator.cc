@@ -74,29 +74,37 @@ void MemoryIterator::start(std::int64_t epoch, const RangeSet& done) {
   state.order.emplace(std::vector<std::int64_t>{0, size()}, Partition::kRecords, state.options.shuffle, epoch);
   const RangeSet mine = state.order->part(state.options.source->part(epoch), state.options.batch, "the arrays");
   RangeSet left = mine;
+  RangeSet all;
+  all.add({0, size()});
   for (const Range& range : done.ranges()) left.subtract(range);
+  for (const Range& range : done.ranges()) all.subtract(range);
   state.plan = state.order->batches(mine, done, state.options.batch, true);
   {
     Lock lock(state.mutex);
     state.committed = done;
   }
-  state.options.source->begin(epoch, left);
+  state.options.source->begin(epoch, left, all);
 }
 
 bool MemoryIterator::next(Batch& batch) {
   State& state = *state_;
   require(state.order.has_value(), "call start() before next()");
   std::vector<std::int64_t> positions;
-  while (!state.plan.next(positions)) {
-    const RangeSet left = state.options.source->take_over(state.epoch);
-    if (left.empty()) return false;
-    state.plan = state.order->batches(left, {}, state.options.batch, false);
-  }
+  if (!state.plan.next(positions)) return false;
   batch.data = state.gather(state.data, positions);
   batch.label = state.gather(state.label, positions);
   batch.examples = static_cast<std::int64_t>(positions.size());
   batch.epoch = state.epoch;
   batch.positions = io::to_ranges(positions);
+  return true;
+}
+
+bool MemoryIterator::take_over() {
+  State& state = *state_;
+  require(state.order.has_value(), "call start() before take_over()");
+  const RangeSet left = state.options.source->take_over(state.epoch);
+  if (left.empty()) return false;
+  state.plan = state.order->batches(left, {}, state.options.batch, false);
   return true;
 }
 

@@ -27,6 +27,7 @@ class MemoryIterator final : public DataIterator {
 
   void start(std::int64_t epoch, const RangeSet& done = {}) override;
   bool next(Batch& batch) override;
+  bool take_over() override;
   std::int64_t size() const override;
   void commit(const Batch& batch) override;
   RangeSet committed() const override;
