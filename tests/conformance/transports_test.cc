@@ -136,6 +136,7 @@ TEST_P(Transports, many_peers_and_threads_send_at_once) {
   server->on_receive(received.handler());
   const std::string address = server->bind(anywhere());
   std::vector<std::unique_ptr<Transport>> peers;
+  peers.reserve(kPeers);
   std::vector<std::thread> threads;
   for (int p = 0; p < kPeers; ++p) {
     peers.push_back(make());
