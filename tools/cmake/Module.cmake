@@ -163,7 +163,7 @@ function(add_unit_tests module)
   if(PACELINE_SANITIZE)
     set(timeout 600)
   endif()
-  gtest_discover_tests(${target} TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+  gtest_discover_tests(${target} TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
                        PROPERTIES LABELS ${name} TIMEOUT ${timeout})
 endfunction()
 
