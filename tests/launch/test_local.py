@@ -148,7 +148,7 @@ class Output(LauncherTest):
         code, out, err = self.launch("-n", 2, worker)
         self.assertEqual(code, 0, err)
         self.assertEqual(json.loads(out.splitlines()[-1]), {"accuracy": 0.9})
-        self.assertEqual(out.splitlines()[-2], "[worker 0] later")
+        self.assertEqual(sorted(out.splitlines()[:-1]), ["[worker 0] later", '[worker 1] {"accuracy": 0.9}'])
 
     def test_reader_that_goes_away(self):
         worker = self.worker("for i in $(seq 2000); do echo line $i; done")
@@ -185,7 +185,12 @@ class Failure(LauncherTest):
         self.assertEqual(code, 0, err)
 
     def test_all_workers_lost(self):
-        worker = self.worker('[ "$DMLC_TASK_ID" = 0 ] && exit 7; sleep 0.5; exit 8')
+        worker = self.worker("""
+            [ "$DMLC_TASK_ID" = 0 ] && touch "$STUB_DIR/first" && exit 7
+            until [ -e "$STUB_DIR/first" ]; do sleep 0.05; done
+            sleep 0.5
+            exit 8
+        """)
         code, _, err = self.launch("-n", 2, worker, "--kvstore", "dist_sync")
         self.assertEqual(code, 7, err)
         self.assertIn("no worker is left", err)

@@ -34,11 +34,14 @@ kill_job() {
   signal_job KILL
   for pid in $(tagged); do kill -s KILL "$pid"; done
 }
+alive() {
+  [ -n "$(tagged)" ] || { [ -z "$reaped" ] && kill -s 0 "$job"; }
+}
 end_job() {
   signal_job TERM
   [ -z "$reaped" ] || for pid in $(tagged); do kill -s TERM "$pid"; done
   left=$(($1 * 5))
-  while [ "$left" -gt 0 ] && [ -n "$(tagged)" ]; do
+  while [ "$left" -gt 0 ] && alive; do
     sleep 0.2
     left=$((left - 1))
   done

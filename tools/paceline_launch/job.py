@@ -1,13 +1,12 @@
 """A job from its first process to its last."""
 
 import collections
+import contextlib
 import json
 import os
 import queue
 import secrets
-import shutil
 import signal
-import tempfile
 import threading
 import time
 
@@ -25,7 +24,9 @@ class Job:
     def __init__(self, options):
         self.options = options
         self.id = secrets.token_hex(8)
-        self.events = queue.SimpleQueue()  # signal numbers, and processes that started or ended
+        self.events = (
+            queue.SimpleQueue()
+        )  # (what, whom): a "signal" with its number, a process that "started" or "ended"
         self.console = Console(_make_log_dir(options.log_dir, self.id))
         self.exit_code = None  # set when the job has ended, well or not
         self.waiting = collections.deque()  # processes still to be started
@@ -34,8 +35,7 @@ class Job:
         self.lost = []  # workers that failed, in order
         self.port = options.port
         self.listening = False  # the scheduler
-        self.scratch = tempfile.mkdtemp(prefix="paceline-")
-        self.port_file = os.path.join(self.scratch, "port")
+        self.port_file = os.path.abspath(os.path.join(self.console.log_dir, "scheduler.port"))
 
         def make(role, count, hosts=()):
             return [Process(role, i, hosts[i] if hosts else None, self.console, self.events) for i in range(count)]
@@ -56,23 +56,21 @@ class Job:
         """Returns the exit code. Called in the main thread; takes over the signals."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, lambda caught, frame: self.events.put(caught))
+                signal.signal(number, lambda caught, frame: self.events.put(("signal", caught)))
         if self.options.hosts:
             threading.Thread(target=self._keep_in_touch, daemon=True).start()
         if self.options.timeout:
             self._deadline("job", self.options.timeout, self._job_timed_out)
-        try:
-            self._say_what_starts()
-            self._start_copies()
-            while self.exit_code is None or any(process.running for process in self.processes):
-                self._handle(self._next_event())
-        finally:
-            shutil.rmtree(self.scratch, ignore_errors=True)
+        self._say_what_starts()
+        self._start_copies()
+        while self.exit_code is None or any(process.running for process in self.processes):
+            self._handle(*self._next_event())
+            self._look_at_the_clock()
         self._report()
         return self.exit_code
 
     def _next_event(self):
-        """The next event, or None when it is time to look at the clock or at the scheduler's file."""
+        """The next event, or a nameless one when it is time to look at the clock or at the scheduler's file."""
         soonest = min((when for when, _ in self.deadlines.values()), default=time.monotonic() + 3600)
         pause = soonest - time.monotonic()
         if self._scheduler_is_starting():
@@ -80,22 +78,22 @@ class Job:
         try:
             return self.events.get(timeout=max(pause, 0))
         except queue.Empty:
-            return None
+            return "", None
 
-    def _handle(self, event):
-        if isinstance(event, Process):
-            if event.ended:
-                self._on_end(event)
-            self._start_waiting()
-            if not self.waiting and all(process.started or process.ended for process in self.servers + self.workers):
-                self.deadlines.pop("start", None)
-        elif event is not None:
-            self._on_signal(event)
+    def _handle(self, what, whom):
+        if what == "signal":
+            self._on_signal(whom)
+        elif what == "ended":
+            self._on_end(whom)
         if self._scheduler_is_starting():
             self._look_for_port()
-        now = time.monotonic()
+        self._start_waiting()
+        if not self.waiting and all(process.started or process.ended for process in self.servers + self.workers):
+            self.deadlines.pop("start", None)
+
+    def _look_at_the_clock(self):
         for name, (when, action) in list(self.deadlines.items()):
-            if when <= now:
+            if when <= time.monotonic() and name in self.deadlines:
                 del self.deadlines[name]
                 action()
 
@@ -124,6 +122,8 @@ class Job:
         if not self.scheduler:
             self._start_rest()
             return
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.port_file)  # of an earlier job with the same log folder
         environment = {**self._environment(self.scheduler[0]), "PACELINE_PORT_FILE": self.port_file}
         self._start(self.scheduler[0], self.options.server_command, environment)
 
@@ -267,7 +267,7 @@ class Job:
         self._stop(128 + number)
 
     def _fail_with(self, process, what, exit_code=None):
-        lines = [line.decode(errors="replace") for line in process.last_lines]
+        lines = [line.decode(errors="replace") for line in list(process.last_lines)]
         text = f"{process.place} {what}" + (". Its last lines:" if lines else " and printed nothing")
         self._fail(exit_code or process.status or 1, "\n    ".join([text, *lines]))
 

@@ -148,7 +148,7 @@ class Process:
         if not self._status_reported:
             self.status = _LOST_CONNECTION if self.host else (128 - code if code < 0 else code)
         self.ended = True
-        self._events.put(self)
+        self._events.put(("ended", self))
 
     def _read(self, number, stream):
         pending = b""
@@ -172,7 +172,7 @@ class Process:
             word, _, value = report.decode().strip().partition(" ")
             if word == "started":
                 self.started = True
-                self._events.put(self)
+                self._events.put(("started", self))
             elif word == "ended":
                 self.status = int(value)
                 self._status_reported = True
