@@ -1,0 +1,349 @@
+#include <paceline/detail/atomic_file.h>
+#include <paceline/ndarray.h>
+
+#include <gmock/gmock.h>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+
+namespace paceline {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class FilesTest : public ::testing::Test {
+ protected:
+  FilesTest() {
+    std::string name = (std::filesystem::temp_directory_path() / "paceline_files_XXXXXX").string();
+    folder_ = ::mkdtemp(name.data());
+  }
+  ~FilesTest() override { std::filesystem::remove_all(folder_); }
+
+  std::string path(const std::string& name = "file") const { return folder_ + "/" + name; }
+  std::size_t files() const {
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder_), {}));
+  }
+
+  std::string write(const std::string& bytes) const {
+    std::ofstream(path(), std::ios::binary) << bytes;
+    return path();
+  }
+  static std::string read(const std::string& path) {
+    std::ostringstream bytes;
+    bytes << std::ifstream(path, std::ios::binary).rdbuf();
+    return bytes.str();
+  }
+
+ private:
+  std::string folder_;
+};
+
+std::string from_hex(const std::string& text) {
+  std::string bytes;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) bytes += static_cast<char>(std::stoi(word, nullptr, 16));
+  return bytes;
+}
+
+// A list around one block: the magic number, the block, no names.
+std::string list_of(const std::string& block) {
+  const std::string zero(8, '\0');
+  return from_hex("12 01 00 00 00 00 00 00") + zero + from_hex("01 00 00 00 00 00 00 00") + block + zero;
+}
+
+template <class Load>
+std::string failure_of(const Load& load) {
+  try {
+    load();
+  } catch (const Corrupt& error) {
+    return std::string("Corrupt: ") + error.what();
+  } catch (const NotAvailable& error) {
+    return std::string("NotAvailable: ") + error.what();
+  } catch (const IoError& error) {
+    return std::string("IoError: ") + error.what();
+  } catch (const InvalidArgument& error) {
+    return std::string("InvalidArgument: ") + error.what();
+  }
+  return "nothing was thrown";
+}
+
+// What MXNet writes for {"arg:w": [[1, 2, 3], [4, 5, 6]]}.
+const char* const kNamedList =
+    "12 01 00 00 00 00 00 00 00 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 c9 fa 93 f9 00 00 00 00 "
+    "02 00 00 00 02 00 00 00 00 00 00 00 03 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 00 00 00 00 "
+    "00 00 80 3f 00 00 00 40 00 00 40 40 00 00 80 40 00 00 a0 40 00 00 c0 40 01 00 00 00 00 00 00 00 "
+    "05 00 00 00 00 00 00 00 61 72 67 3a 77";
+
+TEST_F(FilesTest, ParamsAreMXNetsBytes) {
+  const NDArray w = NDArray::from<float>({1, 2, 3, 4, 5, 6}, {2, 3});
+  save_params(path(), {{"arg:w", w}});
+  EXPECT_EQ(read(path()), from_hex(kNamedList));
+  const NamedArrays loaded = load_params(path());
+  ASSERT_EQ(loaded.size(), 1u);
+  EXPECT_EQ(loaded[0].first, "arg:w");
+  EXPECT_EQ(loaded[0].second.describe(), "float32 (2, 3) on cpu");
+  EXPECT_EQ(loaded[0].second.to_vector<float>(), w.to_vector<float>());
+
+  save_params(path(), {{"", NDArray::full({}, 7)}});
+  EXPECT_EQ(read(path()), list_of(from_hex("ca fa 93 f9 00 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 00 00 00 00 "
+                                           "00 00 e0 40")));
+  save_params(path(), {});
+  EXPECT_EQ(read(path()), from_hex("12 01 00 00 00 00 00 00") + std::string(24, '\0'));
+  EXPECT_TRUE(load_params(path()).empty());
+}
+
+TEST_F(FilesTest, ReadsEveryVersionOfParams) {
+  const char* const blocks[] = {
+      "c8 fa 93 f9 01 00 00 00 02 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 00 00 00 00 00 00 80 3f 00 00 00 40",
+      "01 00 00 00 02 00 00 00 01 00 00 00 00 00 00 00 00 00 00 00 00 00 80 3f 00 00 00 40",
+      "c9 fa 93 f9 00 00 00 00 01 00 00 00 02 00 00 00 00 00 00 00 02 00 00 00 03 00 00 00 00 00 00 00 "
+      "00 00 80 3f 00 00 00 40"};
+  for (const char* block : blocks) {
+    const NamedArrays loaded = load_params(write(list_of(from_hex(block))));
+    ASSERT_EQ(loaded.size(), 1u);
+    EXPECT_EQ(loaded[0].first, "");
+    EXPECT_THAT(loaded[0].second.to_vector<float>(), ElementsAre(1, 2));
+  }
+  for (const char* none : {"00 00 00 00", "c8 fa 93 f9 00 00 00 00", "c9 fa 93 f9 00 00 00 00 00 00 00 00",
+                           "ca fa 93 f9 00 00 00 00 ff ff ff ff"})
+    EXPECT_TRUE(load_params(write(list_of(from_hex(none))))[0].second.is_none()) << none;
+}
+
+NamedArrays one_of_each() {
+  NamedArrays arrays;
+  int i = 0;
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBfloat16, DType::kUint8,
+                            DType::kInt8, DType::kInt32, DType::kInt64, DType::kBool}) {
+    arrays.emplace_back("arg:" + name_of(dtype), NDArray::full({2, 3}, ++i, dtype));
+    arrays.emplace_back("scalar." + name_of(dtype), NDArray::full({}, ++i, dtype));
+    arrays.emplace_back("empty." + name_of(dtype), NDArray::zeros({3, 0, 2}, dtype));
+  }
+  arrays.emplace_back("view \"\\ \n\xc3\xa9", NDArray::from<float>({1, 2, 3, 4, 5, 6}, {2, 3}).permute({1, 0}));
+  arrays.emplace_back("elsewhere", NDArray::full({5}, 3, DType::kFloat32, Device("sim:1")).narrow(0, 1, 3));
+  return arrays;
+}
+
+void expect_same(const NamedArrays& loaded, const NamedArrays& expected) {
+  ASSERT_EQ(loaded.size(), expected.size());
+  for (const auto& [name, array] : expected) {
+    const auto found = std::find_if(loaded.begin(), loaded.end(), [&](const auto& entry) { return entry.first == name; });
+    ASSERT_NE(found, loaded.end()) << name;
+    EXPECT_EQ(found->second.dtype(), array.dtype());
+    EXPECT_EQ(found->second.shape(), array.shape());
+    EXPECT_EQ(found->second.to_vector<double>(), array.to_vector<double>()) << name;
+  }
+}
+
+TEST_F(FilesTest, EveryTypeComesBack) {
+  const NamedArrays arrays = one_of_each();
+  save_params(path(), arrays);
+  expect_same(load_params(path()), arrays);
+  const std::vector<std::pair<std::string, std::string>> metadata{{"epoch", "3"}, {"format", "paceline"}};
+  save_safetensors(path(), arrays, metadata);
+  std::vector<std::pair<std::string, std::string>> loaded;
+  expect_same(load_safetensors(path(), &loaded), arrays);
+  EXPECT_EQ(loaded, metadata);
+  EXPECT_EQ(files(), 1u);
+}
+
+TEST_F(FilesTest, SafetensorsAreTheLibrarysBytes) {
+  const NDArray attention = NDArray::from<float>({0, 1, 2, 3, 4, 5}, {1, 1, 2, 3});
+  save_safetensors(path(), {{"attn0", attention}});
+  EXPECT_EQ(read(path()),
+            from_hex("48 00 00 00 00 00 00 00 7b 22 61 74 74 6e 30 22 3a 7b 22 64 74 79 70 65 22 3a 22 46 33 32 22 2c "
+                     "22 73 68 61 70 65 22 3a 5b 31 2c 31 2c 32 2c 33 5d 2c 22 64 61 74 61 5f 6f 66 66 73 65 74 73 22 "
+                     "3a 5b 30 2c 32 34 5d 7d 7d 20 20 20 20 20 20 20 00 00 00 00 00 00 80 3f 00 00 00 40 00 00 40 40 "
+                     "00 00 80 40 00 00 a0 40"));
+  save_safetensors(path(), {});
+  EXPECT_EQ(read(path()), from_hex("08 00 00 00 00 00 00 00 7b 7d 20 20 20 20 20 20"));
+  EXPECT_TRUE(load_safetensors(path()).empty());
+
+  save_safetensors(path(), {{"b", NDArray::zeros({1}, DType::kFloat32)},
+                            {"flag", NDArray::zeros({1}, DType::kBool)},
+                            {"a", NDArray::zeros({1}, DType::kFloat32)},
+                            {"step", NDArray::zeros({1}, DType::kInt64)}});
+  std::string order;
+  for (const auto& [name, array] : load_safetensors(path())) order += name + " ";
+  EXPECT_EQ(order, "step a b flag ");
+}
+
+TEST_F(FilesTest, DamageIsNamedWithFileAndOffset) {
+  const std::string good = from_hex(kNamedList);
+  const auto message = [&](const std::string& bytes) {
+    return failure_of([&] { load_params(write(bytes)); });
+  };
+  const auto with = [&](std::size_t at, std::uint8_t byte) {
+    std::string bytes = good;
+    bytes[at] = static_cast<char>(byte);
+    return bytes;
+  };
+  for (std::size_t length = 0; length < good.size(); ++length)
+    EXPECT_THAT(message(good.substr(0, length)), StartsWith("Corrupt: " + path() + ", offset ")) << length;
+  EXPECT_THAT(message(good + "x"), HasSubstr("offset 109: 1 bytes follow"));
+  EXPECT_THAT(message(with(0, 0x13)), HasSubstr("not a list of MXNet arrays"));
+  EXPECT_THAT(message(with(24, 0xcb)), HasSubstr("no array begins with"));
+  EXPECT_THAT(message(with(32, 40)), HasSubstr("an array of 40 dimensions"));
+  EXPECT_THAT(message(with(43, 0x7f)), HasSubstr("larger than what is left"));
+  EXPECT_THAT(message(with(43, 0xff)), HasSubstr("a dimension of"));
+  EXPECT_THAT(message(with(60, 13)), HasSubstr("unknown element type 13"));
+  EXPECT_THAT(message(with(60, 9)), StartsWith("NotAvailable"));
+  EXPECT_THAT(message(with(52, 9)), HasSubstr("unknown kind of device 9"));
+  EXPECT_THAT(message(with(28, 1)), StartsWith("NotAvailable: " + path() + ", offset 32: a sparse array (row_sparse)"));
+  EXPECT_THAT(message(with(28, 3)), HasSubstr("unknown kind of storage 3"));
+  EXPECT_THAT(message(with(88, 2)), HasSubstr("2 names for 1 arrays"));
+  EXPECT_THAT(message(with(103, 1)), HasSubstr("longer than what is left"));
+  EXPECT_THAT(message(with(23, 0x7f)), HasSubstr("do not fit into the file"));
+  EXPECT_THAT(message("PK\3\4 and so on"), HasSubstr("NumPy"));
+  EXPECT_THAT(failure_of([&] { load_params(path("missing")); }), StartsWith("IoError: cannot open " + path("missing")));
+  EXPECT_THAT(failure_of([&] { load_params("/"); }), StartsWith("IoError"));
+}
+
+std::string safetensors(const std::string& header, std::size_t data_bytes) {
+  const std::uint64_t length = header.size();
+  return std::string(reinterpret_cast<const char*>(&length), 8) + header + std::string(data_bytes, '\0');
+}
+
+TEST_F(FilesTest, SafetensorsKeepTheRules) {
+  const auto message = [&](const std::string& header, std::size_t bytes) {
+    return failure_of([&] { load_safetensors(write(safetensors(header, bytes))); });
+  };
+  const std::string a = R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
+  EXPECT_EQ(message("{" + a + "}", 8), "nothing was thrown");
+  EXPECT_EQ(message("{" + a + R"(,"b":{"dtype":"U8","shape":[],"data_offsets":[8,9]}})", 9), "nothing was thrown");
+  EXPECT_THAT(message("{" + a + "}", 9), HasSubstr("describes 8 bytes of data, the file has 9"));
+  EXPECT_THAT(message("{" + a + "}", 7), StartsWith("Corrupt: " + path()));
+  EXPECT_THAT(message("{" + a + R"(,"b":{"dtype":"U8","shape":[1],"data_offsets":[9,10]}})", 10),
+              HasSubstr("'b' does not begin where"));
+  EXPECT_THAT(message("{" + a + R"(,"b":{"dtype":"U8","shape":[1],"data_offsets":[7,8]}})", 8),
+              HasSubstr("'b' does not begin where"));
+  EXPECT_THAT(message("{" + a + "," + a + "}", 8), HasSubstr("the key \"a\" twice"));
+  EXPECT_THAT(message(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", 8), HasSubstr("do not fit its shape"));
+  EXPECT_THAT(message(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,8]}})", 8), HasSubstr("no count"));
+  EXPECT_THAT(message(R"({"a":{"dtype":"F32","shape":[1e3],"data_offsets":[0,8]}})", 8), HasSubstr("no count"));
+  EXPECT_THAT(message(R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})", 0),
+              HasSubstr("do not fit its shape"));
+  EXPECT_THAT(message(R"({"a":{"dtype":"F33","shape":[2],"data_offsets":[0,8]}})", 8), HasSubstr("unknown dtype"));
+  EXPECT_THAT(message(R"({"a":{"dtype":"U16","shape":[4],"data_offsets":[0,8]}})", 8), StartsWith("NotAvailable"));
+  EXPECT_THAT(message(R"({"a":{"dtype":"U8","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,1]}})", 1),
+              StartsWith("NotAvailable"));
+  EXPECT_THAT(message(R"({"a":{"shape":[2],"data_offsets":[0,8]}})", 8), HasSubstr("entry for 'a'"));
+  EXPECT_THAT(message(R"({"__metadata__":{"k":1}})", 0), HasSubstr("metadata 'k' is not a text"));
+  EXPECT_THAT(message("[]", 0), HasSubstr("does not begin with '{'"));
+  EXPECT_THAT(message("", 0), HasSubstr("does not begin with '{'"));
+  EXPECT_THAT(message("{\"a\":", 0), HasSubstr("not JSON"));
+  EXPECT_THAT(message("{\"a\":" + std::string(100000, '['), 0), HasSubstr("nested too deeply"));
+  EXPECT_THAT(message(R"({"a":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}})", 2), HasSubstr("nothing"));
+  std::string bad_bool = safetensors(R"({"a":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}})", 2);
+  bad_bool.back() = 2;
+  EXPECT_THAT(failure_of([&] { load_safetensors(write(bad_bool)); }), HasSubstr("a bool of value 2"));
+  EXPECT_THAT(failure_of([&] { load_safetensors(write(std::string(8, '\xff') + "{}")); }), HasSubstr("a header of"));
+}
+
+TEST_F(FilesTest, RefusesWhatAFileCannotHold) {
+  const NDArray x = NDArray::zeros({1});
+  write("old");
+  EXPECT_THROW(save_params(path(), {{"a", NDArray()}}), InvalidArgument);
+  EXPECT_THROW(save_params(path(), {{std::string("a\0b", 3), x}}), InvalidArgument);
+  EXPECT_THROW(save_safetensors(path(), {{"a", NDArray()}}), InvalidArgument);
+  EXPECT_THROW(save_safetensors(path(), {{"a", x}, {"a", x}}), InvalidArgument);
+  EXPECT_THROW(save_safetensors(path(), {{"__metadata__", x}}), InvalidArgument);
+  EXPECT_THROW(save_safetensors(path(), {{"\xff\xfe", x}}), InvalidArgument);
+  EXPECT_THROW(save_safetensors(path(), {{"a", x}}, {{"k", "1"}, {"k", "2"}}), InvalidArgument);
+  EXPECT_EQ(read(path()), "old");
+  EXPECT_EQ(files(), 1u);
+}
+
+TEST_F(FilesTest, AFullDiskLeavesTheOldFile) {
+  const NamedArrays small{{"a", NDArray::full({4}, 1)}};
+  const NamedArrays large{{"a", NDArray::zeros({100000})}};
+  save_params(path(), small);
+  const std::string before = read(path());
+  struct rlimit old {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
+  struct rlimit tight = old;
+  tight.rlim_cur = 65536;
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &tight), 0);
+  const std::string params = failure_of([&] { save_params(path(), large); });
+  const std::string tensors = failure_of([&] { save_safetensors(path(), large); });
+  ::setrlimit(RLIMIT_FSIZE, &old);
+  std::signal(SIGXFSZ, old_handler);
+  EXPECT_THAT(params, StartsWith("IoError: cannot write " + path()));
+  EXPECT_THAT(tensors, StartsWith("IoError: cannot write " + path()));
+  EXPECT_EQ(read(path()), before);
+  EXPECT_EQ(files(), 1u);
+  EXPECT_THAT(failure_of([&] { save_params(path("no/such/folder"), small); }), StartsWith("IoError: cannot create"));
+  EXPECT_THAT(failure_of([&] { save_params("/dev/full", small); }), HasSubstr("not a regular file"));
+}
+
+TEST_F(FilesTest, AFailureBeforeTheEndLeavesTheOldFile) {
+  write("old");
+  {
+    detail::AtomicFile file(path());
+    file.write("new", 3);
+    EXPECT_EQ(files(), 2u);
+  }
+  EXPECT_EQ(read(path()), "old");
+  EXPECT_EQ(files(), 1u);
+  std::filesystem::permissions(path(), std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  detail::AtomicFile file(path());
+  file.write("new", 3);
+  file.commit();
+  EXPECT_EQ(read(path()), "new");
+  EXPECT_EQ(std::filesystem::status(path()).permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+}
+
+// Whatever the bytes, loading ends in arrays or in one of our errors.
+TEST_F(FilesTest, SurvivesRandomDamage) {
+  constexpr std::uint64_t kSeed = 20240607;
+  RecordProperty("seed", std::to_string(kSeed));
+  std::mt19937_64 random(kSeed);
+  const NamedArrays arrays = one_of_each();
+  save_params(path("params"), arrays);
+  save_safetensors(path("tensors"), arrays, {{"epoch", "3"}});
+  int loaded = 0;
+  int refused = 0;
+  for (const char* kind : {"params", "tensors"}) {
+    const std::string good = read(path(kind));
+    for (int i = 0; i < 3000; ++i) {
+      std::string bytes = good;
+      for (std::uint64_t edits = 1 + random() % 4; edits > 0; --edits) {
+        // Mostly near the front, where the headers are.
+        const std::size_t at = random() % (random() % 2 ? bytes.size() : std::min<std::size_t>(bytes.size(), 200));
+        switch (random() % 5) {
+          case 0: bytes[at] = static_cast<char>(bytes[at] ^ (1 << random() % 8)); break;
+          case 1: bytes[at] = static_cast<char>(random()); break;
+          case 2: bytes.resize(at + 1); break;
+          case 3: bytes.erase(at, random() % 16); break;
+          default: bytes.insert(at, std::string(random() % 16, static_cast<char>(random()))); break;
+        }
+        if (bytes.empty()) bytes = "{";
+      }
+      write(bytes);
+      try {
+        const NamedArrays result = *kind == 'p' ? load_params(path()) : load_safetensors(path());
+        for (const auto& [name, array] : result)
+          if (!array.is_none()) array.to_vector<double>();
+        ++loaded;
+      } catch (const Corrupt&) {
+        ++refused;
+      } catch (const NotAvailable&) {
+        ++refused;
+      }
+    }
+  }
+  EXPECT_GT(loaded, 10);
+  EXPECT_GT(refused, 3000);
+}
+
+}  // namespace
+}  // namespace paceline

@@ -1,0 +1,199 @@
+#include "../conformance/ndarray_suite.h"
+
+#include <paceline/kernel.h>
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <numeric>
+#include <random>
+
+namespace paceline::test {
+namespace {
+
+using ::testing::ElementsAre;
+
+class KernelsTest : public ArraySuite {
+ protected:
+  NDArray random(const Shape& shape, std::uint64_t seed, DType dtype = DType::kFloat32) {
+    const NDArray x(shape, dtype, device(), engine());
+    kernels::fill_uniform(x, -1, 1, seed);
+    return x;
+  }
+};
+INSTANTIATE_ARRAY_SUITE(KernelsTest);
+
+TEST_P(KernelsTest, AddAxpyScale) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBfloat16, DType::kInt8,
+                            DType::kInt32, DType::kInt64, DType::kUint8}) {
+    SCOPED_TRACE(name_of(dtype));
+    const NDArray a = count({2, 3}, dtype);
+    const NDArray b = count({3, 2}, dtype).permute({1, 0});
+    const NDArray out = NDArray::zeros({2, 3}, dtype, device(), engine());
+    kernels::add(a, b, out);
+    EXPECT_THAT(out.to_vector<int>(), ElementsAre(0, 3, 6, 4, 7, 10));
+    kernels::axpy(2, a, out);
+    EXPECT_THAT(out.to_vector<int>(), ElementsAre(0, 5, 10, 10, 15, 20));
+    kernels::scale(3, out.narrow(1, 1, 3));
+    EXPECT_THAT(out.to_vector<int>(), ElementsAre(0, 15, 30, 10, 45, 60));
+    kernels::add(out, out, out);
+    EXPECT_THAT(out.to_vector<int>(), ElementsAre(0, 30, 60, 20, 90, 120));
+  }
+  const NDArray small = array<std::int8_t>({127, -128}, {2});
+  kernels::add(small, small, small);
+  EXPECT_THAT(small.to_vector<int>(), ElementsAre(-2, 0));
+}
+
+TEST_P(KernelsTest, LargeArraysUseTheWholeTeam) {
+  constexpr std::int64_t kSize = 1000003;
+  const NDArray x = random({kSize}, 1);
+  const NDArray y = random({kSize}, 2);
+  const std::vector<float> before = y.to_vector<float>();
+  const std::vector<float> values = x.to_vector<float>();
+  kernels::axpy(0.5, x, y);
+  const std::vector<float> after = y.to_vector<float>();
+  for (std::size_t i = 0; i < before.size(); ++i) ASSERT_EQ(after[i], before[i] + 0.5f * values[i]) << i;
+  const std::vector<double> wide = x.view({1000003, 1}).broadcast_to({1000003, 2}).cast(DType::kFloat64).to_vector<double>();
+  for (std::size_t i = 0; i < wide.size(); ++i) ASSERT_EQ(wide[i], values[i / 2]) << i;
+}
+
+TEST_P(KernelsTest, SumOfAddsInTheGivenOrder) {
+  const NDArray large = array<float>({1e8f, 1e8f}, {2});
+  const NDArray minus = array<float>({-1e8f, -1e8f}, {2});
+  const NDArray one = array<float>({1, 1}, {2});
+  const NDArray out = NDArray::zeros({2}, DType::kFloat32, device(), engine());
+  kernels::sum_of(std::vector<NDArray>{large, minus, one}, out);
+  EXPECT_THAT(out.to_vector<float>(), ElementsAre(1, 1));
+  kernels::sum_of(std::vector<NDArray>{large, one, minus}, out);
+  EXPECT_THAT(out.to_vector<float>(), ElementsAre(0, 0));
+  kernels::sum_of(std::vector<NDArray>(20, one), out);
+  EXPECT_THAT(out.to_vector<float>(), ElementsAre(20, 20));
+  kernels::sum_of(std::vector<NDArray>{out, one, out}, out);
+  EXPECT_THAT(out.to_vector<float>(), ElementsAre(41, 41));
+
+  const NDArray m = count({2, 2});
+  const NDArray turned = m.permute({1, 0});
+  kernels::sum_of(std::vector<NDArray>{m, turned}, m);
+  EXPECT_THAT(m.to_vector<float>(), ElementsAre(0, 3, 3, 6));
+  const NDArray half = count({3000}, DType::kFloat16);
+  const NDArray sum(half.shape(), half.dtype(), device(), engine());
+  kernels::sum_of(std::vector<NDArray>(3, half), sum);
+  EXPECT_EQ(sum.narrow(0, 2047, 2048).item<float>(), static_cast<float>(float16(2047 * 3)));
+}
+
+TEST_P(KernelsTest, ReductionsAreExactWhereTheyCanBe) {
+  const NDArray sum({}, DType::kFloat32, device(), engine());
+  const NDArray x = count({1000, 3});
+  kernels::reduce_sum(x, sum);
+  EXPECT_EQ(sum.item<float>(), 2999 * 1500);
+  kernels::reduce_sum(x.permute({1, 0}).narrow(0, 1, 2), sum);
+  EXPECT_EQ(sum.item<float>(), 999 * 1500 + 1000);
+  const NDArray integers = NDArray::full({50000}, 100, DType::kInt8, device(), engine());
+  const NDArray total({1}, DType::kInt64, device(), engine());
+  kernels::reduce_sum(integers, total);
+  EXPECT_EQ(total.item<std::int64_t>(), 5000000);
+  const NDArray squares({1, 1}, DType::kFloat64, device(), engine());
+  kernels::sum_of_squares(integers, squares);
+  EXPECT_EQ(squares.item<double>(), 5e8);
+
+  const NDArray y = random({300000}, 5);
+  const std::vector<double> values = y.to_vector<double>();
+  kernels::sum_of_squares(y, squares);
+  EXPECT_NEAR(squares.item<double>(), std::inner_product(values.begin(), values.end(), values.begin(), 0.0), 1e-7);
+  const double first = squares.item<double>();
+  kernels::sum_of_squares(y, squares);
+  EXPECT_EQ(squares.item<double>(), first);
+  EXPECT_THROW(kernels::sum_of_squares(y, sum), InvalidArgument);
+  EXPECT_THROW(kernels::reduce_sum(y, y), InvalidArgument);
+}
+
+std::vector<double> product(const std::vector<double>& a, const std::vector<double>& b, std::int64_t m, std::int64_t n,
+                            std::int64_t k) {
+  std::vector<double> c(static_cast<std::size_t>(m * n));
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t j = 0; j < n; ++j)
+      for (std::int64_t l = 0; l < k; ++l)
+        c[static_cast<std::size_t>(i * n + j)] +=
+            a[static_cast<std::size_t>(i * k + l)] * b[static_cast<std::size_t>(l * n + j)];
+  return c;
+}
+
+void expect_near(const std::vector<double>& values, const std::vector<double>& expected, double tolerance) {
+  ASSERT_EQ(values.size(), expected.size());
+  for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(values[i], expected[i], tolerance) << i;
+}
+
+double tolerance_of(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat64: return 1e-12;
+    case DType::kFloat32: return 1e-5;
+    case DType::kFloat16: return 4e-3;
+    default: return 3e-2;
+  }
+}
+
+TEST_P(KernelsTest, GemmTakesEveryLayout) {
+  std::mt19937 sizes(11);
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBfloat16}) {
+    for (int i = 0; i < 16; ++i) {
+      const auto size = [&] { return static_cast<std::int64_t>(1 + sizes() % (i < 8 ? 4 : 20)); };
+      const std::int64_t m = size(), n = size(), k = size();
+      const bool ta = i & 1, tb = i & 2;
+      SCOPED_TRACE(str(name_of(dtype), " ", m, " ", n, " ", k, " ", ta, tb, " case ", i));
+      NDArray a = random(ta ? Shape{k, m} : Shape{m, k}, 100u + static_cast<unsigned>(i), dtype);
+      NDArray b = random(tb ? Shape{n, k} : Shape{k, n}, 200u + static_cast<unsigned>(i), dtype);
+      const NDArray plain_a = ta ? a.permute({1, 0}) : a;
+      const NDArray plain_b = tb ? b.permute({1, 0}) : b;
+      NDArray out = random({m, n}, 300u + static_cast<unsigned>(i), dtype);
+      if (i & 4) {
+        // Stored the other way round, in the middle of something larger.
+        const NDArray frame = NDArray::zeros({k + 3, m + 2}, dtype, device(), engine()).narrow(0, 1, k + 1).narrow(1, 2, m + 2);
+        frame.permute({1, 0}).copy_from(plain_a);
+        a = ta ? frame : frame.permute({1, 0});
+        const NDArray target = NDArray::zeros({n, m}, dtype, device(), engine()).permute({1, 0});
+        target.copy_from(out);
+        out = target;
+      }
+      std::vector<double> expected = product(plain_a.to_vector<double>(), plain_b.to_vector<double>(), m, n, k);
+      const std::vector<double> before = out.to_vector<double>();
+      for (std::size_t e = 0; e < expected.size(); ++e) expected[e] = 2 * expected[e] - 0.5 * before[e];
+      kernels::gemm(a, ta, b, tb, out, 2, -0.5);
+      expect_near(out.to_vector<double>(), expected, tolerance_of(dtype) * (1 + static_cast<double>(k) / 4));
+    }
+  }
+}
+
+TEST_P(KernelsTest, GemmTakesBatchesAndOddViews) {
+  const NDArray a = random({4, 3, 5}, 1, DType::kFloat64);
+  const NDArray b = random({4, 5, 2}, 2, DType::kFloat64);
+  const NDArray out = NDArray::full({4, 3, 2}, std::nan(""), DType::kFloat64, device(), engine());
+  kernels::gemm(a, false, b, false, out);
+  for (std::int64_t i = 0; i < 4; ++i)
+    expect_near(out.at(i).to_vector<double>(), product(a.at(i).to_vector<double>(), b.at(i).to_vector<double>(), 3, 2, 5),
+                1e-12);
+  // One matrix for the whole batch, without copies of it.
+  kernels::gemm(a, false, b.narrow(0, 0, 1).broadcast_to({4, 5, 2}), false, out);
+  expect_near(out.at(3).to_vector<double>(), product(a.at(3).to_vector<double>(), b.at(0).to_vector<double>(), 3, 2, 5),
+              1e-12);
+  // Neither rows nor columns are runs of memory, and the output is one of the inputs.
+  const NDArray strange = random({3, 3, 3}, 3, DType::kFloat64).permute({1, 2, 0}).at(1).permute({1, 0});
+  const NDArray square = random({3, 3}, 4, DType::kFloat64);
+  const std::vector<double> expected = product(strange.to_vector<double>(), square.to_vector<double>(), 3, 3, 3);
+  kernels::gemm(strange, false, square, false, square);
+  expect_near(square.to_vector<double>(), expected, 1e-12);
+}
+
+TEST_P(KernelsTest, GemmRefusesWhatDoesNotMultiply) {
+  const NDArray a = random({2, 3}, 1);
+  const NDArray out = random({2, 2}, 2);
+  EXPECT_THROW(kernels::gemm(a, false, a, false, out), InvalidArgument);
+  EXPECT_THROW(kernels::gemm(a, false, a, true, random({3, 2}, 1)), InvalidArgument);
+  EXPECT_THROW(kernels::gemm(a, false, a.cast(DType::kFloat64), true, out), InvalidArgument);
+  EXPECT_THROW(kernels::gemm(a.view({1, 2, 3}), false, a, true, out), InvalidArgument);
+  EXPECT_THROW(kernels::gemm(count({2, 3}, DType::kInt32), false, count({3, 2}, DType::kInt32), false,
+                             count({2, 2}, DType::kInt32)),
+               InvalidArgument);
+}
+
+}  // namespace
+}  // namespace paceline::test
