@@ -5,6 +5,7 @@
 #include <paceline/kernel.h>
 #include <paceline/ndarray.h>
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 #include <limits>
@@ -12,16 +13,16 @@
 namespace paceline {
 namespace {
 
+// The sizes that are not 0 must have a product too: strides are made from it.
 std::size_t checked_bytes(const Shape& shape, DType dtype) {
   std::int64_t bytes = static_cast<std::int64_t>(size_of(dtype));
-  bool fits = true;
   bool empty = false;
   for (const std::int64_t size : shape) {
     require(size >= 0, "an array cannot have the shape ", shape, ": sizes must not be negative");
+    require(!__builtin_mul_overflow(bytes, std::max<std::int64_t>(size, 1), &bytes), "an array of shape ", shape,
+            " is larger than any memory");
     empty |= size == 0;
   }
-  for (const std::int64_t size : shape) fits = fits && !__builtin_mul_overflow(bytes, size, &bytes);
-  require(fits || empty, "an array of shape ", shape, " is larger than any memory");
   return empty ? 0 : static_cast<std::size_t>(bytes);
 }
 

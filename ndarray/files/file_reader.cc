@@ -5,15 +5,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 
 namespace paceline::detail {
 
 std::uint64_t byte_count(std::span<const std::int64_t> sizes, DType dtype) {
-  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return 0;
-  std::uint64_t bytes = size_of(dtype);
+  constexpr std::int64_t kTooMany = std::numeric_limits<std::int64_t>::max();
+  auto bytes = static_cast<std::int64_t>(size_of(dtype));
   for (const std::int64_t size : sizes)
-    if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes)) return ~std::uint64_t{0};
-  return bytes;
+    if (__builtin_mul_overflow(bytes, std::max<std::int64_t>(size, 1), &bytes)) return kTooMany;
+  const bool empty = std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
+  return empty ? 0 : static_cast<std::uint64_t>(bytes);
 }
 
 FileReader::FileReader(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "rbe")) {

@@ -13,7 +13,8 @@
 
 namespace paceline::detail {
 
-// Bytes of a dense array; the largest number where it is more than that. Sizes must not be negative.
+// Bytes of a dense array; the largest int64 where they, or those of its sizes that are not 0, are more than that. Sizes
+// must not be negative.
 std::uint64_t byte_count(std::span<const std::int64_t> sizes, DType dtype);
 
 class FileReader {
