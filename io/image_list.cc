@@ -74,8 +74,11 @@ ImageList list_image_folder(const std::string& folder) {
   for (const fs::path& path : found) folders.insert(path.parent_path().string());
   ImageList list;
   if (folders.size() > 1 || !folders.count("")) {
-    require(!folders.count(""), "the folder ", folder, " holds images beside its class folders, for instance ",
-            std::find_if(found.begin(), found.end(), [](const fs::path& p) { return !p.has_parent_path(); })->string());
+    const auto stray = std::find_if(found.begin(), found.end(), [](const fs::path& p) { return !p.has_parent_path(); });
+    if (stray != found.end()) {
+      throw InvalidArgument(
+          str("the folder ", folder, " holds images beside its class folders, for instance ", stray->string()));
+    }
     list.classes.assign(folders.begin(), folders.end());
   }
   for (const fs::path& path : found) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace paceline {
@@ -26,7 +27,8 @@ class RangeSet {
   bool contains(std::int64_t position) const;
   std::int64_t count() const;
   bool empty() const { return ranges_.empty(); }
-  const std::vector<Range>& ranges() const { return ranges_; }
+  const std::vector<Range>& ranges() const& { return ranges_; }
+  std::vector<Range> ranges() && { return std::move(ranges_); }
   std::string text() const;                        // "0-64,128-192"
   static RangeSet parse(const std::string& text);  // throws Corrupt
   friend bool operator==(const RangeSet&, const RangeSet&) = default;

@@ -10,9 +10,9 @@
 namespace paceline {
 
 struct MemoryIteratorOptions {
-  std::int64_t batch = 64;               // examples in a batch of this process
-  std::optional<std::uint64_t> shuffle;  // seed of the order; none: as given
-  std::shared_ptr<Source> source;        // none: all examples
+  std::int64_t batch = 64;                    // examples in a batch of this process
+  std::optional<std::uint64_t> shuffle = {};  // seed of the order; none: as given
+  std::shared_ptr<Source> source = {};        // none: all examples
 };
 
 // Deals positions like Partition::kRecords of the RecordLoader: step k of all parts together is the same set of

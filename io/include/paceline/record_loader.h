@@ -31,22 +31,22 @@ struct ImageOptions {
   int height = 0;    // images of another size are resized; 0: as the manifest says
   int width = 0;
   float scale = 1.0f / 255;
-  std::vector<float> mean;       // one number, or one for each channel; empty: 0
-  std::vector<float> deviation;  // likewise; empty: 1
+  std::vector<float> mean = {};       // one number, or one for each channel; empty: 0
+  std::vector<float> deviation = {};  // likewise; empty: 1
   // Augmentation, decided by seed, epoch and position alone.
   int random_crop = 0;       // pads by so many pixels (of value 0 before scaling), then cuts the size out anywhere
   bool random_flip = false;  // left to right, every other image
 };
 
 struct RecordLoaderOptions {
-  std::int64_t batch = 64;               // examples in a batch of this process
-  std::optional<std::uint64_t> shuffle;  // seed of the order; none: in the order of the shards
-  std::shared_ptr<Source> source;        // none: the whole data set
+  std::int64_t batch = 64;                    // examples in a batch of this process
+  std::optional<std::uint64_t> shuffle = {};  // seed of the order; none: in the order of the shards
+  std::shared_ptr<Source> source = {};        // none: the whole data set
   Partition partition = Partition::kShards;
   int decode_threads = 0;                // 0: half the core budget, at least one
   int prefetch = 4;                      // batches decoded ahead; the bound of the memory
   OnDamage on_damage = OnDamage::kFail;  // kSkip: damaged records and images are left out, counted and listed
-  ImageOptions image;
+  ImageOptions image = {};
 };
 
 // data: (examples, channels, height, width) float32. label: (examples) int32 class numbers where the manifest says so,

@@ -1,0 +1,144 @@
+#include <paceline/manifest.h>
+
+#include <gmock/gmock.h>
+#include <paceline/error.h>
+
+#include "fixtures.h"
+
+namespace paceline::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+TEST(Manifest, DescribesWhatWasWritten) {
+  TemporaryFolder folder;
+  const std::string path = write_data_set(folder, 25, 2);
+  EXPECT_EQ(path, folder / "set.manifest");
+  EXPECT_THAT(folder.files(), ElementsAre("set-00000-of-00002.crc", "set-00000-of-00002.idx", "set-00000-of-00002.rec",
+                                          "set-00001-of-00002.crc", "set-00001-of-00002.idx", "set-00001-of-00002.rec",
+                                          "set.manifest"));
+  const Manifest manifest = Manifest::load(path);
+  EXPECT_EQ(manifest.records(), 25);
+  ASSERT_EQ(manifest.shards.size(), 2u);
+  EXPECT_EQ(manifest.shards[0].records, 12);
+  EXPECT_EQ(manifest.shards[1].records, 13);
+  EXPECT_EQ(manifest.shards[0].path, "set-00000-of-00002.rec");
+  EXPECT_EQ(manifest.path_of(manifest.shards[0]), folder / "set-00000-of-00002.rec");
+  EXPECT_EQ(manifest.shards[0].crc32c, crc32c(read_all(folder / "set-00000-of-00002.rec")));
+  EXPECT_EQ(manifest.image, (ImageSize{2, 3, 1}));
+  EXPECT_THAT(verify(path).problems, IsEmpty());
+  EXPECT_EQ(verify(path).records, 25);
+}
+
+TEST(Manifest, SavesAndLoadsEveryField) {
+  TemporaryFolder folder;
+  Manifest manifest;
+  manifest.encoding = "jpg";
+  manifest.label_width = 3;
+  manifest.class_labels = false;
+  manifest.labels = {"cat", "d\xc3\xb6g \"2\""};
+  manifest.image = {4, 5, 3};
+  manifest.shuffle_seed = ~std::uint64_t{0};
+  manifest.shards = {{"sub/a.rec", 7, 6'000'000'000, 0xe3069283, 1, 2}};
+  manifest.save(folder / "a.manifest");
+  Manifest loaded = Manifest::load(folder / "a.manifest");
+  EXPECT_EQ(loaded.folder + "/", folder / "");
+  loaded.folder.clear();
+  EXPECT_EQ(loaded, manifest);
+}
+
+TEST(Manifest, NoticesFlippedBitsAndMissingBytes) {
+  TemporaryFolder folder;
+  const std::string path = write_data_set(folder, 5, 1);
+  const std::string original = read_all(path);
+  const Manifest manifest = Manifest::load(path);
+  for (std::size_t byte = 0; byte < original.size(); ++byte) {
+    std::string bytes = original;
+    bytes[byte] = static_cast<char>(bytes[byte] ^ (1 << byte % 8));
+    write_all(path, bytes);
+    try {
+      // A flip may turn one blank into another, which changes nothing.
+      EXPECT_EQ(Manifest::load(path), manifest) << "byte " << byte;
+    } catch (const Corrupt& error) {
+      EXPECT_THAT(error.what(), HasSubstr(path));
+    }
+  }
+  for (std::size_t size = 0; size + 1 < original.size(); size += 13) {
+    write_all(path, original.substr(0, size));
+    EXPECT_THROW(Manifest::load(path), Corrupt) << size;
+  }
+}
+
+TEST(Manifest, SaysWhatIsWrong) {
+  TemporaryFolder folder;
+  const std::string path = folder / "a.manifest";
+  const auto load = [&] { Manifest::load(path); };
+  EXPECT_THAT(error_of<IoError>(load), HasSubstr("No such file"));
+  write_all(path, "[]");
+  EXPECT_THAT(error_of<Corrupt>(load), HasSubstr("no paceline-manifest"));
+  write_all(path, R"({"format": "paceline-manifest", "version": 9})");
+  EXPECT_THAT(error_of<Corrupt>(load), HasSubstr("its version is 9, this program knows version 1"));
+  const std::string text = read_all(write_data_set(folder, 5, 1, "a"));
+  write_all(path, std::string(text).replace(text.find("\"records\": 5"), 12, "\"records\": 6"));
+  EXPECT_THAT(error_of<Corrupt>(load), HasSubstr("checksum is wrong; if it was edited by hand, remove"));
+}
+
+TEST(DatasetWriter, LeavesNothingBehindUnlessFinished) {
+  TemporaryFolder folder;
+  {
+    DatasetWriter writer(folder / "new/set", 2);
+    writer.write(0, 0, "record");
+    EXPECT_FALSE(std::filesystem::is_empty(folder / "new"));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder / "new"));
+  DatasetWriter writer(folder / "new/set", 2);
+  writer.write(0, 0, "record");
+  EXPECT_THAT(error_of<InvalidArgument>([&] { writer.finish({}); }),
+              HasSubstr("set-00001-of-00002.rec would be empty"));
+  EXPECT_THAT(error_of<InvalidArgument>([&] { DatasetWriter(folder / "x", 0); }), HasSubstr("1 to 10000 shards"));
+  EXPECT_THAT(error_of<IoError>([&] { DatasetWriter("/proc/nowhere/set", 1); }), HasSubstr("/proc/nowhere"));
+}
+
+TEST(DatasetWriter, ReplacesAnOlderDataSet) {
+  TemporaryFolder folder;
+  write_data_set(folder, 25, 2);
+  const std::string path = write_data_set(folder, 7, 2);
+  EXPECT_EQ(Manifest::load(path).records(), 7);
+  EXPECT_THAT(verify(path).problems, IsEmpty());
+}
+
+TEST(Verify, NamesEveryDamagedRecord) {
+  TemporaryFolder folder;
+  const std::string path = write_data_set(folder, 20, 2);
+  const std::string shard = folder / "set-00001-of-00002.rec";
+  const RecordIndex index = read_index(index_path(shard));
+  flip_bit(shard, index[3].offset + 8 + 30);  // payload
+  flip_bit(shard, index[7].offset);           // magic
+  const VerifyReport report = verify(path);
+  ASSERT_EQ(report.problems.size(), 2u);
+  EXPECT_THAT(report.problems[0], HasSubstr(str(shard, ": record 7 at offset ", index[7].offset)));
+  EXPECT_THAT(report.problems[1], HasSubstr(str(shard, ": record 3 at offset ", index[3].offset)));
+  EXPECT_EQ(verify(folder / "set-00000-of-00002.rec").problems.size(), 0u);
+}
+
+TEST(Verify, ComparesFilesWithTheManifest) {
+  TemporaryFolder folder;
+  const std::string path = write_data_set(folder, 20, 2);
+  std::filesystem::remove(folder / "set-00000-of-00002.rec");
+  std::filesystem::remove(folder / "set-00001-of-00002.crc");
+  const VerifyReport report = verify(path);
+  ASSERT_EQ(report.problems.size(), 2u);
+  EXPECT_THAT(report.problems[0], HasSubstr("No such file"));
+  EXPECT_THAT(report.problems[1], HasSubstr("set-00001-of-00002.crc is missing"));
+
+  write_data_set(folder, 20, 2);
+  write_data_set(folder, 20, 1, "other");
+  std::filesystem::copy_file(folder / "other-00000-of-00001.rec", folder / "set-00000-of-00002.rec",
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_THAT(verify(path).problems, testing::Contains(HasSubstr("bytes, the manifest says")));
+}
+
+}  // namespace
+}  // namespace paceline::test
