@@ -1,5 +1,6 @@
 """What the launcher's tests share: stub programs, a launcher under observation, and the search for survivors."""
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -45,7 +46,7 @@ class LauncherTest(unittest.TestCase):
             "LAUNCH_TEST": self.token,
             "HOME": os.environ.get("HOME", "/"),
         }
-        self.addCleanup(lambda: [os.kill(pid, signal.SIGKILL) for pid in self.survivors()])
+        self.addCleanup(self.kill_survivors)
 
     def program(self, path, text):
         """Writes a program below the test's folder and returns its path."""
@@ -106,6 +107,19 @@ class LauncherTest(unittest.TestCase):
             except OSError:
                 pass
         return found
+
+    def kill_survivors(self):
+        for pid in self.survivors():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    @staticmethod
+    def command_of(pid):
+        """The words of a process's command line; none when it has just ended."""
+        try:
+            return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]
+        except OSError:
+            return []
 
     def assert_nothing_survives(self):
         self.wait_until(lambda: not self.survivors(), f"processes {self.survivors()} are still there")
