@@ -137,6 +137,13 @@ class Output(LauncherTest):
         self.assertEqual((self.folder / "a/b/worker-0.log").read_text(), "x\n")
         self.assertEqual((self.folder / "a/b/server-0.log").read_text(), "")
 
+    def test_disk_full(self):
+        (self.folder / "full").mkdir()
+        (self.folder / "full/worker-0.log").symlink_to("/dev/full")
+        code, out, err = self.launch("-n", 1, "--log-dir", "full", self.worker("seq 9999"))
+        self.assertEqual((code, len(out.splitlines())), (0, 9999), err)
+        self.assertEqual(err.count("worker-0.log cannot be written (No space left on device)"), 1)
+
     def test_result_comes_last(self):
         worker = self.worker("""
             [ "$DMLC_TASK_ID" = 1 ] && echo '{"accuracy": 0.9}' && exit

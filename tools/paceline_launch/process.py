@@ -23,6 +23,7 @@ class Console:
         self.log_dir = log_dir
         self._locks = {1: threading.Lock(), 2: threading.Lock()}
         self._lost = set()
+        self._full = False
         self._log = self.open_log("launch")
 
     def open_log(self, name):
@@ -32,6 +33,17 @@ class Console:
             return open(path, "wb", buffering=0)
         except OSError as error:
             raise UsageError(f"{path} cannot be written: {error.strerror}; choose a folder with --log-dir") from error
+
+    def keep(self, log, line):
+        """A log that cannot be written (the disk is full) is a pity, and no reason to end the job."""
+        try:
+            log.write(line + b"\n")
+        except OSError as error:
+            if not self._full:
+                self._full = True
+                self.say(
+                    f"{log.name} cannot be written ({error.strerror}); the job goes on, its output is incomplete there"
+                )
 
     def write(self, stream, line):
         """`stream` is 1 or 2. Without a buffer in between, so that nothing is left to be flushed at the end."""
@@ -47,7 +59,7 @@ class Console:
 
     def say(self, text):
         line = os.fsencode(text)
-        self._log.write(line + b"\n")
+        self.keep(self._log, line)
         self.write(2, b"[launch] " + line)
 
 
@@ -181,7 +193,7 @@ class Process:
         if number == 1 and line.strip():
             self.last_output = line
         self.last_lines.append(line)
-        self._log.write(line + b"\n")
+        self._console.keep(self._log, line)
         self._console.write(number, f"[{self.name}] ".encode() + line)
 
 
