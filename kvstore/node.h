@@ -42,6 +42,8 @@ struct Roster {
   std::vector<int> live(Role role) const;  // ranks, ascending
 };
 
+class Node;
+
 // A request that arrived. Answer it with exactly one reply() or refuse(), now or later, from any thread; copies share
 // the answer. A request dropped unanswered is refused with "dropped".
 class Request {
@@ -62,11 +64,12 @@ class Request {
 class Node {
  public:
   struct Handlers {
-    // A request from a peer of this job; called on the transport's thread, must not block. Requests of one peer come in
-    // the order sent, except that a repeated one (its first answer was lost) may come again later: handlers must be
-    // idempotent or recognise repetition. A repetition of a request that is still unanswered is not delivered.
+    // A request from a peer of this job; must not block. Handlers run on threads of the Node, one at a time. Requests
+    // of one peer come in the order sent, except that a repeated one (its first answer was lost) may come again later:
+    // handlers must be idempotent or recognise repetition. A repetition of a request that is still unanswered is not
+    // delivered.
     std::function<void(Request)> on_request;
-    // The roster changed: somebody was lost, left or joined. Same thread.
+    // The roster changed: somebody was lost, left or joined; or failure() is set.
     std::function<void(const Roster&)> on_roster;
   };
   // Exactly one of the two is set.
@@ -74,7 +77,8 @@ class Node {
 
   // Binds (servers; the scheduler at its port), connects to the scheduler.
   Node(const ClusterConfig& config, Handlers handlers);
-  // Leaves without a word; to peers it looks like a crash unless leave() was called.
+  // Leaves without a word; to peers it looks like a crash unless leave() was called. Asks that are still open get a
+  // NetworkError; no handler runs after it.
   ~Node();
 
   // Blocks until every process of the job has joined and returns with rank() and the roster known. Throws Timeout
@@ -88,21 +92,28 @@ class Node {
   Roster roster() const;
 
   // Asks a peer (PeerId{Role::kScheduler, 0} for the scheduler). Thread-safe, never blocks. The request is repeated
-  // until answered; frames are shared, not copied. `on_reply` runs on the transport's thread: with the answer; or with
+  // until answered; frames are shared, not copied. `on_reply` runs as handlers do: with the answer; or with
   // the refusal; or with NetworkError once the peer is lost (named, with what it was asked for and for how long) or
   // this process was declared lost itself. A peer that is alive but slow is only named in the log at intervals. Returns
   // a number for cancel().
   std::uint64_t ask(const PeerId& peer, Message request, ReplyHandler on_reply);
   void cancel(std::uint64_t ask);
-  // The same, blocking; throws what the ReplyHandler would get. Not on the transport's thread.
+  // The same, blocking; throws what the ReplyHandler would get. Not within a handler.
   Message ask_and_wait(const PeerId& peer, Message request);
 
   // The peer that a failed job is blamed on, once one was lost that the job cannot do without.
   std::exception_ptr failure() const;
 
+  // Where the scheduler listens.
+  const std::string& scheduler_address() const;
+  // Of the scheduler: has every live process the newest roster; are all gone.
+  bool everybody_knows() const;
+  bool everybody_left() const;
+
  private:
+  friend class Request;
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace paceline

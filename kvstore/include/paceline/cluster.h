@@ -19,6 +19,8 @@ struct ClusterConfig {
   int servers = 0;
   int workers = 0;
   std::string node_host;          // own address as peers reach it; empty: the one that routes to the scheduler
+  int node_port = 0;              // PORT: where a server listens, 0: any
+  int task = -1;                  // DMLC_TASK_ID: ranks follow it where it is given, else the order of arrival
   std::string job;                // PACELINE_JOB_ID; processes of another job are refused
   std::string port_file;          // PACELINE_PORT_FILE: the scheduler writes "host port" there once bound
   std::string transport = "tcp";  // or "inproc" (scheduler_host is then the name of the job)
@@ -26,6 +28,7 @@ struct ClusterConfig {
   double start_deadline_seconds = 60;
   double silence_deadline_seconds = 15;
   double heartbeat_seconds = 1;
+  bool names_log = false;         // put role and rank into this process's log lines: one role per process only
 
   // The only function that reads the environment. Throws InvalidArgument naming the variable that is missing or wrong.
   static ClusterConfig from_environment();

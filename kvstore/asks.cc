@@ -1,0 +1,126 @@
+#include "asks.h"
+
+#include <paceline/error.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "roster.h"
+
+namespace paceline {
+namespace {
+
+constexpr std::size_t kRepeatedWhole = 16 << 10;  // bytes
+constexpr double kBytesPerSecond = 100e6;         // a pessimist's network
+constexpr double kLongestPause = 4;
+constexpr double kLongestUsual = 1;
+constexpr double kSlowSeconds = 10;
+
+double seconds_between(Asks::Clock::time_point from, Asks::Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+Asks::Clock::duration as_duration(double seconds) {
+  return std::chrono::duration_cast<Asks::Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+}  // namespace
+
+std::uint64_t Asks::next_number() {
+  const Lock lock(mutex_);
+  return ++last_number_;
+}
+
+void Asks::add(std::uint64_t number, const PeerId& peer, MessageKind kind, Packet packet, Node::ReplyHandler handler) {
+  const Lock lock(mutex_);
+  Traffic& traffic = traffic_[peer];
+  Ask ask;
+  ask.peer = peer;
+  ask.kind = kind;
+  for (const Frame& frame : packet) ask.bytes += frame.size;
+  ask.packet = std::move(packet);
+  ask.handler = std::move(handler);
+  traffic.bytes_in_flight += ask.bytes;
+  ask.pause = first_pause_ + 4 * std::min(traffic.usual_seconds, kLongestUsual) +
+              static_cast<double>(traffic.bytes_in_flight) / kBytesPerSecond;
+  ask.asked = Clock::now();
+  ask.repeat_at = ask.asked + as_duration(ask.pause);
+  asks_.emplace(number, std::move(ask));
+}
+
+Node::ReplyHandler Asks::remove(std::map<std::uint64_t, Ask>::iterator ask) {
+  traffic_[ask->second.peer].bytes_in_flight -= ask->second.bytes;
+  Node::ReplyHandler handler = std::move(ask->second.handler);
+  asks_.erase(ask);
+  return handler;
+}
+
+Node::ReplyHandler Asks::take(std::uint64_t number) {
+  const Lock lock(mutex_);
+  const auto found = asks_.find(number);
+  if (found == asks_.end()) return nullptr;
+  if (found->second.repeats == 0) {
+    double& usual = traffic_[found->second.peer].usual_seconds;
+    usual += (seconds_between(found->second.asked, Clock::now()) - usual) / 8;
+  }
+  return remove(found);
+}
+
+void Asks::received(std::uint64_t number) {
+  const Lock lock(mutex_);
+  const auto found = asks_.find(number);
+  if (found != asks_.end()) found->second.held = true;
+}
+
+Packet Asks::packet(std::uint64_t number) {
+  const Lock lock(mutex_);
+  const auto found = asks_.find(number);
+  if (found == asks_.end()) return {};
+  found->second.held = false;
+  return found->second.packet;
+}
+
+std::vector<Asks::Repeat> Asks::due(std::vector<Slow>& slow) {
+  const Lock lock(mutex_);
+  const Clock::time_point now = Clock::now();
+  std::vector<Repeat> repeats;
+  for (auto& [number, ask] : asks_) {
+    const double age = seconds_between(ask.asked, now);
+    if (age > kSlowSeconds * (1 + ask.slow_reports)) {
+      ++ask.slow_reports;
+      slow.push_back({ask.peer, ask.kind, age});
+    }
+    if (now < ask.repeat_at) continue;
+    ++ask.repeats;
+    ask.pause = std::min(2 * ask.pause, kLongestPause);
+    ask.repeat_at = now + as_duration(ask.pause);
+    const bool whole = ask.bytes <= kRepeatedWhole && !ask.held;
+    repeats.push_back({ask.peer, number, whole ? ask.packet : Packet()});
+  }
+  return repeats;
+}
+
+std::vector<Asks::Failure> Asks::fail(const PeerId& peer, const std::string& why) {
+  const Lock lock(mutex_);
+  std::vector<Failure> failures;
+  for (auto ask = asks_.begin(); ask != asks_.end();) {
+    const auto next = std::next(ask);
+    if (ask->second.peer == peer) {
+      const double age = seconds_between(ask->second.asked, Clock::now());
+      NetworkError error(str(why, "; it was asked for ", name_of(ask->second.kind), " ", in_seconds(age), " ago"));
+      failures.push_back({remove(ask), std::make_exception_ptr(std::move(error))});
+    }
+    ask = next;
+  }
+  traffic_.erase(peer);
+  return failures;
+}
+
+std::vector<Asks::Failure> Asks::fail_all(const std::exception_ptr& error) {
+  const Lock lock(mutex_);
+  std::vector<Failure> failures;
+  while (!asks_.empty()) failures.push_back({remove(asks_.begin()), error});
+  return failures;
+}
+
+}  // namespace paceline

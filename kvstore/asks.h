@@ -1,0 +1,80 @@
+#pragma once
+// The requests of one process that wait for an answer, and when to repeat them. A small request is repeated whole; for
+// a large one, or one that the peer said it holds, a probe asks first. The pauses grow with what is in flight to the
+// peer, with its usual delay and with every repetition.
+
+#include <paceline/mutex.h>
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "node.h"
+
+namespace paceline {
+
+class Asks {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct Failure {
+    Node::ReplyHandler handler;
+    std::exception_ptr error;
+  };
+  struct Repeat {
+    PeerId peer;
+    std::uint64_t number = 0;
+    Packet packet;  // empty: probe
+  };
+  struct Slow {
+    PeerId peer;
+    MessageKind kind;
+    double seconds = 0;
+  };
+
+  // `first_pause`: seconds before a request is repeated, where nothing else is known.
+  explicit Asks(double first_pause) : first_pause_(first_pause) {}
+
+  std::uint64_t next_number() EXCLUDES(mutex_);
+  void add(std::uint64_t number, const PeerId& peer, MessageKind kind, Packet packet, Node::ReplyHandler handler);
+  // The handler of an ask that is answered or cancelled; null where there is none.
+  Node::ReplyHandler take(std::uint64_t number);
+  // The peer holds the request and will answer it.
+  void received(std::uint64_t number);
+  // The whole packet again, because the peer does not know the request; empty where it is no longer asked.
+  Packet packet(std::uint64_t number);
+  // What to send now; `slow` gets what has been unanswered for another ten seconds.
+  std::vector<Repeat> due(std::vector<Slow>& slow);
+  // Removes the asks to that peer; `why`: "server 1 at hostB was lost".
+  std::vector<Failure> fail(const PeerId& peer, const std::string& why);
+  std::vector<Failure> fail_all(const std::exception_ptr& error);
+
+ private:
+  struct Ask {
+    PeerId peer;
+    MessageKind kind;
+    Packet packet;
+    std::size_t bytes = 0;
+    Node::ReplyHandler handler;
+    Clock::time_point asked;
+    Clock::time_point repeat_at;
+    double pause = 0;
+    int repeats = 0;
+    int slow_reports = 0;
+    bool held = false;  // by the peer
+  };
+  struct Traffic {
+    std::size_t bytes_in_flight = 0;
+    double usual_seconds = 0;  // smoothed time to an answer
+  };
+
+  Node::ReplyHandler remove(std::map<std::uint64_t, Ask>::iterator ask) REQUIRES(mutex_);
+
+  const double first_pause_;
+  mutable Mutex mutex_;
+  std::uint64_t last_number_ GUARDED_BY(mutex_) = 0;
+  std::map<std::uint64_t, Ask> asks_ GUARDED_BY(mutex_);
+  std::map<PeerId, Traffic> traffic_ GUARDED_BY(mutex_);
+};
+
+}  // namespace paceline

@@ -1,0 +1,403 @@
+#include "node.h"
+
+#include <paceline/error.h>
+#include <paceline/log.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <future>
+#include <random>
+#include <utility>
+
+#include "node_impl.h"
+#include "refusal.h"
+#include "transport/address.h"
+
+namespace paceline {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::string host_of(const ClusterConfig& config) {
+  if (!config.node_host.empty()) return config.node_host;
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "an unknown host";
+}
+
+std::uint64_t hash_of(const std::string& text) {
+  std::uint64_t hash = 14695981039346656037u;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+  return hash;
+}
+
+std::uint64_t random_number() {
+  std::random_device device;
+  return static_cast<std::uint64_t>(device()) << 32 | device();
+}
+
+// Where to listen so that `host` reaches us. A name may mean another address here than elsewhere (127.0.1.1).
+std::string listening_host(const std::string& host) {
+  return is_numeric_host(host) || host == "localhost" ? host : "*";
+}
+
+}  // namespace
+
+// ---- Request ----
+
+Request::State::~State() {
+  if (answered.exchange(true)) return;
+  if (const auto owner = node.lock()) {
+    Message message;
+    message.body = refusal_of(NetworkError(std::string(name_of(message.header.kind)) + " was dropped unanswered"));
+    owner->answer(*this, MessageKind::kRefusal, std::move(message));
+  }
+}
+
+const Message& Request::message() const { return state_->message; }
+PeerId Request::from() const { return state_->from; }
+std::uint64_t Request::incarnation() const { return state_->message.header.incarnation; }
+
+void Request::reply(Message answer) const {
+  if (!state_ || state_->answered.exchange(true)) return;
+  if (const auto node = state_->node.lock()) node->answer(*state_, MessageKind::kReply, std::move(answer));
+}
+
+void Request::refuse(const std::exception& reason) const {
+  if (!state_ || state_->answered.exchange(true)) return;
+  Message message;
+  message.body = refusal_of(reason);
+  if (const auto node = state_->node.lock()) node->answer(*state_, MessageKind::kRefusal, std::move(message));
+}
+
+// ---- Node ----
+
+Node::Node(const ClusterConfig& config, Handlers handlers)
+    : impl_(std::make_shared<Impl>(config, std::move(handlers))) {
+  impl_->start();
+}
+Node::~Node() { impl_->stop(); }
+
+void Node::join() { impl_->join(); }
+void Node::leave(double seconds) { impl_->leave(seconds); }
+
+int Node::rank() const {
+  const Lock lock(impl_->mutex_);
+  return impl_->rank_;
+}
+std::uint64_t Node::incarnation() const {
+  const Lock lock(impl_->mutex_);
+  return impl_->incarnation_;
+}
+Roster Node::roster() const {
+  const Lock lock(impl_->mutex_);
+  return impl_->roster_;
+}
+std::uint64_t Node::ask(const PeerId& peer, Message request, ReplyHandler on_reply) {
+  return impl_->ask(peer, std::move(request), std::move(on_reply));
+}
+void Node::cancel(std::uint64_t ask) { impl_->asks_.take(ask); }
+
+Message Node::ask_and_wait(const PeerId& peer, Message request) {
+  auto promise = std::make_shared<std::promise<Message>>();
+  std::future<Message> future = promise->get_future();
+  impl_->ask(peer, std::move(request), [promise](std::optional<Message> answer, std::exception_ptr error) {
+    if (error)
+      promise->set_exception(error);
+    else
+      promise->set_value(std::move(*answer));
+  });
+  return future.get();
+}
+
+std::exception_ptr Node::failure() const { return impl_->failure(); }
+const std::string& Node::scheduler_address() const { return impl_->scheduler_address_; }
+bool Node::everybody_knows() const { return impl_->membership_->everybody_knows(); }
+bool Node::everybody_left() const { return impl_->membership_->everybody_left(); }
+
+// ---- Impl: start, stop, threads ----
+
+Node::Impl::Impl(const ClusterConfig& config, Handlers handlers)
+    : config_(config),
+      scheduler_(config.role == Role::kScheduler),
+      host_(host_of(config)),
+      asks_(config.heartbeat_seconds / 4),
+      handlers_(std::move(handlers)) {
+  require(config.heartbeat_seconds > 0 && config.silence_deadline_seconds >= 2 * config.heartbeat_seconds,
+          "[cluster] a silence deadline of ", config.silence_deadline_seconds,
+          " s does not leave room for heartbeats of ", config.heartbeat_seconds,
+          " s; it must be at least twice as long");
+  require(config.workers >= 1 && config.servers >= 0, "[cluster] a job needs at least one worker; it has ",
+          config.workers, " workers and ", config.servers, " servers");
+}
+
+void Node::Impl::start() {
+  std::unique_ptr<Transport> transport = make_transport(Spec::parse(config_.transport));
+  if (!config_.faults.empty()) {
+    Options faults = config_.faults;
+    const auto seed = faults.get<std::int64_t>("seed", 0) + 1000 * static_cast<int>(config_.role) + config_.task;
+    faults.set("seed", std::to_string(seed));
+    transport = make_faulty_transport(std::move(transport), faults);
+  }
+  transport->on_receive([this](LinkId link, const Packet& packet) { on_packet(link, packet); });
+  Transport& to = *transport;
+  {
+    const Lock lock(mutex_);
+    job_ = config_.job.empty() ? 0 : hash_of(config_.job);
+    incarnation_ = random_number() | kProvisionalIncarnation;
+    if (scheduler_) {
+      if (job_ == 0) job_ = random_number() | 1;
+      incarnation_ = static_cast<std::uint64_t>(
+          std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
+              .count());
+    }
+  }
+  const bool inproc = config_.transport.rfind("inproc", 0) == 0;
+  const auto place = [&](const std::string& name) { return config_.scheduler_host + "/" + name; };
+  scheduler_address_ = inproc ? place("scheduler") : join_host_port(config_.scheduler_host, config_.scheduler_port);
+  {
+    const Lock lock(send_mutex_);
+    transport_ = std::move(transport);
+  }
+  try {
+    if (scheduler_) {
+      if (inproc) {
+        to.bind(scheduler_address_);
+      } else {
+        const std::string at = to.bind(join_host_port(listening_host(config_.scheduler_host), config_.scheduler_port));
+        scheduler_address_ = join_host_port(config_.scheduler_host, parse_host_port(at).port);
+      }
+    } else {
+      scheduler_link_ = to.connect(scheduler_address_);
+      if (config_.role == Role::kServer) {
+        if (inproc) {
+          bound_address_ = to.bind(place(std::to_string(random_number())));
+        } else {
+          const std::string own =
+              config_.node_host.empty() ? local_host_towards(config_.scheduler_host) : config_.node_host;
+          if (own.empty())
+            throw NetworkError("[cluster] this host has no way to the scheduler's host '" + config_.scheduler_host +
+                               "'; check the name, or set DMLC_NODE_HOST to this host's address");
+          const std::string at = to.bind(join_host_port(listening_host(own), config_.node_port));
+          bound_address_ = join_host_port(own, parse_host_port(at).port);
+        }
+      }
+    }
+  } catch (...) {
+    stop();
+    throw;
+  }
+  {
+    const Lock lock(mutex_);
+    if (scheduler_) membership_ = std::make_unique<Membership>(config_, incarnation_, job_, scheduler_address_);
+    ready_ = true;
+  }
+  timer_ = std::thread([this] { run_timer(); });
+}
+
+void Node::Impl::stop() {
+  {
+    const Lock lock(mutex_);
+    stopping_ = true;
+  }
+  timer_wake_.notify_all();
+  if (timer_.joinable()) timer_.join();
+  std::unique_ptr<Transport> transport;
+  {
+    const Lock lock(send_mutex_);
+    transport = std::move(transport_);
+  }
+  transport.reset();
+  finish_asks(asks_.fail_all(std::make_exception_ptr(NetworkError("this process has left the job"))));
+  run_posted();
+}
+
+void Node::Impl::run_timer() {
+  const auto period = std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(std::clamp(config_.heartbeat_seconds / 8, 0.002, 0.05)));
+  Clock::time_point last = Clock::now();
+  for (;;) {
+    {
+      const Lock lock(mutex_);
+      timer_wake_.wait_for(mutex_, period,
+                           [this]() NO_THREAD_SAFETY_ANALYSIS { return stopping_ || !posted_.empty(); });
+      if (stopping_) return;
+    }
+    run_posted();
+    const Clock::time_point now = Clock::now();
+    if (now - last < period) continue;
+    try {
+      tick(std::chrono::duration<double>(now - std::exchange(last, now)).count());
+    } catch (const std::exception& error) {
+      LOG(ERROR) << error.what();
+    }
+  }
+}
+
+void Node::Impl::tick(double seconds) {
+  // A process that was stopped itself has not seen the others fall silent.
+  const double silence = std::min(seconds, config_.heartbeat_seconds);
+  heartbeat_due_ -= seconds;
+  if (scheduler_) {
+    if (membership_->tick(silence)) {
+      const Lock turn(turn_);
+      broadcast();
+    }
+  } else {
+    if (heartbeat_due_ <= 0) {
+      heartbeat_due_ = config_.heartbeat_seconds;
+      send_heartbeat();
+    }
+    watch_scheduler(silence);
+  }
+  std::vector<Asks::Slow> slow;
+  for (Asks::Repeat& repeat : asks_.due(slow)) {
+    const LinkId link = link_to(repeat.peer);
+    if (repeat.packet.empty())
+      send_control(link, MessageKind::kProbe, repeat.number);
+    else
+      send(link, std::move(repeat.packet));
+  }
+  for (const Asks::Slow& ask : slow)
+    LOG(WARNING) << name_of(ask.peer) << " has not answered " << name_of(ask.kind) << " for "
+                 << in_seconds(ask.seconds);
+}
+
+void Node::Impl::send_heartbeat() {
+  {
+    const Lock lock(mutex_);
+    if (leaving_) return;
+  }
+  send_control(scheduler_link_, MessageKind::kHeartbeat, 0);
+}
+
+void Node::Impl::post(std::function<void()> work) {
+  {
+    const Lock lock(mutex_);
+    posted_.push_back(std::move(work));
+  }
+  timer_wake_.notify_all();
+}
+
+void Node::Impl::run_posted() {
+  std::vector<std::function<void()>> posted;
+  {
+    const Lock lock(mutex_);
+    posted.swap(posted_);
+  }
+  const Lock turn(turn_);
+  for (const auto& work : posted) work();
+}
+
+// ---- Impl: packets out ----
+
+void Node::Impl::send(LinkId link, Packet packet) {
+  const Lock lock(send_mutex_);
+  if (transport_) transport_->send(link, std::move(packet));
+}
+
+MessageHeader Node::Impl::header(MessageKind kind, std::uint64_t request) const {
+  const Lock lock(mutex_);
+  return {kind, job_, incarnation_, request, roster_.epoch};
+}
+
+void Node::Impl::send_control(LinkId link, MessageKind kind, std::uint64_t request, std::string body) {
+  Message message;
+  message.header = header(kind, request);
+  message.body = std::move(body);
+  send(link, encode(message));
+}
+
+// The latest way to a peer; 0, which leads nowhere, while there is none.
+LinkId Node::Impl::link_to(const PeerId& peer) {
+  if (!scheduler_ && peer.role == Role::kScheduler) return scheduler_link_;
+  std::string address;
+  {
+    const Lock lock(mutex_);
+    const auto connected = connections_.find(peer);
+    if (connected != connections_.end()) return connected->second;
+    const Peer* known = roster_.find(peer);
+    if (!known) return 0;
+    if (known->address.empty()) {
+      const auto link = links_.find(known->incarnation);
+      return link == links_.end() ? 0 : link->second;
+    }
+    address = known->address;
+  }
+  LinkId link = 0;
+  {
+    const Lock lock(send_mutex_);
+    if (!transport_) return 0;
+    link = transport_->connect(address);
+  }
+  LinkId second = 0;
+  {
+    const Lock lock(mutex_);
+    const auto [entry, mine] = connections_.emplace(peer, link);
+    if (mine) return link;
+    second = std::exchange(link, entry->second);
+  }
+  const Lock lock(send_mutex_);
+  if (transport_) transport_->close(second);
+  return link;
+}
+
+std::uint64_t Node::Impl::ask(const PeerId& peer, Message request, ReplyHandler on_reply) {
+  std::exception_ptr error;
+  {
+    const Lock lock(mutex_);
+    const Peer* known = roster_.find(peer);
+    if (failure_)
+      error = failure_;
+    else if (peer.role != Role::kScheduler && !known)
+      error = std::make_exception_ptr(InvalidArgument(str("there is no ", name_of(peer), " in this job")));
+    else if (known && !known->alive)
+      error = std::make_exception_ptr(
+          NetworkError(describe(*known) + (known->finished ? " has left the job" : " was lost")));
+  }
+  const std::uint64_t number = asks_.next_number();
+  const MessageKind kind = request.header.kind;
+  request.header = header(kind, number);
+  Packet packet = encode(request);
+  asks_.add(number, peer, kind, packet, std::move(on_reply));
+  if (error) {
+    post([this, number, error] {
+      if (const ReplyHandler handler = asks_.take(number)) handler(std::nullopt, error);
+    });
+    return number;
+  }
+  try {
+    send(link_to(peer), std::move(packet));
+  } catch (const NetworkError& failed) {
+    LOG(WARNING) << failed.what();
+  }
+  return number;
+}
+
+void Node::Impl::answer(const Request::State& state, MessageKind kind, Message message) {
+  message.header = header(kind, state.message.header.request);
+  const std::uint64_t sender = state.message.header.incarnation;
+  LinkId link = 0;
+  {
+    const Lock lock(mutex_);
+    const auto found = links_.find(sender);
+    if (found != links_.end()) link = found->second;
+  }
+  Packet packet;
+  try {
+    packet = encode(message);
+  } catch (const Error& error) {
+    message.header.kind = MessageKind::kRefusal;
+    message.body = refusal_of(error);
+    message.payload.clear();
+    packet = encode(message);
+  }
+  answers_.answered(sender, state.message.header.request, packet);
+  send(link, std::move(packet));
+}
+
+std::exception_ptr Node::Impl::failure() const {
+  const Lock lock(mutex_);
+  return failure_;
+}
+
+}  // namespace paceline

@@ -1,0 +1,130 @@
+#pragma once
+// Inside a Node. The transport's thread brings packets, one timer thread sends heartbeats, repeats requests and watches
+// for silence; `turn_` lets handlers run one at a time. Locks are taken in the order turn_, mutex_, then those of the
+// parts, which call nothing back.
+
+#include <paceline/mutex.h>
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "answers.h"
+#include "asks.h"
+#include "membership.h"
+#include "node.h"
+#include "roster.h"
+
+namespace paceline {
+
+// Marks the number that a process goes by until the scheduler gives it an incarnation.
+constexpr std::uint64_t kProvisionalIncarnation = std::uint64_t{1} << 63;
+
+struct Request::State {
+  State(std::weak_ptr<Node::Impl> n, Message m, PeerId f) : node(std::move(n)), message(std::move(m)), from(f) {}
+  ~State();
+
+  std::weak_ptr<Node::Impl> node;
+  Message message;
+  PeerId from;
+  std::atomic<bool> answered = false;
+};
+
+struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
+  Impl(const ClusterConfig& config, Handlers handlers);
+
+  void start();
+  void stop();
+  void join();
+  void leave(double seconds);
+  std::uint64_t ask(const PeerId& peer, Message request, ReplyHandler on_reply);
+  // Sends the answer to a request that arrived.
+  void answer(const Request::State& state, MessageKind kind, Message message);
+  std::exception_ptr failure() const;
+
+  const ClusterConfig config_;
+  const bool scheduler_;
+  const std::string host_;                  // for people
+  std::string scheduler_address_;           // set by start()
+  std::unique_ptr<Membership> membership_;  // of the scheduler
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  Roster roster_ GUARDED_BY(mutex_);
+  int rank_ GUARDED_BY(mutex_) = 0;
+  std::uint64_t job_ GUARDED_BY(mutex_) = 0;
+  std::uint64_t incarnation_ GUARDED_BY(mutex_) = 0;
+  bool joined_ GUARDED_BY(mutex_) = false;
+  bool leaving_ GUARDED_BY(mutex_) = false;
+  std::exception_ptr failure_ GUARDED_BY(mutex_);
+  std::string waiting_ GUARDED_BY(mutex_);  // what the scheduler last said about the start
+  double scheduler_silent_ GUARDED_BY(mutex_) = 0;
+  bool scheduler_heard_ GUARDED_BY(mutex_) = false;
+
+  Asks asks_;
+
+ private:
+  // ---- node.cc: threads, packets out
+  void run_timer();
+  void tick(double seconds);
+  void send(LinkId link, Packet packet) EXCLUDES(send_mutex_);
+  void send_heartbeat();
+  void send_control(LinkId link, MessageKind kind, std::uint64_t request, std::string body = {});
+  MessageHeader header(MessageKind kind, std::uint64_t request) const;
+  LinkId link_to(const PeerId& peer);
+  void post(std::function<void()> work);
+  void run_posted();
+
+  // ---- node_receive.cc: packets in
+  void on_packet(LinkId link, const Packet& packet);
+  void on_malformed(LinkId link, const std::string& why);
+  void refuse(LinkId link, const Message& message, const std::string& why);
+  std::string foreign_job(const Message& message) const;
+  void on_answer(Message message);
+  void on_probe(LinkId link, const Message& message);
+  void on_request(LinkId link, Message message);
+  void deliver(LinkId link, Message message, const PeerId& from);
+  void finish_asks(std::vector<Asks::Failure> failures);
+
+  // ---- node_member.cc: the place in the job
+  void on_join(LinkId link, Message message);
+  void on_heartbeat(LinkId link, const Message& message);
+  void on_notice(LinkId link, const Message& message);
+  void on_joined(const Message& answer);
+  void send_notice(LinkId link, std::uint64_t known);
+  void broadcast();
+  void apply(RosterNotice notice);
+  void fail(std::exception_ptr error);
+  void watch_scheduler(double seconds);
+
+  Handlers handlers_;
+  Answers answers_;
+  Mutex turn_;
+  std::string bound_address_;  // of a server; set by start()
+  LinkId scheduler_link_ = 0;  // set by start()
+
+  Mutex send_mutex_;
+  std::unique_ptr<Transport> transport_ GUARDED_BY(send_mutex_);
+
+  std::map<PeerId, LinkId> connections_ GUARDED_BY(mutex_);
+  std::map<std::uint64_t, LinkId> links_ GUARDED_BY(mutex_);         // latest, of each incarnation that sent something
+  std::deque<std::pair<LinkId, Message>> early_ GUARDED_BY(mutex_);  // from peers of a roster still to come
+
+  CondVar timer_wake_;
+  std::vector<std::function<void()>> posted_ GUARDED_BY(mutex_);
+  bool ready_ GUARDED_BY(mutex_) = false;
+  bool stopping_ GUARDED_BY(mutex_) = false;
+  double heartbeat_due_ = 0;                   // timer thread
+  std::unordered_map<LinkId, int> malformed_;  // transport thread
+  std::int64_t malformed_total_ = 0;           // transport thread
+  std::thread timer_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,246 @@
+// A Node's place in the job: joining, heartbeats, rosters, failure.
+
+#include <paceline/error.h>
+#include <paceline/log.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "node_impl.h"
+
+namespace paceline {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr PeerId kScheduler{Role::kScheduler, 0};
+constexpr double kProgressSeconds = 10;  // between two lines about who is missing
+
+template <class T>
+T parse(const Message& message) {
+  T body;
+  if (!body.ParseFromString(message.body))
+    throw Corrupt(str("[message] the body of a ", name_of(message.header.kind), " cannot be read"));
+  return body;
+}
+
+}  // namespace
+
+void Node::Impl::join() {
+  const Clock::time_point begin = Clock::now();
+  const auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
+  auto refused = std::make_shared<std::exception_ptr>();  // guarded by mutex_
+  if (!scheduler_) {
+    proto::Join body;
+    body.set_role(static_cast<std::uint32_t>(config_.role));
+    body.set_job(config_.job);
+    body.set_host(host_);
+    body.set_address(bound_address_);
+    body.set_task(config_.task);
+    body.set_pid(getpid());
+    Message request;
+    request.header.kind = MessageKind::kJoin;
+    request.body = body.SerializeAsString();
+    ask(kScheduler, std::move(request), [this, refused](std::optional<Message> answer, std::exception_ptr error) {
+      if (answer) {
+        on_joined(*answer);
+        return;
+      }
+      const Lock lock(mutex_);
+      *refused = error;
+      changed_.notify_all();
+    });
+  }
+  double next_line = kProgressSeconds;
+  for (;;) {
+    std::string waiting;
+    {
+      const Lock lock(mutex_);
+      changed_.wait_for(mutex_, std::chrono::milliseconds(100),
+                        [&]() NO_THREAD_SAFETY_ANALYSIS { return joined_ || *refused || failure_; });
+      if (joined_) return;
+      if (*refused) std::rethrow_exception(*refused);
+      if (failure_) std::rethrow_exception(failure_);
+      waiting = scheduler_ ? membership_->waiting() : waiting_;
+      const bool late = elapsed() > config_.start_deadline_seconds;
+      if (late && scheduler_) break;
+      if (late && !scheduler_heard_)
+        throw Timeout(str("the scheduler at ", scheduler_address_, " did not answer within ",
+                          in_seconds(config_.start_deadline_seconds),
+                          "; check that it runs, and that this address and port are the ones it listens at"));
+      // Its own deadline began at another time, and its verdict names who is missing.
+      if (late && scheduler_silent_ > config_.silence_deadline_seconds)
+        throw Timeout(str("the scheduler at ", scheduler_address_, " fell silent before the start; it was ", waiting));
+    }
+    if (elapsed() > next_line && !waiting.empty()) {
+      next_line += kProgressSeconds;
+      LOG(INFO) << waiting;
+    }
+  }
+  const Timeout missing(
+      str("the job did not start within ", in_seconds(config_.start_deadline_seconds), ": ", membership_->waiting()));
+  membership_->give_up(missing);
+  throw missing;
+}
+
+void Node::Impl::leave(double seconds) {
+  if (scheduler_) return;
+  {
+    const Lock lock(mutex_);
+    if (!joined_ || failure_ || std::exchange(leaving_, true)) return;
+  }
+  auto known = std::make_shared<bool>(false);  // guarded by mutex_
+  Message request;
+  request.header.kind = MessageKind::kLeave;
+  const std::uint64_t number = ask(kScheduler, std::move(request), [this, known](auto, auto) {
+    const Lock lock(mutex_);
+    *known = true;
+    changed_.notify_all();
+  });
+  {
+    const Lock lock(mutex_);
+    changed_.wait_for(mutex_, std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)),
+                      [&] { return *known; });
+  }
+  asks_.take(number);
+}
+
+void Node::Impl::on_join(LinkId link, Message message) {
+  if (!scheduler_) return;
+  deliver(link, std::move(message), {});
+}
+
+void Node::Impl::on_heartbeat(LinkId link, const Message& message) {
+  if (!scheduler_) return;
+  std::string why;
+  if (!membership_->heard(message.header.incarnation, link, message.header.epoch, why)) {
+    // The request to join may still be on its way.
+    if ((message.header.incarnation & kProvisionalIncarnation) == 0) refuse(link, message, why);
+    return;
+  }
+  {
+    const Lock lock(mutex_);
+    links_[message.header.incarnation] = link;
+  }
+  send_notice(link, message.header.epoch);
+}
+
+void Node::Impl::send_notice(LinkId link, std::uint64_t known) {
+  proto::Notice body;
+  const RosterNotice newest = membership_->notice();
+  if (newest.roster.epoch > known)
+    *body.mutable_roster() = to_proto(newest);
+  else
+    body.set_waiting(membership_->waiting());
+  send_control(link, MessageKind::kRoster, 0, body.SerializeAsString());
+}
+
+void Node::Impl::broadcast() {
+  apply(membership_->notice());
+  for (const LinkId link : membership_->links()) send_notice(link, 0);
+}
+
+void Node::Impl::on_notice(LinkId link, const Message& message) {
+  if (scheduler_ || link != scheduler_link_) return;
+  const auto body = parse<proto::Notice>(message);
+  bool joined = false;
+  {
+    const Lock lock(mutex_);
+    scheduler_silent_ = 0;
+    scheduler_heard_ = true;
+    waiting_ = body.waiting();
+    joined = joined_;
+  }
+  if (body.has_roster() && joined) apply(from_proto(body.roster()));
+}
+
+void Node::Impl::on_joined(const Message& answer) {
+  const auto body = parse<proto::Joined>(answer);
+  RosterNotice notice = from_proto(body.roster());
+  std::string name;
+  {
+    const Lock lock(mutex_);
+    job_ = body.job();
+    rank_ = static_cast<int>(body.rank());
+    incarnation_ = body.incarnation();
+    scheduler_heard_ = true;
+    scheduler_silent_ = 0;
+    name = str(name_of(config_.role), " ", rank_, "@", host_);
+  }
+  if (config_.names_log) set_log_identity(name);
+  apply(std::move(notice));
+}
+
+void Node::Impl::apply(RosterNotice notice) {
+  std::vector<std::pair<Peer, std::string>> gone;
+  std::vector<LinkId> closed;
+  std::exception_ptr failed;
+  std::deque<std::pair<LinkId, Message>> early;
+  {
+    const Lock lock(mutex_);
+    if (notice.roster.epoch <= roster_.epoch) return;
+    for (const Peer& old : roster_.peers) {
+      const Peer* now = notice.roster.find(old.id);
+      if (!old.alive || (now && now->alive && now->incarnation == old.incarnation)) continue;
+      gone.emplace_back(old, now && now->finished ? " has left the job" : " was lost");
+      links_.erase(old.incarnation);
+      if (const auto connection = connections_.find(old.id); connection != connections_.end()) {
+        closed.push_back(connection->second);
+        connections_.erase(connection);
+      }
+      if (old.incarnation == incarnation_ && !leaving_)
+        failed =
+            std::make_exception_ptr(NetworkError("this process was declared lost: the scheduler had not heard of it"));
+    }
+    if (!notice.failure.empty()) failed = std::make_exception_ptr(NetworkError(notice.failure));
+    roster_ = notice.roster;
+    joined_ = true;
+    early.swap(early_);
+    changed_.notify_all();
+  }
+  for (const auto& [peer, what] : gone) {
+    answers_.forget(peer.incarnation);
+    finish_asks(asks_.fail(peer.id, describe(peer) + what));
+  }
+  {
+    const Lock lock(send_mutex_);
+    for (const LinkId link : closed)
+      if (transport_) transport_->close(link);
+  }
+  if (!scheduler_ && !notice.failure.empty()) send_heartbeat();  // the scheduler waits until everybody knows
+  if (failed)
+    fail(failed);
+  else if (handlers_.on_roster)
+    handlers_.on_roster(notice.roster);
+  for (auto& [link, message] : early) on_request(link, std::move(message));
+}
+
+void Node::Impl::fail(std::exception_ptr error) {
+  Roster roster;
+  {
+    const Lock lock(mutex_);
+    if (failure_ || leaving_) return;
+    failure_ = error;
+    roster = roster_;
+    changed_.notify_all();
+  }
+  finish_asks(asks_.fail_all(error));
+  if (handlers_.on_roster) handlers_.on_roster(roster);
+}
+
+void Node::Impl::watch_scheduler(double seconds) {
+  bool lost = false;
+  {
+    const Lock lock(mutex_);
+    scheduler_silent_ += seconds;
+    lost = joined_ && !roster_.over && scheduler_silent_ > config_.silence_deadline_seconds;
+  }
+  if (!lost) return;
+  const Lock turn(turn_);
+  fail(std::make_exception_ptr(
+      NetworkError(str("the scheduler at ", scheduler_address_, " was lost: nothing heard of it for ",
+                       in_seconds(config_.silence_deadline_seconds)))));
+}
+
+}  // namespace paceline

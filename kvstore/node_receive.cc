@@ -1,0 +1,220 @@
+// Packets that arrive at a Node: who sent them, whether they were seen before, and who wants them.
+
+#include <paceline/error.h>
+#include <paceline/log.h>
+
+#include <algorithm>
+
+#include "node_impl.h"
+#include "refusal.h"
+
+namespace paceline {
+namespace {
+
+constexpr int kMalformedBeforeHangUp = 8;
+constexpr std::size_t kMostLinksWatched = 4096;
+constexpr std::size_t kMostEarly = 4096;
+
+bool wants_answer(MessageKind kind) {
+  return kind == MessageKind::kJoin || kind == MessageKind::kHeartbeat || kind == MessageKind::kLeave ||
+         static_cast<int>(kind) >= static_cast<int>(MessageKind::kInit);
+}
+
+}  // namespace
+
+void Node::Impl::on_packet(LinkId link, const Packet& packet) {
+  Message message;
+  try {
+    message = decode(packet);
+  } catch (const Corrupt& corrupt) {
+    on_malformed(link, corrupt.what());
+    return;
+  }
+  const Lock turn(turn_);
+  std::uint64_t job = 0;
+  {
+    const Lock lock(mutex_);
+    if (!ready_ || stopping_) return;
+    job = job_;
+  }
+  const MessageKind kind = message.header.kind;
+  try {
+    // Who has not joined yet does not know the job's number; Membership compares the names.
+    const bool newcomer =
+        scheduler_ && (kind == MessageKind::kJoin || kind == MessageKind::kHeartbeat || kind == MessageKind::kProbe);
+    const bool joining = !scheduler_ && job == 0;
+    if (message.header.job != job && !joining && !(newcomer && message.header.job == 0)) {
+      refuse(link, message, scheduler_ ? foreign_job(message) : "the process asked belongs to another job");
+      return;
+    }
+    switch (kind) {
+      case MessageKind::kReply:
+      case MessageKind::kRefusal:
+      case MessageKind::kReceived:
+      case MessageKind::kResend:
+        on_answer(std::move(message));
+        return;
+      case MessageKind::kRoster:
+        on_notice(link, message);
+        return;
+      case MessageKind::kProbe:
+        on_probe(link, message);
+        return;
+      case MessageKind::kJoin:
+        on_join(link, std::move(message));
+        return;
+      case MessageKind::kHeartbeat:
+        on_heartbeat(link, message);
+        return;
+      default:
+        on_request(link, std::move(message));
+        return;
+    }
+  } catch (const Corrupt& corrupt) {
+    on_malformed(link, corrupt.what());
+  } catch (const std::exception& error) {
+    LOG(ERROR) << "handling a " << name_of(kind) << ": " << error.what();
+  }
+}
+
+void Node::Impl::on_malformed(LinkId link, const std::string& why) {
+  ++malformed_total_;
+  if (malformed_.size() > kMostLinksWatched) malformed_.clear();
+  const int count = ++malformed_[link];
+  const Lock lock(send_mutex_);
+  if (!transport_) return;
+  const std::string peer = transport_->describe(link);
+  LOG_EVERY_N(WARNING, 20) << "dropped a malformed message from " << peer << " (" << malformed_total_
+                           << " so far): " << why;
+  if (count < kMalformedBeforeHangUp || link == scheduler_link_) return;
+  malformed_.erase(link);
+  transport_->close(link);
+}
+
+void Node::Impl::refuse(LinkId link, const Message& message, const std::string& why) {
+  LOG_EVERY_N(WARNING, 50) << "refused a " << name_of(message.header.kind)
+                           << " of another job or an earlier start: " << why;
+  if (!wants_answer(message.header.kind)) return;
+  Message refusal;
+  refusal.header = header(MessageKind::kRefusal, message.header.request);
+  refusal.header.job = message.header.job;
+  refusal.body = refusal_of(NetworkError(why));
+  send(link, encode(refusal));
+}
+
+std::string Node::Impl::foreign_job(const Message& message) const {
+  proto::Join join;
+  if (message.header.kind != MessageKind::kJoin || !join.ParseFromString(message.body))
+    return "the scheduler at " + scheduler_address_ + " serves another job or another start of it";
+  return str("the scheduler at ", scheduler_address_, " serves job '", config_.job, "', not '", join.job(), "' of the ",
+             name_of(static_cast<Role>(join.role())), " at ", join.host(), "; give each job its own address");
+}
+
+void Node::Impl::on_answer(Message message) {
+  const std::uint64_t number = message.header.request;
+  if (message.header.kind == MessageKind::kReceived) {
+    asks_.received(number);
+  } else if (message.header.kind == MessageKind::kResend) {
+    // The answer comes from whoever was asked, so its incarnation says where the request should go again.
+    Packet packet = asks_.packet(number);
+    std::optional<PeerId> peer;
+    {
+      const Lock lock(mutex_);
+      for (const Peer& known : roster_.peers)
+        if (known.incarnation == message.header.incarnation) peer = known.id;
+    }
+    if (!packet.empty()) send(peer ? link_to(*peer) : scheduler_link_, std::move(packet));
+  } else if (message.header.kind == MessageKind::kRefusal) {
+    const std::exception_ptr error = error_of(message.body);
+    if (number == 0) fail(error);
+    if (const ReplyHandler handler = asks_.take(number)) handler(std::nullopt, error);
+  } else if (const ReplyHandler handler = asks_.take(number)) {
+    handler(std::move(message), nullptr);
+  }
+}
+
+void Node::Impl::on_probe(LinkId link, const Message& message) {
+  Packet answer;
+  switch (answers_.look(message.header.incarnation, message.header.request, answer)) {
+    case Answers::Known::kAnswered:
+      send(link, std::move(answer));
+      return;
+    case Answers::Known::kOpen: {
+      {
+        const Lock lock(mutex_);
+        links_[message.header.incarnation] = link;
+      }
+      send_control(link, MessageKind::kReceived, message.header.request);
+      return;
+    }
+    case Answers::Known::kNew:
+      send_control(link, MessageKind::kResend, message.header.request);
+      return;
+  }
+}
+
+void Node::Impl::on_request(LinkId link, Message message) {
+  const std::uint64_t sender = message.header.incarnation;
+  PeerId from;
+  bool known = false, alive = false;
+  {
+    const Lock lock(mutex_);
+    for (const Peer& peer : roster_.peers) {
+      if (peer.incarnation != sender) continue;
+      known = true;
+      alive = peer.alive || peer.finished;
+      from = peer.id;
+    }
+    if (!known && message.header.epoch > roster_.epoch) {
+      if (early_.size() < kMostEarly) early_.emplace_back(link, std::move(message));
+      return;
+    }
+  }
+  if (!known || !alive) {
+    refuse(link, message,
+           known ? name_of(from) + " was declared lost" : "the sender is not, or no longer, in this job");
+    return;
+  }
+  deliver(link, std::move(message), from);
+}
+
+void Node::Impl::deliver(LinkId link, Message message, const PeerId& from) {
+  const std::uint64_t sender = message.header.incarnation, number = message.header.request;
+  {
+    const Lock lock(mutex_);
+    links_[sender] = link;
+  }
+  Packet answer;
+  switch (answers_.arrive(sender, number, answer)) {
+    case Answers::Known::kAnswered:
+      send(link, std::move(answer));
+      return;
+    case Answers::Known::kOpen:
+      send_control(link, MessageKind::kReceived, number);
+      return;
+    case Answers::Known::kNew:
+      break;
+  }
+  const MessageKind kind = message.header.kind;
+  Request request;
+  request.state_ = std::make_shared<Request::State>(weak_from_this(), std::move(message), from);
+  try {
+    if (kind == MessageKind::kJoin) {
+      if (membership_->join(request, link)) broadcast();
+    } else if (kind == MessageKind::kLeave && scheduler_) {
+      const bool changed = membership_->leave(sender);
+      request.reply({});
+      if (changed) broadcast();
+    } else if (handlers_.on_request) {
+      handlers_.on_request(request);
+    }
+  } catch (const std::exception& error) {
+    request.refuse(error);
+  }
+}
+
+void Node::Impl::finish_asks(std::vector<Asks::Failure> failures) {
+  for (const Asks::Failure& failure : failures) failure.handler(std::nullopt, failure.error);
+}
+
+}  // namespace paceline

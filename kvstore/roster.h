@@ -1,0 +1,24 @@
+#pragma once
+// Rosters on the wire, and sentences about peers.
+
+#include <message.pb.h>
+
+#include <string>
+
+#include "node.h"
+
+namespace paceline {
+
+struct RosterNotice {
+  Roster roster;
+  std::string failure;  // not empty: the job has failed
+};
+
+proto::Roster to_proto(const RosterNotice& notice);
+RosterNotice from_proto(const proto::Roster& roster);
+
+std::string describe(const PeerId& id, const std::string& host);  // "server 1 at hostB"
+inline std::string describe(const Peer& peer) { return describe(peer.id, peer.host); }
+std::string in_seconds(double seconds);  // "15.2 s"
+
+}  // namespace paceline

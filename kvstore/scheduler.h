@@ -1,0 +1,44 @@
+#pragma once
+// The scheduler's program: brings the job together, watches over it, and runs services that need one place. It ends
+// when every worker and server has left, or fails when the job does.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "node.h"
+
+namespace paceline {
+
+// A part of the scheduler's work. Calls come one at a time, from a thread of the Node, and must not block.
+class SchedulerService {
+ public:
+  virtual ~SchedulerService() = default;
+  // True: the request was of its kinds and is, or will be, answered. What it throws becomes the refusal.
+  virtual bool on_request(const Request& request) = 0;
+  // Somebody was lost, left or joined.
+  virtual void on_roster(const Roster&) {}
+};
+
+// kBarrier: answers when every live worker has asked; a worker counts once.
+std::unique_ptr<SchedulerService> make_barrier_service();
+// kDataPart, kDataBegin, kDataCommit, kDataTakeOver: who delivers which positions of the data set.
+std::unique_ptr<SchedulerService> make_data_service();
+
+class Scheduler {
+ public:
+  // Listens, and writes the port file. Throws NetworkError where the address cannot be had.
+  explicit Scheduler(const ClusterConfig& config);
+  ~Scheduler();
+
+  // "host:port" that the others connect to.
+  const std::string& address() const;
+  // Blocks until the job has ended; throws what it failed of.
+  void run();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace paceline

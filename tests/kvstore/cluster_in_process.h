@@ -1,0 +1,88 @@
+#pragma once
+// The processes of a job as threads of one test.
+
+#include <gtest/gtest.h>
+#include <paceline/error.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "node.h"
+#include "scheduler.h"
+
+namespace paceline::test {
+
+// Short deadlines; loss where `faulty`.
+inline ClusterConfig job_config(const std::string& transport, int servers, int workers, bool faulty = false) {
+  static std::atomic<int> count = 0;
+  ClusterConfig config;
+  config.transport = transport;
+  config.servers = servers;
+  config.workers = workers;
+  config.job = "job " + std::to_string(++count);
+  if (transport == "inproc") config.scheduler_host = config.job;
+  config.heartbeat_seconds = 0.05;
+  config.silence_deadline_seconds = 1;
+  config.start_deadline_seconds = 20;
+  if (faulty) config.faults = Options::parse("loss=0.2,duplicate=0.2,reorder=0.2,seed=7");
+  return config;
+}
+
+// A scheduler in a thread of its own.
+class SchedulerThread {
+ public:
+  explicit SchedulerThread(ClusterConfig config) {
+    config.role = Role::kScheduler;
+    scheduler_ = std::make_unique<Scheduler>(config);
+    if (config.transport == "tcp") {
+      const std::string address = scheduler_->address();
+      port_ = std::stoi(address.substr(address.rfind(':') + 1));
+    }
+    thread_ = std::thread([this] {
+      try {
+        scheduler_->run();
+      } catch (const std::exception& error) {
+        failure_ = error.what();
+      }
+      scheduler_.reset();
+    });
+  }
+  ~SchedulerThread() {
+    if (thread_.joinable()) thread_.join();
+  }
+
+  int port() const { return port_; }
+  // Waits for the end: empty, or what it failed of.
+  std::string result() {
+    thread_.join();
+    return failure_;
+  }
+
+ private:
+  std::unique_ptr<Scheduler> scheduler_;
+  int port_ = 0;
+  std::string failure_;
+  std::thread thread_;
+};
+
+inline ClusterConfig member(ClusterConfig config, Role role, int port, int task = -1) {
+  config.role = role;
+  config.scheduler_port = port;
+  config.task = task;
+  return config;
+}
+
+// What `action` throws, as text; empty where it does not.
+template <class Action>
+std::string error_of_call(Action action) {
+  try {
+    action();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace paceline::test
