@@ -231,7 +231,10 @@ class UpdaterImpl final : public Updater {
     for (const auto& slice : slices_) {
       Lock lock(slice->mutex);
       slice->pulled.erase(worker);
-      if (slice->averaged.size() > 1 && slice->averaged.erase(worker)) average(*slice, {});
+      if (slice->averaged.size() > 1 && slice->averaged.erase(worker)) {
+        average(*slice, {});
+        ++slice->version;
+      }
     }
   }
 

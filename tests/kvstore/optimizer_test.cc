@@ -1,0 +1,92 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <paceline/updater.h>
+
+#include <cmath>
+#include <random>
+
+namespace paceline {
+namespace {
+
+using testing::HasSubstr;
+
+// Runs `steps` updates of one element with gradient f(w) and returns the weight.
+template <class Gradient>
+double run(const Spec& optimizer, int steps, double weight, Gradient gradient) {
+  auto updater = make_updater();
+  updater->set_rules(optimizer, "none", {});
+  const int slice = updater->add_slice({.key = 1, .name = "w", .dtype = DType::kFloat64, .end = 1}, &weight);
+  for (int i = 0; i < steps; ++i) {
+    const Snapshot now = updater->pull(slice, 0);
+    const double g = gradient(*reinterpret_cast<const double*>(now.data.get()));
+    updater->apply(slice, {.worker = 0, .version = now.version, .examples = 1, .gradient = &g});
+  }
+  return *reinterpret_cast<const double*>(updater->pull(slice, -1).data.get());
+}
+
+TEST(Optimizer, FollowsItsFormula) {
+  const auto gradient = [](double w) { return 2 * w + 1; };
+  double sgd = 1, momentum = 1, nesterov = 1, adam = 1, mom = 0, nag = 0, mean = 0, variance = 0;
+  for (int t = 1; t <= 20; ++t) {
+    sgd -= 0.1 * gradient(sgd);
+    mom = 0.9 * mom + gradient(momentum);
+    momentum -= 0.1 * mom;
+    const double g = gradient(nesterov);
+    nag = 0.9 * nag + g;
+    nesterov -= 0.1 * (g + 0.9 * nag);
+    const double a = gradient(adam);
+    mean = 0.9 * mean + 0.1 * a;
+    variance = 0.999 * variance + 0.001 * a * a;
+    adam -= 0.1 * (mean / (1 - std::pow(0.9, t))) / (std::sqrt(variance / (1 - std::pow(0.999, t))) + 1e-12);
+  }
+  EXPECT_EQ(run(optim::SGD{.lr = 0.1}, 20, 1, gradient), sgd);
+  EXPECT_EQ(run(optim::SGD{.lr = 0.1, .momentum = 0.9}, 20, 1, gradient), momentum);
+  EXPECT_EQ(run(optim::SGD{.lr = 0.1, .momentum = 0.9, .nesterov = true}, 20, 1, gradient), nesterov);
+  EXPECT_NEAR(run(optim::Adam{.lr = 0.1, .epsilon = 1e-12}, 20, 1, gradient), adam, 1e-9);
+}
+
+TEST(Optimizer, RescalesClipsAndDecaysInThatOrder) {
+  // g = clip(0.5 * 8, 3) + 0.1 * 2 = 3.2
+  EXPECT_DOUBLE_EQ(run(Spec::parse("sgd:lr=1,rescale=0.5,clip_gradient=3,weight_decay=0.1"), 1, 2,
+                       [](double) { return 8.0; }),
+                   2 - 3.2);
+}
+
+TEST(Optimizer, CountsTheScheduleInExamples) {
+  const auto at = [](const char* text, std::int64_t examples) {
+    return LearningRate::parse(Options::parse(text)).at(examples);
+  };
+  EXPECT_DOUBLE_EQ(at("lr=0.5", 1000000), 0.5);
+  EXPECT_DOUBLE_EQ(at("lr=1,schedule=linear,schedule_examples=100", 25), 0.75);
+  EXPECT_DOUBLE_EQ(at("lr=1,schedule=linear,schedule_examples=100,schedule_end=0.2", 500), 0.2);
+  EXPECT_NEAR(at("lr=1,schedule=cosine,schedule_examples=100", 50), 0.5, 1e-15);
+  EXPECT_DOUBLE_EQ(at("lr=1,schedule=step,schedule_every=10,schedule_factor=0.5", 25), 0.25);
+  EXPECT_DOUBLE_EQ(at("lr=1,schedule_warmup=9", 4), 0.5);
+}
+
+TEST(Optimizer, NamesWhatIsUnknown) {
+  const auto message = [](const char* text) -> std::string {
+    try {
+      make_optimizer(Spec::parse(text));
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_THAT(message("sdg"), HasSubstr("unknown optimizer 'sdg'; known: sgd momentum nesterov adam"));
+  EXPECT_THAT(message("adam:beta3=1"), HasSubstr("beta3"));
+  EXPECT_THAT(message("sgd:schedule=liner"), HasSubstr("known: constant linear step cosine"));
+  EXPECT_THAT(message("momentum:momentum=1.5"), HasSubstr("between -1 and 1"));
+}
+
+TEST(Optimizer, TypedFormsBecomeSpecs) {
+  const Spec spec = optim::SGD{.lr = 0.05, .momentum = 0.9, .nesterov = true,
+                               .schedule = {.form = "linear", .examples = 300000}};
+  EXPECT_EQ(spec.name, "nesterov");
+  const Spec again = Spec::parse(spec.text());
+  EXPECT_EQ(again.options.get("lr", 0.0), 0.05);
+  EXPECT_EQ(again.options.get("schedule_examples", std::int64_t{0}), 300000);
+}
+
+}  // namespace
+}  // namespace paceline

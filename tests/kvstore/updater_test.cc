@@ -1,0 +1,236 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <paceline/updater.h>
+#include <paceline/worker_rule.h>
+
+#include <cmath>
+#include <random>
+#include <thread>
+
+namespace paceline {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+template <class T>
+std::vector<T> weights(Updater& updater, int slice, int worker = -1) {
+  const Snapshot snapshot = updater.pull(slice, worker);
+  const T* data = reinterpret_cast<const T*>(snapshot.data.get());
+  return std::vector<T>(data, data + snapshot.bytes / sizeof(T));
+}
+
+// One float64 key that `workers` workers have pulled at version 0.
+struct Scalar {
+  std::unique_ptr<Updater> updater = make_updater();
+  int slice = 0;
+
+  Scalar(const std::string& optimizer, const std::string& policy, const std::string& options, double weight,
+         int workers = 3) {
+    updater->set_rules(Spec::parse(optimizer), policy, Options::parse(options));
+    updater->set_workers(workers);
+    slice = updater->add_slice({.key = 1, .name = "w", .dtype = DType::kFloat64, .end = 1}, &weight);
+    for (int worker = 0; worker < workers; ++worker) updater->pull(slice, worker);
+  }
+  double push(int worker, std::uint64_t version, double gradient) {
+    updater->apply(slice, {.worker = worker, .version = version, .examples = 1, .gradient = &gradient});
+    return weights<double>(*updater, slice)[0];
+  }
+};
+
+// T1.3 of the algorithms page: three workers pull 1 and push 2 in turn.
+TEST(DelayCompensated, ConstantFollowsTheScript) {
+  Scalar key("sgd:lr=0.1", "delay_compensated", "adaptive=0,lambda=0.5,clip=0", 1);
+  EXPECT_NEAR(key.push(0, 0, 2), 0.8, 1e-15);
+  EXPECT_NEAR(key.push(1, 0, 2), 0.64, 1e-15);
+  EXPECT_NEAR(key.push(2, 0, 2), 0.512, 1e-15);
+}
+
+// T1.3b: the adaptive rule overshoots here, the clipped one stops at g - |g|.
+TEST(DelayCompensated, AdaptiveFollowsTheScript) {
+  Scalar free("sgd:lr=0.1", "delay_compensated", "lambda=2,decay=0.95,clip=0", 1);
+  EXPECT_NEAR(free.push(0, 0, 2), 0.8, 1e-12);
+  EXPECT_NEAR(free.push(1, 0, 2), 0.856205, 1e-6);
+  Scalar clipped("sgd:lr=0.1", "delay_compensated", "lambda=2,decay=0.95", 1);
+  EXPECT_NEAR(clipped.push(0, 0, 2), 0.8, 1e-12);
+  EXPECT_NEAR(clipped.push(1, 0, 2), 0.8, 1e-12);
+}
+
+TEST(InverseDelay, DividesByTheDelay) {
+  Scalar key("sgd:lr=1", "inverse_delay", "", 0);
+  EXPECT_DOUBLE_EQ(key.push(0, 0, 1), -1);
+  EXPECT_DOUBLE_EQ(key.push(1, 0, 1), -2);
+  EXPECT_DOUBLE_EQ(key.push(2, 0, 1), -2.5);
+}
+
+TEST(Discard, RefusesAndCounts) {
+  Scalar key("sgd:lr=1", "discard", "discard_above=1", 0);
+  key.push(0, 0, 1);
+  key.push(1, 0, 1);
+  EXPECT_DOUBLE_EQ(key.push(2, 0, 1), -2);
+  EXPECT_EQ(key.updater->refused(), 1);
+}
+
+TEST(GapAware, DividesByTheGapInTypicalSteps) {
+  Scalar key("sgd:lr=0.1", "gap_aware", "gap_decay=0.5", 1, /*workers=*/1);
+  key.push(0, 0, 2);
+  key.updater->pull(key.slice, 5);  // version 1, weight 0.8
+  key.push(0, 1, 2);                // weight 0.6
+  // The average of squares is 4 whatever the decay, once its start is corrected: C = 0.1 * 2, gap 0.2, penalty 2.
+  EXPECT_NEAR(key.push(5, 1, 2), 0.6 - 0.1 * 1, 1e-7);
+}
+
+TEST(GapAware, DoesNotTouchFreshGradients) {
+  Scalar corrected("sgd:lr=0.1", "gap_aware", "", 1, 1), plain("sgd:lr=0.1", "none", "", 1, 1);
+  for (std::uint64_t version = 0; version < 100; ++version) {
+    corrected.updater->pull(corrected.slice, 0);
+    const double gradient = std::sin(static_cast<double>(version));
+    ASSERT_EQ(corrected.push(0, version, gradient), plain.push(0, version, gradient));
+  }
+}
+
+TEST(Policies, CombineAndNameWhatIsUnknown) {
+  EXPECT_TRUE(make_staleness("dana+gap_aware", {})->needs_pulled());
+  EXPECT_THAT(make_staleness("gap_aware+delay_compensated", {})->state_names(),
+              ElementsAre("gap_aware_mean_square", "delay_compensated_mean_square"));
+  try {
+    make_staleness("dana+gapaware", {});
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("unknown staleness 'gapaware'; known: none"));
+  }
+  EXPECT_THROW(make_staleness("none", Options::parse("lambda=1")), InvalidArgument);
+  EXPECT_THROW(make_updater()->set_rules(Spec::parse("adam"), "dana", {}), InvalidArgument);
+  EXPECT_THROW(make_worker_rule(Spec::parse("adam"), "dana"), InvalidArgument);
+  EXPECT_EQ(make_worker_rule(Spec::parse("adam"), "gap_aware"), nullptr);
+}
+
+// The library's sentence "one worker with dana is exactly NAG".
+TEST(Dana, OneWorkerIsNesterovBitForBit) {
+  const std::string optimizer = "nesterov:lr=0.05,momentum=0.9,weight_decay=0.01,clip_gradient=2";
+  constexpr std::int64_t kSize = 3000;
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  std::vector<float> start(kSize);
+  for (float& w : start) w = normal(random);
+
+  auto nag = make_updater(), dana = make_updater();
+  nag->set_rules(Spec::parse(optimizer), "none", {});
+  dana->set_rules(Spec::parse(optimizer), "dana+gap_aware", {});
+  const SliceInfo info{.key = 1, .name = "w", .end = kSize};
+  nag->add_slice(info, start.data());
+  dana->add_slice(info, start.data());
+  const auto rule = make_worker_rule(Spec::parse(optimizer), "dana+gap_aware");
+  for (std::uint64_t step = 0; step < 50; ++step) {
+    std::vector<float> gradient(kSize);
+    for (float& g : gradient) g = 2 * normal(random);
+    nag->apply(0, {.worker = 0, .version = step, .examples = 1, .gradient = gradient.data()});
+
+    const std::vector<float> weight = weights<float>(*dana, 0, 0);
+    const NDArray update = rule->prepare("w", NDArray::from(gradient, {kSize}), NDArray::from(weight, {kSize}));
+    const std::vector<float> pushed = update.to_vector<float>();
+    dana->apply(0, {.worker = 0, .version = step, .examples = 1, .gradient = pushed.data()});
+    ASSERT_EQ(weights<float>(*nag, 0), weights<float>(*dana, 0)) << "step " << step;
+  }
+}
+
+TEST(Updater, AppliesARoundAsOneWeightedMean) {
+  Scalar key("momentum:lr=1,momentum=0.5", "none", "", 0, 2);
+  const double a = 1, b = 4;
+  const std::vector<Contribution> round{{.worker = 0, .examples = 1, .gradient = &a},
+                                        {.worker = 1, .examples = 2, .gradient = &b}};
+  const Applied applied = key.updater->apply_round(key.slice, round);
+  EXPECT_EQ(applied.version, 1u);
+  EXPECT_NEAR(weights<double>(*key.updater, key.slice)[0], -3, 1e-15);
+}
+
+TEST(Updater, CountsDelaysPerWorker) {
+  Scalar key("sgd:lr=0.1", "none", "", 1, 2);
+  key.push(0, 0, 1);
+  key.push(1, 0, 1);
+  key.push(1, 2, 1);
+  const auto delays = key.updater->delays();
+  ASSERT_EQ(delays.size(), 2u);
+  EXPECT_EQ(delays[0].text(), "0:1");
+  EXPECT_EQ(delays[1].text(), "0:1 1:1");
+  EXPECT_THROW(key.push(0, 9, 1), InvalidArgument);
+}
+
+TEST(Updater, WorkersThatPulledTheSameVersionShareTheMemory) {
+  Scalar key("sgd", "gap_aware", "", 1, 4);
+  EXPECT_EQ(key.updater->pulled_bytes(), sizeof(double));
+  key.push(0, 0, 1);
+  key.updater->pull(key.slice, 0);
+  EXPECT_EQ(key.updater->pulled_bytes(), 2 * sizeof(double));
+  key.updater->drop_worker(0);
+  EXPECT_EQ(key.updater->pulled_bytes(), sizeof(double));
+}
+
+TEST(Updater, ASnapshotNeverChanges) {
+  Scalar key("sgd:lr=1", "none", "", 1, 1);
+  const Snapshot before = key.updater->pull(key.slice, 0);
+  key.push(0, 0, 5);
+  EXPECT_EQ(*reinterpret_cast<const double*>(before.data.get()), 1);
+}
+
+TEST(Updater, AverageKeysHoldTheMeanOverWorkers) {
+  auto updater = make_updater();
+  const float zero[2] = {0, 0}, one[2] = {2, 4}, two[2] = {4, 8};
+  const SliceInfo info{.key = 3, .name = "running_mean", .end = 2, .kind = SliceInfo::Kind::kAverage};
+  updater->add_slice(info, zero);
+  updater->apply(0, {.worker = 0, .version = 0, .gradient = one});
+  updater->apply(0, {.worker = 1, .version = 0, .gradient = two});
+  EXPECT_THAT(weights<float>(*updater, 0), ElementsAre(3, 6));
+  updater->drop_worker(0);
+  EXPECT_THAT(weights<float>(*updater, 0), ElementsAre(4, 8));
+}
+
+TEST(Updater, StateSurvivesSaveAndLoad) {
+  Scalar first("adam:lr=0.1", "gap_aware", "", 1, 1);
+  for (std::uint64_t i = 0; i < 5; ++i) first.push(0, i, 1.0 + static_cast<double>(i));
+  std::uint64_t version = 0;
+  std::int64_t examples = 0;
+  const NamedArrays state = first.updater->save_slice(0, &version, &examples);
+  EXPECT_EQ(version, 5u);
+  EXPECT_EQ(examples, 5);
+  ASSERT_EQ(state.size(), 4u);
+  Scalar second("adam:lr=0.1", "gap_aware", "", 0, 1);
+  second.updater->load_slice(0, state, version, examples);
+  EXPECT_EQ(second.push(0, 5, 2), first.push(0, 5, 2));
+  EXPECT_THROW(second.updater->load_slice(0, {{"velocity", state[0].second}}, 1, 1), InvalidArgument);
+}
+
+TEST(Updater, SlicesTakeUpdatesFromManyThreads) {
+  auto updater = make_updater();
+  updater->set_rules(Spec::parse("sgd:lr=1"), "none", {});
+  const std::vector<float> zeros(5000);
+  for (std::uint64_t key = 0; key < 4; ++key)
+    updater->add_slice({.key = key, .name = std::to_string(key), .end = 5000}, zeros.data());
+  const std::vector<float> minus_one(5000, -1);
+  std::vector<std::thread> threads;
+  for (int worker = 0; worker < 4; ++worker)
+    threads.emplace_back([&, worker] {
+      for (int i = 0; i < 200; ++i) {
+        const int slice = (i + worker) % 4;
+        const Snapshot now = updater->pull(slice, worker);
+        updater->apply(slice, {.worker = worker, .version = now.version, .gradient = minus_one.data()});
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (int slice = 0; slice < 4; ++slice) {
+    EXPECT_EQ(updater->version(slice), 200u);
+    EXPECT_EQ(weights<float>(*updater, slice)[4999], 200);
+  }
+}
+
+TEST(Histogram, KnowsItsQuantiles) {
+  Histogram histogram;
+  for (int i = 1; i <= 100; ++i) histogram.add(i);
+  EXPECT_EQ(histogram.quantile(0.5), 50);
+  EXPECT_EQ(histogram.quantile(0.99), 99);
+  EXPECT_DOUBLE_EQ(histogram.mean(), 50.5);
+  EXPECT_EQ(Histogram().quantile(0.5), 0);
+}
+
+}  // namespace
+}  // namespace paceline
