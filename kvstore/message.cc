@@ -92,6 +92,7 @@ const char* known_name(MessageKind kind) {
     case MessageKind::kDataTakeOver:
       return "data_take_over";
     case MessageKind::kSetOptimizer:
+    case MessageKind::kDataCommitted:
       return "set_optimizer";
     case MessageKind::kInitValues:
       return "init_values";

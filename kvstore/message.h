@@ -30,6 +30,7 @@ enum class MessageKind : std::uint8_t {
   kDataCommit = 20,
   kDataTakeOver = 21,
   kSetOptimizer = 22,
+  kDataCommitted = 23,
   // the store, answered by servers
   kInitValues = 32,
   kPushPull = 33,

@@ -86,6 +86,9 @@ class Exchange {
   // before it begins is known too.
   virtual void data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) = 0;
   virtual void data_commit(std::int64_t epoch, const PositionRanges& done) = 0;  // returns at once
+  // Every position of `epoch` that any worker committed. Rank 0 of a resumed job commits what its checkpoint says before
+  // the others begin; epoch numbers are the caller's, negative ones too.
+  virtual PositionRanges data_committed(std::int64_t epoch) = 0;
   // Positions of `epoch` that lost workers left, now this worker's to deliver and commit; shared out in pieces, so call
   // again until empty. `wait` false: empty means none now; ask again later, also for earlier epochs. `wait` true (at
   // the latest before finish): blocks until there are some or every position of the epoch is committed, which empty
