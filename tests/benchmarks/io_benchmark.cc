@@ -1,0 +1,173 @@
+// Records, images and loaders: how many a second. Times are of one thread unless the name says otherwise; the loader
+// counts real time, with its own decode threads.
+
+#include <paceline/manifest.h>
+#include <paceline/record_loader.h>
+
+#include <benchmark/benchmark.h>
+#include <paceline/image.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+
+namespace paceline {
+namespace {
+
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "paceline-benchmark-XXXXXX").string();
+    path_ = mkdtemp(name.data());
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  std::string operator/(const char* name) const { return (path_ / name).string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// Smooth with some grain, so that it packs about as well as a photograph.
+Image picture(int size, int channels) {
+  Image image{size, size, channels, {}};
+  std::uint32_t noise = 1;
+  for (int y = 0; y < size; ++y) {
+    for (int x = 0; x < size; ++x) {
+      for (int c = 0; c < channels; ++c) {
+        noise = noise * 1664525 + 1013904223;
+        const double wave = std::sin(0.11 * x + c) * std::cos(0.07 * y) * 90 + 120;
+        image.pixels.push_back(static_cast<std::uint8_t>(wave + (noise >> 28)));
+      }
+    }
+  }
+  return image;
+}
+
+// A white stroke on black, like a digit.
+Image digit() {
+  Image image{28, 28, 1, std::vector<std::uint8_t>(28 * 28)};
+  for (int y = 4; y < 24; ++y) {
+    for (int x = 0; x < 3; ++x)
+      image.pixels[static_cast<std::size_t>(y * 28 + 8 + x + y / 3)] = static_cast<std::uint8_t>(250 - 60 * (x % 2));
+  }
+  return image;
+}
+
+void write_records(benchmark::State& state) {
+  const Folder folder;
+  const std::string record(static_cast<std::size_t>(state.range(0)), 'r');
+  for (auto _ : state) {
+    RecordWriter writer(folder / "a.rec");
+    for (int i = 0; i < 20000; ++i) writer.write(record);
+    writer.close();
+  }
+  state.SetItemsProcessed(state.iterations() * 20000);
+  state.SetBytesProcessed(state.iterations() * 20000 * state.range(0));
+}
+BENCHMARK(write_records)->Arg(1024)->Unit(benchmark::kMillisecond);
+
+void read_records_in_order(benchmark::State& state) {
+  const Folder folder;
+  const std::string record(static_cast<std::size_t>(state.range(0)), 'r');
+  {
+    RecordWriter writer(folder / "a.rec");
+    for (int i = 0; i < 20000; ++i) writer.write(record);
+    writer.close();
+  }
+  std::string back;
+  for (auto _ : state) {
+    RecordReader reader(folder / "a.rec");
+    while (reader.next(back)) benchmark::DoNotOptimize(back.data());
+  }
+  state.SetItemsProcessed(state.iterations() * 20000);
+  state.SetBytesProcessed(state.iterations() * 20000 * state.range(0));
+}
+BENCHMARK(read_records_in_order)->Arg(1024)->Unit(benchmark::kMillisecond);
+
+// By index, every record checked by its CRC32C.
+void read_records_at_random(benchmark::State& state) {
+  const Folder folder;
+  const std::string record(static_cast<std::size_t>(state.range(0)), 'r');
+  DatasetWriter writer(folder / "a", 1);
+  for (int i = 0; i < 20000; ++i) writer.write(0, i, record);
+  const Manifest manifest = Manifest::load(writer.finish({}));
+  const RecordFile file(manifest.path_of(manifest.shards[0]));
+  std::string back;
+  std::int64_t place = 0;
+  for (auto _ : state) {
+    place = (place + 7919) % 20000;
+    file.read(place, back);
+  }
+  state.SetItemsProcessed(state.iterations());
+  state.SetBytesProcessed(state.iterations() * state.range(0));
+}
+BENCHMARK(read_records_at_random)->Arg(1024);
+
+void decode(benchmark::State& state, const Image& image, ImageEncoding encoding) {
+  ImageCodec codec;
+  const std::string bytes = codec.encode(image, encoding, 90);
+  Image back;
+  for (auto _ : state) codec.decode(bytes, back);
+  state.SetItemsProcessed(state.iterations());
+  state.counters["bytes"] = static_cast<double>(bytes.size());
+}
+BENCHMARK_CAPTURE(decode, raw_28x28_grey, digit(), ImageEncoding::kRaw);
+BENCHMARK_CAPTURE(decode, png_28x28_grey, digit(), ImageEncoding::kPng);
+BENCHMARK_CAPTURE(decode, jpeg_28x28_grey, digit(), ImageEncoding::kJpeg);
+BENCHMARK_CAPTURE(decode, png_32x32_colour, picture(32, 3), ImageEncoding::kPng);
+BENCHMARK_CAPTURE(decode, jpeg_32x32_colour, picture(32, 3), ImageEncoding::kJpeg);
+BENCHMARK_CAPTURE(decode, png_256x256_colour, picture(256, 3), ImageEncoding::kPng);
+BENCHMARK_CAPTURE(decode, jpeg_256x256_colour, picture(256, 3), ImageEncoding::kJpeg);
+
+// A shuffled epoch in batches of 64.
+void load(benchmark::State& state, const Image& image, ImageEncoding encoding, int count) {
+  const Folder folder;
+  DatasetWriter writer(folder / "a", 2);
+  const std::string bytes = ImageCodec().encode(image, encoding, 90);
+  const float label = 1;
+  for (int i = 0; i < count; ++i) {
+    writer.write(i * 2 / count, i, pack_image_record({&label, 1}, static_cast<std::uint64_t>(i), bytes));
+  }
+  Manifest manifest;
+  manifest.image = {image.height, image.width, image.channels};
+  RecordLoader loader(writer.finish(manifest), {.shuffle = 1, .decode_threads = static_cast<int>(state.range(0))});
+  std::int64_t epoch = 0, examples = 0;
+  for (auto _ : state) {
+    for (const Batch& batch : EpochRange(loader, epoch++, {})) examples += batch.examples;
+  }
+  state.SetItemsProcessed(examples);
+}
+BENCHMARK_CAPTURE(load, raw_28x28_grey, digit(), ImageEncoding::kRaw, 60000)
+    ->ArgName("threads")
+    ->Arg(1)
+    ->Arg(2)
+    ->UseRealTime()
+    ->MeasureProcessCPUTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(load, png_28x28_grey, digit(), ImageEncoding::kPng, 60000)
+    ->ArgName("threads")
+    ->Arg(1)
+    ->Arg(2)
+    ->UseRealTime()
+    ->MeasureProcessCPUTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(load, jpeg_32x32_colour, picture(32, 3), ImageEncoding::kJpeg, 20000)
+    ->ArgName("threads")
+    ->Arg(1)
+    ->Arg(2)
+    ->UseRealTime()
+    ->MeasureProcessCPUTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(load, jpeg_256x256_colour, picture(256, 3), ImageEncoding::kJpeg, 1000)
+    ->ArgName("threads")
+    ->Arg(1)
+    ->Arg(2)
+    ->UseRealTime()
+    ->MeasureProcessCPUTime()
+    ->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace paceline
+
+BENCHMARK_MAIN();
