@@ -1,0 +1,301 @@
+// im2rec, rec and draw_digits as a user starts them.
+
+#include <gmock/gmock.h>
+#include <paceline/idx_file.h>
+#include <paceline/image.h>
+#include <paceline/manifest.h>
+#include <paceline/record_loader.h>
+#include <support/paths.h>
+#include <sys/wait.h>
+
+#include <map>
+
+#include "../io/fixtures.h"
+
+namespace paceline::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::SizeIs;
+
+struct Result {
+  int code = -1;
+  std::string output;  // standard output and error together
+};
+
+Result run(const std::string& arguments) {
+  Result result;
+  FILE* pipe = popen((program_dir() + "/" + arguments + " 2>&1 < /dev/null").c_str(), "r");
+  if (!pipe) return result;
+  char block[4096];
+  for (std::size_t got = 0; (got = fread(block, 1, sizeof block, pipe)) > 0;) result.output.append(block, got);
+  const int status = pclose(pipe);
+  if (WIFEXITED(status)) result.code = WEXITSTATUS(status);
+  return result;
+}
+
+Image plain(int height, int width, int channels, std::uint8_t value) {
+  const std::size_t size = static_cast<std::size_t>(height * width * channels);
+  return {height, width, channels, std::vector<std::uint8_t>(size, value)};
+}
+
+void write_image(const std::string& path, const Image& image, ImageEncoding encoding) {
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+  write_all(path, ImageCodec().encode(image, encoding));
+}
+
+// cat/0.jpg .. cat/5.jpg, dog/0.png .. dog/4.png of 12 x 10 pixels.
+void write_image_folder(const TemporaryFolder& folder) {
+  for (int i = 0; i < 6; ++i) {
+    write_image(folder / ("images/cat/" + std::to_string(i) + ".jpg"), plain(10, 12, 3, 40), ImageEncoding::kJpeg);
+  }
+  for (int i = 0; i < 5; ++i) {
+    write_image(folder / ("images/dog/" + std::to_string(i) + ".png"), plain(10, 12, 3, 200), ImageEncoding::kPng);
+  }
+}
+
+struct Record {
+  std::vector<float> labels;
+  std::uint64_t id;
+  Image image;
+};
+
+std::vector<Record> records_of(const std::string& manifest_path) {
+  const Manifest manifest = Manifest::load(manifest_path);
+  std::vector<Record> records;
+  ImageCodec codec;
+  std::string bytes;
+  for (const Shard& shard : manifest.shards) {
+    RecordReader reader(manifest.path_of(shard));
+    while (reader.next(bytes)) {
+      const ImageRecord view(bytes);
+      Record record{{}, view.id(), {}};
+      for (int i = 0; i < view.label_count(); ++i) record.labels.push_back(view.label(i));
+      codec.decode(view.image(), record.image);
+      records.push_back(std::move(record));
+    }
+  }
+  return records;
+}
+
+TEST(Im2rec, PacksAnImageFolder) {
+  TemporaryFolder folder;
+  write_image_folder(folder);
+  const Result result = run("im2rec --shards 3 " + folder / "set" + " " + folder / "images");
+  EXPECT_EQ(result.code, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("set.manifest: 11 records in 3 shards"));
+  const Manifest manifest = Manifest::load(folder / "set.manifest");
+  EXPECT_THAT(manifest.labels, ElementsAre("cat", "dog"));
+  EXPECT_TRUE(manifest.class_labels);
+  EXPECT_EQ(manifest.image, (ImageSize{10, 12, 3}));
+  EXPECT_EQ(manifest.shuffle_seed, 0u);
+  EXPECT_THAT(verify(folder / "set.manifest").problems, IsEmpty());
+  std::map<std::uint64_t, float> labels;
+  for (const Record& record : records_of(folder / "set.manifest")) {
+    labels[record.id] = record.labels.at(0);
+    EXPECT_NEAR(record.image.pixels[0], record.labels[0] == 0 ? 40 : 200, 2);
+  }
+  ASSERT_THAT(labels, SizeIs(11));
+  for (const auto& [id, label] : labels) EXPECT_EQ(label, id < 6 ? 0 : 1);
+}
+
+TEST(Im2rec, GivesTheSameBytesForEveryNumberOfThreads) {
+  TemporaryFolder folder;
+  write_image_folder(folder);
+  const std::string source = " " + folder / "images";
+  for (const char* threads : {"1", "4"}) {
+    const std::string flags = std::string("im2rec --shards 2 --seed 5 --resize 8 --threads ") + threads;
+    EXPECT_EQ(run(flags + " " + folder / "t" + threads + source).code, 0);
+  }
+  for (const char* name :
+       {"-00000-of-00002.rec", "-00001-of-00002.rec", "-00000-of-00002.crc", "-00001-of-00002.idx"}) {
+    EXPECT_EQ(read_all(folder / "t1" + name), read_all(folder / "t4" + name)) << name;
+    EXPECT_FALSE(read_all(folder / "t1" + name).empty());
+  }
+}
+
+TEST(Im2rec, ResizesCropsAndConverts) {
+  TemporaryFolder folder;
+  write_image_folder(folder);
+  const auto size = [&](const std::string& flags) {
+    const Result result = run("im2rec " + flags + " " + folder / "set" + " " + folder / "images");
+    EXPECT_EQ(result.code, 0) << result.output;
+    return Manifest::load(folder / "set.manifest").image;
+  };
+  EXPECT_EQ(size("--resize 5"), (ImageSize{5, 6, 3}));
+  EXPECT_EQ(size("--center_crop --channels 1 --encoding png"), (ImageSize{10, 10, 1}));
+  EXPECT_EQ(Manifest::load(folder / "set.manifest").encoding, "png");
+  EXPECT_EQ(size("--pass_through"), (ImageSize{0, 0, 0}));
+  EXPECT_THAT(records_of(folder / "set.manifest"), SizeIs(11));
+}
+
+TEST(Im2rec, PacksAListWithSeveralLabels) {
+  TemporaryFolder folder;
+  write_image_folder(folder);
+  write_all(folder / "some.lst", "7\t0.5\t2\tcat/1.jpg\n9\t-1\t3\tdog/2.png\n");
+  const Result result =
+      run("im2rec --noshuffle --root " + folder / "images" + " " + folder / "set" + " " + folder / "some.lst");
+  EXPECT_EQ(result.code, 0) << result.output;
+  const std::vector<Record> records = records_of(folder / "set.manifest");
+  ASSERT_THAT(records, SizeIs(2));
+  EXPECT_EQ(records[0].id, 7u);
+  EXPECT_THAT(records[0].labels, ElementsAre(0.5f, 2));
+  EXPECT_THAT(records[1].labels, ElementsAre(-1, 3));
+  EXPECT_EQ(read_all(folder / "set-00000-of-00001.idx").substr(0, 4), "7\t0\n");
+  EXPECT_EQ(Manifest::load(folder / "set.manifest").label_width, 2);
+}
+
+TEST(Im2rec, ListsBadImagesAndWritesNothing) {
+  TemporaryFolder folder;
+  write_image_folder(folder);
+  write_all(folder / "images/cat/3.jpg", "this is no picture");
+  write_all(folder / "images/dog/9.png", "");
+  const std::string rest = folder / "set" + " " + folder / "images";
+  const Result result = run("im2rec " + rest);
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.output, HasSubstr("bad image: " + folder / "images/cat/3.jpg" + ": the image is neither JPEG"));
+  EXPECT_THAT(result.output, HasSubstr("2 of 12 images are bad"));
+  EXPECT_THAT(folder.files(), ElementsAre("images", "set.bad.txt"));
+  EXPECT_THAT(read_all(folder / "set.bad.txt"), HasSubstr("dog/9.png\tthe image is empty"));
+
+  const Result skipped = run("im2rec --skip_bad --shards 2 " + rest);
+  EXPECT_EQ(skipped.code, 0) << skipped.output;
+  EXPECT_THAT(skipped.output, HasSubstr("10 records in 2 shards, 2 bad images left out"));
+  EXPECT_THAT(records_of(folder / "set.manifest"), SizeIs(10));
+}
+
+TEST(Im2rec, SaysWhatIsWrongInOneSentence) {
+  TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "empty");
+  write_image_folder(folder);
+  const auto fails = [&](const std::string& arguments, int code, const std::string& expected) {
+    const Result result = run("im2rec " + arguments);
+    EXPECT_EQ(result.code, code) << arguments;
+    EXPECT_THAT(result.output, HasSubstr(expected)) << arguments;
+  };
+  const std::string set = folder / "set" + " ";
+  fails("--shard 2 " + set + folder / "images", 2, "unknown flag --shard; known flags:\n  --center_crop");
+  fails(set, 2, "needs a prefix and a source");
+  fails(set + folder / "empty", 1, "holds no images");
+  fails(set + folder / "absent", 1, "absent on host ");
+  fails("--shards 12 " + set + folder / "images", 1, "11 images cannot fill 12 shards");
+  fails("--encoding gif " + set + folder / "images", 1, "unknown image encoding 'gif'; known: raw png jpg");
+  fails("--quality 0 " + set + folder / "images", 1, "--quality is 1 to 100, not 0");
+  fails("/dev/null/set " + folder / "images", 1, "/dev/null");
+  write_idx(folder / "images.idx3", {{2, 1, 1}, {1, 2}});
+  write_idx(folder / "labels.idx1", {{3}, {1, 2, 3}});
+  fails(set + folder / "images.idx3", 1, "holds 2 images, but");
+  fails("--labels " + folder / "images.idx3" + " " + set + folder / "images.idx3", 1,
+        "has 3 dimensions, labels have 1");
+  write_all(folder / "labels.idx1", "junk");
+  fails(set + folder / "images.idx3", 1, "labels.idx1: it is no IDX file");
+  EXPECT_THAT(folder.files(), ElementsAre("empty", "images", "images.idx3", "labels.idx1"));
+}
+
+TEST(Im2rec, HelpIsAboutItsOwnFlags) {
+  const Result result = run("im2rec --help");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.output, HasSubstr("im2rec [flags] PREFIX SOURCE"));
+  EXPECT_THAT(result.output, HasSubstr("--skip_bad"));
+  EXPECT_THAT(result.output, Not(HasSubstr("flagfile")));
+}
+
+TEST(Im2rec, PacksMnist) {
+  const std::string data = data_dir("mnist");
+  if (data.empty()) GTEST_SKIP() << "MNIST is not here";
+  TemporaryFolder folder;
+  const Result result = run("im2rec --shards 2 " + folder / "test" + " " + data + "/t10k-images-idx3-ubyte.gz");
+  ASSERT_EQ(result.code, 0) << result.output;
+  const Manifest manifest = Manifest::load(folder / "test.manifest");
+  EXPECT_EQ(manifest.records(), 10000);
+  EXPECT_EQ(manifest.encoding, "raw");
+  EXPECT_EQ(manifest.image, (ImageSize{28, 28, 1}));
+  EXPECT_THAT(manifest.labels, SizeIs(10));
+  const IdxFile labels = read_idx(data + "/t10k-labels-idx1-ubyte.gz");
+  const IdxFile images = read_idx(data + "/t10k-images-idx3-ubyte.gz");
+  for (const Record& record : records_of(folder / "test.manifest")) {
+    EXPECT_EQ(record.labels[0], static_cast<float>(labels.values[record.id]));
+    EXPECT_TRUE(std::equal(record.image.pixels.begin(), record.image.pixels.end(),
+                           images.values.begin() + static_cast<std::ptrdiff_t>(784 * record.id)));
+  }
+}
+
+TEST(Im2rec, PacksCifarAndTheLoaderReadsIt) {
+  const std::string archive = data_dir("cifar10") + "/cifar10-jpg.tar.xz";
+  if (!std::filesystem::exists(archive)) GTEST_SKIP() << "CIFAR-10 is not here";
+  TemporaryFolder folder;
+  const std::string unpack = "tar -C " + folder / "" + " -xf " + archive + " --wildcards 'test/*/00*' 2>&1";
+  if (std::system(unpack.c_str()) != 0) GTEST_SKIP() << "the archive cannot be unpacked here";
+  const Result result = run("im2rec --shards 2 " + folder / "cifar" + " " + folder / "test");
+  ASSERT_EQ(result.code, 0) << result.output;
+  RecordLoader loader(folder / "cifar.manifest", {.batch = 50, .shuffle = 1});
+  EXPECT_THAT(loader.labels(), SizeIs(10));
+  std::int64_t examples = 0;
+  for (const Batch& batch : EpochRange(loader, 0, {})) {
+    EXPECT_EQ(batch.data.shape(), (Shape{batch.examples, 3, 32, 32}));
+    examples += batch.examples;
+  }
+  EXPECT_EQ(examples, loader.size());
+  EXPECT_GE(examples, 100);
+}
+
+TEST(Rec, VerifiesAndNamesDamage) {
+  TemporaryFolder folder;
+  const std::string manifest = write_data_set(folder, 30, 2);
+  const Result sound = run("rec verify " + manifest);
+  EXPECT_EQ(sound.code, 0);
+  EXPECT_THAT(sound.output, HasSubstr("30 records in 2 files, 0 problems"));
+  const std::string shard = folder / "set-00001-of-00002.rec";
+  const std::uint64_t offset = read_index(index_path(shard))[4].offset;
+  flip_bit(shard, offset + 35);
+  const Result damaged = run("rec verify " + manifest);
+  EXPECT_EQ(damaged.code, 1);
+  EXPECT_THAT(damaged.output, HasSubstr(shard + ": record 4 at offset " + std::to_string(offset) + " is damaged"));
+}
+
+TEST(Rec, ListsManifestsAndRecords) {
+  TemporaryFolder folder;
+  const std::string manifest = write_data_set(folder, 30, 2);
+  EXPECT_THAT(run("rec list " + manifest).output, HasSubstr("records      30"));
+  const Result result = run("rec list --limit 2 " + folder / "set-00000-of-00002.rec");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.output, HasSubstr("label 1  id 1  image 3 x 2 x 1"));
+  EXPECT_THAT(result.output, Not(HasSubstr("id 2 ")));
+  EXPECT_THAT(result.output, HasSubstr("15 records"));
+  EXPECT_EQ(run("rec").code, 2);
+  EXPECT_EQ(run("rec repair x").code, 2);
+  EXPECT_EQ(run("rec list " + folder / "absent.rec").code, 1);
+}
+
+TEST(DrawDigits, DrawsTheSameForTheSameSeed) {
+  TemporaryFolder folder;
+  for (const char* variant : {"a --threads 1", "b --threads 3", "c --seed 2"}) {
+    const Result result = run("draw_digits --train 500 --test 50 --out " + folder / variant);
+    EXPECT_EQ(result.code, 0) << result.output;
+  }
+  const IdxFile images = read_idx(folder / "a/train-images-idx3-ubyte.gz");
+  const IdxFile labels = read_idx(folder / "a/train-labels-idx1-ubyte.gz");
+  EXPECT_THAT(images.shape, ElementsAre(500, 28, 28));
+  EXPECT_THAT(labels.shape, ElementsAre(500));
+  EXPECT_THAT(read_idx(folder / "a/t10k-images-idx3-ubyte.gz").shape, ElementsAre(50, 28, 28));
+  EXPECT_EQ(images.values, read_idx(folder / "b/train-images-idx3-ubyte.gz").values);
+  EXPECT_NE(images.values, read_idx(folder / "c/train-images-idx3-ubyte.gz").values);
+  std::map<int, int> times;
+  for (const std::uint8_t label : labels.values) ++times[label];
+  ASSERT_THAT(times, SizeIs(10));
+  for (const auto& [digit, count] : times) EXPECT_GT(count, 20);
+  // Every image has ink, and none is full of it.
+  for (std::size_t i = 0; i < 500; ++i) {
+    const auto begin = images.values.begin() + static_cast<std::ptrdiff_t>(784 * i);
+    const auto inked = std::count_if(begin, begin + 784, [](std::uint8_t p) { return p > 100; });
+    EXPECT_GT(inked, 15);
+    EXPECT_LT(inked, 350);
+  }
+  EXPECT_EQ(run("draw_digits").code, 2);
+}
+
+}  // namespace
+}  // namespace paceline::test
