@@ -48,7 +48,7 @@ endif()
 
 # g++ 12 reports std::string concatenation as overlapping copies (its bug 105651), hence -Wno-restrict.
 add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic>" "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>" "$<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wthread-safety>"
-                    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>")
+                    "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Xcompiler=-Wall,-Wextra>")
 if(PACELINE_WERROR)
   add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Werror>" "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Werror all-warnings -Xcompiler=-Werror>")
 endif()
