@@ -17,5 +17,6 @@ KernelFunction sum_of_squares_cuda();
 KernelFunction gemm_cuda();
 KernelFunction fill_uniform_cuda();
 KernelFunction fill_normal_cuda();
+KernelFunction scatter_add_cuda();
 
 }  // namespace paceline::detail

@@ -13,5 +13,6 @@ KernelFunction sum_of_squares_cuda() { return nullptr; }
 KernelFunction gemm_cuda() { return nullptr; }
 KernelFunction fill_uniform_cuda() { return nullptr; }
 KernelFunction fill_normal_cuda() { return nullptr; }
+KernelFunction scatter_add_cuda() { return nullptr; }
 
 }  // namespace paceline::detail

@@ -1,5 +1,5 @@
+#include "kernels/reduce.h"
 #include "kernels/cuda_kernels.h"
-#include "kernels/functors.h"
 
 #include <paceline/detail/elementwise.h>
 
@@ -7,19 +7,14 @@ namespace paceline {
 namespace detail {
 namespace {
 
-// The elements are summed in blocks of a fixed size, then the blocks in order, whatever the size of the team.
-constexpr std::int64_t kBlock = 16384;
-
-std::int64_t block_count(std::int64_t size) { return (size + kBlock - 1) / kBlock; }
-
 template <class Term>
 void sum_cpu(const KernelContext& context, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
              const void*) {
   const Tensor& x = inputs[0];
   visit_dtype(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    using Sum = std::conditional_t<std::is_same_v<Term, Square>, double, sum_t<T>>;
-    using Wrapping = std::conditional_t<std::is_same_v<Sum, double>, double, std::uint64_t>;
+    using Sum = term_sum_t<Term, T>;
+    using Wrapping = wrapping_t<Sum>;
     Wrapping* const partial = static_cast<Wrapping*>(context.workspace);
     const std::array<Strides, 1> strides{x.strides};
     const Loops loops = make_loops(x.shape, strides);
@@ -27,7 +22,7 @@ void sum_cpu(const KernelContext& context, std::span<const Tensor> inputs, std::
     const auto sum_blocks = [&](std::int64_t first_block, std::int64_t last_block) {
       for (std::int64_t block = first_block; block < last_block; ++block) {
         Wrapping sum = 0;
-        walk<1>(loops, block * kBlock, std::min(loops.total, (block + 1) * kBlock),
+        walk<1>(loops, block * kReductionBlock, std::min(loops.total, (block + 1) * kReductionBlock),
                 [&](const std::array<std::int64_t, 1>& offsets, std::int64_t count) {
                   const T* row = x.as<const T>() + offsets[0];
                   Wrapping row_sum = 0;
@@ -44,8 +39,8 @@ void sum_cpu(const KernelContext& context, std::span<const Tensor> inputs, std::
         partial[block] = sum;
       }
     };
-    const std::int64_t blocks = block_count(loops.total);
-    if (loops.total <= 4 * kBlock) {
+    const std::int64_t blocks = reduction_blocks(loops.total);
+    if (loops.total <= 4 * kReductionBlock) {
       sum_blocks(0, blocks);
     } else {
 #pragma omp parallel for num_threads(team_size()) schedule(static)
@@ -65,7 +60,7 @@ void reduce(const Kernel& kernel, const NDArray& x, const NDArray& out) {
   const NDArray inputs[] = {x};
   const NDArray outputs[] = {out};
   launch(kernel, inputs, outputs, nullptr,
-         {.workspace_bytes = static_cast<std::size_t>(block_count(x.size()) + 1) * sizeof(double)});
+         {.workspace_bytes = static_cast<std::size_t>(reduction_blocks(x.size()) + 1) * sizeof(double)});
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "../conformance/ndarray_suite.h"
 
 #include <paceline/kernel.h>
+#include <paceline/row_sparse.h>
 
 #include <gmock/gmock.h>
 
@@ -53,7 +54,8 @@ TEST_P(KernelsTest, LargeArraysUseTheWholeTeam) {
   kernels::axpy(0.5, x, y);
   const std::vector<float> after = y.to_vector<float>();
   for (std::size_t i = 0; i < before.size(); ++i) ASSERT_EQ(after[i], before[i] + 0.5f * values[i]) << i;
-  const std::vector<double> wide = x.view({1000003, 1}).broadcast_to({1000003, 2}).cast(DType::kFloat64).to_vector<double>();
+  const std::vector<double> wide =
+      x.view({1000003, 1}).broadcast_to({1000003, 2}).cast(DType::kFloat64).to_vector<double>();
   for (std::size_t i = 0; i < wide.size(); ++i) ASSERT_EQ(wide[i], values[i / 2]) << i;
 }
 
@@ -125,10 +127,14 @@ void expect_near(const std::vector<double>& values, const std::vector<double>& e
 
 double tolerance_of(DType dtype) {
   switch (dtype) {
-    case DType::kFloat64: return 1e-12;
-    case DType::kFloat32: return 1e-5;
-    case DType::kFloat16: return 4e-3;
-    default: return 3e-2;
+    case DType::kFloat64:
+      return 1e-12;
+    case DType::kFloat32:
+      return 1e-5;
+    case DType::kFloat16:
+      return 4e-3;
+    default:
+      return 3e-2;
   }
 }
 
@@ -147,7 +153,8 @@ TEST_P(KernelsTest, GemmTakesEveryLayout) {
       NDArray out = random({m, n}, 300u + static_cast<unsigned>(i), dtype);
       if (i & 4) {
         // Stored the other way round, in the middle of something larger.
-        const NDArray frame = NDArray::zeros({k + 3, m + 2}, dtype, device(), engine()).narrow(0, 1, k + 1).narrow(1, 2, m + 2);
+        const NDArray frame =
+            NDArray::zeros({k + 3, m + 2}, dtype, device(), engine()).narrow(0, 1, k + 1).narrow(1, 2, m + 2);
         frame.permute({1, 0}).copy_from(plain_a);
         a = ta ? frame : frame.permute({1, 0});
         const NDArray target = NDArray::zeros({n, m}, dtype, device(), engine()).permute({1, 0});
@@ -169,8 +176,8 @@ TEST_P(KernelsTest, GemmTakesBatchesAndOddViews) {
   const NDArray out = NDArray::full({4, 3, 2}, std::nan(""), DType::kFloat64, device(), engine());
   kernels::gemm(a, false, b, false, out);
   for (std::int64_t i = 0; i < 4; ++i)
-    expect_near(out.at(i).to_vector<double>(), product(a.at(i).to_vector<double>(), b.at(i).to_vector<double>(), 3, 2, 5),
-                1e-12);
+    expect_near(out.at(i).to_vector<double>(),
+                product(a.at(i).to_vector<double>(), b.at(i).to_vector<double>(), 3, 2, 5), 1e-12);
   // One matrix for the whole batch, without copies of it.
   kernels::gemm(a, false, b.narrow(0, 0, 1).broadcast_to({4, 5, 2}), false, out);
   expect_near(out.at(3).to_vector<double>(), product(a.at(3).to_vector<double>(), b.at(0).to_vector<double>(), 3, 2, 5),
@@ -193,6 +200,42 @@ TEST_P(KernelsTest, GemmRefusesWhatDoesNotMultiply) {
   EXPECT_THROW(kernels::gemm(count({2, 3}, DType::kInt32), false, count({3, 2}, DType::kInt32), false,
                              count({2, 2}, DType::kInt32)),
                InvalidArgument);
+}
+
+TEST_P(KernelsTest, ScatterAddAddsRepeatedRowsInOrder) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kInt32}) {
+    const NDArray table = count({4, 2}, dtype);
+    const NDArray rows = array<std::int64_t>({3, 0, 3}, {3});
+    scatter_add(table, {rows, count({3, 2}, dtype), {4, 2}});
+    EXPECT_THAT(table.to_vector<int>(), ElementsAre(2, 4, 2, 3, 4, 5, 10, 13));
+    scatter_add(table.permute({1, 0}), {rows.narrow(0, 1, 2), count({1, 4}, dtype), {2, 4}});
+    EXPECT_THAT(table.to_vector<int>(), ElementsAre(2, 4, 3, 3, 6, 5, 13, 13));
+  }
+  const NDArray order = array<float>({0, 0}, {2, 1});
+  scatter_add(order, {array<std::int64_t>({1, 1, 1}, {3}), array<float>({1e8f, 1, -1e8f}, {3, 1}), {2, 1}});
+  EXPECT_THAT(order.to_vector<float>(), ElementsAre(0, 0));
+
+  const NDArray large = NDArray::zeros({50, 3000}, DType::kFloat64, device(), engine());
+  const NDArray values = random({400, 3000}, 1, DType::kFloat64);
+  std::vector<std::int64_t> rows(400);
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<std::int64_t>(i * i % 50);
+  scatter_add(large, {array(rows, {400}), values, {50, 3000}});
+  std::vector<double> expected(150000);
+  const std::vector<double> added = values.to_vector<double>();
+  for (std::size_t i = 0; i < added.size(); ++i)
+    expected[static_cast<std::size_t>(rows[i / 3000]) * 3000 + i % 3000] += added[i];
+  EXPECT_EQ(large.to_vector<double>(), expected);
+}
+
+TEST_P(KernelsTest, ScatterAddRefusesWhatDoesNotFit) {
+  const NDArray table = count({4, 2});
+  const NDArray rows = array<std::int64_t>({3, 4}, {2});
+  EXPECT_THROW(scatter_add(table, {rows, count({2, 3}), {4, 2}}), InvalidArgument);
+  EXPECT_THROW(scatter_add(table, {rows, count({2, 2}), {5, 2}}), InvalidArgument);
+  EXPECT_THROW(scatter_add(table, {rows.cast(DType::kInt32), count({2, 2}), {4, 2}}), InvalidArgument);
+  if (!on_host()) return;
+  scatter_add(table, {rows, count({2, 2}), {4, 2}});
+  EXPECT_THROW(table.wait(), InvalidArgument);
 }
 
 }  // namespace

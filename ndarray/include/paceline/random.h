@@ -52,9 +52,9 @@ HOST_DEVICE inline float random_uniform(std::uint64_t seed, std::uint64_t index,
   return uniform_float(random_bits(seed, index / 4, stream).word[index % 4]);
 }
 
-// Two independent standard normal numbers from two uniform ones (Box and Muller). Only +, -, *, / and square root, which
-// IEEE 754 defines to the last bit: with contraction to fused operations switched off (-ffp-contract=off, -fmad=false)
-// the result is the same on every processor. `u` in (0, 1], `v` in [0, 1).
+// Two independent standard normal numbers from two uniform ones (Box and Muller). Only +, -, *, / and square root,
+// which IEEE 754 defines to the last bit: with contraction to fused operations switched off (-ffp-contract=off,
+// -fmad=false) the result is the same on every processor. `u` in (0, 1], `v` in [0, 1).
 HOST_DEVICE inline RandomPair normal_pair(double u, double v) {
   // log u = exponent * log 2 + 2 atanh((m - 1) / (m + 1)), m in [sqrt(1/2), sqrt(2))
   const std::uint64_t bits = std::bit_cast<std::uint64_t>(u);

@@ -23,8 +23,8 @@ struct Gradient {
   bool is_sparse() const { return !sparse.values.is_none(); }
 };
 
-// table[rows[i], :] += values[i, :] for every i, in order. Throws InvalidArgument on shapes; a row number outside the
-// table fails the task.
+// table[rows[i], :] += values[i, :] for every i, in order; asynchronous. Throws InvalidArgument on shapes; a row number
+// outside the table fails the task (on CUDA, that row is left out).
 void scatter_add(const NDArray& table, const RowSparse& update);
 
 }  // namespace paceline

@@ -1,7 +1,7 @@
 #pragma once
-// The one meaning of a change of element type, on every device. Between floating types: rounds to nearest even. Floating
-// to integer: truncates towards zero, values outside the range give the nearest one, NaN gives 0. Integer to integer:
-// wraps. Anything to bool: is it not zero.
+// The one meaning of a change of element type, on every device. Between floating types: rounds to nearest even.
+// Floating to integer: truncates towards zero, values outside the range give the nearest one, NaN gives 0. Integer to
+// integer: wraps. Anything to bool: is it not zero.
 
 #include <paceline/dtype.h>
 #include <paceline/host_device.h>

@@ -40,8 +40,8 @@ void parallel_ranges(std::int64_t total, std::int64_t smallest, const Body& body
   }
 }
 
-// Calls row(offsets, count) for the pieces of [begin, end) that lie in one innermost loop; offsets[n] is where operand n
-// has the first of these elements, the next ones follow at its innermost stride.
+// Calls row(offsets, count) for the pieces of [begin, end) that lie in one innermost loop; offsets[n] is where operand
+// n has the first of these elements, the next ones follow at its innermost stride.
 template <int N, class Row>
 void walk(const Loops& loops, std::int64_t begin, std::int64_t end, const Row& row) {
   const int inner = loops.ndim - 1;
@@ -101,7 +101,8 @@ void map_row(const F& f, std::int64_t count, const std::int64_t* steps, Out* out
       }
     }
     for (std::int64_t i = 0; i < count; ++i) out[i * steps[0]] = convert<Out>(f(load(in[i * steps[I + 1]])...));
-  }(std::index_sequence_for<In...>());
+  }
+  (std::index_sequence_for<In...>());
 }
 
 // out[i] = f(in[i]...), the inputs broadcast to the shape of `out`. float16 and bfloat16 reach `f` as float.
@@ -119,7 +120,8 @@ void elementwise(const F& f, const Tensor& out, const Inputs&... inputs) {
       [&]<std::size_t... I>(std::index_sequence<I...>) {
         map_row<F, Out, In...>(f, count, steps.data(), out.template as<Out>() + offsets[0],
                                inputs.template as<const In>() + offsets[I + 1]...);
-      }(std::index_sequence_for<In...>());
+      }
+      (std::index_sequence_for<In...>());
     });
   });
 }
