@@ -26,9 +26,9 @@ bool same_layout(const NDArray& a, const NDArray& b) {
 void copy_across(const NDArray& source, const NDArray& to, int priority) {
   const bool into = !to.device().is_cpu();
   const TaskInfo info{"copy", into ? to.device() : source.device(), into ? Lane::kCopyIn : Lane::kCopyOut, priority};
-  const CopyKind kind = !into                        ? CopyKind::kDeviceToHost
+  const CopyKind kind = !into                      ? CopyKind::kDeviceToHost
                         : source.device().is_cpu() ? CopyKind::kHostToDevice
-                                                     : CopyKind::kDeviceToDevice;
+                                                   : CopyKind::kDeviceToDevice;
   std::vector<Variable> reads{source.variable()};
   if (!covers_storage(to)) reads.push_back(to.variable());
   const Variable writes[] = {to.variable()};

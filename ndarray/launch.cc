@@ -93,8 +93,9 @@ void push_call(const char* name, std::span<const NDArray> inputs, std::span<cons
     writes.push_back(array.variable());
   }
   const TaskInfo info{name, outputs[0].device(), Lane::kCompute, options.priority};
-  outputs[0].engine().push(info, reads, writes,
-                           [call = std::move(call), work = std::move(work)](TaskContext& task) mutable { work(*call, task); });
+  outputs[0].engine().push(
+      info, reads, writes,
+      [call = std::move(call), work = std::move(work)](TaskContext& task) mutable { work(*call, task); });
 }
 
 void check_arrays(const char* name, std::span<const NDArray> inputs, std::span<const NDArray> outputs,
@@ -118,11 +119,9 @@ void launch_checked(const Kernel& kernel, std::span<const NDArray> inputs, std::
     throw NotAvailable(str("[", kernel.name, "] has no kernel for ", outputs[0].device().name(), " in this build"));
   push_call(kernel.name, inputs, outputs, options,
             [function, attributes = std::move(attributes)](Call& call, TaskContext& task) {
-              const auto run = [function, a = attributes.get()](const KernelContext& context,
-                                                                std::span<const Tensor> in,
-                                                                std::span<const Tensor> out) {
-                function(context, in, out, a);
-              };
+              const auto run = [function, a = attributes.get()](
+                                   const KernelContext& context, std::span<const Tensor> in,
+                                   std::span<const Tensor> out) { function(context, in, out, a); };
               if (task.device.kind == DeviceKind::kSim) {
                 task.stream->enqueue([&call, run] { call.run_on_stream(run); });
               } else {

@@ -1,6 +1,6 @@
 #pragma once
-// Reuse of freed memory, one pool per device and kind of memory. Sizes are rounded up to classes, eight to each power of
-// two, so that a block serves requests up to an eighth smaller.
+// Reuse of freed memory, one pool per device and kind of memory. Sizes are rounded up to classes, eight to each power
+// of two, so that a block serves requests up to an eighth smaller.
 
 #include <paceline/detail/device_runtime.h>
 #include <paceline/mutex.h>

@@ -105,8 +105,7 @@ NDArray NDArray::view(const Shape& shape) const {
       require(unknown < 0, "[view] only one size of ", shape, " may be -1");
       unknown = i;
     } else {
-      require(wanted[i] >= 0 && !__builtin_mul_overflow(known, wanted[i], &known), "[view] ", shape,
-              " is not a shape");
+      require(wanted[i] >= 0 && !__builtin_mul_overflow(known, wanted[i], &known), "[view] ", shape, " is not a shape");
     }
   }
   if (unknown >= 0) {
@@ -235,14 +234,14 @@ NDArray ArrayBuilder::wrap(void* memory, const Shape& shape, DType dtype, Device
 NDArray ArrayBuilder::view(const NDArray& array, std::int64_t offset, const Shape& shape, const Strides& strides,
                            DType dtype) {
   [[maybe_unused]] const auto [first, end] = extent(offset, shape, strides);
-  assert(first >= 0 && end * static_cast<std::int64_t>(size_of(dtype)) <=
-                           static_cast<std::int64_t>(array.storage_->bytes()));
+  assert(first >= 0 &&
+         end * static_cast<std::int64_t>(size_of(dtype)) <= static_cast<std::int64_t>(array.storage_->bytes()));
   return {array.storage_, offset, shape, strides, dtype};
 }
 
-#define PACELINE_INSTANTIATE(T)                                                                  \
-  template NDArray NDArray::from<T>(const std::vector<T>&, const Shape&, Device, Engine&);       \
-  template std::vector<T> NDArray::to_vector<T>() const;                                         \
+#define PACELINE_INSTANTIATE(T)                                                            \
+  template NDArray NDArray::from<T>(const std::vector<T>&, const Shape&, Device, Engine&); \
+  template std::vector<T> NDArray::to_vector<T>() const;                                   \
   template T NDArray::item<T>() const;
 PACELINE_INSTANTIATE(float)
 PACELINE_INSTANTIATE(double)

@@ -1,7 +1,8 @@
 // safetensors, little-endian:
 //
 //   file   := length:u64 header:byte*length data
-//   header := {"__metadata__": {"key": "value", ...}, "name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
+//   header := {"__metadata__": {"key": "value", ...}, "name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0,
+//   24]}, ...}
 //
 // The header begins with '{' and is padded with spaces to a multiple of 8. Offsets count from the first byte of data;
 // in the order of their offsets the arrays cover the data without holes. Written by descending type (in the format's
@@ -28,15 +29,15 @@ constexpr const char* kMetadata = "__metadata__";
 
 // In the format's order of types.
 constexpr std::pair<const char*, DType> kTypes[] = {
-    {"BOOL", DType::kBool},     {"U8", DType::kUint8},     {"I8", DType::kInt8},
-    {"F16", DType::kFloat16},   {"BF16", DType::kBfloat16}, {"I32", DType::kInt32},
-    {"F32", DType::kFloat32},   {"F64", DType::kFloat64},   {"I64", DType::kInt64}};
+    {"BOOL", DType::kBool},   {"U8", DType::kUint8},      {"I8", DType::kInt8},
+    {"F16", DType::kFloat16}, {"BF16", DType::kBfloat16}, {"I32", DType::kInt32},
+    {"F32", DType::kFloat32}, {"F64", DType::kFloat64},   {"I64", DType::kInt64}};
 constexpr const char* kOtherTypes[] = {"F8_E5M2", "F8_E4M3", "I16", "U16", "U32", "U64"};
 
 std::size_t rank_of(DType dtype) {
-  return static_cast<std::size_t>(std::find_if(std::begin(kTypes), std::end(kTypes),
-                                               [&](const auto& entry) { return entry.second == dtype; }) -
-                                  kTypes);
+  return static_cast<std::size_t>(
+      std::find_if(std::begin(kTypes), std::end(kTypes), [&](const auto& entry) { return entry.second == dtype; }) -
+      kTypes);
 }
 
 struct Entry {
@@ -67,10 +68,12 @@ Entry read_entry(const FileReader& file, const std::string& name, const Json& va
   if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") || !value.contains("data_offsets") ||
       !value["shape"].is_array() || !value["data_offsets"].is_array() || value["data_offsets"].size() != 2)
     file.corrupt("the header's entry for '", name, "' is not {dtype, shape, data_offsets}");
-  Entry entry{name, type_of(file, name, value["dtype"]), {}, number(file, name, value["data_offsets"][0]),
+  Entry entry{name,
+              type_of(file, name, value["dtype"]),
+              {},
+              number(file, name, value["data_offsets"][0]),
               number(file, name, value["data_offsets"][1])};
-  for (const Json& size : value["shape"])
-    entry.sizes.push_back(static_cast<std::int64_t>(number(file, name, size)));
+  for (const Json& size : value["shape"]) entry.sizes.push_back(static_cast<std::int64_t>(number(file, name, size)));
   if (entry.end < entry.begin || entry.end - entry.begin != detail::byte_count(entry.sizes, entry.dtype))
     file.corrupt("the offsets of '", name, "' do not fit its shape and type");
   return entry;
@@ -126,8 +129,9 @@ void save_safetensors(const std::string& path, const NamedArrays& arrays,
       const auto& [name, array] = *entry;
       require(keys.insert(name).second, "cannot save to ", path, ": two arrays are called '", name, "'");
       const std::vector<std::int64_t> sizes(array.shape().begin(), array.shape().end());
-      text += str(text.size() > 1 ? "," : "", Json(name).dump(), ":{\"dtype\":\"", kTypes[rank_of(array.dtype())].first,
-                  "\",\"shape\":", Json(sizes).dump(), ",\"data_offsets\":[", offset, ',', offset + array.bytes(), "]}");
+      text +=
+          str(text.size() > 1 ? "," : "", Json(name).dump(), ":{\"dtype\":\"", kTypes[rank_of(array.dtype())].first,
+              "\",\"shape\":", Json(sizes).dump(), ",\"data_offsets\":[", offset, ',', offset + array.bytes(), "]}");
       offset += array.bytes();
     }
   } catch (const Json::exception& error) {

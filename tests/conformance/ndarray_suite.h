@@ -53,10 +53,10 @@ inline std::string suite_name(const ::testing::TestParamInfo<std::tuple<const ch
   return name;
 }
 
-#define INSTANTIATE_ARRAY_SUITE(Suite)                                                                           \
-  INSTANTIATE_TEST_SUITE_P(Everywhere, Suite,                                                                    \
-                           ::testing::Combine(::testing::Values("serial", "threaded"),                           \
-                                              ::testing::Values("cpu", "cpu:1", "sim:0", "cuda:0")),             \
+#define INSTANTIATE_ARRAY_SUITE(Suite)                                                               \
+  INSTANTIATE_TEST_SUITE_P(Everywhere, Suite,                                                        \
+                           ::testing::Combine(::testing::Values("serial", "threaded"),               \
+                                              ::testing::Values("cpu", "cpu:1", "sim:0", "cuda:0")), \
                            ::paceline::test::suite_name)
 
 }  // namespace paceline::test

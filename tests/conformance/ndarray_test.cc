@@ -87,24 +87,33 @@ double expected_cast(double value, DType to) {
     return std::trunc(std::min(std::max(value, lowest), highest));
   };
   switch (to) {
-    case DType::kFloat32: return static_cast<double>(static_cast<float>(value));
-    case DType::kFloat64: return value;
-    case DType::kFloat16: return static_cast<double>(static_cast<float>(float16(static_cast<float>(value))));
-    case DType::kBfloat16: return static_cast<double>(static_cast<float>(bfloat16(static_cast<float>(value))));
-    case DType::kUint8: return integer(0, 255);
-    case DType::kInt8: return integer(-128, 127);
-    case DType::kInt32: return integer(-2147483648.0, 2147483647.0);
-    case DType::kInt64: return integer(-0x1p63, 0x1p63);
-    case DType::kBool: return value != 0;
+    case DType::kFloat32:
+      return static_cast<double>(static_cast<float>(value));
+    case DType::kFloat64:
+      return value;
+    case DType::kFloat16:
+      return static_cast<double>(static_cast<float>(float16(static_cast<float>(value))));
+    case DType::kBfloat16:
+      return static_cast<double>(static_cast<float>(bfloat16(static_cast<float>(value))));
+    case DType::kUint8:
+      return integer(0, 255);
+    case DType::kInt8:
+      return integer(-128, 127);
+    case DType::kInt32:
+      return integer(-2147483648.0, 2147483647.0);
+    case DType::kInt64:
+      return integer(-0x1p63, 0x1p63);
+    case DType::kBool:
+      return value != 0;
   }
   return 0;
 }
 
 TEST_P(NDArrayTest, CastsEveryTypeToEveryOther) {
   const double infinity = std::numeric_limits<double>::infinity();
-  const std::vector<double> values{0,     1,      -1,    0.5,  1.5,       2.5,       -2.75,    127,       128,
-                                   -128,  -129,   255,   256,  65504,     65520,     3e9,      -3e9,      1e19,
-                                   -1e19, 1e30,   1e-30, 1e-7, infinity,  -infinity, std::nan(""), 2147483647, 100};
+  const std::vector<double> values{0,     1,    -1,    0.5,  1.5,      2.5,       -2.75,        127,        128,
+                                   -128,  -129, 255,   256,  65504,    65520,     3e9,          -3e9,       1e19,
+                                   -1e19, 1e30, 1e-30, 1e-7, infinity, -infinity, std::nan(""), 2147483647, 100};
   for (const DType from : kAllTypes) {
     const NDArray source = array(values, {static_cast<std::int64_t>(values.size())}).cast(from);
     const std::vector<double> exact = source.to_vector<double>();
