@@ -9,6 +9,8 @@ namespace paceline::detail {
 Task* Task::make(Kind kind, const TaskInfo& info, WorkerPool* pool, std::uint32_t engine,
                  std::span<const Variable> reads, std::span<const Variable> writes) {
   for (const auto variables : {reads, writes})
+    for (const Variable& variable : variables) __builtin_prefetch(variable.state(), 1);
+  for (const auto variables : {reads, writes})
     for (const Variable& variable : variables)
       if (!variable || variable.state()->engine != engine)
         throw InvalidArgument(

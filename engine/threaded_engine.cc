@@ -177,6 +177,7 @@ class ThreadedEngine final : public Engine, private TaskRunner, private Completi
   // ---- run
 
   void run_task(Task* task, Worker& worker) override {
+    for (const Access& access : task->all_accesses()) __builtin_prefetch(access.variable(), 1);
     if (observers_.any()) observers_.on_start(task->id, task->info, worker.number);
     task->failure = poison_of_reads(*task);
     if (task->failure) {

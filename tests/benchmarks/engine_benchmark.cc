@@ -1,0 +1,89 @@
+// How many empty tasks per second go through the engine: task i writes its own variable and reads those of a few
+// earlier tasks, chosen at random.
+
+#include <paceline/engine.h>
+#include <paceline/error.h>
+
+#include <gflags/gflags.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <random>
+#include <thread>
+#include <vector>
+
+DEFINE_int64(tasks, 1000000, "tasks per round");
+DEFINE_int32(predecessors, 3, "earlier tasks whose variable a task reads");
+DEFINE_int32(threads, 2, "threads that run tasks; one more pushes them");
+DEFINE_int32(rounds, 5, "measured rounds; the median counts");
+DEFINE_int64(queue_limit, 65536, "unfinished tasks before the pushing thread is held back");
+DEFINE_uint64(seed, 1, "of the graph");
+
+namespace {
+
+using namespace paceline;
+
+// The predecessors of all tasks, one after the other.
+std::vector<std::uint32_t> draw_graph() {
+  std::mt19937_64 random(FLAGS_seed);
+  std::vector<std::uint32_t> graph;
+  graph.reserve(static_cast<std::size_t>(FLAGS_tasks * FLAGS_predecessors));
+  for (std::int64_t task = 0; task < FLAGS_tasks; ++task)
+    for (int i = 0; i < FLAGS_predecessors; ++i)
+      graph.push_back(
+          static_cast<std::uint32_t>(random() % static_cast<std::uint64_t>(std::max<std::int64_t>(task, 1))));
+  return graph;
+}
+
+// Seconds to push and run all tasks.
+double run_round(Engine& engine, const std::vector<std::uint32_t>& graph) {
+  const auto predecessors = static_cast<std::size_t>(FLAGS_predecessors);
+  std::vector<Variable> variables;
+  for (std::int64_t task = 0; task < FLAGS_tasks; ++task) variables.push_back(engine.new_variable());
+  std::vector<Variable> reads;
+  reads.reserve(graph.size());
+  for (const std::uint32_t predecessor : graph) reads.push_back(variables[predecessor]);
+
+  const auto start = std::chrono::steady_clock::now();
+  for (std::size_t task = 0; task < variables.size(); ++task)
+    engine.push({"empty"}, std::span(reads).subspan(task * predecessors, task == 0 ? 0 : predecessors),
+                std::span(variables).subspan(task, 1), [](TaskContext&) {});
+  engine.wait_all();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  gflags::SetUsageMessage("measures empty tasks per second over a random dependency graph");
+  gflags::ParseCommandLineFlags(&argc, &argv, true);
+  try {
+    require(FLAGS_tasks > 0 && FLAGS_predecessors >= 0 && FLAGS_rounds > 0,
+            "--tasks and --rounds are at least 1, --predecessors at least 0");
+    const auto engine = make_threaded_engine({.cpu_lanes = FLAGS_threads, .queue_limit = FLAGS_queue_limit});
+    const std::vector<std::uint32_t> graph = draw_graph();
+    run_round(*engine, graph);
+    std::vector<double> seconds;
+    for (int round = 0; round < FLAGS_rounds; ++round) {
+      seconds.push_back(run_round(*engine, graph));
+      std::cout << "round " << round + 1 << ": " << static_cast<double>(FLAGS_tasks) / seconds.back() / 1e6
+                << " million tasks per second\n";
+    }
+    std::sort(seconds.begin(), seconds.end());
+    const double tasks = static_cast<double>(FLAGS_tasks);
+    std::cout << nlohmann::json{{"benchmark", "engine"},
+                                {"tasks", FLAGS_tasks},
+                                {"predecessors", FLAGS_predecessors},
+                                {"threads", FLAGS_threads},
+                                {"tasks_per_second", tasks / seconds[seconds.size() / 2]},
+                                {"best", tasks / seconds.front()}}
+                     .dump()
+              << std::endl;
+  } catch (const Error& error) {
+    std::cerr << "engine_benchmark: " << error.what() << '\n';
+    return 1;
+  }
+  return 0;
+}

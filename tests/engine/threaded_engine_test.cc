@@ -1,0 +1,271 @@
+#include <paceline/cores.h>
+#include <paceline/detail/device_runtime.h>
+#include <paceline/detail/simulated_runtime.h>
+#include <paceline/engine_observer.h>
+#include <paceline/error.h>
+#include <paceline/mutex.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <latch>
+#include <thread>
+
+namespace paceline {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Keeps the one thread of a lane busy until it is opened.
+class Gate {
+ public:
+  Gate(Engine& engine, Device device) {
+    engine.push({"gate", device}, {}, {}, [this](TaskContext&) {
+      closed_.count_down();
+      opened_.wait();
+    });
+    closed_.wait();
+  }
+  ~Gate() { open(); }
+  void open() {
+    if (!std::exchange(open_, true)) opened_.count_down();
+  }
+
+ private:
+  std::latch closed_{1};
+  std::latch opened_{1};
+  bool open_ = false;
+};
+
+TEST(ThreadedEngine, RunsUrgentTasksFirstAndEqualOnesInPushOrder) {
+  for (const char* device : {"cpu", "sim:0"}) {
+    const auto engine = make_threaded_engine();
+    std::vector<int> order;
+    {
+      Gate gate(*engine, Device(device));
+      const int priorities[] = {0, -1, 0, 5, 0, -1, 5, 100, 0};
+      for (int i = 0; i < 9; ++i)
+        engine->push({"note", Device(device), Lane::kCompute, priorities[i]}, {}, {},
+                     [&order, i](TaskContext&) { order.push_back(i); });
+      gate.open();
+      engine->wait_all();
+    }
+    EXPECT_THAT(order, testing::ElementsAre(7, 3, 6, 0, 2, 4, 8, 1, 5)) << device;
+  }
+}
+
+TEST(ThreadedEngine, ATaskThatBecomesReadyLateKeepsItsPlace) {
+  const auto engine = make_threaded_engine();
+  const Variable late = engine->new_variable();
+  std::vector<int> order;
+  std::latch answer{1};
+  std::thread answering;
+  {
+    Gate gate(*engine, Device("cpu"));
+    engine->push_async({"slow", Device("cpu"), Lane::kCommunication}, {}, {{late}},
+                       [&](TaskContext&, Completion completion) {
+                         answering = std::thread([&, completion = std::move(completion)]() mutable {
+                           answer.wait();
+                           completion.done();
+                         });
+                       });
+    engine->push({"first"}, {{late}}, {}, [&](TaskContext&) { order.push_back(1); });
+    engine->push({"second"}, {}, {}, [&](TaskContext&) { order.push_back(2); });
+    answer.count_down();
+    engine->wait(late);
+    gate.open();
+    engine->wait_all();
+  }
+  answering.join();
+  EXPECT_THAT(order, testing::ElementsAre(1, 2));
+}
+
+TEST(ThreadedEngine, IndependentTasksOfTwoLanesRunAtOnce) {
+  const auto engine = make_threaded_engine({.cpu_lanes = 2});
+  for (int round = 0; round < 50; ++round) {
+    std::latch both{2};
+    for (int i = 0; i < 2; ++i) engine->push({"meet"}, {}, {}, [&](TaskContext&) { both.arrive_and_wait(); });
+    engine->wait_all();
+  }
+}
+
+TEST(ThreadedEngine, LanesOfTheCpuDoNotBlockEachOther) {
+  const auto engine = make_threaded_engine();
+  Gate gate(*engine, Device("cpu"));
+  const Variable variable = engine->new_variable();
+  engine->push({"io", Device("cpu"), Lane::kCopyIn}, {}, {{variable}}, [](TaskContext&) {});
+  engine->wait(variable);
+  engine->push({"other device", Device("cpu:1")}, {}, {{variable}}, [](TaskContext&) {});
+  engine->wait(variable);
+}
+
+TEST(ThreadedEngine, HoldsBackProducersOutsideAtTheLimit) {
+  const auto engine = make_threaded_engine({.queue_limit = 8});
+  std::atomic<int> pushed = 0;
+  std::atomic<int> ran = 0;
+  std::thread producer;
+  {
+    Gate gate(*engine, Device("cpu"));
+    producer = std::thread([&] {
+      for (int i = 0; i < 100; ++i) {
+        engine->push({"count"}, {}, {}, [&](TaskContext&) { ++ran; });
+        ++pushed;
+      }
+    });
+    while (pushed < 7) std::this_thread::yield();
+    std::this_thread::sleep_for(20ms);
+    EXPECT_EQ(pushed, 7) << "the gate is the eighth";
+  }
+  producer.join();
+  engine->wait_all();
+  EXPECT_EQ(ran, 100);
+}
+
+TEST(ThreadedEngine, DoesNotHoldBackItsOwnThreadsNorThoseThatSaidSo) {
+  const auto engine = make_threaded_engine({.queue_limit = 2});
+  std::atomic<int> ran = 0;
+  {
+    Gate gate(*engine, Device("cpu"));
+    engine->push({"push many", Device("cpu"), Lane::kCopyIn}, {}, {}, [&](TaskContext&) {
+      for (int i = 0; i < 20; ++i) engine->push({"count"}, {}, {}, [&](TaskContext&) { ++ran; });
+    });
+    std::thread transport([&] {
+      never_hold_back_this_thread();
+      for (int i = 0; i < 20; ++i) engine->push({"count"}, {}, {}, [&](TaskContext&) { ++ran; });
+    });
+    transport.join();
+  }
+  engine->wait_all();
+  EXPECT_EQ(ran, 40);
+}
+
+TEST(ThreadedEngine, RefusesOptionsThatCannotWork) {
+  EXPECT_THROW(make_threaded_engine({.cpu_lanes = 0}), InvalidArgument);
+  EXPECT_THROW(make_threaded_engine({.io_threads = 0}), InvalidArgument);
+  EXPECT_THROW(make_threaded_engine({.queue_limit = 0}), InvalidArgument);
+}
+
+TEST(ThreadedEngine, ComputeThreadsHaveATeamAndIoThreadsNone) {
+  const auto engine = make_threaded_engine();
+  int compute = 0;
+  int io = 0;
+  engine->push({"compute"}, {}, {}, [&](TaskContext&) { compute = team_size(); });
+  engine->push({"io", Device("cpu"), Lane::kCopyOut}, {}, {}, [&](TaskContext&) { io = team_size(); });
+  engine->wait_all();
+  EXPECT_EQ(compute, core_budget());
+  EXPECT_EQ(io, 1);
+}
+
+TEST(ThreadedEngine, TheDefaultEngineIsOne) {
+  EXPECT_EQ(&default_engine(), &default_engine());
+  const Variable variable = default_engine().new_variable();
+  int value = 0;
+  default_engine().push({"set"}, {}, {{variable}}, [&](TaskContext&) { value = 1; });
+  default_engine().wait(variable);
+  EXPECT_EQ(value, 1);
+}
+
+// ---- two phases
+
+TEST(ThreadedEngine, DependentTasksOfAnAcceleratorAreAllIssuedBeforeTheFirstCompletes) {
+  constexpr int kTasks = 100;
+  const auto engine = make_threaded_engine();
+  const Variable variable = engine->new_variable();
+  const std::int64_t waits = detail::simulated_host_waits();
+  std::latch all_issued{kTasks};
+  std::atomic<bool> first_done = false;
+  int value = 0;
+  for (int i = 0; i < kTasks; ++i)
+    engine->push({"step", Device("sim:0")}, {{variable}}, {{variable}}, [&, i](TaskContext& context) {
+      EXPECT_FALSE(first_done);
+      context.stream->enqueue([&, i] {
+        if (i == 0) {
+          all_issued.wait();
+          first_done = true;
+        }
+        value = 3 * value + i;
+      });
+      all_issued.count_down();
+    });
+  engine->wait(variable);
+  int expected = 0;
+  for (int i = 0; i < kTasks; ++i) expected = 3 * expected + i;
+  EXPECT_EQ(value, expected);
+  EXPECT_EQ(detail::simulated_host_waits(), waits);
+}
+
+TEST(ThreadedEngine, DependentTasksOfOtherStreamsAndDevicesAreIssuedToo) {
+  const auto engine = make_threaded_engine();
+  const Variable variable = engine->new_variable();
+  const std::int64_t waits = detail::simulated_host_waits();
+  constexpr int kTasks = 24;
+  std::latch all_issued{kTasks};
+  std::vector<int> order;
+  for (int i = 0; i < kTasks; ++i) {
+    const TaskInfo info{"step", Device(DeviceKind::kSim, i % 3), static_cast<Lane>(i % 4)};
+    engine->push(info, {{variable}}, {{variable}}, [&, i](TaskContext& context) {
+      context.stream->enqueue([&, i] {
+        if (i == 0) all_issued.wait();
+        order.push_back(i);
+      });
+      all_issued.count_down();
+    });
+  }
+  engine->wait(variable);
+  ASSERT_EQ(order.size(), static_cast<std::size_t>(kTasks));
+  EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
+  EXPECT_EQ(detail::simulated_host_waits(), waits);
+}
+
+TEST(ThreadedEngine, TasksOfTheHostWaitUntilTheDeviceIsDone) {
+  const auto engine = make_threaded_engine();
+  const Variable variable = engine->new_variable();
+  std::latch release{1};
+  int value = 0;
+  engine->push({"device", Device("sim:0")}, {}, {{variable}}, [&](TaskContext& context) {
+    context.stream->enqueue([&] {
+      release.wait();
+      value = 1;
+    });
+  });
+  int seen = -1;
+  engine->push({"host"}, {{variable}}, {}, [&](TaskContext&) { seen = value; });
+  release.count_down();
+  engine->wait_unused(variable);
+  EXPECT_EQ(seen, 1);
+}
+
+TEST(ThreadedEngine, CopiesGoThroughDevicesInOrder) {
+  const auto engine = make_threaded_engine();
+  detail::DeviceRuntime& device = detail::runtime(Device("sim:2"));
+  const std::int64_t in_use = detail::simulated_bytes_in_use();
+  constexpr std::size_t kBytes = 4096;
+  const Variable source = engine->new_variable();
+  const Variable on_device = engine->new_variable();
+  const Variable back = engine->new_variable();
+  std::vector<unsigned char> from(kBytes);
+  std::vector<unsigned char> to(kBytes);
+  void* memory = nullptr;
+  for (int round = 1; round <= 20; ++round) {
+    const auto value = static_cast<unsigned char>(round);
+    engine->push({"fill"}, {}, {{source}}, [&, value](TaskContext&) { from.assign(kBytes, value); });
+    engine->push({"in", Device("sim:2"), Lane::kCopyIn}, {{source}}, {{on_device}}, [&](TaskContext& context) {
+      memory = device.allocate(kBytes, detail::MemoryKind::kNormal, context.stream);
+      device.copy(memory, from.data(), kBytes, detail::CopyKind::kHostToDevice, *context.stream);
+    });
+    engine->push({"out", Device("sim:2"), Lane::kCopyOut}, {{on_device}}, {{back, on_device}},
+                 [&](TaskContext& context) {
+                   device.copy(to.data(), memory, kBytes, detail::CopyKind::kDeviceToHost, *context.stream);
+                   device.release(memory, kBytes, detail::MemoryKind::kNormal, context.stream);
+                 });
+    engine->wait(back);
+    EXPECT_EQ(to, from) << "round " << round;
+    EXPECT_EQ(to[kBytes - 1], value);
+  }
+  EXPECT_EQ(detail::simulated_bytes_in_use(), in_use);
+}
+
+}  // namespace
+}  // namespace paceline
