@@ -61,7 +61,7 @@ class SerialEngine final : public Engine, private Completion::Target {
     AsyncWork work;
     std::uint64_t id = 0;
     bool completed = false;
-    std::exception_ptr error;
+    FailurePointer completed_with;
   };
 
   void add(const TaskInfo& info, std::span<const Variable> reads, std::span<const Variable> writes, AsyncWork work) {
@@ -117,25 +117,24 @@ class SerialEngine final : public Engine, private Completion::Target {
       if (const FailurePointer& poison = variable.state()->poison; poison && (!failure || poison->task < failure->task))
         failure = poison;
     if (!failure) {
-      if (const std::exception_ptr error = call(task)) {
-        failure = detail::make_failure(task.info.name, task.id, error);
-        failures_.add(failure);
-      }
+      failure = call(task);
+      if (failure) failures_.add(failure);
     }
     for (const Variable& variable : task.writes) variable.state()->poison = failure;
     if (observers_.any()) observers_.on_finish(task.id, task.info, 0, failure != nullptr);
   }
 
   // What went wrong, or null.
-  std::exception_ptr call(Task& task) {
+  FailurePointer call(Task& task) {
     const detail::InsideTask inside(this);
     detail::Stream& stream = stream_of(task.info);
-    std::exception_ptr thrown;
+    const auto failed = [&task] { return detail::make_failure(task.info.name, task.id, std::current_exception()); };
+    FailurePointer thrown;
     try {
       TaskContext context{task.info.device, &stream};
       task.work(context, Completion(this, &task));
     } catch (...) {
-      thrown = std::current_exception();
+      thrown = failed();
     }
     {
       const Lock lock(mutex_);
@@ -144,15 +143,17 @@ class SerialEngine final : public Engine, private Completion::Target {
     try {
       detail::runtime(task.info.device).synchronize(stream);
     } catch (...) {
-      if (!thrown) thrown = std::current_exception();
+      if (!thrown) thrown = failed();
     }
-    return thrown ? thrown : task.error;
+    return thrown ? thrown : task.completed_with;
   }
 
-  void complete(void* task, std::exception_ptr error) override {
+  void complete(void* asynchronous, std::exception_ptr error) override {
+    auto& task = *static_cast<Task*>(asynchronous);
+    // Here and not later: the caller may still hold parts of the exception.
+    if (error) task.completed_with = detail::make_failure(task.info.name, task.id, error);
     const Lock lock(mutex_);
-    static_cast<Task*>(task)->error = std::move(error);
-    static_cast<Task*>(task)->completed = true;
+    task.completed = true;
     changed_.notify_all();
   }
 

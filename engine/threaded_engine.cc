@@ -276,7 +276,7 @@ class ThreadedEngine final : public Engine, private TaskRunner, private Completi
       {
         const SpinGuard guard(variable.lock);
         variable.stop_running(access);
-        variable.add_in_flight({task->id, task->info.device.kind, access.writes(), &stream, event});
+        variable.add_in_flight(access, stream, event);
         granted = variable.grant();
       }
       collect(granted, ready);
@@ -319,7 +319,7 @@ class ThreadedEngine final : public Engine, private TaskRunner, private Completi
     {
       const SpinGuard guard(variable->lock);
       if (in_flight) {
-        variable->remove_in_flight(access.task()->id);
+        variable->remove_in_flight(access);
       } else {
         variable->stop_running(access);
       }

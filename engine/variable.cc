@@ -33,31 +33,36 @@ Access* VariableState::grant_waiting() {
   return granted;
 }
 
-bool VariableState::in_flight_conflict(bool writes, DeviceKind kind) const {
-  return std::any_of(in_flight->begin(), in_flight->end(),
-                     [&](const InFlight& entry) { return (writes || entry.write) && entry.kind != kind; });
+bool InFlight::conflicts(bool write, DeviceKind kind) const {
+  for (std::size_t other = 0; other < kKinds; ++other)
+    if (other != static_cast<std::size_t>(kind) && (writes[other] > 0 || (write && reads[other] > 0))) return true;
+  return false;
 }
 
 std::vector<std::shared_ptr<Event>> VariableState::events_before(const Access& access, const Stream& stream) {
   std::vector<std::shared_ptr<Event>> events;
   const SpinGuard guard(lock);
   if (!in_flight) return events;
-  for (const InFlight& entry : *in_flight)
+  for (const InFlight::Entry& entry : in_flight->last)
     if (entry.stream != &stream && (access.writes() || entry.write)) events.push_back(entry.event);
   return events;
 }
 
-void VariableState::add_in_flight(InFlight entry) {
-  if (!in_flight) in_flight = std::make_unique<std::vector<InFlight>>();
-  // A writer's stream waits for all before it, and a stream's later reader for its earlier ones: they need no entry.
-  std::erase_if(*in_flight, [&](const InFlight& earlier) {
-    return entry.write || (!earlier.write && earlier.stream == entry.stream);
-  });
-  in_flight->push_back(std::move(entry));
+void VariableState::add_in_flight(const Access& access, Stream& stream, std::shared_ptr<Event> event) {
+  if (!in_flight) in_flight = std::make_unique<InFlight>();
+  const bool write = access.writes();
+  // A writer's stream waits for all before it, and a stream runs its readers in order.
+  std::erase_if(in_flight->last,
+                [&](const InFlight::Entry& earlier) { return write || (!earlier.write && earlier.stream == &stream); });
+  const Task& task = *access.task();
+  in_flight->last.push_back({task.id, write, &stream, std::move(event)});
+  ++(write ? in_flight->writes : in_flight->reads)[static_cast<std::size_t>(task.info.device.kind)];
 }
 
-void VariableState::remove_in_flight(std::uint64_t task) {
-  if (in_flight) std::erase_if(*in_flight, [&](const InFlight& entry) { return entry.task == task; });
+void VariableState::remove_in_flight(const Access& access) {
+  const Task& task = *access.task();
+  std::erase_if(in_flight->last, [&](const InFlight::Entry& entry) { return entry.task == task.id; });
+  --(access.writes() ? in_flight->writes : in_flight->reads)[static_cast<std::size_t>(task.info.device.kind)];
 }
 
 std::uint32_t new_engine_number() {

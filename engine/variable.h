@@ -12,6 +12,7 @@
 #include <paceline/detail/device_runtime.h>
 #include <paceline/engine.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -42,13 +43,23 @@ class Access {
   Task* task_ = nullptr;
 };
 
-// A task whose work is in a stream of an accelerator and not known to be done.
+// The accesses of tasks whose work is in a stream of an accelerator and not known to be done.
 struct InFlight {
-  std::uint64_t task;
-  DeviceKind kind;
-  bool write;
-  Stream* stream;
-  std::shared_ptr<Event> event;
+  struct Entry {
+    std::uint64_t task;
+    bool write;
+    Stream* stream;
+    std::shared_ptr<Event> event;
+  };
+  static constexpr std::size_t kKinds = 3;  // of devices
+
+  // Those that later work must follow; all others come before one of these.
+  std::vector<Entry> last;
+  std::array<std::uint32_t, kKinds> reads = {};
+  std::array<std::uint32_t, kKinds> writes = {};
+
+  bool empty() const { return reads == decltype(reads){} && writes == decltype(writes){}; }
+  bool conflicts(bool write, DeviceKind kind) const;
 };
 
 struct alignas(64) VariableState {
@@ -63,7 +74,7 @@ struct alignas(64) VariableState {
   Access* last_waiting GUARDED_BY(lock) = nullptr;
   // Written by running writers only, read by running readers and writers.
   FailurePointer poison;
-  std::unique_ptr<std::vector<InFlight>> in_flight GUARDED_BY(lock);
+  std::unique_ptr<InFlight> in_flight GUARDED_BY(lock);  // null until an accelerator uses the variable
 
   bool idle() const REQUIRES(lock) {
     return !writer_running && readers_running == 0 && !first_waiting && (!in_flight || in_flight->empty());
@@ -71,7 +82,7 @@ struct alignas(64) VariableState {
   // May an access of a task of that kind of device begin? (kCpu: also waiting threads.)
   bool may_run(bool writes, DeviceKind kind) const REQUIRES(lock) {
     if (writer_running || (writes && readers_running > 0)) return false;
-    return !in_flight || in_flight->empty() || !in_flight_conflict(writes, kind);
+    return !in_flight || !in_flight->conflicts(writes, kind);
   }
   // Lets the access begin, or appends it and returns false.
   bool enter(Access& access) REQUIRES(lock);
@@ -89,8 +100,8 @@ struct alignas(64) VariableState {
   Access* grant() REQUIRES(lock) { return first_waiting ? grant_waiting() : nullptr; }
   // What the access follows and is in flight in other streams than its own.
   std::vector<std::shared_ptr<Event>> events_before(const Access& access, const Stream& stream) EXCLUDES(lock);
-  void add_in_flight(InFlight entry) REQUIRES(lock);
-  void remove_in_flight(std::uint64_t task) REQUIRES(lock);
+  void add_in_flight(const Access& access, Stream& stream, std::shared_ptr<Event> event) REQUIRES(lock);
+  void remove_in_flight(const Access& access) REQUIRES(lock);
 
  private:
   void run(const Access& access) REQUIRES(lock) {
@@ -100,7 +111,6 @@ struct alignas(64) VariableState {
       ++readers_running;
     }
   }
-  bool in_flight_conflict(bool writes, DeviceKind kind) const REQUIRES(lock);
   Access* grant_waiting() REQUIRES(lock);
 };
 

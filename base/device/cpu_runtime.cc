@@ -3,6 +3,7 @@
 #include <paceline/detail/device_runtime.h>
 #include <paceline/error.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -26,8 +27,9 @@ class CpuRuntime final : public DeviceRuntime {
 
   void* allocate(std::size_t bytes, MemoryKind, Stream*) override {
     constexpr std::size_t kAlignment = 64;
-    const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    void* memory = rounded >= bytes ? std::aligned_alloc(kAlignment, rounded ? rounded : kAlignment) : nullptr;
+    constexpr std::size_t kAddressable = std::size_t{1} << 47;
+    const std::size_t rounded = (std::max<std::size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+    void* memory = bytes < kAddressable ? std::aligned_alloc(kAlignment, rounded) : nullptr;
     if (!memory) throw OutOfMemory(str("the host has no ", bytes, " bytes left"));
     return memory;
   }

@@ -55,9 +55,9 @@ TEST(Options, NamesTheUnknownKeyAndTheKnownOnes) {
   const Options options = Options::parse("bound=4,bund=5");
   options.get("bound", 0);
   options.get("clip", 0.0);
-  EXPECT_THAT([&] { options.reject_unknown("mode dist_async"); },
-              ThrowsMessage<InvalidArgument>(std::string(
-                  "unknown option 'bund' of mode dist_async; known: bound clip")));
+  EXPECT_THAT(
+      [&] { options.reject_unknown("mode dist_async"); },
+      ThrowsMessage<InvalidArgument>(std::string("unknown option 'bund' of mode dist_async; known: bound clip")));
 }
 
 TEST(Options, ItsTextParsesToTheSame) {

@@ -71,7 +71,9 @@ TYPED_TEST(HalfTest, RoundsToNearestEven) {
     }
     const float huge = std::numeric_limits<float>::max();
     ASSERT_EQ(TypeParam(std::nextafter(exact, 0.0f)).bits, lower.bits) << bits;
-    if (exact < huge) ASSERT_EQ(TypeParam(std::nextafter(exact, huge)).bits, upper.bits) << bits;
+    if (exact < huge) {
+      ASSERT_EQ(TypeParam(std::nextafter(exact, huge)).bits, upper.bits) << bits;
+    }
   }
 }
 
@@ -93,10 +95,10 @@ TEST(DType, NamesSizesAndFlags) {
     bool floating;
   };
   const std::vector<Known> known = {
-      {DType::kFloat32, 0, "float32", 4, true}, {DType::kFloat64, 1, "float64", 8, true},
-      {DType::kFloat16, 2, "float16", 2, true}, {DType::kUint8, 3, "uint8", 1, false},
-      {DType::kInt32, 4, "int32", 4, false},    {DType::kInt8, 5, "int8", 1, false},
-      {DType::kInt64, 6, "int64", 8, false},    {DType::kBool, 7, "bool", 1, false},
+      {DType::kFloat32, 0, "float32", 4, true},   {DType::kFloat64, 1, "float64", 8, true},
+      {DType::kFloat16, 2, "float16", 2, true},   {DType::kUint8, 3, "uint8", 1, false},
+      {DType::kInt32, 4, "int32", 4, false},      {DType::kInt8, 5, "int8", 1, false},
+      {DType::kInt64, 6, "int64", 8, false},      {DType::kBool, 7, "bool", 1, false},
       {DType::kBfloat16, 12, "bfloat16", 2, true}};
   std::vector<bool> valid(300);
   for (const Known& entry : known) {

@@ -18,7 +18,7 @@ DEFINE_int64(tasks, 1000000, "tasks per round");
 DEFINE_int32(predecessors, 3, "earlier tasks whose variable a task reads");
 DEFINE_int32(threads, 2, "threads that run tasks; one more pushes them");
 DEFINE_int32(rounds, 5, "measured rounds; the median counts");
-DEFINE_int64(queue_limit, 65536, "unfinished tasks before the pushing thread is held back");
+DEFINE_int64(queue_limit, 4096, "unfinished tasks before the pushing thread is held back");
 DEFINE_uint64(seed, 1, "of the graph");
 
 namespace {

@@ -22,20 +22,23 @@ using namespace std::chrono_literals;
 class Gate {
  public:
   Gate(Engine& engine, Device device) {
-    engine.push({"gate", device}, {}, {}, [this](TaskContext&) {
-      closed_.count_down();
-      opened_.wait();
+    engine.push({"gate", device}, {}, {}, [latches = latches_](TaskContext&) {
+      latches->closed.count_down();
+      latches->opened.wait();
     });
-    closed_.wait();
+    latches_->closed.wait();
   }
   ~Gate() { open(); }
   void open() {
-    if (!std::exchange(open_, true)) opened_.count_down();
+    if (!std::exchange(open_, true)) latches_->opened.count_down();
   }
 
  private:
-  std::latch closed_{1};
-  std::latch opened_{1};
+  struct Latches {
+    std::latch closed{1};
+    std::latch opened{1};
+  };
+  std::shared_ptr<Latches> latches_ = std::make_shared<Latches>();
   bool open_ = false;
 };
 
@@ -57,28 +60,23 @@ TEST(ThreadedEngine, RunsUrgentTasksFirstAndEqualOnesInPushOrder) {
 }
 
 TEST(ThreadedEngine, ATaskThatBecomesReadyLateKeepsItsPlace) {
-  const auto engine = make_threaded_engine();
+  const auto engine = make_threaded_engine({.io_threads = 1});
   const Variable late = engine->new_variable();
   std::vector<int> order;
-  std::latch answer{1};
-  std::thread answering;
+  std::latch go{1};
+  std::latch gone{1};
+  const TaskInfo io{"io", Device("cpu"), Lane::kCommunication};
   {
     Gate gate(*engine, Device("cpu"));
-    engine->push_async({"slow", Device("cpu"), Lane::kCommunication}, {}, {{late}},
-                       [&](TaskContext&, Completion completion) {
-                         answering = std::thread([&, completion = std::move(completion)]() mutable {
-                           answer.wait();
-                           completion.done();
-                         });
-                       });
+    engine->push(io, {}, {{late}}, [&](TaskContext&) { go.wait(); });
     engine->push({"first"}, {{late}}, {}, [&](TaskContext&) { order.push_back(1); });
     engine->push({"second"}, {}, {}, [&](TaskContext&) { order.push_back(2); });
-    answer.count_down();
-    engine->wait(late);
+    engine->push(io, {}, {}, [&](TaskContext&) { gone.count_down(); });
+    go.count_down();
+    gone.wait();
     gate.open();
     engine->wait_all();
   }
-  answering.join();
   EXPECT_THAT(order, testing::ElementsAre(1, 2));
 }
 
@@ -176,8 +174,8 @@ TEST(ThreadedEngine, DependentTasksOfAnAcceleratorAreAllIssuedBeforeTheFirstComp
   const std::int64_t waits = detail::simulated_host_waits();
   std::latch all_issued{kTasks};
   std::atomic<bool> first_done = false;
-  int value = 0;
-  for (int i = 0; i < kTasks; ++i)
+  std::uint32_t value = 0;
+  for (std::uint32_t i = 0; i < kTasks; ++i)
     engine->push({"step", Device("sim:0")}, {{variable}}, {{variable}}, [&, i](TaskContext& context) {
       EXPECT_FALSE(first_done);
       context.stream->enqueue([&, i] {
@@ -190,8 +188,8 @@ TEST(ThreadedEngine, DependentTasksOfAnAcceleratorAreAllIssuedBeforeTheFirstComp
       all_issued.count_down();
     });
   engine->wait(variable);
-  int expected = 0;
-  for (int i = 0; i < kTasks; ++i) expected = 3 * expected + i;
+  std::uint32_t expected = 0;
+  for (std::uint32_t i = 0; i < kTasks; ++i) expected = 3 * expected + i;
   EXPECT_EQ(value, expected);
   EXPECT_EQ(detail::simulated_host_waits(), waits);
 }

@@ -128,7 +128,7 @@ class Engine {
 struct EngineOptions {
   int cpu_lanes = 1;                  // threads of each CPU device's compute pool; each has its share of the core budget
   int io_threads = 2;                 // threads of the other lanes of the CPU
-  std::int64_t queue_limit = 65536;   // unfinished tasks before outside producers are held back
+  std::int64_t queue_limit = 16384;   // unfinished tasks before outside producers are held back
 };
 
 std::unique_ptr<Engine> make_threaded_engine(const EngineOptions& options = {});
