@@ -1,0 +1,237 @@
+// CUDA devices: memory from the driver's stream-ordered pool, streams that do not wait for the default stream.
+//
+// Completions wait on events instead of running as host functions: a host function stops its stream until it has run,
+// may not call CUDA, and is left out after an error.
+
+#include "device/callback_thread.h"
+
+#include <paceline/detail/cuda_check.h>
+#include <paceline/detail/device_runtime.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <vector>
+
+namespace paceline::detail {
+namespace {
+
+class CudaEvent final : public Event {
+ public:
+  CudaEvent() { check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "creating an event"); }
+  ~CudaEvent() override { cudaEventDestroy(event_); }
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+
+  bool reached() const override { return cudaEventQuery(event_) != cudaErrorNotReady; }
+  void synchronize() override { check_cuda(cudaEventSynchronize(event_), "waiting for an event"); }
+  cudaEvent_t native() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+// Events are asked for by every task, so they are used again. Shared by the events that are on their way.
+class EventPool : public std::enable_shared_from_this<EventPool> {
+ public:
+  std::shared_ptr<CudaEvent> take() {
+    std::unique_ptr<CudaEvent> event;
+    {
+      const Lock lock(mutex_);
+      if (!free_.empty()) {
+        event = std::move(free_.back());
+        free_.pop_back();
+      }
+    }
+    if (!event) event = std::make_unique<CudaEvent>();
+    return {event.release(), [pool = shared_from_this()](CudaEvent* used) { pool->give(used); }};
+  }
+
+ private:
+  void give(CudaEvent* event) {
+    const Lock lock(mutex_);
+    free_.emplace_back(event);
+  }
+
+  Mutex mutex_;
+  std::vector<std::unique_ptr<CudaEvent>> free_ GUARDED_BY(mutex_);
+};
+
+class CudaStream final : public Stream {
+ public:
+  explicit CudaStream(int priority) : done_("cuda done") {
+    int least = 0;
+    int greatest = 0;
+    check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for stream priorities");
+    check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, std::max(greatest, least - priority)),
+               "creating a stream");
+  }
+  ~CudaStream() override {
+    cudaStreamSynchronize(stream_);
+    cudaStreamDestroy(stream_);
+  }
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+
+  void* native() const override { return stream_; }
+
+  void enqueue(std::function<void()> work) override {
+    auto owned = std::make_unique<std::function<void()>>(std::move(work));
+    const auto run = [](void* argument) {
+      const std::unique_ptr<std::function<void()>> received(static_cast<std::function<void()>*>(argument));
+      (*received)();
+    };
+    check_cuda(cudaLaunchHostFunc(stream_, run, owned.get()), "issuing host work to a stream");
+    owned.release();
+  }
+
+  CallbackThread& done() { return done_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  CallbackThread done_;
+};
+
+cudaStream_t native(Stream& stream) { return static_cast<cudaStream_t>(stream.native()); }
+
+class CudaRuntime final : public DeviceRuntime {
+ public:
+  explicit CudaRuntime(int index) : index_(index) {
+    select();
+    int supported = 0;
+    check_cuda(cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, index_), "asking for memory pools");
+    pooled_ = supported != 0;
+    if (pooled_) {
+      cudaMemPool_t pool = nullptr;
+      check_cuda(cudaDeviceGetDefaultMemPool(&pool, index_), "asking for the memory pool");
+      // Otherwise each synchronisation gives all free memory back to the driver.
+      std::uint64_t keep = std::numeric_limits<std::uint64_t>::max();
+      check_cuda(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep), "setting up the memory pool");
+    }
+    own_stream_ = std::make_unique<CudaStream>(0);
+  }
+
+  bool asynchronous() const override { return true; }
+
+  void* allocate(std::size_t bytes, MemoryKind kind, Stream* stream) override {
+    select();
+    if (kind != MemoryKind::kNormal) return allocate_pinned(bytes);
+    void* memory = nullptr;
+    if (!pooled_) {
+      check_cuda(cudaMalloc(&memory, std::max<std::size_t>(bytes, 1)), "allocating memory");
+      return memory;
+    }
+    Stream& user = stream ? *stream : *own_stream_;
+    check_cuda(cudaMallocAsync(&memory, std::max<std::size_t>(bytes, 1), native(user)), "allocating memory");
+    if (!stream) synchronize(user);
+    return memory;
+  }
+
+  void release(void* memory, std::size_t bytes, MemoryKind kind, Stream* stream) override {
+    select();
+    if (kind != MemoryKind::kNormal) {
+      const auto reuse = [this, memory, bytes] {
+        const Lock lock(mutex_);
+        pinned_.emplace(bytes, memory);
+      };
+      stream ? when_done(*stream, reuse) : reuse();
+    } else if (pooled_) {
+      check_cuda(cudaFreeAsync(memory, native(stream ? *stream : *own_stream_)), "releasing memory");
+    } else {
+      if (stream) synchronize(*stream);
+      check_cuda(cudaFree(memory), "releasing memory");
+    }
+  }
+
+  std::unique_ptr<Stream> create_stream(int priority) override {
+    select();
+    return std::make_unique<CudaStream>(priority);
+  }
+
+  void copy(void* to, const void* from, std::size_t bytes, CopyKind kind, Stream& stream) override {
+    select();
+    // Between devices the driver finds out from the addresses which ones.
+    const cudaMemcpyKind direction = kind == CopyKind::kHostToDevice   ? cudaMemcpyHostToDevice
+                                     : kind == CopyKind::kDeviceToHost ? cudaMemcpyDeviceToHost
+                                                                       : cudaMemcpyDefault;
+    check_cuda(cudaMemcpyAsync(to, from, bytes, direction, native(stream)), "copying memory");
+  }
+
+  std::shared_ptr<Event> record(Stream& stream) override {
+    select();
+    std::shared_ptr<CudaEvent> event = events_->take();
+    check_cuda(cudaEventRecord(event->native(), native(stream)), "recording an event");
+    return event;
+  }
+
+  void wait(Stream& stream, const Event& event) override {
+    select();
+    const auto* other = dynamic_cast<const CudaEvent*>(&event);
+    if (!other) throw Error(str("cuda:", index_, " cannot wait for an event of another kind of device"));
+    check_cuda(cudaStreamWaitEvent(native(stream), other->native(), 0), "waiting for an event in a stream");
+  }
+
+  void when_done(Stream& stream, std::function<void()> done) override {
+    static_cast<CudaStream&>(stream).done().post([event = record(stream), done = std::move(done)] {
+      try {
+        event->synchronize();
+      } catch (const Error&) {
+        // The device repeats the error at every later call, where there is a task to blame.
+      }
+      done();
+    });
+  }
+
+  void synchronize(Stream& stream) override {
+    select();
+    check_cuda(cudaStreamSynchronize(native(stream)), "waiting for a stream");
+  }
+
+ private:
+  // The current device belongs to the calling thread.
+  void select() const { check_cuda(cudaSetDevice(index_), "selecting the device"); }
+
+  void* allocate_pinned(std::size_t bytes) {
+    {
+      const Lock lock(mutex_);
+      if (const auto found = pinned_.find(bytes); found != pinned_.end()) {
+        void* memory = found->second;
+        pinned_.erase(found);
+        return memory;
+      }
+    }
+    void* memory = nullptr;
+    check_cuda(cudaHostAlloc(&memory, std::max<std::size_t>(bytes, 1), cudaHostAllocPortable),
+               "allocating pinned memory");
+    return memory;
+  }
+
+  const int index_;
+  bool pooled_ = false;
+  const std::shared_ptr<EventPool> events_ = std::make_shared<EventPool>();
+  std::unique_ptr<CudaStream> own_stream_;
+  Mutex mutex_;
+  std::multimap<std::size_t, void*> pinned_ GUARDED_BY(mutex_);  // free, by size: pinning is slow and stops the device
+};
+
+}  // namespace
+
+int cuda_device_count() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+std::unique_ptr<DeviceRuntime> make_cuda_runtime(int index) {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaErrorInsufficientDriver)
+    throw NotAvailable(str("cuda:", index, " cannot be used: there is no NVIDIA driver, or it is older than the CUDA ",
+                           "toolkit that this was built with; install a newer driver, or use cpu"));
+  if (status != cudaSuccess)
+    throw NotAvailable(str("cuda:", index, " cannot be used: ", cudaGetErrorString(status), "; use cpu"));
+  if (index >= count)
+    throw NotAvailable(str("there is no device cuda:", index, "; this machine has ", count, ", from cuda:0"));
+  return std::make_unique<CudaRuntime>(index);
+}
+
+}  // namespace paceline::detail
