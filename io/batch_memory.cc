@@ -6,7 +6,7 @@ namespace paceline::io {
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
-constexpr std::size_t kMostFree = 32;
+constexpr std::size_t kMostFree = 8;
 
 }  // namespace
 

@@ -18,6 +18,7 @@
 #include "batch_memory.h"
 #include "epoch_order.h"
 #include "example_decoder.h"
+#include "file.h"
 
 namespace paceline {
 namespace {
@@ -62,7 +63,7 @@ class RecordLoader::Impl {
  private:
   void commit(std::int64_t epoch, const std::vector<Range>& positions);
   void open_shards_of(const RangeSet& positions);
-  void choose_format();
+  std::unique_ptr<RecordFile> open_shard(const Shard& entry) const;
   void run(io::Batches plan);
   void stop();
   void work();
@@ -153,22 +154,33 @@ void RecordLoader::Impl::open_shards_of(const RangeSet& positions) {
                           return r.begin < starts_[shard + 1] && r.end > starts_[shard];
                         });
     if (!needed) continue;
-    if (auto known = open_.find(shard); known != open_.end()) {
+    if (auto known = open_.find(shard); known != open_.end() && known->second) {
       open[shard] = std::move(known->second);
       continue;
     }
-    const Shard& entry = manifest_.shards[shard];
-    auto file = std::make_unique<RecordFile>(manifest_.path_of(entry));
-    if (file->size() != entry.records) {
-      throw Corrupt(str(index_path(file->path()), " holds ", file->size(), " records, the manifest ", path_, " says ",
-                        entry.records));
-    }
-    if (file->bytes() != entry.bytes && options_.on_damage == OnDamage::kFail) {
-      throw Corrupt(str(file->path(), " has ", file->bytes(), " bytes, the manifest ", path_, " says ", entry.bytes));
-    }
-    open[shard] = std::move(file);
+    open[shard] = open_shard(manifest_.shards[shard]);
   }
   open_ = std::move(open);
+}
+
+std::unique_ptr<RecordFile> RecordLoader::Impl::open_shard(const Shard& entry) const {
+  const std::string path = manifest_.path_of(entry);
+  // A damaged companion would otherwise be taken for damage of the records, or leave them unchecked.
+  for (const auto& [companion, expected] :
+       {std::pair{index_path(path), entry.index_crc32c}, std::pair{checksum_path(path), entry.checksum_crc32c}}) {
+    if (crc32c(io::read_file(companion)) != expected) {
+      throw Corrupt(str(companion, " is damaged: its CRC32C differs from the one in the manifest ", path_));
+    }
+  }
+  auto file = std::make_unique<RecordFile>(path);
+  if (file->size() != entry.records) {
+    throw Corrupt(
+        str(index_path(path), " holds ", file->size(), " records, the manifest ", path_, " says ", entry.records));
+  }
+  if (file->bytes() != entry.bytes && options_.on_damage == OnDamage::kFail) {
+    throw Corrupt(str(path, " has ", file->bytes(), " bytes, the manifest ", path_, " says ", entry.bytes));
+  }
+  return file;
 }
 
 void RecordLoader::Impl::run(io::Batches plan) {

@@ -275,6 +275,22 @@ TEST(RecordLoader, NamesTruncatedShards) {
   EXPECT_EQ(lenient.damaged(), 10);
 }
 
+TEST(RecordLoader, NamesDamagedIndexes) {
+  TemporaryFolder folder;
+  const std::string manifest = write_data_set(folder, 40, 1);
+  for (const std::string ending : {".idx", ".crc"}) {
+    const std::string companion = folder / "set-00000-of-00001" + ending;
+    const std::string bytes = read_all(companion);
+    flip_bit(companion, 20);
+    RecordLoader loader(manifest, {.on_damage = OnDamage::kSkip});
+    EXPECT_THAT(error_of<Corrupt>([&] { loader.start(0); }), HasSubstr(companion + " is damaged"));
+    std::filesystem::remove(companion);
+    EXPECT_THAT(error_of<IoError>([&] { loader.start(0); }), HasSubstr(companion));
+    write_all(companion, bytes);
+    loader.start(0);
+  }
+}
+
 TEST(RecordLoader, RefusesMoreWorkersThanRecords) {
   TemporaryFolder folder;
   const std::string manifest = write_data_set(folder, 3, 1);
