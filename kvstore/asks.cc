@@ -12,8 +12,9 @@ namespace {
 
 constexpr std::size_t kRepeatedWhole = 16 << 10;  // bytes
 constexpr double kBytesPerSecond = 100e6;         // a pessimist's network
-constexpr double kLongestPause = 4;
-constexpr double kLongestUsual = 1;
+constexpr double kGrowth = 1.5;  // of a pause with each repetition
+constexpr double kLongestPause = 3;
+constexpr double kLongestUsual = 0.5;
 constexpr double kSlowSeconds = 10;
 
 double seconds_between(Asks::Clock::time_point from, Asks::Clock::time_point to) {
@@ -41,7 +42,7 @@ void Asks::add(std::uint64_t number, const PeerId& peer, MessageKind kind, Packe
   ask.packet = std::move(packet);
   ask.handler = std::move(handler);
   traffic.bytes_in_flight += ask.bytes;
-  ask.pause = first_pause_ + 4 * std::min(traffic.usual_seconds, kLongestUsual) +
+  ask.pause = first_pause_ + 2 * std::min(traffic.usual_seconds, kLongestUsual) +
               static_cast<double>(traffic.bytes_in_flight) / kBytesPerSecond;
   ask.asked = Clock::now();
   ask.repeat_at = ask.asked + as_duration(ask.pause);
@@ -92,7 +93,7 @@ std::vector<Asks::Repeat> Asks::due(std::vector<Slow>& slow) {
     }
     if (now < ask.repeat_at) continue;
     ++ask.repeats;
-    ask.pause = std::min(2 * ask.pause, kLongestPause);
+    ask.pause = std::min(kGrowth * ask.pause, kLongestPause);
     ask.repeat_at = now + as_duration(ask.pause);
     const bool whole = ask.bytes <= kRepeatedWhole && !ask.held;
     repeats.push_back({ask.peer, number, whole ? ask.packet : Packet()});

@@ -1,11 +1,254 @@
+// Who delivers which positions of an epoch. Per epoch the book holds
+//   parts       the workers that were live when the first one asked, by part
+//   assigned    per worker, what it said it would deliver and has not committed
+//   unassigned  what nobody has said to deliver: the part of a worker that has not begun
+//   left        what lost workers left, for whoever asks
+// A position goes from unassigned to assigned (begin), from there to nowhere (commit) or to left (its worker is lost),
+// and from left to another's assigned (take over). The unassigned part of a worker that is lost before it begins is
+// known once every other worker of the epoch has begun.
+
+#include <message.pb.h>
+#include <paceline/error.h>
+#include <paceline/log.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "position_set.h"
+#include "roster.h"
 #include "scheduler.h"
 
 namespace paceline {
 namespace {
+
+constexpr std::int64_t kSmallestPiece = 256;  // positions given at once, so that survivors share what was left
+
+template <class T>
+T parse(const Request& request) {
+  T body;
+  if (!body.ParseFromString(request.message().body))
+    throw Corrupt(str("[data] the body of a ", name_of(request.message().header.kind), " cannot be read"));
+  return body;
+}
+
+PositionSet from_proto(const proto::Ranges& ranges) {
+  if (ranges.bounds_size() % 2 != 0) throw Corrupt("[data] a range without an end");
+  PositionSet set;
+  for (int i = 0; i < ranges.bounds_size(); i += 2) {
+    if (ranges.bounds(i) < 0 || ranges.bounds(i) > ranges.bounds(i + 1))
+      throw Corrupt(str("[data] ", ranges.bounds(i), " to ", ranges.bounds(i + 1), " is no range of positions"));
+    set.add(ranges.bounds(i), ranges.bounds(i + 1));
+  }
+  return set;
+}
+
+template <class T>
+void reply(const Request& request, const T& body) {
+  Message message;
+  message.body = body.SerializeAsString();
+  request.reply(std::move(message));
+}
+
 class DataService final : public SchedulerService {
  public:
-  bool on_request(const Request&) override { return false; }
+  bool on_request(const Request& request) override {
+    switch (request.message().header.kind) {
+      case MessageKind::kDataPart:
+        part(request);
+        return true;
+      case MessageKind::kDataBegin:
+        begin(request);
+        return true;
+      case MessageKind::kDataCommit:
+        commit(request);
+        return true;
+      case MessageKind::kDataTakeOver:
+        take_over(request);
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  void on_roster(const Roster& roster) override {
+    std::map<std::uint64_t, Peer> live;
+    for (const Peer& peer : roster.peers)
+      if (peer.id.role == Role::kWorker && peer.alive) live[peer.incarnation] = peer;
+    live.swap(live_);
+    for (const auto& [incarnation, peer] : live) {
+      if (live_.count(incarnation) > 0) continue;
+      const Peer* now = roster.find(peer.id);
+      lose(incarnation, describe(peer) + (now && now->finished ? " has left" : " was lost"));
+    }
+    settle();
+  }
+
+  std::string summary() const override {
+    return delivered_again_ == 0 ? "" : str(delivered_again_, " positions were delivered again for lost workers");
+  }
+
+ private:
+  struct Part {
+    std::uint64_t incarnation = 0;
+    int rank = 0;
+    bool begun = false;
+    bool lost = false;
+    bool handed_on = false;  // lost before it began, and what it would have delivered is in `left`
+  };
+  struct Epoch {
+    std::vector<Part> parts;
+    bool known = false;  // `unassigned` was set
+    PositionSet unassigned;
+    std::set<std::uint64_t> begun;                  // incarnations
+    std::map<std::uint64_t, PositionSet> assigned;  // by incarnation
+    PositionSet left;
+
+    Part* of(std::uint64_t incarnation) {
+      for (Part& part : parts)
+        if (part.incarnation == incarnation) return &part;
+      return nullptr;
+    }
+    bool all_began_or_are_lost() const {
+      return std::all_of(parts.begin(), parts.end(), [](const Part& part) { return part.begun || part.lost; });
+    }
+    bool committed() const {
+      return all_began_or_are_lost() && left.empty() &&
+             std::all_of(assigned.begin(), assigned.end(), [](const auto& entry) { return entry.second.empty(); });
+    }
+  };
+  struct Waiting {
+    Request request;
+    std::int64_t epoch = 0;
+    std::uint64_t number = 0;
+  };
+  struct Given {  // the last answer to a worker's take over
+    std::uint64_t number = 0;
+    proto::DataTakeOverReply body;
+  };
+
+  void part(const Request& request) {
+    const auto body = parse<proto::DataPart>(request);
+    Epoch& epoch = epochs_[body.epoch()];
+    if (epoch.parts.empty()) {
+      for (const auto& [incarnation, peer] : live_) epoch.parts.push_back({incarnation, peer.id.rank});
+      std::sort(epoch.parts.begin(), epoch.parts.end(), [](const Part& a, const Part& b) { return a.rank < b.rank; });
+    }
+    Part* mine = epoch.of(request.incarnation());
+    if (!mine) {
+      // Who takes the place of a worker that was lost before it began takes its part too.
+      for (Part& part : epoch.parts)
+        if (part.rank == request.from().rank && part.lost && !part.begun && !part.handed_on) mine = &part;
+      if (mine) *mine = {request.incarnation(), request.from().rank};
+    }
+    proto::DataPartReply answer;
+    if (mine) {
+      answer.set_index(static_cast<int>(mine - epoch.parts.data()));
+      answer.set_count(static_cast<int>(epoch.parts.size()));
+    }
+    reply(request, answer);
+  }
+
+  void begin(const Request& request) {
+    const auto body = parse<proto::DataBegin>(request);
+    const PositionSet mine = from_proto(body.mine()), all = from_proto(body.all());
+    Epoch& epoch = epochs_[body.epoch()];
+    if (epoch.begun.insert(request.incarnation()).second) {
+      epoch.assigned[request.incarnation()].add(mine);
+      if (!epoch.known) epoch.unassigned = all;
+      epoch.known = true;
+      epoch.unassigned.subtract(mine);
+      if (Part* part = epoch.of(request.incarnation())) part->begun = true;
+    }
+    request.reply({});
+    settle();
+  }
+
+  void commit(const Request& request) {
+    const auto body = parse<proto::DataCommit>(request);
+    const PositionSet done = from_proto(body.done());
+    Epoch& epoch = epochs_[body.epoch()];
+    const auto assigned = epoch.assigned.find(request.incarnation());
+    if (assigned != epoch.assigned.end()) assigned->second.subtract(done);
+    request.reply({});
+    settle();
+  }
+
+  void take_over(const Request& request) {
+    const auto body = parse<proto::DataTakeOver>(request);
+    const auto given = given_.find(request.incarnation());
+    if (given != given_.end() && body.number() <= given->second.number) {
+      reply(request, given->second.body);
+      return;
+    }
+    Waiting waiting{request, body.epoch(), body.number()};
+    if (try_give(waiting, !body.wait())) return;
+    waiting_.push_back(std::move(waiting));
+  }
+
+  // True where it was answered; `at_once`: also with nothing.
+  bool try_give(const Waiting& waiting, bool at_once) {
+    const std::uint64_t taker = waiting.request.incarnation();
+    Epoch& epoch = epochs_[waiting.epoch];
+    if (epoch.left.empty() && !at_once && !epoch.committed()) return false;
+    const auto takers = static_cast<std::int64_t>(std::max<std::size_t>(1, live_.size()));
+    const PositionSet piece = epoch.left.take(std::max(kSmallestPiece, epoch.left.count() / (2 * takers)));
+    epoch.assigned[taker].add(piece);
+    Given& given = given_[taker];
+    given.number = waiting.number;
+    given.body.Clear();
+    for (const auto& [begin, end] : piece.ranges()) {
+      given.body.mutable_positions()->add_bounds(begin);
+      given.body.mutable_positions()->add_bounds(end);
+    }
+    reply(waiting.request, given.body);
+    return true;
+  }
+
+  void lose(std::uint64_t incarnation, const std::string& who) {
+    given_.erase(incarnation);
+    std::erase_if(waiting_, [&](const Waiting& waiting) { return waiting.request.incarnation() == incarnation; });
+    for (auto& [number, epoch] : epochs_) {
+      if (Part* part = epoch.of(incarnation)) part->lost = true;
+      const auto assigned = epoch.assigned.find(incarnation);
+      if (assigned == epoch.assigned.end()) continue;
+      hand_on(epoch, number, assigned->second, who);
+      epoch.assigned.erase(assigned);
+    }
+  }
+
+  void hand_on(Epoch& epoch, std::int64_t number, const PositionSet& positions, const std::string& who) {
+    if (positions.empty()) return;
+    delivered_again_ += positions.count();
+    LOG(WARNING) << who << "; " << positions.count() << " positions of epoch " << number
+                 << " that it had not committed are delivered again";
+    epoch.left.add(positions);
+  }
+
+  // What a change makes known: parts that nobody will begin, and answers to those who wait.
+  void settle() {
+    for (auto& [number, epoch] : epochs_) {
+      const auto never_begun = [](const Part& part) { return part.lost && !part.begun && !part.handed_on; };
+      if (!epoch.known || !epoch.all_began_or_are_lost() ||
+          std::none_of(epoch.parts.begin(), epoch.parts.end(), never_begun))
+        continue;
+      for (Part& part : epoch.parts) part.handed_on = part.handed_on || never_begun(part);
+      hand_on(epoch, number, epoch.unassigned, "a worker was lost before it began the epoch");
+      epoch.unassigned.clear();
+    }
+    std::erase_if(waiting_, [this](const Waiting& waiting) { return try_give(waiting, false); });
+  }
+
+  std::map<std::uint64_t, Peer> live_;  // workers, by incarnation
+  std::map<std::int64_t, Epoch> epochs_;
+  std::map<std::uint64_t, Given> given_;
+  std::vector<Waiting> waiting_;
+  std::int64_t delivered_again_ = 0;
 };
+
 }  // namespace
+
 std::unique_ptr<SchedulerService> make_data_service() { return std::make_unique<DataService>(); }
+
 }  // namespace paceline

@@ -69,6 +69,8 @@ struct Scheduler::Impl {
     // An answer to the last good-bye may have been lost.
     if (!config.faults.empty()) std::this_thread::sleep_for(std::chrono::duration<double>(config.heartbeat_seconds));
     LOG(INFO) << "the job is over";
+    for (const auto& service : services)
+      if (const std::string line = service->summary(); !line.empty()) LOG(INFO) << line;
   }
 
   static std::vector<std::unique_ptr<SchedulerService>> every_service() {

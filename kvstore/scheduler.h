@@ -18,6 +18,8 @@ class SchedulerService {
   virtual bool on_request(const Request& request) = 0;
   // Somebody was lost, left or joined.
   virtual void on_roster(const Roster&) {}
+  // A line for the log when the job is over; may be empty.
+  virtual std::string summary() const { return ""; }
 };
 
 // kBarrier: answers when every live worker has asked; a worker counts once.

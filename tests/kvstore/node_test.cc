@@ -1,6 +1,10 @@
 #include "node.h"
 
 #include <gmock/gmock.h>
+#include <message.pb.h>
+
+#include <functional>
+#include <mutex>
 
 #include "cluster_in_process.h"
 
@@ -52,7 +56,7 @@ struct EchoServer {
             node.join();
             while (!over && !node.failure()) std::this_thread::sleep_for(1ms);
             if (node.failure()) std::rethrow_exception(node.failure());
-            node.leave();
+            if (!left) node.leave();
           } catch (const std::exception& error) {
             failure = error.what();
           }
@@ -70,7 +74,7 @@ struct EchoServer {
   }
 
   std::atomic<int> requests = 0;
-  std::atomic<bool> over = false;
+  std::atomic<bool> over = false, left = false;
   std::string failure;
   Node node;
   std::thread thread;
@@ -114,6 +118,273 @@ TEST_P(Nodes, join_ask_and_leave) {
   EXPECT_EQ(server0.failure, "");
   EXPECT_EQ(server0.node.rank(), 0);
   EXPECT_EQ(server1.node.rank(), 1);
+}
+
+// A worker that only joins; destroyed without leave() it looks like a crash.
+std::unique_ptr<Node> joining(const ClusterConfig& config, std::thread& thread) {
+  auto node = std::make_unique<Node>(config, Node::Handlers{});
+  thread = std::thread([to = node.get()] { to->join(); });
+  return node;
+}
+
+std::vector<std::unique_ptr<Node>> joined_workers(const ClusterConfig& job, int port) {
+  std::vector<std::unique_ptr<Node>> nodes;
+  std::vector<std::thread> threads(job.workers);
+  for (int i = 0; i < job.workers; ++i) nodes.push_back(joining(member(job, Role::kWorker, port, i), threads[i]));
+  for (std::thread& thread : threads) thread.join();
+  return nodes;
+}
+
+Message barrier(std::uint64_t number) {
+  proto::Barrier body;
+  body.set_number(number);
+  Message message;
+  message.header.kind = MessageKind::kBarrier;
+  message.body = body.SerializeAsString();
+  return message;
+}
+constexpr PeerId kScheduler{Role::kScheduler, 0};
+
+bool within(double seconds, const std::function<bool()>& condition) {
+  for (int i = 0; i < seconds * 1000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(1ms);
+  }
+  return condition();
+}
+
+TEST_P(Nodes, every_request_is_answered_once_under_load) {
+  const ClusterConfig job = config(1, 2);
+  SchedulerThread scheduler(job);
+  EchoServer server(member(job, Role::kServer, scheduler.port()));
+  auto workers = joined_workers(job, scheduler.port());
+  constexpr int kAsks = 200;
+  std::atomic<int> answered = 0, wrong = 0;
+  std::vector<std::atomic<int>> times(2 * kAsks);
+  for (int i = 0; i < kAsks; ++i)
+    for (int w = 0; w < 2; ++w)
+      workers[w]->ask({Role::kServer, 0}, text_message(std::to_string(i), std::string(i * 100, 'x')),
+                      [&, i, w](std::optional<Message> answer, std::exception_ptr error) {
+                        if (error || answer->body != "0: " + std::to_string(i)) ++wrong;
+                        ++times[2 * i + w];
+                        ++answered;
+                      });
+  EXPECT_TRUE(within(60, [&] { return answered == 2 * kAsks; })) << answered;
+  EXPECT_EQ(wrong, 0);
+  for (const auto& count : times) EXPECT_EQ(count, 1);
+  for (auto& worker : workers) worker->leave();
+  workers.clear();
+  EXPECT_EQ(scheduler.result(), "");
+}
+
+TEST_P(Nodes, a_request_that_waits_is_delivered_once) {
+  const ClusterConfig job = config(1, 1);
+  SchedulerThread scheduler(job);
+  std::vector<Request> held;
+  std::mutex mutex;
+  std::atomic<bool> over = false;
+  Node server(member(job, Role::kServer, scheduler.port()), {[&](const Request& request) {
+                                                               const std::lock_guard lock(mutex);
+                                                               held.push_back(request);
+                                                             },
+                                                             [&](const Roster& roster) { over = roster.over; }});
+  std::thread thread([&] { server.join(); });
+  auto workers = joined_workers(job, scheduler.port());
+  thread.join();
+  std::atomic<int> answers = 0;
+  workers[0]->ask({Role::kServer, 0}, text_message("small"), [&](auto, auto) { ++answers; });
+  workers[0]->ask({Role::kServer, 0}, text_message("large", std::string(1 << 20, 'x')), [&](auto, auto) { ++answers; });
+  std::this_thread::sleep_for(500ms);
+  EXPECT_EQ(answers, 0);
+  ASSERT_TRUE(within(10, [&] {
+    const std::lock_guard lock(mutex);
+    return held.size() >= 2;
+  }));
+  {
+    const std::lock_guard lock(mutex);
+    EXPECT_EQ(held.size(), 2u);
+    held[0].reply({});
+    held.clear();  // the other one is refused
+  }
+  EXPECT_TRUE(within(10, [&] { return answers == 2; }));
+  workers[0]->leave();
+  EXPECT_TRUE(within(5, [&] { return over.load(); }));
+  server.leave();
+  EXPECT_EQ(scheduler.result(), "");
+}
+
+TEST_P(Nodes, a_barrier_counts_workers_not_requests) {
+  const ClusterConfig job = config(0, 3);
+  SchedulerThread scheduler(job);
+  auto workers = joined_workers(job, scheduler.port());
+  std::atomic<int> passed = 0;
+  const auto pass = [&](auto, auto) { ++passed; };
+  workers[0]->ask(kScheduler, barrier(1), pass);
+  workers[0]->ask(kScheduler, barrier(1), pass);
+  workers[1]->ask(kScheduler, barrier(1), pass);
+  std::this_thread::sleep_for(200ms);
+  EXPECT_EQ(passed, 0);
+  workers[2]->ask(kScheduler, barrier(1), pass);
+  EXPECT_TRUE(within(20, [&] { return passed == 4; }));
+  for (std::uint64_t number = 2; number < 12; ++number) {
+    std::vector<std::thread> threads;
+    for (auto& worker : workers) threads.emplace_back([&] { worker->ask_and_wait(kScheduler, barrier(number)); });
+    for (std::thread& thread : threads) thread.join();
+  }
+  for (auto& worker : workers) worker->leave();
+  workers.clear();
+  EXPECT_EQ(scheduler.result(), "");
+}
+
+TEST_P(Nodes, a_lost_worker_is_named_and_the_rest_go_on) {
+  const ClusterConfig job = config(0, 3);
+  SchedulerThread scheduler(job);
+  auto workers = joined_workers(job, scheduler.port());
+  std::atomic<int> passed = 0;
+  workers[0]->ask(kScheduler, barrier(1), [&](auto, auto error) { passed += !error; });
+  workers[2]->ask(kScheduler, barrier(1), [&](auto, auto error) { passed += !error; });
+  workers[1].reset();
+  EXPECT_TRUE(within(10, [&] { return passed == 2; }));
+  EXPECT_EQ(workers[0]->roster().live(Role::kWorker), (std::vector<int>{0, 2}));
+  const Roster roster = workers[2]->roster();
+  EXPECT_FALSE(roster.find({Role::kWorker, 1})->finished);
+  EXPECT_EQ(workers[0]->failure(), nullptr);
+
+  // Its place may be taken, under a new incarnation.
+  const std::uint64_t old = roster.find({Role::kWorker, 1})->incarnation;
+  std::thread thread;
+  workers[1] = joining(member(job, Role::kWorker, scheduler.port()), thread);
+  thread.join();
+  EXPECT_EQ(workers[1]->rank(), 1);
+  EXPECT_GT(workers[1]->incarnation(), old);
+  EXPECT_TRUE(within(10, [&] { return workers[0]->roster().live(Role::kWorker).size() == 3; }));
+  for (auto& worker : workers) worker->leave();
+  workers.clear();
+  EXPECT_EQ(scheduler.result(), "");
+}
+
+TEST_P(Nodes, a_lost_server_fails_the_job_everywhere) {
+  const ClusterConfig job = config(2, 2);
+  SchedulerThread scheduler(job);
+  EchoServer stays(member(job, Role::kServer, scheduler.port(), 0));
+  auto crashes = std::make_unique<EchoServer>(member(job, Role::kServer, scheduler.port(), 1));
+  auto workers = joined_workers(job, scheduler.port());
+  EXPECT_EQ(workers[0]->ask_and_wait({Role::kServer, 1}, text_message("x")).body, "1: x");
+  std::vector<std::string> errors(2);
+  std::vector<std::thread> threads;
+  threads.emplace_back([&] { errors[0] = error_of_call([&] { workers[0]->ask_and_wait(kScheduler, barrier(1)); }); });
+  crashes->over = true;  // lets its thread go
+  crashes->left = true;
+  crashes.reset();
+  threads.emplace_back([&] {
+    errors[1] = error_of_call([&] {
+      for (;;) workers[1]->ask_and_wait({Role::kServer, 1}, text_message("anybody?"));
+    });
+  });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(errors[0], HasSubstr("server 1 at"));
+  EXPECT_THAT(errors[0], HasSubstr("was lost"));
+  EXPECT_THAT(errors[1], HasSubstr("server 1 at"));
+  EXPECT_THAT(error_of_call([&] { std::rethrow_exception(workers[0]->failure()); }), HasSubstr("server 1 at"));
+  EXPECT_THAT(scheduler.result(), HasSubstr("server 1 at"));
+  stays.thread.join();
+  EXPECT_THAT(stays.failure, HasSubstr("server 1 at"));
+}
+
+TEST_P(Nodes, a_lost_scheduler_is_noticed) {
+  const ClusterConfig job = config(0, 1);
+  auto scheduler = std::make_unique<Node>(
+      [&] {
+        ClusterConfig config = job;
+        config.role = Role::kScheduler;
+        return config;
+      }(),
+      Node::Handlers{});
+  const std::string address = scheduler->scheduler_address();
+  const int port = job.transport == "tcp" ? std::stoi(address.substr(address.rfind(':') + 1)) : 0;
+  std::thread thread([&] { scheduler->join(); });
+  auto workers = joined_workers(job, port);
+  thread.join();
+  scheduler.reset();
+  EXPECT_THAT(error_of_call([&] { workers[0]->ask_and_wait(kScheduler, barrier(1)); }), HasSubstr("the scheduler at"));
+}
+
+TEST_P(Nodes, who_is_missing_at_the_start_is_named) {
+  ClusterConfig job = config(1, 2);
+  job.start_deadline_seconds = 0.7;
+  SchedulerThread scheduler(job);
+  Node server(member(job, Role::kServer, scheduler.port()), {}),
+      worker(member(job, Role::kWorker, scheduler.port()), {});
+  std::string errors[2];
+  std::thread thread([&] { errors[0] = error_of_call([&] { server.join(); }); });
+  EXPECT_THROW(
+      try { worker.join(); } catch (const std::exception& error) {
+        errors[1] = error.what();
+        throw;
+      },
+      Timeout);
+  thread.join();
+  const std::string verdict = scheduler.result();
+  EXPECT_THAT(verdict, HasSubstr("waiting for 1 of 2 workers; joined: "));
+  EXPECT_THAT(verdict, HasSubstr("server at "));
+  EXPECT_THAT(verdict, HasSubstr("the scheduler listens at "));
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("waiting for 1 of 2 workers"));
+}
+
+TEST_P(Nodes, a_scheduler_that_never_comes_is_named) {
+  ClusterConfig job = config(0, 1);
+  job.start_deadline_seconds = 0.3;
+  job.role = Role::kWorker;
+  job.scheduler_port = 1;
+  Node worker(job, {});
+  const std::string error = error_of_call([&] { worker.join(); });
+  EXPECT_THAT(error, HasSubstr("did not answer within"));
+  EXPECT_THAT(error, HasSubstr(worker.scheduler_address()));
+}
+
+TEST_P(Nodes, one_worker_too_many_is_refused) {
+  const ClusterConfig job = config(0, 1);
+  SchedulerThread scheduler(job);
+  auto workers = joined_workers(job, scheduler.port());
+  Node second(member(job, Role::kWorker, scheduler.port()), {});
+  EXPECT_THAT(error_of_call([&] { second.join(); }), HasSubstr("one too many"));
+  workers[0]->leave();
+  workers.clear();
+  EXPECT_EQ(scheduler.result(), "");
+}
+
+TEST_P(Nodes, two_jobs_in_one_process_do_not_meet) {
+  const ClusterConfig jobs[2] = {config(1, 1), config(1, 1)};
+  SchedulerThread first(jobs[0]), second(jobs[1]);
+  EchoServer server0(member(jobs[0], Role::kServer, first.port())),
+      server1(member(jobs[1], Role::kServer, second.port()));
+  auto worker0 = joined_workers(jobs[0], first.port()), worker1 = joined_workers(jobs[1], second.port());
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(worker0[0]->ask_and_wait({Role::kServer, 0}, text_message("a")).body, "0: a");
+    EXPECT_EQ(worker1[0]->ask_and_wait({Role::kServer, 0}, text_message("b")).body, "0: b");
+  }
+  EXPECT_GE(server0.requests, 5);
+  worker0[0]->leave();
+  worker1[0]->leave();
+  EXPECT_EQ(first.result(), "");
+  EXPECT_EQ(second.result(), "");
+}
+
+TEST_P(Nodes, a_process_of_another_job_is_refused) {
+  for (const bool named : {true, false}) {
+    ClusterConfig job = config(0, 1);
+    ClusterConfig foreign = job;
+    foreign.job = "the other one";
+    if (!named) job.job = "";
+    SchedulerThread scheduler(job);
+    Node stranger(member(foreign, Role::kWorker, scheduler.port()), {});
+    const std::string error = error_of_call([&] { stranger.join(); });
+    EXPECT_THAT(error, HasSubstr("serves job '" + job.job + "', not 'the other one'"));
+    auto workers = joined_workers(job, scheduler.port());
+    workers[0]->leave();
+    workers.clear();
+    EXPECT_EQ(scheduler.result(), "");
+  }
 }
 
 }  // namespace

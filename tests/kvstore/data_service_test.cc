@@ -1,0 +1,233 @@
+// The book of who delivers what: every position once, whoever is lost and whenever.
+
+#include <gmock/gmock.h>
+#include <message.pb.h>
+
+#include <algorithm>
+#include <mutex>
+#include <random>
+
+#include "cluster_in_process.h"
+#include "position_set.h"
+
+namespace paceline {
+namespace {
+
+using namespace std::chrono_literals;
+using test::job_config;
+using test::member;
+using test::SchedulerThread;
+using Ranges = std::vector<std::pair<std::int64_t, std::int64_t>>;
+
+// What a worker's exchange does with its node.
+class DataWorker {
+ public:
+  explicit DataWorker(const ClusterConfig& config) : node_(std::make_unique<Node>(config, Node::Handlers{})) {
+    node_->join();
+  }
+
+  std::pair<int, int> part(std::int64_t epoch) {
+    proto::DataPart body;
+    body.set_epoch(epoch);
+    const auto reply = ask<proto::DataPartReply>(MessageKind::kDataPart, body);
+    return {reply.index(), reply.count()};
+  }
+  void begin(std::int64_t epoch, const Ranges& mine, const Ranges& all) {
+    proto::DataBegin body;
+    body.set_epoch(epoch);
+    set(mine, *body.mutable_mine());
+    set(all, *body.mutable_all());
+    ask<proto::DataPartReply>(MessageKind::kDataBegin, body);
+  }
+  void commit(std::int64_t epoch, const Ranges& done) {
+    proto::DataCommit body;
+    body.set_epoch(epoch);
+    set(done, *body.mutable_done());
+    ask<proto::DataPartReply>(MessageKind::kDataCommit, body);
+  }
+  Ranges take_over(std::int64_t epoch, bool wait) {
+    proto::DataTakeOver body;
+    body.set_epoch(epoch);
+    body.set_wait(wait);
+    body.set_number(++number_);
+    const auto reply = ask<proto::DataTakeOverReply>(MessageKind::kDataTakeOver, body);
+    Ranges ranges;
+    for (int i = 0; i < reply.positions().bounds_size(); i += 2)
+      ranges.emplace_back(reply.positions().bounds(i), reply.positions().bounds(i + 1));
+    return ranges;
+  }
+  void crash() { node_.reset(); }
+  void leave() {
+    node_->leave();
+    node_.reset();
+  }
+  int rank() const { return node_->rank(); }
+
+ private:
+  static void set(const Ranges& from, proto::Ranges& to) {
+    for (const auto& [begin, end] : from) {
+      to.add_bounds(begin);
+      to.add_bounds(end);
+    }
+  }
+  template <class Reply, class Body>
+  Reply ask(MessageKind kind, const Body& body) {
+    Message message;
+    message.header.kind = kind;
+    message.body = body.SerializeAsString();
+    Reply reply;
+    EXPECT_TRUE(reply.ParseFromString(node_->ask_and_wait({Role::kScheduler, 0}, message).body));
+    return reply;
+  }
+
+  std::unique_ptr<Node> node_;
+  std::uint64_t number_ = 0;
+};
+
+class DataService : public testing::TestWithParam<bool> {
+ protected:
+  DataService() : job_(job_config("inproc", 0, 3, GetParam())), scheduler_(job_) {
+    job_.silence_deadline_seconds = 1;
+    std::vector<std::thread> threads;
+    workers_.resize(3);
+    for (int i = 0; i < 3; ++i)
+      threads.emplace_back(
+          [this, i] { workers_[i] = std::make_unique<DataWorker>(member(job_, Role::kWorker, 0, i)); });
+    for (std::thread& thread : threads) thread.join();
+  }
+  Ranges part_of(std::pair<int, int> part, std::int64_t size) {
+    return {{size * part.first / part.second, size * (part.first + 1) / part.second}};
+  }
+
+  ClusterConfig job_;
+  SchedulerThread scheduler_;
+  std::vector<std::unique_ptr<DataWorker>> workers_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Network, DataService, testing::Bool(),
+                         [](const auto& info) { return info.param ? "faulty" : "good"; });
+
+TEST_P(DataService, parts_are_fixed_by_the_first_that_asks) {
+  for (int i = 2; i >= 0; --i) EXPECT_EQ(workers_[i]->part(0), std::make_pair(i, 3));
+  workers_[1]->crash();
+  workers_[1] = std::make_unique<DataWorker>(member(job_, Role::kWorker, 0));
+  EXPECT_EQ(workers_[1]->part(0), std::make_pair(1, 3)) << "the part of the one whose place it took";
+  workers_[1]->begin(0, {{10, 20}}, {{0, 30}});
+  workers_[1]->crash();
+  workers_[1] = std::make_unique<DataWorker>(member(job_, Role::kWorker, 0));
+  EXPECT_EQ(workers_[1]->part(0), std::make_pair(0, 0)) << "the part was begun: others take over what is left";
+  EXPECT_EQ(workers_[1]->part(1), std::make_pair(1, 3));
+  EXPECT_EQ(workers_[2]->part(0), std::make_pair(2, 3));
+  workers_[0]->leave();
+  workers_[1]->leave();
+  workers_[2]->leave();
+  EXPECT_EQ(scheduler_.result(), "");
+}
+
+TEST_P(DataService, what_a_lost_worker_left_goes_to_the_others_in_pieces) {
+  constexpr std::int64_t kSize = 6000;
+  for (int i = 0; i < 3; ++i) workers_[i]->begin(0, part_of(workers_[i]->part(0), kSize), {{0, kSize}});
+  workers_[0]->commit(0, {{0, 2000}});
+  EXPECT_EQ(workers_[0]->take_over(0, false), Ranges());
+  workers_[1]->commit(0, {{2000, 2500}, {3990, 4000}});
+  workers_[1]->crash();
+  const Ranges first = workers_[0]->take_over(0, true);
+  PositionSet given(first);
+  EXPECT_LT(given.count(), 1490);
+  const Ranges second = workers_[2]->take_over(0, false);
+  EXPECT_FALSE(second.empty());
+  workers_[0]->commit(0, first);
+  workers_[2]->commit(0, second);
+  workers_[2]->commit(0, {{4000, 6000}});
+  given.add(PositionSet(second));
+  for (;;) {
+    const Ranges more = workers_[0]->take_over(0, true);
+    if (more.empty()) break;
+    const std::int64_t before = given.count();
+    given.add(PositionSet(more));
+    EXPECT_EQ(given.count(), before + PositionSet(more).count()) << "given twice";
+    workers_[0]->commit(0, more);
+  }
+  EXPECT_EQ(given.ranges(), (Ranges{{2500, 3990}}));
+  workers_[0]->leave();
+  workers_[2]->leave();
+  EXPECT_EQ(scheduler_.result(), "");
+}
+
+TEST_P(DataService, the_part_of_a_worker_lost_before_it_begins_is_covered) {
+  constexpr std::int64_t kSize = 300;
+  const Ranges all = {{0, 50}, {60, kSize}};  // a checkpoint had 50 to 60
+  for (int i = 0; i < 3; ++i) workers_[i]->part(0);
+  workers_[1]->crash();
+  workers_[0]->begin(0, {{0, 50}, {60, 100}}, all);
+  EXPECT_EQ(workers_[0]->take_over(0, false), Ranges()) << "worker 2 has not begun: nobody knows yet what is left";
+  workers_[2]->begin(0, {{200, 300}}, all);
+  EXPECT_EQ(workers_[0]->take_over(0, true), (Ranges{{100, 200}}));
+  workers_[0]->commit(0, {{0, 300}});
+  workers_[2]->commit(0, {{200, 300}});
+  EXPECT_EQ(workers_[0]->take_over(0, true), Ranges());
+  workers_[0]->leave();
+  workers_[2]->leave();
+  EXPECT_EQ(scheduler_.result(), "");
+}
+
+TEST_P(DataService, who_takes_over_and_is_lost_too_leaves_it_again) {
+  for (int i = 0; i < 3; ++i) workers_[i]->begin(5, {{i * 10, i * 10 + 10}}, {{0, 30}});
+  workers_[0]->crash();
+  EXPECT_EQ(workers_[1]->take_over(5, true), (Ranges{{0, 10}}));
+  workers_[1]->crash();
+  workers_[2]->commit(5, {{20, 30}});
+  EXPECT_EQ(workers_[2]->take_over(5, true), (Ranges{{0, 20}}));
+  workers_[2]->commit(5, {{0, 20}});
+  EXPECT_EQ(workers_[2]->take_over(5, true), Ranges());
+  workers_[2]->leave();
+  EXPECT_EQ(scheduler_.result(), "");
+}
+
+// Three workers deliver four epochs in batches; one is lost at a random moment. What was committed by survivors or
+// delivered and committed by the lost one covers every epoch, and no position was committed twice.
+TEST_P(DataService, every_position_is_committed_once) {
+  constexpr std::int64_t kSize = 3000, kBatch = 50, kEpochs = 4;
+  const std::uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  const auto crash_after = static_cast<int>(std::mt19937_64(seed)() % 70);
+  std::mutex mutex;
+  std::vector<std::vector<int>> delivered(kEpochs, std::vector<int>(kSize));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i)
+    threads.emplace_back([&, i] {
+      DataWorker& worker = *workers_[i];
+      int batches = 0;
+      const auto deliver = [&](std::int64_t epoch, const Ranges& ranges) {
+        for (const auto& [from, to] : ranges)
+          for (std::int64_t at = from; at < to; at += kBatch) {
+            if (i == 1 && ++batches > crash_after) return false;
+            const Ranges batch = {{at, std::min(at + kBatch, to)}};
+            worker.commit(epoch, batch);
+            const std::lock_guard lock(mutex);
+            for (std::int64_t p = batch[0].first; p < batch[0].second; ++p) ++delivered[epoch][p];
+          }
+        return true;
+      };
+      for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch) {
+        const Ranges mine = part_of(worker.part(epoch), kSize);
+        worker.begin(epoch, mine, {{0, kSize}});
+        if (!deliver(epoch, mine)) {
+          worker.crash();
+          return;
+        }
+        for (Ranges more; !(more = worker.take_over(epoch, false)).empty();)
+          if (!deliver(epoch, more)) return worker.crash();
+      }
+      for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch)
+        for (Ranges more; !(more = worker.take_over(epoch, true)).empty();)
+          if (!deliver(epoch, more)) return worker.crash();
+      worker.leave();
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& epoch : delivered) EXPECT_THAT(epoch, testing::Each(1));
+  EXPECT_EQ(scheduler_.result(), "");
+}
+
+}  // namespace
+}  // namespace paceline
