@@ -20,9 +20,57 @@ bool is_one_run(const Tensor& a, const Tensor& b) {
   return a.shape == b.shape && a.strides == b.strides && is_dense(a.shape, a.strides);
 }
 
+// Where the two run along different dimensions, tiles of both stay in the cache. False where that is not the case.
+template <class T>
+bool copy_turned(const Tensor& from, const Tensor& to) {
+  constexpr std::int64_t kTile = 32;
+  const std::array<Strides, 2> strides{to.strides, broadcast_strides(from.shape, from.strides, to.shape)};
+  Loops loops = make_loops(to.shape, strides);
+  const int inner = loops.ndim - 1;
+  int turned = inner - 1;
+  while (turned >= 0 && loops.strides[1][turned] != 1) --turned;
+  const std::int64_t columns = loops.sizes[inner];
+  if (turned < 0 || loops.strides[0][inner] != 1 || columns < kTile / 2 || loops.sizes[turned] < kTile / 2)
+    return false;
+
+  const std::int64_t rows = loops.sizes[turned];
+  const std::int64_t to_step = loops.strides[0][turned];
+  const std::int64_t from_step = loops.strides[1][inner];
+  const std::int64_t row_tiles = (rows + kTile - 1) / kTile;
+  const std::int64_t column_tiles = (columns + kTile - 1) / kTile;
+  const std::int64_t planes = loops.total / (rows * columns);
+  // What is left of the nest counts planes: one step per tile.
+  loops.sizes[turned] = row_tiles;
+  loops.strides[0][turned] = kTile * to_step;
+  loops.strides[1][turned] = kTile;
+  loops.sizes[inner] = column_tiles;
+  loops.strides[0][inner] = kTile;
+  loops.strides[1][inner] = kTile * from_step;
+  parallel_ranges(planes * row_tiles * column_tiles, kElementsPerThread / (kTile * kTile),
+                  [&](std::int64_t begin, std::int64_t end) {
+                    T tile[kTile][kTile];
+                    for (std::int64_t i = begin; i < end; ++i) {
+                      walk<2>(loops, i, i + 1, [&](const std::array<std::int64_t, 2>& offsets, std::int64_t) {
+                        const std::int64_t column = i % column_tiles * kTile;
+                        std::int64_t row = i / column_tiles;
+                        for (int d = inner - 1; d > turned; --d) row /= loops.sizes[d];
+                        row = row % row_tiles * kTile;
+                        const std::int64_t height = std::min(kTile, rows - row);
+                        const std::int64_t width = std::min(kTile, columns - column);
+                        const T* source = from.as<const T>() + offsets[1];
+                        T* target = to.as<T>() + offsets[0];
+                        for (std::int64_t c = 0; c < width; ++c)
+                          for (std::int64_t r = 0; r < height; ++r) tile[r][c] = source[c * from_step + r];
+                        for (std::int64_t r = 0; r < height; ++r) std::copy_n(tile[r], width, target + r * to_step);
+                      });
+                    }
+                  });
+  return true;
+}
+
 template <class T>
 void copy_as(const Tensor& from, const Tensor& to) {
-  elementwise<T, T>(Same(), to, from);
+  if (!copy_turned<T>(from, to)) elementwise<T, T>(Same(), to, from);
 }
 
 // Bits only matter, so one loop per width serves all types.

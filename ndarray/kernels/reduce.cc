@@ -7,6 +7,25 @@ namespace paceline {
 namespace detail {
 namespace {
 
+// Several sums at once, because each addition takes longer than one can be started.
+template <class Term, class Sum, class T>
+wrapping_t<Sum> sum_row(const T* row, std::int64_t step, std::int64_t count) {
+  constexpr std::int64_t kLanes = 16;
+  wrapping_t<Sum> lanes[kLanes] = {};
+  std::int64_t i = 0;
+  if (step == 1) {
+    for (; i + kLanes <= count; i += kLanes) {
+#pragma omp simd
+      for (std::int64_t lane = 0; lane < kLanes; ++lane)
+        lanes[lane] += static_cast<wrapping_t<Sum>>(Term::template of<Sum>(row[i + lane]));
+    }
+  }
+  for (; i < count; ++i) lanes[i % kLanes] += static_cast<wrapping_t<Sum>>(Term::template of<Sum>(row[i * step]));
+  wrapping_t<Sum> sum = 0;
+  for (const auto lane : lanes) sum += lane;
+  return sum;
+}
+
 template <class Term>
 void sum_cpu(const KernelContext& context, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
              const void*) {
@@ -24,17 +43,7 @@ void sum_cpu(const KernelContext& context, std::span<const Tensor> inputs, std::
         Wrapping sum = 0;
         walk<1>(loops, block * kReductionBlock, std::min(loops.total, (block + 1) * kReductionBlock),
                 [&](const std::array<std::int64_t, 1>& offsets, std::int64_t count) {
-                  const T* row = x.as<const T>() + offsets[0];
-                  Wrapping row_sum = 0;
-                  if (step == 1) {
-#pragma omp simd reduction(+ : row_sum)
-                    for (std::int64_t i = 0; i < count; ++i)
-                      row_sum += static_cast<Wrapping>(Term::template of<Sum>(row[i]));
-                  } else {
-                    for (std::int64_t i = 0; i < count; ++i)
-                      row_sum += static_cast<Wrapping>(Term::template of<Sum>(row[i * step]));
-                  }
-                  sum += row_sum;
+                  sum += sum_row<Term, Sum>(x.as<const T>() + offsets[0], step, count);
                 });
         partial[block] = sum;
       }

@@ -1,13 +1,18 @@
 #include "ndarray_suite.h"
 
 #include <paceline/detail/array_builder.h>
+#include <paceline/detail/simulated_runtime.h>
+#include <paceline/engine_observer.h>
 #include <paceline/kernel.h>
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <cmath>
+#include <future>
 #include <limits>
 #include <numeric>
+#include <thread>
 
 namespace paceline::test {
 namespace {
@@ -296,6 +301,37 @@ TEST_P(NDArrayTest, HostKernelsRunInOrder) {
     for (int j = 0; j < 3; ++j)
       expected[static_cast<std::size_t>(j)] = (expected[static_cast<std::size_t>(j)] * 3 + i + j) % 1000003;
   EXPECT_EQ(x.to_vector<std::int64_t>(), expected);
+}
+
+class StartCounter final : public EngineObserver {
+ public:
+  void on_start(const TaskEvent&) override { ++started_; }
+  void on_finish(const TaskEvent&) override { ++finished_; }
+  std::atomic<int> started_ = 0;
+  std::atomic<int> finished_ = 0;
+};
+
+TEST(NDArrayStreamsTest, AChainOfKernelsIsIssuedBeforeTheFirstIsDone) {
+  constexpr int kLength = 100;
+  const auto engine = make_threaded_engine();
+  const NDArray x = NDArray::zeros({8}, DType::kInt32, Device("sim:0"), *engine);
+  const NDArray one = NDArray::full({8}, 1, DType::kInt32, Device("sim:0"), *engine);
+  engine->wait_all();
+  const auto counter = std::make_shared<StartCounter>();
+  engine->add_observer(counter);
+  const std::int64_t waits = detail::simulated_host_waits();
+
+  std::promise<void> release;
+  launch_host(
+      "hold", std::span(&x, 1), std::span(&x, 1),
+      [&](const KernelContext&, std::span<const Tensor>, std::span<const Tensor>) { release.get_future().wait(); });
+  for (int i = 1; i < kLength; ++i) kernels::add(x, one, x);
+  while (counter->started_ < kLength) std::this_thread::yield();
+  EXPECT_EQ(counter->finished_, 0);
+  release.set_value();
+  engine->wait_all();
+  EXPECT_EQ(detail::simulated_host_waits(), waits);
+  EXPECT_EQ(x.to_vector<int>(), std::vector<int>(8, kLength - 1));
 }
 
 }  // namespace

@@ -59,6 +59,28 @@ TEST_P(KernelsTest, LargeArraysUseTheWholeTeam) {
   for (std::size_t i = 0; i < wide.size(); ++i) ASSERT_EQ(wide[i], values[i / 2]) << i;
 }
 
+TEST_P(KernelsTest, TurnsLargeArrays) {
+  const std::vector<int> orders[] = {{2, 1, 0}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}};
+  for (const DType dtype : {DType::kUint8, DType::kFloat16, DType::kFloat32, DType::kInt64}) {
+    const NDArray x = random({35, 67, 40}, 6).cast(DType::kInt8).cast(dtype);
+    kernels::axpy(1, count(x.shape()).cast(DType::kUint8).cast(dtype), x);
+    const std::vector<double> values = x.to_vector<double>();
+    for (const std::vector<int>& axes : orders) {
+      const NDArray turned = x.narrow(1, 1, 66).permute(axes);
+      const std::vector<double> result = turned.clone().to_vector<double>();
+      std::size_t at = 0;
+      std::int64_t index[3];
+      for (index[0] = 0; index[0] < turned.size(0); ++index[0])
+        for (index[1] = 0; index[1] < turned.size(1); ++index[1])
+          for (index[2] = 0; index[2] < turned.size(2); ++index[2], ++at) {
+            std::int64_t place = 40;
+            for (std::size_t d = 0; d < 3; ++d) place += index[d] * row_major(x.shape())[axes[d]];
+            ASSERT_EQ(result[at], values[static_cast<std::size_t>(place)]);
+          }
+    }
+  }
+}
+
 TEST_P(KernelsTest, SumOfAddsInTheGivenOrder) {
   const NDArray large = array<float>({1e8f, 1e8f}, {2});
   const NDArray minus = array<float>({-1e8f, -1e8f}, {2});

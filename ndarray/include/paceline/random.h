@@ -77,8 +77,8 @@ HOST_DEVICE inline RandomPair normal_pair(double u, double v) {
   double sine = 1;
   double cosine = 1;
   for (int n = 16; n >= 2; n -= 2) {
-    sine = 1 - sine * a2 / (n * (n + 1));
-    cosine = 1 - cosine * a2 / (n * (n - 1));
+    sine = 1 - sine * a2 * (1.0 / (n * (n + 1)));
+    cosine = 1 - cosine * a2 * (1.0 / (n * (n - 1)));
   }
   sine *= a;
   const double x = quarter & 1 ? -sine : cosine;
