@@ -3,6 +3,7 @@
 //   assigned    per worker, what it said it would deliver and has not committed
 //   unassigned  what nobody has said to deliver: the part of a worker that has not begun
 //   left        what lost workers left, for whoever asks
+//   done        what was committed
 // A position goes from unassigned to assigned (begin), from there to nowhere (commit) or to left (its worker is lost),
 // and from left to another's assigned (take over). The unassigned part of a worker that is lost before it begins is
 // known once every other worker of the epoch has begun.
@@ -44,6 +45,15 @@ PositionSet from_proto(const proto::Ranges& ranges) {
   return set;
 }
 
+proto::Ranges to_proto(const PositionSet& set) {
+  proto::Ranges ranges;
+  for (const auto& [begin, end] : set.ranges()) {
+    ranges.add_bounds(begin);
+    ranges.add_bounds(end);
+  }
+  return ranges;
+}
+
 template <class T>
 void reply(const Request& request, const T& body) {
   Message message;
@@ -63,6 +73,9 @@ class DataService final : public SchedulerService {
         return true;
       case MessageKind::kDataCommit:
         commit(request);
+        return true;
+      case MessageKind::kDataCommitted:
+        committed(request);
         return true;
       case MessageKind::kDataTakeOver:
         take_over(request);
@@ -104,6 +117,7 @@ class DataService final : public SchedulerService {
     std::set<std::uint64_t> begun;                  // incarnations
     std::map<std::uint64_t, PositionSet> assigned;  // by incarnation
     PositionSet left;
+    PositionSet done;
 
     Part* of(std::uint64_t incarnation) {
       for (Part& part : parts)
@@ -171,8 +185,17 @@ class DataService final : public SchedulerService {
     Epoch& epoch = epochs_[body.epoch()];
     const auto assigned = epoch.assigned.find(request.incarnation());
     if (assigned != epoch.assigned.end()) assigned->second.subtract(done);
+    epoch.done.add(done);
     request.reply({});
     settle();
+  }
+
+  void committed(const Request& request) {
+    const auto body = parse<proto::DataCommitted>(request);
+    proto::DataCommittedReply answer;
+    const auto epoch = epochs_.find(body.epoch());
+    if (epoch != epochs_.end()) *answer.mutable_positions() = to_proto(epoch->second.done);
+    reply(request, answer);
   }
 
   void take_over(const Request& request) {
@@ -197,11 +220,7 @@ class DataService final : public SchedulerService {
     epoch.assigned[taker].add(piece);
     Given& given = given_[taker];
     given.number = waiting.number;
-    given.body.Clear();
-    for (const auto& [begin, end] : piece.ranges()) {
-      given.body.mutable_positions()->add_bounds(begin);
-      given.body.mutable_positions()->add_bounds(end);
-    }
+    *given.body.mutable_positions() = to_proto(piece);
     reply(waiting.request, given.body);
     return true;
   }
