@@ -23,6 +23,7 @@ class BarrierService final : public SchedulerService {
       throw InvalidArgument("[barrier] it is for workers; " + name_of(request.from()) + " asked");
     Worker& worker = workers_[request.incarnation()];
     worker.reached = std::max(worker.reached, body.number());
+    clock_ = std::max(clock_, body.clock());
     worker.waiting.emplace_back(body.number(), request);
     release();
     return true;
@@ -53,11 +54,20 @@ class BarrierService final : public SchedulerService {
     for (auto& [incarnation, worker] : workers_)
       std::erase_if(worker.waiting, [&](const auto& entry) {
         if (entry.first > passed) return false;
-        entry.second.reply({});
+        answer(entry.second);
         return true;
       });
   }
 
+  void answer(const Request& request) const {
+    proto::Barrier body;
+    body.set_clock(clock_);
+    Message message;
+    message.body = body.SerializeAsString();
+    request.reply(std::move(message));
+  }
+
+  std::uint64_t clock_ = 0;  // the largest so far: nobody goes on from a barrier with less
   std::vector<std::uint64_t> live_;
   std::map<std::uint64_t, Worker> workers_;
 };

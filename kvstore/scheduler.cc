@@ -9,6 +9,7 @@
 #include <fstream>
 #include <thread>
 
+#include "store_service.h"
 #include "transport/address.h"
 
 namespace paceline {
@@ -52,8 +53,8 @@ struct Scheduler::Impl {
     node.join();
     {
       const Lock lock(mutex);
-      while (!changed.wait_for(mutex, std::chrono::seconds(1), [this] { return over || node.failure(); })) {
-      }
+      while (!changed.wait_for(mutex, std::chrono::seconds(1), [this] { return over || node.failure(); }))
+        for (const auto& service : services) service->on_tick();
     }
     // The others leave on their own; those that do not are lost after a silence.
     const auto begin = std::chrono::steady_clock::now();
@@ -73,15 +74,16 @@ struct Scheduler::Impl {
       if (const std::string line = service->summary(); !line.empty()) LOG(INFO) << line;
   }
 
-  static std::vector<std::unique_ptr<SchedulerService>> every_service() {
+  static std::vector<std::unique_ptr<SchedulerService>> every_service(const ClusterConfig& config) {
     std::vector<std::unique_ptr<SchedulerService>> services;
     services.push_back(make_barrier_service());
     services.push_back(make_data_service());
+    services.push_back(make_store_service(config.servers, config.silence_deadline_seconds));
     return services;
   }
 
   const ClusterConfig config;
-  const std::vector<std::unique_ptr<SchedulerService>> services = every_service();
+  const std::vector<std::unique_ptr<SchedulerService>> services = every_service(config);
   Mutex mutex;
   CondVar changed;
   bool over GUARDED_BY(mutex) = false;

@@ -20,6 +20,8 @@ class SchedulerService {
   virtual void on_roster(const Roster&) {}
   // A line for the log when the job is over; may be empty.
   virtual std::string summary() const { return ""; }
+  // About once a second; at the same time as the others, so that a service that uses it locks.
+  virtual void on_tick() {}
 };
 
 // kBarrier: answers when every live worker has asked; a worker counts once.

@@ -166,17 +166,16 @@ class UpdaterImpl final : public Updater {
     std::shared_lock rules_lock(rules_mutex_);
     Slice& slice = at(index);
     Lock lock(slice.mutex);
-    if (!slice.latest.data || slice.latest.version != slice.version) {
-      std::shared_ptr<std::byte[]> copy(new std::byte[slice.weight.size()]);
-      std::memcpy(copy.get(), slice.weight.data(), slice.weight.size());
-      slice.latest = {slice.version, std::move(copy), slice.weight.size()};
-    }
-    if (worker >= 0 && rules_->staleness->needs_pulled()) {
-      auto& kept = slice.pulled[worker];
-      if (kept.empty() || kept.back().version != slice.version) kept.push_back(slice.latest);
-      if (kept.size() > kPulledKept) kept.pop_front();
-    }
-    return slice.latest;
+    return take_snapshot(slice, worker);
+  }
+
+  std::uint64_t read(int index, int worker, void* out) override {
+    std::shared_lock rules_lock(rules_mutex_);
+    Slice& slice = at(index);
+    Lock lock(slice.mutex);
+    if (worker >= 0 && rules_->staleness->needs_pulled()) take_snapshot(slice, worker);
+    if (!slice.weight.empty()) std::memcpy(out, slice.weight.data(), slice.weight.size());
+    return slice.version;
   }
 
   std::uint64_t version(int index) const override {
@@ -279,6 +278,20 @@ class UpdaterImpl final : public Updater {
   Slice& at(int index) const {
     require(index >= 0 && index < static_cast<int>(slices_.size()), "no slice ", index);
     return *slices_[static_cast<std::size_t>(index)];
+  }
+
+  Snapshot take_snapshot(Slice& slice, int worker) REQUIRES(slice.mutex) {
+    if (!slice.latest.data || slice.latest.version != slice.version) {
+      std::shared_ptr<std::byte[]> copy(new std::byte[slice.weight.size()]);
+      std::memcpy(copy.get(), slice.weight.data(), slice.weight.size());
+      slice.latest = {slice.version, std::move(copy), slice.weight.size()};
+    }
+    if (worker >= 0 && rules_->staleness->needs_pulled()) {
+      auto& kept = slice.pulled[worker];
+      if (kept.empty() || kept.back().version != slice.version) kept.push_back(slice.latest);
+      if (kept.size() > kPulledKept) kept.pop_front();
+    }
+    return slice.latest;
   }
 
   static void name_states(Rules& rules) {

@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <csignal>
 #include <deque>
 #include <filesystem>
 #include <fstream>
@@ -52,9 +51,6 @@ constexpr char kUsage[] =
     "Images that cannot be read are listed in PREFIX.bad.txt.";
 
 constexpr std::size_t kMostPrinted = 20;
-
-// Set by Ctrl-C and SIGTERM, so that the files begun are taken away before the program ends.
-volatile std::sig_atomic_t interrupted = 0;
 
 // Where images come from, one interface for files and IDX.
 struct Input {
@@ -361,7 +357,6 @@ int run(const std::string& prefix, const std::string& source) {
     Progress progress(count);
     bool first = true;
     for (std::size_t i = 0; i < count; ++i) {
-      if (interrupted) throw IoError("interrupted; nothing was written");
       const std::shared_ptr<Packed> packed = packer.next();
       const ImageListEntry& entry = input.list.entries[order[i]];
       if (packed->problem.empty()) {
@@ -396,7 +391,6 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "im2rec needs a prefix and a source; see im2rec --help\n");
     return 2;
   }
-  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { paceline::interrupted = 1; });
   try {
     return paceline::run(argv[1], argv[2]);
   } catch (const std::exception& error) {

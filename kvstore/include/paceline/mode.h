@@ -2,6 +2,7 @@
 // Consistency modes, seen from a server: when is a push applied, when may a worker go on. A mode is two decisions over
 // clocks; everything else is the server's. (`local` and later `ring` are Exchanges at the worker instead.)
 
+#include <paceline/catalog.h>
 #include <paceline/options.h>
 
 #include <cstdint>
@@ -36,5 +37,8 @@ class Mode {
 
 // Throws InvalidArgument listing the known modes or keys.
 std::unique_ptr<Mode> make_mode(const Spec& spec);
+
+// Every mode of the servers.
+const Catalog<std::unique_ptr<Mode> (*)(const Options&)>& mode_catalog();
 
 }  // namespace paceline

@@ -71,6 +71,8 @@ class Updater {
   virtual Applied apply_round(int slice, const std::vector<Contribution>& contributions) = 0;
   // The weights now. `worker` >= 0: they are what that worker computes from next (kept where the policy needs it).
   virtual Snapshot pull(int slice, int worker) = 0;
+  // The same, copied to `out`; returns the version.
+  virtual std::uint64_t read(int slice, int worker, void* out) = 0;
   virtual std::uint64_t version(int slice) const = 0;
   // Overwrites weights, state, version and examples from a checkpoint; missing state starts as zeros. Throws
   // InvalidArgument on a size or a name that the rules do not have.

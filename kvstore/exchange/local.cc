@@ -1,0 +1,189 @@
+#include "exchange/local.h"
+
+#include <paceline/kernel.h>
+#include <paceline/updater.h>
+
+#include <algorithm>
+#include <map>
+
+#include "exchange/saved_state.h"
+
+namespace paceline {
+namespace {
+
+struct LocalKey {
+  int slice = 0;
+  bool average = false;
+  Shape shape;
+  DType dtype = DType::kFloat32;
+  Variable weights;  // stands for the weights inside the updater
+  NDArray array;     // the caller's
+};
+
+class LocalExchange final : public Exchange {
+ public:
+  explicit LocalExchange(const StoreOptions& options)
+      : engine_(options.engine ? *options.engine : default_engine()), policy_(options.staleness) {
+    if (policy_) updater_->set_staleness(policy_);
+  }
+
+  ~LocalExchange() override {
+    for (auto& [name, key] : keys_) engine_.wait_unused(key.weights);
+  }
+
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  int server_count() const override { return 0; }
+
+  void init(const std::vector<InitValue>& values) override {
+    for (const InitValue& value : values) {
+      require(keys_.count(value.key) == 0, "key '", value.key, "' is initialised twice");
+      const NDArray array = value.value.to(Device{}).contiguous();
+      array.wait();
+      LocalKey key{0, value.average, array.shape(), array.dtype(), engine_.new_variable(), value.value};
+      const SliceInfo info{hash_key(value.key), value.key,
+                           array.dtype(),       0,
+                           array.size(),        value.average ? SliceInfo::Kind::kAverage : SliceInfo::Kind::kGradient};
+      key.slice = updater_->add_slice(info, array.data());
+      keys_.emplace(value.key, std::move(key));
+    }
+  }
+
+  void set_optimizer(const Spec& optimizer) override {
+    drain();
+    updater_->set_rules(optimizer, "none", {});
+    if (policy_) updater_->set_staleness(policy_);
+  }
+
+  void set_learning_rate(double rate) override {
+    drain();
+    updater_->set_learning_rate(rate);
+  }
+
+  void push(const std::vector<PushItem>& items, std::int64_t examples, int priority) override {
+    for (const PushItem& item : items) {
+      LocalKey& key = find(item.key);
+      require(item.gradient.size() == key.shape.size() && item.gradient.dtype() == key.dtype, "the gradient of '",
+              item.key, "' is ", item.gradient.describe(), ", expected ", name_of(key.dtype), " ", key.shape);
+      const NDArray gradient = item.gradient.to(Device{}).contiguous();
+      engine_.push({"store.update", {}, Lane::kCompute, priority}, std::array{gradient.variable()},
+                   std::array{key.weights}, [this, slice = key.slice, gradient, examples](TaskContext&) {
+                     const Contribution contribution{0, updater_->version(slice), examples, gradient.data()};
+                     updater_->apply(slice, contribution);
+                   });
+    }
+  }
+
+  void pull(const std::vector<PullItem>& items, int priority) override {
+    for (const PullItem& item : items) {
+      LocalKey& key = find(item.key);
+      require(item.out.size() == key.shape.size() && item.out.dtype() == key.dtype, "pull of '", item.key, "' into ",
+              item.out.describe(), ", expected ", name_of(key.dtype), " ", key.shape);
+      const bool direct = item.out.is_contiguous() && item.out.device() == Device{};
+      const NDArray out = direct ? item.out : NDArray(item.out.shape(), key.dtype, {}, engine_);
+      engine_.push({"store.read", {}, Lane::kCompute, priority}, std::array{key.weights}, std::array{out.variable()},
+                   [this, slice = key.slice, out](TaskContext&) { updater_->read(slice, -1, out.data()); });
+      if (!direct) item.out.copy_from(out, priority);
+    }
+  }
+
+  void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, std::int64_t examples,
+                 int priority) override {
+    push(gradients, examples, priority);
+    pull(weights, priority);
+  }
+
+  void step_end(std::int64_t) override {}
+  void barrier() override { drain(); }
+
+  std::pair<int, int> data_part(std::int64_t) override { return {0, 1}; }
+  void data_begin(std::int64_t, const PositionRanges&, const PositionRanges&) override {}
+  void data_commit(std::int64_t epoch, const PositionRanges& done) override {
+    PositionRanges& all = committed_[epoch];
+    all.insert(all.end(), done.begin(), done.end());
+    std::sort(all.begin(), all.end());
+    PositionRanges merged;
+    for (const auto& [begin, end] : all) {
+      if (!merged.empty() && begin <= merged.back().second)
+        merged.back().second = std::max(merged.back().second, end);
+      else
+        merged.emplace_back(begin, end);
+    }
+    all = std::move(merged);
+  }
+  PositionRanges data_committed(std::int64_t epoch) override { return committed_[epoch]; }
+  PositionRanges data_take_over(std::int64_t, bool) override { return {}; }
+
+  StoreReport report() override {
+    drain();
+    StoreReport report;
+    report.delays = updater_->delays();
+    report.pushes = report.all_delays().count();
+    report.refused = updater_->refused();
+    report.pulled_bytes = updater_->pulled_bytes();
+    return report;
+  }
+
+  StoreState save() override {
+    drain();
+    SavedStore store;
+    for (const auto& [name, key] : keys_) {
+      SavedKey& saved = store.keys[name];
+      for (const auto& [slot, array] : updater_->save_slice(key.slice, &saved.version, &saved.examples)) {
+        const NDArray shaped = array.view(key.shape);
+        if (slot == "weight")
+          saved.weight = shaped;
+        else
+          saved.slots[slot] = shaped;
+      }
+    }
+    return store.write();
+  }
+
+  void load(const StoreState& state) override {
+    drain();
+    const SavedStore store = SavedStore::read(state);
+    std::vector<PullItem> pulls;
+    for (const auto& [name, key] : keys_) {
+      const auto found = store.keys.find(name);
+      require(found != store.keys.end(), "the checkpoint has no key '", name, "'");
+      const SavedKey& saved = found->second;
+      require(!saved.weight.is_none() && saved.weight.shape() == key.shape && saved.weight.dtype() == key.dtype,
+              "key '", name, "' is ", name_of(key.dtype), " ", key.shape, " here and ",
+              saved.weight.is_none() ? "without weights" : saved.weight.describe(), " in the checkpoint");
+      NamedArrays arrays{{"weight", saved.weight}};
+      for (const auto& [slot, array] : saved.slots) arrays.emplace_back(slot, array);
+      updater_->load_slice(key.slice, arrays, saved.version, saved.examples);
+      pulls.push_back({name, key.array});
+    }
+    pull(pulls, 0);
+    for (const PullItem& item : pulls) item.out.wait();
+  }
+
+  void finish() override { drain(); }
+
+ private:
+  LocalKey& find(const std::string& name) {
+    const auto found = keys_.find(name);
+    require(found != keys_.end(), "key '", name, "' was not initialised");
+    return found->second;
+  }
+
+  void drain() {
+    for (auto& [name, key] : keys_) engine_.wait_unused(key.weights);
+  }
+
+  Engine& engine_;
+  const std::shared_ptr<const Staleness> policy_;
+  const std::unique_ptr<Updater> updater_ = make_updater();
+  std::map<std::string, LocalKey> keys_;
+  std::map<std::int64_t, PositionRanges> committed_;
+};
+
+}  // namespace
+
+std::unique_ptr<Exchange> make_local_exchange(const StoreOptions& options) {
+  return std::make_unique<LocalExchange>(options);
+}
+
+}  // namespace paceline

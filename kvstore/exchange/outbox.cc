@@ -1,0 +1,64 @@
+#include "exchange/outbox.h"
+
+#include <paceline/error.h>
+
+#include <algorithm>
+
+namespace paceline {
+
+void Outbox::submit(int priority, std::size_t bytes, Message request, Node::ReplyHandler on_reply) {
+  {
+    Lock lock(mutex_);
+    heap_.push_back({priority, submitted_++, bytes, std::move(request), std::move(on_reply)});
+    std::push_heap(heap_.begin(), heap_.end());
+  }
+  pump();
+}
+
+void Outbox::pump() {
+  mutex_.lock();
+  while (!pumping_ && !heap_.empty()) {
+    const std::size_t bytes = heap_.front().bytes;
+    if (!closed_ && bytes > 0 && under_way_ > 0 && under_way_ + bytes > kWindow) break;
+    std::pop_heap(heap_.begin(), heap_.end());
+    Entry entry = std::move(heap_.back());
+    heap_.pop_back();
+    under_way_ += bytes;
+    pumping_ = true;
+    const bool closed = closed_;
+    mutex_.unlock();
+    send(std::move(entry), closed);
+    mutex_.lock();
+    pumping_ = false;
+    idle_.notify_all();
+  }
+  mutex_.unlock();
+}
+
+void Outbox::send(Entry entry, bool closed) {
+  if (closed) {
+    entry.on_reply(std::nullopt, std::make_exception_ptr(NetworkError("this process has left the job")));
+    return;
+  }
+  node_.ask(server_, std::move(entry.request),
+            [this, bytes = entry.bytes, on_reply = std::move(entry.on_reply)](std::optional<Message> answer,
+                                                                              std::exception_ptr error) {
+              {
+                Lock lock(mutex_);
+                under_way_ -= bytes;
+              }
+              on_reply(std::move(answer), std::move(error));
+              pump();
+            });
+}
+
+void Outbox::close() {
+  {
+    Lock lock(mutex_);
+    closed_ = true;
+    idle_.wait(mutex_, [this]() REQUIRES(mutex_) { return !pumping_; });
+  }
+  pump();
+}
+
+}  // namespace paceline

@@ -1,0 +1,53 @@
+#pragma once
+// Requests to one server, sent by priority. Few megabytes are under way at a time, so that a request of higher priority
+// never waits behind much that was handed over before it.
+
+#include <paceline/mutex.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "node.h"
+
+namespace paceline {
+
+class Outbox {
+ public:
+  Outbox(Node& node, PeerId server) : node_(node), server_(server) {}
+
+  // Sends now or when others were answered; larger priorities first, equal ones in the order given. `bytes` count
+  // against what may be under way. Thread-safe.
+  void submit(int priority, std::size_t bytes, Message request, Node::ReplyHandler on_reply);
+  // Fails what was not sent; no use of the node begins afterwards.
+  void close();
+
+ private:
+  static constexpr std::size_t kWindow = std::size_t{16} << 20;
+
+  struct Entry {
+    int priority = 0;
+    std::uint64_t number = 0;
+    std::size_t bytes = 0;
+    Message request;
+    Node::ReplyHandler on_reply;
+    // The heap's order: is this one to be sent after `other`?
+    bool operator<(const Entry& other) const {
+      return priority != other.priority ? priority < other.priority : number > other.number;
+    }
+  };
+
+  void pump();
+  void send(Entry entry, bool closed);
+
+  Node& node_;
+  const PeerId server_;
+  Mutex mutex_;
+  CondVar idle_;
+  std::vector<Entry> heap_ GUARDED_BY(mutex_);
+  std::uint64_t submitted_ GUARDED_BY(mutex_) = 0;
+  std::size_t under_way_ GUARDED_BY(mutex_) = 0;
+  bool pumping_ GUARDED_BY(mutex_) = false;  // one thread sends, so that the order is kept
+  bool closed_ GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace paceline

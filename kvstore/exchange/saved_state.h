@@ -1,0 +1,38 @@
+#pragma once
+// How a store's state is named, the same for every exchange, so that a checkpoint of one is read by another:
+//   <key>                       weights, in the key's shape
+//   <key>:<slot>                state of the optimizer or of the staleness policy, in the key's shape
+//   worker<rank>:<key>/<slot>   state of a worker's rule
+// and as counters version:<key>, examples:<key>, workers.
+
+#include <paceline/exchange.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace paceline {
+
+// The state of one key, whole.
+struct SavedKey {
+  NDArray weight;
+  std::map<std::string, NDArray> slots;
+  std::uint64_t version = 0;
+  std::int64_t examples = 0;
+};
+
+struct SavedStore {
+  std::map<std::string, SavedKey> keys;
+  std::map<int, NamedArrays> workers;
+
+  StoreState write() const;
+  // Throws InvalidArgument on counters that are not numbers.
+  static SavedStore read(const StoreState& state);
+};
+
+// What the workers of another number take over: rank r gets the state of r, r + workers, ... added up, which keeps the
+// sum of all momenta. Waits for the arrays.
+NamedArrays share_of(const SavedStore& store, int rank, int workers);
+
+}  // namespace paceline

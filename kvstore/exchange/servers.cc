@@ -1,0 +1,259 @@
+#include "exchange/servers.h"
+
+#include <paceline/error.h>
+#include <paceline/log.h>
+
+#include <algorithm>
+
+#include "parse_body.h"
+#include "store.pb.h"
+
+namespace paceline {
+
+ModeSetting ModeSetting::parse(const Spec& spec) {
+  ModeSetting setting;
+  setting.mode.name = spec.name;
+  Options rest = spec.options;
+  const auto take = [&](const char* key) {
+    std::string value = rest.get(key, "");
+    rest.erase(key);
+    return value;
+  };
+  setting.staleness = take("staleness");
+  setting.transport = take("transport");
+  // A key is the mode's if its factory asks for it.
+  const auto& make = mode_catalog().at(spec.name);
+  for (const char* key : {"bound"}) {
+    if (!rest.has(key)) continue;
+    Options only{{key, rest.get(key, "")}};
+    make(only);
+    only.reject_unknown("mode '" + spec.name + "'");
+    setting.mode.options.set(key, take(key));
+  }
+  const std::string policy = setting.staleness.empty() ? "dana+gap_aware" : setting.staleness;
+  try {
+    make_staleness(policy, rest);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(str("mode '", spec.text(), "': ", error.what(),
+                              "; keys of every dist mode: staleness transport, of dist_async: bound"));
+  }
+  setting.staleness_options = rest;
+  return setting;
+}
+
+ServersExchange::ServersExchange(const ClusterConfig& config, ModeSetting setting, const StoreOptions& options)
+    : setting_(std::move(setting)),
+      mode_(make_mode(setting_.mode)),
+      engine_(options.engine ? *options.engine : default_engine()),
+      workers_(config.workers),
+      servers_(config.servers),
+      node_(std::make_unique<Node>(config, Node::Handlers{})) {
+  for (int s = 0; s < servers_; ++s) outboxes_.push_back(std::make_unique<Outbox>(*node_, PeerId{Role::kServer, s}));
+  scheduler_ = std::make_unique<Outbox>(*node_, PeerId{Role::kScheduler, 0});
+  route_.outboxes = &outboxes_;
+  route_.pending = pending_;
+  route_.waited_microseconds = &waited_microseconds_;
+  constexpr std::int64_t kFarAhead = std::int64_t{1} << 60;
+  route_.pulls_wait = mode_->synchronous() || !mode_->may_pull({kFarAhead, 0});
+  route_.copies = config.transport == "inproc";
+  step_ = new_step(0);
+  node_->join();
+}
+
+ServersExchange::~ServersExchange() {
+  for (const auto& outbox : outboxes_) outbox->close();
+  scheduler_->close();
+  {
+    Lock lock(mutex_);
+    step_.reset();
+  }
+  node_.reset();
+  // Tasks that wait for a gradient still refer to this object; without servers they fail when they start.
+  pending_->wait_none();
+}
+
+RemoteKey& ServersExchange::find(const std::string& name) {
+  const auto found = keys_.find(name);
+  require(found != keys_.end(), "key '", name, "' was not initialised");
+  return *found->second;
+}
+
+NDArray ServersExchange::prepare_gradient(RemoteKey& key, const NDArray& gradient) {
+  require(gradient.size() == key.info.shape.size() && gradient.dtype() == key.info.dtype, "the gradient of '",
+          key.info.name, "' is ", gradient.describe(), ", expected ", key.info.describe());
+  NDArray update = gradient.to(Device{}).contiguous();
+  if (rule_ && !key.info.average) update = rule_->prepare(key.info.name, update.view(key.info.shape), key.weight);
+  return update;
+}
+
+void ServersExchange::push(const std::vector<PushItem>& items, std::int64_t examples, int priority) {
+  push_pull(items, {}, examples, priority);
+}
+
+void ServersExchange::pull(const std::vector<PullItem>& items, int priority) { push_pull({}, items, 0, priority); }
+
+void ServersExchange::push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
+                                std::int64_t examples, int priority) {
+  require(examples >= 0, "a push of ", examples, " examples");
+  if (paused_) resume();
+  std::vector<Transfer::Item> items;
+  std::vector<std::pair<NDArray, NDArray>> copies;
+  {
+    Lock lock(mutex_);
+    const std::uint64_t step = step_->number();
+    std::map<std::string, std::size_t> places;
+    for (const PushItem& item : gradients) {
+      RemoteKey& key = find(item.key);
+      require(places.emplace(item.key, items.size()).second, "key '", item.key, "' is pushed twice in one call");
+      items.push_back({&key, prepare_gradient(key, item.gradient), {}, 0});
+      key.last_step = step;
+      pushed_in_step_ = true;
+    }
+    for (const PullItem& item : weights) {
+      RemoteKey& key = find(item.key);
+      require(item.out.size() == key.info.shape.size() && item.out.dtype() == key.info.dtype, "pull of '", item.key,
+              "' into ", item.out.describe(), ", expected ", key.info.describe());
+      const bool direct = item.out.is_contiguous() && item.out.device() == Device{};
+      const NDArray out = direct ? item.out : NDArray(item.out.shape(), key.info.dtype, {}, engine_);
+      if (!direct) copies.emplace_back(item.out, out);
+      // What a worker pushed in this step it pulls for the next one.
+      const std::uint64_t need = !route_.pulls_wait ? 0 : key.last_step == step ? step + 1 : step;
+      key.weight = out.ndim() == key.info.shape.ndim() ? out : out.view(key.info.shape);
+      const auto place = places.find(item.key);
+      if (place == places.end() || !items[place->second].out.is_none()) {
+        items.push_back({&key, {}, out, need});
+      } else {
+        items[place->second].out = out;
+        items[place->second].need = need;
+      }
+    }
+    if (items.empty()) return;
+    const char* name = weights.empty() ? "store.push" : gradients.empty() ? "store.pull" : "store.push_pull";
+    launch(name, std::move(items), examples, priority);
+  }
+  for (const auto& [target, source] : copies) target.copy_from(source, priority);
+}
+
+void ServersExchange::launch(const char* name, std::vector<Transfer::Item> items, std::int64_t examples, int priority) {
+  const bool pushes =
+      std::any_of(items.begin(), items.end(), [](const auto& item) { return !item.gradient.is_none(); });
+  auto transfer = std::make_shared<Transfer>(route_, std::move(items), pushes ? step_ : nullptr, examples, priority);
+  const auto reads = transfer->reads(), writes = transfer->writes();
+  engine_.push_async({name, {}, Lane::kCommunication, priority}, reads, writes,
+                     [transfer = std::move(transfer)](TaskContext&, Completion completion) {
+                       transfer->start(std::move(completion));
+                     });
+}
+
+std::shared_ptr<Step> ServersExchange::new_step(std::uint64_t number) {
+  return std::make_shared<Step>(number, [this](std::uint64_t ended) {
+    wire::StepEnd body;
+    body.set_clock(ended + 1);
+    Message message;
+    message.header.kind = MessageKind::kStepEnd;
+    message.body = body.SerializeAsString();
+    constexpr int kSoonest = 1 << 30;
+    for (const auto& outbox : outboxes_)
+      outbox->submit(kSoonest, 0, message, [](std::optional<Message>, std::exception_ptr) {});
+  });
+}
+
+void ServersExchange::step_end(std::int64_t) {
+  std::shared_ptr<Step> ended;  // released outside the lock: that may end it
+  Lock lock(mutex_);
+  auto next = new_step(step_->number() + 1);
+  step_->close(next);
+  last_step_ = step_;
+  ended = std::exchange(step_, std::move(next));
+  pushed_in_step_ = false;
+}
+
+void ServersExchange::when_pushed(std::function<void()> action) {
+  std::shared_ptr<Step> step;
+  {
+    Lock lock(mutex_);
+    step = pushed_in_step_ ? step_ : last_step_.lock();
+  }
+  if (!step) return action();
+  step->then(std::move(action));
+}
+
+StoreReport ServersExchange::report() {
+  Message request;
+  request.header.kind = MessageKind::kReport;
+  StoreReport report;
+  for (const Message& answer : ask_every_server(request)) {
+    const auto body = parse_body<wire::Report>(answer);
+    report.delays.resize(std::max(report.delays.size(), static_cast<std::size_t>(body.delays_size())));
+    for (int worker = 0; worker < body.delays_size(); ++worker) {
+      const auto& delays = body.delays(worker);
+      for (int i = 0; i < std::min(delays.values_size(), delays.counts_size()); ++i)
+        report.delays[static_cast<std::size_t>(worker)].add(delays.values(i), delays.counts(i));
+    }
+    report.pushes += body.pushes();
+    report.refused += body.refused();
+    report.pulled_bytes += body.pulled_bytes();
+  }
+  report.wait_seconds = 1e-6 * static_cast<double>(waited_microseconds_.load());
+  return report;
+}
+
+bool ServersExchange::is_lowest() const {
+  const std::vector<int> live = node_->roster().live(Role::kWorker);
+  return live.empty() || live.front() == rank();
+}
+
+Message ServersExchange::ask_scheduler(MessageKind kind, const google::protobuf::MessageLite& body) {
+  Message message;
+  message.header.kind = kind;
+  message.body = body.SerializeAsString();
+  return node_->ask_and_wait({Role::kScheduler, 0}, std::move(message));
+}
+
+std::vector<Message> ServersExchange::ask_servers(std::vector<std::pair<int, Message>> requests) {
+  struct Answers {
+    Mutex mutex;
+    CondVar arrived;
+    std::vector<Message> messages GUARDED_BY(mutex);
+    std::size_t missing GUARDED_BY(mutex) = 0;
+    std::exception_ptr error GUARDED_BY(mutex);
+  };
+  const auto answers = std::make_shared<Answers>();
+  {
+    Lock lock(answers->mutex);
+    answers->messages.resize(requests.size());
+    answers->missing = requests.size();
+  }
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    std::size_t bytes = 0;
+    for (const Frame& frame : requests[i].second.payload) bytes += frame.size;
+    outboxes_[static_cast<std::size_t>(requests[i].first)]->submit(
+        0, bytes, std::move(requests[i].second), [answers, i](std::optional<Message> answer, std::exception_ptr error) {
+          Lock lock(answers->mutex);
+          if (answer) answers->messages[i] = std::move(*answer);
+          if (error && !answers->error) answers->error = std::move(error);
+          --answers->missing;
+          answers->arrived.notify_all();
+        });
+  }
+  Lock lock(answers->mutex);
+  answers->arrived.wait(answers->mutex, [&]() NO_THREAD_SAFETY_ANALYSIS { return answers->missing == 0; });
+  if (answers->error) std::rethrow_exception(answers->error);
+  return std::move(answers->messages);
+}
+
+std::vector<Message> ServersExchange::ask_every_server(const Message& request) {
+  std::vector<std::pair<int, Message>> requests;
+  for (int s = 0; s < servers_; ++s) requests.emplace_back(s, request);
+  return ask_servers(std::move(requests));
+}
+
+std::unique_ptr<Exchange> make_servers_exchange(const ClusterConfig& config, const Spec& mode,
+                                                const StoreOptions& options) {
+  ModeSetting setting = ModeSetting::parse(mode);
+  ClusterConfig own = config;
+  if (!setting.transport.empty()) own.transport = setting.transport;
+  return std::make_unique<ServersExchange>(own, std::move(setting), options);
+}
+
+}  // namespace paceline

@@ -1,0 +1,128 @@
+#pragma once
+// The exchange of the dist modes: weights live on servers, this process is one of the workers.
+
+#include <paceline/cluster.h>
+#include <paceline/exchange.h>
+#include <paceline/kvstore.h>
+#include <paceline/mode.h>
+#include <paceline/worker_rule.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "exchange/transfer.h"
+#include "node.h"
+
+namespace google::protobuf {
+class MessageLite;
+}
+
+namespace paceline {
+
+struct SavedStore;
+namespace wire {
+class StepEnd;
+class StepEndReply;
+}  // namespace wire
+
+// A mode's text taken apart: what the servers' Mode knows, and what belongs to the staleness policy and the transport.
+struct ModeSetting {
+  Spec mode;
+  std::string staleness;  // empty: the mode's default
+  Options staleness_options;
+  std::string transport;  // empty: as the cluster says
+
+  // Throws InvalidArgument on unknown names and keys, listing the known ones.
+  static ModeSetting parse(const Spec& spec);
+};
+
+class ServersExchange final : public Exchange {
+ public:
+  // Joins the job; blocks as Node::join() does, and throws the same.
+  ServersExchange(const ClusterConfig& config, ModeSetting setting, const StoreOptions& options);
+  ~ServersExchange() override;
+
+  int rank() const override { return node_->rank(); }
+  int size() const override { return workers_; }
+  int server_count() const override { return servers_; }
+
+  void init(const std::vector<InitValue>& values) override;
+  void set_optimizer(const Spec& optimizer) override;
+  void set_learning_rate(double rate) override;
+  void push(const std::vector<PushItem>& items, std::int64_t examples, int priority) override;
+  void pull(const std::vector<PullItem>& items, int priority) override;
+  void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, std::int64_t examples,
+                 int priority) override;
+  void step_end(std::int64_t examples) override;
+  void barrier() override;
+  std::pair<int, int> data_part(std::int64_t epoch) override;
+  void data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) override;
+  void data_commit(std::int64_t epoch, const PositionRanges& done) override;
+  PositionRanges data_committed(std::int64_t epoch) override;
+  PositionRanges data_take_over(std::int64_t epoch, bool wait) override;
+  StoreReport report() override;
+  StoreState save() override;
+  void load(const StoreState& state) override;
+  void finish() override;
+
+ private:
+  RemoteKey& find(const std::string& name);
+  NDArray prepare_gradient(RemoteKey& key, const NDArray& gradient);
+  void launch(const char* name, std::vector<Transfer::Item> items, std::int64_t examples, int priority);
+  // Runs when everything pushed so far was answered.
+  void when_pushed(std::function<void()> action);
+  std::shared_ptr<Step> new_step(std::uint64_t number);
+
+  void add_keys(const Layout& layout, const std::vector<InitValue>& values);
+  void send_values(const Layout& layout, const std::vector<InitValue>& values);
+  // Tells every server; the answer is the widest range of theirs.
+  wire::StepEndReply tell_servers(const wire::StepEnd& message);
+  std::uint64_t meet(std::uint64_t clock);
+  std::uint64_t clock();
+  void set_clock(std::uint64_t clock);
+  // From pause until the next push, pull or barrier this worker holds nobody back.
+  void pause();
+  void resume();
+
+  SavedStore fetch_state();
+  void send_state(const SavedStore& store);
+  NamedArrays fetch_blobs(int server, int worker, SavedStore* all);
+  void send_blobs(int server, int worker, const NamedArrays& arrays);
+  bool is_lowest() const;
+
+  Message ask_scheduler(MessageKind kind, const google::protobuf::MessageLite& body);
+  // Asks all at once and waits for every answer; throws the first failure.
+  std::vector<Message> ask_servers(std::vector<std::pair<int, Message>> requests);
+  std::vector<Message> ask_every_server(const Message& request);
+
+  const ModeSetting setting_;
+  const std::unique_ptr<const Mode> mode_;
+  Engine& engine_;
+  int workers_ = 0, servers_ = 0;
+  std::unique_ptr<Node> node_;
+  std::vector<std::unique_ptr<Outbox>> outboxes_;
+  std::unique_ptr<Outbox> scheduler_;
+  std::shared_ptr<Pending> pending_ = std::make_shared<Pending>();
+  std::atomic<std::int64_t> waited_microseconds_{0};
+  Transfer::Route route_;
+
+  Mutex mutex_;  // calls of push, pull and step_end may come from several threads
+  std::map<std::string, std::unique_ptr<RemoteKey>> keys_ GUARDED_BY(mutex_);
+  std::shared_ptr<Step> step_ GUARDED_BY(mutex_);
+  std::weak_ptr<Step> last_step_ GUARDED_BY(mutex_);
+  bool pushed_in_step_ GUARDED_BY(mutex_) = false;
+  std::unique_ptr<WorkerRule> rule_ GUARDED_BY(mutex_);
+
+  std::map<std::uint32_t, std::unique_ptr<RemotePartition>> partitions_;
+  std::uint32_t init_calls_ = 0, optimizer_calls_ = 0;
+  std::uint64_t rate_calls_ = 0, barriers_ = 0, pauses_ = 0, take_overs_ = 0;
+  bool paused_ = false, finished_ = false;
+};
+
+std::unique_ptr<Exchange> make_servers_exchange(const ClusterConfig& config, const Spec& mode,
+                                                const StoreOptions& options);
+
+}  // namespace paceline

@@ -1,0 +1,280 @@
+// The collective parts of ServersExchange: keys, rules, barriers, the end.
+#include <paceline/error.h>
+#include <paceline/log.h>
+
+#include <algorithm>
+
+#include "exchange/servers.h"
+#include "message.pb.h"
+#include "parse_body.h"
+#include "payload.h"
+#include "store.pb.h"
+
+namespace paceline {
+
+void ServersExchange::init(const std::vector<InitValue>& values) {
+  std::vector<InitValue> here;
+  for (const InitValue& value : values) {
+    here.push_back({value.key, value.value.to(Device{}).contiguous(), value.average});
+    here.back().value.wait();
+  }
+  wire::InitRequest request;
+  request.set_call(++init_calls_);
+  request.set_mode(setting_.mode.text());
+  for (const InitValue& value : here)
+    write_key({value.key, value.value.dtype(), value.value.shape(), value.average}, request.add_keys());
+  auto reply = parse_body<wire::InitReply>(ask_scheduler(MessageKind::kInit, request));
+  request.clear_keys();
+  request.set_values(true);
+  const Layout layout = parse_layout(reply);
+  while (!reply.done()) {
+    if (reply.sender() == static_cast<std::uint32_t>(rank())) send_values(layout, here);
+    reply = parse_body<wire::InitReply>(ask_scheduler(MessageKind::kInit, request));
+  }
+  add_keys(layout, values);
+  std::vector<PullItem> pulls;
+  for (const InitValue& value : values) pulls.push_back({value.key, value.value});
+  pull(pulls, 0);
+  for (const PullItem& item : pulls) item.out.wait();
+}
+
+void ServersExchange::send_values(const Layout& layout, const std::vector<InitValue>& values) {
+  std::map<std::string, const InitValue*> by_name;
+  for (const InitValue& value : values) by_name[value.key] = &value;
+  std::vector<std::pair<int, Message>> requests;
+  for (const Partition& partition : layout.partitions) {
+    wire::InitValuesRequest body;
+    body.set_mode(setting_.mode.text());
+    Partition renumbered = partition;
+    PayloadWriter payload;
+    std::map<int, int> numbers;
+    for (SliceRange& slice : renumbered.slices) {
+      const KeyInfo& key = layout.keys[static_cast<std::size_t>(slice.key)];
+      const auto [entry, first] = numbers.try_emplace(slice.key, body.keys_size());
+      if (first) write_key(key, body.add_keys());
+      slice.key = entry->second;
+      const NDArray& array = by_name.at(key.name)->value;
+      const std::size_t width = size_of(key.dtype);
+      payload.add(static_cast<const std::byte*>(array.data()) + static_cast<std::size_t>(slice.begin) * width,
+                  static_cast<std::size_t>(slice.end - slice.begin) * width, std::make_shared<NDArray>(array));
+    }
+    write_partition(renumbered, body.mutable_partition());
+    Message message;
+    message.header.kind = MessageKind::kInitValues;
+    message.body = body.SerializeAsString();
+    message.payload = payload.finish();
+    requests.emplace_back(partition.server, std::move(message));
+  }
+  ask_servers(std::move(requests));
+}
+
+void ServersExchange::add_keys(const Layout& layout, const std::vector<InitValue>& values) {
+  Lock lock(mutex_);
+  std::vector<RemoteKey*> keys;
+  for (const KeyInfo& info : layout.keys) {
+    auto key = std::make_unique<RemoteKey>();
+    key->info = info;
+    key->order = engine_.new_variable();
+    keys.push_back(key.get());
+    keys_[info.name] = std::move(key);
+  }
+  for (const InitValue& value : values) find(value.key).weight = value.value;
+  for (const Partition& plan : layout.partitions) {
+    if (plan.server >= servers_) throw Corrupt(str("the scheduler placed keys on server ", plan.server));
+    auto partition = std::make_unique<RemotePartition>();
+    partition->id = static_cast<std::uint32_t>(plan.id);
+    partition->server = plan.server;
+    partition->slices = plan.slices.size();
+    for (std::size_t s = 0; s < plan.slices.size(); ++s) {
+      const SliceRange& range = plan.slices[s];
+      keys[static_cast<std::size_t>(range.key)]->slices.push_back(
+          {partition.get(), static_cast<std::uint32_t>(s), range.begin, range.end, 0});
+    }
+    partitions_[partition->id] = std::move(partition);
+  }
+}
+
+void ServersExchange::set_optimizer(const Spec& optimizer) {
+  make_optimizer(optimizer);
+  const std::string policy = setting_.staleness.empty() ? mode_->default_staleness(optimizer.name) : setting_.staleness;
+  make_staleness(policy, setting_.staleness_options);
+  auto rule = make_worker_rule(optimizer, policy);
+
+  wire::SetRules rules;
+  rules.set_call(++optimizer_calls_);
+  rules.set_optimizer(optimizer.text());
+  rules.set_staleness(policy);
+  rules.set_staleness_options(setting_.staleness_options.text());
+  wire::OptimizerRequest agreement;
+  agreement.set_call(rules.call());
+  agreement.set_rules(rules.optimizer() + " with staleness=" + rules.staleness() +
+                      (setting_.staleness_options.empty() ? "" : "," + rules.staleness_options()));
+  ask_scheduler(MessageKind::kSetOptimizer, agreement);
+
+  Message message;
+  message.header.kind = MessageKind::kSetRules;
+  message.body = rules.SerializeAsString();
+  ask_every_server(message);
+  Lock lock(mutex_);
+  if (rule && rule_) rule->load(rule_->state());
+  rule_ = std::move(rule);
+}
+
+void ServersExchange::set_learning_rate(double rate) {
+  require(rate >= 0, "the learning rate is ", rate, ", expected at least 0");
+  wire::SetRules rules;
+  rules.set_rate_call(++rate_calls_);
+  rules.set_learning_rate(rate);
+  Message message;
+  message.header.kind = MessageKind::kSetRules;
+  message.body = rules.SerializeAsString();
+  ask_every_server(message);
+}
+
+wire::StepEndReply ServersExchange::tell_servers(const wire::StepEnd& body) {
+  Message message;
+  message.header.kind = MessageKind::kStepEnd;
+  message.body = body.SerializeAsString();
+  wire::StepEndReply widest;
+  for (const Message& answer : ask_every_server(message)) {
+    const auto reply = parse_body<wire::StepEndReply>(answer);
+    widest.set_fastest(std::max(widest.fastest(), reply.fastest()));
+    widest.set_slowest(std::max(widest.slowest(), reply.slowest()));
+  }
+  return widest;
+}
+
+std::uint64_t ServersExchange::meet(std::uint64_t clock) {
+  proto::Barrier barrier;
+  barrier.set_number(barriers_);
+  barrier.set_clock(clock);
+  return std::max(clock, parse_body<proto::Barrier>(ask_scheduler(MessageKind::kBarrier, barrier)).clock());
+}
+
+std::uint64_t ServersExchange::clock() {
+  Lock lock(mutex_);
+  return step_->number();
+}
+
+void ServersExchange::set_clock(std::uint64_t clock) {
+  Lock lock(mutex_);
+  if (step_->number() == clock) return;
+  step_->cancel();
+  step_ = new_step(clock);
+  pushed_in_step_ = false;
+}
+
+void ServersExchange::barrier() {
+  pending_->wait_none();
+  wire::StepEnd body;
+  body.set_clock(clock());
+  body.set_number(++barriers_);
+  body.set_state(wire::StepEnd::INSIDE_BARRIER);
+  tell_servers(body);
+  body.set_clock(meet(body.clock()));
+  body.set_state(wire::StepEnd::AFTER_BARRIER);
+  tell_servers(body);
+  paused_ = false;
+  set_clock(body.clock());
+}
+
+void ServersExchange::pause() {
+  pending_->wait_none();
+  wire::StepEnd body;
+  body.set_clock(clock());
+  body.set_number(++pauses_);
+  body.set_state(wire::StepEnd::PAUSED);
+  tell_servers(body);
+  paused_ = true;
+}
+
+void ServersExchange::resume() {
+  wire::StepEnd body;
+  body.set_clock(clock());
+  body.set_number(pauses_);
+  body.set_state(wire::StepEnd::RESUMED);
+  // In a synchronous mode the first round that no server can have closed; else no further than the slowest.
+  for (;;) {
+    const wire::StepEndReply others = tell_servers(body);
+    const std::uint64_t first = mode_->synchronous() ? others.fastest() + 1 : others.slowest();
+    if (body.clock() >= first) break;
+    body.set_clock(first);
+  }
+  paused_ = false;
+  set_clock(body.clock());
+}
+
+void ServersExchange::finish() {
+  if (std::exchange(finished_, true)) return;
+  pending_->wait_none();
+  wire::StepEnd body;
+  body.set_state(wire::StepEnd::FINISHED);
+  tell_servers(body);
+  node_->leave();
+}
+
+namespace {
+
+void write_ranges(const PositionRanges& ranges, proto::Ranges* message) {
+  for (const auto& [begin, end] : ranges) {
+    message->add_bounds(begin);
+    message->add_bounds(end);
+  }
+}
+
+PositionRanges read_ranges(const proto::Ranges& message) {
+  PositionRanges ranges;
+  for (int i = 0; i + 1 < message.bounds_size(); i += 2) ranges.emplace_back(message.bounds(i), message.bounds(i + 1));
+  return ranges;
+}
+
+}  // namespace
+
+std::pair<int, int> ServersExchange::data_part(std::int64_t epoch) {
+  proto::DataPart body;
+  body.set_epoch(epoch);
+  const auto reply = parse_body<proto::DataPartReply>(ask_scheduler(MessageKind::kDataPart, body));
+  return {reply.index(), reply.count()};
+}
+
+void ServersExchange::data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) {
+  proto::DataBegin body;
+  body.set_epoch(epoch);
+  write_ranges(mine, body.mutable_mine());
+  write_ranges(all, body.mutable_all());
+  ask_scheduler(MessageKind::kDataBegin, body);
+}
+
+void ServersExchange::data_commit(std::int64_t epoch, const PositionRanges& done) {
+  proto::DataCommit body;
+  body.set_epoch(epoch);
+  write_ranges(done, body.mutable_done());
+  Message message;
+  message.header.kind = MessageKind::kDataCommit;
+  message.body = body.SerializeAsString();
+  // Positions count as delivered when the gradients made of them are at the servers.
+  when_pushed([this, pending = pending_, message = std::move(message)]() mutable {
+    pending->add();
+    scheduler_->submit(0, 0, std::move(message),
+                       [pending](std::optional<Message>, std::exception_ptr) { pending->remove(); });
+  });
+}
+
+PositionRanges ServersExchange::data_committed(std::int64_t epoch) {
+  proto::DataCommitted body;
+  body.set_epoch(epoch);
+  const auto reply = parse_body<proto::DataCommittedReply>(ask_scheduler(MessageKind::kDataCommitted, body));
+  return read_ranges(reply.positions());
+}
+
+PositionRanges ServersExchange::data_take_over(std::int64_t epoch, bool wait) {
+  if (wait && !paused_) pause();
+  proto::DataTakeOver body;
+  body.set_epoch(epoch);
+  body.set_wait(wait);
+  body.set_number(++take_overs_);
+  const auto reply = parse_body<proto::DataTakeOverReply>(ask_scheduler(MessageKind::kDataTakeOver, body));
+  return read_ranges(reply.positions());
+}
+
+}  // namespace paceline

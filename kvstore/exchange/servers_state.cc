@@ -1,0 +1,225 @@
+// Checkpoints of ServersExchange: slices are gathered to whole keys and cut again, so that another number of servers
+// and workers can go on.
+#include <paceline/error.h>
+#include <paceline/log.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "exchange/saved_state.h"
+#include "exchange/servers.h"
+#include "parse_body.h"
+#include "payload.h"
+#include "store.pb.h"
+
+namespace paceline {
+namespace {
+
+// Where slices of a key are, by partition and number.
+using SliceOwners = std::map<std::pair<std::uint32_t, std::uint32_t>, std::pair<const RemoteKey*, const RemoteSlice*>>;
+
+std::byte* at(const NDArray& array, std::int64_t element) {
+  return static_cast<std::byte*>(array.data()) + static_cast<std::size_t>(element) * size_of(array.dtype());
+}
+
+Message request_of(MessageKind kind, const google::protobuf::MessageLite& body, std::vector<Frame> payload = {}) {
+  Message message;
+  message.header.kind = kind;
+  message.body = body.SerializeAsString();
+  message.payload = std::move(payload);
+  return message;
+}
+
+}  // namespace
+
+StoreState ServersExchange::save() {
+  pending_->wait_none();
+  NamedArrays mine;
+  {
+    Lock lock(mutex_);
+    if (rule_) mine = rule_->state();
+  }
+  for (const auto& [name, array] : mine) array.wait();
+  send_blobs(rank() % servers_, rank(), mine);
+  barrier();
+  StoreState state;
+  if (is_lowest()) {
+    SavedStore store = fetch_state();
+    for (int s = 0; s < servers_; ++s) fetch_blobs(s, -1, &store);
+    state = store.write();
+    state.counters.emplace_back("workers", std::to_string(workers_));
+    wire::LoadRequest clear;
+    clear.set_clear_blobs(true);
+    ask_every_server(request_of(MessageKind::kLoad, clear));
+  }
+  barrier();
+  return state;
+}
+
+SavedStore ServersExchange::fetch_state() {
+  SavedStore store;
+  SliceOwners owners;
+  {
+    Lock lock(mutex_);
+    for (const auto& [name, key] : keys_) {
+      SavedKey& saved = store.keys[name];
+      saved.weight = NDArray(key->info.shape, key->info.dtype, {}, engine_);
+      saved.weight.wait();
+      for (const RemoteSlice& slice : key->slices) owners[{slice.partition->id, slice.number}] = {key.get(), &slice};
+    }
+  }
+  std::vector<std::pair<int, Message>> requests;
+  std::vector<std::uint32_t> ids;
+  for (const auto& [id, partition] : partitions_) {
+    wire::SaveRequest body;
+    body.set_partition(id);
+    requests.emplace_back(partition->server, request_of(MessageKind::kSave, body));
+    ids.push_back(id);
+  }
+  const std::vector<Message> answers = ask_servers(std::move(requests));
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    const auto body = parse_body<wire::SaveReply>(answers[i]);
+    PayloadReader payload(answers[i].payload);
+    for (const wire::SavedSlice& part : body.slices()) {
+      const auto [key, slice] = owners.at({ids[i], part.slice()});
+      SavedKey& saved = store.keys[key->info.name];
+      saved.version = std::max(saved.version, part.version());
+      saved.examples = std::max(saved.examples, part.examples());
+      for (const std::string& name : part.names()) {
+        NDArray& array = name == "weight" ? saved.weight : saved.slots[name];
+        if (array.is_none()) {
+          array = NDArray::zeros(key->info.shape, key->info.dtype, {}, engine_);
+          array.wait();
+        }
+        const std::size_t bytes = static_cast<std::size_t>(slice->end - slice->begin) * size_of(key->info.dtype);
+        const std::byte* data = payload.next(bytes);
+        if (data) std::memcpy(at(array, slice->begin), data, bytes);
+      }
+    }
+  }
+  return store;
+}
+
+void ServersExchange::send_blobs(int server, int worker, const NamedArrays& arrays) {
+  if (arrays.empty()) return;
+  wire::LoadRequest body;
+  PayloadWriter payload;
+  for (const auto& [name, array] : arrays) {
+    wire::Blob* blob = body.add_blobs();
+    blob->set_worker(static_cast<std::uint32_t>(worker));
+    blob->set_name(name);
+    blob->set_dtype(static_cast<int>(array.dtype()));
+    for (const std::int64_t extent : array.shape()) blob->add_shape(extent);
+    payload.add(array.data(), array.bytes(), std::make_shared<NDArray>(array));
+  }
+  std::vector<std::pair<int, Message>> requests;
+  requests.emplace_back(server, request_of(MessageKind::kLoad, body, payload.finish()));
+  ask_servers(std::move(requests));
+}
+
+NamedArrays ServersExchange::fetch_blobs(int server, int worker, SavedStore* all) {
+  wire::SaveRequest request;
+  request.set_blobs(true);
+  std::vector<std::pair<int, Message>> requests;
+  requests.emplace_back(server, request_of(MessageKind::kSave, request));
+  const Message answer = ask_servers(std::move(requests)).front();
+  const auto body = parse_body<wire::SaveReply>(answer);
+  PayloadReader payload(answer.payload);
+  NamedArrays mine;
+  for (const wire::Blob& blob : body.blobs()) {
+    wire::KeyDeclaration as_key;
+    as_key.set_name(blob.name());
+    as_key.set_dtype(blob.dtype());
+    *as_key.mutable_shape() = blob.shape();
+    const KeyInfo info = parse_key(as_key);
+    const NDArray array(info.shape, info.dtype, {}, engine_);
+    array.wait();
+    const std::byte* data = payload.next(array.bytes());
+    if (data) std::memcpy(array.data(), data, array.bytes());
+    const int owner = static_cast<int>(blob.worker());
+    if (owner == worker) mine.emplace_back(blob.name(), array);
+    if (all) all->workers[owner].emplace_back(blob.name(), array);
+  }
+  return mine;
+}
+
+void ServersExchange::load(const StoreState& state) {
+  pending_->wait_none();
+  std::exception_ptr refused;
+  if (is_lowest()) {
+    try {
+      const SavedStore store = SavedStore::read(state);
+      send_state(store);
+      for (int worker = 0; worker < workers_; ++worker)
+        send_blobs(worker % servers_, worker, share_of(store, worker, workers_));
+    } catch (const InvalidArgument&) {
+      refused = std::current_exception();
+    }
+  }
+  barrier();
+  if (refused) std::rethrow_exception(refused);
+  const NamedArrays mine = fetch_blobs(rank() % servers_, rank(), nullptr);
+  std::vector<PullItem> pulls;
+  {
+    Lock lock(mutex_);
+    if (rule_)
+      rule_->load(mine);
+    else if (!mine.empty())
+      LOG(WARNING) << "the checkpoint's worker momentum is not used under this staleness policy";
+    for (const auto& [name, key] : keys_) pulls.push_back({name, key->weight});
+  }
+  pull(pulls, 0);
+  for (const PullItem& item : pulls) item.out.wait();
+  barrier();
+  if (!is_lowest()) return;
+  wire::LoadRequest clear;
+  clear.set_clear_blobs(true);
+  ask_every_server(request_of(MessageKind::kLoad, clear));
+}
+
+void ServersExchange::send_state(const SavedStore& store) {
+  struct Builder {
+    int server = 0;
+    wire::LoadRequest body;
+    PayloadWriter payload;
+  };
+  std::map<std::uint32_t, Builder> builders;
+  Lock lock(mutex_);
+  for (const auto& [name, key] : keys_) {
+    const auto found = store.keys.find(name);
+    require(found != store.keys.end(), "the checkpoint has no key '", name, "'");
+    const SavedKey& saved = found->second;
+    require(
+        !saved.weight.is_none() && saved.weight.shape() == key->info.shape && saved.weight.dtype() == key->info.dtype,
+        "key '", name, "' is ", key->info.describe(), " here and ",
+        saved.weight.is_none() ? "without weights" : saved.weight.describe(), " in the checkpoint");
+    std::vector<std::pair<std::string, NDArray>> arrays{{"weight", saved.weight.contiguous()}};
+    for (const auto& [slot, array] : saved.slots) {
+      require(array.size() == key->info.shape.size() && array.dtype() == key->info.dtype, "state '", slot, "' of key '",
+              name, "' is ", array.describe(), ", expected ", key->info.describe());
+      arrays.emplace_back(slot, array.contiguous());
+    }
+    for (const auto& [slot, array] : arrays) array.wait();
+    for (const RemoteSlice& slice : key->slices) {
+      Builder& builder = builders[slice.partition->id];
+      builder.server = slice.partition->server;
+      builder.body.set_partition(slice.partition->id);
+      wire::SavedSlice* part = builder.body.add_slices();
+      part->set_slice(slice.number);
+      part->set_version(saved.version);
+      part->set_examples(saved.examples);
+      for (const auto& [slot, array] : arrays) {
+        part->add_names(slot);
+        builder.payload.add(at(array, slice.begin),
+                            static_cast<std::size_t>(slice.end - slice.begin) * size_of(array.dtype()),
+                            std::make_shared<NDArray>(array));
+      }
+    }
+  }
+  std::vector<std::pair<int, Message>> requests;
+  for (auto& [id, builder] : builders)
+    requests.emplace_back(builder.server, request_of(MessageKind::kLoad, builder.body, builder.payload.finish()));
+  ask_servers(std::move(requests));
+}
+
+}  // namespace paceline

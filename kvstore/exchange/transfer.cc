@@ -1,0 +1,230 @@
+#include "exchange/transfer.h"
+
+#include <paceline/error.h>
+#include <paceline/log.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "payload.h"
+#include "store.pb.h"
+
+namespace paceline {
+
+Step::~Step() {
+  if (on_end_) on_end_(number_);
+  std::vector<std::function<void()>> actions;
+  {
+    Lock lock(mutex_);
+    actions.swap(actions_);
+  }
+  for (const auto& action : actions) action();
+}
+
+void Step::close(std::shared_ptr<Step> next) { next_ = std::move(next); }
+
+void Step::then(std::function<void()> action) {
+  Lock lock(mutex_);
+  actions_.push_back(std::move(action));
+}
+
+void Pending::add() {
+  Lock lock(mutex_);
+  ++count_;
+}
+
+void Pending::remove() {
+  Lock lock(mutex_);
+  --count_;
+  none_.notify_all();
+}
+
+void Pending::wait_none() {
+  Lock lock(mutex_);
+  none_.wait(mutex_, [this]() REQUIRES(mutex_) { return count_ == 0; });
+}
+
+// A pulled slice that an answer fills.
+struct Transfer::Batch {
+  struct Pulled {
+    RemoteSlice* slice;
+    std::byte* out;
+    std::size_t bytes;
+  };
+  std::vector<Pulled> pulled;
+};
+
+struct Transfer::Outgoing {
+  int server = 0;
+  wire::PushPullRequest body;
+  PayloadWriter payload;
+  std::size_t pushed_bytes = 0, pulled_bytes = 0;
+  std::shared_ptr<Batch> batch = std::make_shared<Batch>();
+};
+
+Transfer::Transfer(Route route, std::vector<Item> items, std::shared_ptr<Step> step, std::int64_t examples,
+                   int priority)
+    : route_(std::move(route)),
+      items_(std::move(items)),
+      step_(std::move(step)),
+      examples_(examples),
+      priority_(priority) {
+  route_.pending->add();
+}
+
+Transfer::~Transfer() {
+  step_.reset();
+  route_.pending->remove();
+}
+
+std::vector<Variable> Transfer::reads() const {
+  std::vector<Variable> variables;
+  for (const Item& item : items_) {
+    if (!item.gradient.is_none())
+      variables.push_back(item.gradient.variable());
+    else
+      variables.push_back(item.key->order);
+  }
+  return variables;
+}
+
+std::vector<Variable> Transfer::writes() const {
+  std::vector<Variable> variables;
+  for (const Item& item : items_) {
+    variables.push_back(item.key->order);
+    if (!item.out.is_none()) variables.push_back(item.out.variable());
+  }
+  return variables;
+}
+
+void Transfer::start(Completion completion) {
+  completion_.emplace(std::move(completion));
+  const bool pushes = std::any_of(items_.begin(), items_.end(), [](const Item& i) { return !i.gradient.is_none(); });
+  const bool pulls = std::any_of(items_.begin(), items_.end(), [](const Item& i) { return !i.out.is_none(); });
+  pulls_left_ = pushes && pulls && route_.pulls_wait;
+  send(pushes, pulls && !pulls_left_);
+}
+
+void Transfer::send(bool pushes, bool pulls) {
+  struct Run {
+    RemoteSlice* slice;
+    const Item* item;
+    bool push, pull;
+  };
+  std::vector<Run> runs;
+  for (const Item& item : items_) {
+    const bool push = pushes && !item.gradient.is_none(), pull = pulls && !item.out.is_none();
+    if (!push && !pull) continue;
+    for (RemoteSlice& slice : item.key->slices) runs.push_back({&slice, &item, push, pull});
+  }
+  std::stable_sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) {
+    if (a.slice->partition->server != b.slice->partition->server)
+      return a.slice->partition->server < b.slice->partition->server;
+    return a.slice->partition->id != b.slice->partition->id ? a.slice->partition->id < b.slice->partition->id
+                                                            : a.item->need < b.item->need;
+  });
+
+  std::vector<std::unique_ptr<Outgoing>> messages;
+  wire::Part* part = nullptr;
+  for (const Run& run : runs) {
+    const RemotePartition& partition = *run.slice->partition;
+    const std::size_t width = size_of(run.item->key->info.dtype);
+    const std::size_t bytes = static_cast<std::size_t>(run.slice->end - run.slice->begin) * width;
+    const std::size_t offset = static_cast<std::size_t>(run.slice->begin) * width;
+    const bool full =
+        !messages.empty() && std::max(messages.back()->pushed_bytes, messages.back()->pulled_bytes) + bytes >
+                                 static_cast<std::size_t>(kPartitionBytes);
+    if (messages.empty() || messages.back()->server != partition.server || full) {
+      messages.push_back(std::make_unique<Outgoing>());
+      messages.back()->server = partition.server;
+      messages.back()->body.set_examples(examples_);
+      messages.back()->body.set_round(step_ ? step_->number() : 0);
+      part = nullptr;
+    }
+    Outgoing& message = *messages.back();
+    if (!part || part->partition() != partition.id || part->need() != run.item->need) {
+      part = message.body.add_parts();
+      part->set_partition(partition.id);
+      part->set_need(run.item->need);
+    }
+    if (run.push) {
+      if (part->sequence() == 0) part->set_sequence(++run.slice->partition->pushes);
+      part->add_push(run.slice->number);
+      part->add_base(run.slice->base);
+      const auto* data = static_cast<const std::byte*>(run.item->gradient.data()) + offset;
+      const bool large = bytes >= kLargeRun && !route_.copies;
+      message.payload.add(data, bytes, large ? std::make_shared<NDArray>(run.item->gradient) : nullptr);
+      message.pushed_bytes += bytes;
+    }
+    if (run.pull) {
+      part->add_pull(run.slice->number);
+      message.batch->pulled.push_back({run.slice, static_cast<std::byte*>(run.item->out.data()) + offset, bytes});
+      message.pulled_bytes += bytes;
+    }
+  }
+  // One more than there are messages: the first answers may come while the others are being sent.
+  messages_ = static_cast<int>(messages.size()) + 1;
+  for (auto& message : messages) submit(std::move(message));
+  finish_message();
+}
+
+void Transfer::submit(std::unique_ptr<Outgoing> outgoing) {
+  Message message;
+  message.header.kind = MessageKind::kPushPull;
+  message.body = outgoing->body.SerializeAsString();
+  message.payload = outgoing->payload.finish();
+  Outbox& outbox = *(*route_.outboxes)[static_cast<std::size_t>(outgoing->server)];
+  outbox.submit(
+      priority_, outgoing->pushed_bytes, std::move(message),
+      [self = shared_from_this(), batch = outgoing->batch](std::optional<Message> answer, std::exception_ptr error) {
+        try {
+          if (error) std::rethrow_exception(error);
+          self->receive(*batch, *answer);
+        } catch (...) {
+          Lock lock(self->mutex_);
+          if (!self->error_) self->error_ = std::current_exception();
+        }
+        self->finish_message();
+      });
+}
+
+void Transfer::receive(const Batch& batch, const Message& answer) {
+  wire::PushPullReply reply;
+  if (!reply.ParseFromString(answer.body) || reply.versions_size() != static_cast<int>(batch.pulled.size()))
+    throw Corrupt("a server's answer cannot be parsed");
+  PayloadReader payload(answer.payload);
+  for (int i = 0; i < reply.versions_size(); ++i) {
+    const Batch::Pulled& pulled = batch.pulled[static_cast<std::size_t>(i)];
+    const std::byte* data = payload.next(pulled.bytes);
+    if (data) std::memcpy(pulled.out, data, pulled.bytes);
+    pulled.slice->base = reply.versions(i);
+  }
+  payload.expect_end();
+  Lock lock(mutex_);
+  longest_wait_ = std::max(longest_wait_, static_cast<std::int64_t>(reply.waited_microseconds()));
+}
+
+void Transfer::finish_message() {
+  if (messages_.fetch_sub(1) != 1) return;
+  std::exception_ptr error;
+  {
+    Lock lock(mutex_);
+    error = error_;
+  }
+  if (!error && pulls_left_) {
+    pulls_left_ = false;
+    step_.reset();  // the pushes were taken: the step may end while the pulls wait
+    return send(false, true);
+  }
+  *route_.waited_microseconds += longest_wait_;
+  step_.reset();
+  std::optional<Completion> completion = std::move(completion_);
+  completion_.reset();
+  items_.clear();
+  if (error)
+    completion->fail(std::move(error));
+  else
+    completion->done();
+}
+
+}  // namespace paceline

@@ -1,0 +1,121 @@
+#pragma once
+// One call of push, pull or push_pull on its way: gradients of many keys become messages to many servers, their answers
+// become weights.
+
+#include <paceline/exchange.h>
+#include <paceline/mutex.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "exchange/outbox.h"
+#include "key_partition.h"
+
+namespace paceline {
+
+struct RemotePartition {
+  std::uint32_t id = 0;
+  int server = 0;
+  std::size_t slices = 0;
+  std::atomic<std::uint64_t> pushes{0};  // sequence number of the last
+};
+
+struct RemoteSlice {
+  RemotePartition* partition = nullptr;
+  std::uint32_t number = 0;  // in the partition
+  std::int64_t begin = 0, end = 0;
+  std::uint64_t base = 0;  // version of the worker's weights; read and written by tasks that write RemoteKey::order
+};
+
+struct RemoteKey {
+  KeyInfo info;
+  std::vector<RemoteSlice> slices;
+  Variable order;  // written by every task about this key, so that they are sent one after the other
+  NDArray weight;  // the array that holds the worker's weights
+  std::optional<std::uint64_t> last_step;  // the last in which it was pushed
+};
+
+// A step of this worker: pushes hold it, so that it ends when the last was answered.
+class Step {
+ public:
+  Step(std::uint64_t number, std::function<void(std::uint64_t)> on_end) : number_(number), on_end_(std::move(on_end)) {}
+  ~Step();
+  std::uint64_t number() const { return number_; }
+  // No more pushes belong to it. It ends no later than `next`.
+  void close(std::shared_ptr<Step> next);
+  // It will not end: it is replaced by one of another number.
+  void cancel() { on_end_ = nullptr; }
+  // Runs when the step has ended.
+  void then(std::function<void()> action);
+
+ private:
+  const std::uint64_t number_;
+  std::function<void(std::uint64_t)> on_end_;
+  Mutex mutex_;
+  std::vector<std::function<void()>> actions_ GUARDED_BY(mutex_);
+  std::shared_ptr<Step> next_;
+};
+
+// Counts what is under way, for those who wait until nothing is.
+class Pending {
+ public:
+  void add();
+  void remove();
+  void wait_none();
+
+ private:
+  Mutex mutex_;
+  CondVar none_;
+  int count_ GUARDED_BY(mutex_) = 0;
+};
+
+class Transfer : public std::enable_shared_from_this<Transfer> {
+ public:
+  struct Item {
+    RemoteKey* key;
+    NDArray gradient;  // none: only pulled
+    NDArray out;       // none: only pushed
+    std::uint64_t need = 0;
+  };
+  struct Route {
+    std::vector<std::unique_ptr<Outbox>>* outboxes;
+    std::shared_ptr<Pending> pending;
+    std::atomic<std::int64_t>* waited_microseconds;
+    bool pulls_wait = false;  // the mode may hold pulls back: they go in messages of their own, after the pushes
+    bool copies = false;      // the transport hands over memory, not bytes: gradients are copied
+  };
+
+  Transfer(Route route, std::vector<Item> items, std::shared_ptr<Step> step, std::int64_t examples, int priority);
+  ~Transfer();
+
+  std::vector<Variable> reads() const;
+  std::vector<Variable> writes() const;
+  // Sends; the gradients are ready. `completion` ends when everything is answered.
+  void start(Completion completion);
+
+ private:
+  struct Outgoing;
+  struct Batch;
+
+  void send(bool pushes, bool pulls);
+  void submit(std::unique_ptr<Outgoing> message);
+  void receive(const Batch& batch, const Message& answer);
+  void finish_message();
+
+  const Route route_;
+  std::vector<Item> items_;
+  std::shared_ptr<Step> step_;
+  const std::int64_t examples_;
+  const int priority_;
+  std::optional<Completion> completion_;
+  bool pulls_left_ = false;
+  std::int64_t longest_wait_ = 0;
+  std::atomic<int> messages_{0};
+  Mutex mutex_;
+  std::exception_ptr error_ GUARDED_BY(mutex_);
+};
+
+}  // namespace paceline

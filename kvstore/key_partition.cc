@@ -1,0 +1,154 @@
+#include "key_partition.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "store.pb.h"
+
+namespace paceline {
+namespace {
+
+// More partitions per server than this balance no better.
+constexpr std::int64_t kPartitionsPerServer = 16;
+constexpr std::int64_t kSmallestPartition = 16 << 10;
+constexpr std::int64_t kMostPartitions = 1 << 20;
+
+std::int64_t bytes_of(const SliceRange& slice, const std::vector<KeyInfo>& keys) {
+  return (slice.end - slice.begin) *
+         static_cast<std::int64_t>(size_of(keys[static_cast<std::size_t>(slice.key)].dtype));
+}
+
+std::int64_t target_bytes(std::int64_t total, std::int64_t servers) {
+  const std::int64_t balanced =
+      std::clamp(total / (servers * kPartitionsPerServer), kSmallestPartition, kPartitionBytes);
+  return std::max(balanced, total / kMostPartitions);
+}
+
+// Equal pieces of a large key, each a partition of its own.
+void cut(const std::vector<KeyInfo>& keys, int index, std::int64_t target, std::vector<Partition>* partitions) {
+  constexpr std::int64_t kCacheLine = 64;
+  const KeyInfo& key = keys[static_cast<std::size_t>(index)];
+  const std::int64_t elements = key.shape.size();
+  const std::int64_t pieces = (key.bytes() + target - 1) / target;
+  const std::int64_t length = ((elements + pieces - 1) / pieces + kCacheLine - 1) / kCacheLine * kCacheLine;
+  for (std::int64_t begin = 0; begin < elements; begin += length)
+    partitions->push_back({0, 0, {{index, begin, std::min(begin + length, elements)}}});
+}
+
+}  // namespace
+
+std::string KeyInfo::describe() const { return name_of(dtype) + " " + shape.text() + (average ? " (average)" : ""); }
+
+Layout make_layout(std::vector<KeyInfo> keys, std::span<std::int64_t> loads, int first_partition) {
+  Layout layout;
+  std::sort(keys.begin(), keys.end(), [](const KeyInfo& a, const KeyInfo& b) { return a.name < b.name; });
+  layout.keys = std::move(keys);
+  std::int64_t total = std::accumulate(loads.begin(), loads.end(), std::int64_t{0});
+  for (const KeyInfo& key : layout.keys) total += key.bytes();
+  const std::int64_t target = target_bytes(total, static_cast<std::int64_t>(loads.size()));
+
+  Partition group;
+  std::int64_t grouped = 0;
+  const auto close_group = [&] {
+    if (!group.slices.empty()) layout.partitions.push_back(std::move(group));
+    group = {};
+    grouped = 0;
+  };
+  for (int k = 0; k < static_cast<int>(layout.keys.size()); ++k) {
+    const KeyInfo& key = layout.keys[static_cast<std::size_t>(k)];
+    if (key.bytes() > target + target / 2) {
+      cut(layout.keys, k, target, &layout.partitions);
+      continue;
+    }
+    if (grouped + key.bytes() > target + target / 2) close_group();
+    group.slices.push_back({k, 0, key.shape.size()});
+    grouped += key.bytes();
+    if (grouped >= target) close_group();
+  }
+  close_group();
+
+  std::vector<std::int64_t> bytes;
+  for (std::size_t p = 0; p < layout.partitions.size(); ++p) {
+    layout.partitions[p].id = first_partition + static_cast<int>(p);
+    std::int64_t sum = 0;
+    for (const SliceRange& slice : layout.partitions[p].slices) sum += bytes_of(slice, layout.keys);
+    bytes.push_back(sum);
+  }
+  std::vector<std::size_t> order(layout.partitions.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return bytes[a] > bytes[b]; });
+  for (const std::size_t p : order) {
+    const auto lightest = std::min_element(loads.begin(), loads.end());
+    layout.partitions[p].server = static_cast<int>(lightest - loads.begin());
+    *lightest += bytes[p];
+  }
+  return layout;
+}
+
+KeyInfo parse_key(const wire::KeyDeclaration& message) {
+  KeyInfo key;
+  key.name = message.name();
+  if (key.name.empty() || key.name.size() > 4096) throw Corrupt("a key's name is empty or longer than 4096 bytes");
+  if (!is_valid(message.dtype())) throw Corrupt(str("key '", key.name, "' has the unknown type ", message.dtype()));
+  key.dtype = static_cast<DType>(message.dtype());
+  if (message.shape_size() > Shape::kMaxDims) throw Corrupt(str("key '", key.name, "' has too many dimensions"));
+  std::int64_t size = 1;
+  for (const std::int64_t extent : message.shape()) {
+    constexpr std::int64_t kMost = std::int64_t{1} << 50;
+    if (extent < 0 || (extent > 0 && size > kMost / extent))
+      throw Corrupt(str("key '", key.name, "' has an impossible shape"));
+    size *= extent;
+    key.shape.push_back(extent);
+  }
+  key.average = message.average();
+  return key;
+}
+
+void write_key(const KeyInfo& key, wire::KeyDeclaration* message) {
+  message->set_name(key.name);
+  message->set_dtype(static_cast<int>(key.dtype));
+  for (const std::int64_t extent : key.shape) message->add_shape(extent);
+  message->set_average(key.average);
+}
+
+Partition parse_partition(const wire::PartitionPlan& message, const std::vector<KeyInfo>& keys) {
+  constexpr std::uint32_t kLargestId = std::numeric_limits<int>::max();
+  Partition partition;
+  if (message.id() > kLargestId || message.server() > kLargestId) throw Corrupt("a partition's number is too large");
+  partition.id = static_cast<int>(message.id());
+  partition.server = static_cast<int>(message.server());
+  for (const wire::SliceRange& range : message.slices()) {
+    if (range.key() >= keys.size()) throw Corrupt(str("a slice names key ", range.key(), " of ", keys.size()));
+    const KeyInfo& key = keys[range.key()];
+    if (range.begin() < 0 || range.begin() > range.end() || range.end() > key.shape.size())
+      throw Corrupt(str("a slice [", range.begin(), ", ", range.end(), ") is outside key '", key.name, "'"));
+    partition.slices.push_back({static_cast<int>(range.key()), range.begin(), range.end()});
+  }
+  return partition;
+}
+
+void write_partition(const Partition& partition, wire::PartitionPlan* message) {
+  message->set_id(static_cast<std::uint32_t>(partition.id));
+  message->set_server(static_cast<std::uint32_t>(partition.server));
+  for (const SliceRange& slice : partition.slices) {
+    wire::SliceRange* range = message->add_slices();
+    range->set_key(static_cast<std::uint32_t>(slice.key));
+    range->set_begin(slice.begin);
+    range->set_end(slice.end);
+  }
+}
+
+Layout parse_layout(const wire::InitReply& message) {
+  Layout layout;
+  for (const auto& key : message.keys()) layout.keys.push_back(parse_key(key));
+  for (const auto& plan : message.partitions()) layout.partitions.push_back(parse_partition(plan, layout.keys));
+  return layout;
+}
+
+void write_layout(const Layout& layout, wire::InitReply* message) {
+  for (const KeyInfo& key : layout.keys) write_key(key, message->add_keys());
+  for (const Partition& partition : layout.partitions) write_partition(partition, message->add_partitions());
+}
+
+}  // namespace paceline

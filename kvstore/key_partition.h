@@ -1,0 +1,63 @@
+#pragma once
+// Where keys live: large keys are cut into slices, slices are grouped into partitions of a few megabytes, partitions
+// are placed so that servers hold equal bytes. Decided once, by the scheduler, from what the workers declare.
+
+#include <paceline/dtype.h>
+#include <paceline/shape.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace paceline {
+
+namespace wire {
+class InitReply;
+class KeyDeclaration;
+class PartitionPlan;
+}  // namespace wire
+
+struct KeyInfo {
+  std::string name;
+  DType dtype = DType::kFloat32;
+  Shape shape;
+  bool average = false;
+
+  std::int64_t bytes() const { return shape.size() * static_cast<std::int64_t>(size_of(dtype)); }
+  std::string describe() const;  // "float32 (2, 3)"
+  friend bool operator==(const KeyInfo&, const KeyInfo&) = default;
+};
+
+struct SliceRange {
+  int key = 0;  // index into Layout::keys
+  std::int64_t begin = 0, end = 0;
+};
+
+struct Partition {
+  int id = 0;
+  int server = 0;
+  std::vector<SliceRange> slices;
+};
+
+struct Layout {
+  std::vector<KeyInfo> keys;  // by name
+  std::vector<Partition> partitions;
+};
+
+constexpr std::int64_t kPartitionBytes = std::int64_t{4} << 20;
+
+// Cuts and places `keys`. `loads` are the bytes that each server holds already; they grow by what is placed. Partitions
+// are numbered from `first_partition`.
+Layout make_layout(std::vector<KeyInfo> keys, std::span<std::int64_t> loads, int first_partition);
+
+// From and to messages. The first throws Corrupt on values that no worker declares (shape, type, empty name).
+KeyInfo parse_key(const wire::KeyDeclaration& message);
+void write_key(const KeyInfo& key, wire::KeyDeclaration* message);
+// Throws Corrupt on ranges outside the keys.
+Partition parse_partition(const wire::PartitionPlan& message, const std::vector<KeyInfo>& keys);
+void write_partition(const Partition& partition, wire::PartitionPlan* message);
+Layout parse_layout(const wire::InitReply& message);
+void write_layout(const Layout& layout, wire::InitReply* message);
+
+}  // namespace paceline

@@ -1,0 +1,96 @@
+#include <paceline/cluster.h>
+#include <paceline/error.h>
+#include <paceline/kvstore.h>
+#include <paceline/log.h>
+#include <paceline/mode.h>
+
+#include <cstdlib>
+
+#include "exchange/local.h"
+#include "exchange/servers.h"
+
+namespace paceline {
+namespace {
+
+[[noreturn]] void serve_and_exit(const ClusterConfig& config) {
+  try {
+    serve(config);
+  } catch (const Error& error) {
+    LOG(ERROR) << error.what();
+    std::exit(EXIT_FAILURE);
+  }
+  std::exit(EXIT_SUCCESS);
+}
+
+}  // namespace
+
+Histogram StoreReport::all_delays() const {
+  Histogram all;
+  for (const Histogram& histogram : delays) all.merge(histogram);
+  return all;
+}
+
+std::shared_ptr<KVStore> KVStore::create(const std::string& mode, const StoreOptions& options) {
+  const Spec spec = Spec::parse(mode);
+  if (spec.name == "local") {
+    spec.options.reject_unknown("mode 'local'");
+    return std::make_shared<KVStore>(make_local_exchange(options), spec);
+  }
+  std::string known = " local";
+  bool found = false;
+  for (const auto& [name, make] : mode_catalog().entries()) {
+    known += " " + name;
+    found |= name == spec.name;
+  }
+  require(found, "unknown mode '", spec.name, "'; known:", known);
+  ModeSetting::parse(spec);
+
+  ClusterConfig config = ClusterConfig::from_environment();
+  if (config.role != Role::kWorker) serve_and_exit(config);
+  require(!options.staleness || config.transport == "inproc",
+          "a staleness policy of your own works in mode local and with servers in this process; remote servers take "
+          "policies by name");
+  const StoreOptions defaults;
+  if (options.start_deadline_seconds != defaults.start_deadline_seconds)
+    config.start_deadline_seconds = options.start_deadline_seconds;
+  if (options.silence_deadline_seconds != defaults.silence_deadline_seconds)
+    config.silence_deadline_seconds = options.silence_deadline_seconds;
+  return std::make_shared<KVStore>(make_servers_exchange(config, spec, options), spec);
+}
+
+KVStore::KVStore(std::unique_ptr<Exchange> exchange, Spec mode)
+    : mode_(std::move(mode)), exchange_(std::move(exchange)) {}
+
+KVStore::~KVStore() = default;
+
+const Spec& KVStore::mode() const { return mode_; }
+bool KVStore::is_distributed() const { return exchange_->server_count() > 0; }
+Exchange& KVStore::exchange() { return *exchange_; }
+int KVStore::rank() const { return exchange_->rank(); }
+int KVStore::size() const { return exchange_->size(); }
+
+void KVStore::init(const std::vector<InitValue>& values) { exchange_->init(values); }
+void KVStore::set_optimizer(const Spec& optimizer) { exchange_->set_optimizer(optimizer); }
+void KVStore::set_learning_rate(double rate) { exchange_->set_learning_rate(rate); }
+
+void KVStore::push(const std::string& key, const NDArray& gradient, std::int64_t examples, int priority) {
+  exchange_->push({{key, gradient}}, examples, priority);
+}
+
+void KVStore::pull(const std::string& key, const NDArray& out, int priority) {
+  exchange_->pull({{key, out}}, priority);
+}
+
+void KVStore::push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
+                        std::int64_t examples, int priority) {
+  exchange_->push_pull(gradients, weights, examples, priority);
+}
+
+void KVStore::step_end(std::int64_t examples) { exchange_->step_end(examples); }
+void KVStore::barrier() { exchange_->barrier(); }
+StoreReport KVStore::report() { return exchange_->report(); }
+StoreState KVStore::save() { return exchange_->save(); }
+void KVStore::load(const StoreState& state) { exchange_->load(state); }
+void KVStore::finish() { exchange_->finish(); }
+
+}  // namespace paceline

@@ -1,0 +1,43 @@
+#pragma once
+// The partitions of a server. What a ServedPartition holds belongs to its shard, except for the sizes.
+
+#include <paceline/error.h>
+#include <paceline/mutex.h>
+
+#include <map>
+#include <memory>
+
+#include "shard.h"
+
+namespace paceline {
+
+class PartitionTable {
+ public:
+  // Null where there is none.
+  ServedPartition* find(std::uint32_t id) const {
+    Lock lock(mutex_);
+    const auto found = partitions_.find(id);
+    return found == partitions_.end() ? nullptr : found->second.get();
+  }
+  ServedPartition& at(std::uint32_t id) const {
+    ServedPartition* partition = find(id);
+    require(partition != nullptr, "this server has no partition ", id);
+    return *partition;
+  }
+  void add(std::unique_ptr<ServedPartition> partition) {
+    Lock lock(mutex_);
+    for (const ServedSlice& slice : partition->slices) bytes_ += slice.bytes;
+    partitions_[static_cast<std::uint32_t>(partition->id)] = std::move(partition);
+  }
+  std::size_t bytes() const {
+    Lock lock(mutex_);
+    return bytes_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::map<std::uint32_t, std::unique_ptr<ServedPartition>> partitions_ GUARDED_BY(mutex_);
+  std::size_t bytes_ GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace paceline

@@ -1,0 +1,92 @@
+#pragma once
+// Runs of elements in a message's payload: small ones share a frame, large ones travel in a frame of their own without
+// being copied. Every run starts at a multiple of 8 bytes of its frame and lies in one frame.
+
+#include <paceline/error.h>
+#include <paceline/transport.h>
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+namespace paceline {
+
+constexpr std::size_t kLargeRun = 32 << 10;
+
+inline std::size_t padded(std::size_t bytes) { return (bytes + 7) / 8 * 8; }
+
+class PayloadWriter {
+ public:
+  // `owner` keeps `data` alive; where it is null the bytes are copied.
+  void add(const void* data, std::size_t bytes, std::shared_ptr<const void> owner) {
+    if (bytes == 0) return;
+    if (bytes >= kLargeRun && owner) {
+      close();
+      frames_.push_back({std::move(owner), static_cast<const std::byte*>(data), bytes});
+      return;
+    }
+    if (!room_ || used_ + padded(bytes) > capacity_) {
+      close();
+      capacity_ = std::max(next_capacity_, padded(bytes));
+      next_capacity_ = std::min<std::size_t>(next_capacity_ * 4, std::size_t{1} << 20);
+      room_.reset(new std::byte[capacity_]);
+    }
+    std::memcpy(room_.get() + used_, data, bytes);
+    used_ += padded(bytes);
+  }
+
+  std::vector<Frame> finish() {
+    close();
+    return std::move(frames_);
+  }
+
+ private:
+  void close() {
+    if (room_ && used_ > 0) frames_.push_back({room_, room_.get(), used_});
+    room_.reset();
+    used_ = 0;
+  }
+
+  std::vector<Frame> frames_;
+  std::shared_ptr<std::byte[]> room_;
+  std::size_t used_ = 0, capacity_ = 0, next_capacity_ = 4096;
+};
+
+// Finds the runs again. `frames` must outlive the pointers.
+class PayloadReader {
+ public:
+  explicit PayloadReader(const std::vector<Frame>& frames) : frames_(frames) {}
+
+  // Throws Corrupt where the payload holds less. Aligned to 8 bytes, by copying where a transport did not align it.
+  const std::byte* next(std::size_t bytes) {
+    if (bytes == 0) return nullptr;
+    if (frame_ < frames_.size() && offset_ >= frames_[frame_].size) {
+      ++frame_;
+      offset_ = 0;
+    }
+    if (frame_ >= frames_.size() || frames_[frame_].size - offset_ < bytes)
+      throw Corrupt(str("frame ", frame_, " of the payload holds fewer than the ", bytes, " bytes announced"));
+    const std::byte* data = frames_[frame_].data + offset_;
+    offset_ += padded(bytes);
+    if (reinterpret_cast<std::uintptr_t>(data) % 8 == 0) return data;
+    copies_.emplace_back(new std::byte[bytes]);
+    std::memcpy(copies_.back().get(), data, bytes);
+    return copies_.back().get();
+  }
+
+  // Throws Corrupt where something is left over.
+  void expect_end() const {
+    if (frames_.size() > frame_ + 1 || (frame_ < frames_.size() && offset_ < frames_[frame_].size))
+      throw Corrupt("the payload holds more than was announced");
+  }
+
+  // Copies made for alignment; keep them as long as the pointers.
+  std::vector<std::unique_ptr<std::byte[]>> take_copies() { return std::move(copies_); }
+
+ private:
+  const std::vector<Frame>& frames_;
+  std::size_t frame_ = 0, offset_ = 0;
+  std::vector<std::unique_ptr<std::byte[]>> copies_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,31 @@
+#pragma once
+// Which pushes of one worker were taken by one partition, in bounded memory: all up to a number, and a few after it.
+
+#include <cstdint>
+#include <set>
+
+namespace paceline {
+
+class SequenceWindow {
+ public:
+  static constexpr std::uint64_t kWidth = 1 << 16;  // a worker never has as many pushes to one partition under way
+
+  // May this number come at all? Numbers start at 1.
+  bool plausible(std::uint64_t sequence) const { return sequence > 0 && sequence <= floor_ + kWidth; }
+
+  // True the first time.
+  bool take(std::uint64_t sequence) {
+    if (sequence <= floor_ || !above_.insert(sequence).second) return false;
+    while (!above_.empty() && *above_.begin() == floor_ + 1) {
+      above_.erase(above_.begin());
+      ++floor_;
+    }
+    return true;
+  }
+
+ private:
+  std::uint64_t floor_ = 0;
+  std::set<std::uint64_t> above_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,173 @@
+#include "server.h"
+
+#include <paceline/cores.h>
+#include <paceline/error.h>
+#include <paceline/log.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "partition_table.h"
+#include "payload.h"
+#include "server_control.h"
+
+namespace paceline {
+
+struct Server::Impl {
+  std::unique_ptr<Updater> updater = make_updater();
+  PartitionTable table;
+  std::vector<std::unique_ptr<Shard>> shards;
+  std::unique_ptr<ServerControl> control;
+
+  Mutex mutex;
+  CondVar changed;
+  std::vector<Peer> workers GUARDED_BY(mutex);
+  bool over GUARDED_BY(mutex) = false;
+  bool stopped GUARDED_BY(mutex) = false;
+
+  std::unique_ptr<Node> node;  // last: its handlers use the rest, and stop first
+
+  Impl(const ClusterConfig& config, std::shared_ptr<const Staleness> policy, int shard_count) {
+    for (int i = 0; i < shard_count; ++i) shards.push_back(std::make_unique<Shard>(*updater, i));
+    control = std::make_unique<ServerControl>(*updater, table, shards, std::move(policy));
+    Node::Handlers handlers;
+    handlers.on_request = [this](Request request) { on_request(request); };
+    handlers.on_roster = [this](const Roster& roster) { on_roster(roster); };
+    node = std::make_unique<Node>(config, std::move(handlers));
+  }
+  void on_request(const Request& request) {
+    answer_or_refuse(request, [&] {
+      require(request.from().role == Role::kWorker, "a server answers workers only");
+      switch (request.message().header.kind) {
+        case MessageKind::kPushPull:
+          return push_pull(request);
+        case MessageKind::kStepEnd:
+          return step_end(request);
+        default:
+          require(control->on_request(request), "a server does not answer messages of kind ",
+                  static_cast<int>(request.message().header.kind));
+      }
+    });
+  }
+
+  void push_pull(const Request& request) {
+    auto call = std::make_shared<PushPullCall>(request);
+    const Message& message = call->request.message();
+    if (!call->body.ParseFromString(message.body)) throw Corrupt("the body of a push cannot be parsed");
+    if (call->body.examples() < 0) throw Corrupt("a push of a negative number of examples");
+    const auto parts = static_cast<std::size_t>(call->body.parts_size());
+    call->gradients.resize(parts);
+    call->weights.resize(parts);
+    std::vector<ServedPartition*> partitions;
+    PayloadReader payload(message.payload);
+    for (std::size_t p = 0; p < parts; ++p) {
+      const wire::Part& part = call->body.parts(static_cast<int>(p));
+      ServedPartition* partition = table.find(part.partition());
+      if (!partition) throw Corrupt(str("this server has no partition ", part.partition()));
+      if (part.push_size() != part.base_size()) throw Corrupt("a push without a version for each slice");
+      const std::vector<ServedSlice>& slices = partition->slices;
+      for (const std::uint32_t slice : part.push()) {
+        if (slice >= slices.size()) throw Corrupt(str("partition ", part.partition(), " has no slice ", slice));
+        call->gradients[p].push_back(payload.next(slices[slice].bytes));
+      }
+      for (const std::uint32_t slice : part.pull())
+        if (slice >= slices.size()) throw Corrupt(str("partition ", part.partition(), " has no slice ", slice));
+      partitions.push_back(partition);
+    }
+    payload.expect_end();
+    call->aligned = payload.take_copies();
+    call->parts_left = static_cast<int>(parts) + 1;
+    post_parts(call, partitions);
+    call->finish_part();
+  }
+
+  // One job per shard, so that a message of many parts costs few hand-overs.
+  static void post_parts(const std::shared_ptr<PushPullCall>& call, const std::vector<ServedPartition*>& partitions) {
+    std::map<Shard*, std::vector<std::pair<int, ServedPartition*>>> jobs;
+    for (std::size_t p = 0; p < partitions.size(); ++p)
+      jobs[partitions[p]->shard].emplace_back(static_cast<int>(p), partitions[p]);
+    for (auto& [shard, parts] : jobs) {
+      shard->post([call, parts = std::move(parts)](Shard& self) {
+        for (const auto& [part, partition] : parts) self.run(call, part, *partition);
+      });
+    }
+  }
+
+  void step_end(const Request& request) {
+    const auto body = std::make_shared<const wire::StepEnd>(parse_body<wire::StepEnd>(request.message()));
+    const auto left = std::make_shared<std::atomic<std::size_t>>(shards.size());
+    for (const auto& shard : shards) {
+      shard->post([request, body, left](Shard& self) {
+        const WorkerClocks::Range others = self.step_end(request.from().rank, request.incarnation(), *body);
+        if (left->fetch_sub(1) != 1) return;
+        wire::StepEndReply reply;
+        reply.set_slowest(others.slowest);
+        reply.set_fastest(others.fastest);
+        Message message;
+        message.body = reply.SerializeAsString();
+        request.reply(std::move(message));
+      });
+    }
+  }
+
+  void on_roster(const Roster& roster) {
+    const auto shared = std::make_shared<const Roster>(roster);
+    for (const auto& shard : shards) shard->post([shared](Shard& self) { self.set_roster(*shared); });
+    control->set_live_workers(static_cast<int>(roster.live(Role::kWorker).size()));
+    Lock lock(mutex);
+    bool anybody = false;
+    int present = 0;
+    for (const Peer& peer : roster.peers) {
+      if (peer.id.role != Role::kWorker) continue;
+      anybody = true;
+      const bool here = peer.alive && !peer.finished;
+      present += here;
+      if (!here && was_here(peer)) forget(peer);
+    }
+    workers = roster.peers;
+    over = anybody && present == 0;
+    changed.notify_all();
+  }
+
+  bool was_here(const Peer& peer) const REQUIRES(mutex) {
+    return std::any_of(workers.begin(), workers.end(), [&](const Peer& known) {
+      return known.id == peer.id && known.incarnation == peer.incarnation && known.alive && !known.finished;
+    });
+  }
+
+  void forget(const Peer& peer) {
+    if (!peer.finished) LOG(WARNING) << name_of(peer.id) << " was lost; the job goes on without it";
+    shards.front()->post([this, rank = peer.id.rank](Shard&) { updater->drop_worker(rank); });
+  }
+
+  // False: stopped.
+  bool run() {
+    node->join();
+    Lock lock(mutex);
+    for (;;) {
+      changed.wait_for(mutex, std::chrono::milliseconds(200), [this]() REQUIRES(mutex) { return over || stopped; });
+      if (over || stopped) return !stopped;
+      if (const std::exception_ptr failure = node->failure()) std::rethrow_exception(failure);
+    }
+  }
+};
+
+Server::Server(const ClusterConfig& config, std::shared_ptr<const Staleness> policy, int shards)
+    : impl_(std::make_unique<Impl>(config, std::move(policy),
+                                   shards > 0 ? shards : std::clamp(core_budget() / 2, 1, 4))) {}
+
+Server::~Server() = default;
+
+void Server::run() {
+  if (!impl_->run()) return impl_->node.reset();
+  impl_->control->log_report();
+  impl_->node->leave();
+}
+
+void Server::stop() {
+  Lock lock(impl_->mutex);
+  impl_->stopped = true;
+  impl_->changed.notify_all();
+}
+
+}  // namespace paceline

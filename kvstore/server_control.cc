@@ -1,0 +1,238 @@
+#include "server_control.h"
+
+#include <paceline/error.h>
+#include <paceline/log.h>
+#include <paceline/mode.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "key_partition.h"
+#include "payload.h"
+
+namespace paceline {
+namespace {
+
+void reply(const Request& request, const google::protobuf::MessageLite& body, std::vector<Frame> payload = {}) {
+  Message message;
+  message.body = body.SerializeAsString();
+  message.payload = std::move(payload);
+  request.reply(std::move(message));
+}
+
+std::string megabytes(std::size_t bytes) {
+  std::ostringstream out;
+  out.precision(3);
+  out << static_cast<double>(bytes) / (1 << 20) << " MiB";
+  return out.str();
+}
+
+}  // namespace
+
+ServerControl::ServerControl(Updater& updater, PartitionTable& table, std::vector<std::unique_ptr<Shard>>& shards,
+                             std::shared_ptr<const Staleness> policy)
+    : updater_(updater), table_(table), shards_(shards), policy_(std::move(policy)) {}
+
+bool ServerControl::on_request(const Request& request) {
+  switch (request.message().header.kind) {
+    case MessageKind::kInitValues:
+      init_values(request);
+      return true;
+    case MessageKind::kSetRules:
+      set_rules(request);
+      return true;
+    case MessageKind::kReport:
+      report(request);
+      return true;
+    case MessageKind::kSave:
+      save(request);
+      return true;
+    case MessageKind::kLoad:
+      load(request);
+      return true;
+    default:
+      return false;
+  }
+}
+
+void ServerControl::set_live_workers(int live) {
+  Lock lock(mutex_);
+  live_workers_ = std::max(live, 1);
+  updater_.set_workers(live_workers_);
+}
+
+void ServerControl::set_mode(const std::string& text) {
+  Lock lock(mutex_);
+  if (text == mode_) return;
+  require(mode_.empty(), "this job runs mode ", mode_, ", not ", text);
+  const std::shared_ptr<const Mode> mode = make_mode(Spec::parse(text));
+  for (const auto& shard : shards_) shard->post([mode](Shard& self) { self.set_mode(mode); });
+  mode_ = text;
+}
+
+void ServerControl::init_values(const Request& request) {
+  const auto body = parse_body<wire::InitValuesRequest>(request.message());
+  set_mode(body.mode());
+  Shard& shard = shard_of(body.partition().id());
+  shard.post([this, request](Shard& self) { answer_or_refuse(request, [&] { add_partition(request, self); }); });
+}
+
+void ServerControl::add_partition(const Request& request, Shard& shard) {
+  const auto body = parse_body<wire::InitValuesRequest>(request.message());
+  if (table_.find(body.partition().id())) return request.reply({});
+  std::vector<KeyInfo> keys;
+  for (const auto& key : body.keys()) keys.push_back(parse_key(key));
+  const Partition plan = parse_partition(body.partition(), keys);
+
+  PayloadReader payload(request.message().payload);
+  std::vector<std::pair<SliceInfo, const std::byte*>> slices;
+  for (const SliceRange& range : plan.slices) {
+    const KeyInfo& key = keys[static_cast<std::size_t>(range.key)];
+    SliceInfo info{hash_key(key.name), key.name,  key.dtype,
+                   range.begin,        range.end, key.average ? SliceInfo::Kind::kAverage : SliceInfo::Kind::kGradient};
+    const auto count = static_cast<std::size_t>(range.end - range.begin);
+    slices.emplace_back(std::move(info), payload.next(count * size_of(key.dtype)));
+  }
+  payload.expect_end();
+
+  auto partition = std::make_unique<ServedPartition>();
+  partition->id = plan.id;
+  partition->shard = &shard;
+  for (const auto& [info, data] : slices) {
+    ServedSlice& slice = partition->slices.emplace_back();
+    slice.number = updater_.add_slice(info, data);
+    slice.bytes = static_cast<std::size_t>(info.end - info.begin) * size_of(info.dtype);
+    slice.name = info.name;
+  }
+  table_.add(std::move(partition));
+  request.reply({});
+}
+
+void ServerControl::set_rules(const Request& request) {
+  const auto body = parse_body<wire::SetRules>(request.message());
+  Lock lock(mutex_);
+  if (body.call() > rules_call_) {
+    const Options options = Options::parse(body.staleness_options());
+    updater_.set_rules(Spec::parse(body.optimizer()), body.staleness(), options);
+    if (policy_) updater_.set_staleness(policy_);
+    rules_call_ = body.call();
+    for (const auto& shard : shards_) shard->post([](Shard& self) { self.remember_pulled(); });
+    const bool keeps = policy_ ? policy_->needs_pulled() : make_staleness(body.staleness(), options)->needs_pulled();
+    LOG(INFO) << "optimizer " << body.optimizer() << ", staleness policy "
+              << (policy_ ? std::string("of the user's own") : body.staleness()) << ": remembers "
+              << (keeps ? "up to " + megabytes(table_.bytes() * static_cast<std::size_t>(live_workers_)) +
+                              " of pulled weights for " + std::to_string(live_workers_) + " workers"
+                        : std::string("no pulled weights"));
+  }
+  if (body.rate_call() > 0) {
+    std::uint64_t& last = rate_calls_[request.from().rank];
+    if (body.rate_call() > last) updater_.set_learning_rate(body.learning_rate());
+    last = std::max(last, body.rate_call());
+  }
+  request.reply({});
+}
+
+void ServerControl::report(const Request& request) const {
+  wire::Report report;
+  for (const Histogram& delays : updater_.delays()) {
+    wire::Report::Delays* out = report.add_delays();
+    for (const auto& [value, count] : delays.counts()) {
+      out->add_values(value);
+      out->add_counts(count);
+    }
+    report.set_pushes(report.pushes() + delays.count());
+  }
+  std::int64_t refused = updater_.refused();
+  for (const auto& shard : shards_) refused += shard->late();
+  report.set_refused(refused);
+  report.set_pulled_bytes(updater_.pulled_bytes());
+  reply(request, report);
+}
+
+void ServerControl::log_report() const {
+  const std::vector<Histogram> delays = updater_.delays();
+  std::int64_t refused = updater_.refused();
+  for (const auto& shard : shards_) refused += shard->late();
+  for (std::size_t worker = 0; worker < delays.size(); ++worker) {
+    const Histogram& histogram = delays[worker];
+    LOG(INFO) << "delays of worker " << worker << ": " << histogram.count() << " slices pushed, mean "
+              << histogram.mean() << " p50 " << histogram.quantile(0.5) << " p99 " << histogram.quantile(0.99);
+  }
+  LOG(INFO) << "slices refused: " << refused;
+}
+
+void ServerControl::save(const Request& request) {
+  const auto body = parse_body<wire::SaveRequest>(request.message());
+  if (body.blobs()) {
+    wire::SaveReply answer;
+    PayloadWriter payload;
+    Lock lock(mutex_);
+    for (const auto& [key, blob] : blobs_) {
+      answer.add_blobs()->ParseFromString(blob.body);
+      payload.add(blob.bytes.data(), blob.bytes.size(), nullptr);
+    }
+    return reply(request, answer, payload.finish());
+  }
+  ServedPartition& partition = table_.at(body.partition());
+  partition.shard->post([this, request, &partition](Shard&) {
+    answer_or_refuse(request, [&] {
+      wire::SaveReply answer;
+      PayloadWriter payload;
+      for (std::size_t s = 0; s < partition.slices.size(); ++s) {
+        std::uint64_t version = 0;
+        std::int64_t examples = 0;
+        wire::SavedSlice* slice = answer.add_slices();
+        for (const auto& [name, array] : updater_.save_slice(partition.slices[s].number, &version, &examples)) {
+          slice->add_names(name);
+          array.wait();
+          payload.add(array.data(), array.bytes(), std::make_shared<NDArray>(array));
+        }
+        slice->set_slice(static_cast<std::uint32_t>(s));
+        slice->set_version(version);
+        slice->set_examples(examples);
+      }
+      reply(request, answer, payload.finish());
+    });
+  });
+}
+
+void ServerControl::load(const Request& request) {
+  const auto body = parse_body<wire::LoadRequest>(request.message());
+  if (body.slices_size() == 0) {
+    PayloadReader payload(request.message().payload);
+    Lock lock(mutex_);
+    if (body.clear_blobs()) blobs_.clear();
+    for (const wire::Blob& blob : body.blobs()) {
+      wire::KeyDeclaration as_key;
+      as_key.set_name(blob.name());
+      as_key.set_dtype(blob.dtype());
+      *as_key.mutable_shape() = blob.shape();
+      const auto bytes = static_cast<std::size_t>(parse_key(as_key).bytes());
+      const std::byte* data = payload.next(bytes);
+      blobs_[{blob.worker(), blob.name()}] = {blob.SerializeAsString(), {data, data + bytes}};
+    }
+    return request.reply({});
+  }
+  ServedPartition& partition = table_.at(body.partition());
+  partition.shard->post([this, request, &partition, body](Shard&) {
+    answer_or_refuse(request, [&] {
+      PayloadReader payload(request.message().payload);
+      for (const wire::SavedSlice& saved : body.slices()) {
+        if (saved.slice() >= partition.slices.size()) throw Corrupt("a checkpoint names a slice that does not exist");
+        const ServedSlice& slice = partition.slices[saved.slice()];
+        const SliceInfo& info = updater_.info(slice.number);
+        NamedArrays arrays;
+        for (const std::string& name : saved.names()) {
+          const std::byte* data = payload.next(slice.bytes);
+          arrays.emplace_back(name, NDArray::wrap(const_cast<std::byte*>(data), Shape{info.end - info.begin},
+                                                  info.dtype, std::make_shared<Request>(request)));
+        }
+        updater_.load_slice(slice.number, arrays, saved.version(), saved.examples());
+      }
+      payload.expect_end();
+      request.reply({});
+    });
+  });
+}
+
+}  // namespace paceline

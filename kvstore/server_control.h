@@ -1,0 +1,67 @@
+#pragma once
+// What a server does besides pushes and pulls: initial values, rules, reports, checkpoints.
+
+#include <paceline/mutex.h>
+#include <paceline/updater.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "node.h"
+#include "parse_body.h"
+#include "partition_table.h"
+
+namespace paceline {
+
+class ServerControl {
+ public:
+  // `policy`: the user's own, instead of the one that workers name; may be null.
+  ServerControl(Updater& updater, PartitionTable& table, std::vector<std::unique_ptr<Shard>>& shards,
+                std::shared_ptr<const Staleness> policy);
+
+  // True if the request was one of these; it is answered now or by a shard. Throws what the request is refused with.
+  bool on_request(const Request& request);
+  void set_live_workers(int live);
+  // Figures of this server so far, for the log.
+  void log_report() const;
+
+ private:
+  void init_values(const Request& request);
+  void add_partition(const Request& request, Shard& shard);
+  void set_mode(const std::string& text);
+  void set_rules(const Request& request);
+  void report(const Request& request) const;
+  void save(const Request& request);
+  void load(const Request& request);
+  Shard& shard_of(std::uint32_t partition) { return *shards_[partition % shards_.size()]; }
+
+  Updater& updater_;
+  PartitionTable& table_;
+  std::vector<std::unique_ptr<Shard>>& shards_;
+  const std::shared_ptr<const Staleness> policy_;
+
+  Mutex mutex_;
+  std::string mode_ GUARDED_BY(mutex_);
+  std::uint32_t rules_call_ GUARDED_BY(mutex_) = 0;
+  std::map<int, std::uint64_t> rate_calls_ GUARDED_BY(mutex_);
+  int live_workers_ GUARDED_BY(mutex_) = 1;
+  struct StoredBlob {
+    std::string body;
+    std::vector<std::byte> bytes;
+  };
+  std::map<std::pair<std::uint32_t, std::string>, StoredBlob> blobs_ GUARDED_BY(mutex_);
+};
+
+// Runs `work` and refuses the request with what it throws.
+template <class Work>
+void answer_or_refuse(const Request& request, Work work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    request.refuse(error);
+  }
+}
+
+}  // namespace paceline

@@ -1,0 +1,271 @@
+#include "shard.h"
+
+#include <paceline/cores.h>
+#include <paceline/error.h>
+#include <paceline/log.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "payload.h"
+
+namespace paceline {
+
+void PushPullCall::fail(std::exception_ptr reason) {
+  Lock lock(mutex);
+  if (!error) error = std::move(reason);
+}
+
+void PushPullCall::finish_part() {
+  if (parts_left.fetch_sub(1) != 1) return;
+  std::exception_ptr reason;
+  {
+    Lock lock(mutex);
+    reason = error;
+  }
+  if (reason) {
+    try {
+      std::rethrow_exception(reason);
+    } catch (const std::exception& refusal) {
+      request.refuse(refusal);
+    }
+    return;
+  }
+  wire::PushPullReply reply;
+  reply.set_refused(refused);
+  reply.set_waited_microseconds(static_cast<std::uint64_t>(waited_microseconds.load()));
+  PayloadWriter payload;
+  for (const auto& part : weights) {
+    for (const Snapshot& snapshot : part) {
+      reply.add_versions(snapshot.version);
+      payload.add(snapshot.data.get(), snapshot.bytes, snapshot.data);
+    }
+  }
+  Message message;
+  message.body = reply.SerializeAsString();
+  message.payload = payload.finish();
+  request.reply(std::move(message));
+}
+
+Shard::Shard(Updater& updater, int number) : updater_(updater) {
+  thread_ = std::thread([this, number] {
+    name_thread(str("shard ", number).c_str());
+    become_single_threaded();
+    loop();
+  });
+}
+
+Shard::~Shard() {
+  {
+    Lock lock(mutex_);
+    stopping_ = true;
+  }
+  posted_.notify_one();
+  thread_.join();
+}
+
+void Shard::post(Job job) {
+  {
+    Lock lock(mutex_);
+    jobs_.push_back(std::move(job));
+  }
+  posted_.notify_one();
+}
+
+void Shard::loop() {
+  std::deque<Job> jobs;
+  for (;;) {
+    {
+      Lock lock(mutex_);
+      posted_.wait(mutex_, [this]() REQUIRES(mutex_) { return stopping_ || !jobs_.empty(); });
+      if (jobs_.empty()) return;
+      jobs.swap(jobs_);
+    }
+    for (; !jobs.empty(); jobs.pop_front()) {
+      try {
+        jobs.front()(*this);
+      } catch (const std::exception& error) {
+        LOG(ERROR) << "a request was dropped: " << error.what();
+      }
+    }
+  }
+}
+
+void Shard::run(const std::shared_ptr<PushPullCall>& call, int part, ServedPartition& partition) {
+  partitions_[partition.id] = &partition;
+  try {
+    push(call, part, partition);
+    pull({call, part, std::chrono::steady_clock::now()}, partition);
+  } catch (const Error&) {
+    call->fail(std::current_exception());
+    call->finish_part();
+  }
+}
+
+void Shard::push(const std::shared_ptr<PushPullCall>& call, int part, ServedPartition& partition) {
+  const wire::Part& request = call->body.parts(part);
+  if (request.push_size() == 0) return;
+  ServedPartition::Taken& taken = partition.taken[call->worker()];
+  if (taken.incarnation < call->request.incarnation()) taken = {call->request.incarnation(), {}};
+  require(taken.incarnation == call->request.incarnation(), "worker ", call->worker(),
+          " has returned since this push was sent");
+  require(taken.window.plausible(request.sequence()), "push number ", request.sequence(), " of worker ", call->worker(),
+          " is far ahead of those before it");
+  if (!taken.window.take(request.sequence())) return;
+
+  for (int i = 0; i < request.push_size(); ++i) {
+    ServedSlice& slice = partition.slices[request.push(i)];
+    Contribution contribution;
+    contribution.worker = call->worker();
+    contribution.version = request.base(i);
+    contribution.examples = call->body.examples();
+    contribution.gradient = call->gradients[static_cast<std::size_t>(part)][static_cast<std::size_t>(i)];
+    if (mode_ && mode_->synchronous())
+      contribute(call, slice, contribution);
+    else if (updater_.apply(slice.number, contribution).refused)
+      ++call->refused;
+  }
+}
+
+void Shard::contribute(const std::shared_ptr<PushPullCall>& call, ServedSlice& slice,
+                       const Contribution& contribution) {
+  const std::uint64_t round = call->body.round();
+  advance(slice);
+  if (round < slice.next_round) {
+    ++late_;
+    ++call->refused;
+    return;
+  }
+  const bool first = slice.rounds[round].try_emplace(call->worker(), ServedSlice::Kept{call, contribution}).second;
+  require(first, "worker ", call->worker(), " pushed key '", slice.name, "' twice in step ", round,
+          "; call step_end() between steps");
+  active_.insert(&slice);
+  advance(slice);
+  answer_waiting(slice);
+}
+
+void Shard::advance(ServedSlice& slice) {
+  const std::optional<std::uint64_t> slowest = clocks_.slowest();
+  while (!slice.rounds.empty()) {
+    const std::uint64_t round = slice.rounds.begin()->first;
+    if (slice.next_round < round)  // rounds without a contribution are over when every worker is past them
+      slice.next_round = std::max(slice.next_round, std::min(slowest.value_or(round), round));
+    if (slice.next_round < round) return;
+
+    const auto& kept = slice.rounds.begin()->second;
+    int missing = 0;
+    clocks_.for_each_contributing(
+        [&](int worker, std::uint64_t clock) { missing += clock <= round && kept.count(worker) == 0; });
+    const int contributed = static_cast<int>(kept.size());
+    if (!mode_->round_complete({contributed, contributed + missing})) return;
+
+    std::vector<Contribution> contributions;
+    for (const auto& [worker, entry] : kept) contributions.push_back(entry.contribution);
+    try {
+      updater_.apply_round(slice.number, contributions);
+    } catch (const Error& error) {
+      LOG(ERROR) << "round " << round << " of key '" << slice.name << "' was dropped: " << error.what();
+    }
+    slice.rounds.erase(slice.rounds.begin());
+    slice.next_round = round + 1;
+  }
+  slice.next_round = std::max(slice.next_round, slowest.value_or(slice.next_round));
+  if (slice.waiting.empty()) active_.erase(&slice);
+}
+
+void Shard::answer_waiting(ServedSlice& slice) {
+  std::vector<Waiting> waiting;
+  waiting.swap(slice.waiting);
+  for (Waiting& entry : waiting) {
+    const int id = static_cast<int>(entry.call->body.parts(entry.part).partition());
+    pull(std::move(entry), *partitions_.at(id));
+  }
+}
+
+void Shard::pull(Waiting waiting, ServedPartition& partition) {
+  PushPullCall& call = *waiting.call;
+  const auto part = static_cast<std::size_t>(waiting.part);
+  const wire::Part& request = call.body.parts(waiting.part);
+  if (mode_ && request.pull_size() > 0) {
+    if (mode_->synchronous()) {
+      for (const std::uint32_t number : request.pull()) {
+        ServedSlice& slice = partition.slices[number];
+        advance(slice);
+        // Whoever is past its last step (or lost) waits for the others no more than they for it.
+        if (slice.next_round >= request.need() || !clocks_.slowest()) continue;
+        active_.insert(&slice);
+        slice.waiting.push_back(std::move(waiting));
+        return;
+      }
+    } else {
+      const Progress progress{static_cast<std::int64_t>(request.need()),
+                              static_cast<std::int64_t>(clocks_.slowest().value_or(request.need()))};
+      if (!mode_->may_pull(progress)) {
+        waiting_for_clocks_.push_back(std::move(waiting));
+        return;
+      }
+    }
+  }
+  for (const std::uint32_t number : request.pull())
+    call.weights[part].push_back(snapshot(partition.slices[number], call.request));
+  const auto waited = std::chrono::steady_clock::now() - waiting.since;
+  const std::int64_t microseconds = std::chrono::duration_cast<std::chrono::microseconds>(waited).count();
+  std::int64_t longest = call.waited_microseconds;
+  while (microseconds > longest && !call.waited_microseconds.compare_exchange_weak(longest, microseconds)) {
+  }
+  call.finish_part();
+}
+
+Snapshot Shard::snapshot(ServedSlice& slice, const Request& request) {
+  const std::uint64_t number = request.message().header.request;
+  ServedSlice::Answered& answered = slice.answered[request.from().rank];
+  if (answered.request == number) {
+    // The worker may have either answer: both must be of the same weights.
+    if (auto data = answered.data.lock()) return {answered.version, std::move(data), answered.bytes};
+  }
+  const bool overtaken = number < answered.request;
+  Snapshot snapshot = updater_.pull(slice.number, overtaken ? -1 : request.from().rank);
+  if (!overtaken) answered = {number, snapshot.version, snapshot.data, snapshot.bytes};
+  return snapshot;
+}
+
+WorkerClocks::Range Shard::step_end(int worker, std::uint64_t incarnation, const wire::StepEnd& message) {
+  clocks_.step_end(worker, incarnation, message);
+  reconsider();
+  return clocks_.others(worker);
+}
+
+void Shard::set_roster(const Roster& roster) {
+  clocks_.set_roster(roster);
+  const auto gone = [this](const Waiting& waiting) { return !clocks_.is_live(waiting.call->worker()); };
+  std::erase_if(waiting_for_clocks_, gone);
+  for (ServedSlice* slice : active_) std::erase_if(slice->waiting, gone);
+  reconsider();
+}
+
+void Shard::remember_pulled() {
+  for (const auto& [id, partition] : partitions_) {
+    for (ServedSlice& slice : partition->slices) {
+      const std::uint64_t version = updater_.version(slice.number);
+      for (auto& [worker, answered] : slice.answered)
+        if (answered.version == version) answered.data = updater_.pull(slice.number, worker).data;
+    }
+  }
+}
+
+void Shard::reconsider() {
+  if (!mode_) return;
+  const std::set<ServedSlice*> active = active_;
+  for (ServedSlice* slice : active) {
+    advance(*slice);
+    answer_waiting(*slice);
+  }
+  std::vector<Waiting> waiting;
+  waiting.swap(waiting_for_clocks_);
+  for (Waiting& entry : waiting) {
+    const int id = static_cast<int>(entry.call->body.parts(entry.part).partition());
+    pull(std::move(entry), *partitions_.at(id));
+  }
+}
+
+}  // namespace paceline

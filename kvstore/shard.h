@@ -1,0 +1,141 @@
+#pragma once
+// A part of a server: one thread that owns some partitions, applies pushes to them and answers pulls. Everything that
+// decides about them (sequence numbers, rounds, clocks, parked pulls) belongs to the thread, so nothing is locked.
+
+#include <paceline/mode.h>
+#include <paceline/mutex.h>
+#include <paceline/unique_function.h>
+#include <paceline/updater.h>
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "node.h"
+#include "sequence_window.h"
+#include "store.pb.h"
+#include "worker_clocks.h"
+
+namespace paceline {
+
+class Shard;
+
+// A kPushPull request on its way through the shards. Each part is written by one of them; the last answers.
+struct PushPullCall {
+  Request request;
+  wire::PushPullRequest body;
+  std::vector<std::vector<const std::byte*>> gradients;  // per part and pushed slice, in the request's payload
+  std::vector<std::unique_ptr<std::byte[]>> aligned;     // copies of gradients that a transport did not align
+  std::vector<std::vector<Snapshot>> weights;            // per part and pulled slice
+  std::atomic<std::uint64_t> refused{0};
+  std::atomic<std::int64_t> waited_microseconds{0};
+  std::atomic<int> parts_left{0};
+  Mutex mutex;
+  std::exception_ptr error GUARDED_BY(mutex);
+
+  explicit PushPullCall(Request from) : request(std::move(from)) {}
+  int worker() const { return request.from().rank; }
+  void fail(std::exception_ptr reason);
+  // A part is done; answers after the last.
+  void finish_part();
+};
+
+struct ServedSlice {
+  // A gradient that waits for its round; the call keeps its bytes alive.
+  struct Kept {
+    std::shared_ptr<PushPullCall> call;
+    Contribution contribution;
+  };
+  // What a worker was answered last, to answer a repeated request alike.
+  struct Answered {
+    std::uint64_t request = 0;
+    std::uint64_t version = 0;
+    std::weak_ptr<const std::byte[]> data;
+    std::size_t bytes = 0;
+  };
+  struct Waiting {
+    std::shared_ptr<PushPullCall> call;
+    int part;
+    std::chrono::steady_clock::time_point since;
+  };
+
+  int number = 0;  // in the Updater
+  std::size_t bytes = 0;
+  std::string name;
+  std::uint64_t next_round = 0;  // all before it are closed
+  std::map<std::uint64_t, std::map<int, Kept>> rounds;
+  std::map<int, Answered> answered;
+  std::vector<Waiting> waiting;  // pulls that need a round of this slice
+};
+
+struct ServedPartition {
+  struct Taken {
+    std::uint64_t incarnation = 0;
+    SequenceWindow window;
+  };
+
+  int id = 0;
+  Shard* shard = nullptr;
+  std::vector<ServedSlice> slices;  // bytes and number never change; the rest is the shard's
+  std::map<int, Taken> taken;       // by worker
+};
+
+class Shard {
+ public:
+  using Job = UniqueFunction<void(Shard&)>;
+
+  Shard(Updater& updater, int number);
+  // Runs what was posted, then stops.
+  ~Shard();
+
+  // Runs `job` on the shard's thread, after those posted before.
+  void post(Job job);
+
+  // The functions below belong to the shard's thread.
+
+  void set_mode(std::shared_ptr<const Mode> mode) { mode_ = std::move(mode); }
+  void run(const std::shared_ptr<PushPullCall>& call, int part, ServedPartition& partition);
+  WorkerClocks::Range step_end(int worker, std::uint64_t incarnation, const wire::StepEnd& message);
+  void set_roster(const Roster& roster);
+  // The rules have changed: what workers pulled before and no update has touched since is remembered where the new
+  // rules want that.
+  void remember_pulled();
+  // Pushes that came after their round was closed.
+  std::int64_t late() const { return late_; }
+
+ private:
+  using Waiting = ServedSlice::Waiting;
+
+  void loop();
+  void push(const std::shared_ptr<PushPullCall>& call, int part, ServedPartition& partition);
+  void contribute(const std::shared_ptr<PushPullCall>& call, ServedSlice& slice, const Contribution& contribution);
+  // Closes the rounds that are complete.
+  void advance(ServedSlice& slice);
+  void answer_waiting(ServedSlice& slice);
+  // Answers the pulls of a part, or parks it.
+  void pull(Waiting waiting, ServedPartition& partition);
+  Snapshot snapshot(ServedSlice& slice, const Request& request);
+  // Clocks have changed: everything that waits is looked at again.
+  void reconsider();
+
+  Updater& updater_;
+  std::shared_ptr<const Mode> mode_;
+  WorkerClocks clocks_;
+  std::map<int, ServedPartition*> partitions_;
+  std::set<ServedSlice*> active_;  // with rounds or pulls that wait
+  std::vector<Waiting> waiting_for_clocks_;
+  std::atomic<std::int64_t> late_{0};
+
+  Mutex mutex_;
+  CondVar posted_;
+  std::deque<Job> jobs_ GUARDED_BY(mutex_);
+  bool stopping_ GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,235 @@
+#include "store_service.h"
+
+#include <paceline/error.h>
+#include <paceline/log.h>
+#include <paceline/mutex.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "key_partition.h"
+#include "parse_body.h"
+#include "store.pb.h"
+
+namespace paceline {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// One call of init, met by every live worker in two phases.
+struct InitCall {
+  std::map<int, std::vector<KeyInfo>> declared;
+  std::map<int, Request> waiting;  // in the phase that is open
+  std::optional<Layout> layout;    // first phase over
+  std::string mismatch;            // what every worker is told instead, once all have declared
+  bool refused = false;
+  std::set<int> arrived;  // second phase
+  int sender = 0;
+  bool done = false;
+  Clock::time_point since = Clock::now();
+};
+
+// The first difference between two workers' declarations, empty where they agree.
+std::string difference(int rank_a, const std::vector<KeyInfo>& a, int rank_b, const std::vector<KeyInfo>& b) {
+  std::map<std::string, const KeyInfo*> others;
+  for (const KeyInfo& key : b) others[key.name] = &key;
+  for (const KeyInfo& key : a) {
+    const auto found = others.find(key.name);
+    if (found == others.end())
+      return str("worker ", rank_a, " initialises key '", key.name, "' and worker ", rank_b, " does not");
+    if (!(key == *found->second))
+      return str("key '", key.name, "' is ", key.describe(), " at worker ", rank_a, " and ", found->second->describe(),
+                 " at worker ", rank_b);
+    others.erase(found);
+  }
+  if (!others.empty())
+    return str("worker ", rank_b, " initialises key '", others.begin()->first, "' and worker ", rank_a, " does not");
+  return {};
+}
+
+void answer(const Request& request, const google::protobuf::MessageLite& body) {
+  Message message;
+  message.body = body.SerializeAsString();
+  request.reply(std::move(message));
+}
+
+class StoreService final : public SchedulerService {
+ public:
+  StoreService(int servers, double silence_seconds)
+      : loads_(static_cast<std::size_t>(std::max(servers, 1))),
+        silence_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(silence_seconds))) {}
+
+  bool on_request(const Request& request) override {
+    const MessageKind kind = request.message().header.kind;
+    if (kind != MessageKind::kInit && kind != MessageKind::kSetOptimizer) return false;
+    require(request.from().role == Role::kWorker, "only workers set up the store");
+    Lock lock(mutex_);
+    if (kind == MessageKind::kInit)
+      on_init(request);
+    else
+      on_optimizer(request);
+    return true;
+  }
+
+  void on_roster(const Roster& roster) override {
+    Lock lock(mutex_);
+    live_ = roster.live(Role::kWorker);
+    for (auto& [number, call] : calls_) {
+      const auto lost = [&](int rank) { return !std::binary_search(live_.begin(), live_.end(), rank); };
+      std::erase_if(call.declared, [&](const auto& entry) { return lost(entry.first); });
+      std::erase_if(call.waiting, [&](const auto& entry) { return lost(entry.first); });
+      finish_declarations(call);
+      finish_values(call);
+    }
+  }
+
+  void on_tick() override {
+    Lock lock(mutex_);
+    if (Clock::now() - named_ < silence_) return;
+    named_ = Clock::now();
+    for (const auto& [number, call] : calls_) {
+      if (call.waiting.empty() || Clock::now() - call.since < silence_) continue;
+      std::string missing;
+      for (const int rank : live_)
+        if (call.layout ? rank == call.sender : !call.declared.count(rank)) missing += str(" worker ", rank);
+      LOG(WARNING) << "init of keys: " << call.waiting.size() << " workers have waited for "
+                   << std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - call.since).count() << " s for"
+                   << missing;
+    }
+  }
+
+ private:
+  void on_init(const Request& request) REQUIRES(mutex_) {
+    const auto body = parse_body<wire::InitRequest>(request.message());
+    // Calls come one after the other; a number far ahead is not from a worker of ours.
+    if (body.call() > calls_.size() + 1) throw Corrupt(str("init call ", body.call(), " comes too early"));
+    InitCall& call = calls_[body.call()];
+    const int rank = request.from().rank;
+    if (body.values()) {
+      if (!call.layout) throw InvalidArgument("a worker sent values before the keys were declared");
+      call.arrived.insert(rank);
+      if (call.done) return reply_done(request);
+      call.waiting.insert_or_assign(rank, request);
+      return finish_values(call);
+    }
+    if (call.refused) throw InvalidArgument(call.mismatch);
+    if (call.layout) return reply_layout(request, call);
+    if (mode_.empty()) {
+      mode_ = body.mode();
+      mode_from_ = rank;
+    }
+    if (body.mode() != mode_)
+      call.mismatch = str("worker ", rank, " runs mode ", body.mode(), ", but worker ", mode_from_, " runs ", mode_);
+    std::vector<KeyInfo> keys;
+    for (const auto& key : body.keys()) keys.push_back(parse_key(key));
+    call.declared.insert_or_assign(rank, std::move(keys));
+    call.waiting.insert_or_assign(rank, request);
+    finish_declarations(call);
+  }
+
+  void finish_declarations(InitCall& call) REQUIRES(mutex_) {
+    if (call.layout || call.refused || !all_live(call.declared)) return;
+    const auto& [first, keys] = *call.declared.begin();
+    for (const auto& [rank, others] : call.declared)
+      if (call.mismatch.empty()) call.mismatch = difference(first, keys, rank, others);
+    if (call.mismatch.empty()) call.mismatch = refuse_keys(keys);
+    auto waiting = std::move(call.waiting);
+    call.waiting.clear();
+    call.refused = !call.mismatch.empty();
+    if (call.refused) {
+      for (const auto& [rank, request] : waiting) request.refuse(InvalidArgument(call.mismatch));
+      return;
+    }
+    for (const KeyInfo& key : keys) known_keys_.insert(key.name);
+    call.layout = make_layout(keys, loads_, partitions_);
+    partitions_ += static_cast<int>(call.layout->partitions.size());
+    call.sender = live_.empty() ? first : live_.front();
+    call.declared.clear();
+    call.since = Clock::now();
+    for (const auto& [rank, request] : waiting) reply_layout(request, call);
+  }
+
+  std::string refuse_keys(const std::vector<KeyInfo>& keys) const REQUIRES(mutex_) {
+    std::set<std::string> names;
+    for (const KeyInfo& key : keys) {
+      if (!names.insert(key.name).second || known_keys_.count(key.name))
+        return "key '" + key.name + "' is initialised twice";
+      if (key.dtype != DType::kFloat32 && key.dtype != DType::kFloat64)
+        return "key '" + key.name + "' is " + name_of(key.dtype) + "; the store holds float32 and float64";
+    }
+    return {};
+  }
+
+  // The sender arrives when the servers have its values. If it is lost before, the next one sends.
+  void finish_values(InitCall& call) REQUIRES(mutex_) {
+    if (!call.layout || call.done || live_.empty()) return;
+    const bool sender_lives = std::binary_search(live_.begin(), live_.end(), call.sender);
+    if (sender_lives && call.arrived.count(call.sender)) {
+      call.done = true;
+    } else if (sender_lives) {
+      return;
+    } else {
+      call.sender = live_.front();
+      call.arrived.clear();
+    }
+    auto waiting = std::move(call.waiting);
+    call.waiting.clear();
+    for (const auto& [rank, request] : waiting) {
+      if (call.done)
+        reply_done(request);
+      else
+        reply_layout(request, call);
+    }
+  }
+
+  template <class Map>
+  bool all_live(const Map& present) const REQUIRES(mutex_) {
+    return !live_.empty() && std::all_of(live_.begin(), live_.end(), [&](int rank) { return present.count(rank) > 0; });
+  }
+
+  static void reply_done(const Request& request) {
+    wire::InitReply reply;
+    reply.set_done(true);
+    answer(request, reply);
+  }
+
+  static void reply_layout(const Request& request, const InitCall& call) {
+    wire::InitReply reply;
+    reply.set_sender(static_cast<std::uint32_t>(call.sender));
+    write_layout(*call.layout, &reply);
+    answer(request, reply);
+  }
+
+  void on_optimizer(const Request& request) REQUIRES(mutex_) {
+    const auto body = parse_body<wire::OptimizerRequest>(request.message());
+    if (body.call() > rules_.size() + 1) throw Corrupt(str("set_optimizer call ", body.call(), " comes too early"));
+    const auto [entry, first] = rules_.try_emplace(body.call(), request.from().rank, body.rules());
+    const auto& [rank, text] = entry->second;
+    require(text == body.rules(), "worker ", request.from().rank, " sets the optimizer ", body.rules(), ", but worker ",
+            rank, " has set ", text);
+    request.reply({});
+  }
+
+  Mutex mutex_;
+  std::vector<std::int64_t> loads_ GUARDED_BY(mutex_);  // bytes of each server
+  const Clock::duration silence_;
+  std::vector<int> live_ GUARDED_BY(mutex_);
+  std::map<std::uint32_t, InitCall> calls_ GUARDED_BY(mutex_);
+  std::set<std::string> known_keys_ GUARDED_BY(mutex_);
+  std::string mode_ GUARDED_BY(mutex_);  // of the first worker
+  int mode_from_ GUARDED_BY(mutex_) = 0;
+  int partitions_ GUARDED_BY(mutex_) = 0;
+  std::map<std::uint32_t, std::pair<int, std::string>> rules_ GUARDED_BY(mutex_);  // call -> who said it first, what
+  Clock::time_point named_ GUARDED_BY(mutex_) = Clock::now();
+};
+
+}  // namespace
+
+std::unique_ptr<SchedulerService> make_store_service(int servers, double silence_seconds) {
+  return std::make_unique<StoreService>(servers, silence_seconds);
+}
+
+}  // namespace paceline

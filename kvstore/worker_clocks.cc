@@ -1,0 +1,82 @@
+#include "worker_clocks.h"
+
+#include <algorithm>
+
+#include "store.pb.h"
+
+namespace paceline {
+
+void WorkerClocks::set_roster(const Roster& roster) {
+  std::map<int, Worker> kept;
+  for (const Peer& peer : roster.peers) {
+    if (peer.id.role != Role::kWorker || !peer.alive || peer.finished) continue;
+    const auto found = workers_.find(peer.id.rank);
+    if (found != workers_.end() && found->second.incarnation == peer.incarnation)
+      kept.insert(*found);
+    else
+      kept[peer.id.rank].incarnation = peer.incarnation;
+  }
+  workers_ = std::move(kept);
+}
+
+void WorkerClocks::step_end(int rank, std::uint64_t incarnation, const wire::StepEnd& message) {
+  const auto found = workers_.find(rank);
+  if (found == workers_.end() || found->second.incarnation != incarnation) return;
+  Worker& worker = found->second;
+  worker.clock = std::max(worker.clock, message.clock());
+  switch (message.state()) {
+    case wire::StepEnd::FINISHED:
+      worker.finished = true;
+      break;
+    case wire::StepEnd::INSIDE_BARRIER:
+      worker.inside = std::max(worker.inside, message.number());
+      break;
+    case wire::StepEnd::AFTER_BARRIER:
+      // The first to go on takes along all that met it there: else a round could close without them.
+      for (auto& [other, peer] : workers_) {
+        if (peer.inside < message.number() || peer.through >= message.number()) continue;
+        peer.through = message.number();
+        peer.resumed = peer.paused;
+        peer.clock = std::max(peer.clock, message.clock());
+      }
+      break;
+    case wire::StepEnd::PAUSED:
+      worker.paused = std::max(worker.paused, message.number());
+      break;
+    case wire::StepEnd::RESUMED:
+      worker.resumed = std::max(worker.resumed, message.number());
+      break;
+    default:
+      break;
+  }
+}
+
+WorkerClocks::Range WorkerClocks::others(int asking) const {
+  std::optional<Range> range;
+  for (const auto& [rank, worker] : workers_) {
+    if (rank == asking || !worker.running()) continue;
+    if (!range) range = Range{worker.clock, worker.clock};
+    range->slowest = std::min(range->slowest, worker.clock);
+    range->fastest = std::max(range->fastest, worker.clock);
+  }
+  return range.value_or(Range{});
+}
+
+bool WorkerClocks::contributes(int worker) const {
+  const auto found = workers_.find(worker);
+  return found != workers_.end() && found->second.running();
+}
+
+std::uint64_t WorkerClocks::clock(int worker) const {
+  const auto found = workers_.find(worker);
+  return found == workers_.end() ? 0 : found->second.clock;
+}
+
+std::optional<std::uint64_t> WorkerClocks::slowest() const {
+  std::optional<std::uint64_t> slowest;
+  for (const auto& [rank, worker] : workers_)
+    if (worker.running()) slowest = std::min(worker.clock, slowest.value_or(worker.clock));
+  return slowest;
+}
+
+}  // namespace paceline

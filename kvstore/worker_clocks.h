@@ -1,0 +1,55 @@
+#pragma once
+// How far each worker is, as a server knows it. Not thread-safe: every shard keeps its own.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+
+#include "node.h"
+
+namespace paceline {
+
+namespace wire {
+class StepEnd;
+}
+
+class WorkerClocks {
+ public:
+  // Keeps the clocks of workers that stay; a returned one (another incarnation) starts anew.
+  void set_roster(const Roster& roster);
+  // Late and repeated messages change nothing.
+  void step_end(int worker, std::uint64_t incarnation, const wire::StepEnd& message);
+
+  // Live, not finished, not inside a barrier or paused: rounds and bounds wait for it.
+  bool contributes(int worker) const;
+  bool is_live(int worker) const { return workers_.count(worker) > 0; }
+  std::uint64_t clock(int worker) const;
+  // Over those that contribute; none if nobody does.
+  std::optional<std::uint64_t> slowest() const;
+  // Of those that contribute besides `worker`; {0, 0} if nobody does.
+  struct Range {
+    std::uint64_t slowest = 0, fastest = 0;
+  };
+  Range others(int worker) const;
+
+  template <class Visitor>
+  void for_each_contributing(Visitor visit) const {
+    for (const auto& [rank, worker] : workers_)
+      if (worker.running()) visit(rank, worker.clock);
+  }
+
+ private:
+  struct Worker {
+    std::uint64_t incarnation = 0;
+    std::uint64_t clock = 0;
+    std::uint64_t inside = 0;   // barrier that it waits in
+    std::uint64_t through = 0;  // last barrier that it left
+    std::uint64_t paused = 0;   // the same for pauses of its own
+    std::uint64_t resumed = 0;
+    bool finished = false;
+    bool running() const { return !finished && inside <= through && paused <= resumed; }
+  };
+  std::map<int, Worker> workers_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,122 @@
+#pragma once
+// A whole job in one test: scheduler, servers and workers as threads, over inproc or tcp, with faults where wanted.
+
+#include <gtest/gtest.h>
+#include <kvstore/cluster_in_process.h>
+#include <paceline/kvstore.h>
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "exchange/servers.h"
+#include "server.h"
+
+namespace paceline::test {
+
+struct ClusterOptions {
+  std::string mode = "dist_async:staleness=none";
+  int workers = 2;
+  int servers = 2;
+  std::string transport = "inproc";
+  bool faulty = false;
+  bool serial = true;  // each worker with a serial engine of its own: fast, and what it calls is done when it returns
+  std::shared_ptr<const Staleness> policy = nullptr;
+  double silence_seconds = 3;
+};
+
+class ClusterInProcess {
+ public:
+  explicit ClusterInProcess(const ClusterOptions& options) : options_(options) {
+    base_ = job_config(options.transport, options.servers, options.workers, options.faulty);
+    base_.silence_deadline_seconds = options.silence_seconds;
+    scheduler_ = std::make_unique<SchedulerThread>(base_);
+    engines_.resize(static_cast<std::size_t>(options.workers));
+    stores_.resize(static_cast<std::size_t>(options.workers));
+    server_errors_.resize(static_cast<std::size_t>(options.servers));
+    for (int s = 0; s < options.servers; ++s) {
+      servers_.push_back(std::make_unique<Server>(member(base_, Role::kServer, scheduler_->port()), options.policy, 2));
+      server_threads_.emplace_back([this, s] {
+        try {
+          servers_[static_cast<std::size_t>(s)]->run();
+        } catch (const std::exception& error) {
+          server_errors_[static_cast<std::size_t>(s)] = error.what();
+        }
+      });
+    }
+    each([this](int index) {
+      const auto i = static_cast<std::size_t>(index);
+      engines_[i] = options_.serial ? make_serial_engine() : make_threaded_engine();
+      StoreOptions store;
+      store.engine = engines_[i].get();
+      auto exchange = make_servers_exchange(member(base_, Role::kWorker, scheduler_->port(), index),
+                                            Spec::parse(options_.mode), store);
+      stores_[i] = std::make_unique<KVStore>(std::move(exchange), Spec::parse(options_.mode));
+    });
+  }
+
+  ~ClusterInProcess() {
+    try {
+      finish();
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << "the job did not end well: " << error.what();
+    }
+    stores_.clear();
+    for (std::thread& thread : server_threads_)
+      if (thread.joinable()) thread.join();
+  }
+
+  KVStore& worker(int index) { return *stores_[static_cast<std::size_t>(index)]; }
+  Engine& engine(int index) { return *engines_[static_cast<std::size_t>(index)]; }
+  int workers() const { return options_.workers; }
+
+  // Calls `work(worker, store)` on a thread per live worker; throws the first failure.
+  void run(const std::function<void(int, KVStore&)>& work) {
+    each([&](int index) {
+      if (stores_[static_cast<std::size_t>(index)]) work(index, worker(index));
+    });
+  }
+
+  void finish() {
+    run([](int, KVStore& store) { store.finish(); });
+  }
+
+  // Ends a process without a word, as SIGKILL does.
+  void kill_worker(int index) { stores_[static_cast<std::size_t>(index)].reset(); }
+  void kill_server(int index) {
+    servers_[static_cast<std::size_t>(index)]->stop();
+    server_threads_[static_cast<std::size_t>(index)].join();
+  }
+
+ private:
+  void each(const std::function<void(int)>& work) {
+    std::vector<std::thread> threads;
+    std::vector<std::exception_ptr> errors(static_cast<std::size_t>(options_.workers));
+    for (int i = 0; i < options_.workers; ++i) {
+      threads.emplace_back([&, i] {
+        try {
+          work(i);
+        } catch (...) {
+          errors[static_cast<std::size_t>(i)] = std::current_exception();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const std::exception_ptr& error : errors)
+      if (error) std::rethrow_exception(error);
+  }
+
+  const ClusterOptions options_;
+  ClusterConfig base_;
+  std::unique_ptr<SchedulerThread> scheduler_;
+  std::vector<std::unique_ptr<Server>> servers_;
+  std::vector<std::string> server_errors_;
+  std::vector<std::thread> server_threads_;
+  std::vector<std::unique_ptr<Engine>> engines_;
+  std::vector<std::unique_ptr<KVStore>> stores_;
+};
+
+}  // namespace paceline::test
