@@ -127,7 +127,7 @@ void check_inputs(const OpDef& op, const std::vector<NDArray>& inputs) {
   }
 }
 
-// The order of axes that makes the strides decrease; axes of size 1 stay where they are in memory's view.
+// The order of axes that makes the strides decrease.
 std::vector<int> memory_order(const NDArray& x) {
   std::vector<int> order(static_cast<std::size_t>(x.ndim()));
   std::iota(order.begin(), order.end(), 0);
@@ -172,20 +172,24 @@ std::vector<NDArray> invoke(const OpDef& op, std::vector<NDArray> inputs, std::s
     require(!given.empty(), "[", op.name(), "] has no input");
     const bool reordered = op.elementwise_ && share_other_order(given);
     const std::vector<int> order = reordered ? memory_order(given[0]) : std::vector<int>();
-    for (NDArray& input : given) input = reordered ? input.permute(order) : input.contiguous();
+    if (!op.elementwise_)
+      for (NDArray& input : given) input = input.contiguous();
 
     std::vector<NDArray> written;
     written.reserve(specs.size() + op.inputs_.size());
-    for (const ArraySpec& spec : specs)
-      written.emplace_back(reordered ? given[0].shape() : spec.shape, spec.dtype, given[0].device(), given[0].engine());
+    for (const ArraySpec& spec : specs) {
+      const auto allocate = [&](const Shape& shape) {
+        return NDArray(shape, spec.dtype, given[0].device(), given[0].engine());
+      };
+      written.push_back(reordered ? allocate(given[0].permute(order).shape()).permute(inverse(order))
+                                  : allocate(spec.shape));
+    }
     outputs = written;
     for (std::size_t i = 0; i < op.inputs_.size() && !op.variadic_; ++i)
       if (op.inputs_[i].mutated) written.push_back(inputs[i]);
     LaunchOptions options;
     if (op.workspace_) options.workspace_bytes = op.workspace_(inputs, attributes.get());
     launch(op.kernel_, given, written, attributes, options);
-    if (reordered)
-      for (NDArray& output : outputs) output = output.permute(inverse(order));
   }
 
   if (recorded) {

@@ -6,7 +6,8 @@
 namespace paceline {
 
 struct ReshapeAttributes {
-  Shape shape;  // with codes, as given
+  Shape shape;         // with codes, as given
+  bool plain = false;  // no codes: 0 is a size
 };
 
 // Codes in `shape`: 0 keeps the argument's size at that place, -1 (once) is whatever is left over, -2 stands for all

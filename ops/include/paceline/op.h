@@ -74,11 +74,13 @@ class OpDef {
   OpDef saves_outputs(std::vector<int> which) &&;  // visible and auxiliary ones, by index
   // Shapes and types of visible, then auxiliary outputs; throws InvalidArgument "[name] ..." on wrong inputs.
   OpDef infer(InferRule rule) &&;
-  // The computation: one kernel over inputs and outputs, all row-major (invoke() copies others first) ...
+  // The computation: one kernel over inputs and outputs, all row-major unless
+  // elementwise() (invoke() copies others first) ...
   OpDef cpu(KernelFunction function) &&;
   OpDef cuda(KernelFunction function) &&;
   OpDef workspace(WorkspaceRule bytes) &&;
-  // The kernel works place by place on arrays of one shape: dense arrays of equal strides keep their order of axes.
+  // The kernel works place by place and takes inputs of any strides; dense inputs of one shape and one order of axes
+  // give outputs in that order.
   OpDef elementwise() &&;
   // ... or a function over arrays (views, compositions), called with recording off.
   OpDef forward(Forward function) &&;

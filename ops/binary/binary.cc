@@ -1,0 +1,245 @@
+#include "binary/binary.h"
+
+#include "binary/schema.h"
+#include "copy/copy.h"
+#include "reduce/reduce.h"
+#include "shared/vector_map.h"
+#include "unary/unary.h"
+
+#include <cmath>
+
+namespace paceline {
+
+void check_binary_type(const char* name, DType dtype, bool comparison, bool integers) {
+  require(comparison || is_floating(dtype) || (integers && dtype != DType::kBool), "[", name, "] a is ", name_of(dtype),
+          ", expected a ", integers ? "type other than bool" : "floating type");
+}
+
+OpDef binary_schema(const char* name, bool comparison, bool integers) {
+  return OpDef(name).input("a").input("b").elementwise().infer([=](const std::vector<NDArray>& inputs, const void*) {
+    const DType dtype = inputs[0].dtype();
+    require(dtype == inputs[1].dtype(), "[", name, "] a is ", name_of(dtype), " and b is ", name_of(inputs[1].dtype()),
+            ", cast one of them");
+    check_binary_type(name, dtype, comparison, integers);
+    const Shape shape =
+        inputs[0].shape() == inputs[1].shape() ? inputs[0].shape() : broadcast(inputs[0].shape(), inputs[1].shape());
+    return std::vector<ArraySpec>{{shape, comparison ? DType::kBool : dtype}};
+  });
+}
+
+OpDef scalar_schema(const char* name, bool comparison, bool integers) {
+  return OpDef(name)
+      .attributes<ScalarAttributes>()
+      .input("a")
+      .elementwise()
+      .infer([=](const std::vector<NDArray>& inputs, const void*) {
+        check_binary_type(name, inputs[0].dtype(), comparison, integers);
+        return std::vector<ArraySpec>{{inputs[0].shape(), comparison ? DType::kBool : inputs[0].dtype()}};
+      })
+      .text([](const void* attributes) {
+        const auto& scalar = *static_cast<const ScalarAttributes*>(attributes);
+        return AttributeText{{"scalar", str(scalar.scalar)}, {"scalar_first", scalar.scalar_first ? "1" : "0"}};
+      });
+}
+
+namespace {
+
+template <class F, class T>
+void apply(const Tensor& out, const Tensor& a, const Tensor& b) {
+  if constexpr (kIsComparison<F>)
+    detail::elementwise<bool, T, T>(F(), out, a, b);
+  else
+    map_elements<T>(F(), out, a, b);
+}
+
+template <class F>
+void binary_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out, const void*) {
+  visit_operand<F>(in[0].dtype, [&]<class T>(TypeTag<T>) { apply<F, T>(out[0], in[0], in[1]); });
+}
+
+template <class F>
+void scalar_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out, const void* attributes) {
+  visit_operand<F>(in[0].dtype, [&]<class T>(TypeTag<T>) {
+    with_scalar<T>(attributes, [&](const Tensor& scalar, bool first) {
+      first ? apply<F, T>(out[0], scalar, in[0]) : apply<F, T>(out[0], in[0], scalar);
+    });
+  });
+}
+
+template <class F>
+OpDef binary(const char* name) {
+  if constexpr (kIsComparison<F>)
+    return binary_schema(name, true, true).cpu(binary_cpu<F>);
+  else
+    return binary_schema(name, false, F::kIntegers).cpu(binary_cpu<F>);
+}
+
+template <class F>
+OpDef with_number(const char* name) {
+  if constexpr (kIsComparison<F>)
+    return scalar_schema(name, true, true).cpu(scalar_cpu<F>);
+  else
+    return scalar_schema(name, false, F::kIntegers).cpu(scalar_cpu<F>);
+}
+
+using Gradients = std::vector<Gradient>;
+using Arrays = std::vector<NDArray>;
+
+// The gradients of (a, b) from two functions that give them in the broadcast shape; each runs only if it is wanted.
+template <class A, class B>
+Gradients both(const OpCall& call, const A& of_a, const B& of_b) {
+  Gradients result(2);
+  if (call.wants_gradient(0)) result[0] = sum_to(of_a(), call.input_specs[0].shape);
+  if (call.wants_gradient(1)) result[1] = sum_to(of_b(), call.input_specs[1].shape);
+  return result;
+}
+
+// log(a), but 0 where a is 0: there a^b does not depend on b.
+NDArray log_or_zero(const NDArray& a) { return log(a + cast(equal(a, 0), a.dtype())); }
+
+const ScalarAttributes& scalar_of(const OpCall& call) { return call.attributes<ScalarAttributes>(); }
+
+// The gradient through maximum or minimum, where `chosen` says whose element was taken.
+NDArray masked(const NDArray& gradient, const NDArray& chosen) { return gradient * cast(chosen, gradient.dtype()); }
+
+}  // namespace
+
+#define PACELINE_BINARY(name, Functor)                                                              \
+  const OpDef& name##_operator();                                                                   \
+  const OpDef& name##_scalar_operator();                                                            \
+  NDArray name(const NDArray& a, const NDArray& b) { return invoke(name##_operator(), {a, b})[0]; } \
+  NDArray name(const NDArray& a, double b) { return invoke(name##_scalar_operator(), {a}, ScalarAttributes{b, false}); }
+
+#define PACELINE_COMPARISON(name, Functor)             \
+  PACELINE_BINARY(name, Functor)                       \
+  OpDef name##_op() { return binary<Functor>(#name); } \
+  OpDef name##_scalar_op() { return with_number<Functor>(#name "_scalar"); }
+
+PACELINE_BINARY(add, Add)
+PACELINE_BINARY(subtract, Subtract)
+PACELINE_BINARY(multiply, Multiply)
+PACELINE_BINARY(divide, Divide)
+PACELINE_BINARY(power, Power)
+PACELINE_BINARY(maximum, Maximum)
+PACELINE_BINARY(minimum, Minimum)
+PACELINE_COMPARISON(equal, Equal)
+PACELINE_COMPARISON(not_equal, NotEqual)
+PACELINE_COMPARISON(greater, Greater)
+PACELINE_COMPARISON(greater_equal, GreaterEqual)
+PACELINE_COMPARISON(less, Less)
+PACELINE_COMPARISON(less_equal, LessEqual)
+#undef PACELINE_COMPARISON
+#undef PACELINE_BINARY
+
+NDArray subtract(double a, const NDArray& b) {
+  return invoke(subtract_scalar_operator(), {b}, ScalarAttributes{a, true});
+}
+NDArray divide(double a, const NDArray& b) { return invoke(divide_scalar_operator(), {b}, ScalarAttributes{a, true}); }
+NDArray power(double a, const NDArray& b) { return invoke(power_scalar_operator(), {b}, ScalarAttributes{a, true}); }
+
+OpDef add_op() {
+  return binary<Add>("add").gradient([](const OpCall& call, const Arrays& g) {
+    return both(
+        call, [&] { return g[0]; }, [&] { return g[0]; });
+  });
+}
+
+OpDef subtract_op() {
+  return binary<Subtract>("subtract").gradient([](const OpCall& call, const Arrays& g) {
+    return both(
+        call, [&] { return g[0]; }, [&] { return -g[0]; });
+  });
+}
+
+OpDef multiply_op() {
+  return binary<Multiply>("multiply").saves_inputs({0, 1}).gradient([](const OpCall& call, const Arrays& g) {
+    return both(
+        call, [&] { return g[0] * call.inputs[1]; }, [&] { return g[0] * call.inputs[0]; });
+  });
+}
+
+OpDef divide_op() {
+  return binary<Divide>("divide").saves_inputs({1}).saves_outputs({0}).gradient(
+      [](const OpCall& call, const Arrays& g) {
+        const NDArray scaled = g[0] / call.inputs[1];
+        return both(
+            call, [&] { return scaled; }, [&] { return -scaled * call.outputs[0]; });
+      });
+}
+
+OpDef power_op() {
+  return binary<Power>("power").saves_inputs({0, 1}).saves_outputs({0}).gradient(
+      [](const OpCall& call, const Arrays& g) {
+        const NDArray& a = call.inputs[0];
+        const NDArray& b = call.inputs[1];
+        return both(
+            call, [&] { return g[0] * b * power(a, b - 1); }, [&] { return g[0] * call.outputs[0] * log_or_zero(a); });
+      });
+}
+
+OpDef maximum_op() {
+  return binary<Maximum>("maximum").saves_inputs({0, 1}).gradient([](const OpCall& call, const Arrays& g) {
+    const NDArray from_a = greater_equal(call.inputs[0], call.inputs[1]);
+    return both(
+        call, [&] { return masked(g[0], from_a); }, [&] { return masked(g[0], equal(from_a, 0)); });
+  });
+}
+
+OpDef minimum_op() {
+  return binary<Minimum>("minimum").saves_inputs({0, 1}).gradient([](const OpCall& call, const Arrays& g) {
+    const NDArray from_a = less_equal(call.inputs[0], call.inputs[1]);
+    return both(
+        call, [&] { return masked(g[0], from_a); }, [&] { return masked(g[0], equal(from_a, 0)); });
+  });
+}
+
+OpDef add_scalar_op() {
+  return with_number<Add>("add_scalar").gradient([](const OpCall&, const Arrays& g) { return Gradients{g[0]}; });
+}
+
+OpDef subtract_scalar_op() {
+  return with_number<Subtract>("subtract_scalar").gradient([](const OpCall& call, const Arrays& g) {
+    return Gradients{scalar_of(call).scalar_first ? -g[0] : g[0]};
+  });
+}
+
+OpDef multiply_scalar_op() {
+  return with_number<Multiply>("multiply_scalar").gradient([](const OpCall& call, const Arrays& g) {
+    return Gradients{g[0] * scalar_of(call).scalar};
+  });
+}
+
+OpDef divide_scalar_op() {
+  return with_number<Divide>("divide_scalar")
+      .saves_inputs({0})
+      .saves_outputs({0})
+      .gradient([](const OpCall& call, const Arrays& g) {
+        if (!scalar_of(call).scalar_first) return Gradients{g[0] / scalar_of(call).scalar};
+        return Gradients{-g[0] * call.outputs[0] / call.inputs[0]};
+      });
+}
+
+OpDef power_scalar_op() {
+  return with_number<Power>("power_scalar")
+      .saves_inputs({0})
+      .saves_outputs({0})
+      .gradient([](const OpCall& call, const Arrays& g) {
+        const double scalar = scalar_of(call).scalar;
+        if (!scalar_of(call).scalar_first) return Gradients{g[0] * (power(call.inputs[0], scalar - 1) * scalar)};
+        return Gradients{g[0] * call.outputs[0] * (scalar == 0 ? 0 : std::log(scalar))};
+      });
+}
+
+OpDef maximum_scalar_op() {
+  return with_number<Maximum>("maximum_scalar").saves_inputs({0}).gradient([](const OpCall& call, const Arrays& g) {
+    return Gradients{masked(g[0], greater_equal(call.inputs[0], scalar_of(call).scalar))};
+  });
+}
+
+OpDef minimum_scalar_op() {
+  return with_number<Minimum>("minimum_scalar").saves_inputs({0}).gradient([](const OpCall& call, const Arrays& g) {
+    return Gradients{masked(g[0], less_equal(call.inputs[0], scalar_of(call).scalar))};
+  });
+}
+
+}  // namespace paceline

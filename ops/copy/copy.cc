@@ -1,0 +1,80 @@
+#include "copy/copy.h"
+
+#include "reduce/reduce.h"
+
+namespace paceline {
+
+const OpDef& copy_operator();
+const OpDef& cast_operator();
+const OpDef& broadcast_to_operator();
+
+OpDef copy_op() {
+  return OpDef("copy")
+      .input("x")
+      .infer([](const std::vector<NDArray>& inputs, const void*) {
+        return std::vector<ArraySpec>{{inputs[0].shape(), inputs[0].dtype()}};
+      })
+      .forward([](const std::vector<NDArray>& inputs, const void*) { return std::vector<NDArray>{inputs[0].clone()}; })
+      .gradient(
+          [](const OpCall&, const std::vector<NDArray>& gradients) -> std::vector<Gradient> { return {gradients[0]}; });
+}
+
+OpDef cast_op() {
+  return OpDef("cast")
+      .attributes<CastAttributes>()
+      .input("x")
+      .infer([](const std::vector<NDArray>& inputs, const void* attributes) {
+        return std::vector<ArraySpec>{{inputs[0].shape(), static_cast<const CastAttributes*>(attributes)->dtype}};
+      })
+      .forward([](const std::vector<NDArray>& inputs, const void* attributes) {
+        return std::vector<NDArray>{inputs[0].cast(static_cast<const CastAttributes*>(attributes)->dtype)};
+      })
+      .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
+        const DType from = call.input_specs[0].dtype;
+        if (!is_floating(from) || !is_floating(gradients[0].dtype())) return {Gradient()};
+        return {cast(gradients[0], from)};
+      })
+      .text([](const void* attributes) {
+        return AttributeText{{"dtype", name_of(static_cast<const CastAttributes*>(attributes)->dtype)}};
+      });
+}
+
+OpDef broadcast_to_op() {
+  return OpDef("broadcast_to")
+      .attributes<BroadcastToAttributes>()
+      .input("x")
+      .infer([](const std::vector<NDArray>& inputs, const void* attributes) {
+        const Shape& from = inputs[0].shape();
+        const Shape& to = static_cast<const BroadcastToAttributes*>(attributes)->shape;
+        bool fits = from.ndim() <= to.ndim();
+        for (int i = 1; fits && i <= from.ndim(); ++i) {
+          const std::int64_t size = from[from.ndim() - i];
+          fits = size == 1 || size == to[to.ndim() - i];
+        }
+        require(fits, "[broadcast_to] x has shape ", from, ", which does not repeat to ", to);
+        return std::vector<ArraySpec>{{to, inputs[0].dtype()}};
+      })
+      .forward([](const std::vector<NDArray>& inputs, const void* attributes) {
+        const NDArray& x = inputs[0];
+        const NDArray out(static_cast<const BroadcastToAttributes*>(attributes)->shape, x.dtype(), x.device(),
+                          x.engine());
+        out.copy_from(x);
+        return std::vector<NDArray>{out};
+      })
+      .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
+        return {sum_to(gradients[0], call.input_specs[0].shape)};
+      })
+      .text([](const void* attributes) {
+        return AttributeText{{"shape", static_cast<const BroadcastToAttributes*>(attributes)->shape.text()}};
+      });
+}
+
+NDArray copy(const NDArray& x) { return invoke(copy_operator(), {x})[0]; }
+
+NDArray cast(const NDArray& x, DType dtype) { return invoke(cast_operator(), {x}, CastAttributes{dtype}); }
+
+NDArray broadcast_to(const NDArray& x, const Shape& shape) {
+  return invoke(broadcast_to_operator(), {x}, BroadcastToAttributes{shape});
+}
+
+}  // namespace paceline

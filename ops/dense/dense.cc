@@ -1,0 +1,93 @@
+#include "dense/dense.h"
+
+#include "matmul/matmul.h"
+#include "reduce/reduce.h"
+
+namespace paceline {
+
+const OpDef& dense_operator();
+
+namespace {
+
+bool flattens(const void* attributes) { return static_cast<const DenseAttributes*>(attributes)->flatten; }
+
+// Rows of `columns` elements, however many there are.
+NDArray as_rows(const NDArray& x, std::int64_t rows, std::int64_t columns) {
+  return x.ndim() == 2 ? x : x.contiguous().view({rows, columns});
+}
+
+std::int64_t row_count(const Shape& x, bool flatten) {
+  std::int64_t rows = 1;
+  for (int i = 0; i < (flatten ? 1 : x.ndim() - 1); ++i) rows *= x[i];
+  return rows;
+}
+
+ArraySpec dense_spec(const std::vector<NDArray>& inputs, const void* attributes) {
+  const NDArray& x = inputs[0];
+  const NDArray& weight = inputs[1];
+  const NDArray& bias = inputs[2];
+  require(x.ndim() >= 1, "[dense] x has 0 dimensions, expected at least 1");
+  require(is_floating(x.dtype()), "[dense] x is ", name_of(x.dtype()), ", expected a floating type");
+  require(weight.ndim() == 2, "[dense] weight has ", weight.ndim(), " dimensions, expected 2");
+  require(weight.dtype() == x.dtype(), "[dense] weight is ", name_of(weight.dtype()), ", x is ", name_of(x.dtype()));
+  const bool flatten = flattens(attributes);
+  std::int64_t columns = 1;
+  for (int i = flatten ? 1 : x.ndim() - 1; i < x.ndim(); ++i) columns *= x.size(i);
+  require(weight.size(1) == columns, "[dense] weight has shape ", weight.shape(), ", expected (any, ", columns,
+          ") for x of shape ", x.shape());
+  if (!bias.is_none())
+    require(bias.shape() == Shape{weight.size(0)} && bias.dtype() == x.dtype(), "[dense] bias is ", bias.describe(),
+            ", expected shape (", weight.size(0), ") and the type of x");
+  Shape shape{x.size(0), weight.size(0)};
+  if (!flatten) {
+    shape = x.shape();
+    shape[x.ndim() - 1] = weight.size(0);
+  }
+  return {shape, x.dtype()};
+}
+
+}  // namespace
+
+OpDef dense_op() {
+  return OpDef("dense")
+      .attributes<DenseAttributes>()
+      .input("x")
+      .input("weight")
+      .optional_input("bias")
+      .saves_inputs({0, 1})
+      .infer([](const std::vector<NDArray>& inputs, const void* attributes) {
+        return std::vector<ArraySpec>{dense_spec(inputs, attributes)};
+      })
+      .forward([](const std::vector<NDArray>& inputs, const void* attributes) {
+        const NDArray& x = inputs[0];
+        const NDArray& weight = inputs[1];
+        const ArraySpec spec = dense_spec(inputs, attributes);
+        const NDArray out(spec.shape, spec.dtype, x.device(), x.engine());
+        const bool biased = !inputs[2].is_none();
+        if (biased) out.copy_from(inputs[2]);
+        const std::int64_t rows = row_count(x.shape(), flattens(attributes));
+        kernels::gemm(as_rows(x, rows, weight.size(1)), false, weight, true, as_rows(out, rows, weight.size(0)), 1,
+                      biased ? 1 : 0);
+        return std::vector<NDArray>{out};
+      })
+      .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) {
+        const NDArray& x = call.inputs[0];
+        const NDArray& weight = call.inputs[1];
+        const std::int64_t rows = row_count(x.shape(), call.attributes<DenseAttributes>().flatten);
+        const NDArray gradient = as_rows(gradients[0], rows, weight.size(0));
+        std::vector<Gradient> result(3);
+        if (call.wants_gradient(0)) result[0] = matmul(gradient, weight).view(x.shape());
+        if (call.wants_gradient(1)) result[1] = matmul(gradient, as_rows(x, rows, weight.size(1)), true);
+        if (call.input_specs[2].shape.ndim() == 1 && call.wants_gradient(2)) result[2] = sum(gradient, {0});
+        return result;
+      })
+      .text([](const void* attributes) {
+        return AttributeText{{"flatten", flattens(attributes) ? "1" : "0"}};
+      });
+}
+
+NDArray dense(const NDArray& x, const NDArray& weight, const NDArray& bias, bool flatten) {
+  return invoke(dense_operator(), {x, weight, bias}, DenseAttributes{flatten});
+}
+
+}  // namespace paceline

@@ -1,0 +1,63 @@
+#include "dropout/dropout.h"
+
+#include <paceline/detail/elementwise.h>
+#include <paceline/random.h>
+
+namespace paceline {
+
+const OpDef& dropout_operator();
+
+namespace {
+
+const DropoutAttributes& of(const void* attributes) { return *static_cast<const DropoutAttributes*>(attributes); }
+
+void dropout_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out,
+                 const void* attributes) {
+  constexpr std::int64_t kBlock = 4;  // numbers of one random_bits()
+  const auto [rate, seed] = of(attributes);
+  const auto threshold = static_cast<std::uint64_t>(rate * 0x1p32);  // drops bits below it
+  const std::int64_t size = in[0].size();
+  visit_floating(in[0].dtype, "dropout", [&, rate = rate, seed = seed]<class T>(TypeTag<T>) {
+    using A = accumulator_t<T>;
+    const A scale = static_cast<A>(1 / (1 - rate));
+    const T* const x = in[0].as<const T>();
+    T* const y = out[0].as<T>();
+    detail::parallel_ranges((size + kBlock - 1) / kBlock, 2048, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t block = begin; block < end; ++block) {
+        const RandomBits bits = random_bits(seed, static_cast<std::uint64_t>(block));
+        const std::int64_t last = std::min(size, (block + 1) * kBlock);
+        for (std::int64_t i = block * kBlock; i < last; ++i)
+          y[i] = bits.word[i % kBlock] < threshold ? T(0) : T(static_cast<A>(x[i]) * scale);
+      }
+    });
+  });
+}
+
+}  // namespace
+
+OpDef dropout_op() {
+  return OpDef("dropout")
+      .attributes<DropoutAttributes>()
+      .input("x")
+      .infer([](const std::vector<NDArray>& inputs, const void* attributes) {
+        const double rate = of(attributes).rate;
+        require(rate >= 0 && rate < 1, "[dropout] rate is ", rate, ", expected 0 <= rate < 1");
+        require(is_floating(inputs[0].dtype()), "[dropout] x is ", name_of(inputs[0].dtype()),
+                ", expected a floating type");
+        return std::vector<ArraySpec>{{inputs[0].shape(), inputs[0].dtype()}};
+      })
+      .cpu(dropout_cpu)
+      // Linear in x: the gradient passes through the same mask, which the seed gives again.
+      .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
+        return {invoke(dropout_operator(), {gradients[0]}, call.attribute_data)[0]};
+      })
+      .text([](const void* attributes) {
+        return AttributeText{{"rate", str(of(attributes).rate)}, {"seed", str(of(attributes).seed)}};
+      });
+}
+
+NDArray dropout(const NDArray& x, double rate, std::uint64_t seed) {
+  return invoke(dropout_operator(), {x}, DropoutAttributes{rate, seed});
+}
+
+}  // namespace paceline

@@ -1,0 +1,255 @@
+#include "reduce/reduce.h"
+
+#include "binary/binary.h"
+#include "copy/copy.h"
+#include "reduce/functors.h"
+#include "reduce/plan.h"
+#include "reshape/reshape.h"
+#include "shared/lanes.h"
+#include "shared/text.h"
+
+#include <paceline/detail/elementwise.h>
+
+#include <algorithm>
+
+namespace paceline {
+
+std::vector<bool> reduced_axes(const char* name, const Shape& shape, const ReduceAttributes& attributes) {
+  std::vector<bool> reduced(static_cast<std::size_t>(shape.ndim()), attributes.axes.empty());
+  for (const int given : attributes.axes) {
+    const auto axis = static_cast<std::size_t>(normalize_axis(given, shape.ndim(), str("[", name, "]").c_str()));
+    require(!reduced[axis], "[", name, "] axis ", given, " occurs twice in ", text_of(attributes.axes));
+    reduced[axis] = true;
+  }
+  return reduced;
+}
+
+ReductionPlan make_plan(const Shape& shape, const std::vector<bool>& reduced) {
+  ReductionPlan plan;
+  const Strides strides = row_major(shape);
+  const LoopNest* last = nullptr;
+  for (int i = 0; i < shape.ndim(); ++i) {
+    if (shape[i] == 1) continue;
+    LoopNest& nest = reduced[static_cast<std::size_t>(i)] ? plan.reduced : plan.kept;
+    if (last == &nest) {
+      nest.sizes[nest.ndim - 1] *= shape[i];
+      nest.strides[nest.ndim - 1] = strides[i];
+    } else {
+      nest.sizes[nest.ndim] = shape[i];
+      nest.strides[nest.ndim++] = strides[i];
+    }
+    nest.count *= shape[i];
+    last = &nest;
+  }
+  return plan;
+}
+
+namespace {
+
+const ReduceAttributes& of(const void* attributes) { return *static_cast<const ReduceAttributes*>(attributes); }
+
+template <class Op, class T>
+class Reducer {
+ public:
+  using A = reduction_t<T>;
+
+  Reducer(const ReductionPlan& plan, const T* x, T* out)
+      : kept_(plan.kept), reduced_(plan.reduced), count_(plan.reduced.count), x_(x), out_(out) {}
+
+  void run() {
+    const bool by_columns = kept_.ndim > 0 && kept_.strides[kept_.ndim - 1] == 1 && reduced_.ndim > 0;
+    if (by_columns)
+      columns();
+    else if (kept_.count == 1 && count_ > 4 * kPiece)
+      one();
+    else
+      rows();
+  }
+
+ private:
+  static constexpr std::int64_t kPiece = 16384;
+  static constexpr std::int64_t kColumns = 256;
+
+  static A combine(A a, A b) { return Op::template combine<A>(a, b); }
+  static A load(const T& value) { return static_cast<A>(detail::load(value)); }
+
+  void store(std::int64_t i, A value) { out_[i] = detail::convert<T>(Op::template finish<A>(value, count_)); }
+
+  // The innermost loop is reduced: each result folds contiguous runs.
+  void rows() {
+    LoopNest outer = reduced_;
+    const std::int64_t run = outer.ndim > 0 ? outer.sizes[--outer.ndim] : 1;
+    const std::int64_t runs = count_ == 0 ? 0 : count_ / run;
+    const std::int64_t smallest =
+        std::max<std::int64_t>(1, detail::kElementsPerThread / std::max<std::int64_t>(1, count_));
+    detail::parallel_ranges(kept_.count, smallest, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const T* from = x_ + kept_.offset(i);
+        A total = Op::template start<A>();
+        for (std::int64_t r = 0; r < runs; ++r) total = combine(total, fold(from + outer.offset(r), run));
+        store(i, total);
+      }
+    });
+  }
+
+  // The innermost loop is kept: a block of results is folded side by side.
+  void columns() {
+    LoopNest outer = kept_;
+    const std::int64_t width = outer.sizes[--outer.ndim];
+    const std::int64_t blocks = (width + kColumns - 1) / kColumns;
+    const std::int64_t rows_kept = width == 0 ? 0 : kept_.count / width;
+    const std::int64_t smallest = std::max<std::int64_t>(
+        1, detail::kElementsPerThread / std::max<std::int64_t>(1, count_ * std::min(width, kColumns)));
+    detail::parallel_ranges(rows_kept * blocks, smallest, [&](std::int64_t begin, std::int64_t end) {
+      A totals[kColumns];
+      for (std::int64_t i = begin; i < end; ++i) {
+        const std::int64_t first = i % blocks * kColumns;
+        const std::int64_t size = std::min(kColumns, width - first);
+        const T* from = x_ + outer.offset(i / blocks) + first;
+        std::fill_n(totals, size, Op::template start<A>());
+        for (std::int64_t r = 0; r < count_; ++r) {
+          const T* row = from + reduced_.offset(r);
+          for (std::int64_t c = 0; c < size; ++c) totals[c] = combine(totals[c], load(row[c]));
+        }
+        for (std::int64_t c = 0; c < size; ++c) store(i / blocks * width + first + c, totals[c]);
+      }
+    });
+  }
+
+  // A long run to one result: pieces of fixed number, so that the team's size does not matter.
+  void one() {
+    constexpr std::int64_t kPieces = 64;
+    A partial[kPieces];
+    const std::int64_t step = (count_ + kPieces - 1) / kPieces;
+    detail::parallel_ranges(kPieces, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t p = begin; p < end; ++p) {
+        const std::int64_t first = std::min(count_, p * step);
+        partial[p] = fold(x_ + first, std::min(count_, first + step) - first);
+      }
+    });
+    store(0, fold_lanes(
+                 kPieces, Op::template start<A>(), [&](std::int64_t p) { return partial[p]; }, combine));
+  }
+
+  static A fold(const T* from, std::int64_t size) {
+    return fold_lanes(
+        size, Op::template start<A>(), [from](std::int64_t i) { return load(from[i]); }, combine);
+  }
+
+  LoopNest kept_, reduced_;
+  std::int64_t count_;
+  const T* x_;
+  T* out_;
+};
+
+template <class Op>
+void reduce_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out, const void* attributes) {
+  const ReductionPlan plan = make_plan(in[0].shape, reduced_axes("reduce", in[0].shape, of(attributes)));
+  visit_dtype(in[0].dtype, [&]<class T>(TypeTag<T>) {
+    if constexpr (!std::is_same_v<T, bool> && (!std::is_same_v<Op, Mean> || !std::is_integral_v<T>))
+      Reducer<Op, T>(plan, in[0].as<const T>(), out[0].as<T>()).run();
+  });
+}
+
+Shape reduced_shape(const Shape& shape, const std::vector<bool>& reduced, bool keep_dims) {
+  Shape result;
+  for (int i = 0; i < shape.ndim(); ++i) {
+    if (!reduced[static_cast<std::size_t>(i)])
+      result.push_back(shape[i]);
+    else if (keep_dims)
+      result.push_back(1);
+  }
+  return result;
+}
+
+template <class Op>
+OpDef reduction(const char* name) {
+  return OpDef(name)
+      .attributes<ReduceAttributes>()
+      .input("x")
+      .infer([name](const std::vector<NDArray>& inputs, const void* attributes) {
+        const NDArray& x = inputs[0];
+        require(x.dtype() != DType::kBool, "[", name, "] x is bool, cast it first");
+        constexpr bool kMean = std::is_same_v<Op, Mean>;
+        require(!kMean || is_floating(x.dtype()), "[", name, "] x is ", name_of(x.dtype()),
+                ", expected a floating type");
+        const std::vector<bool> reduced = reduced_axes(name, x.shape(), of(attributes));
+        constexpr bool kExtreme = std::is_same_v<Op, Max> || std::is_same_v<Op, Min>;
+        for (int i = 0; kExtreme && i < x.ndim(); ++i)
+          require(!reduced[static_cast<std::size_t>(i)] || x.size(i) > 0, "[", name, "] axis ", i, " of shape ",
+                  x.shape(), " has no elements");
+        return std::vector<ArraySpec>{{reduced_shape(x.shape(), reduced, of(attributes).keep_dims), x.dtype()}};
+      })
+      .cpu(reduce_cpu<Op>)
+      .text([](const void* attributes) {
+        return AttributeText{{"axes", text_of(of(attributes).axes)},
+                             {"keep_dims", of(attributes).keep_dims ? "1" : "0"}};
+      });
+}
+
+// `x` in the shape that keep_dims would have given it.
+NDArray with_kept_axes(const NDArray& x, const OpCall& call) {
+  const Shape& whole = call.input_specs[0].shape;
+  const auto reduced = reduced_axes(call.op->name().c_str(), whole, call.attributes<ReduceAttributes>());
+  return x.contiguous().view(reduced_shape(whole, reduced, true));
+}
+
+std::vector<Gradient> extreme_gradient(const OpCall& call, const std::vector<NDArray>& gradients) {
+  const NDArray& x = call.inputs[0];
+  const NDArray chosen = cast(equal(x, with_kept_axes(call.outputs[0], call)), x.dtype());
+  const NDArray ties = sum(chosen, call.attributes<ReduceAttributes>().axes, true);
+  return {chosen * (with_kept_axes(gradients[0], call) / ties)};
+}
+
+}  // namespace
+
+const OpDef& sum_operator();
+const OpDef& mean_operator();
+const OpDef& max_operator();
+const OpDef& min_operator();
+
+OpDef sum_op() {
+  return reduction<Sum>("sum").gradient(
+      [](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
+        return {broadcast_to(with_kept_axes(gradients[0], call), call.input_specs[0].shape)};
+      });
+}
+
+OpDef mean_op() {
+  return reduction<Mean>("mean").gradient(
+      [](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
+        const Shape& whole = call.input_specs[0].shape;
+        const double share = static_cast<double>(gradients[0].size()) / static_cast<double>(whole.size());
+        return {broadcast_to(with_kept_axes(gradients[0] * share, call), whole)};
+      });
+}
+
+OpDef max_op() { return reduction<Max>("max").saves_inputs({0}).saves_outputs({0}).gradient(extreme_gradient); }
+OpDef min_op() { return reduction<Min>("min").saves_inputs({0}).saves_outputs({0}).gradient(extreme_gradient); }
+
+NDArray sum(const NDArray& x, std::vector<int> axes, bool keep_dims) {
+  return invoke(sum_operator(), {x}, ReduceAttributes{std::move(axes), keep_dims});
+}
+
+NDArray mean(const NDArray& x, std::vector<int> axes, bool keep_dims) {
+  return invoke(mean_operator(), {x}, ReduceAttributes{std::move(axes), keep_dims});
+}
+
+NDArray max(const NDArray& x, std::vector<int> axes, bool keep_dims) {
+  return invoke(max_operator(), {x}, ReduceAttributes{std::move(axes), keep_dims});
+}
+
+NDArray min(const NDArray& x, std::vector<int> axes, bool keep_dims) {
+  return invoke(min_operator(), {x}, ReduceAttributes{std::move(axes), keep_dims});
+}
+
+NDArray sum_to(const NDArray& x, const Shape& shape) {
+  if (x.shape() == shape) return x;
+  const int extra = x.ndim() - shape.ndim();
+  std::vector<int> axes;
+  for (int i = 0; i < x.ndim(); ++i)
+    if (i < extra || (shape[i - extra] == 1 && x.size(i) != 1)) axes.push_back(i);
+  return reshape(axes.empty() ? x : sum(x, axes, true), shape);
+}
+
+}  // namespace paceline

@@ -1,0 +1,109 @@
+#include "unary/unary.h"
+
+#include "unary/functors.h"
+
+#include "shared/vector_map.h"
+
+namespace paceline {
+namespace {
+
+template <bool kIntegers, class Visitor>
+void visit_argument(DType dtype, Visitor&& visitor) {
+  visit_dtype(dtype, [&]<class T>(TypeTag<T> tag) {
+    constexpr bool kFloating = !std::is_integral_v<T>;
+    if constexpr (kFloating || (kIntegers && std::is_signed_v<T>)) visitor(tag);
+  });
+}
+
+template <class F>
+void unary_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out, const void*) {
+  visit_argument<F::kIntegers>(in[0].dtype, [&]<class T>(TypeTag<T>) { map_elements<T>(F(), out[0], in[0]); });
+}
+
+template <class F>
+void unary_backward_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out, const void*) {
+  visit_argument<false>(in[0].dtype, [&]<class T>(TypeTag<T>) { map_elements<T>(Chain<F>(), out[0], in[0], in[1]); });
+}
+
+template <class F>
+OpDef unary(const char* name) {
+  return OpDef(name)
+      .input("x")
+      .elementwise()
+      .infer([name](const std::vector<NDArray>& inputs, const void*) {
+        const DType dtype = inputs[0].dtype();
+        const bool integer = dtype == DType::kInt8 || dtype == DType::kInt32 || dtype == DType::kInt64;
+        require(is_floating(dtype) || (F::kIntegers && integer), "[", name, "] x is ", name_of(dtype), ", expected a ",
+                F::kIntegers ? "floating or signed integer" : "floating", " type");
+        return std::vector<ArraySpec>{{inputs[0].shape(), dtype}};
+      })
+      .cpu(unary_cpu<F>);
+}
+
+template <class F>
+OpDef differentiable(const char* name, const OpDef& (*backward)()) {
+  constexpr bool kResult = F::kSaved == Saved::kResult;
+  return unary<F>(name)
+      .saves_inputs(kResult ? std::vector<int>{} : std::vector<int>{0})
+      .saves_outputs(kResult ? std::vector<int>{0} : std::vector<int>{})
+      .gradient([backward](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
+        return {invoke(backward(), {gradients[0], kResult ? call.outputs[0] : call.inputs[0]})[0]};
+      });
+}
+
+template <class F>
+OpDef backward(const char* name) {
+  return OpDef(name)
+      .input("gradient")
+      .input(F::kSaved == Saved::kResult ? "y" : "x")
+      .elementwise()
+      .infer([name](const std::vector<NDArray>& inputs, const void*) {
+        require(inputs[0].shape() == inputs[1].shape() && inputs[0].dtype() == inputs[1].dtype(), "[", name,
+                "] gradient is ", inputs[0].describe(), ", expected ", inputs[1].describe());
+        require(is_floating(inputs[0].dtype()), "[", name, "] gradient is ", name_of(inputs[0].dtype()),
+                ", expected a floating type");
+        return std::vector<ArraySpec>{{inputs[0].shape(), inputs[0].dtype()}};
+      })
+      .cpu(unary_backward_cpu<F>);
+}
+
+}  // namespace
+
+#define PACELINE_UNARY(name, Functor)                                                    \
+  const OpDef& name##_operator();                                                        \
+  const OpDef& name##_backward_operator();                                               \
+  OpDef name##_op() { return differentiable<Functor>(#name, name##_backward_operator); } \
+  OpDef name##_backward_op() { return backward<Functor>(#name "_backward"); }            \
+  NDArray name(const NDArray& x) { return invoke(name##_operator(), {x})[0]; }
+
+PACELINE_UNARY(relu, Relu)
+PACELINE_UNARY(sigmoid, Sigmoid)
+PACELINE_UNARY(tanh, Tanh)
+PACELINE_UNARY(gelu, Gelu)
+PACELINE_UNARY(softplus, Softplus)
+PACELINE_UNARY(exp, Exp)
+PACELINE_UNARY(log, Log)
+PACELINE_UNARY(sqrt, Sqrt)
+PACELINE_UNARY(rsqrt, Rsqrt)
+PACELINE_UNARY(square, Square)
+PACELINE_UNARY(reciprocal, Reciprocal)
+PACELINE_UNARY(abs, Abs)
+PACELINE_UNARY(sin, Sin)
+PACELINE_UNARY(cos, Cos)
+#undef PACELINE_UNARY
+
+const OpDef& negative_operator();
+const OpDef& sign_operator();
+
+OpDef negative_op() {
+  return unary<Negative>("negative")
+      .gradient([](const OpCall&, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
+        return {negative(gradients[0])};
+      });
+}
+OpDef sign_op() { return unary<Sign>("sign"); }
+
+NDArray negative(const NDArray& x) { return invoke(negative_operator(), {x})[0]; }
+NDArray sign(const NDArray& x) { return invoke(sign_operator(), {x})[0]; }
+
+}  // namespace paceline
