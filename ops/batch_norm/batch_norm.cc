@@ -133,7 +133,7 @@ DType statistics_type(DType dtype) { return dtype == DType::kFloat64 ? dtype : D
 
 void check_per_channel(const OpDef::Input& input, const NDArray& array, const NDArray& x) {
   require(array.shape() == Shape{x.size(1)} && array.dtype() == statistics_type(x.dtype()), "[batch_norm] ", input.name,
-          " is ", array.describe(), ", expected ", name_of(statistics_type(x.dtype())), " (", x.size(1), ")");
+          " is ", array.describe(), ", expected ", name_of(statistics_type(x.dtype())), " ", Shape{x.size(1)});
 }
 
 }  // namespace

@@ -10,6 +10,8 @@
 
 namespace paceline {
 
+using namespace functors;
+
 void check_binary_type(const char* name, DType dtype, bool comparison, bool integers) {
   require(comparison || is_floating(dtype) || (integers && dtype != DType::kBool), "[", name, "] a is ", name_of(dtype),
           ", expected a ", integers ? "type other than bool" : "floating type");

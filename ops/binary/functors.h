@@ -6,7 +6,7 @@
 #include <cmath>
 #include <type_traits>
 
-namespace paceline {
+namespace paceline::functors {
 
 struct Add {
   static constexpr bool kIntegers = true;
@@ -105,4 +105,4 @@ struct LessEqual {
 template <class F>
 inline constexpr bool kIsComparison = std::is_same_v<decltype(F()(0, 0)), bool>;
 
-}  // namespace paceline
+}  // namespace paceline::functors

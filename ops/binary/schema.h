@@ -8,6 +8,8 @@
 
 namespace paceline {
 
+using functors::kIsComparison;
+
 void check_binary_type(const char* name, DType dtype, bool comparison, bool integers);
 
 // Schema of name(a, b) without kernels.

@@ -132,7 +132,7 @@ OpDef conv2d_op() {
                 name_of(x.dtype()));
         if (!bias.is_none())
           require(bias.shape() == Shape{geometry.out} && bias.dtype() == x.dtype(), "[conv2d] bias is ",
-                  bias.describe(), ", expected ", name_of(x.dtype()), " (", geometry.out, ")");
+                  bias.describe(), ", expected ", name_of(x.dtype()), " ", Shape{geometry.out});
         return std::vector<ArraySpec>{{result_shape(geometry), x.dtype()}};
       })
       .workspace([](const std::vector<NDArray>& inputs, const void* attributes) {

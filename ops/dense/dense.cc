@@ -37,7 +37,7 @@ ArraySpec dense_spec(const std::vector<NDArray>& inputs, const void* attributes)
           ") for x of shape ", x.shape());
   if (!bias.is_none())
     require(bias.shape() == Shape{weight.size(0)} && bias.dtype() == x.dtype(), "[dense] bias is ", bias.describe(),
-            ", expected shape (", weight.size(0), ") and the type of x");
+            ", expected ", name_of(x.dtype()), " ", Shape{weight.size(0)});
   Shape shape{x.size(0), weight.size(0)};
   if (!flatten) {
     shape = x.shape();

@@ -7,7 +7,7 @@
 #include <limits>
 #include <type_traits>
 
-namespace paceline {
+namespace paceline::functors {
 
 // The type in which elements of type T are reduced.
 template <class T>
@@ -71,4 +71,4 @@ struct Min {
   }
 };
 
-}  // namespace paceline
+}  // namespace paceline::functors

@@ -14,6 +14,8 @@
 
 namespace paceline {
 
+using namespace functors;
+
 std::vector<bool> reduced_axes(const char* name, const Shape& shape, const ReduceAttributes& attributes) {
   std::vector<bool> reduced(static_cast<std::size_t>(shape.ndim()), attributes.axes.empty());
   for (const int given : attributes.axes) {

@@ -10,8 +10,8 @@ namespace paceline {
 inline void check_scores(const char* name, const NDArray& scores, const NDArray& labels) {
   require(scores.ndim() == 2, "[", name, "] scores has ", scores.ndim(), " dimensions, expected 2");
   require(scores.size(1) > 0, "[", name, "] scores has shape ", scores.shape(), ", expected at least one class");
-  require(labels.shape() == Shape{scores.size(0)}, "[", name, "] labels has shape ", labels.shape(), ", expected (",
-          scores.size(0), ")");
+  require(labels.shape() == Shape{scores.size(0)}, "[", name, "] labels has shape ", labels.shape(), ", expected ",
+          Shape{scores.size(0)});
   require(labels.dtype() != DType::kBool, "[", name, "] labels is bool, expected class numbers");
 }
 

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <type_traits>
 
-namespace paceline {
+namespace paceline::functors {
 
 enum class Saved { kArgument, kResult };
 
@@ -70,7 +70,7 @@ struct Softplus {
   static constexpr Saved kSaved = Saved::kArgument;
   template <class T>
   HOST_DEVICE T operator()(T x) const {
-    return (x > T(0) ? x : T(0) * x) + std::log1p(std::exp(x > T(0) ? -x : x));
+    return (x > T(0) ? x : T(0)) + std::log1p(std::exp(x > T(0) ? -x : x));
   }
   template <class T>
   HOST_DEVICE static T derivative(T x) {
@@ -223,4 +223,4 @@ struct Chain {
   }
 };
 
-}  // namespace paceline
+}  // namespace paceline::functors

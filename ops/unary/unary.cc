@@ -5,6 +5,8 @@
 #include "shared/vector_map.h"
 
 namespace paceline {
+
+using namespace functors;
 namespace {
 
 template <bool kIntegers, class Visitor>

@@ -1,0 +1,53 @@
+#include <paceline/ops.h>
+#include <support/operator_case.h>
+
+#include <gtest/gtest.h>
+
+namespace paceline::test {
+namespace {
+
+OperatorCase to(const std::string& name, const Shape& from, const Shape& codes, const Shape& result) {
+  CaseArray expected = sample(from, 1);
+  expected.shape = result;
+  return {.name = name,
+          .inputs = {sample(from, 1)},
+          .attributes = with(ReshapeAttributes{codes}),
+          .expected = {expected},
+          .gradient = from.size() > 0};
+}
+
+RejectedCall refused(const std::string& message, const Shape& from, const Shape& codes) {
+  return {message, {sample(from, 1)}, with(ReshapeAttributes{codes})};
+}
+
+const RegisterCases kReshape("reshape",
+                             {to("sizes", {2, 6}, {3, 4}, {3, 4}), to("left over", {2, 3, 4}, {-1, 4}, {6, 4}),
+                              to("kept", {2, 3, 4}, {0, -1}, {2, 12}), to("rest", {2, 3, 4}, {0, -2}, {2, 3, 4}),
+                              to("to scalar", {1, 1}, {}, {}), to("from scalar", {}, {1}, {1}),
+                              to("empty", {0, 3}, {0, 1, 3}, {0, 1, 3})},
+                             {refused("(2, 3)", {2, 3}, {4, 2}), refused("occurs twice", {2, 3}, {-1, -1}),
+                              refused("code 0 at place 2", {2, 3}, {2, 3, 0}), refused("unknown code -7", {2, 3}, {-7}),
+                              refused("does not fit", {2, 3}, {4, -1})});
+
+TEST(Reshape, SharesTheMemoryOfContiguousArrays) {
+  const NDArray x = NDArray::from<float>({1, 2, 3, 4, 5, 6}, {2, 3});
+  EXPECT_TRUE(reshape(x, {3, 2}).shares_memory_with(x));
+  const NDArray turned = reshape(transpose(x), {-1});
+  EXPECT_FALSE(turned.shares_memory_with(x));
+  EXPECT_EQ(turned.to_vector<float>(), (std::vector<float>{1, 4, 2, 5, 3, 6}));
+}
+
+TEST(Reshape, FlattenExpandAndSqueeze) {
+  EXPECT_EQ(flatten(NDArray({2, 3, 4})).shape(), (Shape{2, 12}));
+  EXPECT_EQ(flatten(NDArray({5})).shape(), (Shape{5, 1}));
+  EXPECT_EQ(flatten(NDArray({0, 3, 2})).shape(), (Shape{0, 6}));
+  EXPECT_EQ(flatten(NDArray({2, 3, 0})).shape(), (Shape{2, 0}));
+  EXPECT_EQ(expand_dims(NDArray({2, 3}), 1).shape(), (Shape{2, 1, 3}));
+  EXPECT_EQ(expand_dims(NDArray({2, 3}), -1).shape(), (Shape{2, 3, 1}));
+  EXPECT_EQ(squeeze(NDArray({2, 1, 3}), -2).shape(), (Shape{2, 3}));
+  EXPECT_THROW(squeeze(NDArray({2, 3}), 0), InvalidArgument);
+  EXPECT_THROW(flatten(NDArray(Shape{})), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace paceline::test

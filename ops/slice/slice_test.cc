@@ -1,0 +1,40 @@
+#include <paceline/ops.h>
+#include <support/operator_case.h>
+
+#include <gtest/gtest.h>
+
+namespace paceline::test {
+namespace {
+
+const CaseArray kSix = array({2, 3}, {1, 2, 3, 4, 5, 6});
+
+const RegisterCases kSlice("slice",
+                           {{.name = "rows",
+                             .inputs = {kSix},
+                             .attributes = with(SliceAttributes{0, 1, 2}),
+                             .expected = {array({1, 3}, {4, 5, 6})}},
+                            {.name = "columns",
+                             .inputs = {kSix},
+                             .attributes = with(SliceAttributes{1, 1}),
+                             .expected = {array({2, 2}, {2, 3, 5, 6})}},
+                            {.name = "from the back",
+                             .inputs = {kSix},
+                             .attributes = with(SliceAttributes{-1, -3, -1}),
+                             .expected = {array({2, 2}, {1, 2, 4, 5})}},
+                            {.name = "nothing",
+                             .inputs = {kSix},
+                             .attributes = with(SliceAttributes{1, 2, 2}),
+                             .expected = {array({2, 0}, {})}}},
+                           {{"[slice] [2, 1)", {kSix}, with(SliceAttributes{1, 2, 1})},
+                            {"[slice] [-4, ", {kSix}, with(SliceAttributes{1, -4, 1})},
+                            {"[slice]", {kSix}, with(SliceAttributes{2, 0, 1})}});
+
+TEST(Slice, SplitGivesEqualParts) {
+  const auto parts = split(NDArray::from<float>({1, 2, 3, 4}, {2, 2}), 2, 1);
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts[1].to_vector<float>(), (std::vector<float>{2, 4}));
+  EXPECT_THROW(split(NDArray({3}), 2, 0), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace paceline::test
