@@ -1,5 +1,7 @@
 #include "progress.h"
 
+#include "spin_lock.h"
+
 #include <chrono>
 
 namespace paceline::detail {
@@ -7,6 +9,9 @@ namespace {
 
 // Completions are noticed in batches; a thread that waits for room looks for itself so often.
 constexpr std::chrono::milliseconds kLookAgain{5};
+
+// A few microseconds: small tasks end sooner than a thread falls asleep and wakes up.
+constexpr int kSpins = 200;
 
 }  // namespace
 
@@ -28,6 +33,10 @@ void Progress::wait_for_level(std::int64_t level) {
 }
 
 void Progress::wait_for_zero(const std::atomic<std::uint32_t>& flag) {
+  for (int spin = 0; spin < kSpins; ++spin) {
+    if (flag.load(std::memory_order_acquire) == 0) return;
+    pause_briefly();
+  }
   const Lock lock(mutex_);
   changed_.wait(mutex_, [&] { return flag.load(std::memory_order_acquire) == 0; });
 }
