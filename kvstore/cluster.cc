@@ -1,42 +1,19 @@
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
 #include <paceline/cluster.h>
 #include <paceline/error.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <memory>
+#include <set>
 
 #include "scheduler.h"
 #include "server.h"
 
 namespace paceline {
-namespace {
-
-std::string text(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
-std::string needed(const char* name) {
-  const std::string value = text(name);
-  require(!value.empty(), "environment variable ", name, " is missing; start the program with tools/launch.py, or set "
-          "DMLC_ROLE, DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT, DMLC_NUM_SERVER and DMLC_NUM_WORKER");
-  return value;
-}
-
-int number(const char* name, const std::string& value, int least, int most) {
-  int parsed = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), parsed);
-  require(error == std::errc() && end == value.data() + value.size() && parsed >= least && parsed <= most,
-          "environment variable ", name, " is '", value, "', expected a whole number from ", least, " to ", most);
-  return parsed;
-}
-
-Role parse_role(const std::string& value) {
-  for (const Role role : {Role::kScheduler, Role::kServer, Role::kWorker})
-    if (value == name_of(role)) return role;
-  throw InvalidArgument("environment variable DMLC_ROLE is '" + value + "'; known: scheduler server worker");
-}
-
-}  // namespace
 
 const char* name_of(Role role) {
   switch (role) {
@@ -50,26 +27,118 @@ const char* name_of(Role role) {
   return "unknown";
 }
 
+namespace {
+
+std::string text_of(const char* name) {
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody sets variables
+  return value ? value : "";
+}
+
+std::string needed(const char* name, const char* meaning) {
+  std::string text = text_of(name);
+  require(!text.empty(), "[cluster] ", name, " is not set (", meaning,
+          "); start the job with tools/launch.py, or set DMLC_ROLE, DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT, "
+          "DMLC_NUM_SERVER and DMLC_NUM_WORKER in every process");
+  return text;
+}
+
+int whole_number(const char* name, const std::string& text, int least, int most) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  require(error == std::errc() && end == text.data() + text.size() && value >= least && value <= most, "[cluster] ",
+          name, "='", text, "' is not a whole number from ", least, " to ", most);
+  return value;
+}
+
+int whole_number(const char* name, int otherwise, int least, int most) {
+  const std::string text = text_of(name);
+  return text.empty() ? otherwise : whole_number(name, text, least, most);
+}
+
+double seconds(const char* name, double otherwise) {
+  const std::string text = text_of(name);
+  if (text.empty()) return otherwise;
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  require(error == std::errc() && end == text.data() + text.size() && value > 0 && value < 1e9, "[cluster] ", name,
+          "='", text, "' is not a number of seconds");
+  return value;
+}
+
+Role role_of(const std::string& text) {
+  for (const Role role : {Role::kScheduler, Role::kServer, Role::kWorker})
+    if (text == name_of(role)) return role;
+  throw InvalidArgument("[cluster] DMLC_ROLE='" + text + "' is unknown; known: scheduler server worker");
+}
+
+// The C library reads "116" as the address 0.0.0.116.
+void check_host(const char* name, const std::string& host) {
+  const bool number = host.find_first_not_of("0123456789.") == std::string::npos;
+  require(
+      host.find_first_of(" \t/") == std::string::npos && (!number || std::count(host.begin(), host.end(), '.') == 3),
+      "[cluster] ", name, "='", host, "' is neither a host name nor an address");
+}
+
+// The address of the network interface whose name begins with `prefix`, IPv4 before IPv6.
+std::string address_of_interface(const std::string& prefix) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) throw NetworkError("[cluster] cannot list this host's network interfaces");
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
+  std::set<std::string> known;
+  for (const int family : {AF_INET, AF_INET6})
+    for (const ifaddrs* entry = list; entry; entry = entry->ifa_next) {
+      known.insert(entry->ifa_name);
+      if (!entry->ifa_addr || entry->ifa_addr->sa_family != family || (entry->ifa_flags & IFF_UP) == 0) continue;
+      if (std::string(entry->ifa_name).rfind(prefix, 0) != 0) continue;
+      char text[NI_MAXHOST];
+      const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+      if (getnameinfo(entry->ifa_addr, size, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0) return text;
+    }
+  std::string names;
+  for (const std::string& name : known) names += " " + name;
+  throw InvalidArgument("[cluster] DMLC_INTERFACE='" + prefix +
+                        "' is no network interface with an address; known:" + names);
+}
+
+}  // namespace
+
 ClusterConfig ClusterConfig::from_environment() {
   ClusterConfig config;
+  config.role = role_of(needed("DMLC_ROLE", "scheduler, server or worker"));
+  config.scheduler_host = needed("DMLC_PS_ROOT_URI", "the scheduler's host");
+  check_host("DMLC_PS_ROOT_URI", config.scheduler_host);
+  const bool may_choose = config.role == Role::kScheduler;
+  config.scheduler_port =
+      whole_number("DMLC_PS_ROOT_PORT", needed("DMLC_PS_ROOT_PORT", "the scheduler's port"), may_choose ? 0 : 1, 65535);
+  config.servers = whole_number("DMLC_NUM_SERVER", needed("DMLC_NUM_SERVER", "how many servers"), 0, 100000);
+  config.workers = whole_number("DMLC_NUM_WORKER", needed("DMLC_NUM_WORKER", "how many workers"), 1, 100000);
+
+  config.node_host = text_of("DMLC_NODE_HOST");
+  if (!config.node_host.empty())
+    check_host("DMLC_NODE_HOST", config.node_host);
+  else if (const std::string interface = text_of("DMLC_INTERFACE"); !interface.empty())
+    config.node_host = address_of_interface(interface);
+  config.node_port = whole_number("PACELINE_NODE_PORT", 0, 0, 65535);
+  config.task = whole_number("DMLC_TASK_ID", -1, 0, 1 << 30);
+
+  config.job = text_of("PACELINE_JOB_ID");
+  config.port_file = text_of("PACELINE_PORT_FILE");
+  config.faults = Options::parse(text_of("PACELINE_FAULTS"));
+  if (const std::string transport = text_of("PACELINE_TRANSPORT"); !transport.empty()) config.transport = transport;
+  config.start_deadline_seconds = seconds("PACELINE_START_DEADLINE", config.start_deadline_seconds);
+  config.silence_deadline_seconds = seconds("PACELINE_SILENCE_DEADLINE", config.silence_deadline_seconds);
+  config.heartbeat_seconds =
+      seconds("PACELINE_HEARTBEAT", std::min(config.heartbeat_seconds, config.silence_deadline_seconds / 4));
+  const std::string loss = text_of("PACELINE_ON_WORKER_LOSS");
+  require(loss.empty() || loss == "continue" || loss == "stop", "[cluster] PACELINE_ON_WORKER_LOSS='", loss,
+          "' is unknown; known: continue stop");
+  config.stop_on_worker_loss = loss == "stop";
   config.names_log = true;
-  config.role = parse_role(needed("DMLC_ROLE"));
-  config.scheduler_host = needed("DMLC_PS_ROOT_URI");
-  config.scheduler_port = number("DMLC_PS_ROOT_PORT", needed("DMLC_PS_ROOT_PORT"), 0, 65535);
-  config.servers = number("DMLC_NUM_SERVER", needed("DMLC_NUM_SERVER"), 1, 65536);
-  config.workers = number("DMLC_NUM_WORKER", needed("DMLC_NUM_WORKER"), 1, 65536);
-  config.node_host = text("DMLC_NODE_HOST");
-  if (const std::string port = text("PORT"); !port.empty()) config.node_port = number("PORT", port, 0, 65535);
-  if (const std::string task = text("DMLC_TASK_ID"); !task.empty())
-    config.task = number("DMLC_TASK_ID", task, 0, 65536);
-  config.job = text("PACELINE_JOB_ID");
-  config.port_file = text("PACELINE_PORT_FILE");
-  config.faults = Options::parse(text("PACELINE_FAULTS"));
   return config;
 }
 
 void serve(const ClusterConfig& config) {
-  require(config.role != Role::kWorker, "a worker does not serve");
+  require(config.role != Role::kWorker, "[cluster] a worker does not serve");
   if (config.role == Role::kScheduler)
     Scheduler(config).run();
   else

@@ -180,7 +180,7 @@ void Membership::lose(Member& member) {
   member.peer.alive = false;
   const std::string name = describe(member.peer);
   LOG(WARNING) << name << " was lost: nothing heard of it for " << in_seconds(member.silent);
-  if (member.peer.id.role == Role::kServer && !over_)
+  if ((member.peer.id.role == Role::kServer || config_.stop_on_worker_loss) && !over_)
     failure_ = str(name, " was lost (nothing heard of it for ", in_seconds(member.silent),
                    "); the job cannot go on without it");
 }

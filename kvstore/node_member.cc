@@ -62,7 +62,7 @@ void Node::Impl::join() {
       if (joined_) return;
       if (*refused) std::rethrow_exception(*refused);
       if (failure_) std::rethrow_exception(failure_);
-      waiting = scheduler_ ? membership_->waiting() : waiting_;
+      waiting = waiting_;
       const bool late = elapsed() > config_.start_deadline_seconds;
       if (late && scheduler_) break;
       if (late && !scheduler_heard_)
@@ -73,6 +73,8 @@ void Node::Impl::join() {
       if (late && scheduler_silent_ > config_.silence_deadline_seconds)
         throw Timeout(str("the scheduler at ", scheduler_address_, " fell silent before the start; it was ", waiting));
     }
+    // Outside our own lock: the membership calls the node while it holds its own.
+    if (scheduler_) waiting = membership_->waiting();
     if (elapsed() > next_line && !waiting.empty()) {
       next_line += kProgressSeconds;
       LOG(INFO) << waiting;

@@ -69,6 +69,10 @@ void Preparation::apply(T* gradient, const T* weight, std::int64_t count) const 
 template void Preparation::apply(float*, const float*, std::int64_t) const;
 template void Preparation::apply(double*, const double*, std::int64_t) const;
 
+void Optimizer::update_cuda(const Tile<float>&, const UpdateStep&, void*) const {
+  throw NotAvailable("this optimizer has no CUDA kernel in this build; keep the weights on the CPU");
+}
+
 std::unique_ptr<Optimizer> make_optimizer(const Spec& spec) {
   LearningRate::parse(spec.options);
   Preparation::parse(spec.options);

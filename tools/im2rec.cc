@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <deque>
 #include <filesystem>
 #include <fstream>
@@ -51,6 +52,9 @@ constexpr char kUsage[] =
     "Images that cannot be read are listed in PREFIX.bad.txt.";
 
 constexpr std::size_t kMostPrinted = 20;
+
+// Set by Ctrl-C and SIGTERM, so that the files begun are taken away before the program ends.
+volatile std::sig_atomic_t interrupted = 0;
 
 // Where images come from, one interface for files and IDX.
 struct Input {
@@ -357,6 +361,7 @@ int run(const std::string& prefix, const std::string& source) {
     Progress progress(count);
     bool first = true;
     for (std::size_t i = 0; i < count; ++i) {
+      if (interrupted) throw IoError("interrupted; nothing was written");
       const std::shared_ptr<Packed> packed = packer.next();
       const ImageListEntry& entry = input.list.entries[order[i]];
       if (packed->problem.empty()) {
@@ -391,6 +396,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "im2rec needs a prefix and a source; see im2rec --help\n");
     return 2;
   }
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { paceline::interrupted = 1; });
   try {
     return paceline::run(argv[1], argv[2]);
   } catch (const std::exception& error) {

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <paceline/kernel.h>
 #include <paceline/updater.h>
 
 #include <cmath>
@@ -77,6 +78,42 @@ TEST(Optimizer, NamesWhatIsUnknown) {
   EXPECT_THAT(message("adam:beta3=1"), HasSubstr("beta3"));
   EXPECT_THAT(message("sgd:schedule=liner"), HasSubstr("known: constant linear step cosine"));
   EXPECT_THAT(message("momentum:momentum=1.5"), HasSubstr("between -1 and 1"));
+}
+
+struct SgdCall {
+  std::unique_ptr<Optimizer> optimizer = make_optimizer(Spec::parse("sgd"));
+  UpdateStep step{0.1, 1};
+};
+
+Tile<float> whole(const Tensor& gradient, const Tensor& weight) {
+  Tile<float> tile;
+  tile.count = weight.size();
+  tile.gradient = gradient.as<float>();
+  tile.weight = weight.as<float>();
+  return tile;
+}
+
+TEST(Optimizer, SgdOnCudaEqualsTheCpu) {
+  if (device_count(DeviceKind::kCuda) == 0) GTEST_SKIP() << "no CUDA device here";
+  const Kernel kernel{"sgd",
+                      [](const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out, const void* a) {
+                        const auto* call = static_cast<const SgdCall*>(a);
+                        call->optimizer->update(whole(in[0], out[0]), call->step);
+                      },
+                      [](const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
+                         const void* a) {
+                        const auto* call = static_cast<const SgdCall*>(a);
+                        call->optimizer->update_cuda(whole(in[0], out[0]), call->step, context.native_stream);
+                      }};
+  const NDArray weight({100003}), gradient({100003});
+  kernels::fill_normal(weight, 0, 1, 1);
+  kernels::fill_normal(gradient, 0, 1, 2);
+  const NDArray device_weight = weight.to(Device("cuda:0")), device_gradient = gradient.to(Device("cuda:0"));
+  const auto call = std::make_shared<SgdCall>();
+  launch(kernel, std::vector{gradient, weight}, std::vector{weight}, call);
+  launch(kernel, std::vector{device_gradient, device_weight}, std::vector{device_weight}, call);
+  const std::vector<float> expected = weight.to_vector<float>(), actual = device_weight.to_vector<float>();
+  for (std::size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(actual[i], expected[i], 1e-6) << i;
 }
 
 TEST(Optimizer, TypedFormsBecomeSpecs) {

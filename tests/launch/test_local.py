@@ -63,7 +63,7 @@ class Environment(LauncherTest):
                 self.assertEqual(variables[key], value, f"{key} of {name}")
 
     def test_roles_have_their_own(self):
-        self.environment.update(TAKEN="from here", OMP_WAIT_POLICY="ACTIVE", DMLC_ROLE="stale", DMLC_RANK="7")
+        self.environment.update(TAKEN="from here", OMP_WAIT_POLICY="ACTIVE", DMLC_ROLE="stale", DMLC_RANK="7", PORT="80")
         found = self.environments(
             "--env", "TAKEN", "--env-server", "A:1=x", "--env-worker", "A=2:y", "--env-worker", "PACELINE_NUM_THREADS=3"
         )
@@ -72,6 +72,7 @@ class Environment(LauncherTest):
         self.assertEqual(found["worker-0"]["OMP_WAIT_POLICY"], "ACTIVE")
         self.assertEqual(found["worker-0"]["TAKEN"], "from here")
         self.assertNotIn("DMLC_RANK", found["worker-0"])
+        self.assertNotIn("PORT", found["server-0"])
 
     def test_environment_is_not_shown(self):
         self.environment["SECRET"] = "opensesame"

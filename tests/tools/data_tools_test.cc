@@ -6,8 +6,10 @@
 #include <paceline/manifest.h>
 #include <paceline/record_loader.h>
 #include <support/paths.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <csignal>
 #include <map>
 
 #include "../io/fixtures.h"
@@ -193,6 +195,29 @@ TEST(Im2rec, SaysWhatIsWrongInOneSentence) {
   write_all(folder / "labels.idx1", "junk");
   fails(set + folder / "images.idx3", 1, "labels.idx1: it is no IDX file");
   EXPECT_THAT(folder.files(), ElementsAre("empty", "images", "images.idx3", "labels.idx1"));
+}
+
+TEST(Im2rec, TakesItsFilesAwayWhenInterrupted) {
+  TemporaryFolder folder;
+  // The second image is a pipe that nobody writes: the program is in the middle when the signal comes.
+  write_image(folder / "images/a/0.jpg", plain(4, 4, 1, 9), ImageEncoding::kJpeg);
+  ASSERT_EQ(mkfifo((folder / "images/a/1.jpg").c_str(), 0600), 0);
+  write_all(folder / "all.lst", "0\t0\timages/a/0.jpg\n1\t0\timages/a/1.jpg\n2\t0\timages/a/0.jpg\n");
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const std::string program = program_dir() + "/im2rec";
+    execl(program.c_str(), "im2rec", "--noshuffle", (folder / "set").c_str(), (folder / "all.lst").c_str(), nullptr);
+    _exit(127);
+  }
+  // Opening the pipe waits for the program to open it too.
+  std::ofstream pipe(folder / "images/a/1.jpg");
+  kill(child, SIGTERM);
+  pipe.close();
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_THAT(folder.files(), ElementsAre("all.lst", "images"));
 }
 
 TEST(Im2rec, HelpIsAboutItsOwnFlags) {

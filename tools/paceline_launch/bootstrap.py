@@ -52,7 +52,7 @@ setsid=$(command -v setsid)
 cores=$(OMP_NUM_THREADS='' nproc || getconf _NPROCESSORS_ONLN || echo 1)
 (
   exec 2>&4 3<&- 4>&-
-  unset DMLC_RANK PACELINE_PORT_FILE
+  unset DMLC_RANK PACELINE_PORT_FILE PORT
 @EXPORTS@
   export PACELINE_PROCESS_ID="$tag" OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-PASSIVE}"
   if [ -z "${PACELINE_NUM_THREADS-}" ]; then

@@ -18,19 +18,21 @@ struct ClusterConfig {
   int scheduler_port = 0;
   int servers = 0;
   int workers = 0;
-  std::string node_host;          // own address as peers reach it; empty: the one that routes to the scheduler
-  int node_port = 0;              // PORT: where a server listens, 0: any
-  int task = -1;                  // DMLC_TASK_ID: ranks follow it where it is given, else the order of arrival
-  std::string job;                // PACELINE_JOB_ID; processes of another job are refused
-  std::string port_file;          // PACELINE_PORT_FILE: the scheduler writes "host port" there once bound
-  std::string transport = "tcp";  // or "inproc" (scheduler_host is then the name of the job)
-  Options faults;                 // PACELINE_FAULTS: loss, duplicate, reorder, delay_ms, seed; tests only
-  double start_deadline_seconds = 60;
-  double silence_deadline_seconds = 15;
-  double heartbeat_seconds = 1;
-  bool names_log = false;         // put role and rank into this process's log lines: one role per process only
+  std::string node_host;                 // own address as peers reach it; empty: the one that routes to the scheduler
+  int node_port = 0;                     // PACELINE_NODE_PORT: where a server listens, 0: any
+  int task = -1;                         // DMLC_TASK_ID: ranks follow it where it is given, else the order of arrival
+  std::string job;                       // PACELINE_JOB_ID; processes of another job are refused
+  std::string port_file;                 // PACELINE_PORT_FILE: the scheduler writes "host port" there once bound
+  std::string transport = "tcp";         // or "inproc" (scheduler_host is then the name of the job)
+  Options faults;                        // PACELINE_FAULTS: loss, duplicate, reorder, delay_ms, seed; tests only
+  double start_deadline_seconds = 60;    // PACELINE_START_DEADLINE: until every process has joined
+  double silence_deadline_seconds = 15;  // PACELINE_SILENCE_DEADLINE: until a process not heard of is lost
+  double heartbeat_seconds = 1;          // PACELINE_HEARTBEAT
+  bool stop_on_worker_loss = false;      // PACELINE_ON_WORKER_LOSS=stop: the loss of one worker fails the job
+  bool names_log = false;                // put role and rank into this process's log lines: one role per process only
 
-  // The only function that reads the environment. Throws InvalidArgument naming the variable that is missing or wrong.
+  // The only function that reads the environment. DMLC_INTERFACE names a network interface whose address is used where
+  // DMLC_NODE_HOST is not set. Throws InvalidArgument naming the variable that is missing or wrong.
   static ClusterConfig from_environment();
 };
 

@@ -63,6 +63,9 @@ class Optimizer {
   virtual std::vector<std::string> state_names() const = 0;
   virtual void update(const Tile<float>& tile, const UpdateStep& step) const = 0;
   virtual void update(const Tile<double>& tile, const UpdateStep& step) const = 0;
+  // The same for whole arrays of `count` elements in a CUDA device's memory, issued to `stream` (a cudaStream_t) in one
+  // launch. Throws NotAvailable where the optimizer has no kernel.
+  virtual void update_cuda(const Tile<float>& arrays, const UpdateStep& step, void* stream) const;
   virtual StepSize step_size() const { return {}; }
   // The momentum that a WorkerRule (dana) can take over, the server then running plain SGD; -1: it cannot.
   virtual double worker_momentum() const { return -1; }

@@ -1,0 +1,117 @@
+#include <gmock/gmock.h>
+#include <paceline/cluster.h>
+#include <paceline/error.h>
+
+#include <cstdlib>
+#include <map>
+
+namespace paceline {
+namespace {
+
+using testing::HasSubstr;
+
+// The variables of one test; what was there comes back.
+class ClusterEnvironment : public testing::Test {
+ protected:
+  ClusterEnvironment() {
+    for (const char* name :
+         {"DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_SERVER", "DMLC_NUM_WORKER", "DMLC_NODE_HOST",
+          "DMLC_INTERFACE", "DMLC_TASK_ID", "PACELINE_JOB_ID", "PACELINE_PORT_FILE", "PACELINE_FAULTS",
+          "PACELINE_TRANSPORT", "PACELINE_START_DEADLINE", "PACELINE_SILENCE_DEADLINE", "PACELINE_HEARTBEAT",
+          "PACELINE_NODE_PORT", "PACELINE_ON_WORKER_LOSS"}) {
+      const char* value = std::getenv(name);
+      before_[name] = value ? value : "";
+      unsetenv(name);
+    }
+    set("DMLC_ROLE", "worker");
+    set("DMLC_PS_ROOT_URI", "10.0.0.4");
+    set("DMLC_PS_ROOT_PORT", "9091");
+    set("DMLC_NUM_SERVER", "2");
+    set("DMLC_NUM_WORKER", "3");
+  }
+  ~ClusterEnvironment() override {
+    for (const auto& [name, value] : before_) value.empty() ? unsetenv(name.c_str()) : set(name.c_str(), value);
+  }
+  static int set(const char* name, const std::string& value) { return setenv(name, value.c_str(), 1); }
+  static std::string error() {
+    try {
+      ClusterConfig::from_environment();
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+ private:
+  std::map<std::string, std::string> before_;
+};
+
+TEST_F(ClusterEnvironment, five_variables_are_enough) {
+  const ClusterConfig config = ClusterConfig::from_environment();
+  EXPECT_EQ(config.role, Role::kWorker);
+  EXPECT_EQ(config.scheduler_host, "10.0.0.4");
+  EXPECT_EQ(config.scheduler_port, 9091);
+  EXPECT_EQ(config.servers, 2);
+  EXPECT_EQ(config.workers, 3);
+  EXPECT_EQ(config.task, -1);
+  EXPECT_EQ(config.transport, "tcp");
+  EXPECT_EQ(config.job, "");
+  EXPECT_EQ(config.start_deadline_seconds, 60);
+  EXPECT_EQ(config.silence_deadline_seconds, 15);
+  EXPECT_EQ(config.heartbeat_seconds, 1);
+}
+
+TEST_F(ClusterEnvironment, the_others_are_read) {
+  set("DMLC_INTERFACE", "lo");
+  EXPECT_EQ(ClusterConfig::from_environment().node_host, "127.0.0.1");
+  set("DMLC_NODE_HOST", "hostB");
+  set("DMLC_TASK_ID", "7");
+  set("PACELINE_JOB_ID", "job");
+  set("PACELINE_FAULTS", "loss=0.5,seed=3");
+  set("PACELINE_START_DEADLINE", "2.5");
+  set("PACELINE_SILENCE_DEADLINE", "2");
+  set("PACELINE_NODE_PORT", "9000");
+  set("PACELINE_ON_WORKER_LOSS", "stop");
+  const ClusterConfig config = ClusterConfig::from_environment();
+  EXPECT_EQ(config.node_host, "hostB");
+  EXPECT_EQ(config.task, 7);
+  EXPECT_EQ(config.job, "job");
+  EXPECT_EQ(config.faults.get("loss", 0.0), 0.5);
+  EXPECT_EQ(config.start_deadline_seconds, 2.5);
+  EXPECT_EQ(config.silence_deadline_seconds, 2);
+  EXPECT_EQ(config.heartbeat_seconds, 0.5);
+  EXPECT_EQ(config.node_port, 9000);
+  EXPECT_TRUE(config.stop_on_worker_loss);
+}
+
+TEST_F(ClusterEnvironment, what_is_missing_or_wrong_is_named) {
+  for (const char* name :
+       {"DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_SERVER", "DMLC_NUM_WORKER"}) {
+    const std::string value = std::getenv(name);
+    unsetenv(name);
+    EXPECT_THAT(error(), HasSubstr(std::string(name) + " is not set"));
+    set(name, value);
+  }
+  const std::map<std::string, std::pair<std::string, std::string>> wrong = {
+      {"DMLC_ROLE", {"boss", "known: scheduler server worker"}},
+      {"DMLC_PS_ROOT_URI", {"116", "DMLC_PS_ROOT_URI='116'"}},
+      {"DMLC_PS_ROOT_PORT", {"70000", "DMLC_PS_ROOT_PORT='70000' is not a whole number from 1 to 65535"}},
+      {"DMLC_NUM_SERVER", {"-1", "DMLC_NUM_SERVER='-1'"}},
+      {"DMLC_NUM_WORKER", {"0", "DMLC_NUM_WORKER='0'"}},
+      {"DMLC_INTERFACE", {"nothing0", "known: "}},
+      {"DMLC_TASK_ID", {"x", "DMLC_TASK_ID='x'"}},
+      {"PACELINE_SILENCE_DEADLINE", {"soon", "PACELINE_SILENCE_DEADLINE='soon' is not a number of seconds"}},
+      {"PACELINE_ON_WORKER_LOSS", {"cry", "known: continue stop"}},
+  };
+  for (const auto& [name, value_and_error] : wrong) {
+    const char* before = std::getenv(name.c_str());
+    const std::string value = before ? before : "";
+    set(name.c_str(), value_and_error.first);
+    EXPECT_THAT(error(), HasSubstr(value_and_error.second));
+    value.empty() ? unsetenv(name.c_str()) : set(name.c_str(), value);
+  }
+  EXPECT_EQ(error(), "");
+}
+
+}  // namespace
+}  // namespace paceline
