@@ -1,3 +1,4 @@
+#include <paceline/detail/declared.h>
 #include <paceline/engine.h>
 #include <paceline/error.h>
 
@@ -16,6 +17,11 @@ ThreadRole& thread_role() {
 void require_outside_task(const Engine* engine) {
   require(thread_role().running != engine,
           "a task may not wait for its own engine; let a later task read the variable");
+}
+
+const char* task_that_did_not_declare(const Variable& variable) {
+  const ThreadRole& role = thread_role();
+  return role.task && !role.declares(role.task, variable.state()) ? role.task_name : nullptr;
 }
 
 }  // namespace detail

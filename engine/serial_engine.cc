@@ -62,6 +62,11 @@ class SerialEngine final : public Engine, private Completion::Target {
     std::uint64_t id = 0;
     bool completed = false;
     FailurePointer completed_with;
+
+    bool declares(const detail::VariableState* variable) const {
+      const auto same = [variable](const Variable& declared) { return declared.state() == variable; };
+      return std::any_of(reads.begin(), reads.end(), same) || std::any_of(writes.begin(), writes.end(), same);
+    }
   };
 
   void add(const TaskInfo& info, std::span<const Variable> reads, std::span<const Variable> writes, AsyncWork work) {
@@ -126,7 +131,7 @@ class SerialEngine final : public Engine, private Completion::Target {
 
   // What went wrong, or null.
   FailurePointer call(Task& task) {
-    const detail::InsideTask inside(this);
+    const detail::InsideTask inside(this, task);
     detail::Stream& stream = stream_of(task.info);
     const auto failed = [&task] { return detail::make_failure(task.info.name, task.id, std::current_exception()); };
     FailurePointer thrown;

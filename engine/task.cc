@@ -43,6 +43,11 @@ Task* Task::make(Kind kind, const TaskInfo& info, WorkerPool* pool, std::uint32_
   return task;
 }
 
+bool Task::declares(const VariableState* variable) const {
+  return std::any_of(accesses, accesses + access_count,
+                     [variable](const Access& access) { return access.variable() == variable; });
+}
+
 void Task::free(Task* task) {
   task->~Task();
   Slab<Task>::give(task);

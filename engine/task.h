@@ -24,6 +24,7 @@ struct alignas(64) Task {
   static void free(Task* task);
 
   std::span<Access> all_accesses() { return {accesses, access_count}; }
+  bool declares(const VariableState* variable) const;
   void destroy_closure() { kind == Kind::kAsyncWork ? async_work.reset() : work.reset(); }
 
   // Accesses that have not been granted, and one for the pusher while it works.

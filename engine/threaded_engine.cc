@@ -225,7 +225,7 @@ class ThreadedEngine final : public Engine, private TaskRunner, private Completi
   // Runs the closure. False if the task is asynchronous and its completion is still to come; then the task must not be
   // touched any more.
   bool call(Task* task) {
-    const InsideTask inside(this);
+    const InsideTask inside(this, *task);
     TaskContext context{task->info.device, &task->pool->stream()};
     try {
       if (task->kind == Task::Kind::kWork) {

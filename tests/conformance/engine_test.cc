@@ -1,5 +1,6 @@
 // What every engine promises, on every kind of device that is here.
 
+#include <paceline/detail/declared.h>
 #include <paceline/detail/device_runtime.h>
 #include <paceline/engine_observer.h>
 #include <paceline/error.h>
@@ -103,6 +104,20 @@ TEST_P(EngineConformance, ATaskMayHaveManyVariablesOrNone) {
   }
   engine_->wait_all();
   EXPECT_EQ(runs, 30);
+}
+
+TEST_P(EngineConformance, KnowsWhatARunningTaskDeclared) {
+  const Variable read = engine_->new_variable();
+  const Variable written = engine_->new_variable();
+  const Variable other = engine_->new_variable();
+  std::vector<bool> undeclared;
+  engine_->push(task("look"), {{read}}, {{written}}, [&](TaskContext&) {
+    for (const Variable& variable : {read, written, other})
+      undeclared.push_back(detail::task_that_did_not_declare(variable) != nullptr);
+  });
+  engine_->wait(written);
+  EXPECT_EQ(undeclared, (std::vector<bool>{false, false, true}));
+  EXPECT_EQ(detail::task_that_did_not_declare(other), nullptr) << "outside tasks everything is allowed";
 }
 
 TEST_P(EngineConformance, VersionCountsPushedWriters) {
