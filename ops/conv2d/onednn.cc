@@ -10,6 +10,7 @@
 
 #include <list>
 #include <optional>
+#include <tuple>
 
 namespace paceline {
 namespace {
@@ -73,6 +74,21 @@ Descriptors describe(const Conv2dGeometry& g, bool any) {
           {{g.examples, g.out, g.result[0], g.result[1]}, kFloat, any ? Tag::any : Tag::nchw}};
 }
 
+// oneDNN 3 takes the parts of a description as they are, oneDNN 2 wrapped once more. `hint` is nothing, or the forward
+// description of a backward one.
+template <class Primitive, class... Hint, class... Parts>
+auto description_of(std::tuple<Hint...> hint, const Parts&... parts) {
+  using Description = typename Primitive::primitive_desc;
+  return std::apply(
+      [&](const auto&... hints) {
+        if constexpr (requires { typename Primitive::desc; })
+          return Description(typename Primitive::desc(parts...), cpu_engine(), hints...);
+        else
+          return Description(cpu_engine(), parts..., hints...);
+      },
+      hint);
+}
+
 dnnl::convolution_forward::primitive_desc forward_description(const Conv2dGeometry& g, bool biased) {
   const Descriptors any = describe(g, true);
   const memory::dims stride{g.stride[0], g.stride[1]};
@@ -80,9 +96,12 @@ dnnl::convolution_forward::primitive_desc forward_description(const Conv2dGeomet
   const memory::dims padding{g.padding[0], g.padding[1]};
   constexpr auto kKind = dnnl::prop_kind::forward_training;
   constexpr auto kHow = dnnl::algorithm::convolution_direct;
+  using Primitive = dnnl::convolution_forward;
   if (biased)
-    return {{kKind, kHow, any.x, any.weight, any.bias, any.y, stride, dilation, padding, padding}, cpu_engine()};
-  return {{kKind, kHow, any.x, any.weight, any.y, stride, dilation, padding, padding}, cpu_engine()};
+    return description_of<Primitive>(std::tuple(), kKind, kHow, any.x, any.weight, any.bias, any.y, stride, dilation,
+                                     padding, padding);
+  return description_of<Primitive>(std::tuple(), kKind, kHow, any.x, any.weight, any.y, stride, dilation, padding,
+                                   padding);
 }
 
 // One pass over arrays of one shape, ready to run.
@@ -105,8 +124,8 @@ class Convolution {
         break;
       }
       case Conv2dPass::kBackwardData: {
-        const dnnl::convolution_backward_data::primitive_desc description(
-            {kHow, any.x, any.weight, any.y, stride, dilation, padding, padding}, cpu_engine(), hint);
+        const auto description = description_of<dnnl::convolution_backward_data>(
+            std::tuple(hint), kHow, any.x, any.weight, any.y, stride, dilation, padding, padding);
         x_.emplace(plain.x, description.diff_src_desc());
         weight_.emplace(plain.weight, description.weights_desc());
         y_.emplace(plain.y, description.diff_dst_desc());
@@ -114,8 +133,8 @@ class Convolution {
         break;
       }
       case Conv2dPass::kBackwardWeight: {
-        const dnnl::convolution_backward_weights::primitive_desc description(
-            {kHow, any.x, any.weight, any.bias, any.y, stride, dilation, padding, padding}, cpu_engine(), hint);
+        const auto description = description_of<dnnl::convolution_backward_weights>(
+            std::tuple(hint), kHow, any.x, any.weight, any.bias, any.y, stride, dilation, padding, padding);
         x_.emplace(plain.x, description.src_desc());
         weight_.emplace(plain.weight, description.diff_weights_desc());
         y_.emplace(plain.y, description.diff_dst_desc());
