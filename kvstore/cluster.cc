@@ -1,4 +1,5 @@
 #include <ifaddrs.h>
+#include <malloc.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <paceline/cluster.h>
@@ -138,11 +139,17 @@ ClusterConfig ClusterConfig::from_environment() {
 }
 
 void serve(const ClusterConfig& config) {
-  require(config.role != Role::kWorker, "[cluster] a worker does not serve");
+  require(config.role != Role::kWorker, "[cluster] a worker does not serve; DMLC_ROLE must be scheduler or server");
   if (config.role == Role::kScheduler)
     Scheduler(config).run();
   else
     Server(config).run();
+}
+
+void keep_freed_memory() {
+  constexpr int kLarge = 1 << 30;
+  mallopt(M_MMAP_THRESHOLD, kLarge);
+  mallopt(M_TRIM_THRESHOLD, kLarge);
 }
 
 }  // namespace paceline

@@ -39,4 +39,8 @@ struct ClusterConfig {
 // Runs a scheduler or a server until the job ends (returns) or fails (throws). Several may run in one process.
 void serve(const ClusterConfig& config);
 
+// For main() of programs that move large arrays: lets malloc keep freed blocks of any size instead of giving them back
+// to the system, which would cost page faults for every message of megabytes.
+void keep_freed_memory();
+
 }  // namespace paceline

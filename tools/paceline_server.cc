@@ -1,0 +1,71 @@
+// The program of a job's scheduler and servers: no user code runs there. tools/launch.py starts it.
+
+#include <paceline/cluster.h>
+#include <paceline/log.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "flags.h"
+
+namespace {
+
+constexpr char kUsage[] =
+    "paceline_server\n\n"
+    "Serves a job as its scheduler or as one of its servers until the job ends. It is told which by the environment:\n"
+    "  DMLC_ROLE                   scheduler or server\n"
+    "  DMLC_PS_ROOT_URI, _PORT     where the scheduler listens (port 0, scheduler only: any)\n"
+    "  DMLC_NUM_SERVER, _WORKER    how many of each the job has\n"
+    "  DMLC_NODE_HOST              this host's address as the others reach it; by default the one that faces the\n"
+    "  DMLC_INTERFACE              scheduler, or that of the interface named\n"
+    "  DMLC_TASK_ID                ranks follow it\n"
+    "  PACELINE_JOB_ID             processes of another job are refused\n"
+    "  PACELINE_PORT_FILE          the scheduler writes `host port` there\n"
+    "  PACELINE_NODE_PORT          where a server listens; by default any port\n"
+    "  PACELINE_START_DEADLINE     seconds until every process must have joined (60)\n"
+    "  PACELINE_SILENCE_DEADLINE   seconds until a process that is not heard of is lost (15)\n"
+    "  PACELINE_HEARTBEAT          seconds between signs of life (1)\n"
+    "  PACELINE_ON_WORKER_LOSS     continue, or stop: the loss of a worker fails the job\n"
+    "  PACELINE_NUM_THREADS        cores that this process may use\n\n"
+    "Exit code: 0 when the job has ended, 1 when it failed, 2 for a mistake in the command line.";
+
+// Signals end the process from a thread, never in the middle of a library.
+void end_on_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::thread([signals] {
+    int signal = 0;
+    sigwait(&signals, &signal);
+    std::fprintf(stderr, "paceline_server: ended by %s\n", signal == SIGINT ? "SIGINT" : "SIGTERM");
+    std::_Exit(128 + signal);
+  }).detach();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  paceline::tools::parse_flags(kUsage, __FILE__, &argc, &argv);
+  if (argc != 1) {
+    std::fprintf(stderr, "paceline_server takes no arguments, but was given '%s'; see paceline_server --help\n",
+                 argv[1]);
+    return 2;
+  }
+  end_on_signals();
+  paceline::keep_freed_memory();
+  paceline::start_logging(argv[0]);
+  try {
+    const paceline::ClusterConfig config = paceline::ClusterConfig::from_environment();
+    paceline::set_log_identity(paceline::name_of(config.role));
+    paceline::serve(config);
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "paceline_server: %s\n", error.what());
+    return 1;
+  }
+}
