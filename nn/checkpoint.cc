@@ -1,0 +1,79 @@
+#include "checkpoint.h"
+
+#include <paceline/trainer.h>
+
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <map>
+
+namespace paceline::nn {
+namespace {
+
+using Metadata = std::vector<std::pair<std::string, std::string>>;
+
+constexpr const char* kFormat = "paceline checkpoint 1";
+constexpr std::string_view kStore = "store:", kCounter = "counter:";
+
+std::string prefix_of(const Parameter& parameter) { return parameter.statistic ? "aux:" : "arg:"; }
+
+}  // namespace
+
+std::string checkpoint_path(const std::string& directory) {
+  return (std::filesystem::path(directory) / "checkpoint.safetensors").string();
+}
+
+void write_checkpoint(const std::string& path, const Checkpoint& checkpoint, const Module& net) {
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  if (error) throw IoError(str("cannot create the folder of ", path, ": ", error.message()));
+  NamedArrays arrays;
+  for (const auto& parameter : net.parameters())
+    arrays.emplace_back(prefix_of(*parameter) + parameter->name, parameter->value.to(Device()));
+  for (const auto& [name, array] : checkpoint.store.arrays) arrays.emplace_back(std::string(kStore) + name, array);
+  Metadata metadata{{"format", kFormat},
+                    {"epoch", std::to_string(checkpoint.epoch)},
+                    {"positions", checkpoint.positions.text()},
+                    {"optimizer", checkpoint.optimizer}};
+  for (const auto& [name, value] : checkpoint.store.counters) metadata.emplace_back(std::string(kCounter) + name, value);
+  save_safetensors(path, arrays, metadata);
+}
+
+Checkpoint read_checkpoint(const std::string& path) {
+  Metadata metadata;
+  const NamedArrays arrays = load_safetensors(path, &metadata);
+  std::map<std::string, std::string> values(metadata.begin(), metadata.end());
+  if (values["format"] != kFormat)
+    throw Corrupt(str("'", path, "' is no checkpoint of this version: its format is '", values["format"],
+                      "', expected '", kFormat, "'"));
+  Checkpoint checkpoint;
+  const std::string& epoch = values["epoch"];
+  const auto parsed = std::from_chars(epoch.data(), epoch.data() + epoch.size(), checkpoint.epoch);
+  if (parsed.ec != std::errc() || parsed.ptr != epoch.data() + epoch.size() || checkpoint.epoch < 0)
+    throw Corrupt(str("'", path, "' names the epoch '", epoch, "', expected a number"));
+  checkpoint.positions = RangeSet::parse(values["positions"]);
+  checkpoint.optimizer = values["optimizer"];
+  for (const auto& [name, value] : metadata)
+    if (name.rfind(kCounter, 0) == 0) checkpoint.store.counters.emplace_back(name.substr(kCounter.size()), value);
+  for (const auto& [name, array] : arrays)
+    if (name.rfind(kStore, 0) == 0) checkpoint.store.arrays.emplace_back(name.substr(kStore.size()), array);
+  return checkpoint;
+}
+
+void load_weights(const Module& net, const std::string& path) {
+  std::map<std::string, NDArray> stored;
+  for (const auto& [name, array] : load_safetensors(path))
+    if (name.rfind(kStore, 0) != 0) stored[name] = array;
+  for (const auto& parameter : net.parameters()) {
+    const auto found = stored.find(prefix_of(*parameter) + parameter->name);
+    require(found != stored.end(), "'", path, "' holds no '", parameter->name, "', which the network needs");
+    require(found->second.shape() == parameter->value.shape(), "'", parameter->name, "' has shape ",
+            found->second.shape(), " in '", path, "', but ", parameter->value.shape(), " in the network");
+    parameter->value.copy_from(found->second);
+    stored.erase(found);
+  }
+  require(stored.empty(), "'", path, "' holds '", stored.empty() ? "" : stored.begin()->first.substr(4),
+          "', which the network does not have");
+}
+
+}  // namespace paceline::nn

@@ -1,0 +1,27 @@
+#pragma once
+// The checkpoint file: safetensors. Arrays "arg:NAME" and "aux:NAME" are the weights and running statistics, "store:..."
+// what the store keeps beside them (optimizer state, workers' momentum). Metadata: format, epoch, positions (of that
+// epoch, already trained on), optimizer, and the store's counters as "counter:...".
+
+#include <paceline/data_iterator.h>
+#include <paceline/exchange.h>
+#include <paceline/module.h>
+
+#include <string>
+
+namespace paceline::nn {
+
+struct Checkpoint {
+  std::int64_t epoch = 0;
+  RangeSet positions;
+  std::string optimizer;
+  StoreState store;
+};
+
+std::string checkpoint_path(const std::string& directory);
+// Creates the directory. The old file stays whole until the new one is complete.
+void write_checkpoint(const std::string& path, const Checkpoint& checkpoint, const Module& net);
+// Throws IoError, Corrupt.
+Checkpoint read_checkpoint(const std::string& path);
+
+}  // namespace paceline::nn

@@ -1,0 +1,71 @@
+#pragma once
+// The layers. Each is a Module; sizes of inputs are inferred at the first call.
+
+#include <paceline/module.h>
+
+#include <initializer_list>
+
+namespace paceline::nn {
+
+// One after the other; children are named "0", "1", ...
+struct Sequential : Module {
+  Sequential(std::initializer_list<Module> modules);
+  template <class... Modules>
+  explicit Sequential(const Module& first, const Module& second, const Modules&... rest)
+      : Sequential({first, second, static_cast<const Module&>(rest)...}) {}
+};
+
+struct DenseOptions {
+  bool bias = true;
+  bool flatten = true;
+  Initializer weight = lecun_uniform();
+};
+struct Dense : Module {
+  explicit Dense(std::int64_t outputs, const DenseOptions& options = {});
+};
+
+struct Conv2dOptions {
+  std::int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
+  bool bias = true;
+  Initializer weight = lecun_uniform();
+};
+struct Conv2d : Module {
+  Conv2d(std::int64_t channels, std::int64_t kernel, const Conv2dOptions& options = {});
+};
+
+struct MaxPool : Module {
+  explicit MaxPool(std::int64_t kernel, std::int64_t stride = 0, std::int64_t padding = 0);  // stride 0: the kernel
+};
+struct AveragePool : Module {
+  explicit AveragePool(std::int64_t kernel, std::int64_t stride = 0, std::int64_t padding = 0);
+};
+struct GlobalAveragePool : Module { GlobalAveragePool(); };
+
+struct BatchNormOptions {
+  double momentum = 0.9, epsilon = 1e-5;
+};
+struct BatchNorm : Module {
+  explicit BatchNorm(const BatchNormOptions& options = {});
+};
+
+struct Dropout : Module {
+  explicit Dropout(double rate = 0.5);
+};
+
+// x: class numbers; gives vectors of `width`.
+struct Embedding : Module {
+  Embedding(std::int64_t rows, std::int64_t width, const Initializer& weight = normal(0.01));
+};
+
+struct Flatten : Module { Flatten(); };
+struct Relu : Module { Relu(); };
+struct Tanh : Module { Tanh(); };
+struct Sigmoid : Module { Sigmoid(); };
+struct Gelu : Module { Gelu(); };
+
+// A function as a layer: Lambda("Softmax", [](const NDArray& x) { return softmax(x); }).
+struct Lambda : Module {
+  Lambda(const std::string& kind, std::function<NDArray(const NDArray&)> function);
+};
+
+}  // namespace paceline::nn

@@ -1,0 +1,80 @@
+#pragma once
+// Networks: modules with parameters, whose input sizes are inferred at the first call. A Module is a handle; copies name
+// the same layer. Parameters are named by structure: "0.weight", "3.bias".
+
+#include <paceline/initializer.h>
+#include <paceline/ndarray.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace paceline::nn {
+
+// A weight and its gradient; both are allocated at the first call. Statistics (batch norm) have no gradient.
+struct Parameter {
+  std::string name;
+  NDArray value;
+  NDArray gradient;
+  bool statistic = false;  // averaged over the workers instead of trained
+};
+
+// What a layer is told about the call it is part of.
+struct Context {
+  bool training = false;
+  std::uint64_t seed = 0;  // of this call; dropout and initializers derive theirs from it
+  Device device = {};
+};
+
+// Write a layer of your own by deriving from Layer: create parameters in forward() at the first call with parameter().
+class Layer {
+ public:
+  virtual ~Layer() = default;
+  virtual NDArray forward(const NDArray& x, const Context& context) = 0;
+  virtual std::string kind() const = 0;  // "Dense"
+
+  const std::vector<std::shared_ptr<Parameter>>& own_parameters() const { return parameters_; }
+  const std::vector<std::pair<std::string, std::shared_ptr<Layer>>>& children() const { return children_; }
+
+ protected:
+  // The parameter `name`, created and initialised when it does not exist yet.
+  Parameter& parameter(const std::string& name, const Shape& shape, const Initializer& initializer,
+                       const Context& context, DType dtype = DType::kFloat32);
+  Parameter& statistic(const std::string& name, const Shape& shape, double value, const Context& context);
+  void add_child(const std::string& name, std::shared_ptr<Layer> layer) { children_.emplace_back(name, std::move(layer)); }
+
+ private:
+  std::vector<std::shared_ptr<Parameter>> parameters_;
+  std::vector<std::pair<std::string, std::shared_ptr<Layer>>> children_;
+};
+
+class Module {
+ public:
+  explicit Module(std::shared_ptr<Layer> layer) : layer_(std::move(layer)) {}
+
+  // Runs the network; records on the current Tape if there is one. Not thread-safe at the first call.
+  NDArray operator()(const NDArray& x, const Context& context = {}) const { return layer_->forward(x, context); }
+
+  // Creates the parameters for inputs of this shape (batch size included) by a call that nobody records.
+  void initialize(const Shape& input, std::uint64_t seed, Device device = {}, DType dtype = DType::kFloat32) const;
+
+  // All parameters in structural order, names complete. Empty before the first call.
+  std::vector<std::shared_ptr<Parameter>> parameters() const;
+  // "Sequential( 0 Conv2d (6, 1, 5, 5) ... 61706 parameters )"
+  std::string describe() const;
+  // Sum of the sizes of all trained parameters.
+  std::int64_t parameter_count() const;
+
+  // Weights by name, as MXNet's `.params`. load() throws InvalidArgument naming what is missing, superfluous or of
+  // another shape; the network must have been called or initialised before.
+  void save(const std::string& path) const;
+  void load(const std::string& path) const;
+
+  const std::shared_ptr<Layer>& layer() const { return layer_; }
+
+ private:
+  std::shared_ptr<Layer> layer_;
+};
+
+}  // namespace paceline::nn

@@ -1,0 +1,10 @@
+#pragma once
+// The network API.
+
+#include <paceline/autograd.h>
+#include <paceline/initializer.h>
+#include <paceline/layers.h>
+#include <paceline/loss.h>
+#include <paceline/metric.h>
+#include <paceline/module.h>
+#include <paceline/trainer.h>

@@ -1,0 +1,110 @@
+#pragma once
+// Trainer: forward, backward, push, pull. The same program runs alone and distributed; the store decides.
+//
+//   auto kv = KVStore::create(mode);
+//   RecordLoader data("train.json", {.batch = 64, .shuffle = 1, .source = nn::shared_source(kv)});
+//   nn::Trainer trainer(net, optim::SGD{.lr = 0.05, .momentum = 0.9}, kv);
+//   trainer.resume_if_present("ckpt");
+//   for (int e = trainer.epoch(); e < epochs; e = trainer.epoch()) {
+//     for (Batch& batch : trainer.epoch_of(data)) trainer.step(batch, nn::softmax_ce);
+//     trainer.checkpoint("ckpt");
+//   }
+
+#include <paceline/data_iterator.h>
+#include <paceline/kvstore.h>
+#include <paceline/loss.h>
+#include <paceline/module.h>
+
+#include <iosfwd>
+#include <memory>
+#include <string>
+
+namespace paceline::nn {
+
+// Positions from the store: parts over the live workers, takes over what lost workers left.
+std::shared_ptr<Source> shared_source(std::shared_ptr<KVStore> store);
+
+struct TrainerOptions {
+  std::uint64_t seed = 1;  // of initial weights (rank 0's count) and dropout
+  Device device = {};
+  int steps_ahead = 2;     // steps that may be queued before step() waits for the oldest
+};
+
+// What this worker did since its last report; `loss` is the mean over the examples.
+struct TrainerReport {
+  std::int64_t epoch = 0;
+  std::int64_t steps = 0;     // of the whole run so far
+  std::int64_t examples = 0;
+  double seconds = 0, loss = 0, images_per_second = 0;
+};
+// "epoch 1  step 300  loss 0.0931  9120 images/s"
+std::ostream& operator<<(std::ostream& out, const TrainerReport& report);
+
+// Not thread-safe: one thread trains.
+class Trainer {
+ public:
+  // Sets the optimizer on the store. Parameters are created and initialised collectively at the first step.
+  Trainer(Module net, const Spec& optimizer, std::shared_ptr<KVStore> store, const TrainerOptions& options = {});
+  ~Trainer();
+
+  // One step: forward, backward, push_pull, step_end. Returns the loss, not waited for. Throws what the step of
+  // `steps_ahead` calls ago threw. Commits the batch's positions once its push is acknowledged.
+  NDArray step(const Batch& batch, const Loss& loss);
+
+  // The current epoch of `data` from where a resumed checkpoint stopped; when the loop over it ends, the epoch is over:
+  // all its steps are acknowledged and epoch() is one more.
+  class Epoch;
+  Epoch epoch_of(DataIterator& data);
+  std::int64_t epoch() const;
+
+  bool every(std::int64_t steps) const;  // is this step's number a multiple?
+  TrainerReport report();                // of the steps that are finished
+
+  // Waits for the steps, meets the other workers and fetches the weights as they are now. For evaluation and the end.
+  void synchronize();
+
+  // Collective. Rank 0 writes DIR/checkpoint.safetensors: weights, optimizer state, epoch, data position, versions.
+  // The old file stays whole until the new one is complete. Returns the path.
+  std::string checkpoint(const std::string& directory);
+  // Collective. False if there is none. Throws InvalidArgument where shapes or optimizer differ from the network's.
+  bool resume_if_present(const std::string& directory);
+
+  const Module& net() const;
+  KVStore& store();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// For a range-based for loop over the batches of an epoch.
+class Trainer::Epoch {
+ public:
+  struct End {};
+  class Iterator {
+   public:
+    explicit Iterator(Epoch& epoch) : epoch_(epoch) { ++*this; }
+    Batch& operator*() { return batch_; }
+    Iterator& operator++() { more_ = epoch_.next(batch_); return *this; }
+    bool operator!=(End) const { return more_; }
+
+   private:
+    Epoch& epoch_;
+    Batch batch_;
+    bool more_ = false;
+  };
+  Iterator begin() { return Iterator(*this); }
+  End end() const { return {}; }
+
+ private:
+  friend class Trainer;
+  Epoch(Trainer& trainer, DataIterator& data);
+  bool next(Batch& batch);
+  Trainer& trainer_;
+  DataIterator& data_;
+};
+
+// Reads the weights of a checkpoint into an initialised network.
+void load_weights(const Module& net, const std::string& checkpoint_path);
+
+}  // namespace paceline::nn

@@ -1,0 +1,10 @@
+#include <paceline/loss.h>
+#include <paceline/ops.h>
+
+namespace paceline::nn {
+
+NDArray softmax_ce(const NDArray& scores, const NDArray& label) { return softmax_cross_entropy(scores, label); }
+
+NDArray l2(const NDArray& output, const NDArray& label) { return mean(square(output - label)) * 0.5; }
+
+}  // namespace paceline::nn

@@ -1,0 +1,98 @@
+#include <paceline/module.h>
+#include <paceline/recorder.h>
+
+#include <algorithm>
+#include <map>
+
+#include "seed.h"
+
+namespace paceline::nn {
+namespace {
+
+void collect(const Layer& layer, const std::string& prefix, std::vector<std::shared_ptr<Parameter>>& all) {
+  for (const auto& parameter : layer.own_parameters()) {
+    const std::size_t dot = parameter->name.rfind('.');
+    parameter->name = prefix + (dot == std::string::npos ? parameter->name : parameter->name.substr(dot + 1));
+    all.push_back(parameter);
+  }
+  for (const auto& [name, child] : layer.children()) collect(*child, prefix + name + ".", all);
+}
+
+void print(const Layer& layer, const std::string& name, int depth, std::string& text) {
+  text += std::string(static_cast<std::size_t>(2 * depth), ' ') + (name.empty() ? "" : name + " ") + layer.kind();
+  for (const auto& parameter : layer.own_parameters())
+    text += " " + parameter->name.substr(parameter->name.rfind('.') + 1) + parameter->value.shape().text();
+  text += "\n";
+  for (const auto& [child_name, child] : layer.children()) print(*child, child_name, depth + 1, text);
+}
+
+}  // namespace
+
+Parameter& Layer::parameter(const std::string& name, const Shape& shape, const Initializer& initializer,
+                            const Context& context, DType dtype) {
+  for (const auto& existing : parameters_)
+    if (existing->name.substr(existing->name.rfind('.') + 1) == name) return *existing;
+  auto created = std::make_shared<Parameter>();
+  created->name = name;
+  created->value = NDArray(shape, dtype, context.device);
+  created->gradient = NDArray::zeros(shape, dtype, context.device);
+  initializer(created->value, mix(context.seed, name));
+  parameters_.push_back(created);
+  return *created;
+}
+
+Parameter& Layer::statistic(const std::string& name, const Shape& shape, double value, const Context& context) {
+  Parameter& created = parameter(name, shape, constant(value), context);
+  created.statistic = true;
+  created.gradient = {};
+  return created;
+}
+
+void Module::initialize(const Shape& input, std::uint64_t seed, Device device, DType dtype) const {
+  const RecordingScope no_recording(nullptr);
+  (*this)(NDArray::zeros(input, dtype, device), {.training = false, .seed = seed, .device = device});
+}
+
+std::vector<std::shared_ptr<Parameter>> Module::parameters() const {
+  std::vector<std::shared_ptr<Parameter>> all;
+  collect(*layer_, "", all);
+  return all;
+}
+
+std::string Module::describe() const {
+  parameters();
+  std::string text;
+  print(*layer_, "", 0, text);
+  return text + str(parameter_count(), " parameters");
+}
+
+std::int64_t Module::parameter_count() const {
+  std::int64_t count = 0;
+  for (const auto& parameter : parameters())
+    if (!parameter->statistic) count += parameter->value.size();
+  return count;
+}
+
+void Module::save(const std::string& path) const {
+  NamedArrays arrays;
+  for (const auto& parameter : parameters()) arrays.emplace_back(parameter->name, parameter->value);
+  save_params(path, arrays);
+}
+
+void Module::load(const std::string& path) const {
+  std::map<std::string, NDArray> stored;
+  for (auto& [name, array] : load_params(path)) stored[name] = array;
+  const auto parameters = this->parameters();
+  for (const auto& parameter : parameters) {
+    const auto found = stored.find(parameter->name);
+    require(found != stored.end(), "'", path, "' holds no '", parameter->name, "', which the network needs");
+    require(found->second.shape() == parameter->value.shape(), "'", parameter->name, "' has shape ",
+            found->second.shape(), " in '", path, "', but ", parameter->value.shape(), " in the network");
+    parameter->value.copy_from(found->second);
+    stored.erase(found);
+  }
+  require(stored.empty(), "'", path, "' holds '", stored.empty() ? "" : stored.begin()->first,
+          "', which the network does not have");
+}
+
+}  // namespace paceline::nn

@@ -1,0 +1,239 @@
+#include <paceline/autograd.h>
+#include <paceline/kernel.h>
+#include <paceline/log.h>
+#include <paceline/trainer.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <deque>
+#include <filesystem>
+#include <optional>
+#include <ostream>
+#include <thread>
+#include <utility>
+
+#include "checkpoint.h"
+#include "seed.h"
+
+namespace paceline::nn {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// The number of finished epochs travels through the store's book of positions as those of an epoch before the first:
+// a joining or resumed worker learns it without a message of its own.
+constexpr std::int64_t kEpochsDone = -1;
+
+struct PendingStep {
+  NDArray done;  // written once all weights of the step have arrived
+  NDArray loss;
+  Batch batch;
+  DataIterator* data = nullptr;
+};
+
+}  // namespace
+
+struct Trainer::Impl {
+  Impl(Module trained, Spec spec, std::shared_ptr<KVStore> kv, const TrainerOptions& given)
+      : net(std::move(trained)), optimizer(std::move(spec)), store(std::move(kv)), options(given) {}
+
+  Module net;
+  Spec optimizer;
+  std::shared_ptr<KVStore> store;
+  TrainerOptions options;
+
+  bool ready = false;
+  std::vector<std::shared_ptr<Parameter>> parameters;
+  std::vector<PushItem> pushes;
+  std::vector<PullItem> pulls;
+  std::vector<NDArray> values;
+  std::optional<StoreState> resumed;
+
+  std::int64_t epoch = 0;
+  std::int64_t steps = 0;
+  DataIterator* data = nullptr;
+  std::deque<PendingStep> pending;
+
+  TrainerReport sums;
+  Clock::time_point report_start = Clock::now();
+
+  void prepare(const Batch& batch) {
+    if (ready) return;
+    net.initialize(batch.data.shape(), options.seed, options.device, batch.data.dtype());
+    parameters = net.parameters();
+    std::vector<InitValue> initial;
+    for (const auto& parameter : parameters) {
+      initial.push_back({parameter->name, parameter->value, parameter->statistic});
+      pushes.push_back({parameter->name, parameter->statistic ? parameter->value : parameter->gradient});
+      pulls.push_back({parameter->name, parameter->value});
+      values.push_back(parameter->value);
+    }
+    store->init(initial);
+    if (resumed) {
+      store->load(*resumed);
+      resumed.reset();
+      store->exchange().pull(pulls, 0);
+    }
+    ready = true;
+  }
+
+  void finish_oldest() {
+    PendingStep step = std::move(pending.front());
+    pending.pop_front();
+    step.done.wait();
+    sums.loss += step.loss.item<double>() * static_cast<double>(step.batch.examples);
+    sums.examples += step.batch.examples;
+    if (step.data) step.data->commit(step.batch);
+  }
+
+  void finish_steps() {
+    while (!pending.empty()) finish_oldest();
+  }
+
+  RangeSet committed(std::int64_t of_epoch) const {
+    RangeSet positions;
+    for (const auto& [begin, end] : store->exchange().data_committed(of_epoch)) positions.add(Range{begin, end});
+    return positions;
+  }
+
+  std::int64_t epochs_done() const { return committed(kEpochsDone).count(); }
+};
+
+Trainer::Trainer(Module net, const Spec& optimizer, std::shared_ptr<KVStore> store, const TrainerOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(net), optimizer, std::move(store), options)) {
+  require(options.steps_ahead >= 1, "steps_ahead is ", options.steps_ahead, ", expected at least 1");
+  impl_->store->set_optimizer(optimizer);
+  impl_->epoch = impl_->epochs_done();
+}
+
+Trainer::~Trainer() = default;
+
+NDArray Trainer::step(const Batch& batch, const Loss& loss_function) {
+  Impl& self = *impl_;
+  self.prepare(batch);
+  Tape tape;
+  for (const auto& parameter : self.parameters)
+    if (!parameter->statistic) tape.watch(parameter->value, parameter->gradient);
+  const std::uint64_t stream = static_cast<std::uint64_t>(self.steps) * static_cast<std::uint64_t>(self.store->size());
+  const Context context{.training = true,
+                        .seed = mix(self.options.seed, stream + static_cast<std::uint64_t>(self.store->rank())),
+                        .device = self.options.device};
+  const NDArray output = self.net(batch.data.to(context.device), context);
+  const NDArray loss = loss_function(output, batch.label.to(context.device));
+  tape.backward(loss);
+  self.store->push_pull(self.pushes, self.pulls, batch.examples);
+  self.store->step_end(batch.examples);
+
+  PendingStep step;
+  step.done = NDArray(Shape{1}, DType::kUint8, context.device);
+  launch_host("step_done", self.values, std::array{step.done},
+              [](const KernelContext&, std::span<const Tensor>, std::span<const Tensor>) {});
+  step.loss = loss;
+  step.batch.examples = batch.examples;
+  step.batch.epoch = batch.epoch;
+  step.batch.positions = batch.positions;
+  step.data = self.data;
+  self.pending.push_back(std::move(step));
+  ++self.steps;
+  // Never more than `steps_ahead` in flight: memory stays bounded, and a failure shows soon.
+  while (self.pending.size() > static_cast<std::size_t>(self.options.steps_ahead)) self.finish_oldest();
+  return loss;
+}
+
+bool Trainer::every(std::int64_t steps) const { return impl_->steps % steps == 0; }
+std::int64_t Trainer::epoch() const { return impl_->epoch; }
+const Module& Trainer::net() const { return impl_->net; }
+KVStore& Trainer::store() { return *impl_->store; }
+
+TrainerReport Trainer::report() {
+  TrainerReport report = std::exchange(impl_->sums, {});
+  report.epoch = impl_->epoch;
+  report.steps = impl_->steps;
+  report.seconds = seconds_since(std::exchange(impl_->report_start, Clock::now()));
+  if (report.examples > 0) report.loss /= static_cast<double>(report.examples);
+  if (report.seconds > 0) report.images_per_second = static_cast<double>(report.examples) / report.seconds;
+  return report;
+}
+
+std::ostream& operator<<(std::ostream& out, const TrainerReport& report) {
+  char text[128];
+  std::snprintf(text, sizeof text, "epoch %lld  step %lld  loss %.4f  %.0f images/s",
+                static_cast<long long>(report.epoch), static_cast<long long>(report.steps), report.loss,
+                report.images_per_second);
+  return out << text;
+}
+
+void Trainer::synchronize() {
+  impl_->finish_steps();
+  impl_->store->barrier();
+  if (!impl_->ready) return;
+  impl_->store->exchange().pull(impl_->pulls, 0);
+  for (const NDArray& value : impl_->values) value.wait();
+}
+
+Trainer::Epoch Trainer::epoch_of(DataIterator& data) { return Epoch(*this, data); }
+
+Trainer::Epoch::Epoch(Trainer& trainer, DataIterator& data) : trainer_(trainer), data_(data) {
+  data_.start(trainer_.epoch(), trainer_.impl_->committed(trainer_.epoch()));
+  trainer_.impl_->data = &data_;
+}
+
+bool Trainer::Epoch::next(Batch& batch) {
+  Impl& self = *trainer_.impl_;
+  while (!data_.next(batch)) {
+    // Others wait for what this worker delivered, so it must be committed before asking what is left.
+    self.finish_steps();
+    if (data_.take_over()) continue;
+    self.data = nullptr;
+    self.store->exchange().data_commit(kEpochsDone, {{self.epoch, self.epoch + 1}});
+    self.store->barrier();
+    ++self.epoch;
+    return false;
+  }
+  return true;
+}
+
+std::string Trainer::checkpoint(const std::string& directory) {
+  synchronize();
+  const std::string path = checkpoint_path(directory);
+  Checkpoint checkpoint;
+  checkpoint.epoch = impl_->epoch;
+  checkpoint.positions = impl_->committed(impl_->epoch);
+  checkpoint.optimizer = impl_->optimizer.text();
+  checkpoint.store = impl_->store->save();
+  if (!checkpoint.store.arrays.empty()) write_checkpoint(path, checkpoint, impl_->net);
+  impl_->store->barrier();
+  return path;
+}
+
+bool Trainer::resume_if_present(const std::string& directory) {
+  Impl& self = *impl_;
+  require(!self.ready, "resume_if_present() comes before the first step");
+  const std::string path = checkpoint_path(directory);
+  Checkpoint checkpoint;
+  const bool present = self.store->rank() == 0 && std::filesystem::exists(path);
+  if (present) {
+    checkpoint = read_checkpoint(path);
+    require(Spec::parse(checkpoint.optimizer).name == self.optimizer.name, "'", path, "' was trained with optimizer ",
+            checkpoint.optimizer, ", whose state does not fit ", self.optimizer.text());
+    PositionRanges positions;
+    for (const Range& range : checkpoint.positions.ranges()) positions.emplace_back(range.begin, range.end);
+    Exchange& exchange = self.store->exchange();
+    exchange.data_commit(checkpoint.epoch, positions);
+    if (checkpoint.epoch > 0) exchange.data_commit(kEpochsDone, {{0, checkpoint.epoch}});
+    // Commits return at once; the others may look only when they are in the book.
+    while (self.epochs_done() != checkpoint.epoch || self.committed(checkpoint.epoch) != checkpoint.positions)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    LOG(INFO) << "resuming from " << path << " at epoch " << checkpoint.epoch;
+  }
+  self.store->barrier();
+  self.epoch = self.epochs_done();
+  const bool resumed = self.epoch > 0 || !self.committed(self.epoch).empty();
+  if (resumed) self.resumed = std::move(checkpoint.store);
+  return resumed;
+}
+
+}  // namespace paceline::nn

@@ -1,0 +1,103 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <paceline/nn.h>
+#include <paceline/ops.h>
+
+#include <filesystem>
+
+namespace paceline {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+nn::Module lenet() {
+  return nn::Sequential(nn::Conv2d(6, 5, {.padding = 2}), nn::Tanh(), nn::MaxPool(2), nn::Conv2d(16, 5), nn::Tanh(),
+                        nn::MaxPool(2), nn::Flatten(), nn::Dense(120), nn::Tanh(), nn::Dense(84), nn::Tanh(),
+                        nn::Dense(10));
+}
+
+std::vector<std::string> names(const nn::Module& net) {
+  std::vector<std::string> all;
+  for (const auto& parameter : net.parameters()) all.push_back(parameter->name);
+  return all;
+}
+
+TEST(Module, InfersSizesAtTheFirstCall) {
+  const nn::Module net = lenet();
+  EXPECT_TRUE(net.parameters().empty());
+  EXPECT_EQ(net(NDArray::zeros({3, 1, 28, 28})).shape(), (Shape{3, 10}));
+  EXPECT_EQ(net.parameter_count(), 61706);
+  EXPECT_THAT(names(net), ElementsAre("0.weight", "0.bias", "3.weight", "3.bias", "7.weight", "7.bias", "9.weight",
+                                      "9.bias", "11.weight", "11.bias"));
+  EXPECT_THAT(net.describe(), HasSubstr("61706 parameters"));
+}
+
+TEST(Module, SeedsDecideTheWeights) {
+  const nn::Module a = lenet(), b = lenet(), c = lenet();
+  a.initialize({1, 1, 28, 28}, 5);
+  b.initialize({7, 1, 28, 28}, 5);
+  c.initialize({1, 1, 28, 28}, 6);
+  const auto weight = [](const nn::Module& net, std::size_t i) { return net.parameters()[i]->value.to_vector<float>(); };
+  EXPECT_EQ(weight(a, 4), weight(b, 4));
+  EXPECT_NE(weight(a, 4), weight(c, 4));
+  const nn::Module twins = nn::Sequential(nn::Dense(4), nn::Dense(4));
+  twins.initialize({1, 4}, 5);
+  EXPECT_NE(weight(twins, 0), weight(twins, 2));
+}
+
+TEST(Module, SavesAndLoadsByName) {
+  const std::string path = testing::TempDir() + "paceline_module.params";
+  const nn::Module saved = lenet(), loaded = lenet(), other = nn::Sequential(nn::Dense(3), nn::Dense(2));
+  saved.initialize({1, 1, 28, 28}, 1);
+  loaded.initialize({1, 1, 28, 28}, 2);
+  other.initialize({1, 4}, 1);
+  saved.save(path);
+  loaded.load(path);
+  const NDArray x = NDArray::full({2, 1, 28, 28}, 0.5);
+  EXPECT_EQ(saved(x).to_vector<float>(), loaded(x).to_vector<float>());
+  try {
+    other.load(path);
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("0.weight"));
+  }
+  std::filesystem::remove(path);
+}
+
+TEST(Module, DropoutOnlyWhileTraining) {
+  const nn::Module net = nn::Sequential(nn::Dropout(0.5), nn::Flatten());
+  const NDArray x = NDArray::full({1, 1000}, 1);
+  EXPECT_EQ(net(x).to_vector<float>(), x.to_vector<float>());
+  const auto a = net(x, {.training = true, .seed = 1}).to_vector<float>();
+  EXPECT_EQ(a, net(x, {.training = true, .seed = 1}).to_vector<float>());
+  EXPECT_NE(a, net(x, {.training = true, .seed = 2}).to_vector<float>());
+}
+
+TEST(Module, BatchNormKeepsStatistics) {
+  const nn::Module net = nn::Sequential(nn::BatchNorm({.momentum = 0}), nn::Flatten());
+  const NDArray x = NDArray::from(std::vector<float>{1, 3}, {2, 1});
+  net(x, {.training = true});
+  const auto parameters = net.parameters();
+  ASSERT_EQ(parameters.size(), 4u);
+  EXPECT_TRUE(parameters[2]->statistic);
+  EXPECT_THAT(parameters[2]->value.to_vector<float>(), ElementsAre(2));
+  EXPECT_EQ(net.parameter_count(), 2);
+}
+
+TEST(Module, SaysWhatDoesNotFit) {
+  EXPECT_THROW(nn::Dense(0), InvalidArgument);
+  EXPECT_THROW(nn::Dropout(1.0), InvalidArgument);
+  EXPECT_THROW(nn::Conv2d(4, 3)(NDArray::zeros({2, 8})), InvalidArgument);
+}
+
+TEST(Accuracy, CountsOverBatches) {
+  nn::Accuracy accuracy;
+  const NDArray scores = NDArray::from(std::vector<float>{1, 2, 5, 4}, {2, 2});
+  for (int i = 0; i < 10; ++i) accuracy.update(scores, NDArray::from(std::vector<std::int32_t>{1, 1}, {2}));
+  EXPECT_DOUBLE_EQ(accuracy.value(), 0.5);
+  EXPECT_EQ(accuracy.examples(), 20);
+}
+
+}  // namespace
+}  // namespace paceline

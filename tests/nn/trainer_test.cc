@@ -1,0 +1,140 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <paceline/memory_iterator.h>
+#include <paceline/nn.h>
+#include <paceline/random.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace paceline {
+namespace {
+
+using testing::HasSubstr;
+
+// Two clouds of points, learnable by a line.
+struct Clouds {
+  NDArray data, label;
+  explicit Clouds(std::int64_t count) {
+    std::vector<float> x;
+    std::vector<std::int32_t> y;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const bool right = i % 2 == 1;
+      const float noise = static_cast<float>((i * 7919) % 101) / 101 - 0.5f;
+      x.push_back((right ? 1.0f : -1.0f) + noise);
+      x.push_back(noise * (i % 3 == 0 ? 1.0f : -1.0f));
+      y.push_back(right);
+    }
+    data = NDArray::from(x, {count, 2});
+    label = NDArray::from(y, {count});
+  }
+};
+
+nn::Module classifier() { return nn::Sequential(nn::Dense(8), nn::Tanh(), nn::Dense(2)); }
+
+class TrainerTest : public testing::Test {
+ protected:
+  std::string directory = testing::TempDir() + "paceline_trainer_" +
+                          testing::UnitTest::GetInstance()->current_test_info()->name();
+  void SetUp() override { std::filesystem::remove_all(directory); }
+  void TearDown() override { std::filesystem::remove_all(directory); }
+};
+
+// Trains until `epochs`, from the checkpoint in `directory` where there is one, and returns all weights.
+std::vector<float> train(const std::string& directory, int epochs, const std::string& optimizer = "nesterov:lr=0.1") {
+  const Clouds clouds(100);
+  auto kv = KVStore::create("local");
+  MemoryIterator data(clouds.data, clouds.label, {.batch = 16, .shuffle = 3, .source = nn::shared_source(kv)});
+  nn::Trainer trainer(classifier(), Spec::parse(optimizer), kv, {.seed = 4});
+  trainer.resume_if_present(directory);
+  while (trainer.epoch() < epochs) {
+    for (Batch& batch : trainer.epoch_of(data)) trainer.step(batch, nn::softmax_ce);
+    trainer.checkpoint(directory);
+  }
+  std::vector<float> weights;
+  for (const auto& parameter : trainer.net().parameters())
+    for (const float value : parameter->value.to_vector<float>()) weights.push_back(value);
+  return weights;
+}
+
+TEST_F(TrainerTest, Learns) {
+  const Clouds clouds(200);
+  auto kv = KVStore::create("local");
+  MemoryIterator data(clouds.data, clouds.label, {.batch = 20, .shuffle = 1, .source = nn::shared_source(kv)});
+  nn::Trainer trainer(classifier(), optim::SGD{.lr = 0.2, .momentum = 0.9}, kv);
+  std::int64_t examples = 0;
+  while (trainer.epoch() < 5)
+    for (Batch& batch : trainer.epoch_of(data)) {
+      trainer.step(batch, nn::softmax_ce);
+      examples += batch.examples;
+    }
+  trainer.synchronize();
+  EXPECT_EQ(examples, 1000);
+  EXPECT_EQ(trainer.report().examples, 1000);
+  MemoryIterator test(clouds.data, clouds.label, {.batch = 64});
+  EXPECT_GE(nn::evaluate(trainer.net(), test), 0.99);
+}
+
+TEST_F(TrainerTest, ResumesWithTheSameNumbers) {
+  const std::vector<float> whole = train(directory, 4);
+  std::filesystem::remove_all(directory);
+  train(directory, 2);
+  EXPECT_EQ(train(directory, 4), whole);
+}
+
+TEST_F(TrainerTest, AdamStateIsInTheCheckpoint) {
+  const std::vector<float> whole = train(directory, 3, "adam:lr=0.05");
+  std::filesystem::remove_all(directory);
+  train(directory, 1, "adam:lr=0.05");
+  EXPECT_EQ(train(directory, 3, "adam:lr=0.05"), whole);
+}
+
+TEST_F(TrainerTest, WeightsOfACheckpointLoadIntoANetwork) {
+  const std::vector<float> weights = train(directory, 1);
+  const nn::Module net = classifier();
+  net.initialize({1, 2}, 99);
+  nn::load_weights(net, directory + "/checkpoint.safetensors");
+  std::vector<float> loaded;
+  for (const auto& parameter : net.parameters())
+    for (const float value : parameter->value.to_vector<float>()) loaded.push_back(value);
+  EXPECT_EQ(loaded, weights);
+
+  const nn::Module wider = nn::Sequential(nn::Dense(9), nn::Tanh(), nn::Dense(2));
+  wider.initialize({1, 2}, 1);
+  try {
+    nn::load_weights(wider, directory + "/checkpoint.safetensors");
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("'0.weight' has shape (8, 2)"));
+  }
+}
+
+TEST_F(TrainerTest, RefusesACheckpointOfAnotherOptimizer) {
+  train(directory, 1, "nesterov:lr=0.1");
+  EXPECT_THROW(train(directory, 2, "adam:lr=0.1"), InvalidArgument);
+}
+
+TEST_F(TrainerTest, RefusesADamagedCheckpoint) {
+  train(directory, 1);
+  std::filesystem::resize_file(directory + "/checkpoint.safetensors", 200);
+  EXPECT_THROW(train(directory, 2), Corrupt);
+}
+
+TEST_F(TrainerTest, AFailingStepIsReportedByName) {
+  auto kv = KVStore::create("local");
+  nn::Trainer trainer(classifier(), optim::SGD{.lr = 0.1}, kv);
+  Batch batch;
+  batch.data = NDArray::zeros({2, 2});
+  batch.label = NDArray::from(std::vector<std::int32_t>{0, 7}, {2});
+  batch.examples = 2;
+  try {
+    trainer.step(batch, nn::softmax_ce);
+    trainer.synchronize();
+    FAIL() << "the wrong label was not found";
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("softmax_cross_entropy"));
+  }
+}
+
+}  // namespace
+}  // namespace paceline
