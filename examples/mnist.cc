@@ -1,0 +1,167 @@
+// Trains a small network on MNIST, alone or as a worker of a distributed job: the same program, the mode is a flag.
+#include <gflags/gflags.h>
+#include <paceline/cores.h>
+#include <paceline/engine_observer.h>
+#include <paceline/kvstore.h>
+#include <paceline/log.h>
+#include <paceline/nn.h>
+#include <paceline/record_loader.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+DEFINE_string(kvstore, "local", "local, dist_sync or dist_async, with options: dist_async:bound=4,staleness=gap_aware");
+DEFINE_string(train, "", "manifest of the training set, written by im2rec");
+DEFINE_string(test, "", "manifest of the test set");
+DEFINE_string(network, "lenet", "lenet (LeNet-5, 61,706 parameters) or mlp (784-512-512-10)");
+DEFINE_string(optimizer, "nesterov", "sgd, momentum, nesterov or adam");
+DEFINE_double(lr, 0.05, "learning rate at the start");
+DEFINE_double(momentum, 0.9, "momentum, for the optimizers that have one");
+DEFINE_double(weight_decay, 0, "weight decay");
+DEFINE_string(schedule, "linear", "how the learning rate falls to 0 at the end: constant, linear or cosine");
+DEFINE_int32(batch_size, 64, "examples in a batch of one worker");
+DEFINE_int32(epochs, 3, "passes over the training set");
+DEFINE_uint64(seed, 1, "of weights and order");
+DEFINE_string(checkpoint, "", "folder of the checkpoint: written after each epoch, resumed from if present");
+DEFINE_string(evaluate, "", "do not train: load this checkpoint file and print the accuracy");
+DEFINE_int32(log_every, 100, "steps between two lines of progress");
+DEFINE_string(trace, "", "write the engine's tasks to this file, for chrome://tracing");
+
+namespace {
+
+using namespace paceline;
+
+nn::Module network(const std::string& name) {
+  if (name == "mlp")
+    return nn::Sequential(nn::Flatten(), nn::Dense(512), nn::Relu(), nn::Dense(512), nn::Relu(), nn::Dense(10));
+  require(name == "lenet", "unknown --network '", name, "'; known: lenet mlp");
+  return nn::Sequential(nn::Conv2d(6, 5, {.padding = 2}), nn::Tanh(), nn::MaxPool(2),  //
+                        nn::Conv2d(16, 5), nn::Tanh(), nn::MaxPool(2),                 //
+                        nn::Flatten(), nn::Dense(120), nn::Tanh(), nn::Dense(84), nn::Tanh(), nn::Dense(10));
+}
+
+RecordLoaderOptions images() {
+  RecordLoaderOptions options;
+  options.batch = FLAGS_batch_size;
+  options.image.mean = {0.1307f};
+  options.image.deviation = {0.3081f};
+  return options;
+}
+
+double test_accuracy(const nn::Module& net) {
+  RecordLoaderOptions options = images();
+  options.batch = 500;
+  RecordLoader test(FLAGS_test, options);
+  return nn::evaluate(net, test);
+}
+
+void evaluate() {
+  RecordLoader test(FLAGS_test, images());
+  Batch first;
+  test.start(0);
+  require(test.next(first), "'", FLAGS_test, "' holds no records");
+  const nn::Module net = network(FLAGS_network);
+  net.initialize(first.data.shape(), FLAGS_seed);
+  nn::load_weights(net, FLAGS_evaluate);
+  std::cout << nlohmann::json{{"checkpoint", FLAGS_evaluate}, {"test_accuracy", test_accuracy(net)}} << std::endl;
+}
+
+void show(const nn::TrainerReport& report) {
+  static const bool terminal = isatty(STDERR_FILENO);
+  if (terminal)
+    std::cerr << "\r\033[K" << report << std::flush;
+  else
+    std::cerr << report << std::endl;
+}
+
+void train() {
+  auto kv = KVStore::create(FLAGS_kvstore);
+  RecordLoaderOptions loading = images();
+  loading.shuffle = FLAGS_seed;
+  loading.source = nn::shared_source(kv);
+  RecordLoader data(FLAGS_train, loading);
+
+  Spec optimizer{FLAGS_optimizer, {}};
+  optimizer.options.set("lr", str(FLAGS_lr));
+  if (FLAGS_optimizer == "momentum" || FLAGS_optimizer == "nesterov")
+    optimizer.options.set("momentum", str(FLAGS_momentum));
+  if (FLAGS_weight_decay != 0) optimizer.options.set("weight_decay", str(FLAGS_weight_decay));
+  if (FLAGS_schedule != "constant") {
+    optimizer.options.set("schedule", FLAGS_schedule);
+    optimizer.options.set("schedule_examples", str(data.size() * FLAGS_epochs));
+  }
+
+  nn::Trainer trainer(network(FLAGS_network), optimizer, kv, {.seed = FLAGS_seed});
+  if (!FLAGS_checkpoint.empty()) trainer.resume_if_present(FLAGS_checkpoint);
+  kv->barrier();
+  const auto start = std::chrono::steady_clock::now();
+  const std::int64_t first_epoch = trainer.epoch();
+  double accuracy = 0, evaluating = 0;
+  std::string checkpoint;
+  while (trainer.epoch() < FLAGS_epochs) {
+    for (Batch& batch : trainer.epoch_of(data)) {
+      trainer.step(batch, nn::softmax_ce);
+      if (trainer.every(FLAGS_log_every)) show(trainer.report());
+    }
+    trainer.synchronize();
+    if (!FLAGS_checkpoint.empty()) checkpoint = trainer.checkpoint(FLAGS_checkpoint);
+    if (!FLAGS_test.empty() && kv->rank() == 0) {
+      const auto before = std::chrono::steady_clock::now();
+      accuracy = test_accuracy(trainer.net());
+      evaluating += std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
+      std::fprintf(stderr, "%sepoch %lld of %d: test accuracy %.4f\n", isatty(STDERR_FILENO) ? "\n" : "",
+                   static_cast<long long>(trainer.epoch()), FLAGS_epochs, accuracy);
+    }
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() - evaluating;
+  const StoreReport report = kv->report();
+  kv->finish();
+  if (kv->rank() != 0) return;
+  const Histogram delays = report.all_delays();
+  const double examples = static_cast<double>(data.size() * (trainer.epoch() - first_epoch));
+  std::cout << nlohmann::json{{"mode", FLAGS_kvstore},
+                              {"network", FLAGS_network},
+                              {"workers", kv->size()},
+                              {"servers", kv->exchange().server_count()},
+                              {"epochs", trainer.epoch()},
+                              {"test_accuracy", accuracy},
+                              {"train_seconds", seconds},
+                              {"images_per_second", seconds > 0 ? examples / seconds : 0},
+                              {"delay_mean", delays.mean()},
+                              {"delay_p50", delays.quantile(0.5)},
+                              {"delay_p99", delays.quantile(0.99)},
+                              {"checkpoint", checkpoint}}
+            << std::endl;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  use_passive_waiting(argv);
+  gflags::SetUsageMessage(
+      "trains LeNet-5 or an MLP on MNIST\n\n"
+      "  mnist --train train.json --test test.json\n"
+      "  launch.py -n 2 -s 2 mnist --kvstore dist_async --train train.json --test test.json");
+  gflags::ParseCommandLineFlags(&argc, &argv, true);
+  start_logging(argv[0]);
+  try {
+    require(argc == 1, "unknown argument '", argc > 1 ? argv[1] : "", "'; see --help");
+    std::shared_ptr<ChromeTrace> trace;
+    if (!FLAGS_trace.empty()) default_engine().add_observer(trace = make_chrome_trace(FLAGS_trace));
+    require(FLAGS_epochs >= 1 && FLAGS_batch_size >= 1 && FLAGS_log_every >= 1,
+            "--epochs, --batch_size and --log_every are at least 1");
+    if (!FLAGS_evaluate.empty()) {
+      require(!FLAGS_test.empty(), "--evaluate needs --test, the manifest to evaluate on");
+      evaluate();
+    } else {
+      require(!FLAGS_train.empty(), "--train is missing: the manifest that im2rec wrote");
+      train();
+    }
+  } catch (const std::exception& error) {
+    std::cerr << "mnist: " << error.what() << std::endl;
+    return 1;
+  }
+}
