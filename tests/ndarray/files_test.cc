@@ -34,6 +34,7 @@ class FilesTest : public ::testing::Test {
   }
 
   std::string write(const std::string& bytes) const {
+    std::filesystem::remove(path());  // some file systems write a truncated file through to the disk
     std::ofstream(path(), std::ios::binary) << bytes;
     return path();
   }

@@ -68,12 +68,14 @@ class NDArray {
   NDArray permute(const std::vector<int>& axes) const;                   // axis i of the result is axes[i]
   NDArray broadcast_to(const Shape& shape) const;                        // read-only by convention (stride 0)
 
-  // Asynchronous copies. `clone` and `to` give new row-major arrays (`to` the same device returns *this).
+  // Asynchronous copies. `clone` and `to` give new row-major arrays (`to` the same device returns *this). A floating
+  // value becomes an integer by truncation, limited to the type's range, NaN becomes 0; integers wrap.
   NDArray clone() const;
   NDArray to(Device device) const;
   NDArray cast(DType dtype) const;
   NDArray contiguous() const;  // *this where it is already
-  // Overwrites this array with `source` (same shape; broadcasting allowed), converting type and crossing devices.
+  // Overwrites this array with `source` (same shape; broadcasting allowed), converting type and crossing devices. Views
+  // that overlap are copied as if through a third array.
   void copy_from(const NDArray& source, int priority = 0) const;
   void fill(double value) const;
 
@@ -116,7 +118,8 @@ void save_params(const std::string& path, const NamedArrays& arrays);
 // Reads versions 0 to 3, dense arrays. Throws IoError, Corrupt (file, offset), NotAvailable for sparse blocks.
 NamedArrays load_params(const std::string& path, Engine& engine = default_engine());
 
-// safetensors; `metadata` are string pairs. Same guarantees as save_params.
+// safetensors; `metadata` are string pairs. Same guarantees as save_params. In the file, and after loading, arrays are
+// ordered by type (widest first), then by name.
 void save_safetensors(const std::string& path, const NamedArrays& arrays,
                       const std::vector<std::pair<std::string, std::string>>& metadata = {});
 NamedArrays load_safetensors(const std::string& path, std::vector<std::pair<std::string, std::string>>* metadata = nullptr,

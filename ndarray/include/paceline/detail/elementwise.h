@@ -30,8 +30,9 @@ void parallel_ranges(std::int64_t total, std::int64_t smallest, const Body& body
     if (total > 0) body(std::int64_t{0}, total);
     return;
   }
-  constexpr std::int64_t kAlignment = 64;  // elements, so that threads seldom share a line
-  const std::int64_t step = (total / team + kAlignment) / kAlignment * kAlignment;
+  // Small items are dealt in lots of a few lines of memory, so that threads seldom share one.
+  const std::int64_t lot = smallest >= 1024 ? 64 : 1;
+  const std::int64_t step = (total / team + lot) / lot * lot;
 #pragma omp parallel for num_threads(team) schedule(static, 1)
   for (int i = 0; i < team; ++i) {
     const std::int64_t begin = std::min(total, i * step);
