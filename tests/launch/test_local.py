@@ -63,7 +63,9 @@ class Environment(LauncherTest):
                 self.assertEqual(variables[key], value, f"{key} of {name}")
 
     def test_roles_have_their_own(self):
-        self.environment.update(TAKEN="from here", OMP_WAIT_POLICY="ACTIVE", DMLC_ROLE="stale", DMLC_RANK="7", PORT="80")
+        self.environment.update(
+            TAKEN="from here", OMP_WAIT_POLICY="ACTIVE", DMLC_ROLE="stale", DMLC_RANK="7", PORT="80"
+        )
         found = self.environments(
             "--env", "TAKEN", "--env-server", "A:1=x", "--env-worker", "A=2:y", "--env-worker", "PACELINE_NUM_THREADS=3"
         )
