@@ -108,6 +108,8 @@ class ModeOfTheCommand(unittest.TestCase):
             (["mnist", "-kvstore=dist_async:bound=4"], {}, "dist_async:bound=4"),
             (["mnist --kvstore local"], {}, "local"),
             (["mnist"], {"PACELINE_KVSTORE": "ring"}, "ring"),
+            (["train", "dist_async:bound=4", "data"], {"PACELINE_KVSTORE": "ring"}, "dist_async:bound=4"),
+            (["dist_train", "my_dist_sync", "dist_sync.manifest"], {}, ""),
             (["mnist", "--kvstore"], {}, ""),
             (["mnist 'unclosed"], {}, ""),
         ):

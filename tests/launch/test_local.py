@@ -4,8 +4,11 @@ import json
 import os
 import signal
 import unittest
+from unittest import mock
 
 from support import LauncherTest
+
+from paceline_launch import UsageError, options
 
 
 class Environment(LauncherTest):
@@ -362,7 +365,9 @@ class Refusals(LauncherTest):
 
     def test_no_server_program(self):
         (self.folder / "bin/paceline_server").unlink()
-        self.assertIn("paceline_server is neither beside", self.refused("-n", 1, "true"))
+        with mock.patch.object(options, "_SOURCE_DIR", str(self.folder)), mock.patch.dict(os.environ, self.environment):
+            with self.assertRaisesRegex(UsageError, "paceline_server is neither beside true nor on PATH nor built"):
+                options.parse(["-n", "1", "true"])
 
     def test_help(self):
         code, out, _ = self.launch("--help")

@@ -18,6 +18,7 @@ _FORWARDED = ("DMLC_INTERFACE", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "OMP_WAIT_
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:([=:])(.*))?", re.DOTALL)
 
+_MODE_WORD = re.compile(r"dist_[a-z]+(:[a-z]\S*)?")
 _MODES_OF_ONE_PROCESS = ("local", "device")
 _MODES_WITHOUT_SERVERS = (*_MODES_OF_ONE_PROCESS, "ring")
 
@@ -60,7 +61,7 @@ class Mode:
 
 
 def find_mode(command, worker_environment):
-    """`command` is the workers' command; the flag wins over PACELINE_KVSTORE, as in the programs."""
+    """`command` is the workers' command; its --kvstore, or a word like dist_sync, wins over PACELINE_KVSTORE."""
     words = list(command)
     if len(words) == 1:
         try:
@@ -71,4 +72,7 @@ def find_mode(command, worker_environment):
         flag, equals, value = word.lstrip("-").partition("=")
         if word.startswith("-") and flag == "kvstore":
             return Mode(value if equals else "".join(words[i + 1 : i + 2]))
+    for word in words[1:]:
+        if _MODE_WORD.fullmatch(word):
+            return Mode(word)
     return Mode(worker_environment.get("PACELINE_KVSTORE", os.environ.get("PACELINE_KVSTORE", "")))

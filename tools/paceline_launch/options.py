@@ -10,6 +10,8 @@ from . import UsageError
 from .environment import Mode, find_mode, parse_assignments
 from .hosts import read_host_file, resolve
 
+_SOURCE_DIR = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
 _DESCRIPTION = """\
 Starts a distributed job: one scheduler on this machine, then servers and workers, here or by ssh on other hosts.
 Waits for the workers, passes on what they print, and leaves no process behind, however the job or the launcher ends.
@@ -113,14 +115,15 @@ def _parser():
         "--on-worker-loss",
         choices=("continue", "stop"),
         help="what to do when a worker fails (default: continue if the mode survives it, as all dist_* modes do; the "
-        "mode is read from the command's --kvstore or from PACELINE_KVSTORE; unknown: stop). The loss of a server or "
-        "of the scheduler always ends the job",
+        "mode is read from the command's --kvstore, from a word like dist_sync in it, or from PACELINE_KVSTORE; unknown: "
+        "stop). The loss of a server or of the scheduler always ends the job",
     )
     add("--log-dir", metavar="DIR", help="folder for the output of each process (default: logs/TIME-JOB)")
     add(
         "--server-command",
         metavar="COMMAND",
-        help="what scheduler and servers run (default: paceline_server, beside the command's program or on PATH)",
+        help="what scheduler and servers run (default: paceline_server, beside the command's program, on PATH, or built "
+        "by the preset cpu)",
     )
     add(
         "--host-ip",
@@ -177,11 +180,15 @@ def _server_command(chosen, program):
     beside = os.path.join(os.path.dirname(program), "paceline_server")
     if "/" in beside and os.access(beside, os.X_OK):
         return [beside]
+    if shutil.which("paceline_server"):
+        return ["paceline_server"]
+    built = os.path.join(_SOURCE_DIR, "build/cpu/bin/paceline_server")
     _check(
-        shutil.which("paceline_server"),
-        f"paceline_server is neither beside {program} nor on PATH; build it, or name it with --server-command",
+        os.access(built, os.X_OK),
+        f"paceline_server is neither beside {program} nor on PATH nor built in {_SOURCE_DIR}/build/cpu; build it, or "
+        "name it with --server-command",
     )
-    return ["paceline_server"]
+    return [built]
 
 
 def _check_numbers(given):
