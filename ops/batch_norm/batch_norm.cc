@@ -45,7 +45,7 @@ double channel_sum(const Layout& layout, std::int64_t channel, const Value& valu
 
 template <class Body>
 void for_each_channel(const Layout& layout, const Body& body) {
-  const std::int64_t smallest = std::max<std::int64_t>(1, 8192 / std::max<std::int64_t>(1, layout.count()));
+  const std::int64_t smallest = std::max<std::int64_t>(1, 65536 / std::max<std::int64_t>(1, layout.count()));
   detail::parallel_ranges(layout.channels, smallest, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t c = begin; c < end; ++c) body(c);
   });

@@ -52,7 +52,7 @@ const PoolBackwardAttributes& backward_of(const void* attributes) {
 template <class Plane>
 void for_each_plane(const Windows& windows, const Plane& plane) {
   const std::int64_t work = std::max<std::int64_t>(1, windows.input_plane());
-  detail::parallel_ranges(windows.planes, std::max<std::int64_t>(1, 8192 / work), [&](auto begin, auto end) {
+  detail::parallel_ranges(windows.planes, std::max<std::int64_t>(1, 65536 / work), [&](auto begin, auto end) {
     for (std::int64_t i = begin; i < end; ++i) plane(i);
   });
 }
@@ -81,29 +81,32 @@ void max_plane(const Windows& windows, const T* x, T* out, std::int32_t* positio
   }
 }
 
-// Windows of 2 x 2 side by side, the usual case, without branches.
+// Windows of 2 x 2 side by side, the usual case, without branches so that it becomes vector code.
 template <class T>
 void max_plane_2x2(const Windows& windows, const T* x, T* out, std::int32_t* positions) {
   using A = accumulator_t<T>;
-  const std::int64_t width = windows.x.size;
+  const auto width = static_cast<std::int32_t>(windows.x.size);
   for (std::int64_t oy = 0; oy < windows.y.count; ++oy) {
-    const T* const upper = x + 2 * oy * width;
-    const T* const lower = upper + width;
-    const auto first = static_cast<std::int32_t>(2 * oy * width);
-    const auto below = static_cast<std::int32_t>(width);
-    const auto larger = [](A a, A b) { return b > a || (b != b && a == a); };
+    const T* __restrict const upper = x + 2 * oy * width;
+    const T* __restrict const lower = upper + width;
+    T* __restrict const top_row = out + oy * windows.x.count;
+    std::int32_t* __restrict const position_row = positions + oy * windows.x.count;
+    const auto first = static_cast<std::int32_t>(2 * oy) * width;
     for (std::int64_t ox = 0; ox < windows.x.count; ++ox) {
-      const A a = static_cast<A>(upper[2 * ox]), b = static_cast<A>(upper[2 * ox + 1]);
-      const A c = static_cast<A>(lower[2 * ox]), d = static_cast<A>(lower[2 * ox + 1]);
-      const bool right_up = larger(a, b), right_down = larger(c, d);
-      const A up = right_up ? b : a, down = right_down ? d : c;
-      const bool is_down = larger(up, down);
-      out[ox] = T(is_down ? down : up);
-      const std::int32_t column = is_down ? below + right_down : right_up;
-      positions[ox] = first + static_cast<std::int32_t>(2 * ox) + column;
+      A top = static_cast<A>(upper[2 * ox]);
+      std::int32_t at = 0;
+      const auto offer = [&](T element, std::int32_t place) {
+        const A value = static_cast<A>(element);
+        const std::int32_t taken = -static_cast<std::int32_t>(!(value <= top)) & -static_cast<std::int32_t>(top == top);
+        at = taken ? place : at;
+        top = taken ? value : top;
+      };
+      offer(upper[2 * ox + 1], 1);
+      offer(lower[2 * ox], width);
+      offer(lower[2 * ox + 1], width + 1);
+      top_row[ox] = T(top);
+      position_row[ox] = first + static_cast<std::int32_t>(2 * ox) + at;
     }
-    out += windows.x.count;
-    positions += windows.x.count;
   }
 }
 

@@ -25,7 +25,7 @@ template <class Row>
 void for_each_row(const Tensor& x, const void* attributes, const Row& row) {
   const auto [outer, size, inner] =
       around_axis(x.shape, normalize_axis(axis_of(attributes), x.shape.ndim(), "softmax"));
-  const std::int64_t smallest = std::max<std::int64_t>(1, 4096 / std::max<std::int64_t>(1, size));
+  const std::int64_t smallest = std::max<std::int64_t>(1, 32768 / std::max<std::int64_t>(1, size));
   detail::parallel_ranges(size == 0 ? 0 : outer * inner, smallest,
                           [&, size = size, inner = inner](auto begin, auto end) {
                             for (std::int64_t i = begin; i < end; ++i)
