@@ -26,6 +26,11 @@ void gemm_as(std::span<const Tensor> inputs, const Tensor& out, const Gemm& how)
   const Matrix a = matrix_of(inputs[0], how.transpose_a);
   const Matrix b = matrix_of(inputs[1], how.transpose_b);
   const Matrix c = matrix_of(out, false);
+  // Waking a sleeping team takes as long as some ten million operations, and much longer when its core is busy.
+  constexpr double kWorthATeam = 3e7;
+  const double operations =
+      2.0 * static_cast<double>(c.rows) * static_cast<double>(c.columns) * static_cast<double>(a.columns);
+  const TeamScope team(operations < kWorthATeam ? 1 : team_size());
   const CBLAS_ORDER order = c.row_major ? CblasRowMajor : CblasColMajor;
   const CBLAS_TRANSPOSE ta = a.row_major == c.row_major ? CblasNoTrans : CblasTrans;
   const CBLAS_TRANSPOSE tb = b.row_major == c.row_major ? CblasNoTrans : CblasTrans;

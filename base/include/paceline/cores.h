@@ -14,6 +14,22 @@ void set_team_size(int threads);
 int team_size();
 inline void become_single_threaded() { set_team_size(1); }
 
+// Another team for the calling thread while alive, for work that is too small to wake the team for.
+class TeamScope {
+ public:
+  explicit TeamScope(int threads) : previous_(team_size()) {
+    if (threads != previous_) set_team_size(threads);
+  }
+  ~TeamScope() {
+    if (team_size() != previous_) set_team_size(previous_);
+  }
+  TeamScope(const TeamScope&) = delete;
+  TeamScope& operator=(const TeamScope&) = delete;
+
+ private:
+  int previous_;
+};
+
 // Re-executes the program once with OMP_WAIT_POLICY=PASSIVE where that is not set (libgomp reads it before main), so
 // that idle team members sleep instead of burning a shared core. Call first in main(). Returns where nothing is to do.
 void use_passive_waiting(char** argv);
