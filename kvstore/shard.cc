@@ -106,7 +106,10 @@ void Shard::push(const std::shared_ptr<PushPullCall>& call, int part, ServedPart
   const wire::Part& request = call->body.parts(part);
   if (request.push_size() == 0) return;
   ServedPartition::Taken& taken = partition.taken[call->worker()];
-  if (taken.incarnation < call->request.incarnation()) taken = {call->request.incarnation(), {}};
+  if (taken.incarnation < call->request.incarnation()) {
+    taken = {call->request.incarnation(), {}};
+    for (ServedSlice& slice : partition.slices) slice.contributed.erase(call->worker());
+  }
   require(taken.incarnation == call->request.incarnation(), "worker ", call->worker(),
           " has returned since this push was sent");
   require(taken.window.plausible(request.sequence()), "push number ", request.sequence(), " of worker ", call->worker(),
@@ -130,15 +133,17 @@ void Shard::push(const std::shared_ptr<PushPullCall>& call, int part, ServedPart
 void Shard::contribute(const std::shared_ptr<PushPullCall>& call, ServedSlice& slice,
                        const Contribution& contribution) {
   const std::uint64_t round = call->body.round();
+  std::uint64_t& next = slice.contributed[call->worker()];
+  require(round >= next, "worker ", call->worker(), " pushed key '", slice.name, "' twice in step ", round,
+          "; call step_end() between steps");
+  next = round + 1;
   advance(slice);
   if (round < slice.next_round) {
     ++late_;
     ++call->refused;
     return;
   }
-  const bool first = slice.rounds[round].try_emplace(call->worker(), ServedSlice::Kept{call, contribution}).second;
-  require(first, "worker ", call->worker(), " pushed key '", slice.name, "' twice in step ", round,
-          "; call step_end() between steps");
+  slice.rounds[round].try_emplace(call->worker(), ServedSlice::Kept{call, contribution});
   active_.insert(&slice);
   advance(slice);
   answer_waiting(slice);

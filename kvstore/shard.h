@@ -69,6 +69,7 @@ struct ServedSlice {
   std::string name;
   std::uint64_t next_round = 0;  // all before it are closed
   std::map<std::uint64_t, std::map<int, Kept>> rounds;
+  std::map<int, std::uint64_t> contributed;  // per worker, the round after the last that it pushed in
   std::map<int, Answered> answered;
   std::vector<Waiting> waiting;  // pulls that need a round of this slice
 };

@@ -91,6 +91,7 @@ class ServersExchange final : public Exchange {
   void send_state(const SavedStore& store);
   NamedArrays fetch_blobs(int server, int worker, SavedStore* all);
   void send_blobs(int server, int worker, const NamedArrays& arrays);
+  void clear_blobs();
   bool is_lowest() const;
 
   Message ask_scheduler(MessageKind kind, const google::protobuf::MessageLite& body);

@@ -48,9 +48,7 @@ StoreState ServersExchange::save() {
     for (int s = 0; s < servers_; ++s) fetch_blobs(s, -1, &store);
     state = store.write();
     state.counters.emplace_back("workers", std::to_string(workers_));
-    wire::LoadRequest clear;
-    clear.set_clear_blobs(true);
-    ask_every_server(request_of(MessageKind::kLoad, clear));
+    clear_blobs();
   }
   barrier();
   return state;
@@ -171,7 +169,11 @@ void ServersExchange::load(const StoreState& state) {
   pull(pulls, 0);
   for (const PullItem& item : pulls) item.out.wait();
   barrier();
-  if (!is_lowest()) return;
+  if (is_lowest()) clear_blobs();
+  barrier();
+}
+
+void ServersExchange::clear_blobs() {
   wire::LoadRequest clear;
   clear.set_clear_blobs(true);
   ask_every_server(request_of(MessageKind::kLoad, clear));

@@ -24,6 +24,7 @@ struct ClusterOptions {
   std::string transport = "inproc";
   bool faulty = false;
   bool serial = true;  // each worker with a serial engine of its own: fast, and what it calls is done when it returns
+  Engine* engine = nullptr;  // of every worker, where arrays outlive the cluster
   std::shared_ptr<const Staleness> policy = nullptr;
   double silence_seconds = 3;
 };
@@ -49,9 +50,9 @@ class ClusterInProcess {
     }
     each([this](int index) {
       const auto i = static_cast<std::size_t>(index);
-      engines_[i] = options_.serial ? make_serial_engine() : make_threaded_engine();
+      if (!options_.engine) engines_[i] = options_.serial ? make_serial_engine() : make_threaded_engine();
       StoreOptions store;
-      store.engine = engines_[i].get();
+      store.engine = &engine(index);
       auto exchange = make_servers_exchange(member(base_, Role::kWorker, scheduler_->port(), index),
                                             Spec::parse(options_.mode), store);
       stores_[i] = std::make_unique<KVStore>(std::move(exchange), Spec::parse(options_.mode));
@@ -70,17 +71,28 @@ class ClusterInProcess {
   }
 
   KVStore& worker(int index) { return *stores_[static_cast<std::size_t>(index)]; }
-  Engine& engine(int index) { return *engines_[static_cast<std::size_t>(index)]; }
+  Engine& engine(int index) { return options_.engine ? *options_.engine : *engines_[static_cast<std::size_t>(index)]; }
   int workers() const { return options_.workers; }
 
-  // Calls `work(worker, store)` on a thread per live worker; throws the first failure.
+  // Calls `work(worker, store)` on a thread per worker that was not killed; throws the first failure.
   void run(const std::function<void(int, KVStore&)>& work) {
     each([&](int index) {
       if (stores_[static_cast<std::size_t>(index)]) work(index, worker(index));
     });
   }
 
+  // What the servers failed of, after they ended; empty where they did not.
+  const std::string& server_error(int index) {
+    std::thread& thread = server_threads_[static_cast<std::size_t>(index)];
+    if (thread.joinable()) thread.join();
+    return server_errors_[static_cast<std::size_t>(index)];
+  }
+
+  // A job that is meant to fail ends without finish().
+  void abandon() { stores_.clear(); }
+
   void finish() {
+    if (stores_.empty()) return;
     run([](int, KVStore& store) { store.finish(); });
   }
 

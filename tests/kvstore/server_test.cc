@@ -1,0 +1,315 @@
+// Parts of the servers: layout, clocks, sequence numbers, and what hostile messages do to a running server.
+#include <gtest/gtest.h>
+#include <paceline/error.h>
+#include <support/cluster_in_process.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "key_partition.h"
+#include "payload.h"
+#include "sequence_window.h"
+#include "store.pb.h"
+#include "worker_clocks.h"
+
+namespace paceline::test {
+namespace {
+
+// Largest load over the mean.
+double imbalance(const std::vector<KeyInfo>& keys, int servers) {
+  std::vector<std::int64_t> loads(static_cast<std::size_t>(servers));
+  make_layout(keys, loads, 0);
+  const double mean = static_cast<double>(std::accumulate(loads.begin(), loads.end(), std::int64_t{0})) / servers;
+  return static_cast<double>(*std::max_element(loads.begin(), loads.end())) / mean;
+}
+
+KeyInfo key_of(const std::string& name, std::initializer_list<std::int64_t> shape) {
+  return {name, DType::kFloat32, Shape(shape), false};
+}
+
+// The parameters of ResNet-50, by their shapes.
+std::vector<KeyInfo> resnet50() {
+  std::vector<KeyInfo> keys{key_of("stem", {64, 3, 7, 7}), key_of("fc.weight", {1000, 2048}),
+                            key_of("fc.bias", {1000})};
+  std::int64_t in = 64;
+  const int blocks[] = {3, 4, 6, 3};
+  for (int stage = 0; stage < 4; ++stage) {
+    const std::int64_t width = 64LL << stage, out = 4 * width;
+    for (int block = 0; block < blocks[stage]; ++block) {
+      const std::string name = "stage" + std::to_string(stage) + "." + std::to_string(block);
+      keys.push_back(key_of(name + ".conv1", {width, in, 1, 1}));
+      keys.push_back(key_of(name + ".conv2", {width, width, 3, 3}));
+      keys.push_back(key_of(name + ".conv3", {out, width, 1, 1}));
+      if (block == 0) keys.push_back(key_of(name + ".shortcut", {out, in, 1, 1}));
+      for (const char* norm : {".bn1.scale", ".bn1.shift", ".bn2.scale", ".bn2.shift"})
+        keys.push_back(key_of(name + norm, {width}));
+      in = out;
+    }
+  }
+  return keys;
+}
+
+TEST(Layout, SpreadsBytesEvenly) {
+  for (const int servers : {1, 2, 4, 16}) EXPECT_LE(imbalance(resnet50(), servers), 1.05) << servers << " servers";
+  const std::vector<KeyInfo> lenet{key_of("conv1", {6, 1, 5, 5}), key_of("conv2", {16, 6, 5, 5}),
+                                   key_of("fc1", {120, 400}),     key_of("fc2", {84, 120}),
+                                   key_of("fc3", {10, 84}),       key_of("bias", {120})};
+  EXPECT_LE(imbalance(lenet, 2), 1.05);
+  std::vector<KeyInfo> small;
+  for (int i = 0; i < 10000; ++i) small.push_back(key_of("key" + std::to_string(i), {256}));
+  EXPECT_LE(imbalance(small, 4), 1.05);
+}
+
+TEST(Layout, CoversEveryElementOnceAndIgnoresTheOrderOfDeclaration) {
+  std::vector<KeyInfo> keys = resnet50();
+  keys.push_back(key_of("empty", {0}));
+  keys.push_back(key_of("scalar", {}));
+  std::vector<std::int64_t> loads(3), reversed_loads(3);
+  const Layout layout = make_layout(keys, loads, 5);
+  std::vector<std::int64_t> covered(layout.keys.size());
+  std::vector<std::vector<SliceRange>> ranges(layout.keys.size());
+  for (const Partition& partition : layout.partitions) {
+    EXPECT_GE(partition.id, 5);
+    std::int64_t bytes = 0;
+    for (const SliceRange& slice : partition.slices) {
+      bytes += 4 * (slice.end - slice.begin);
+      ranges[static_cast<std::size_t>(slice.key)].push_back(slice);
+    }
+    EXPECT_LE(bytes, kPartitionBytes * 3 / 2);
+  }
+  for (std::size_t k = 0; k < ranges.size(); ++k) {
+    std::sort(ranges[k].begin(), ranges[k].end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+    std::int64_t next = 0;
+    for (const SliceRange& slice : ranges[k]) {
+      EXPECT_EQ(slice.begin, next);
+      next = slice.end;
+    }
+    EXPECT_EQ(next, layout.keys[k].shape.size()) << layout.keys[k].name;
+  }
+  std::reverse(keys.begin(), keys.end());
+  wire::InitReply one, other;
+  write_layout(layout, &one);
+  write_layout(make_layout(keys, reversed_loads, 5), &other);
+  EXPECT_EQ(one.SerializeAsString(), other.SerializeAsString());
+  EXPECT_EQ(loads, reversed_loads);
+}
+
+TEST(SequenceWindow, TakesEachNumberOnceInAnyOrder) {
+  std::mt19937 random(9);
+  SequenceWindow window;
+  std::vector<std::uint64_t> numbers(1000);
+  std::iota(numbers.begin(), numbers.end(), 1);
+  for (auto block = numbers.begin(); block != numbers.end(); block += 50) std::shuffle(block, block + 50, random);
+  for (const std::uint64_t number : numbers) {
+    EXPECT_TRUE(window.plausible(number));
+    EXPECT_TRUE(window.take(number));
+    EXPECT_FALSE(window.take(number));
+    EXPECT_FALSE(window.take(numbers.front()));
+  }
+  EXPECT_FALSE(window.take(500));
+  EXPECT_FALSE(window.plausible(0));
+  EXPECT_TRUE(window.plausible(1000 + SequenceWindow::kWidth));
+  EXPECT_FALSE(window.plausible(1001 + SequenceWindow::kWidth));
+}
+
+wire::StepEnd step_end(std::uint64_t clock, wire::StepEnd::State state = wire::StepEnd::RUNNING,
+                       std::uint64_t number = 0) {
+  wire::StepEnd message;
+  message.set_clock(clock);
+  message.set_state(state);
+  message.set_number(number);
+  return message;
+}
+
+TEST(WorkerClocks, CountOnlyWorkersThatContribute) {
+  WorkerClocks clocks;
+  Roster roster;
+  for (int rank = 0; rank < 3; ++rank) {
+    Peer peer;
+    peer.id = {Role::kWorker, rank};
+    peer.incarnation = static_cast<std::uint64_t>(rank) + 10;
+    roster.peers.push_back(peer);
+  }
+  EXPECT_EQ(clocks.slowest(), std::nullopt);
+  clocks.set_roster(roster);
+  clocks.step_end(0, 10, step_end(5));
+  clocks.step_end(1, 11, step_end(3));
+  clocks.step_end(1, 11, step_end(2));  // late
+  clocks.step_end(2, 99, step_end(7));  // of another incarnation
+  EXPECT_EQ(clocks.slowest(), 0U);
+  clocks.step_end(2, 12, step_end(4));
+  EXPECT_EQ(clocks.slowest(), 3U);
+
+  clocks.step_end(1, 11, step_end(3, wire::StepEnd::INSIDE_BARRIER, 1));
+  EXPECT_EQ(clocks.slowest(), 4U);
+  clocks.step_end(0, 10, step_end(5, wire::StepEnd::INSIDE_BARRIER, 1));
+  clocks.step_end(2, 12, step_end(4, wire::StepEnd::INSIDE_BARRIER, 1));
+  EXPECT_EQ(clocks.slowest(), std::nullopt);
+  clocks.step_end(2, 12, step_end(5, wire::StepEnd::AFTER_BARRIER, 1));  // takes the others along
+  EXPECT_EQ(clocks.slowest(), 5U);
+  EXPECT_EQ(clocks.clock(1), 5U);
+  clocks.step_end(1, 11, step_end(3, wire::StepEnd::INSIDE_BARRIER, 1));  // repeated late
+  EXPECT_TRUE(clocks.contributes(1));
+
+  clocks.step_end(0, 10, step_end(5, wire::StepEnd::PAUSED, 1));
+  EXPECT_FALSE(clocks.contributes(0));
+  clocks.step_end(0, 10, step_end(9, wire::StepEnd::RESUMED, 1));
+  EXPECT_TRUE(clocks.contributes(0));
+  clocks.step_end(1, 11, step_end(5, wire::StepEnd::FINISHED));
+  EXPECT_FALSE(clocks.contributes(1));
+  roster.peers[2].alive = false;
+  clocks.set_roster(roster);
+  EXPECT_EQ(clocks.slowest(), 9U);
+  roster.peers[1].incarnation = 20;  // has returned
+  clocks.set_roster(roster);
+  EXPECT_EQ(clocks.slowest(), 0U);
+}
+
+TEST(Payload, KeepsRunsWholeAndAligned) {
+  std::mt19937 random(13);
+  std::vector<std::vector<std::byte>> runs;
+  PayloadWriter writer;
+  for (int i = 0; i < 300; ++i) {
+    std::vector<std::byte> run(i % 50 == 49 ? kLargeRun + i : random() % 700);
+    for (std::byte& b : run) b = static_cast<std::byte>(random());
+    runs.push_back(std::move(run));
+  }
+  const auto owner = std::make_shared<int>();
+  for (const auto& run : runs) writer.add(run.data(), run.size(), run.size() >= kLargeRun ? owner : nullptr);
+  const std::vector<Frame> frames = writer.finish();
+  PayloadReader reader(frames);
+  for (const auto& run : runs) {
+    const std::byte* data = reader.next(run.size());
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % 8, 0U);
+    EXPECT_TRUE(std::equal(run.begin(), run.end(), data));
+  }
+  reader.expect_end();
+  EXPECT_THROW(reader.next(1), Corrupt);
+  PayloadReader early(frames);
+  EXPECT_THROW(early.expect_end(), Corrupt);
+}
+
+// Changes a few bytes, or cuts.
+std::string mutate(std::string text, std::mt19937& random) {
+  for (int n = static_cast<int>(random() % 4); n >= 0 && !text.empty(); --n) {
+    const std::size_t at = random() % text.size();
+    switch (random() % 4) {
+      case 0:
+        text[at] = static_cast<char>(random());
+        break;
+      case 1:
+        text.erase(at, random() % 8);
+        break;
+      case 2:
+        text.insert(at, std::string(random() % 8, static_cast<char>(random())));
+        break;
+      default:
+        text.resize(at);
+        break;
+    }
+  }
+  return text;
+}
+
+// A peer of the job that sends nonsense gets refusals; the server and the others go on.
+TEST(Server, RefusesMalformedMessagesAndGoesOn) {
+  const std::uint32_t seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  ClusterConfig base = job_config("inproc", 1, 2);
+  SchedulerThread scheduler(base);
+  Server server(member(base, Role::kServer, 0), nullptr, 2);
+  std::thread serving([&] { server.run(); });
+  const auto engine = make_serial_engine();
+  StoreOptions options;
+  options.engine = engine.get();
+  std::unique_ptr<Node> node;
+  std::thread joining([&] {
+    node = std::make_unique<Node>(member(base, Role::kWorker, 0, 1), Node::Handlers{});
+    node->join();
+  });
+  const auto exchange = make_servers_exchange(member(base, Role::kWorker, 0, 0), Spec::parse("dist_async"), options);
+  joining.join();
+
+  const auto ask = [&](MessageKind kind, std::string body, std::vector<Frame> payload = {}) {
+    Message message;
+    message.header.kind = kind;
+    message.body = std::move(body);
+    message.payload = std::move(payload);
+    return node->ask_and_wait({kind < MessageKind::kInitValues ? Role::kScheduler : Role::kServer, 0}, message);
+  };
+  const NDArray weight = NDArray::full(Shape{64}, 1, DType::kFloat64, {}, *engine);
+  wire::InitRequest init;
+  init.set_call(1);
+  init.set_mode("dist_async");
+  write_key({"w", DType::kFloat64, Shape{64}, false}, init.add_keys());
+  std::thread initialising([&] { exchange->init({{"w", weight}}); });
+  ask(MessageKind::kInit, init.SerializeAsString());
+  init.set_values(true);
+  ask(MessageKind::kInit, init.SerializeAsString());
+  initialising.join();
+
+  wire::PushPullRequest push;
+  push.set_examples(1);
+  wire::Part* part = push.add_parts();
+  part->set_sequence(1);
+  part->add_push(0);
+  part->add_base(0);
+  part->add_pull(0);
+  wire::SetRules rules;
+  rules.set_call(1);
+  rules.set_optimizer("sgd:lr=1");
+  rules.set_staleness("none");
+  wire::LoadRequest load;
+  load.add_slices()->add_names("weight");
+  load.add_blobs()->set_name("blob");
+  load.mutable_blobs(0)->add_shape(64);
+  wire::SaveRequest save;
+  wire::InitValuesRequest values;
+  values.set_mode("dist_async");
+  write_key({"x", DType::kFloat64, Shape{64}, false}, values.add_keys());
+  values.mutable_partition()->set_id(7);
+  values.mutable_partition()->add_slices()->set_end(64);
+  const std::vector<std::pair<MessageKind, std::string>> valid = {
+      {MessageKind::kPushPull, push.SerializeAsString()},
+      {MessageKind::kSetRules, rules.SerializeAsString()},
+      {MessageKind::kLoad, load.SerializeAsString()},
+      {MessageKind::kSave, save.SerializeAsString()},
+      {MessageKind::kInitValues, values.SerializeAsString()},
+      {MessageKind::kStepEnd, step_end(3).SerializeAsString()},
+      {MessageKind::kReport, ""}};
+  int refused = 0;
+  for (int i = 0; i < 3000; ++i) {
+    const auto& [kind, body] = valid[random() % valid.size()];
+    std::vector<Frame> payload;
+    for (std::size_t n = random() % 3; n > 0; --n)
+      payload.push_back(Frame::of(std::string(random() % 4 == 0 ? random() % 2000 : 512, '\0')));
+    try {
+      ask(kind, mutate(body, random), std::move(payload));
+    } catch (const NetworkError& error) {
+      FAIL() << error.what();
+    } catch (const Error& error) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 1000);
+  // Sizes and numbers that do not fit are named.
+  EXPECT_NE(error_of_call([&] { ask(MessageKind::kPushPull, push.SerializeAsString()); }).find("512 bytes"),
+            std::string::npos);
+  part->set_push(0, 9);
+  EXPECT_NE(error_of_call([&] { ask(MessageKind::kPushPull, push.SerializeAsString()); }).find("no slice 9"),
+            std::string::npos);
+  part->set_partition(99);
+  EXPECT_NE(error_of_call([&] { ask(MessageKind::kPushPull, push.SerializeAsString()); }).find("no partition 99"),
+            std::string::npos);
+
+  exchange->pull({{"w", weight}}, 0);
+  weight.wait();
+  node->leave();
+  exchange->finish();
+  serving.join();
+}
+
+}  // namespace
+}  // namespace paceline::test
