@@ -45,8 +45,15 @@ std::shared_ptr<KVStore> KVStore::create(const std::string& mode, const StoreOpt
   require(found, "unknown mode '", spec.name, "'; known:", known);
   ModeSetting::parse(spec);
 
-  ClusterConfig config = ClusterConfig::from_environment();
+  const ClusterConfig config = ClusterConfig::from_environment();
   if (config.role != Role::kWorker) serve_and_exit(config);
+  return join(config, mode, options);
+}
+
+std::shared_ptr<KVStore> KVStore::join(const ClusterConfig& given, const std::string& mode,
+                                       const StoreOptions& options) {
+  ClusterConfig config = given;
+  const Spec spec = Spec::parse(mode);
   require(!options.staleness || config.transport == "inproc",
           "a staleness policy of your own works in mode local and with servers in this process; remote servers take "
           "policies by name");

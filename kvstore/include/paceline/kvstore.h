@@ -6,6 +6,7 @@
 //   dist_async[:bound=s][,staleness=P][,..] each push as it arrives, corrected for its delay
 // Keys of every dist mode: staleness, transport (tcp), and the policy's own options.
 
+#include <paceline/cluster.h>
 #include <paceline/exchange.h>
 #include <paceline/staleness.h>
 
@@ -27,6 +28,10 @@ class KVStore {
   // throws Timeout naming who is missing. In a process whose DMLC_ROLE is scheduler or server it serves and then ends
   // the process. Throws InvalidArgument on unknown modes and keys, listing the known ones.
   static std::shared_ptr<KVStore> create(const std::string& mode, const StoreOptions& options = {});
+  // The same for a worker of a job that the caller describes instead of the environment; several may live in one
+  // process. Not for `local`.
+  static std::shared_ptr<KVStore> join(const ClusterConfig& config, const std::string& mode,
+                                       const StoreOptions& options = {});
   // Over an exchange of the caller's own.
   explicit KVStore(std::unique_ptr<Exchange> exchange, Spec mode);
   ~KVStore();
