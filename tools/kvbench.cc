@@ -1,0 +1,278 @@
+// Bandwidth and latency of push and pull on a cluster of this machine, which it starts itself.
+
+#include <gflags/gflags.h>
+#include <paceline/cores.h>
+#include <paceline/kernel.h>
+#include <paceline/kvstore.h>
+#include <paceline/log.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "flags.h"
+
+DEFINE_string(mode, "dist_async:staleness=none", "local, dist_sync or dist_async, with options");
+DEFINE_string(transport, "tcp", "tcp (every role is a process) or inproc (every role is a thread)");
+DEFINE_int32(servers, 1, "servers");
+DEFINE_int32(workers, 1, "workers");
+DEFINE_int64(keys, 25, "keys; all of them travel in one call");
+DEFINE_int64(key_bytes, 4 << 20, "bytes of a key, float32");
+DEFINE_double(seconds, 2, "how long each of the four measurements runs");
+
+namespace {
+
+using namespace paceline;
+using Clock = std::chrono::steady_clock;
+
+constexpr char kUsage[] =
+    "kvbench [flags]\n\n"
+    "Measures push, pull and both together, and the round trip of one small key, on a cluster that it starts on this\n"
+    "machine. The last line is a JSON object: gigabytes per second and worker (medians over the workers, one way),\n"
+    "keys per second, and the round trip in microseconds.";
+
+// Set in the worker processes that kvbench starts: they print their figures instead of starting a cluster.
+constexpr const char* kIsWorker = "PACELINE_KVBENCH_WORKER";
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// Calls of `action` per second, for --seconds and at least three calls.
+double rate_of(const std::function<void()>& action) {
+  action();
+  int calls = 0;
+  const auto start = Clock::now();
+  while (calls < 3 || seconds_since(start) < FLAGS_seconds) {
+    action();
+    ++calls;
+  }
+  return calls / seconds_since(start);
+}
+
+nlohmann::json measure(KVStore& kv) {
+  kv.set_optimizer(optim::SGD{.lr = 0.01});
+  const std::int64_t elements = std::max<std::int64_t>(1, FLAGS_key_bytes / 4);
+  std::vector<InitValue> initial{{"small", NDArray::zeros({1})}};
+  std::vector<PushItem> pushes;
+  std::vector<PullItem> pulls;
+  for (std::int64_t k = 0; k < FLAGS_keys; ++k) {
+    const std::string name = "key" + std::to_string(k);
+    initial.push_back({name, NDArray::zeros({elements})});
+    pushes.push_back({name, NDArray::full({elements}, 1e-6)});
+    pulls.push_back({name, initial.back().value});
+  }
+  kv.init(initial);
+
+  const auto wait = [&](bool pushed, bool pulled) {
+    for (const PushItem& item : pushes)
+      if (pushed) item.gradient.engine().wait_unused(item.gradient.variable());
+    for (const PullItem& item : pulls)
+      if (pulled) item.out.wait();
+  };
+  const double gigabytes = 4e-9 * static_cast<double>(elements) * static_cast<double>(FLAGS_keys);
+  const auto phase = [&](const std::function<void()>& step) {
+    kv.barrier();
+    const double rate = rate_of([&] {
+      step();
+      kv.step_end(1);
+    });
+    kv.barrier();  // nobody's round waits for a worker that is through
+    return rate;
+  };
+  const double push = phase([&] {
+    kv.push_pull(pushes, {});
+    wait(true, false);
+  });
+  const double pull = phase([&] {
+    kv.push_pull({}, pulls);
+    wait(false, true);
+  });
+  const double both = phase([&] {
+    kv.push_pull(pushes, pulls);
+    wait(true, true);
+  });
+  const NDArray gradient = NDArray::zeros({1}), weight = NDArray::zeros({1});
+  std::vector<double> trips;
+  phase([&] {
+    const auto start = Clock::now();
+    kv.push_pull({{"small", gradient}}, {{"small", weight}});
+    weight.wait();
+    trips.push_back(1e6 * seconds_since(start));
+  });
+  std::sort(trips.begin(), trips.end());
+  const auto quantile = [&](double q) { return trips[static_cast<std::size_t>(q * static_cast<double>(trips.size() - 1))]; };
+  kv.finish();
+  return {{"push_gbps", push * gigabytes},
+          {"pull_gbps", pull * gigabytes},
+          {"both_gbps", both * gigabytes},
+          {"keys_per_second", both * static_cast<double>(FLAGS_keys)},
+          {"rtt_us_p50", quantile(0.5)},
+          {"rtt_us_p99", quantile(0.99)}};
+}
+
+ClusterConfig cluster(Role role, int task) {
+  ClusterConfig config;
+  config.role = role;
+  config.servers = FLAGS_servers;
+  config.workers = FLAGS_workers;
+  config.task = task;
+  config.transport = "inproc";
+  config.scheduler_host = "kvbench";
+  return config;
+}
+
+std::vector<nlohmann::json> run_threads() {
+  std::vector<nlohmann::json> results(static_cast<std::size_t>(FLAGS_workers));
+  std::vector<std::thread> threads;
+  const auto start = [&](const std::string& who, std::function<void()> body) {
+    threads.emplace_back([who, body] {
+      try {
+        body();
+      } catch (const std::exception& error) {
+        std::cerr << "kvbench: " << who << ": " << error.what() << std::endl;
+        std::_Exit(1);
+      }
+    });
+  };
+  start("scheduler", [] { serve(cluster(Role::kScheduler, 0)); });
+  for (int s = 0; s < FLAGS_servers; ++s) start("server", [s] { serve(cluster(Role::kServer, s)); });
+  for (int w = 0; w < FLAGS_workers; ++w)
+    start("worker", [w, &results] {
+      results[static_cast<std::size_t>(w)] = measure(*KVStore::join(cluster(Role::kWorker, w), FLAGS_mode));
+    });
+  for (std::thread& thread : threads) thread.join();
+  return results;
+}
+
+// A child of this program in another role; its standard output comes back through the descriptor.
+struct Child {
+  pid_t process = -1;
+  int output = -1;
+  std::string who;
+};
+
+Child spawn(char** argv, const std::string& who, const std::vector<std::pair<std::string, std::string>>& environment) {
+  int ends[2];
+  if (pipe(ends) != 0) throw IoError("kvbench cannot make a pipe");
+  const pid_t process = fork();
+  if (process < 0) throw IoError("kvbench cannot start a process");
+  if (process == 0) {
+    dup2(ends[1], STDOUT_FILENO);
+    close(ends[0]);
+    close(ends[1]);
+    for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+    execv("/proc/self/exe", argv);
+    _exit(127);
+  }
+  close(ends[1]);
+  return {process, ends[0], who};
+}
+
+std::string wait_for_port(const std::string& file) {
+  for (int i = 0; i < 1000; ++i) {
+    std::ifstream in(file);
+    std::string host, port;
+    if (in >> host >> port) return port;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  throw Timeout("the scheduler did not say within 10 seconds where it listens");
+}
+
+std::vector<nlohmann::json> run_processes(char** argv) {
+  char folder[] = "/tmp/kvbench-XXXXXX";
+  if (!mkdtemp(folder)) throw IoError("kvbench cannot make a folder in /tmp");
+  const std::string port_file = std::string(folder) + "/port";
+  std::vector<std::pair<std::string, std::string>> environment{{"DMLC_PS_ROOT_URI", "127.0.0.1"},
+                                                               {"DMLC_NODE_HOST", "127.0.0.1"},
+                                                               {"DMLC_PS_ROOT_PORT", "0"},
+                                                               {"DMLC_NUM_SERVER", std::to_string(FLAGS_servers)},
+                                                               {"DMLC_NUM_WORKER", std::to_string(FLAGS_workers)},
+                                                               {"PACELINE_JOB_ID", std::string(folder)},
+                                                               {"OMP_WAIT_POLICY", "PASSIVE"}};
+  const auto with = [&environment](const char* role, int task) {
+    auto all = environment;
+    all.emplace_back("DMLC_ROLE", role);
+    all.emplace_back("DMLC_TASK_ID", std::to_string(task));
+    return all;
+  };
+  std::vector<Child> children;
+  auto first = with("scheduler", 0);
+  first.emplace_back("PACELINE_PORT_FILE", port_file);
+  children.push_back(spawn(argv, "the scheduler", first));
+  environment[2].second = wait_for_port(port_file);
+  unlink(port_file.c_str());
+  rmdir(folder);
+  for (int s = 0; s < FLAGS_servers; ++s) children.push_back(spawn(argv, str("server ", s), with("server", s)));
+  for (int w = 0; w < FLAGS_workers; ++w) {
+    auto worker = with("worker", w);
+    worker.emplace_back(kIsWorker, "1");
+    children.push_back(spawn(argv, str("worker ", w), worker));
+  }
+
+  std::vector<nlohmann::json> results;
+  std::string failed;
+  for (auto child = children.rbegin(); child != children.rend(); ++child) {
+    std::string text;
+    char buffer[4096];
+    for (ssize_t got; (got = read(child->output, buffer, sizeof buffer)) > 0;)
+      text.append(buffer, static_cast<std::size_t>(got));
+    close(child->output);
+    int status = 0;
+    waitpid(child->process, &status, 0);
+    if (status != 0) failed = child->who;
+    if (status == 0 && child->who.rfind("worker", 0) == 0) results.push_back(nlohmann::json::parse(text));
+  }
+  if (!failed.empty()) throw Error(failed + " failed, see above");
+  return results;
+}
+
+nlohmann::json medians(const std::vector<nlohmann::json>& results) {
+  nlohmann::json all{{"mode", FLAGS_mode},       {"transport", FLAGS_mode == "local" ? "none" : FLAGS_transport},
+                     {"servers", FLAGS_servers}, {"workers", FLAGS_workers},
+                     {"keys", FLAGS_keys},       {"key_bytes", FLAGS_key_bytes}};
+  for (const auto& [name, value] : results.at(0).items()) {
+    std::vector<double> values;
+    for (const nlohmann::json& result : results) values.push_back(result.at(name));
+    std::sort(values.begin(), values.end());
+    all[name] = (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
+  }
+  return all;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<char*> arguments(argv, argv + argc + 1);
+  use_passive_waiting(argv);
+  tools::parse_flags(kUsage, __FILE__, &argc, &argv);
+  start_logging("kvbench");
+  FLAGS_minloglevel = 1;
+  keep_freed_memory();
+  try {
+    require(argc == 1, "unknown argument '", argc > 1 ? argv[1] : "", "'; see kvbench --help");
+    require(FLAGS_keys >= 1 && FLAGS_key_bytes >= 4 && FLAGS_seconds > 0 && FLAGS_servers >= 1 && FLAGS_workers >= 1,
+            "--keys, --servers, --workers are at least 1, --key_bytes at least 4, --seconds above 0");
+    require(FLAGS_transport == "tcp" || FLAGS_transport == "inproc", "unknown transport '", FLAGS_transport,
+            "'; known: tcp inproc");
+    if (getenv(kIsWorker) || getenv("DMLC_ROLE")) {
+      std::cout << measure(*KVStore::create(FLAGS_mode)) << std::endl;
+      return 0;
+    }
+    std::vector<nlohmann::json> results;
+    if (Spec::parse(FLAGS_mode).name == "local")
+      results.push_back(measure(*KVStore::create(FLAGS_mode)));
+    else
+      results = FLAGS_transport == "inproc" ? run_threads() : run_processes(const_cast<char**>(arguments.data()));
+    std::cout << medians(results) << std::endl;
+  } catch (const std::exception& error) {
+    std::cerr << "kvbench: " << error.what() << std::endl;
+    return 1;
+  }
+}
