@@ -104,6 +104,9 @@ class Node {
   // The peer that a failed job is blamed on, once one was lost that the job cannot do without.
   std::exception_ptr failure() const;
 
+  // Messages that were dropped because nothing of ours wrote them.
+  std::int64_t malformed() const;
+
   // Where the scheduler listens.
   const std::string& scheduler_address() const;
   // Of the scheduler: has every live process the newest roster; are all gone.

@@ -69,6 +69,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   bool scheduler_heard_ GUARDED_BY(mutex_) = false;
 
   Asks asks_;
+  std::atomic<std::int64_t> malformed_total_ = 0;
 
  private:
   // ---- node.cc: threads, packets out
@@ -123,7 +124,6 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   bool stopping_ GUARDED_BY(mutex_) = false;
   double heartbeat_due_ = 0;                   // timer thread
   std::unordered_map<LinkId, int> malformed_;  // transport thread
-  std::int64_t malformed_total_ = 0;           // transport thread
   std::thread timer_;
 };
 

@@ -83,12 +83,11 @@ void Node::Impl::on_malformed(LinkId link, const std::string& why) {
   const int count = ++malformed_[link];
   const Lock lock(send_mutex_);
   if (!transport_) return;
-  const std::string peer = transport_->describe(link);
-  LOG_EVERY_N(WARNING, 20) << "dropped a malformed message from " << peer << " (" << malformed_total_
-                           << " so far): " << why;
-  if (count < kMalformedBeforeHangUp || link == scheduler_link_) return;
-  malformed_.erase(link);
-  transport_->close(link);
+  if (count == 1) {
+    LOG_EVERY_N(WARNING, 10) << "dropped a malformed message from " << transport_->describe(link) << " ("
+                             << malformed_total_ << " so far): " << why;
+  }
+  if (count % kMalformedBeforeHangUp == 0 && link != scheduler_link_) transport_->close(link);
 }
 
 void Node::Impl::refuse(LinkId link, const Message& message, const std::string& why) {

@@ -299,7 +299,8 @@ class Tcp final : public Transport {
       {
         const Lock lock(mutex_);
         link = ++last_link_;
-        names_[link] = connection.host;
+        const std::string mapped = "::ffff:";  // IPv4 on a socket of both kinds
+        names_[link] = connection.host.substr(connection.host.rfind(mapped, 0) == 0 ? mapped.size() : 0);
       }
       incoming_[link] = {router, routing_id, std::move(connection)};
       if (incoming_.size() > kMostIncomingLinks) forget(incoming_.begin());
