@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kRepeatedWhole = 16 << 10;  // bytes
 constexpr double kBytesPerSecond = 100e6;         // a pessimist's network
-constexpr double kGrowth = 1.5;  // of a pause with each repetition
+constexpr double kGrowth = 1.5;                   // of a pause with each repetition
 constexpr double kLongestPause = 3;
 constexpr double kLongestUsual = 0.5;
 constexpr double kSlowSeconds = 10;
