@@ -1,4 +1,5 @@
 #include <paceline/cores.h>
+#include <paceline/error.h>
 
 #include <omp.h>
 #include <pthread.h>
@@ -6,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 
@@ -13,9 +15,14 @@ namespace paceline {
 namespace {
 
 int read_budget() {
-  if (const char* wanted = std::getenv("PACELINE_NUM_THREADS")) {
-    const int threads = std::atoi(wanted);
-    if (threads > 0) return threads;
+  const char* wanted = std::getenv("PACELINE_NUM_THREADS");
+  if (wanted && *wanted) {
+    const char* end = wanted + std::strlen(wanted);
+    int threads = 0;
+    const auto [stopped, error] = std::from_chars(wanted, end, threads);
+    require(error == std::errc() && stopped == end && threads > 0, "PACELINE_NUM_THREADS=", wanted,
+            " is not a whole number above 0");
+    return threads;
   }
   cpu_set_t allowed;
   CPU_ZERO(&allowed);

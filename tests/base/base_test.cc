@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdlib>
 #include <memory>
 #include <thread>
 
@@ -150,6 +151,21 @@ TEST(Cores, TeamSizeBelongsToTheThread) {
     EXPECT_EQ(team_size(), 1);
   }).join();
   EXPECT_EQ(team_size(), before);
+}
+
+TEST(Cores, TheBudgetComesFromTheEnvironment) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto exit_with_budget = [](const char* text) {
+    setenv("PACELINE_NUM_THREADS", text, 1);
+    try {
+      std::_Exit(core_budget());
+    } catch (const InvalidArgument&) {
+      std::_Exit(99);
+    }
+  };
+  EXPECT_EXIT(exit_with_budget("3"), testing::ExitedWithCode(3), "");
+  for (const char* wrong : {"0", "-2", "two", "2x"})
+    EXPECT_EXIT(exit_with_budget(wrong), testing::ExitedWithCode(99), "") << wrong;
 }
 
 TEST(Mutex, ConditionsWaitWithAndWithoutDeadline) {

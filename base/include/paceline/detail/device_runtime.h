@@ -48,6 +48,7 @@ class DeviceRuntime {
   // Memory may be reused once the work that `stream` holds now is done.
   virtual void release(void* memory, std::size_t bytes, MemoryKind kind, Stream* stream) = 0;
 
+  // Work of streams with a larger priority goes first where the device can do that.
   virtual std::unique_ptr<Stream> create_stream(int priority) = 0;
   virtual void copy(void* to, const void* from, std::size_t bytes, CopyKind kind, Stream& stream) = 0;
 
