@@ -32,15 +32,16 @@ void copy_across(const NDArray& source, const NDArray& to, int priority) {
   std::vector<Variable> reads{source.variable()};
   if (!covers_storage(to)) reads.push_back(to.variable());
   const Variable writes[] = {to.variable()};
-  to.engine().push(info, reads, writes,
-                   [source_storage = ArrayBuilder::storage(source), to_storage = ArrayBuilder::storage(to),
-                    from = source.data(), into = to.data(), bytes = to.bytes(), kind](TaskContext& task) {
-                     runtime(task.device).copy(into, from, bytes, kind, *task.stream);
-                     if (task.device.kind != DeviceKind::kSim) return;
-                     task.stream->enqueue([source = source_storage.get(), to = to_storage.get()] {
-                       if (source->failure() || to->failure()) to->set_failure(source->failure());
-                     });
-                   });
+  to.engine().push(
+      info, reads, writes,
+      [source_storage = ArrayBuilder::storage(source), to_storage = ArrayBuilder::storage(to),
+       from = ArrayBuilder::data(source), into = ArrayBuilder::data(to), bytes = to.bytes(), kind](TaskContext& task) {
+        runtime(task.device).copy(into, from, bytes, kind, *task.stream);
+        if (task.device.kind != DeviceKind::kSim) return;
+        task.stream->enqueue([source = source_storage.get(), to = to_storage.get()] {
+          if (source->failure() || to->failure()) to->set_failure(source->failure());
+        });
+      });
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ class Call {
   void add(const NDArray& array, const char* name, bool old_contents_matter) {
     require(!array.is_none(), "[", name, "] got a none array");
     operands_.push_back({ArrayBuilder::storage(array), old_contents_matter});
-    tensors_.push_back({array.data(), array.shape(), array.strides(), array.dtype()});
+    tensors_.push_back({ArrayBuilder::data(array), array.shape(), array.strides(), array.dtype()});
   }
 
   Device device_;

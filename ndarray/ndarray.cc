@@ -2,6 +2,7 @@
 #include "storage.h"
 
 #include <paceline/detail/array_builder.h>
+#include <paceline/detail/declared.h>
 #include <paceline/kernel.h>
 #include <paceline/ndarray.h>
 
@@ -56,9 +57,9 @@ NDArray NDArray::from(const std::vector<T>& values, const Shape& shape, Device d
           values.size());
   const NDArray host(shape, dtype_of<T>(), Device(), engine);
   if constexpr (std::is_same_v<T, bool>) {
-    std::copy(values.begin(), values.end(), host.data_as<bool>());
+    std::copy(values.begin(), values.end(), static_cast<bool*>(ArrayBuilder::data(host)));
   } else if (bytes > 0) {
-    std::memcpy(host.data(), values.data(), bytes);
+    std::memcpy(ArrayBuilder::data(host), values.data(), bytes);
   }
   return host.to(device);
 }
@@ -208,7 +209,11 @@ T NDArray::item() const {
 
 void* NDArray::data() const {
   check(storage_);
-  return static_cast<char*>(storage_->data()) + offset_ * static_cast<std::int64_t>(size_of(dtype_));
+#ifndef NDEBUG
+  if (const char* task = detail::task_that_did_not_declare(storage_->variable()))
+    throw InvalidArgument(str("the task '", task, "' touches ", describe(), ", which it did not declare"));
+#endif
+  return ArrayBuilder::data(*this);
 }
 
 std::string NDArray::describe() const {
@@ -229,6 +234,10 @@ NDArray ArrayBuilder::wrap(void* memory, const Shape& shape, DType dtype, Device
           name_of(dtype));
   return {std::make_shared<detail::Storage>(engine, device, memory, bytes, std::move(owner)), 0, shape,
           row_major(shape), dtype};
+}
+
+void* ArrayBuilder::data(const NDArray& array) {
+  return static_cast<char*>(array.storage_->data()) + array.offset_ * static_cast<std::int64_t>(size_of(array.dtype_));
 }
 
 NDArray ArrayBuilder::view(const NDArray& array, std::int64_t offset, const Shape& shape, const Strides& strides,

@@ -1,5 +1,7 @@
 #include "files/file_reader.h"
 
+#include <paceline/detail/array_builder.h>
+
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -51,9 +53,9 @@ NDArray FileReader::array(const std::vector<std::int64_t>& sizes, DType dtype, E
     unsupported("an array of ", sizes.size(), " dimensions; at most ", Shape::kMaxDims, " are supported");
   const NDArray result(Shape(std::span<const std::int64_t>(sizes)), dtype, Device(), engine);
   const std::uint64_t start = offset_;
-  read(result.data(), bytes);
+  read(ArrayBuilder::data(result), bytes);
   if (dtype == DType::kBool) {
-    const auto* values = static_cast<const std::uint8_t*>(result.data());
+    const auto* values = static_cast<const std::uint8_t*>(ArrayBuilder::data(result));
     for (std::uint64_t i = 0; i < bytes; ++i) {
       if (values[i] <= 1) continue;
       offset_ = start + i;

@@ -303,6 +303,21 @@ TEST_P(NDArrayTest, HostKernelsRunInOrder) {
   EXPECT_EQ(x.to_vector<std::int64_t>(), expected);
 }
 
+TEST_P(NDArrayTest, ATaskTouchesOnlyWhatItDeclared) {
+#ifdef NDEBUG
+  GTEST_SKIP() << "this build does not check";
+#else
+  if (device().kind != DeviceKind::kCpu) GTEST_SKIP() << "the task below is for a CPU";
+  const NDArray declared = count({2});
+  const NDArray other = count({2});
+  const Variable writes[] = {declared.variable()};
+  engine().push({"careless", device()}, {}, writes, [&](TaskContext&) { other.data_as<float>()[0] = 1; });
+  EXPECT_THROW(declared.wait(), InvalidArgument);
+  engine().push({"careful", device()}, {}, writes, [&](TaskContext&) { declared.data_as<float>()[0] = 1; });
+  declared.wait();
+#endif
+}
+
 class StartCounter final : public EngineObserver {
  public:
   void on_start(const TaskEvent&) override { ++started_; }

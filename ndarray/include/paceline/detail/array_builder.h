@@ -25,6 +25,8 @@ class ArrayBuilder {
                       DType dtype);
 
   static const std::shared_ptr<detail::Storage>& storage(const NDArray& array) { return array.storage_; }
+  // As NDArray::data(), also on threads that run some task: for code that fills a new array or only wants the address.
+  static void* data(const NDArray& array);
   static std::int64_t offset(const NDArray& array) { return array.offset_; }
 };
 
