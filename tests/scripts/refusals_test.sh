@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Wrong options of the scripts end with one sentence on standard error, nothing on standard output, and a non-zero code.
+set -u
+tools=$(cd "$(dirname "$0")/../../tools" && pwd)
+empty=$(mktemp -d)
+trap 'rm -rf "$empty"' EXIT
+failures=0
+
+# expect CODE WORDS COMMAND...
+expect() {
+  local code=$1 words=$2 status=0 output errors
+  shift 2
+  output=$("$@" 2>"$empty/errors") || status=$?
+  errors=$(<"$empty/errors")
+  if [ "$status" -ne "$code" ] || [ -n "$output" ] || [[ $errors != *"$words"* ]] || [ "$(wc -l <"$empty/errors")" -ne 1 ]; then
+    echo "$*: exit code $status, output '$output', errors '$errors'; expected $code and '$words'"
+    failures=$((failures + 1))
+  fi
+}
+
+expect 2 "unknown option '--datta'; known: --data --mode --workers --servers --epochs" "$tools/quickstart.sh" --datta x
+expect 2 "--epochs needs a value" "$tools/quickstart.sh" --epochs
+expect 2 "--workers is 'two'" "$tools/quickstart.sh" --workers two
+expect 2 "--servers is '0'" "$tools/quickstart.sh" --servers=0
+expect 1 "does not exist: $empty/nothing" "$tools/quickstart.sh" --data "$empty/nothing"
+expect 1 "holds neither train-images-idx3-ubyte nor" "$tools/quickstart.sh" --data "$empty"
+expect 2 "unknown option '--fast'" "$tools/test.sh" --fast
+expect 2 "unknown option 'g++'" "$tools/install_dependencies.sh" g++
+
+for script in quickstart.sh test.sh install_dependencies.sh; do
+  "$tools/$script" --help | grep -q "^tools/$script" || { echo "$script --help does not say how it is used"; failures=$((failures + 1)); }
+done
+[ "$("$tools/install_dependencies.sh" --list | sort | uniq -d)" = "" ] || { echo "a package is listed twice"; failures=$((failures + 1)); }
+exit "$failures"
