@@ -18,7 +18,6 @@ struct Checkpoint {
   StoreState store;
 };
 
-std::string checkpoint_path(const std::string& directory);
 // Creates the directory. The old file stays whole until the new one is complete.
 void write_checkpoint(const std::string& path, const Checkpoint& checkpoint, const Module& net);
 // Throws IoError, Corrupt.

@@ -26,6 +26,14 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 // The number of finished epochs travels through the store's book of positions as those of an epoch before the first:
 // a joining or resumed worker learns it without a message of its own.
 constexpr std::int64_t kEpochsDone = -1;
+// Likewise how often the worker that reads or writes for all has failed to.
+constexpr std::int64_t kFailures = -2;
+
+RangeSet first_of(std::int64_t count) {
+  RangeSet set;
+  set.add({0, count});
+  return set;
+}
 
 struct PendingStep {
   NDArray done;  // written once all weights of the step have arrived
@@ -54,6 +62,7 @@ struct Trainer::Impl {
 
   std::int64_t epoch = 0;
   std::int64_t steps = 0;
+  std::int64_t failures = 0;
   DataIterator* data = nullptr;
   std::deque<PendingStep> pending;
 
@@ -100,6 +109,23 @@ struct Trainer::Impl {
   }
 
   std::int64_t epochs_done() const { return committed(kEpochsDone).count(); }
+
+  // Commits return at once; the others may look only when they are in the book.
+  void commit_and_wait(std::int64_t of_epoch, const RangeSet& positions) {
+    PositionRanges pairs;
+    for (const Range& range : positions.ranges()) pairs.emplace_back(range.begin, range.end);
+    store->exchange().data_commit(of_epoch, pairs);
+    while (committed(of_epoch) != positions) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+
+  // Meets the other workers; throws in all of them if one has failed, so that none goes on alone.
+  void meet(std::exception_ptr failed, const std::string& what) {
+    if (failed) commit_and_wait(kFailures, first_of(failures + 1));
+    store->barrier();
+    if (failed) std::rethrow_exception(failed);
+    const std::int64_t known = std::exchange(failures, committed(kFailures).count());
+    if (failures > known) throw Error(what + "; the worker that tried says why");
+  }
 };
 
 Trainer::Trainer(Module net, const Spec& optimizer, std::shared_ptr<KVStore> store, const TrainerOptions& options)
@@ -204,8 +230,13 @@ std::string Trainer::checkpoint(const std::string& directory) {
   checkpoint.positions = impl_->committed(impl_->epoch);
   checkpoint.optimizer = impl_->optimizer.text();
   checkpoint.store = impl_->store->save();
-  if (!checkpoint.store.arrays.empty()) write_checkpoint(path, checkpoint, impl_->net);
-  impl_->store->barrier();
+  std::exception_ptr failed;
+  try {
+    if (!checkpoint.store.arrays.empty()) write_checkpoint(path, checkpoint, impl_->net);
+  } catch (const std::exception&) {
+    failed = std::current_exception();
+  }
+  impl_->meet(failed, "the checkpoint '" + path + "' could not be written");
   return path;
 }
 
@@ -214,22 +245,21 @@ bool Trainer::resume_if_present(const std::string& directory) {
   require(!self.ready, "resume_if_present() comes before the first step");
   const std::string path = checkpoint_path(directory);
   Checkpoint checkpoint;
-  const bool present = self.store->rank() == 0 && std::filesystem::exists(path);
-  if (present) {
-    checkpoint = read_checkpoint(path);
-    require(Spec::parse(checkpoint.optimizer).name == self.optimizer.name, "'", path, "' was trained with optimizer ",
-            checkpoint.optimizer, ", whose state does not fit ", self.optimizer.text());
-    PositionRanges positions;
-    for (const Range& range : checkpoint.positions.ranges()) positions.emplace_back(range.begin, range.end);
-    Exchange& exchange = self.store->exchange();
-    exchange.data_commit(checkpoint.epoch, positions);
-    if (checkpoint.epoch > 0) exchange.data_commit(kEpochsDone, {{0, checkpoint.epoch}});
-    // Commits return at once; the others may look only when they are in the book.
-    while (self.epochs_done() != checkpoint.epoch || self.committed(checkpoint.epoch) != checkpoint.positions)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    LOG(INFO) << "resuming from " << path << " at epoch " << checkpoint.epoch;
+  std::exception_ptr failed;
+  try {
+    if (self.store->rank() == 0 && std::filesystem::exists(path)) {
+      checkpoint = read_checkpoint(path);
+      require(Spec::parse(checkpoint.optimizer).name == self.optimizer.name, "'", path,
+              "' was trained with optimizer ", checkpoint.optimizer, ", whose state does not fit ",
+              self.optimizer.text());
+      self.commit_and_wait(checkpoint.epoch, checkpoint.positions);
+      if (checkpoint.epoch > 0) self.commit_and_wait(kEpochsDone, first_of(checkpoint.epoch));
+      LOG(INFO) << "resuming from " << path << " at epoch " << checkpoint.epoch;
+    }
+  } catch (const std::exception&) {
+    failed = std::current_exception();
   }
-  self.store->barrier();
+  self.meet(failed, "the checkpoint '" + path + "' could not be resumed from");
   self.epoch = self.epochs_done();
   const bool resumed = self.epoch > 0 || !self.committed(self.epoch).empty();
   if (resumed) self.resumed = std::move(checkpoint.store);

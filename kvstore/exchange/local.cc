@@ -34,6 +34,7 @@ class LocalExchange final : public Exchange {
   int rank() const override { return 0; }
   int size() const override { return 1; }
   int server_count() const override { return 0; }
+  bool leads() const override { return true; }
 
   void init(const std::vector<InitValue>& values) override {
     for (const InitValue& value : values) {

@@ -198,7 +198,7 @@ StoreReport ServersExchange::report() {
   return report;
 }
 
-bool ServersExchange::is_lowest() const {
+bool ServersExchange::leads() const {
   const std::vector<int> live = node_->roster().live(Role::kWorker);
   return live.empty() || live.front() == rank();
 }

@@ -48,6 +48,7 @@ class ServersExchange final : public Exchange {
   int rank() const override { return node_->rank(); }
   int size() const override { return workers_; }
   int server_count() const override { return servers_; }
+  bool leads() const override;
 
   void init(const std::vector<InitValue>& values) override;
   void set_optimizer(const Spec& optimizer) override;
@@ -92,7 +93,10 @@ class ServersExchange final : public Exchange {
   NamedArrays fetch_blobs(int server, int worker, SavedStore* all);
   void send_blobs(int server, int worker, const NamedArrays& arrays);
   void clear_blobs();
-  bool is_lowest() const;
+  // This worker's share of a state that was loaded, and the weights.
+  void take_state(const NamedArrays& mine);
+  // Tells every worker, at its next fetch_blobs(), that the state to load was refused.
+  void send_refusal(const std::string& why);
 
   Message ask_scheduler(MessageKind kind, const google::protobuf::MessageLite& body);
   // Asks all at once and waits for every answer; throws the first failure.

@@ -18,6 +18,9 @@ namespace {
 // Where slices of a key are, by partition and number.
 using SliceOwners = std::map<std::pair<std::uint32_t, std::uint32_t>, std::pair<const RemoteKey*, const RemoteSlice*>>;
 
+// The name of a blob that is no state but the reason why there is none. A rule's state begins with a key.
+constexpr const char* kRefusal = ":refused";
+
 std::byte* at(const NDArray& array, std::int64_t element) {
   return static_cast<std::byte*>(array.data()) + static_cast<std::size_t>(element) * size_of(array.dtype());
 }
@@ -43,7 +46,7 @@ StoreState ServersExchange::save() {
   send_blobs(rank() % servers_, rank(), mine);
   barrier();
   StoreState state;
-  if (is_lowest()) {
+  if (leads()) {
     SavedStore store = fetch_state();
     for (int s = 0; s < servers_; ++s) fetch_blobs(s, -1, &store);
     state = store.write();
@@ -144,19 +147,31 @@ NamedArrays ServersExchange::fetch_blobs(int server, int worker, SavedStore* all
 void ServersExchange::load(const StoreState& state) {
   pending_->wait_none();
   std::exception_ptr refused;
-  if (is_lowest()) {
+  if (leads()) {
     try {
       const SavedStore store = SavedStore::read(state);
       send_state(store);
       for (int worker = 0; worker < workers_; ++worker)
         send_blobs(worker % servers_, worker, share_of(store, worker, workers_));
-    } catch (const InvalidArgument&) {
+    } catch (const InvalidArgument& error) {
       refused = std::current_exception();
+      send_refusal(error.what());
     }
   }
   barrier();
-  if (refused) std::rethrow_exception(refused);
   const NamedArrays mine = fetch_blobs(rank() % servers_, rank(), nullptr);
+  for (const auto& [name, array] : mine)
+    if (name == kRefusal && !refused)
+      refused = std::make_exception_ptr(
+          InvalidArgument(std::string(static_cast<const char*>(array.data()), static_cast<std::size_t>(array.size()))));
+  if (!refused) take_state(mine);
+  barrier();
+  if (leads()) clear_blobs();
+  barrier();
+  if (refused) std::rethrow_exception(refused);
+}
+
+void ServersExchange::take_state(const NamedArrays& mine) {
   std::vector<PullItem> pulls;
   {
     Lock lock(mutex_);
@@ -168,15 +183,19 @@ void ServersExchange::load(const StoreState& state) {
   }
   pull(pulls, 0);
   for (const PullItem& item : pulls) item.out.wait();
-  barrier();
-  if (is_lowest()) clear_blobs();
-  barrier();
 }
 
 void ServersExchange::clear_blobs() {
   wire::LoadRequest clear;
   clear.set_clear_blobs(true);
   ask_every_server(request_of(MessageKind::kLoad, clear));
+}
+
+void ServersExchange::send_refusal(const std::string& why) {
+  const std::vector<std::uint8_t> bytes(why.begin(), why.end());
+  const NDArray text = NDArray::from(bytes, {static_cast<std::int64_t>(bytes.size())}, {}, engine_);
+  text.wait();
+  for (int worker = 0; worker < workers_; ++worker) send_blobs(worker % servers_, worker, {{kRefusal, text}});
 }
 
 void ServersExchange::send_state(const SavedStore& store) {

@@ -58,6 +58,9 @@ class Exchange {
   virtual int rank() const = 0;
   virtual int size() const = 0;  // workers at start
   virtual int server_count() const = 0;
+  // The lowest live rank, which prints and writes for all. A worker may be lost at any time; to agree on one, ask
+  // between two barriers.
+  virtual bool leads() const = 0;
 
   virtual void init(const std::vector<InitValue>& values) = 0;
   virtual void set_optimizer(const Spec& optimizer) = 0;

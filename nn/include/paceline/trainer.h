@@ -63,10 +63,12 @@ class Trainer {
   // Waits for the steps, meets the other workers and fetches the weights as they are now. For evaluation and the end.
   void synchronize();
 
-  // Collective. Rank 0 writes DIR/checkpoint.safetensors: weights, optimizer state, epoch, data position, versions.
-  // The old file stays whole until the new one is complete. Returns the path.
+  // Collective. The lowest live rank writes DIR/checkpoint.safetensors: weights, optimizer state, epoch, data position,
+  // versions. The old file stays whole until the new one is complete. Returns the path. A failure to write throws in
+  // every worker, IoError where it happened, Error elsewhere.
   std::string checkpoint(const std::string& directory);
-  // Collective. False if there is none. Throws InvalidArgument where shapes or optimizer differ from the network's.
+  // Collective, rank 0 reads. False if there is none. Throws in every worker where the file is damaged or of another
+  // optimizer; other shapes than the network's throw InvalidArgument in the first step of every worker.
   bool resume_if_present(const std::string& directory);
 
   const Module& net() const;
@@ -104,7 +106,9 @@ class Trainer::Epoch {
   DataIterator& data_;
 };
 
+// The file that Trainer::checkpoint(directory) writes.
+std::string checkpoint_path(const std::string& directory);
 // Reads the weights of a checkpoint into an initialised network.
-void load_weights(const Module& net, const std::string& checkpoint_path);
+void load_weights(const Module& net, const std::string& path);
 
 }  // namespace paceline::nn
