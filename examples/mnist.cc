@@ -13,6 +13,8 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "../tools/flags.h"
+
 DEFINE_string(kvstore, "local", "local, dist_sync or dist_async, with options: dist_async:bound=4,staleness=gap_aware");
 DEFINE_string(train, "", "manifest of the training set, written by im2rec");
 DEFINE_string(test, "", "manifest of the test set");
@@ -58,15 +60,15 @@ double test_accuracy(const nn::Module& net) {
   return nn::evaluate(net, test);
 }
 
-void evaluate() {
+double test_accuracy(const std::string& checkpoint) {
   RecordLoader test(FLAGS_test, images());
   Batch first;
   test.start(0);
   require(test.next(first), "'", FLAGS_test, "' holds no records");
   const nn::Module net = network(FLAGS_network);
   net.initialize(first.data.shape(), FLAGS_seed);
-  nn::load_weights(net, FLAGS_evaluate);
-  std::cout << nlohmann::json{{"checkpoint", FLAGS_evaluate}, {"test_accuracy", test_accuracy(net)}} << std::endl;
+  nn::load_weights(net, checkpoint);
+  return test_accuracy(net);
 }
 
 void show(const nn::TrainerReport& report) {
@@ -95,12 +97,22 @@ void train() {
   }
 
   nn::Trainer trainer(network(FLAGS_network), optimizer, kv, {.seed = FLAGS_seed});
-  if (!FLAGS_checkpoint.empty()) trainer.resume_if_present(FLAGS_checkpoint);
+  std::string checkpoint;
+  if (!FLAGS_checkpoint.empty() && trainer.resume_if_present(FLAGS_checkpoint))
+    checkpoint = nn::checkpoint_path(FLAGS_checkpoint);
   kv->barrier();
   const auto start = std::chrono::steady_clock::now();
   const std::int64_t first_epoch = trainer.epoch();
   double accuracy = 0, evaluating = 0;
-  std::string checkpoint;
+  std::int64_t evaluated = -1;
+  const auto evaluate = [&] {
+    const auto before = std::chrono::steady_clock::now();
+    accuracy = trainer.epoch() > first_epoch ? test_accuracy(trainer.net()) : test_accuracy(checkpoint);
+    evaluated = trainer.epoch();
+    evaluating += std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
+    std::fprintf(stderr, "%sepoch %lld of %d: test accuracy %.4f\n", isatty(STDERR_FILENO) ? "\n" : "",
+                 static_cast<long long>(trainer.epoch()), FLAGS_epochs, accuracy);
+  };
   while (trainer.epoch() < FLAGS_epochs) {
     for (Batch& batch : trainer.epoch_of(data)) {
       trainer.step(batch, nn::softmax_ce);
@@ -108,18 +120,17 @@ void train() {
     }
     trainer.synchronize();
     if (!FLAGS_checkpoint.empty()) checkpoint = trainer.checkpoint(FLAGS_checkpoint);
-    if (!FLAGS_test.empty() && kv->rank() == 0) {
-      const auto before = std::chrono::steady_clock::now();
-      accuracy = test_accuracy(trainer.net());
-      evaluating += std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
-      std::fprintf(stderr, "%sepoch %lld of %d: test accuracy %.4f\n", isatty(STDERR_FILENO) ? "\n" : "",
-                   static_cast<long long>(trainer.epoch()), FLAGS_epochs, accuracy);
-    }
+    if (!FLAGS_test.empty() && kv->exchange().leads()) evaluate();
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() - evaluating;
+  // Whoever led may have been lost while it evaluated: one of those that are still there prints.
+  kv->barrier();
+  const bool leads = kv->exchange().leads();
+  kv->barrier();
+  if (leads && !FLAGS_test.empty() && evaluated != trainer.epoch()) evaluate();
   const StoreReport report = kv->report();
   kv->finish();
-  if (kv->rank() != 0) return;
+  if (!leads) return;
   const Histogram delays = report.all_delays();
   const double examples = static_cast<double>(data.size() * (trainer.epoch() - first_epoch));
   std::cout << nlohmann::json{{"mode", FLAGS_kvstore},
@@ -141,11 +152,12 @@ void train() {
 
 int main(int argc, char** argv) {
   use_passive_waiting(argv);
-  gflags::SetUsageMessage(
-      "trains LeNet-5 or an MLP on MNIST\n\n"
-      "  mnist --train train.json --test test.json\n"
-      "  launch.py -n 2 -s 2 mnist --kvstore dist_async --train train.json --test test.json");
-  gflags::ParseCommandLineFlags(&argc, &argv, true);
+  tools::parse_flags(
+      "mnist --train MANIFEST --test MANIFEST [flags]\n\n"
+      "Trains LeNet-5 or an MLP on MNIST, alone or as a worker of a job:\n"
+      "  mnist --train train.manifest --test test.manifest\n"
+      "  launch.py -n 2 -s 2 mnist --kvstore dist_async --train train.manifest --test test.manifest",
+      __FILE__, &argc, &argv);
   start_logging(argv[0]);
   try {
     require(argc == 1, "unknown argument '", argc > 1 ? argv[1] : "", "'; see --help");
@@ -155,7 +167,8 @@ int main(int argc, char** argv) {
             "--epochs, --batch_size and --log_every are at least 1");
     if (!FLAGS_evaluate.empty()) {
       require(!FLAGS_test.empty(), "--evaluate needs --test, the manifest to evaluate on");
-      evaluate();
+      std::cout << nlohmann::json{{"checkpoint", FLAGS_evaluate}, {"test_accuracy", test_accuracy(FLAGS_evaluate)}}
+                << std::endl;
     } else {
       require(!FLAGS_train.empty(), "--train is missing: the manifest that im2rec wrote");
       train();
