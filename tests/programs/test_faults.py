@@ -1,0 +1,201 @@
+"""Processes that are killed in the middle of a job, or never come: who goes on, who is named, how soon all end."""
+
+import os
+import signal
+import time
+import unittest
+
+from support import LAUNCHER, ProgramTest, data_folder, program, tensors_of
+
+# Long enough for a busy machine, short enough for a test.
+SILENCE = 4
+DEADLINES = {"PACELINE_SILENCE_DEADLINE": SILENCE, "PACELINE_HEARTBEAT": 0.5, "PACELINE_START_DEADLINE": 8}
+PROMPT = 30  # seconds within which a job must end once its deadline has passed, however busy the machine
+
+
+class Faults(ProgramTest):
+    def start_long_job(self, mode, *arguments, epochs=4, **options):
+        """A job that is in the middle of an epoch when it prints a line of progress."""
+        return self.start_job(mode, "--log_every", 10, *arguments, epochs=epochs, environment=DEADLINES, **options)
+
+    def wait_for_middle(self, job, epoch=1, worker=r"\d"):
+        return self.wait_for_line(job, rf"\[worker {worker}\] epoch {epoch}  step \d+")
+
+
+class WorkerKilled(Faults):
+    def lose_worker(self, mode, killed, threshold):
+        job = self.start_long_job(mode, "--checkpoint", "ck", "--lr", "0.1" if mode == "dist_sync" else "0.05")
+        self.wait_for_middle(job, worker=killed)
+        self.kill("worker", killed)
+        ended = self.finish(job)
+        self.assertEqual(ended.code, 0, ended)
+        self.assertRegex(ended.err, rf"\[scheduler 0\].* worker {killed} at 127\.0\.0\.1 was lost: nothing heard of it")
+        self.assertRegex(ended.err, rf"worker {killed} at 127\.0\.0\.1 was lost; \d+ positions of epoch \d+ that it had "
+                                    "not committed are delivered again")  # fmt: skip
+        self.assertRegex(ended.err, r"\d+ positions were delivered again for lost workers")
+        self.assertRegex(ended.err, rf"\[launch\] .*worker {killed}.*SIGKILL.*; the job goes on without it")
+        self.assertEqual(ended.result["epochs"], 4)
+        self.assertGreaterEqual(ended.result["test_accuracy"], threshold, ended)
+        self.assertEqual(self.evaluate(ended.result["checkpoint"]), ended.result["test_accuracy"])
+        # Every record once per epoch, save the last batches that the lost worker pushed and could not commit.
+        _, metadata = tensors_of(self.folder / ended.result["checkpoint"])
+        for examples in metadata["examples"]:
+            self.assertGreaterEqual(examples, 4 * 6000, metadata)
+            self.assertLessEqual(examples, 4 * 6000 + 4 * 64, metadata)
+        self.assert_nothing_survives()
+        return ended
+
+    def test_async(self):
+        self.lose_worker("dist_async", 1, 0.85)
+
+    def test_sync(self):
+        self.lose_worker("dist_sync", 1, 0.82)
+
+    def test_bound(self):
+        self.lose_worker("dist_async:bound=2", 1, 0.85)
+
+    def test_rank_0(self):
+        """The lowest live rank evaluates, writes and prints."""
+        ended = self.lose_worker("dist_async", 0, 0.85)
+        self.assertIn("[worker 1] epoch 4 of 4: test accuracy", ended.err)
+
+    def test_every_worker(self):
+        job = self.start_long_job("dist_async")
+        self.wait_for_middle(job)
+        self.kill("worker", 0)
+        self.kill("worker", 1)
+        ended = self.finish(job, PROMPT)
+        self.assertEqual(ended.code, 128 + signal.SIGKILL, ended)
+        self.assertRegex(ended.err, r"\[launch\] .*worker 0.*SIGKILL\), and no worker is left")
+        self.assert_nothing_survives()
+
+    def test_loss_may_stop_the_job(self):
+        job = self.start_long_job("dist_sync", launch=("--on-worker-loss", "stop"))
+        self.wait_for_middle(job)
+        self.kill("worker", 1)
+        ended = self.finish(job, PROMPT)
+        self.assertEqual(ended.code, 128 + signal.SIGKILL, ended)
+        self.assertRegex(ended.err, r"\[launch\] .*worker 1.*SIGKILL\), which the job cannot survive")
+        self.assert_nothing_survives()
+
+
+class WithoutLauncher(Faults):
+    """The processes of a job alone, as a foreign launcher starts them: they must find out themselves."""
+
+    def start_processes(self, mode="dist_async", workers=2, servers=2, **changes):
+        port_file = self.folder / "port"
+        common = {
+            "DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_NUM_WORKER": workers, "DMLC_NUM_SERVER": servers,
+            "DMLC_NODE_HOST": "127.0.0.1", "PACELINE_JOB_ID": self.token, **DEADLINES, **changes,
+        }  # fmt: skip
+        self.scheduler = self.start(program("paceline_server"), **common, DMLC_ROLE="scheduler", DMLC_PS_ROOT_PORT=0,
+                                    PACELINE_PORT_FILE=port_file)  # fmt: skip
+        self.wait_until(port_file.exists, "no port", self.scheduler)
+        common["DMLC_PS_ROOT_PORT"] = port_file.read_text().split()[1]
+        self.servers = [
+            self.start(program("paceline_server"), **common, DMLC_ROLE="server", DMLC_TASK_ID=task)
+            for task in range(servers)
+        ]
+        data = data_folder()
+        self.workers = [
+            self.start(program("mnist"), "--kvstore", mode, "--train", data / "train.manifest", "--test",
+                       data / "test.manifest", "--epochs", 50, "--log_every", 10,
+                       **common, DMLC_ROLE="worker", DMLC_TASK_ID=task)  # fmt: skip
+            for task in range(workers)
+        ]
+        return [self.scheduler, *self.servers, *self.workers]
+
+    def finish_all(self, processes, *words):
+        """All end within their deadline, each with a message that holds the words."""
+        began = time.monotonic()
+        for process in processes:
+            self.assert_one_clear_sentence(self.finish(process, SILENCE + PROMPT), *words, code=1)
+        return time.monotonic() - began
+
+    def test_server_killed(self):
+        processes = self.start_processes()
+        self.wait_for_line(self.workers[0], "epoch 0  step 10 ")
+        self.servers[1].kill()
+        self.servers[1].wait()
+        processes.remove(self.servers[1])
+        self.finish_all(processes, "server 1 at 127.0.0.1 was lost")
+
+    def test_scheduler_killed(self):
+        processes = self.start_processes()
+        self.wait_for_line(self.workers[0], "epoch 0  step 10 ")
+        self.scheduler.kill()
+        self.scheduler.wait()
+        processes.remove(self.scheduler)
+        self.finish_all(processes, "the scheduler at 127.0.0.1:", "was lost: nothing heard of it for")
+
+    def test_one_never_comes(self):
+        """Every process names who is missing, once the start deadline has passed."""
+        processes = self.start_processes(workers=1, DMLC_NUM_WORKER=2)
+        self.finish_all(processes, "did not start within 8", "waiting for 1 of 2 workers", "joined: server at 127.0.0.1")
+
+    def test_no_scheduler(self):
+        worker = self.start(
+            program("mnist"), "--kvstore", "dist_sync", "--train", data_folder() / "train.manifest",
+            DMLC_ROLE="worker", DMLC_PS_ROOT_URI="127.0.0.1", DMLC_PS_ROOT_PORT=1, DMLC_NUM_WORKER=1, DMLC_NUM_SERVER=1,
+            PACELINE_START_DEADLINE=2,
+        )  # fmt: skip
+        self.finish_all([worker], "the scheduler at 127.0.0.1:1 did not answer within 2")
+
+
+class JobKilled(Faults):
+    def lose(self, role, task):
+        job = self.start_long_job("dist_async", epochs=50)
+        self.wait_for_middle(job, epoch=0)
+        self.kill(role, task)
+        ended = self.finish(job, SILENCE + PROMPT)
+        self.assertEqual(ended.code, 128 + signal.SIGKILL, ended)
+        self.assertRegex(ended.err, rf"\[launch\] {role} {task}.*SIGKILL\), which the job cannot survive")
+        self.assert_nothing_survives()
+
+    def test_server(self):
+        self.lose("server", 1)
+
+    def test_scheduler(self):
+        self.lose("scheduler", 0)
+
+    def test_launcher(self):
+        job = self.start_long_job("dist_async", epochs=50)
+        self.wait_for_middle(job, epoch=0)
+        job.kill()
+        job.wait()
+        self.assert_nothing_survives()
+
+    def test_interrupt(self):
+        job = self.start_long_job("dist_sync", epochs=50)
+        self.wait_for_middle(job, epoch=0)
+        job.send_signal(signal.SIGINT)
+        ended = self.finish(job, PROMPT)
+        self.assertEqual(ended.code, 130, ended)
+        self.assert_nothing_survives()
+
+    def test_worker_that_does_not_start(self):
+        """The command of the workers is no worker: the servers wait for it, and the start deadline ends the job."""
+        job = self.start(*LAUNCHER, "-n", 1, "-s", 1, "--server-command", program("paceline_server"), "sleep", "60",
+                         **{**DEADLINES, "PACELINE_START_DEADLINE": 2})  # fmt: skip
+        ended = self.finish(job, PROMPT)
+        self.assertEqual(ended.code, 1, ended)
+        self.assertIn("did not start within 2", ended.err)
+        self.assertIn("waiting for 1 of 1 workers", ended.err)
+        self.assert_nothing_survives()
+
+    def test_stopped_worker_is_lost(self):
+        """A worker that is frozen, not dead, is lost too; when it wakes it ends by itself and disturbs nobody."""
+        job = self.start_long_job("dist_async", epochs=6)
+        self.wait_for_middle(job, epoch=0, worker=1)
+        frozen = self.process_of("worker", 1)
+        os.kill(frozen, signal.SIGSTOP)
+        self.wait_for_line(job, r"worker 1 at 127\.0\.0\.1 was lost")
+        os.kill(frozen, signal.SIGCONT)
+        ended = self.finish(job)
+        self.assertEqual(ended.code, 0, ended)
+        self.assertRegex(ended.err, r"\[worker 1\] mnist: .*declared lost")
+        self.assertGreaterEqual(ended.result["test_accuracy"], 0.85)
+
+
+if __name__ == "__main__":
+    unittest.main()

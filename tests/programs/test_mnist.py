@@ -1,0 +1,99 @@
+"""The main job: the same program alone and distributed, to an accuracy; checkpoints read by another process and job."""
+
+import unittest
+
+from support import RESULT_KEYS, ProgramTest, data_folder, program, tensors_of
+
+THRESHOLD = 0.85  # of 6,000 drawn digits after three epochs
+
+
+class Mnist(ProgramTest):
+    def assert_trained(self, ended, mode, workers, servers, epochs=3, threshold=THRESHOLD):
+        self.assertEqual(ended.code, 0, ended)
+        result = ended.result
+        self.assertLessEqual(RESULT_KEYS, result.keys())
+        given = {key: result[key] for key in ("mode", "workers", "servers", "epochs")}
+        self.assertEqual(given, {"mode": mode, "workers": workers, "servers": servers, "epochs": epochs})
+        self.assertGreaterEqual(result["test_accuracy"], threshold, ended)
+        self.assertLessEqual(result["test_accuracy"], 1)
+        self.assertGreater(result["train_seconds"], 0)
+        self.assertLess(result["train_seconds"], ended.seconds)
+        self.assertAlmostEqual(result["images_per_second"] * result["train_seconds"], 6000 * epochs, delta=1)
+        self.assertLessEqual(result["delay_p50"], result["delay_p99"])
+        return result
+
+    def train_alone(self, network):
+        data = data_folder()
+        ended = self.run_program(
+            program("mnist"), "--train", data / "train.manifest", "--test", data / "test.manifest", "--network", network,
+            "--checkpoint", "ck",
+        )  # fmt: skip
+        result = self.assert_trained(ended, "local", 1, 0)
+        self.assertEqual((result["delay_mean"], result["delay_p99"]), (0, 0))
+        self.assertEqual(self.evaluate(result["checkpoint"], network), result["test_accuracy"])
+
+    def test_local_lenet(self):
+        self.train_alone("lenet")
+
+    def test_local_mlp(self):
+        self.train_alone("mlp")
+
+    def test_dist_sync(self):
+        ended = self.run_job("dist_sync", "--checkpoint", "ck", "--lr", "0.1")
+        result = self.assert_trained(ended, "dist_sync", 2, 2)
+        self.assertEqual(result["delay_mean"], 0)
+        self.assertEqual(self.evaluate(result["checkpoint"]), result["test_accuracy"])
+
+    def test_dist_async(self):
+        ended = self.run_job("dist_async", "--checkpoint", "ck")
+        result = self.assert_trained(ended, "dist_async", 2, 2)
+        # Two equal workers give 1; less where one starts or ends before the other.
+        self.assertGreaterEqual(result["delay_mean"], 0.3)
+        self.assertLessEqual(result["delay_mean"], 1)
+        self.assertEqual(self.evaluate(result["checkpoint"]), result["test_accuracy"])
+        self.assertRegex(ended.err, r"delays of worker 1: \d+ slices pushed, mean [\d.]+")
+
+    def test_bound(self):
+        ended = self.run_job("dist_async:bound=2", "--checkpoint", "ck")
+        result = self.assert_trained(ended, "dist_async:bound=2", 2, 2)
+        self.assertLessEqual(result["delay_p99"], (2 - 1) * (2 * 2 + 1))  # (M-1)(2s+1) of the contract
+        self.assertEqual(self.evaluate(result["checkpoint"]), result["test_accuracy"])
+
+
+class Resume(ProgramTest):
+    def test_other_numbers(self):
+        """A checkpoint of two workers and two servers goes on under other numbers and loses nothing."""
+        first = self.run_job("dist_async", "--checkpoint", "ck", epochs=1)
+        self.assertEqual(first.code, 0, first)
+        path = self.folder / "ck" / "checkpoint.safetensors"
+        before, metadata = tensors_of(path)
+        self.assertEqual(metadata["epoch"], "1")
+        # Under a learning rate of 0 an epoch leaves the weights as they were read.
+        epochs = 1
+        for workers, servers in ((1, 1), (3, 2)):
+            epochs += 1
+            ended = self.run_job("dist_async", "--checkpoint", "ck", "--lr", "0", "--schedule", "constant",
+                                 workers=workers, servers=servers, epochs=epochs)  # fmt: skip
+            self.assertEqual(ended.code, 0, ended)
+            self.assertIn(f"resuming from ck/checkpoint.safetensors at epoch {epochs - 1}", ended.err)
+            self.assertEqual(ended.result["test_accuracy"], first.result["test_accuracy"])
+            after, metadata = tensors_of(path)
+            self.assertEqual(metadata["epoch"], str(epochs))
+            self.assertEqual(set(metadata["examples"]), {6000 * epochs})
+            weights = {name for name in before if name.startswith("arg:")}
+            self.assertEqual(len(weights), 10)
+            for name in weights:
+                self.assertEqual(before[name], after[name], f"{name} with {workers} workers and {servers} servers")
+        ended = self.run_job("dist_async", "--checkpoint", "ck", epochs=epochs + 2)
+        self.assertEqual(ended.code, 0, ended)
+        self.assertGreaterEqual(ended.result["test_accuracy"], THRESHOLD)
+
+    def test_nothing_left_to_do(self):
+        first = self.run_job("dist_sync", "--checkpoint", "ck", epochs=1, network="mlp")
+        again = self.run_job("dist_sync", "--checkpoint", "ck", epochs=1, network="mlp")
+        self.assertEqual(again.code, 0, again)
+        self.assertEqual(again.result["test_accuracy"], first.result["test_accuracy"])
+
+
+if __name__ == "__main__":
+    unittest.main()
