@@ -49,7 +49,8 @@ OpDef differentiable(const char* name, const OpDef& (*backward)()) {
       .saves_inputs(kResult ? std::vector<int>{} : std::vector<int>{0})
       .saves_outputs(kResult ? std::vector<int>{0} : std::vector<int>{})
       .gradient([backward](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
-        return {invoke(backward(), {gradients[0], kResult ? call.outputs[0] : call.inputs[0]})[0]};
+        const NDArray& saved = F::kSaved == Saved::kResult ? call.outputs[0] : call.inputs[0];
+        return {invoke(backward(), {gradients[0], saved})[0]};
       });
 }
 

@@ -1,4 +1,5 @@
 #include "shared/fast_math.h"
+#include "unary/functors.h"
 
 #include <paceline/ops.h>
 #include <support/operator_case.h>
@@ -91,6 +92,12 @@ double worst_error(const F& fast, const G& exact, float low, float high) {
 TEST(FastMath, IsWithinTwoUnitsInTheLastPlace) {
   EXPECT_LT(worst_error([](float x) { return fast_exp(x); }, [](double x) { return std::exp(x); }, -103.0f, 88.72f), 2);
   EXPECT_LT(worst_error([](float x) { return fast_tanh(x); }, [](double x) { return std::tanh(x); }, -50.0f, 50.0f), 2);
+}
+
+TEST(FastMath, SigmoidIsWithinFourUnits) {
+  EXPECT_LT(worst_error([](float x) { return functors::Sigmoid()(x); }, [](double x) { return 1 / (1 + std::exp(-x)); },
+                        -87.0f, 50.0f),
+            4);
 }
 
 TEST(FastMath, KeepsSpecialValues) {
