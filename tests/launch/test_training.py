@@ -1,5 +1,6 @@
 """The real programs under the launcher: a small job on this machine, and the same one on two hosts."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -86,13 +87,26 @@ class Training(LauncherTest):
 
     def test_killed_server_ends_the_job(self):
         launcher = self.training_for_long("hosts")
-        (server,) = [pid for pid in self.survivors() if self.variable(pid, "DMLC_ROLE") == "server"
-                     and self.variable(pid, "DMLC_TASK_ID") == "1"]  # fmt: skip
-        os.kill(server, signal.SIGKILL)
+        os.kill(self.process("server", 1), signal.SIGKILL)
         code, _, err = self.finish(launcher)
         self.assertEqual(code, 137)
         self.assertIn("[launch] server 1 on host-b was ended by signal 9 (SIGKILL), which the job cannot survive", err)
         self.assert_nothing_survives()
+
+    def test_killed_worker_is_survived(self):
+        self.environment["PACELINE_SILENCE_DEADLINE"] = "6"
+        for place, mode in (("here", "dist_sync"), ("hosts", "dist_async")):
+            with self.subTest(place=place, mode=mode):
+                launcher = self.train(place, "--kvstore", mode, "--epochs", 3, "--log_every", 5)
+                log = self.folder / place / "worker-1.log"
+                self.wait_until(lambda log=log: log.exists() and "loss" in log.read_text(), "no progress")
+                os.kill(self.process("worker", 1), signal.SIGKILL)
+                result = self.result(launcher)
+                self.assertGreater(result["test_accuracy"], 0.6)
+                logs = {name: (self.folder / place / f"{name}.log").read_text() for name in ("launch", "scheduler-0")}
+                self.assertRegex(logs["launch"], r"worker 1 on .* was ended by signal 9 \(SIGKILL\); the job goes on")
+                self.assertRegex(logs["scheduler-0"], r"worker 1 at .* was lost")
+                self.assertRegex(logs["scheduler-0"], r"\d+ positions were delivered again for lost workers")
 
     def test_port_in_use(self):
         launcher = self.training_for_long("here")
@@ -105,13 +119,15 @@ class Training(LauncherTest):
         self.assertEqual(self.finish(launcher)[0], 130)
         self.assert_nothing_survives()
 
-    @staticmethod
-    def variable(pid, name):
-        try:
-            entries = pathlib.Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
-        except OSError:
-            return None
-        return dict(entry.split("=", 1) for entry in entries if "=" in entry).get(name)
+    def process(self, role, task):
+        """The one process of the job that leads the given role and number; its children carry the same tag."""
+        tag = f"PACELINE_PROCESS_ID=[0-9a-f]+.{role}.{task}\0".encode()
+        found = []
+        for pid in self.survivors():
+            with contextlib.suppress(OSError):
+                if re.search(tag, pathlib.Path(f"/proc/{pid}/environ").read_bytes()):
+                    found.append(pid)
+        return min(found)
 
 
 if __name__ == "__main__":
