@@ -25,10 +25,6 @@
 function(add_module name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "DEPENDS;EXTERNAL;HEADERS;SOURCES")
   set(target paceline_${name})
-  if(NOT arg_SOURCES)
-    file(CONFIGURE OUTPUT empty.cc CONTENT "")
-    set(arg_SOURCES ${CMAKE_CURRENT_BINARY_DIR}/empty.cc)
-  endif()
   add_library(${target} OBJECT ${arg_SOURCES})
   target_include_directories(${target} PUBLIC include PRIVATE .)
 
