@@ -85,6 +85,8 @@ void train() {
   loading.shuffle = FLAGS_seed;
   loading.source = nn::shared_source(kv);
   RecordLoader data(FLAGS_train, loading);
+  // Other workers need the test set only if they come to lead.
+  if (!FLAGS_test.empty() && kv->rank() == 0) RecordLoader(FLAGS_test, images());
 
   Spec optimizer{FLAGS_optimizer, {}};
   optimizer.options.set("lr", str(FLAGS_lr));
@@ -162,7 +164,10 @@ int main(int argc, char** argv) {
   try {
     require(argc == 1, "unknown argument '", argc > 1 ? argv[1] : "", "'; see --help");
     std::shared_ptr<ChromeTrace> trace;
-    if (!FLAGS_trace.empty()) default_engine().add_observer(trace = make_chrome_trace(FLAGS_trace));
+    if (!FLAGS_trace.empty()) {
+      default_engine().add_observer(trace = make_chrome_trace(FLAGS_trace));
+      trace->flush();  // a path that cannot be written shows before hours of training
+    }
     require(FLAGS_epochs >= 1 && FLAGS_batch_size >= 1 && FLAGS_log_every >= 1,
             "--epochs, --batch_size and --log_every are at least 1");
     if (!FLAGS_evaluate.empty()) {
@@ -173,6 +178,7 @@ int main(int argc, char** argv) {
       require(!FLAGS_train.empty(), "--train is missing: the manifest that im2rec wrote");
       train();
     }
+    if (trace) trace->flush();
   } catch (const std::exception& error) {
     std::cerr << "mnist: " << error.what() << std::endl;
     return 1;

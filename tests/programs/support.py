@@ -1,4 +1,4 @@
-"""What the tests of whole programs share: drawn digits as record files, jobs under observation, the search for survivors."""
+"""What the tests of whole programs share: drawn digits as record files, jobs under observation, survivors."""
 
 import atexit
 import contextlib

@@ -30,8 +30,8 @@ class WorkerKilled(Faults):
         ended = self.finish(job)
         self.assertEqual(ended.code, 0, ended)
         self.assertRegex(ended.err, rf"\[scheduler 0\].* worker {killed} at 127\.0\.0\.1 was lost: nothing heard of it")
-        self.assertRegex(ended.err, rf"worker {killed} at 127\.0\.0\.1 was lost; \d+ positions of epoch \d+ that it had "
-                                    "not committed are delivered again")  # fmt: skip
+        again = r"\d+ positions of epoch \d+ that it had not committed are delivered again"
+        self.assertRegex(ended.err, rf"worker {killed} at 127\.0\.0\.1 was lost; {again}")
         self.assertRegex(ended.err, r"\d+ positions were delivered again for lost workers")
         self.assertRegex(ended.err, rf"\[launch\] .*worker {killed}.*SIGKILL.*; the job goes on without it")
         self.assertEqual(ended.result["epochs"], 4)
@@ -66,7 +66,7 @@ class WorkerKilled(Faults):
         self.kill("worker", 1)
         ended = self.finish(job, PROMPT)
         self.assertEqual(ended.code, 128 + signal.SIGKILL, ended)
-        self.assertRegex(ended.err, r"\[launch\] .*worker 0.*SIGKILL\), and no worker is left")
+        self.assertRegex(ended.err, r"\[launch\] .*worker [01].*SIGKILL\), and no worker is left")
         self.assert_nothing_survives()
 
     def test_loss_may_stop_the_job(self):
@@ -131,7 +131,7 @@ class WithoutLauncher(Faults):
     def test_one_never_comes(self):
         """Every process names who is missing, once the start deadline has passed."""
         processes = self.start_processes(workers=1, DMLC_NUM_WORKER=2)
-        self.finish_all(processes, "did not start within 8", "waiting for 1 of 2 workers", "joined: server at 127.0.0.1")
+        self.finish_all(processes, "did not start within 8", "waiting for 1 of 2 workers", "joined: server at")
 
     def test_no_scheduler(self):
         worker = self.start(

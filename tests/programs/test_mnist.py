@@ -1,5 +1,6 @@
 """The main job: the same program alone and distributed, to an accuracy; checkpoints read by another process and job."""
 
+import json
 import unittest
 
 from support import RESULT_KEYS, ProgramTest, data_folder, program, tensors_of
@@ -25,12 +26,20 @@ class Mnist(ProgramTest):
     def train_alone(self, network):
         data = data_folder()
         ended = self.run_program(
-            program("mnist"), "--train", data / "train.manifest", "--test", data / "test.manifest", "--network", network,
-            "--checkpoint", "ck",
+            program("mnist"), "--train", data / "train.manifest", "--test", data / "test.manifest",
+            "--network", network, "--checkpoint", "ck",
         )  # fmt: skip
         result = self.assert_trained(ended, "local", 1, 0)
         self.assertEqual((result["delay_mean"], result["delay_p99"]), (0, 0))
         self.assertEqual(self.evaluate(result["checkpoint"], network), result["test_accuracy"])
+
+    def test_trace(self):
+        data = data_folder()
+        ended = self.run_program(program("mnist"), "--train", data / "test.manifest", "--network", "mlp", "--epochs", 1,
+                                 "--trace", "trace.json")  # fmt: skip
+        self.assertEqual(ended.code, 0, ended)
+        names = {event["name"] for event in json.loads((self.folder / "trace.json").read_text())["traceEvents"]}
+        self.assertIn("store.update", names)
 
     def test_local_lenet(self):
         self.train_alone("lenet")

@@ -1,0 +1,66 @@
+"""Every example program does what its text says. mnist has a test of its own."""
+
+import re
+import unittest
+
+from support import LAUNCHER, SOURCE_DIR, ProgramTest, program
+
+EXPECTED = {
+    "ndarray": r"0 10 -20 0 0 -30 70 0 \npoints: float32 \(4, 2\) on cpu\nturned: float32 \(4, 2\) on cpu\n"
+               r"\[view\] float32 \(4, 2\) on cpu has 8 elements, shape \(3, 3\) has 9\n",  # fmt: skip
+    "engine": r"sum of squares below 1000: 332833500\nas expected: \[divide\] by zero\n",
+    "autograd": r"y = 2\.000 x \+ 1\.000\n",
+    "kvstore": r"weight 1\.000, expected 1\.000\n",
+    "custom_operator": r"-0\.5 -0\.25 1 2 0\.25 0\.25 1 1 \n",
+    "custom_staleness": r"worker 0, delay 0: weight 7\.0\nworker 1, delay 1: weight 4\.0\n"
+                        r"worker 2, delay 2: weight 3\.5\n",  # fmt: skip
+}
+
+
+class Examples(ProgramTest):
+    def test_none_is_forgotten(self):
+        sources = {path.stem for path in (SOURCE_DIR / "examples").glob("*.cc")}
+        self.assertEqual(sources - {"mnist"}, set(EXPECTED))
+
+    def test_output(self):
+        for name, output in EXPECTED.items():
+            with self.subTest(name):
+                ended = self.run_program(program(name))
+                self.assertEqual(ended.code, 0, ended)
+                self.assertIsNotNone(re.fullmatch(output, ended.out), ended)
+
+    def test_store_in_a_job(self):
+        launch = (*LAUNCHER, "-n", 2, "-s", 1, "--on-worker-loss", "stop")
+        ended = self.run_program(*launch, program("kvstore"), "dist_sync")
+        self.assertEqual(ended.code, 0, ended)
+        self.assertEqual(ended.out, "[worker 0] weight 1.000, expected 1.000\n")
+        ended = self.run_program(program("kvstore"), "dist_asink")
+        self.assert_one_clear_sentence(ended, "kvstore: unknown mode 'dist_asink'; known: local dist_sync", code=1)
+
+
+class Tools(ProgramTest):
+    def test_kvbench(self):
+        """The last line is the result; nothing stays behind."""
+        ended = self.run_program(
+            program("kvbench"), "--mode", "dist_async", "--servers", 1, "--workers", 1, "--keys", 4,
+            "--key_bytes", 65536, "--seconds", 1,
+        )  # fmt: skip
+        self.assertEqual(ended.code, 0, ended)
+        keys = {"push_gbps", "pull_gbps", "both_gbps", "keys_per_second", "rtt_us_p50", "rtt_us_p99"}
+        self.assertLessEqual(keys, ended.result.keys())
+        for key in keys:
+            self.assertGreater(ended.result[key], 0, ended)
+        self.assert_nothing_survives()
+
+    def test_help(self):
+        """Every program has a readable --help."""
+        for name in ("mnist", "im2rec", "rec", "draw_digits", "kvbench", "paceline_server"):
+            with self.subTest(name):
+                ended = self.run_program(program(name), "--help")
+                self.assertEqual((ended.code, ended.err), (0, ""), ended)
+                self.assertTrue(ended.out.startswith(name), ended)
+                self.assertLess(max(map(len, ended.out.splitlines())), 240)
+
+
+if __name__ == "__main__":
+    unittest.main()
