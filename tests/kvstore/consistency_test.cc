@@ -190,6 +190,8 @@ TEST(Consistency, WorkersThatRunOutOfBatchesHoldNobodyBack) {
         store.barrier();
       }
       store.pull("w", scalar.weight);
+      scalar.weight.wait();
+      store.barrier();
       // Rounds are as many as the longest part has steps, and each is scaled by who contributed.
       EXPECT_EQ(scalar.weight.item<double>(), rounds ? 3 * 10 : 3 * (4 + 7 + 10));
       // The last one is alone for a while, after the others have left.

@@ -1,9 +1,11 @@
 #pragma once
-// A whole job in one test: scheduler, servers and workers as threads, over inproc or tcp, with faults where wanted.
+// A whole job in one test, over inproc or tcp, with faults where wanted. Workers are threads; scheduler and servers are
+// threads, too, or processes (server_processes.h).
 
 #include <gtest/gtest.h>
 #include <kvstore/cluster_in_process.h>
 #include <paceline/kvstore.h>
+#include <support/server_processes.h>
 
 #include <exception>
 #include <functional>
@@ -34,27 +36,25 @@ class ClusterInProcess {
   explicit ClusterInProcess(const ClusterOptions& options) : options_(options) {
     base_ = job_config(options.transport, options.servers, options.workers, options.faulty);
     base_.silence_deadline_seconds = options.silence_seconds;
-    scheduler_ = std::make_unique<SchedulerThread>(base_);
+    ClusterConfig over_tcp = base_;
+    over_tcp.transport = "tcp";
+    over_tcp.scheduler_host = ClusterConfig().scheduler_host;
+    processes_ = ServerProcesses::start(over_tcp);
     engines_.resize(static_cast<std::size_t>(options.workers));
     stores_.resize(static_cast<std::size_t>(options.workers));
     server_errors_.resize(static_cast<std::size_t>(options.servers));
-    for (int s = 0; s < options.servers; ++s) {
-      servers_.push_back(std::make_unique<Server>(member(base_, Role::kServer, scheduler_->port()), options.policy, 2));
-      server_threads_.emplace_back([this, s] {
-        try {
-          servers_[static_cast<std::size_t>(s)]->run();
-        } catch (const std::exception& error) {
-          server_errors_[static_cast<std::size_t>(s)] = error.what();
-        }
-      });
-    }
-    each([this](int index) {
+    if (processes_)
+      base_ = over_tcp;
+    else
+      start_threads();
+    const int port = processes_ ? processes_->port() : scheduler_->port();
+    each([this, port](int index) {
       const auto i = static_cast<std::size_t>(index);
       if (!options_.engine) engines_[i] = options_.serial ? make_serial_engine() : make_threaded_engine();
       StoreOptions store;
       store.engine = &engine(index);
-      auto exchange = make_servers_exchange(member(base_, Role::kWorker, scheduler_->port(), index),
-                                            Spec::parse(options_.mode), store);
+      auto exchange =
+          make_servers_exchange(member(base_, Role::kWorker, port, index), Spec::parse(options_.mode), store);
       stores_[i] = std::make_unique<KVStore>(std::move(exchange), Spec::parse(options_.mode));
     });
   }
@@ -104,6 +104,21 @@ class ClusterInProcess {
   }
 
  private:
+  void start_threads() {
+    scheduler_ = std::make_unique<SchedulerThread>(base_);
+    for (int s = 0; s < options_.servers; ++s) {
+      servers_.push_back(
+          std::make_unique<Server>(member(base_, Role::kServer, scheduler_->port()), options_.policy, 2));
+      server_threads_.emplace_back([this, s] {
+        try {
+          servers_[static_cast<std::size_t>(s)]->run();
+        } catch (const std::exception& error) {
+          server_errors_[static_cast<std::size_t>(s)] = error.what();
+        }
+      });
+    }
+  }
+
   void each(const std::function<void(int)>& work) {
     std::vector<std::thread> threads;
     std::vector<std::exception_ptr> errors(static_cast<std::size_t>(options_.workers));
@@ -123,6 +138,7 @@ class ClusterInProcess {
 
   const ClusterOptions options_;
   ClusterConfig base_;
+  std::unique_ptr<ServerProcesses> processes_;
   std::unique_ptr<SchedulerThread> scheduler_;
   std::vector<std::unique_ptr<Server>> servers_;
   std::vector<std::string> server_errors_;

@@ -1,0 +1,122 @@
+// What every mode of the catalogue promises, whatever it decides.
+#include <gtest/gtest.h>
+#include <paceline/mode.h>
+#include <paceline/updater.h>
+#include <paceline/worker_rule.h>
+#include <support/cluster_in_process.h>
+
+namespace paceline::test {
+namespace {
+
+std::vector<std::string> every_mode() {
+  std::vector<std::string> modes{"dist_async:bound=2"};
+  for (const auto& [name, make] : mode_catalog().entries()) modes.push_back(name);
+  return modes;
+}
+
+TEST(Modes, HaveADefaultPolicyForEveryOptimizer) {
+  for (const std::string& text : every_mode()) {
+    const auto mode = make_mode(Spec::parse(text));
+    for (const auto& [optimizer, make] : optimizer_catalog().entries()) {
+      SCOPED_TRACE(text + " " + optimizer);
+      const std::string policy = mode->default_staleness(optimizer);
+      EXPECT_NO_THROW(make_staleness(policy, {}));
+      EXPECT_NO_THROW(make_worker_rule(Spec{optimizer, {}}, policy));
+      EXPECT_NO_THROW(make_updater()->set_rules(Spec{optimizer, {}}, policy, {}));
+    }
+  }
+}
+
+TEST(Modes, CloseRoundsAndLetTheSlowestPull) {
+  for (const std::string& text : every_mode()) {
+    SCOPED_TRACE(text);
+    const auto mode = make_mode(Spec::parse(text));
+    EXPECT_TRUE(mode->round_complete({3, 3}));
+    if (mode->synchronous()) {
+      EXPECT_FALSE(mode->round_complete({0, 3}));
+    }
+    EXPECT_TRUE(mode->may_pull({7, 7}));
+    EXPECT_THROW(make_mode(Spec::parse(text + (text.find(':') == std::string::npos ? ":" : ",") + "nonsense=1")),
+                 InvalidArgument);
+  }
+}
+
+// Read your writes, exact counts, equal weights after a barrier, keys that are not pushed in every step.
+TEST(Modes, KeepThePromisesOfTheStore) {
+  constexpr int kSteps = 6;
+  for (const std::string& text : every_mode()) {
+    SCOPED_TRACE(text);
+    const bool rounds = make_mode(Spec::parse(text))->synchronous();
+    ClusterInProcess cluster(
+        {.mode = text + (text.find(':') == std::string::npos ? ":" : ",") + "staleness=none", .serial = false});
+    std::array<std::vector<double>, 2> final_weights;
+    cluster.run([&](int worker, KVStore& store) {
+      Engine& engine = cluster.engine(worker);
+      const NDArray often = NDArray::zeros(Shape{1}, DType::kFloat64, {}, engine);
+      const NDArray seldom = NDArray::zeros(Shape{5000}, DType::kFloat64, {}, engine);
+      store.init({{"often", often}, {"seldom", seldom}});
+      store.set_optimizer(optim::SGD{.lr = 1});
+      const NDArray one = NDArray::full(Shape{1}, -1, DType::kFloat64, {}, engine);
+      const NDArray ones = NDArray::full(Shape{5000}, -1, DType::kFloat64, {}, engine);
+      for (int step = 1; step <= kSteps; ++step) {
+        store.push("often", one);
+        if (step % 3 == 0 && worker == 0) store.push("seldom", ones);
+        store.step_end(1);
+        store.pull("often", often);
+        EXPECT_GE(often.item<double>(), step);
+      }
+      store.pull("seldom", seldom);
+      seldom.wait();
+      store.barrier();
+      store.pull("often", often);
+      store.pull("seldom", seldom);
+      auto& result = final_weights[static_cast<std::size_t>(worker)];
+      result = seldom.to_vector<double>();
+      result.push_back(often.item<double>());
+      EXPECT_EQ(store.report().refused, 0);
+    });
+    std::vector<double> expected(5000, kSteps / 3);
+    expected.push_back(rounds ? kSteps : 2 * kSteps);
+    EXPECT_EQ(final_weights[0], expected);
+    EXPECT_EQ(final_weights[1], expected);
+  }
+}
+
+// A worker that waits for what others may leave holds nobody back, and comes back into the rounds.
+TEST(Modes, WorkersThatWaitForDataAreNotWaitedFor) {
+  for (const std::string& text : every_mode()) {
+    SCOPED_TRACE(text);
+    const bool rounds = make_mode(Spec::parse(text))->synchronous();
+    ClusterInProcess cluster({.mode = text, .serial = false});
+    cluster.run([&](int worker, KVStore& store) {
+      Engine& engine = cluster.engine(worker);
+      const NDArray weight = NDArray::zeros(Shape{1}, DType::kFloat64, {}, engine);
+      store.init({{"w", weight}});
+      store.set_optimizer(optim::SGD{.lr = 1});
+      Exchange& exchange = store.exchange();
+      for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
+        const std::int64_t steps = worker == 0 ? 2 : 9;  // positions 0..1 and 2..10
+        const std::int64_t first = worker == 0 ? 0 : 2;
+        exchange.data_part(epoch);
+        exchange.data_begin(epoch, {{first, first + steps}}, {{0, 11}});
+        for (std::int64_t step = first; step < first + steps; ++step) {
+          store.push_pull({{"w", NDArray::full(Shape{1}, -1, DType::kFloat64, {}, engine)}}, {{"w", weight}});
+          store.step_end(1);
+          weight.wait();
+          exchange.data_commit(epoch, {{step, step + 1}});
+        }
+        EXPECT_TRUE(exchange.data_take_over(epoch, true).empty());
+        store.barrier();
+        EXPECT_EQ(exchange.data_committed(epoch), (PositionRanges{{0, 11}}));
+      }
+      store.pull("w", weight);
+      if (rounds) {
+        EXPECT_EQ(weight.item<double>(), 27);
+      }
+      EXPECT_EQ(store.report().refused, 0);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace paceline::test
