@@ -42,8 +42,8 @@ run_tests() {
 
 part "install packages" tools/install_dependencies.sh --tests
 for preset in "${presets[@]}"; do
-  targets=(all)
-  [ "$preset" != cpu ] || targets+=(all_verify_interface_header_sets)
+  targets=(unit_tests)
+  [ "$preset" != cpu ] || targets=(all all_verify_interface_header_sets)
   part "$preset: configure" cmake --preset "$preset"
   part "$preset: build" cmake --build --preset "$preset" --target "${targets[@]}"
   part "$preset: test" run_tests "$preset"

@@ -18,7 +18,8 @@
 #   generate_operator_table()                          in ops/, after the last add_operator
 #   add_unit_tests(<module> [NAME <name>] [EXTERNAL <libraries>] SOURCES <files>)   in tests/<name>/CMakeLists.txt
 #     One GoogleTest program `<name>_tests` (NAME is the module by default) of the module and those below it, so that it
-#     builds without the others; it sees private headers and <support/...> of tests/. Run it with ctest -L <name>.
+#     builds without the others; it sees private headers and <support/...> of tests/. Run it with ctest -L <name>. The
+#     target unit_tests builds them all.
 #   add_program(<name> [EXTERNAL <libraries>] SOURCES <files>)      build/<preset>/bin/<name>: tools and examples
 #   add_benchmark(<name> [EXTERNAL <libraries>] SOURCES <files>)    the same for a Google Benchmark or timing program
 
@@ -156,6 +157,8 @@ function(add_unit_tests module)
     target_include_directories(${target} PRIVATE ${folder})
   endforeach()
   target_link_libraries(${target} PRIVATE test_support ${arg_EXTERNAL} nlohmann_json::nlohmann_json GTest::gmock_main)
+
+  add_dependencies(unit_tests ${target})
 
   set(timeout 120)
   if(PACELINE_SANITIZE)
