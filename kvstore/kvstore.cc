@@ -77,7 +77,10 @@ int KVStore::rank() const { return exchange_->rank(); }
 int KVStore::size() const { return exchange_->size(); }
 
 void KVStore::init(const std::vector<InitValue>& values) { exchange_->init(values); }
-void KVStore::set_optimizer(const Spec& optimizer) { exchange_->set_optimizer(optimizer); }
+void KVStore::set_optimizer(const Spec& optimizer) {
+  // Options remember which keys were asked for; a spec that several workers share must not.
+  exchange_->set_optimizer(Spec(optimizer));
+}
 void KVStore::set_learning_rate(double rate) { exchange_->set_learning_rate(rate); }
 
 void KVStore::push(const std::string& key, const NDArray& gradient, std::int64_t examples, int priority) {

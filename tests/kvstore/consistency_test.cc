@@ -236,13 +236,14 @@ TEST(Consistency, ALostServerFailsEveryPendingTaskWithItsName) {
     SCOPED_TRACE(mode);
     ClusterInProcess cluster({.mode = mode, .workers = 2, .serial = false, .silence_seconds = 0.6});
     const auto begin = std::chrono::steady_clock::now();
-    std::atomic<int> named = 0;
+    std::atomic<int> ready = 0, named = 0;
     cluster.run([&](int worker, KVStore& store) {
       Engine& engine = cluster.engine(worker);
       const NDArray large = NDArray::zeros(Shape{100000}, DType::kFloat32, {}, engine);  // slices on both servers
       store.init({{"large", large}});
       store.set_optimizer(optim::SGD{.lr = 1});
-      store.barrier();
+      ++ready;
+      while (ready < 2) std::this_thread::sleep_for(1ms);
       if (worker == 0) cluster.kill_server(1);
       const NDArray gradient = NDArray::zeros(Shape{100000}, DType::kFloat32, {}, engine);
       const std::string error = error_of_call([&] {

@@ -106,6 +106,7 @@ class ClusterInProcess {
  private:
   void start_threads() {
     scheduler_ = std::make_unique<SchedulerThread>(base_);
+    servers_.reserve(static_cast<std::size_t>(options_.servers));  // threads look into it while it grows
     for (int s = 0; s < options_.servers; ++s) {
       servers_.push_back(
           std::make_unique<Server>(member(base_, Role::kServer, scheduler_->port()), options_.policy, 2));
