@@ -4,6 +4,7 @@
 #include <paceline/log.h>
 
 #include <algorithm>
+#include <exception>
 
 #include "parse_body.h"
 #include "store.pb.h"
@@ -61,6 +62,8 @@ ServersExchange::ServersExchange(const ClusterConfig& config, ModeSetting settin
 }
 
 ServersExchange::~ServersExchange() {
+  // A worker that ends by an exception is lost, not at its end.
+  if (!finished_ && std::uncaught_exceptions() == 0) node_->leave();
   for (const auto& outbox : outboxes_) outbox->close();
   scheduler_->close();
   {

@@ -104,7 +104,8 @@ class Exchange {
   // Collective after init with the same keys, under any number of servers and workers; rank 0's state counts.
   virtual void load(const StoreState& state) = 0;
 
-  // Blocks until everything pushed was acknowledged; then leaves the job. The destructor leaves without waiting.
+  // Blocks until everything pushed was acknowledged; then leaves the job. The destructor leaves without waiting for
+  // what was pushed; while an exception unwinds it does not even leave, and the others take this worker for lost.
   virtual void finish() = 0;
 };
 
