@@ -249,9 +249,8 @@ bool Trainer::resume_if_present(const std::string& directory) {
   try {
     if (self.store->rank() == 0 && std::filesystem::exists(path)) {
       checkpoint = read_checkpoint(path);
-      require(Spec::parse(checkpoint.optimizer).name == self.optimizer.name, "'", path,
-              "' was trained with optimizer ", checkpoint.optimizer, ", whose state does not fit ",
-              self.optimizer.text());
+      require(Spec::parse(checkpoint.optimizer).name == self.optimizer.name, "'", path, "' was trained with optimizer ",
+              checkpoint.optimizer, ", whose state does not fit ", self.optimizer.text());
       self.commit_and_wait(checkpoint.epoch, checkpoint.positions);
       if (checkpoint.epoch > 0) self.commit_and_wait(kEpochsDone, first_of(checkpoint.epoch));
       LOG(INFO) << "resuming from " << path << " at epoch " << checkpoint.epoch;

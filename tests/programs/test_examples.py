@@ -3,7 +3,7 @@
 import re
 import unittest
 
-from support import LAUNCHER, SOURCE_DIR, ProgramTest, program
+from support import LAUNCHER, SOURCE_DIR, ProgramTest, data_folder, program
 
 EXPECTED = {
     "ndarray": r"0 10 -20 0 0 -30 70 0 \npoints: float32 \(4, 2\) on cpu\nturned: float32 \(4, 2\) on cpu\n"
@@ -36,6 +36,24 @@ class Examples(ProgramTest):
         self.assertEqual(ended.out, "[worker 0] weight 1.000, expected 1.000\n")
         ended = self.run_program(program("kvstore"), "dist_asink")
         self.assert_one_clear_sentence(ended, "kvstore: unknown mode 'dist_asink'; known: local dist_sync", code=1)
+
+
+class Readme(ProgramTest):
+    def last_loss(self, ended):
+        self.assertEqual(ended.code, 0, ended)
+        return float(re.findall(r"epoch 4  step [24]00  loss (\d\.\d+)  \d+ images/s", ended.out)[-1])
+
+    def test_alone_and_in_a_job(self):
+        """The twenty lines of the README learn, alone and distributed, and have nothing left to do once they have."""
+        train = data_folder() / "train.manifest"
+        self.assertLess(self.last_loss(self.run_program(program("readme_program"), "local", train)), 0.5)
+        launch = (*LAUNCHER, "-n", 2, "-s", 2, "--server-command", program("paceline_server"))
+        self.assertEqual(self.run_program(program("readme_program"), "local", train).out, "")
+        (self.folder / "ckpt" / "checkpoint.safetensors").unlink()
+        job = self.run_program(*launch, program("readme_program"), "dist_async", train)
+        self.assertLess(self.last_loss(job), 0.5)
+        self.assertIn("the job is over", job.err)
+        self.assertNotIn("was lost", job.err)
 
 
 class Tools(ProgramTest):

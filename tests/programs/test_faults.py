@@ -79,6 +79,19 @@ class WorkerKilled(Faults):
         self.assert_nothing_survives()
 
 
+class Network(Faults):
+    def test_loss_duplicates_and_disorder(self):
+        """Every push is applied once, whatever becomes of the messages between real processes."""
+        faults = {"PACELINE_FAULTS": "loss=0.2,duplicate=0.2,reorder=0.2", "PACELINE_HEARTBEAT": 0.2}
+        for mode in ("dist_async", "dist_sync"):
+            with self.subTest(mode):
+                ended = self.finish(self.start_job(mode, "--checkpoint", mode, "--batch_size", 500, network="mlp",
+                                                   epochs=1, environment=faults))  # fmt: skip
+                self.assertEqual(ended.code, 0, ended)
+                _, metadata = tensors_of(self.folder / ended.result["checkpoint"])
+                self.assertEqual(set(metadata["examples"]), {6000})
+
+
 class WithoutLauncher(Faults):
     """The processes of a job alone, as a foreign launcher starts them: they must find out themselves."""
 
@@ -164,6 +177,20 @@ class JobKilled(Faults):
         job.kill()
         job.wait()
         self.assert_nothing_survives()
+
+    def test_job_goes_on_from_its_checkpoint(self):
+        job = self.start_long_job("dist_async", "--checkpoint", "ck", epochs=3)
+        self.wait_for_line(job, "epoch 1 of 3: test accuracy")
+        self.wait_for_middle(job, epoch=1)
+        job.kill()
+        job.wait()
+        self.assert_nothing_survives()
+        ended = self.finish(self.start_long_job("dist_async", "--checkpoint", "ck", epochs=3))
+        self.assertEqual(ended.code, 0, ended)
+        self.assertIn("resuming from ck/checkpoint.safetensors at epoch ", ended.err)
+        _, metadata = tensors_of(self.folder / "ck" / "checkpoint.safetensors")
+        self.assertEqual(set(metadata["examples"]), {3 * 6000})
+        self.assertGreaterEqual(ended.result["test_accuracy"], 0.85)
 
     def test_interrupt(self):
         job = self.start_long_job("dist_sync", epochs=50)
