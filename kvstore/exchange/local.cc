@@ -63,9 +63,7 @@ class LocalExchange final : public Exchange {
 
   void push(const std::vector<PushItem>& items, std::int64_t examples, int priority) override {
     for (const PushItem& item : items) {
-      LocalKey& key = find(item.key);
-      require(item.gradient.size() == key.shape.size() && item.gradient.dtype() == key.dtype, "the gradient of '",
-              item.key, "' is ", item.gradient.describe(), ", expected ", name_of(key.dtype), " ", key.shape);
+      LocalKey& key = find(item.key, item.gradient, "the gradient");
       const NDArray gradient = item.gradient.to(Device{}).contiguous();
       engine_.push({"store.update", {}, Lane::kCompute, priority}, std::array{gradient.variable()},
                    std::array{key.weights}, [this, slice = key.slice, gradient, examples](TaskContext&) {
@@ -77,9 +75,7 @@ class LocalExchange final : public Exchange {
 
   void pull(const std::vector<PullItem>& items, int priority) override {
     for (const PullItem& item : items) {
-      LocalKey& key = find(item.key);
-      require(item.out.size() == key.shape.size() && item.out.dtype() == key.dtype, "pull of '", item.key, "' into ",
-              item.out.describe(), ", expected ", name_of(key.dtype), " ", key.shape);
+      LocalKey& key = find(item.key, item.out, "the output");
       const bool direct = item.out.is_contiguous() && item.out.device() == Device{};
       const NDArray out = direct ? item.out : NDArray(item.out.shape(), key.dtype, {}, engine_);
       engine_.push({"store.read", {}, Lane::kCompute, priority}, std::array{key.weights}, std::array{out.variable()},
@@ -168,6 +164,15 @@ class LocalExchange final : public Exchange {
     const auto found = keys_.find(name);
     require(found != keys_.end(), "key '", name, "' was not initialised");
     return found->second;
+  }
+
+  LocalKey& find(const std::string& name, const NDArray& array, const char* use) {
+    LocalKey& key = find(name);
+    // The text is made only when it is needed: a call may hold ten thousand keys.
+    if (array.size() != key.shape.size() || array.dtype() != key.dtype)
+      throw InvalidArgument(
+          str(use, " of key '", name, "' is ", array.describe(), ", expected ", name_of(key.dtype), " ", key.shape));
+    return key;
   }
 
   void drain() {

@@ -81,9 +81,15 @@ RemoteKey& ServersExchange::find(const std::string& name) {
   return *found->second;
 }
 
+RemoteKey& ServersExchange::find(const std::string& name, const NDArray& array, const char* use) {
+  RemoteKey& key = find(name);
+  // The text is made only when it is needed: a call may hold ten thousand keys.
+  if (array.size() != key.info.shape.size() || array.dtype() != key.info.dtype)
+    throw InvalidArgument(str(use, " of key '", name, "' is ", array.describe(), ", expected ", key.info.describe()));
+  return key;
+}
+
 NDArray ServersExchange::prepare_gradient(RemoteKey& key, const NDArray& gradient) {
-  require(gradient.size() == key.info.shape.size() && gradient.dtype() == key.info.dtype, "the gradient of '",
-          key.info.name, "' is ", gradient.describe(), ", expected ", key.info.describe());
   NDArray update = gradient.to(Device{}).contiguous();
   if (rule_ && !key.info.average) update = rule_->prepare(key.info.name, update.view(key.info.shape), key.weight);
   return update;
@@ -104,31 +110,38 @@ void ServersExchange::push_pull(const std::vector<PushItem>& gradients, const st
   {
     Lock lock(mutex_);
     const std::uint64_t step = step_->number();
-    std::map<std::string, std::size_t> places;
+    const std::uint64_t call = ++calls_;
+    items.reserve(std::max(gradients.size(), weights.size()));
     for (const PushItem& item : gradients) {
-      RemoteKey& key = find(item.key);
-      require(places.emplace(item.key, items.size()).second, "key '", item.key, "' is pushed twice in one call");
-      items.push_back({&key, prepare_gradient(key, item.gradient), {}, 0});
-      key.last_step = step;
-      pushed_in_step_ = true;
+      RemoteKey& key = find(item.key, item.gradient, "the gradient");
+      if (key.call == call) throw InvalidArgument("key '" + item.key + "' is pushed twice in one call");
+      key.call = call;
+      key.place = items.size();
+      items.push_back({&key, item.gradient, {}, 0});
     }
     for (const PullItem& item : weights) {
-      RemoteKey& key = find(item.key);
-      require(item.out.size() == key.info.shape.size() && item.out.dtype() == key.info.dtype, "pull of '", item.key,
-              "' into ", item.out.describe(), ", expected ", key.info.describe());
-      const bool direct = item.out.is_contiguous() && item.out.device() == Device{};
-      const NDArray out = direct ? item.out : NDArray(item.out.shape(), key.info.dtype, {}, engine_);
-      if (!direct) copies.emplace_back(item.out, out);
-      // What a worker pushed in this step it pulls for the next one.
-      const std::uint64_t need = !route_.pulls_wait ? 0 : key.last_step == step ? step + 1 : step;
-      key.weight = out.ndim() == key.info.shape.ndim() ? out : out.view(key.info.shape);
-      const auto place = places.find(item.key);
-      if (place == places.end() || !items[place->second].out.is_none()) {
-        items.push_back({&key, {}, out, need});
-      } else {
-        items[place->second].out = out;
-        items[place->second].need = need;
+      RemoteKey& key = find(item.key, item.out, "the output");
+      if (key.call == call && items[key.place].out.is_none())
+        items[key.place].out = item.out;
+      else
+        items.push_back({&key, {}, item.out, 0});
+    }
+    for (Transfer::Item& item : items) {
+      RemoteKey& key = *item.key;
+      if (!item.gradient.is_none()) {
+        item.gradient = prepare_gradient(key, item.gradient);
+        key.last_step = step;
+        pushed_in_step_ = true;
       }
+      if (item.out.is_none()) continue;
+      // What a worker pushed in this step it pulls for the next one.
+      if (route_.pulls_wait) item.need = key.last_step == step ? step + 1 : step;
+      if (!item.out.is_contiguous() || item.out.device() != Device{}) {
+        const NDArray out(item.out.shape(), key.info.dtype, {}, engine_);
+        copies.emplace_back(item.out, out);
+        item.out = out;
+      }
+      key.weight = item.out.shape() == key.info.shape ? item.out : item.out.view(key.info.shape);
     }
     if (items.empty()) return;
     const char* name = weights.empty() ? "store.push" : gradients.empty() ? "store.pull" : "store.push_pull";

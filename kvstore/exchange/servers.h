@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "exchange/transfer.h"
@@ -71,6 +72,8 @@ class ServersExchange final : public Exchange {
 
  private:
   RemoteKey& find(const std::string& name);
+  // The same, for that array; throws InvalidArgument where it does not fit.
+  RemoteKey& find(const std::string& name, const NDArray& array, const char* use);
   NDArray prepare_gradient(RemoteKey& key, const NDArray& gradient);
   void launch(const char* name, std::vector<Transfer::Item> items, std::int64_t examples, int priority);
   // Runs when everything pushed so far was answered.
@@ -115,7 +118,8 @@ class ServersExchange final : public Exchange {
   Transfer::Route route_;
 
   Mutex mutex_;  // calls of push, pull and step_end may come from several threads
-  std::map<std::string, std::unique_ptr<RemoteKey>> keys_ GUARDED_BY(mutex_);
+  std::unordered_map<std::string, std::unique_ptr<RemoteKey>> keys_ GUARDED_BY(mutex_);
+  std::uint64_t calls_ GUARDED_BY(mutex_) = 0;
   std::shared_ptr<Step> step_ GUARDED_BY(mutex_);
   std::weak_ptr<Step> last_step_ GUARDED_BY(mutex_);
   bool pushed_in_step_ GUARDED_BY(mutex_) = false;

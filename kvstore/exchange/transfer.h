@@ -36,6 +36,8 @@ struct RemoteKey {
   Variable order;  // written by every task about this key, so that they are sent one after the other
   NDArray weight;  // the array that holds the worker's weights
   std::optional<std::uint64_t> last_step;  // the last in which it was pushed
+  std::uint64_t call = 0;                  // the last call that pushes it, and its place there
+  std::size_t place = 0;
 };
 
 // A step of this worker: pushes hold it, so that it ends when the last was answered.
