@@ -92,8 +92,9 @@ const char* known_name(MessageKind kind) {
     case MessageKind::kDataTakeOver:
       return "data_take_over";
     case MessageKind::kSetOptimizer:
-    case MessageKind::kDataCommitted:
       return "set_optimizer";
+    case MessageKind::kDataCommitted:
+      return "data_committed";
     case MessageKind::kInitValues:
       return "init_values";
     case MessageKind::kPushPull:

@@ -57,8 +57,8 @@ ServersExchange::ServersExchange(const ClusterConfig& config, ModeSetting settin
   constexpr std::int64_t kFarAhead = std::int64_t{1} << 60;
   route_.pulls_wait = mode_->synchronous() || !mode_->may_pull({kFarAhead, 0});
   route_.copies = config.transport == "inproc";
-  step_ = new_step(0);
   node_->join();
+  step_ = new_step(0);  // after the join: a step that ends tells the servers
 }
 
 ServersExchange::~ServersExchange() {

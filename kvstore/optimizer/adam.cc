@@ -43,6 +43,7 @@ std::unique_ptr<Optimizer> make_adam_optimizer(const Options& options) {
   const AdamRule rule{options.get("beta1", 0.9), options.get("beta2", 0.999), options.get("epsilon", 1e-8)};
   require(rule.beta1 >= 0 && rule.beta1 < 1 && rule.beta2 >= 0 && rule.beta2 < 1, "beta1 and beta2 are ", rule.beta1,
           " and ", rule.beta2, ", expected numbers in [0, 1)");
+  require(rule.epsilon > 0, "epsilon is ", rule.epsilon, ", expected a number above 0");
   return std::make_unique<Adam>(rule);
 }
 

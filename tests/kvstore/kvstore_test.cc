@@ -27,6 +27,16 @@ std::vector<NDArray> start(ClusterInProcess& cluster, const std::vector<double>&
   return weights;
 }
 
+TEST(Store, AWorkerThatCannotJoinThrowsAndLeavesNothingBehind) {
+  ClusterConfig config;
+  config.transport = "inproc";
+  config.scheduler_host = "nobody listens here";
+  config.servers = 2;
+  config.workers = 1;
+  config.start_deadline_seconds = 0.3;
+  EXPECT_THROW(KVStore::join(config, "dist_async"), NetworkError);
+}
+
 TEST(Store, RoundTripOverBothTransports) {
   for (const char* transport : {"inproc", "tcp"}) {
     for (const char* mode : {"dist_async:staleness=none", "dist_sync"}) {

@@ -121,11 +121,13 @@ class ClusterInProcess {
     for (int s = 0; s < options_.servers; ++s) {
       servers_.push_back(
           std::make_unique<Server>(member(base_, Role::kServer, scheduler_->port()), options_.policy, 2));
-      server_threads_.emplace_back([this, s] {
+      Server& server = *servers_.back();
+      std::string& failure = server_errors_[static_cast<std::size_t>(s)];
+      server_threads_.emplace_back([&server, &failure] {
         try {
-          servers_[static_cast<std::size_t>(s)]->run();
+          server.run();
         } catch (const std::exception& error) {
-          server_errors_[static_cast<std::size_t>(s)] = error.what();
+          failure = error.what();
         }
       });
     }
