@@ -169,7 +169,10 @@ NDArray Trainer::step(const Batch& batch, const Loss& loss_function) {
   return loss;
 }
 
-bool Trainer::every(std::int64_t steps) const { return impl_->steps % steps == 0; }
+bool Trainer::every(std::int64_t steps) const {
+  require(steps >= 1, "every(", steps, ") asks for a multiple of less than 1");
+  return impl_->steps % steps == 0;
+}
 std::int64_t Trainer::epoch() const { return impl_->epoch; }
 const Module& Trainer::net() const { return impl_->net; }
 KVStore& Trainer::store() { return *impl_->store; }
