@@ -1,5 +1,6 @@
 // Trains a small network on MNIST, alone or as a worker of a distributed job: the same program, the mode is a flag.
 #include <gflags/gflags.h>
+#include <paceline/cluster.h>
 #include <paceline/cores.h>
 #include <paceline/engine_observer.h>
 #include <paceline/kvstore.h>
@@ -154,6 +155,7 @@ void train() {
 
 int main(int argc, char** argv) {
   use_passive_waiting(argv);
+  keep_freed_memory();
   tools::parse_flags(
       "mnist --train MANIFEST --test MANIFEST [flags]\n\n"
       "Trains LeNet-5 or an MLP on MNIST, alone or as a worker of a job:\n"
