@@ -11,6 +11,13 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
+// A test may end while its tasks still run, but the program must not: libraries are torn down then.
+class TasksEnd : public testing::Environment {
+ public:
+  void TearDown() override { default_engine().wait_all(); }
+};
+[[maybe_unused]] const testing::Environment* const kTasksEnd = testing::AddGlobalTestEnvironment(new TasksEnd);
+
 nn::Module lenet() {
   return nn::Sequential(nn::Conv2d(6, 5, {.padding = 2}), nn::Tanh(), nn::MaxPool(2), nn::Conv2d(16, 5), nn::Tanh(),
                         nn::MaxPool(2), nn::Flatten(), nn::Dense(120), nn::Tanh(), nn::Dense(84), nn::Tanh(),
