@@ -4,11 +4,6 @@
 
 #include "thread_role.h"
 
-#include <chrono>
-#include <cstdlib>
-#include <future>
-#include <memory>
-#include <thread>
 #include <utility>
 
 namespace paceline {
@@ -40,31 +35,9 @@ void Completion::finish(std::exception_ptr error) {
   std::exchange(target_, nullptr)->complete(task_, std::move(error));
 }
 
-namespace {
-
-// The libraries that tasks call are torn down after main(), and no task may be inside them then. Bounded, for the same
-// reason that the engine is never destroyed.
-void let_default_engine_finish() {
-  const auto finished = std::make_shared<std::promise<void>>();
-  std::thread([finished] {
-    try {
-      default_engine().wait_all();
-    } catch (const std::exception&) {
-      // Nobody is left to be told.
-    }
-    finished->set_value();
-  }).detach();
-  finished->get_future().wait_for(std::chrono::seconds(2));
-}
-
-}  // namespace
-
 Engine& default_engine() {
   // Never destroyed: a program may end while a task waits for a peer that is gone.
-  static Engine& engine = []() -> Engine& {
-    std::atexit(let_default_engine_finish);
-    return *make_threaded_engine().release();
-  }();
+  static Engine& engine = *make_threaded_engine().release();
   return engine;
 }
 

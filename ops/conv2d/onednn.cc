@@ -22,7 +22,8 @@ using Tag = memory::format_tag;
 constexpr auto kFloat = memory::data_type::f32;
 
 const dnnl::engine& cpu_engine() {
-  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  // Never destroyed: tasks may still run when a program ends.
+  static const auto& engine = *new dnnl::engine(dnnl::engine::kind::cpu, 0);
   return engine;
 }
 

@@ -111,7 +111,7 @@ function(add_operator folder)
     endif()
     set_property(GLOBAL APPEND_STRING PROPERTY PACELINE_OPERATOR_DEFINITIONS "${declaration}\
 const OpDef& ${name}_operator() {
-  static const OpDef op = ${definition};
+  static const OpDef& op = *new OpDef(${definition});
   return op;
 }\n\n")
     set_property(GLOBAL APPEND_STRING PROPERTY PACELINE_OPERATOR_ENTRIES "      &${name}_operator(),\n")
