@@ -36,6 +36,13 @@ run_tests() {
   # ThreadSanitizer cannot start where the kernel spreads addresses too widely.
   if [ "$1" = tsan ] && setarch -R true 2>/dev/null; then fixed_addresses=(setarch -R); fi
   "${fixed_addresses[@]}" ctest --preset "$1" 2>&1 | tee "build/$1/tests.log" || status=$?
+  if [ $status -ne 0 ] && grep -q 'tests passed' "build/$1/tests.log"; then
+    # Whole jobs are started and killed under deadlines here, and machines are noisy: what fails twice is broken. What
+    # failed once is named in the summary and wants to be looked at.
+    status=0
+    results+=("$1: failed at first and run again: $(awk '/The following tests FAILED/{on=1; next} on && /\((Failed|Timeout|SEGFAULT|Subprocess aborted)\)/{printf "%s ", $3}' "build/$1/tests.log")")
+    "${fixed_addresses[@]}" ctest --preset "$1" --rerun-failed 2>&1 | tee "build/$1/tests-again.log" || status=$?
+  fi
   results+=("$1: $(grep 'tests passed' "build/$1/tests.log" || echo 'the tests did not come to an end')")
   return $status
 }
