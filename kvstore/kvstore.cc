@@ -76,7 +76,13 @@ Exchange& KVStore::exchange() { return *exchange_; }
 int KVStore::rank() const { return exchange_->rank(); }
 int KVStore::size() const { return exchange_->size(); }
 
-void KVStore::init(const std::vector<InitValue>& values) { exchange_->init(values); }
+void KVStore::init(const std::vector<InitValue>& values) {
+  // A checkpoint puts a ':' between a key and the name of its state.
+  for (const InitValue& value : values)
+    require(!value.key.empty() && value.key.find(':') == std::string::npos, "'", value.key,
+            "' cannot name a key: names are not empty and hold no ':'");
+  exchange_->init(values);
+}
 void KVStore::set_optimizer(const Spec& optimizer) {
   // Options remember which keys were asked for; a spec that several workers share must not.
   exchange_->set_optimizer(Spec(optimizer));
