@@ -204,6 +204,7 @@ TEST(Consistency, WorkersThatRunOutOfBatchesHoldNobodyBack) {
 TEST(Consistency, RoundsGoOnOverTheSurvivorsOfALoss) {
   for (const char* mode : {"dist_sync", "dist_async:staleness=none,bound=1", "dist_async"}) {
     SCOPED_TRACE(mode);
+    const std::string cluster_mode = mode;
     ClusterInProcess cluster({.mode = mode, .workers = 3, .serial = false, .silence_seconds = 0.6});
     std::atomic<int> ready = 0;
     cluster.run([&](int worker, KVStore& store) {
@@ -215,7 +216,19 @@ TEST(Consistency, RoundsGoOnOverTheSurvivorsOfALoss) {
         cluster.kill_worker(1);
         return;
       }
+      const double before = scalar.weight.item<double>();
       for (int i = 0; i < 10; ++i) step(store, scalar);
+      store.barrier();
+      store.pull("w", scalar.weight);
+      scalar.weight.wait();
+      store.barrier();
+      const double weight = scalar.weight.item<double>();
+      if (cluster_mode == "dist_sync")
+        EXPECT_EQ(weight, 15);  // one mean a round
+      else if (cluster_mode != "dist_async")
+        EXPECT_EQ(weight, 5 + 2 * 15);  // every push of every worker
+      else
+        EXPECT_GT(weight, before);  // by how much is the default policy's choice
       store.finish();
     });
   }

@@ -20,6 +20,7 @@ class Mnist(ProgramTest):
         self.assertGreater(result["train_seconds"], 0)
         self.assertLess(result["train_seconds"], ended.seconds)
         self.assertAlmostEqual(result["images_per_second"] * result["train_seconds"], 6000 * epochs, delta=1)
+        self.assertGreater(result["images_per_second"], 6000 * epochs / ended.seconds)
         self.assertLessEqual(result["delay_p50"], result["delay_p99"])
         return result
 
