@@ -343,6 +343,12 @@ LinkId Node::Impl::link_to(const PeerId& peer) {
 }
 
 std::uint64_t Node::Impl::ask(const PeerId& peer, Message request, ReplyHandler on_reply) {
+  const std::uint64_t number = asks_.next_number();
+  const MessageKind kind = request.header.kind;
+  request.header = header(kind, number);
+  Packet packet = encode(request);
+  asks_.add(number, peer, kind, packet, std::move(on_reply));
+  // Looked at after it was added: a peer that is lost in between fails it like all that was asked before.
   std::exception_ptr error;
   {
     const Lock lock(mutex_);
@@ -355,11 +361,6 @@ std::uint64_t Node::Impl::ask(const PeerId& peer, Message request, ReplyHandler 
       error = std::make_exception_ptr(
           NetworkError(describe(*known) + (known->finished ? " has left the job" : " was lost")));
   }
-  const std::uint64_t number = asks_.next_number();
-  const MessageKind kind = request.header.kind;
-  request.header = header(kind, number);
-  Packet packet = encode(request);
-  asks_.add(number, peer, kind, packet, std::move(on_reply));
   if (error) {
     post([this, number, error] {
       if (const ReplyHandler handler = asks_.take(number)) handler(std::nullopt, error);

@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// One call of init, met by every live worker in two phases.
+// One call of init, met by every live worker in three phases.
 struct InitCall {
   std::map<int, std::vector<KeyInfo>> declared;
   std::map<int, Request> waiting;  // in the phase that is open
@@ -29,6 +29,8 @@ struct InitCall {
   std::set<int> arrived;  // second phase
   int sender = 0;
   bool done = false;
+  std::set<int> holding;  // third phase
+  bool over = false;
   Clock::time_point since = Clock::now();
 };
 
@@ -83,6 +85,7 @@ class StoreService final : public SchedulerService {
       std::erase_if(call.waiting, [&](const auto& entry) { return lost(entry.first); });
       finish_declarations(call);
       finish_values(call);
+      finish_holding(call);
     }
   }
 
@@ -94,7 +97,8 @@ class StoreService final : public SchedulerService {
       if (call.waiting.empty() || Clock::now() - call.since < silence_) continue;
       std::string missing;
       for (const int rank : live_)
-        if (call.layout ? rank == call.sender : !call.declared.count(rank)) missing += str(" worker ", rank);
+        if (call.done ? !call.holding.count(rank) : call.layout ? rank == call.sender : !call.declared.count(rank))
+          missing += str(" worker ", rank);
       LOG(WARNING) << "init of keys: " << call.waiting.size() << " workers have waited for "
                    << std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - call.since).count() << " s for"
                    << missing;
@@ -108,6 +112,13 @@ class StoreService final : public SchedulerService {
     if (body.call() > calls_.size() + 1) throw Corrupt(str("init call ", body.call(), " comes too early"));
     InitCall& call = calls_[body.call()];
     const int rank = request.from().rank;
+    if (body.held()) {
+      if (!call.done) throw InvalidArgument("a worker holds values before they are at the servers");
+      if (call.over) return request.reply({});
+      call.holding.insert(rank);
+      call.waiting.insert_or_assign(rank, request);
+      return finish_holding(call);
+    }
     if (body.values()) {
       if (!call.layout) throw InvalidArgument("a worker sent values before the keys were declared");
       call.arrived.insert(rank);
@@ -183,6 +194,14 @@ class StoreService final : public SchedulerService {
       else
         reply_layout(request, call);
     }
+  }
+
+  void finish_holding(InitCall& call) REQUIRES(mutex_) {
+    if (!call.done || call.over || !all_live(call.holding)) return;
+    call.over = true;
+    auto waiting = std::move(call.waiting);
+    call.waiting.clear();
+    for (const auto& [rank, request] : waiting) request.reply({});
   }
 
   template <class Map>

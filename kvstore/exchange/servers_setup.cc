@@ -36,6 +36,9 @@ void ServersExchange::init(const std::vector<InitValue>& values) {
   for (const InitValue& value : values) pulls.push_back({value.key, value.value});
   pull(pulls, 0);
   for (const PullItem& item : pulls) item.out.wait();
+  request.set_values(false);
+  request.set_held(true);
+  ask_scheduler(MessageKind::kInit, request);
 }
 
 void ServersExchange::send_values(const Layout& layout, const std::vector<InitValue>& values) {

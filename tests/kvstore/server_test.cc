@@ -248,6 +248,9 @@ TEST(Server, RefusesMalformedMessagesAndGoesOn) {
   ask(MessageKind::kInit, init.SerializeAsString());
   init.set_values(true);
   ask(MessageKind::kInit, init.SerializeAsString());
+  init.set_values(false);
+  init.set_held(true);
+  ask(MessageKind::kInit, init.SerializeAsString());
   initialising.join();
 
   wire::PushPullRequest push;
