@@ -10,7 +10,7 @@ from . import UsageError
 from .environment import Mode, find_mode, parse_assignments
 from .hosts import read_host_file, resolve
 
-_SOURCE_DIR = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # tools of the source tree, bin of an installed package
 
 _DESCRIPTION = """\
 Starts a distributed job: one scheduler on this machine, then servers and workers, here or by ssh on other hosts.
@@ -182,13 +182,14 @@ def _server_command(chosen, program):
         return [beside]
     if shutil.which("paceline_server"):
         return ["paceline_server"]
-    built = os.path.join(_SOURCE_DIR, "build/cpu/bin/paceline_server")
+    ours = [os.path.join(_HERE, "paceline_server"), os.path.join(os.path.dirname(_HERE), "build/cpu/bin/paceline_server")]
+    found = [path for path in ours if os.access(path, os.X_OK)]
     _check(
-        os.access(built, os.X_OK),
-        f"paceline_server is neither beside {program} nor on PATH nor built in {_SOURCE_DIR}/build/cpu; build it, or "
-        "name it with --server-command",
+        found,
+        f"paceline_server is neither beside {program} nor on PATH nor at {' or '.join(ours)}; build it, or name it with "
+        "--server-command",
     )
-    return [built]
+    return found[:1]
 
 
 def _check_numbers(given):
