@@ -210,6 +210,19 @@ Trainer::Epoch::Epoch(Trainer& trainer, DataIterator& data) : trainer_(trainer),
   trainer_.impl_->data = &data_;
 }
 
+Trainer::Epoch::~Epoch() {
+  Impl& self = *trainer_.impl_;
+  if (self.data == nullptr) return;
+  self.data = nullptr;
+  try {
+    if (std::uncaught_exceptions() == 0) self.finish_steps();
+  } catch (const std::exception& error) {
+    // What a failed step wrote throws again where it is waited for.
+    LOG(WARNING) << "a step of the epoch that was left failed: " << error.what();
+  }
+  self.pending.clear();
+}
+
 bool Trainer::Epoch::next(Batch& batch) {
   Impl& self = *trainer_.impl_;
   while (!data_.next(batch)) {

@@ -51,6 +51,9 @@ TEST(Module, SeedsDecideTheWeights) {
   const nn::Module twins = nn::Sequential(nn::Dense(4), nn::Dense(4));
   twins.initialize({1, 4}, 5);
   EXPECT_NE(weight(twins, 0), weight(twins, 2));
+  const nn::Module single = nn::Sequential(nn::Dense(4));
+  single.initialize({1, 3}, 5);
+  EXPECT_EQ(single.parameter_count(), 16);
 }
 
 TEST(Module, SavesAndLoadsByName) {

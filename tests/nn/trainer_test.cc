@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 namespace paceline {
 namespace {
@@ -73,6 +74,31 @@ TEST_F(TrainerTest, Learns) {
   EXPECT_EQ(trainer.report().examples, 1000);
   MemoryIterator test(clouds.data, clouds.label, {.batch = 64});
   EXPECT_GE(nn::evaluate(trainer.net(), test), 0.99);
+}
+
+TEST_F(TrainerTest, AnEpochThatIsLeftEarlyGoesOnBehindWhatWasDelivered) {
+  const Clouds clouds(100);
+  auto kv = KVStore::create("local");
+  nn::Trainer trainer(classifier(), optim::SGD{.lr = 0.1}, kv);
+  std::multiset<std::int64_t> delivered;
+  const auto train_on = [&](const Batch& batch) {
+    trainer.step(batch, nn::softmax_ce);
+    for (const Range& range : batch.positions)
+      for (std::int64_t position = range.begin; position < range.end; ++position) delivered.insert(position);
+  };
+  {
+    MemoryIterator data(clouds.data, clouds.label, {.batch = 16, .shuffle = 3, .source = nn::shared_source(kv)});
+    for (Batch& batch : trainer.epoch_of(data)) {
+      train_on(batch);
+      if (delivered.size() >= 48) break;
+    }
+  }
+  EXPECT_EQ(trainer.epoch(), 0);
+  MemoryIterator rest(clouds.data, clouds.label, {.batch = 16, .shuffle = 3, .source = nn::shared_source(kv)});
+  for (Batch& batch : trainer.epoch_of(rest)) train_on(batch);
+  EXPECT_EQ(trainer.epoch(), 1);
+  EXPECT_EQ(delivered.size(), 100u);
+  EXPECT_EQ(std::set<std::int64_t>(delivered.begin(), delivered.end()).size(), 100u);
 }
 
 TEST_F(TrainerTest, ResumesWithTheSameNumbers) {

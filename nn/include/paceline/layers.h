@@ -11,8 +11,8 @@ namespace paceline::nn {
 struct Sequential : Module {
   Sequential(std::initializer_list<Module> modules);
   template <class... Modules>
-  explicit Sequential(const Module& first, const Module& second, const Modules&... rest)
-      : Sequential({first, second, static_cast<const Module&>(rest)...}) {}
+  explicit Sequential(const Module& first, const Modules&... rest)
+      : Sequential({first, static_cast<const Module&>(rest)...}) {}
 };
 
 struct DenseOptions {

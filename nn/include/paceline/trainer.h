@@ -97,6 +97,10 @@ class Trainer::Epoch {
   };
   Iterator begin() { return Iterator(*this); }
   End end() const { return {}; }
+  // Of a loop that was left early: waits for its steps. epoch() stays; a later epoch_of() goes on behind them.
+  ~Epoch();
+  Epoch(const Epoch&) = delete;
+  Epoch& operator=(const Epoch&) = delete;
 
  private:
   friend class Trainer;
