@@ -66,7 +66,10 @@ void Request::refuse(const std::exception& reason) const {
   if (!state_ || state_->answered.exchange(true)) return;
   Message message;
   message.body = refusal_of(reason);
-  if (const auto node = state_->node.lock()) node->answer(*state_, MessageKind::kRefusal, std::move(message));
+  const auto node = state_->node.lock();
+  if (!node) return;
+  node->answer(*state_, MessageKind::kRefusal, std::move(message));
+  if (dynamic_cast<const Corrupt*>(&reason)) node->count_malformed(*state_, reason.what());
 }
 
 // ---- Node ----
@@ -395,6 +398,17 @@ void Node::Impl::answer(const Request::State& state, MessageKind kind, Message m
   }
   answers_.answered(sender, state.message.header.request, packet);
   send(link, std::move(packet));
+}
+
+void Node::Impl::count_malformed(const Request::State& state, const std::string& why) {
+  LinkId link = 0;
+  {
+    const Lock lock(mutex_);
+    const auto found = links_.find(state.message.header.incarnation);
+    if (found == links_.end()) return;
+    link = found->second;
+  }
+  on_malformed(link, why);
 }
 
 std::exception_ptr Node::Impl::failure() const {

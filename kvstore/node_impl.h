@@ -48,6 +48,8 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   // Sends the answer to a request that arrived.
   void answer(const Request::State& state, MessageKind kind, Message message);
   std::exception_ptr failure() const;
+  // A request's head was ours and its body was not.
+  void count_malformed(const Request::State& state, const std::string& why);
 
   const ClusterConfig config_;
   const bool scheduler_;
@@ -122,8 +124,8 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   std::vector<std::function<void()>> posted_ GUARDED_BY(mutex_);
   bool ready_ GUARDED_BY(mutex_) = false;
   bool stopping_ GUARDED_BY(mutex_) = false;
+  std::unordered_map<LinkId, int> malformed_ GUARDED_BY(mutex_);
   double heartbeat_due_ = 0;                   // timer thread
-  std::unordered_map<LinkId, int> malformed_;  // transport thread
   std::thread timer_;
 };
 

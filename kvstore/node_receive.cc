@@ -79,8 +79,12 @@ void Node::Impl::on_packet(LinkId link, const Packet& packet) {
 
 void Node::Impl::on_malformed(LinkId link, const std::string& why) {
   ++malformed_total_;
-  if (malformed_.size() > kMostLinksWatched) malformed_.clear();
-  const int count = ++malformed_[link];
+  int count = 0;
+  {
+    const Lock lock(mutex_);
+    if (malformed_.size() > kMostLinksWatched) malformed_.clear();
+    count = ++malformed_[link];
+  }
   const Lock lock(send_mutex_);
   if (!transport_) return;
   if (count == 1) {

@@ -4,6 +4,7 @@
 #include <message.pb.h>
 
 #include <functional>
+#include <latch>
 #include <mutex>
 
 #include "cluster_in_process.h"
@@ -86,6 +87,7 @@ TEST_P(Nodes, join_ask_and_leave) {
   EchoServer server1(member(job, Role::kServer, scheduler.port(), 1)),
       server0(member(job, Role::kServer, scheduler.port(), 0));
   std::vector<std::thread> workers;
+  std::latch looked(3);  // nobody leaves before
   for (int i = 0; i < 3; ++i)
     workers.emplace_back([&, i] {
       Node node(member(job, Role::kWorker, scheduler.port(), i), {});
@@ -93,6 +95,7 @@ TEST_P(Nodes, join_ask_and_leave) {
       EXPECT_EQ(node.rank(), i);
       EXPECT_EQ(node.roster().live(Role::kServer), (std::vector<int>{0, 1}));
       EXPECT_EQ(node.roster().live(Role::kWorker), (std::vector<int>{0, 1, 2}));
+      looked.arrive_and_wait();
       for (int round = 0; round < 20; ++round) {
         const int rank = round % 2;
         const std::string payload(round * 3000, 'x');
