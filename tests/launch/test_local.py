@@ -250,6 +250,11 @@ class Failure(LauncherTest):
         self.assertEqual(code, 0, err)
         self.assert_nothing_survives()
 
+    def test_the_end_of_worker_1_does_not_end_worker_10(self):
+        code, _, err = self.launch("-n", 11, self.worker('[ "$DMLC_TASK_ID" != 10 ] || sleep 1'))
+        self.assertEqual(code, 0, err)
+        self.assertNotIn("lost", err)
+
     def test_program_missing_at_start(self):
         code, _, err = self.launch("-n", 1, "--env-worker", "PATH=/nowhere", "env", "--kvstore", "dist_sync")
         self.assertEqual(code, 127)

@@ -127,7 +127,7 @@ class Training(LauncherTest):
 
     def process(self, role, task):
         """The one process of the job that leads the given role and number; its children carry the same tag."""
-        tag = f"PACELINE_PROCESS_ID=[0-9a-f]+.{role}.{task}\0".encode()
+        tag = f"PACELINE_PROCESS_ID=[0-9a-f]+.{role}.{task}[.]\0".encode()
         found = []
         for pid in self.survivors():
             with contextlib.suppress(OSError):

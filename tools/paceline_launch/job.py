@@ -163,7 +163,7 @@ class Job:
         remote = process.host is not None
         script = bootstrap.script(
             mark=process.mark,
-            tag=f"{self.id}.{process.role}.{process.task}",
+            tag=f"{self.id}.{process.role}.{process.task}.",  # ends so that none is the beginning of another
             command=command,
             folder=options.sync_dst_dir if remote and options.sync_dst_dir else os.getcwd(),
             environment=environment,
