@@ -32,11 +32,11 @@ Histogram StoreReport::all_delays() const {
 
 std::shared_ptr<KVStore> KVStore::create(const std::string& mode, const StoreOptions& options) {
   const Spec spec = Spec::parse(mode);
-  if (spec.name == "local") {
-    spec.options.reject_unknown("mode 'local'");
-    return std::make_shared<KVStore>(make_local_exchange(options), spec);
+  if (spec.name == "local" || spec.name == "device") {
+    spec.options.reject_unknown("mode '" + spec.name + "'");
+    return std::make_shared<KVStore>(make_local_exchange(options, spec.name == "device"), spec);
   }
-  std::string known = " local";
+  std::string known = " local device";
   bool found = false;
   for (const auto& [name, make] : mode_catalog().entries()) {
     known += " " + name;

@@ -20,7 +20,7 @@
 
 #include "flags.h"
 
-DEFINE_string(mode, "dist_async:staleness=none", "local, dist_sync or dist_async, with options");
+DEFINE_string(mode, "dist_async:staleness=none", "local, device, dist_sync or dist_async, with options");
 DEFINE_string(transport, "tcp", "tcp (every role is a process) or inproc (every role is a thread)");
 DEFINE_int32(servers, 1, "servers");
 DEFINE_int32(workers, 1, "workers");
@@ -233,8 +233,13 @@ std::vector<nlohmann::json> run_processes(char** argv) {
   return results;
 }
 
+bool one_process() {
+  const std::string name = Spec::parse(FLAGS_mode).name;
+  return name == "local" || name == "device";
+}
+
 nlohmann::json medians(const std::vector<nlohmann::json>& results) {
-  nlohmann::json all{{"mode", FLAGS_mode},       {"transport", FLAGS_mode == "local" ? "none" : FLAGS_transport},
+  nlohmann::json all{{"mode", FLAGS_mode},       {"transport", one_process() ? "none" : FLAGS_transport},
                      {"servers", FLAGS_servers}, {"workers", FLAGS_workers},
                      {"keys", FLAGS_keys},       {"key_bytes", FLAGS_key_bytes}};
   for (const auto& [name, value] : results.at(0).items()) {
@@ -266,7 +271,7 @@ int main(int argc, char** argv) {
       return 0;
     }
     std::vector<nlohmann::json> results;
-    if (Spec::parse(FLAGS_mode).name == "local")
+    if (one_process())
       results.push_back(measure(*KVStore::create(FLAGS_mode)));
     else
       results = FLAGS_transport == "inproc" ? run_threads() : run_processes(const_cast<char**>(arguments.data()));

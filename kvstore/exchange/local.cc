@@ -1,6 +1,7 @@
 #include "exchange/local.h"
 
 #include <paceline/kernel.h>
+#include <paceline/mutex.h>
 #include <paceline/updater.h>
 
 #include <algorithm>
@@ -16,14 +17,18 @@ struct LocalKey {
   bool average = false;
   Shape shape;
   DType dtype = DType::kFloat32;
-  Variable weights;  // stands for the weights inside the updater
-  NDArray array;     // the caller's
+  Variable weights;        // stands for the weights inside the updater
+  NDArray array;           // the caller's
+  std::uint64_t call = 0;  // the last call that names it, and its place there
+  std::size_t place = 0;
 };
 
 class LocalExchange final : public Exchange {
  public:
-  explicit LocalExchange(const StoreOptions& options)
-      : engine_(options.engine ? *options.engine : default_engine()), policy_(options.staleness) {
+  LocalExchange(const StoreOptions& options, bool sums_on_device)
+      : engine_(options.engine ? *options.engine : default_engine()),
+        sums_on_device_(sums_on_device),
+        policy_(options.staleness) {
     if (policy_) updater_->set_staleness(policy_);
   }
 
@@ -62,11 +67,29 @@ class LocalExchange final : public Exchange {
   }
 
   void push(const std::vector<PushItem>& items, std::int64_t examples, int priority) override {
+    struct Pushed {
+      LocalKey* key;
+      NDArray gradient;
+      std::vector<NDArray> others;
+    };
+    std::vector<Pushed> pushes;
+    pushes.reserve(items.size());
+    Lock lock(mutex_);
+    ++calls_;
     for (const PushItem& item : items) {
       LocalKey& key = find(item.key, item.gradient, "the gradient");
-      const NDArray gradient = item.gradient.to(Device{}).contiguous();
+      if (is_first(key, pushes.size()))
+        pushes.push_back({&key, item.gradient, {}});
+      else
+        pushes[key.place].others.push_back(item.gradient);
+    }
+    for (Pushed& pushed : pushes) {
+      if (!pushed.others.empty())
+        pushed.gradient = combine(*pushed.key, pushed.gradient, std::move(pushed.others), priority);
+      const NDArray gradient = pushed.gradient.to(Device{}).contiguous();
       engine_.push({"store.update", {}, Lane::kCompute, priority}, std::array{gradient.variable()},
-                   std::array{key.weights}, [this, slice = key.slice, gradient, examples](TaskContext&) {
+                   std::array{pushed.key->weights},
+                   [this, slice = pushed.key->slice, gradient, examples](TaskContext&) {
                      const Contribution contribution{0, updater_->version(slice), examples, gradient.data()};
                      updater_->apply(slice, contribution);
                    });
@@ -74,13 +97,21 @@ class LocalExchange final : public Exchange {
   }
 
   void pull(const std::vector<PullItem>& items, int priority) override {
+    std::vector<NDArray> read;
+    Lock lock(mutex_);
+    ++calls_;
     for (const PullItem& item : items) {
       LocalKey& key = find(item.key, item.out, "the output");
+      if (!is_first(key, read.size())) {
+        item.out.copy_from(read[key.place].view(item.out.shape()), priority);
+        continue;
+      }
       const bool direct = item.out.is_contiguous() && item.out.device() == Device{};
       const NDArray out = direct ? item.out : NDArray(item.out.shape(), key.dtype, {}, engine_);
       engine_.push({"store.read", {}, Lane::kCompute, priority}, std::array{key.weights}, std::array{out.variable()},
                    [this, slice = key.slice, out](TaskContext&) { updater_->read(slice, -1, out.data()); });
       if (!direct) item.out.copy_from(out, priority);
+      read.push_back(out);
     }
   }
 
@@ -175,11 +206,36 @@ class LocalExchange final : public Exchange {
     return key;
   }
 
+  // Is it the first item of this call that names the key? Then it has that place.
+  bool is_first(LocalKey& key, std::size_t place) REQUIRES(mutex_) {
+    if (key.call == calls_) return false;
+    key.call = calls_;
+    key.place = place;
+    return true;
+  }
+
+  // The sum over the devices, or the mean where the key is an average; added in the order of the devices, so that it
+  // does not depend on the order of the list.
+  NDArray combine(const LocalKey& key, const NDArray& first, std::vector<NDArray> parts, int priority) {
+    parts.insert(parts.begin(), first);
+    std::stable_sort(parts.begin(), parts.end(),
+                     [](const NDArray& a, const NDArray& b) { return a.device() < b.device(); });
+    const Device device = sums_on_device_ ? parts.front().device() : Device{};
+    for (NDArray& part : parts) part = part.to(device).contiguous().view(key.shape);
+    const NDArray sum(key.shape, key.dtype, device, engine_);
+    kernels::sum_of(parts, sum, priority);
+    if (key.average) kernels::scale(1.0 / static_cast<double>(parts.size()), sum, priority);
+    return sum;
+  }
+
   void drain() {
     for (auto& [name, key] : keys_) engine_.wait_unused(key.weights);
   }
 
   Engine& engine_;
+  const bool sums_on_device_;
+  Mutex mutex_;  // push and pull may come from several threads
+  std::uint64_t calls_ GUARDED_BY(mutex_) = 0;
   const std::shared_ptr<const Staleness> policy_;
   const std::unique_ptr<Updater> updater_ = make_updater();
   std::map<std::string, LocalKey> keys_;
@@ -188,8 +244,8 @@ class LocalExchange final : public Exchange {
 
 }  // namespace
 
-std::unique_ptr<Exchange> make_local_exchange(const StoreOptions& options) {
-  return std::make_unique<LocalExchange>(options);
+std::unique_ptr<Exchange> make_local_exchange(const StoreOptions& options, bool sums_on_device) {
+  return std::make_unique<LocalExchange>(options, sums_on_device);
 }
 
 }  // namespace paceline

@@ -20,6 +20,9 @@ struct InitValue {
   bool average = false;  // running statistics: the mean over the workers instead of gradient steps
 };
 
+// In `local` and `device` one call may name a key several times, once per device: the gradients are summed in the order
+// of the devices (let each be the sum over its examples divided by the examples of all; averages are averaged) and
+// applied as one update; the weights are written to every output. Elsewhere a second gradient of a key is an error.
 struct PushItem {
   std::string key;
   NDArray gradient;  // flat or shaped, host memory or a device the exchange carries

@@ -1,7 +1,8 @@
 #pragma once
 // KVStore: parameters by name, pushed gradients, pulled weights. The same program runs alone and distributed: the mode
 // is one string, `NAME[:key=value,...]`.
-//   local                                   in this process
+//   local                                   in this process; several devices push parts of one gradient (exchange.h)
+//   device                                  the same, summed on the first of the devices instead of the CPU
 //   dist_sync                               rounds over the live workers, bitwise the same from run to run
 //   dist_async[:bound=s][,staleness=P][,..] each push as it arrives, corrected for its delay
 // Keys of every dist mode: staleness, transport (tcp), and the policy's own options.

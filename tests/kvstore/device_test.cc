@@ -1,0 +1,103 @@
+// Modes local and device: gradients of several devices of one process.
+#include <gtest/gtest.h>
+#include <paceline/error.h>
+#include <paceline/kernel.h>
+#include <paceline/kvstore.h>
+
+#include <random>
+
+namespace paceline::test {
+namespace {
+
+constexpr int kDevices = 3, kElements = 1000;
+
+std::vector<float> random_values(unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(kElements);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+std::shared_ptr<KVStore> store_of(const std::string& mode, Engine& engine) {
+  StoreOptions options;
+  options.engine = &engine;
+  return KVStore::create(mode, options);
+}
+
+// Each device pushes gradients of its own in every step; the weights that each device got in the end.
+std::vector<std::vector<float>> train(const std::string& mode, Engine& engine, bool backwards = false) {
+  const auto store = store_of(mode, engine);
+  std::vector<Device> devices;
+  for (int d = 0; d < kDevices; ++d) devices.emplace_back(DeviceKind::kSim, d);
+  if (backwards) std::reverse(devices.begin(), devices.end());
+  store->init({{"w", NDArray::from(random_values(1), Shape{10, 100}, {}, engine)},
+               {"statistic", NDArray::zeros(Shape{1}, DType::kFloat32, {}, engine), true}});
+  store->set_optimizer(optim::SGD{.lr = 0.1, .momentum = 0.9});
+  std::vector<NDArray> weights;
+  for (const Device& device : devices) weights.emplace_back(Shape{10, 100}, DType::kFloat32, device, engine);
+  const NDArray host(Shape{kElements}, DType::kFloat32, {}, engine);
+  const NDArray statistic(Shape{1}, DType::kFloat32, {}, engine);
+  for (unsigned step = 0; step < 8; ++step) {
+    std::vector<PushItem> pushes;
+    std::vector<PullItem> pulls;
+    for (std::size_t d = 0; d < devices.size(); ++d) {
+      const auto index = static_cast<unsigned>(devices[d].index);
+      const NDArray gradient = NDArray::from(random_values(100 * step + index), Shape{10, 100}, devices[d], engine);
+      if (step > 0) kernels::axpy(0.01, weights[d], gradient);
+      pushes.push_back({"w", gradient});
+      pushes.push_back({"statistic", NDArray::full(Shape{1}, index, DType::kFloat32, devices[d], engine)});
+      pulls.push_back({"w", weights[d]});
+    }
+    pulls.push_back({"w", host});
+    pulls.push_back({"statistic", statistic});
+    store->push_pull(pushes, pulls, 32);
+    store->step_end(32);
+  }
+  EXPECT_EQ(statistic.item<float>(), 1);  // the mean of 0, 1 and 2
+  EXPECT_EQ(store->report().pushes, 8);   // one update a step
+  std::vector<std::vector<float>> result;
+  for (const NDArray& weight : weights) result.push_back(weight.to_vector<float>());
+  result.push_back(host.to_vector<float>());
+  store->finish();
+  return result;
+}
+
+TEST(Devices, SumsAreBitwiseTheSameUnderBothEnginesAndInEveryOrder) {
+  const auto serial = make_serial_engine();
+  const auto expected = train("device", *serial);
+  for (const auto& weights : expected) EXPECT_EQ(weights, expected.front());
+  EXPECT_NE(expected.front(), random_values(1));
+  for (const char* mode : {"device", "local"}) {
+    SCOPED_TRACE(mode);
+    EXPECT_EQ(train(mode, *serial), expected);
+    EXPECT_EQ(train(mode, *serial, true), expected);
+    for (int run = 0; run < 3; ++run) {
+      const auto threaded = make_threaded_engine();
+      EXPECT_EQ(train(mode, *threaded), expected);
+    }
+  }
+}
+
+TEST(Devices, OneUpdateOfTheSum) {
+  const auto engine = make_threaded_engine();
+  for (const char* mode : {"device", "local"}) {
+    const auto store = store_of(mode, *engine);
+    store->init({{"w", NDArray::zeros(Shape{2}, DType::kFloat64, {}, *engine)}});
+    store->set_optimizer(optim::SGD{.lr = 1, .momentum = 0.5});
+    const auto on = [&](int device, double value) {
+      return NDArray::full(Shape{2}, value, DType::kFloat64, Device(DeviceKind::kSim, device), *engine);
+    };
+    const NDArray out(Shape{2}, DType::kFloat64, Device(DeviceKind::kSim, 2), *engine);
+    store->push_pull({{"w", on(0, 1)}, {"w", on(3, 2)}}, {{"w", out}});
+    EXPECT_EQ(out.to_vector<double>(), std::vector<double>(2, -3));
+    // A device may be without a batch.
+    store->push_pull({{"w", on(3, 2)}}, {{"w", out}});
+    EXPECT_EQ(out.to_vector<double>(), std::vector<double>(2, -3 - (0.5 * 3 + 2)));
+    EXPECT_THROW(store->push_pull({{"w", on(0, 1)}, {"w", NDArray::zeros(Shape{3})}}, {}), InvalidArgument);
+    store->finish();
+  }
+}
+
+}  // namespace
+}  // namespace paceline::test
