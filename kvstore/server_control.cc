@@ -151,14 +151,14 @@ void ServerControl::report(const Request& request) const {
 
 void ServerControl::log_report() const {
   const std::vector<Histogram> delays = updater_.delays();
-  std::int64_t refused = updater_.refused();
-  for (const auto& shard : shards_) refused += shard->late();
+  std::int64_t late = 0;
+  for (const auto& shard : shards_) late += shard->late();
   for (std::size_t worker = 0; worker < delays.size(); ++worker) {
     const Histogram& histogram = delays[worker];
     LOG(INFO) << "delays of worker " << worker << ": " << histogram.count() << " slices pushed, mean "
               << histogram.mean() << " p50 " << histogram.quantile(0.5) << " p99 " << histogram.quantile(0.99);
   }
-  LOG(INFO) << "slices refused: " << refused;
+  LOG(INFO) << "slices refused: " << updater_.refused() + late << ", of them " << late << " too late for their round";
 }
 
 void ServerControl::save(const Request& request) {

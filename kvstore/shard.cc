@@ -132,13 +132,24 @@ void Shard::push(const std::shared_ptr<PushPullCall>& call, int part, ServedPart
 
 void Shard::contribute(const std::shared_ptr<PushPullCall>& call, ServedSlice& slice,
                        const Contribution& contribution) {
-  const std::uint64_t round = call->body.round();
+  std::uint64_t round = call->body.round();
   std::uint64_t& next = slice.contributed[call->worker()];
   require(round >= next, "worker ", call->worker(), " pushed key '", slice.name, "' twice in step ", round,
           "; call step_end() between steps");
   next = round + 1;
   advance(slice);
-  if (round < slice.next_round) {
+  if (mode_->drops_late()) round = slice.next_round;
+  const auto open = slice.rounds.find(round);
+  bool late = round < slice.next_round;
+  if (mode_->drops_late()) {
+    const bool average = updater_.info(slice.number).kind == SliceInfo::Kind::kAverage;
+    late = (!average && contribution.version != updater_.version(slice.number)) ||
+           (open != slice.rounds.end() && open->second.count(call->worker()));
+    if (!late && open == slice.rounds.end()) clocks_.for_each_contributing([&slice](int worker, std::uint64_t clock) {
+      slice.clocks_at_opening[worker] = clock;
+    });
+  }
+  if (late) {
     ++late_;
     ++call->refused;
     return;
@@ -149,7 +160,43 @@ void Shard::contribute(const std::shared_ptr<PushPullCall>& call, ServedSlice& s
   answer_waiting(slice);
 }
 
+void Shard::close_round(ServedSlice& slice) {
+  const auto& [round, kept] = *slice.rounds.begin();
+  std::vector<Contribution> contributions;
+  for (const auto& [worker, entry] : kept) contributions.push_back(entry.contribution);
+  try {
+    updater_.apply_round(slice.number, contributions);
+  } catch (const Error& error) {
+    LOG(ERROR) << "round " << round << " of key '" << slice.name << "' was dropped: " << error.what();
+  }
+  slice.next_round = round + 1;
+  slice.rounds.erase(slice.rounds.begin());
+}
+
+void Shard::advance_open_round(ServedSlice& slice) {
+  if (!slice.rounds.empty()) {
+    const auto& kept = slice.rounds.begin()->second;
+    int missing = 0;
+    clocks_.for_each_contributing([&](int worker, std::uint64_t clock) {
+      // Who has ended a step since without a push of this key does not contribute.
+      missing += kept.count(worker) == 0 &&
+                 clock <= std::max(slice.contributed[worker], slice.clocks_at_opening[worker]);
+    });
+    const int contributed = static_cast<int>(kept.size());
+    if (!mode_->round_complete({contributed, contributed + missing})) return;
+    close_round(slice);
+  }
+  if (slice.waiting.empty()) active_.erase(&slice);
+}
+
+bool Shard::waits_for_round(const ServedSlice& slice, int worker, std::uint64_t need) const {
+  if (mode_->drops_late()) return !slice.rounds.empty() && slice.rounds.begin()->second.count(worker) > 0;
+  // Whoever is past its last step (or lost) waits for the others no more than they for it.
+  return slice.next_round < need && clocks_.slowest();
+}
+
 void Shard::advance(ServedSlice& slice) {
+  if (mode_->drops_late()) return advance_open_round(slice);
   const std::optional<std::uint64_t> slowest = clocks_.slowest();
   while (!slice.rounds.empty()) {
     const std::uint64_t round = slice.rounds.begin()->first;
@@ -163,16 +210,7 @@ void Shard::advance(ServedSlice& slice) {
         [&](int worker, std::uint64_t clock) { missing += clock <= round && kept.count(worker) == 0; });
     const int contributed = static_cast<int>(kept.size());
     if (!mode_->round_complete({contributed, contributed + missing})) return;
-
-    std::vector<Contribution> contributions;
-    for (const auto& [worker, entry] : kept) contributions.push_back(entry.contribution);
-    try {
-      updater_.apply_round(slice.number, contributions);
-    } catch (const Error& error) {
-      LOG(ERROR) << "round " << round << " of key '" << slice.name << "' was dropped: " << error.what();
-    }
-    slice.rounds.erase(slice.rounds.begin());
-    slice.next_round = round + 1;
+    close_round(slice);
   }
   slice.next_round = std::max(slice.next_round, slowest.value_or(slice.next_round));
   if (slice.waiting.empty()) active_.erase(&slice);
@@ -196,8 +234,7 @@ void Shard::pull(Waiting waiting, ServedPartition& partition) {
       for (const std::uint32_t number : request.pull()) {
         ServedSlice& slice = partition.slices[number];
         advance(slice);
-        // Whoever is past its last step (or lost) waits for the others no more than they for it.
-        if (slice.next_round >= request.need() || !clocks_.slowest()) continue;
+        if (!waits_for_round(slice, call.worker(), request.need())) continue;
         active_.insert(&slice);
         slice.waiting.push_back(std::move(waiting));
         return;

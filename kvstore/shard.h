@@ -68,6 +68,9 @@ struct ServedSlice {
   std::size_t bytes = 0;
   std::string name;
   std::uint64_t next_round = 0;  // all before it are closed
+  // Where the mode drops late contributions, rounds are the slice's own, and one is open at a time: the workers' clocks
+  // when it got its first.
+  std::map<int, std::uint64_t> clocks_at_opening;
   std::map<std::uint64_t, std::map<int, Kept>> rounds;
   std::map<int, std::uint64_t> contributed;  // per worker, the round after the last that it pushed in
   std::map<int, Answered> answered;
@@ -117,6 +120,12 @@ class Shard {
   void contribute(const std::shared_ptr<PushPullCall>& call, ServedSlice& slice, const Contribution& contribution);
   // Closes the rounds that are complete.
   void advance(ServedSlice& slice);
+  // The same where late contributions are dropped.
+  void advance_open_round(ServedSlice& slice);
+  // Applies the oldest round.
+  void close_round(ServedSlice& slice);
+  // Does a pull of `worker` wait for a round of this slice?
+  bool waits_for_round(const ServedSlice& slice, int worker, std::uint64_t need) const;
   void answer_waiting(ServedSlice& slice);
   // Answers the pulls of a part, or parks it.
   void pull(Waiting waiting, ServedPartition& partition);

@@ -15,28 +15,25 @@ ModeSetting ModeSetting::parse(const Spec& spec) {
   ModeSetting setting;
   setting.mode.name = spec.name;
   Options rest = spec.options;
-  const auto take = [&](const char* key) {
+  const auto take = [&](const std::string& key) {
     std::string value = rest.get(key, "");
     rest.erase(key);
     return value;
   };
   setting.staleness = take("staleness");
   setting.transport = take("transport");
-  // A key is the mode's if its factory asks for it.
-  const auto& make = mode_catalog().at(spec.name);
-  for (const char* key : {"bound"}) {
-    if (!rest.has(key)) continue;
-    Options only{{key, rest.get(key, "")}};
-    make(only);
-    only.reject_unknown("mode '" + spec.name + "'");
-    setting.mode.options.set(key, take(key));
+  std::string own;
+  for (const std::string& key : make_mode(Spec{spec.name, {}})->keys()) {
+    own += " " + key;
+    if (rest.has(key)) setting.mode.options.set(key, take(key));
   }
+  make_mode(setting.mode);
   const std::string policy = setting.staleness.empty() ? "dana+gap_aware" : setting.staleness;
   try {
     make_staleness(policy, rest);
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(str("mode '", spec.text(), "': ", error.what(),
-                              "; keys of every dist mode: staleness transport, of dist_async: bound"));
+                              "; keys of every dist mode: staleness transport, of ", spec.name, ":", own));
   }
   setting.staleness_options = rest;
   return setting;

@@ -10,6 +10,7 @@ namespace {
 class DistAsync final : public Mode {
  public:
   explicit DistAsync(std::int64_t bound) : bound_(bound) {}
+  std::vector<std::string> keys() const override { return {"bound"}; }
   bool synchronous() const override { return false; }
   bool may_pull(const Progress& progress) const override { return progress.mine - progress.slowest <= bound_; }
   std::string default_staleness(const std::string& optimizer) const override {

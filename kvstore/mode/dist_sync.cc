@@ -1,18 +1,33 @@
-// Rounds: what the live workers push in one step is averaged, in rank order, and applied once.
+// Rounds: what the live workers push in one step is averaged, in rank order, and applied once. With `backup` a round
+// does not wait for the slowest few (Chen et al. 2016): what they push for it comes too late and is refused.
 #include <paceline/mode.h>
+
+#include <algorithm>
 
 namespace paceline {
 namespace {
 
 class DistSync final : public Mode {
  public:
+  explicit DistSync(int backup) : backup_(backup) {}
+  std::vector<std::string> keys() const override { return {"backup"}; }
   bool synchronous() const override { return true; }
-  bool round_complete(const Round& round) const override { return round.contributed >= round.expected; }
+  bool round_complete(const Round& round) const override {
+    return round.contributed >= std::max(1, round.expected - backup_);
+  }
+  bool drops_late() const override { return backup_ > 0; }
   std::string default_staleness(const std::string&) const override { return "none"; }
+
+ private:
+  const int backup_;
 };
 
 }  // namespace
 
-std::unique_ptr<Mode> make_dist_sync_mode(const Options&) { return std::make_unique<DistSync>(); }
+std::unique_ptr<Mode> make_dist_sync_mode(const Options& options) {
+  const auto backup = options.get("backup", 0);
+  require(backup >= 0, "backup is ", backup, ", expected at least 0 workers");
+  return std::make_unique<DistSync>(backup);
+}
 
 }  // namespace paceline

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace paceline {
 
@@ -15,6 +16,10 @@ namespace paceline {
 struct Progress {
   std::int64_t mine = 0;     // of the worker that asks
   std::int64_t slowest = 0;  // over live workers that still contribute
+  // Seconds between the last two steps of who asks and of the slowest, 0 where unknown; since the slowest's last one.
+  double my_interval = 0;
+  double slowest_interval = 0;
+  double slowest_since = 0;
 };
 
 // A round of a synchronous mode, at one partition.
@@ -26,9 +31,14 @@ struct Round {
 class Mode {
  public:
   virtual ~Mode() = default;
+  // Names of the mode's own options; other keys of a mode's text are the staleness policy's or the transport's.
+  virtual std::vector<std::string> keys() const { return {}; }
   // True: pushes are kept and applied together, in rank order, when `round_complete`; false: each at once.
   virtual bool synchronous() const = 0;
   virtual bool round_complete(const Round&) const { return true; }
+  // True: rounds may close without some workers. What they then push, made from older weights than the slice's, is
+  // refused, and they go on from the weights that are there.
+  virtual bool drops_late() const { return false; }
   // May the asking worker get weights (and so start its next step)? Only pulls are held back, never pushes.
   virtual bool may_pull(const Progress&) const { return true; }
   // The staleness policy where the user named none, for that optimizer.
