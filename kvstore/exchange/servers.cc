@@ -45,7 +45,8 @@ ServersExchange::ServersExchange(const ClusterConfig& config, ModeSetting settin
       engine_(options.engine ? *options.engine : default_engine()),
       workers_(config.workers),
       servers_(config.servers),
-      node_(std::make_unique<Node>(config, Node::Handlers{})) {
+      node_(std::make_unique<Node>(config, Node::Handlers{})),
+      client_(*node_) {
   for (int s = 0; s < servers_; ++s) outboxes_.push_back(std::make_unique<Outbox>(*node_, PeerId{Role::kServer, s}));
   scheduler_ = std::make_unique<Outbox>(*node_, PeerId{Role::kScheduler, 0});
   route_.outboxes = &outboxes_;
@@ -211,17 +212,7 @@ StoreReport ServersExchange::report() {
   return report;
 }
 
-bool ServersExchange::leads() const {
-  const std::vector<int> live = node_->roster().live(Role::kWorker);
-  return live.empty() || live.front() == rank();
-}
-
-Message ServersExchange::ask_scheduler(MessageKind kind, const google::protobuf::MessageLite& body) {
-  Message message;
-  message.header.kind = kind;
-  message.body = body.SerializeAsString();
-  return node_->ask_and_wait({Role::kScheduler, 0}, std::move(message));
-}
+bool ServersExchange::leads() const { return paceline::leads(*node_); }
 
 std::vector<Message> ServersExchange::ask_servers(std::vector<std::pair<int, Message>> requests) {
   struct Answers {

@@ -14,12 +14,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "exchange/scheduler_client.h"
 #include "exchange/transfer.h"
 #include "node.h"
-
-namespace google::protobuf {
-class MessageLite;
-}
 
 namespace paceline {
 
@@ -84,7 +81,6 @@ class ServersExchange final : public Exchange {
   void send_values(const Layout& layout, const std::vector<InitValue>& values);
   // Tells every server; the answer is the widest range of theirs.
   wire::StepEndReply tell_servers(const wire::StepEnd& message);
-  std::uint64_t meet(std::uint64_t clock);
   std::uint64_t clock();
   void set_clock(std::uint64_t clock);
   // From pause until the next push, pull or barrier this worker holds nobody back.
@@ -101,7 +97,6 @@ class ServersExchange final : public Exchange {
   // Tells every worker, at its next fetch_blobs(), that the state to load was refused.
   void send_refusal(const std::string& why);
 
-  Message ask_scheduler(MessageKind kind, const google::protobuf::MessageLite& body);
   // Asks all at once and waits for every answer; throws the first failure.
   std::vector<Message> ask_servers(std::vector<std::pair<int, Message>> requests);
   std::vector<Message> ask_every_server(const Message& request);
@@ -111,6 +106,7 @@ class ServersExchange final : public Exchange {
   Engine& engine_;
   int workers_ = 0, servers_ = 0;
   std::unique_ptr<Node> node_;
+  SchedulerClient client_;
   std::vector<std::unique_ptr<Outbox>> outboxes_;
   std::unique_ptr<Outbox> scheduler_;
   std::shared_ptr<Pending> pending_ = std::make_shared<Pending>();
@@ -127,7 +123,7 @@ class ServersExchange final : public Exchange {
 
   std::map<std::uint32_t, std::unique_ptr<RemotePartition>> partitions_;
   std::uint32_t init_calls_ = 0, optimizer_calls_ = 0;
-  std::uint64_t rate_calls_ = 0, barriers_ = 0, pauses_ = 0, take_overs_ = 0;
+  std::uint64_t rate_calls_ = 0, barriers_ = 0, pauses_ = 0;
   bool paused_ = false, finished_ = false;
 };
 

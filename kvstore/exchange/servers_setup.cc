@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "exchange/servers.h"
-#include "message.pb.h"
 #include "parse_body.h"
 #include "payload.h"
 #include "store.pb.h"
@@ -23,13 +22,13 @@ void ServersExchange::init(const std::vector<InitValue>& values) {
   request.set_mode(setting_.mode.text());
   for (const InitValue& value : here)
     write_key({value.key, value.value.dtype(), value.value.shape(), value.average}, request.add_keys());
-  auto reply = parse_body<wire::InitReply>(ask_scheduler(MessageKind::kInit, request));
+  auto reply = parse_body<wire::InitReply>(client_.ask(MessageKind::kInit, request));
   request.clear_keys();
   request.set_values(true);
   const Layout layout = parse_layout(reply);
   while (!reply.done()) {
     if (reply.sender() == static_cast<std::uint32_t>(rank())) send_values(layout, here);
-    reply = parse_body<wire::InitReply>(ask_scheduler(MessageKind::kInit, request));
+    reply = parse_body<wire::InitReply>(client_.ask(MessageKind::kInit, request));
   }
   add_keys(layout, values);
   std::vector<PullItem> pulls;
@@ -38,7 +37,7 @@ void ServersExchange::init(const std::vector<InitValue>& values) {
   for (const PullItem& item : pulls) item.out.wait();
   request.set_values(false);
   request.set_held(true);
-  ask_scheduler(MessageKind::kInit, request);
+  client_.ask(MessageKind::kInit, request);
 }
 
 void ServersExchange::send_values(const Layout& layout, const std::vector<InitValue>& values) {
@@ -108,11 +107,9 @@ void ServersExchange::set_optimizer(const Spec& optimizer) {
   rules.set_optimizer(optimizer.text());
   rules.set_staleness(policy);
   rules.set_staleness_options(setting_.staleness_options.text());
-  wire::OptimizerRequest agreement;
-  agreement.set_call(rules.call());
-  agreement.set_rules(rules.optimizer() + " with staleness=" + rules.staleness() +
-                      (setting_.staleness_options.empty() ? "" : "," + rules.staleness_options()));
-  ask_scheduler(MessageKind::kSetOptimizer, agreement);
+  client_.agree_on_rules(rules.call(),
+                         rules.optimizer() + " with staleness=" + rules.staleness() +
+                             (setting_.staleness_options.empty() ? "" : "," + rules.staleness_options()));
 
   Message message;
   message.header.kind = MessageKind::kSetRules;
@@ -147,13 +144,6 @@ wire::StepEndReply ServersExchange::tell_servers(const wire::StepEnd& body) {
   return widest;
 }
 
-std::uint64_t ServersExchange::meet(std::uint64_t clock) {
-  proto::Barrier barrier;
-  barrier.set_number(barriers_);
-  barrier.set_clock(clock);
-  return std::max(clock, parse_body<proto::Barrier>(ask_scheduler(MessageKind::kBarrier, barrier)).clock());
-}
-
 std::uint64_t ServersExchange::clock() {
   Lock lock(mutex_);
   return step_->number();
@@ -174,7 +164,7 @@ void ServersExchange::barrier() {
   body.set_number(++barriers_);
   body.set_state(wire::StepEnd::INSIDE_BARRIER);
   tell_servers(body);
-  body.set_clock(meet(body.clock()));
+  body.set_clock(client_.meet(barriers_, body.clock()));
   body.set_state(wire::StepEnd::AFTER_BARRIER);
   tell_servers(body);
   paused_ = false;
@@ -216,68 +206,26 @@ void ServersExchange::finish() {
   node_->leave();
 }
 
-namespace {
-
-void write_ranges(const PositionRanges& ranges, proto::Ranges* message) {
-  for (const auto& [begin, end] : ranges) {
-    message->add_bounds(begin);
-    message->add_bounds(end);
-  }
-}
-
-PositionRanges read_ranges(const proto::Ranges& message) {
-  PositionRanges ranges;
-  for (int i = 0; i + 1 < message.bounds_size(); i += 2) ranges.emplace_back(message.bounds(i), message.bounds(i + 1));
-  return ranges;
-}
-
-}  // namespace
-
-std::pair<int, int> ServersExchange::data_part(std::int64_t epoch) {
-  proto::DataPart body;
-  body.set_epoch(epoch);
-  const auto reply = parse_body<proto::DataPartReply>(ask_scheduler(MessageKind::kDataPart, body));
-  return {reply.index(), reply.count()};
-}
+std::pair<int, int> ServersExchange::data_part(std::int64_t epoch) { return client_.data_part(epoch); }
 
 void ServersExchange::data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) {
-  proto::DataBegin body;
-  body.set_epoch(epoch);
-  write_ranges(mine, body.mutable_mine());
-  write_ranges(all, body.mutable_all());
-  ask_scheduler(MessageKind::kDataBegin, body);
+  client_.data_begin(epoch, mine, all);
 }
 
 void ServersExchange::data_commit(std::int64_t epoch, const PositionRanges& done) {
-  proto::DataCommit body;
-  body.set_epoch(epoch);
-  write_ranges(done, body.mutable_done());
-  Message message;
-  message.header.kind = MessageKind::kDataCommit;
-  message.body = body.SerializeAsString();
   // Positions count as delivered when the gradients made of them are at the servers.
-  when_pushed([this, pending = pending_, message = std::move(message)]() mutable {
+  when_pushed([this, pending = pending_, message = SchedulerClient::commit_message(epoch, done)]() mutable {
     pending->add();
     scheduler_->submit(0, 0, std::move(message),
                        [pending](std::optional<Message>, std::exception_ptr) { pending->remove(); });
   });
 }
 
-PositionRanges ServersExchange::data_committed(std::int64_t epoch) {
-  proto::DataCommitted body;
-  body.set_epoch(epoch);
-  const auto reply = parse_body<proto::DataCommittedReply>(ask_scheduler(MessageKind::kDataCommitted, body));
-  return read_ranges(reply.positions());
-}
+PositionRanges ServersExchange::data_committed(std::int64_t epoch) { return client_.data_committed(epoch); }
 
 PositionRanges ServersExchange::data_take_over(std::int64_t epoch, bool wait) {
   if (wait && !paused_) pause();
-  proto::DataTakeOver body;
-  body.set_epoch(epoch);
-  body.set_wait(wait);
-  body.set_number(++take_overs_);
-  const auto reply = parse_body<proto::DataTakeOverReply>(ask_scheduler(MessageKind::kDataTakeOver, body));
-  return read_ranges(reply.positions());
+  return client_.data_take_over(epoch, wait);
 }
 
 }  // namespace paceline

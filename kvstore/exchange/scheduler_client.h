@@ -1,0 +1,45 @@
+#pragma once
+// What an exchange asks of the scheduler, whatever its mode: barriers, the book of positions, agreements.
+
+#include <paceline/exchange.h>
+
+#include <string>
+#include <utility>
+
+#include "node.h"
+
+namespace google::protobuf {
+class MessageLite;
+}
+
+namespace paceline {
+
+class SchedulerClient {
+ public:
+  explicit SchedulerClient(Node& node) : node_(node) {}
+
+  // Functions below block and throw as Node::ask_and_wait() does.
+
+  Message ask(MessageKind kind, const google::protobuf::MessageLite& body);
+  // The next barrier over all live workers; returns the largest clock of those that met.
+  std::uint64_t meet(std::uint64_t number, std::uint64_t clock);
+  // Throws InvalidArgument where another worker's `rules` of that call differ.
+  void agree_on_rules(std::uint32_t call, const std::string& rules);
+
+  // As Exchange says.
+  std::pair<int, int> data_part(std::int64_t epoch);
+  void data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all);
+  PositionRanges data_committed(std::int64_t epoch);
+  PositionRanges data_take_over(std::int64_t epoch, bool wait);
+  // The request that commits positions, for the exchange to send in time.
+  static Message commit_message(std::int64_t epoch, const PositionRanges& done);
+
+ private:
+  Node& node_;
+  std::uint64_t take_overs_ = 0;
+};
+
+// The lowest live rank; a job without a live worker counts everybody.
+bool leads(const Node& node);
+
+}  // namespace paceline
