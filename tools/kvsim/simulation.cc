@@ -1,0 +1,485 @@
+#include "simulation.h"
+
+#include <paceline/error.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace paceline::sim {
+namespace {
+
+enum Stream : std::uint64_t { kCompute = 1 };
+
+}  // namespace
+
+Simulation::Simulation(const Model& model) : model_(model) {
+  const Options& options = model_.mode.options;
+  const std::string& name = model_.mode.name;
+  if (name == "dist_sync") {
+    rounds_ = true;
+    backup_ = options.get<std::int64_t>("backup", 0);
+    require(backup_ >= 0 && backup_ < model_.workers, "[kvsim] backup is ", backup_, " of ", model_.workers,
+            " workers");
+  } else if (name == "dist_async") {
+    bound_ = options.get("bound", bound_);
+    bounded_ = options.has("bound");
+    require(bound_ >= 0, "[kvsim] bound is ", bound_, ", expected at least 0 steps");
+  } else if (name == "dist_local") {
+    local_steps_ = options.get<std::int64_t>("steps", 1);
+    require(local_steps_ >= 1, "[kvsim] steps is ", local_steps_, ", expected at least 1");
+    const std::string method = options.get("method", "average");
+    require(method == "average" || method == "elastic" || method == "federated", "[kvsim] unknown method '", method,
+            "' of dist_local; known: average elastic federated");
+    rounds_ = method != "elastic";
+    federated_ = method == "federated";
+    fraction_ = federated_ ? options.get<double>("fraction", 1) : 1;
+    require(fraction_ > 0 && fraction_ <= 1, "[kvsim] fraction is ", fraction_, ", expected above 0 and at most 1");
+  } else if (name == "ring") {
+    ring_ = true;
+  } else if (name == "local") {
+    alone_ = true;
+  } else {
+    throw InvalidArgument("unknown mode '" + name + "'; known: local ring dist_sync dist_async dist_local");
+  }
+  options.reject_unknown("kvsim's mode '" + name + "'");
+  check();
+
+  queued_ = model_.layers.size() > 1 || model_.colocated > 0;
+  cut_slices();
+  const auto workers = static_cast<std::size_t>(model_.workers), servers = static_cast<std::size_t>(model_.servers);
+  workers_.resize(workers);
+  for (int w = 0; w < model_.slow_workers; ++w) workers_[static_cast<std::size_t>(w)].speed = model_.slow_factor;
+  machines_.resize(workers + servers - static_cast<std::size_t>(model_.colocated));
+  for (std::size_t m = 0; m < machines_.size(); ++m) {
+    machines_[m].link = m < workers ? model_.worker_link : model_.server_link;
+    machines_[m].shared = m < static_cast<std::size_t>(model_.colocated);
+  }
+  servers_.resize(servers);
+  for (Server& server : servers_) server.free.assign(static_cast<std::size_t>(model_.server_threads), 0);
+  cores_.resize(static_cast<std::size_t>(model_.shared_cores));
+  pulled_.assign(workers * slices_.size(), 0);
+  missing_.assign(workers * model_.layers.size(), 0);
+  unacknowledged_ = missing_;
+  need_.assign(missing_.size(), 0);
+  ready_.assign(missing_.size(), 0);
+  reduced_.assign(model_.layers.size(), 0);
+  server_clock_.assign(workers, 0);
+  clocks_[0] = model_.workers;
+}
+
+void Simulation::check() const {
+  require(model_.workers >= 1 && model_.servers >= 1, "[kvsim] a job has at least one worker and one server");
+  require(model_.iterations >= 1 && model_.warm_up >= 0 && model_.warm_up < 1,
+          "[kvsim] iterations are at least 1, the warm-up is a share below 1");
+  require(!model_.layers.empty(), "[kvsim] a model has at least one layer");
+  double seconds = 0;
+  for (const Layer& layer : model_.layers) {
+    require(layer.forward >= 0 && layer.backward >= 0 && layer.bytes >= 0, "[kvsim] a layer's numbers are at least 0");
+    seconds += layer.forward + layer.backward;
+  }
+  require(seconds > 0 || !alone_, "[kvsim] a step takes no time");
+  require(model_.shares.empty() || model_.shares.size() == static_cast<std::size_t>(model_.servers),
+          "[kvsim] there are ", model_.shares.size(), " shares for ", model_.servers, " servers");
+  for (const double share : model_.shares) require(share >= 0, "[kvsim] a server's share is ", share);
+  require(model_.colocated >= 0 && model_.colocated <= std::min(model_.servers, model_.workers),
+          "[kvsim] more servers stand beside workers than there are servers or workers");
+  require(model_.server_threads >= 1 && model_.shared_cores >= 0 && model_.latency_seconds >= 0 &&
+              model_.slice_bytes >= 0 && model_.slow_workers >= 0 && model_.slow_workers <= model_.workers &&
+              model_.slow_factor > 0,
+          "[kvsim] threads, cores, latency, slice bytes and slow workers are at least 0, threads at least 1");
+}
+
+// Slices of a size go round the servers, so that each next one goes to the server that is furthest below its share.
+void Simulation::cut_slices() {
+  std::vector<double> shares = model_.shares;
+  if (shares.empty()) shares.assign(static_cast<std::size_t>(model_.servers), 1);
+  const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+  require(sum > 0, "[kvsim] the servers' shares are all 0");
+  std::vector<double> given(shares.size(), 0);
+  slices_of_layer_.resize(model_.layers.size());
+  const auto add = [&](int layer, int server, double bytes) {
+    slices_of_layer_[static_cast<std::size_t>(layer)].push_back(static_cast<std::int32_t>(slices_.size()));
+    Slice slice;
+    slice.layer = layer;
+    slice.server = server;
+    slice.bytes = bytes;
+    slices_.push_back(slice);
+  };
+  for (int l = 0; l < static_cast<int>(model_.layers.size()); ++l) {
+    const double bytes = model_.layers[static_cast<std::size_t>(l)].bytes;
+    if (model_.slice_bytes == 0) {
+      for (int s = 0; s < model_.servers; ++s)
+        if (shares[static_cast<std::size_t>(s)] > 0) add(l, s, bytes * shares[static_cast<std::size_t>(s)] / sum);
+      continue;
+    }
+    const double count = std::max(1.0, std::ceil(bytes / model_.slice_bytes - 1e-9));
+    for (double i = 0; i < count; ++i) {
+      std::size_t next = 0;
+      double least = std::numeric_limits<double>::infinity();
+      for (std::size_t s = 0; s < shares.size(); ++s) {
+        const double filled = shares[s] > 0 ? (given[s] + bytes / count / 2) / shares[s] : least;
+        if (filled < least) {
+          least = filled;
+          next = s;
+        }
+      }
+      given[next] += bytes / count;
+      add(l, static_cast<int>(next), bytes / count);
+    }
+  }
+}
+
+void Simulation::schedule(double time, Kind kind, int worker, int item, double last_byte) {
+  Event event;
+  event.time = time;
+  event.last_byte = last_byte;
+  event.kind = kind;
+  event.worker = worker;
+  event.item = item;
+  events_.push(event);
+}
+
+Result Simulation::run(const std::function<void(double)>& progress) {
+  const std::int64_t last = model_.iterations * model_.workers;
+  // Whole rounds: between two of them the clock stands at the same point of a step.
+  const std::int64_t first =
+      static_cast<std::int64_t>(std::ceil(model_.warm_up * static_cast<double>(model_.iterations))) * model_.workers;
+  for (int w = 0; w < model_.workers; ++w) begin_step(w, 0);
+  std::int64_t told = 0;
+  bool measuring = first == 0;
+  while (steps_ < last) {
+    require(!events_.empty(), "[kvsim] the job stands still after ", steps_, " steps");
+    const Event event = events_.pop();
+    now_ = event.time;
+    handle(event);
+    if (!measuring && steps_ >= first) {
+      measuring = true;
+      reset_measurement(now_);
+    }
+    if (progress && steps_ * 100 >= (told + 1) * last) {
+      told = steps_ * 100 / last;
+      progress(static_cast<double>(steps_) / static_cast<double>(last));
+    }
+  }
+  return result(now_);
+}
+
+void Simulation::handle(const Event& event) {
+  const int w = event.worker;
+  switch (static_cast<Kind>(event.kind)) {
+    case kStageDone:
+      if (event.item == workers_[static_cast<std::size_t>(w)].attempt) pass_done(w, event.time);
+      return;
+    case kLinkFree:
+      workers_[static_cast<std::size_t>(w)].sending = false;
+      return send_next(w, event.time);
+    case kFirstByte:
+      arrive(w, event.item, event.time, event.last_byte);
+      if (!queued_) send_next(w, workers_[static_cast<std::size_t>(w)].pushed_at);
+      return;
+    case kReceived:
+      return received(w, event.item, event.time);
+    case kAcknowledged:
+      return acknowledged(w, event.item, event.time);
+    case kPull:
+      return pull(w, event.item, event.time);
+    case kStepEnd:
+      return step_end(w, event.time);
+    case kReply:
+      return send_reply(w, event.item, event.time);
+    case kReplyFirstByte:
+      return reply_arrives(w, event.item, event.time, event.last_byte);
+    case kSynchronised:
+      missing_[at_layer(w, event.item)] = 0;
+      if (const Worker& worker = workers_[static_cast<std::size_t>(w)]; worker.waits && worker.stage == event.item)
+        go_on(w, event.time);
+      return;
+  }
+}
+
+// The first moment from `from` on at which a core is idle for long enough.
+double Simulation::occupy_core(double from, double cost) {
+  auto* core = &cores_.front();
+  double begin = std::numeric_limits<double>::infinity();
+  for (auto& candidate : cores_) {
+    std::erase_if(candidate, [this](const auto& taken) { return taken.second <= now_; });
+    double at = from;
+    for (const auto& [taken, until] : candidate) {
+      if (at + cost <= taken) break;
+      at = std::max(at, until);
+    }
+    if (at < begin) {
+      begin = at;
+      core = &candidate;
+    }
+  }
+  core->insert(std::upper_bound(core->begin(), core->end(), std::make_pair(begin, begin)), {begin, begin + cost});
+  return begin;
+}
+
+double Simulation::occupy(std::vector<double>& threads, double from, double cost) {
+  double& first = *std::min_element(threads.begin(), threads.end());
+  const double begin = std::max(from, first);
+  first = (cores_.empty() || cost == 0 ? begin : occupy_core(begin, cost)) + cost;
+  return first;
+}
+
+double Simulation::occupy_worker(int w, double from, double cost) {
+  Worker& worker = workers_[static_cast<std::size_t>(w)];
+  std::vector<double> thread{worker.busy_until};
+  return cost == 0 ? std::max(from, worker.busy_until) : worker.busy_until = occupy(thread, from, cost);
+}
+
+double Simulation::occupy_server(int server, double from, double cost) {
+  Server& self = servers_[static_cast<std::size_t>(server)];
+  self.busy += cost;
+  return occupy(self.free, from, cost);
+}
+
+void Simulation::begin_step(int w, double now) {
+  Worker& worker = workers_[static_cast<std::size_t>(w)];
+  worker.stage = 0;
+  const Draws draws(model_.seed, kCompute, static_cast<std::uint64_t>(w), static_cast<std::uint64_t>(worker.iteration));
+  worker.factor = model_.compute.draw(draws) * worker.speed;
+  go_on(w, now);
+}
+
+void Simulation::go_on(int w, double now) {
+  Worker& worker = workers_[static_cast<std::size_t>(w)];
+  worker.waits = false;
+  const int layers = static_cast<int>(model_.layers.size());
+  const int layer = worker.stage < layers ? worker.stage : 2 * layers - 1 - worker.stage;
+  if (worker.stage < layers && missing_[at_layer(w, layer)] > 0) {
+    worker.waits = true;
+    return;
+  }
+  if (worker.stage == 0) {
+    worker.round = std::max(worker.round, worker.newest);
+    if (federated_ && worker.iteration % local_steps_ == 0 && !chosen(worker.round)[static_cast<std::size_t>(w)]) {
+      // Not asked for in this round: waits for the weights of the next.
+      for (std::size_t l = 0; l < model_.layers.size(); ++l) {
+        missing_[at_layer(w, static_cast<int>(l))] = static_cast<std::int32_t>(slices_of_layer_[l].size());
+        need_[at_layer(w, static_cast<int>(l))] = worker.round + 1;
+        for (const std::int32_t slice : slices_of_layer_[l]) schedule(now + model_.latency_seconds, kPull, w, slice);
+      }
+      ++worker.round;
+      worker.waits = true;
+      return;
+    }
+    if (bounded_) furthest_ahead_ = std::max(furthest_ahead_, worker.round - slowest_);
+  }
+  const Layer& pass = model_.layers[static_cast<std::size_t>(layer)];
+  const double seconds = (worker.stage < layers ? pass.forward : pass.backward) * worker.factor;
+  computed_seconds_ += seconds;
+  schedule(now + seconds, kStageDone, w, worker.attempt);
+}
+
+void Simulation::pass_done(int w, double now) {
+  Worker& worker = workers_[static_cast<std::size_t>(w)];
+  const int layers = static_cast<int>(model_.layers.size());
+  if (worker.stage >= layers && communicates(worker)) push_layer(w, 2 * layers - 1 - worker.stage, now);
+  if (++worker.stage < 2 * layers) return go_on(w, now);
+  step_done(w, now);
+  begin_step(w, now);
+}
+
+void Simulation::step_done(int w, double now) {
+  Worker& worker = workers_[static_cast<std::size_t>(w)];
+  if (communicates(worker) && !ring_) ++worker.round;
+  ++worker.iteration;
+  ++steps_;
+  ++counted_steps_;
+  if (worker.last_step >= since_ && step_seconds_.size() < (std::size_t{1} << 22) && worker.iteration > 1)
+    step_seconds_.push_back(static_cast<float>(now - worker.last_step));
+  worker.last_step = now;
+}
+
+void Simulation::push_layer(int w, int layer, double now) {
+  const auto& slices = slices_of_layer_[static_cast<std::size_t>(layer)];
+  missing_[at_layer(w, layer)] = static_cast<std::int32_t>(slices.size());
+  ready_[at_layer(w, layer)] = now;
+  if (ring_) return all_reduce(layer, now);
+  unacknowledged_[at_layer(w, layer)] = static_cast<std::int32_t>(slices.size());
+  Worker& worker = workers_[static_cast<std::size_t>(w)];
+  need_[at_layer(w, layer)] = worker.round + 1;
+  worker.pushed_at = now;
+  if (worker.layers_unacknowledged == 0 && worker.stage == static_cast<int>(model_.layers.size()))
+    worker.layers_unacknowledged = static_cast<int>(model_.layers.size());
+  // Each worker begins at another server of the round, lest all send to the same one.
+  const std::size_t block = static_cast<std::size_t>(model_.servers);
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    const std::size_t begin = i / block * block, size = std::min(block, slices.size() - begin);
+    worker.outbox.push_back(slices[begin + (i - begin + static_cast<std::size_t>(w)) % size]);
+  }
+  send_next(w, now);
+}
+
+void Simulation::all_reduce(int layer, double now) {
+  int& come = reduced_[static_cast<std::size_t>(layer)];
+  if (++come < model_.workers) return;
+  come = 0;
+  // Every one of 2 (M - 1) rounds of messages lasts as long as one message takes: all links are alike.
+  const double pieces = model_.workers, bytes = model_.layers[static_cast<std::size_t>(layer)].bytes / pieces;
+  const Link& link = model_.worker_link;
+  const double message = model_.latency_seconds + std::max(link.out(bytes), link.in(bytes)) +
+                         model_.worker_push.of(bytes) + model_.worker_pull.of(bytes);
+  ring_free_ = std::max(now, ring_free_) + 2 * (pieces - 1) * message;
+  bytes_ += 2 * (pieces - 1) * pieces * bytes;
+  applied_ += model_.workers;
+  for (int w = 0; w < model_.workers; ++w) {
+    missing_[at_layer(w, layer)] = 1;
+    schedule(ring_free_, kSynchronised, w, layer);
+  }
+}
+
+void Simulation::send_next(int w, double now) {
+  Worker& worker = workers_[static_cast<std::size_t>(w)];
+  if (worker.sending || worker.outbox.empty()) return;
+  auto next = worker.outbox.begin();
+  if (model_.by_priority && model_.layers.size() > 1)
+    next = std::min_element(worker.outbox.begin(), worker.outbox.end(), [this](std::int32_t a, std::int32_t b) {
+      return slices_[static_cast<std::size_t>(a)].layer < slices_[static_cast<std::size_t>(b)].layer;
+    });
+  const int slice = *next;
+  worker.outbox.erase(next);
+  const double left = send(w, slice, now);
+  if (!queued_) return;
+  worker.sending = true;
+  schedule(left, kLinkFree, w, 0);
+}
+
+double Simulation::send(int w, int slice, double now) {
+  const Slice& self = slices_[static_cast<std::size_t>(slice)];
+  const double ready = occupy_worker(w, now, model_.worker_push.of(self.bytes));
+  bytes_ += self.bytes;
+  if (same_machine(w, self.server)) {
+    schedule(ready, kReceived, w, slice);
+    return ready;
+  }
+  Machine& machine = machine_of_worker(w);
+  const double begin = std::max(ready, machine.out_free), cost = machine.link.out(self.bytes);
+  machine.out_free = begin + cost;
+  machine.out_busy += cost;
+  schedule(begin + model_.latency_seconds, kFirstByte, w, slice, begin + cost + model_.latency_seconds);
+  return begin + cost;
+}
+
+void Simulation::arrive(int w, int slice, double now, double last_byte) {
+  const Slice& self = slices_[static_cast<std::size_t>(slice)];
+  Machine& machine = machines_[static_cast<std::size_t>(machine_index(self.server))];
+  const double cost = machine.link.in(self.bytes);
+  machine.in_free = std::max(now, machine.in_free) + cost;
+  machine.in_busy += cost;
+  const double end = std::max(machine.in_free, last_byte);
+  if (end > now)
+    schedule(end, kReceived, w, slice);
+  else
+    received(w, slice, now);
+}
+
+void Simulation::reply(int w, int slice, double at) {
+  const Slice& self = slices_[static_cast<std::size_t>(slice)];
+  if (machines_[static_cast<std::size_t>(machine_index(self.server))].shared)
+    schedule(at, kReply, w, slice);
+  else
+    send_reply(w, slice, at);
+}
+
+void Simulation::send_reply(int w, int slice, double at) {
+  const Slice& self = slices_[static_cast<std::size_t>(slice)];
+  bytes_ += self.bytes;
+  if (same_machine(w, self.server)) return take(w, slice, at);
+  Machine& machine = machines_[static_cast<std::size_t>(machine_index(self.server))];
+  const double begin = std::max(at, machine.out_free), cost = machine.link.out(self.bytes);
+  machine.out_free = begin + cost;
+  machine.out_busy += cost;
+  schedule(begin + model_.latency_seconds, kReplyFirstByte, w, slice, begin + cost + model_.latency_seconds);
+}
+
+void Simulation::reply_arrives(int w, int slice, double now, double last_byte) {
+  const Slice& self = slices_[static_cast<std::size_t>(slice)];
+  Machine& machine = machine_of_worker(w);
+  const double cost = machine.link.in(self.bytes);
+  machine.in_free = std::max(now, machine.in_free) + cost;
+  machine.in_busy += cost;
+  take(w, slice, std::max(machine.in_free, last_byte));
+}
+
+void Simulation::take(int w, int slice, double at) {
+  const Slice& self = slices_[static_cast<std::size_t>(slice)];
+  const std::size_t place = at_layer(w, self.layer);
+  ready_[place] = std::max(ready_[place], occupy_worker(w, at, model_.worker_pull.of(self.bytes)));
+  if (missing_[place] > 1)
+    --missing_[place];
+  else
+    schedule(ready_[place], kSynchronised, w, self.layer);
+}
+
+void Simulation::reset_measurement(double now) {
+  since_ = now;
+  counted_steps_ = applied_ = refused_ = rounds_closed_ = 0;
+  bytes_ = computed_seconds_ = 0;
+  delays_.clear();
+  step_seconds_.clear();
+  for (Machine& machine : machines_) machine.out_busy = machine.in_busy = 0;
+  for (Server& server : servers_) server.busy = 0;
+}
+
+Result Simulation::result(double now) const {
+  Result result;
+  const double seconds = now - since_, workers = model_.workers;
+  const auto share = [](double part, double whole) { return whole > 0 ? part / whole : 0; };
+  // What is reserved beyond the end counts as busy: at most all of the time.
+  const auto use = [&](double busy, double whole) { return std::min(1.0, share(busy, whole)); };
+  result.steps_per_second = share(static_cast<double>(counted_steps_), seconds);
+  result.rounds_per_second = share(static_cast<double>(rounds_closed_), seconds * static_cast<double>(slices_.size()));
+  result.pushes_per_second = share(static_cast<double>(applied_), seconds);
+  result.refused_share = share(static_cast<double>(refused_), static_cast<double>(refused_ + applied_));
+  result.bytes_per_second = share(bytes_, seconds);
+  result.waiting_share = std::max(0.0, 1 - share(computed_seconds_, seconds * workers));
+  result.furthest_ahead = furthest_ahead_;
+  result.simulated_seconds = now;
+  result.events = events_.pushed();
+  for (const Server& server : servers_)
+    result.busiest_server =
+        std::max(result.busiest_server, use(server.busy, seconds * static_cast<double>(model_.server_threads)));
+  for (int s = 0; s < model_.servers; ++s) {
+    const Machine& machine = machines_[static_cast<std::size_t>(machine_index(s))];
+    result.busiest_server_link =
+        std::max({result.busiest_server_link, use(machine.out_busy, seconds), use(machine.in_busy, seconds)});
+  }
+
+  double squares = 0;
+  for (std::size_t delay = 0; delay < delays_.size(); ++delay) {
+    if (delays_[delay] == 0) continue;
+    result.delays.add(static_cast<std::int64_t>(delay), delays_[delay]);
+    squares += static_cast<double>(delay) * static_cast<double>(delay) * static_cast<double>(delays_[delay]);
+  }
+  const double mean = result.delays.mean();
+  if (result.delays.count() > 0)
+    result.delay_deviation =
+        std::sqrt(std::max(0.0, squares / static_cast<double>(result.delays.count()) - mean * mean));
+
+  std::vector<float> steps = step_seconds_;
+  std::sort(steps.begin(), steps.end());
+  if (!steps.empty()) {
+    result.step_seconds_mean = std::accumulate(steps.begin(), steps.end(), 0.0) / static_cast<double>(steps.size());
+    const auto quantile = [&](double q) {
+      return static_cast<double>(steps[static_cast<std::size_t>(q * static_cast<double>(steps.size() - 1))]);
+    };
+    result.step_seconds_p50 = quantile(0.5);
+    result.step_seconds_p99 = quantile(0.99);
+  }
+
+  result.delays_and_ages = all_delays_;
+  for (std::size_t i = 0; i < pulled_.size(); ++i) {
+    const std::uint32_t version = slices_[i % slices_.size()].version;
+    result.delays_and_ages += version - pulled_[i];
+  }
+  for (const Slice& slice : slices_)
+    result.expected_delays_and_ages += static_cast<std::int64_t>(model_.workers - 1) * slice.version;
+  return result;
+}
+
+}  // namespace paceline::sim
