@@ -2,7 +2,7 @@
 // Trainer: forward, backward, push, pull. The same program runs alone and distributed; the store decides.
 //
 //   auto kv = KVStore::create(mode);
-//   RecordLoader data("train.json", {.batch = 64, .shuffle = 1, .source = nn::shared_source(kv)});
+//   RecordLoader data("train.manifest", {.batch = 64, .shuffle = 1, .source = nn::shared_source(kv)});
 //   nn::Trainer trainer(net, optim::SGD{.lr = 0.05, .momentum = 0.9}, kv);
 //   trainer.resume_if_present("ckpt");
 //   for (int e = trainer.epoch(); e < epochs; e = trainer.epoch()) {
