@@ -12,6 +12,7 @@ set -euo pipefail
 started_in=$PWD
 cd "$(dirname "$0")/.."
 
+trap 'exit 130' INT
 fail() { echo "quickstart.sh: $1" >&2; exit "${2:-1}"; }
 
 data='' mode=dist_async workers=2 servers=2 epochs=3
@@ -41,6 +42,7 @@ fi
 
 out=$PWD/out/quickstart
 bin=$PWD/build/cpu/bin
+targets=(mnist paceline_server im2rec draw_digits kvbench rec)  # what runs here, and what `cmake --install` wants
 names=(train-images-idx3-ubyte train-labels-idx1-ubyte t10k-images-idx3-ubyte t10k-labels-idx1-ubyte)
 mkdir -p "$out"
 
@@ -53,7 +55,7 @@ mirrors=(https://ossci-datasets.s3.amazonaws.com/mnist https://storage.googleapi
 
 build() {
   cmake --preset cpu >"$out/configure.log" 2>&1 || { tail -n 20 "$out/configure.log" >&2; fail "CMake could not configure the build, see $out/configure.log"; }
-  cmake --build --preset cpu --target mnist paceline_server im2rec draw_digits || fail "the build failed, see above"
+  cmake --build --preset cpu --target "${targets[@]}" || fail "the build failed, see above"
 }
 
 # Whether the four files, compressed or not, are in the folder given as --data.
