@@ -1,6 +1,7 @@
 #include <paceline/optimizer.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <numbers>
 
@@ -84,11 +85,10 @@ std::unique_ptr<Optimizer> make_optimizer(const Spec& spec) {
 namespace optim {
 namespace {
 
+// The shortest text that reads back as the same number.
 std::string number(double value) {
-  std::ostringstream out;
-  out.precision(17);
-  out << value;
-  return out.str();
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
 }
 
 void set_common(Options& options, double lr, double weight_decay, double clip_gradient, const Schedule& schedule) {

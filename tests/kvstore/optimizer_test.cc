@@ -65,6 +65,12 @@ TEST(Optimizer, CountsTheScheduleInExamples) {
   EXPECT_DOUBLE_EQ(at("lr=1,schedule_warmup=9", 4), 0.5);
 }
 
+TEST(Optimizer, WritesNumbersAsAPersonWould) {
+  const Spec spec = optim::SGD{.lr = 0.05, .momentum = 0.9, .weight_decay = 1.0 / 3};
+  EXPECT_EQ(spec.options.get<std::string>("lr", ""), "0.05");
+  EXPECT_EQ(spec.options.get("weight_decay", 0.0), 1.0 / 3);
+}
+
 TEST(Optimizer, NamesWhatIsUnknown) {
   const auto message = [](const char* text) -> std::string {
     try {
