@@ -4,6 +4,7 @@
 
 #include <gflags/gflags.h>
 
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -12,13 +13,20 @@
 
 namespace paceline::tools {
 
+// 0.05, where gflags writes 0.050000000000000003.
+inline std::string shortest(const std::string& number) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, std::stod(number)).ptr};
+}
+
 // Prints the flags that `source_file` (__FILE__) defines.
 inline void print_flags(std::FILE* to, const char* source_file) {
   std::vector<gflags::CommandLineFlagInfo> flags;
   gflags::GetAllFlags(&flags);
-  for (const auto& flag : flags) {
+  for (auto& flag : flags) {
     if (flag.filename != source_file) continue;
     const char* quote = flag.type == "string" ? "'" : "";
+    if (flag.type == "double") flag.default_value = shortest(flag.default_value);
     std::fprintf(to, "  --%-16s %s (%s, default %s%s%s)\n", flag.name.c_str(), flag.description.c_str(),
                  flag.type.c_str(), quote, flag.default_value.c_str(), quote);
   }
