@@ -175,11 +175,12 @@ Child spawn(char** argv, const std::string& who, const std::vector<std::pair<std
   return {process, ends[0], who};
 }
 
-std::string wait_for_port(const std::string& file) {
+std::string wait_for_port(const std::string& file, pid_t scheduler) {
   for (int i = 0; i < 1000; ++i) {
     std::ifstream in(file);
     std::string host, port;
     if (in >> host >> port) return port;
+    if (waitpid(scheduler, nullptr, WNOHANG) == scheduler) throw Error("the scheduler failed, see above");
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   throw Timeout("the scheduler did not say within 10 seconds where it listens");
@@ -206,7 +207,7 @@ std::vector<nlohmann::json> run_processes(char** argv) {
   auto first = with("scheduler", 0);
   first.emplace_back("PACELINE_PORT_FILE", port_file);
   children.push_back(spawn(argv, "the scheduler", first));
-  environment[2].second = wait_for_port(port_file);
+  environment[2].second = wait_for_port(port_file, children.front().process);
   unlink(port_file.c_str());
   rmdir(folder);
   for (int s = 0; s < FLAGS_servers; ++s) children.push_back(spawn(argv, str("server ", s), with("server", s)));

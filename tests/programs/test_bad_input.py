@@ -55,6 +55,12 @@ class CommandLine(BadInput):
     def test_unknown_argument(self):
         self.assert_one_clear_sentence(self.mnist("extra"), "unknown argument 'extra'")
 
+    def test_a_mode_that_no_process_of_kvbench_knows(self):
+        ended = self.run_program(program("kvbench"), "--mode", "dist_asink", patience=PROMPT)
+        self.assertEqual(ended.code, 1, ended)
+        self.assertIn("unknown mode 'dist_asink'", ended.err)
+        self.assertIn("the scheduler failed", ended.err)
+
     def test_unknown_names(self):
         train = ("--train", data_folder() / "train.manifest")
         cases = {
