@@ -18,7 +18,7 @@
 
 DEFINE_string(kvstore, "local", "local, dist_sync or dist_async, with options: dist_async:bound=4,staleness=gap_aware");
 DEFINE_string(train, "", "manifest of the training set, written by im2rec");
-DEFINE_string(test, "", "manifest of the test set");
+DEFINE_string(test, "", "manifest of the test set; without it nothing is evaluated, and test_accuracy is null");
 DEFINE_string(network, "lenet", "lenet (LeNet-5, 61,706 parameters) or mlp (784-512-512-10)");
 DEFINE_string(optimizer, "nesterov", "sgd, momentum, nesterov or adam");
 DEFINE_double(lr, 0.05, "learning rate at the start");
@@ -141,7 +141,7 @@ void train() {
                               {"workers", kv->size()},
                               {"servers", kv->exchange().server_count()},
                               {"epochs", trainer.epoch()},
-                              {"test_accuracy", accuracy},
+                              {"test_accuracy", FLAGS_test.empty() ? nlohmann::json() : nlohmann::json(accuracy)},
                               {"train_seconds", seconds},
                               {"images_per_second", seconds > 0 ? examples / seconds : 0},
                               {"delay_mean", delays.mean()},
@@ -166,7 +166,7 @@ int main(int argc, char** argv) {
   use_passive_waiting(argv);
   keep_freed_memory();
   tools::parse_flags(
-      "mnist --train MANIFEST --test MANIFEST [flags]\n\n"
+      "mnist --train MANIFEST [--test MANIFEST] [flags]\n\n"
       "Trains LeNet-5 or an MLP on MNIST, alone or as a worker of a job:\n"
       "  mnist --train train.manifest --test test.manifest\n"
       "  launch.py -n 2 -s 2 mnist --kvstore dist_async --train train.manifest --test test.manifest",

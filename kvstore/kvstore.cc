@@ -22,6 +22,18 @@ namespace {
   std::exit(EXIT_SUCCESS);
 }
 
+// A worker of a job whose command names no distributed mode trains as if it were alone, and all seems well.
+void warn_if_in_a_job(const std::string& mode) {
+  try {
+    const ClusterConfig job = ClusterConfig::from_environment();
+    if (job.workers > 1 || job.servers > 0)
+      LOG(WARNING) << "mode '" << mode << "' in a job of " << job.workers << " workers and " << job.servers
+                   << " servers: this process trains alone; give its program a distributed mode to train together";
+  } catch (const Error&) {
+    // There is no job.
+  }
+}
+
 }  // namespace
 
 Histogram StoreReport::all_delays() const {
@@ -34,6 +46,7 @@ std::shared_ptr<KVStore> KVStore::create(const std::string& mode, const StoreOpt
   const Spec spec = Spec::parse(mode);
   if (spec.name == "local" || spec.name == "device") {
     spec.options.reject_unknown("mode '" + spec.name + "'");
+    warn_if_in_a_job(spec.name);
     return std::make_shared<KVStore>(make_local_exchange(options, spec.name == "device"), spec);
   }
   std::string known = " local device";

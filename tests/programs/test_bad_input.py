@@ -61,6 +61,16 @@ class CommandLine(BadInput):
         self.assertIn("unknown mode 'dist_asink'", ended.err)
         self.assertIn("the scheduler failed", ended.err)
 
+    def test_a_job_whose_command_names_no_mode(self):
+        """Every worker says that it trains alone; a test set that is not there has no accuracy."""
+        ended = self.run_program(*LAUNCHER, "-n", 2, "-s", 1, "--grace", 1, program("mnist"), "--epochs", 1,
+                                 "--network", "mlp", "--train", self.small_set(100))  # fmt: skip
+        self.assertEqual(ended.code, 0, ended)
+        self.assertEqual(ended.err.count("mode 'local' in a job of 2 workers and 1 servers"), 2, ended)
+        self.assertIsNone(ended.result["test_accuracy"])
+        alone = self.mnist("--epochs", 1, "--network", "mlp", "--train", self.folder / "small.manifest")
+        self.assertNotIn("in a job", alone.err)
+
     def test_unknown_names(self):
         train = ("--train", data_folder() / "train.manifest")
         cases = {
