@@ -74,7 +74,7 @@ class CommandLine(BadInput):
     def test_unknown_names(self):
         train = ("--train", data_folder() / "train.manifest")
         cases = {
-            ("--kvstore", "dist_asink"): ("unknown mode 'dist_asink'", "local dist_sync dist_async"),
+            ("--kvstore", "dist_asink"): ("unknown mode 'dist_asink'; known: local", "dist_sync dist_async"),
             ("--kvstore", "dist_async:bund=2"): ("'bund'", "bound"),
             ("--kvstore", "dist_async:bound=-1"): ("bound",),
             ("--kvstore", "dist_async:staleness=old"): ("unknown staleness 'old'", "gap_aware", "dana"),

@@ -35,7 +35,7 @@ class Examples(ProgramTest):
         self.assertEqual(ended.code, 0, ended)
         self.assertEqual(ended.out, "[worker 0] weight 1.000, expected 1.000\n")
         ended = self.run_program(program("kvstore"), "dist_asink")
-        self.assert_one_clear_sentence(ended, "kvstore: unknown mode 'dist_asink'; known: local dist_sync", code=1)
+        self.assert_one_clear_sentence(ended, "kvstore: unknown mode 'dist_asink'; known: local", code=1)
 
 
 class Readme(ProgramTest):
