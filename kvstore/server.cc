@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "codec_cache.h"
 #include "partition_table.h"
 #include "payload.h"
 #include "server_control.h"
@@ -16,6 +17,7 @@ namespace paceline {
 struct Server::Impl {
   std::unique_ptr<Updater> updater = make_updater();
   PartitionTable table;
+  CodecCache codecs;  // of the request handler
   std::vector<std::unique_ptr<Shard>> shards;
   std::unique_ptr<ServerControl> control;
 
@@ -58,6 +60,7 @@ struct Server::Impl {
     const auto parts = static_cast<std::size_t>(call->body.parts_size());
     call->gradients.resize(parts);
     call->weights.resize(parts);
+    for (const std::string& codec : call->body.codecs()) call->codecs.push_back(codecs.at(codec));
     std::vector<ServedPartition*> partitions;
     PayloadReader payload(message.payload);
     for (std::size_t p = 0; p < parts; ++p) {
@@ -66,12 +69,26 @@ struct Server::Impl {
       if (!partition) throw Corrupt(str("this server has no partition ", part.partition()));
       if (part.push_size() != part.base_size()) throw Corrupt("a push without a version for each slice");
       const std::vector<ServedSlice>& slices = partition->slices;
-      for (const std::uint32_t slice : part.push()) {
+      int encoded = 0;
+      for (int i = 0; i < part.push_size(); ++i) {
+        const std::uint32_t slice = part.push(i);
         if (slice >= slices.size()) throw Corrupt(str("partition ", part.partition(), " has no slice ", slice));
-        call->gradients[p].push_back(payload.next(slices[slice].bytes));
+        PushedSlice pushed{nullptr, slices[slice].bytes, nullptr};
+        if (const auto codec = call->codec(i < part.push_codec_size() ? part.push_codec(i) : 0)) {
+          if (!slices[slice].encodable || encoded >= part.push_bytes_size())
+            throw Corrupt(str("slice ", slice, " of partition ", part.partition(), " cannot come encoded"));
+          pushed = {nullptr, part.push_bytes(encoded++), codec.get()};
+        }
+        pushed.data = payload.next(pushed.bytes);
+        call->gradients[p].push_back(pushed);
       }
-      for (const std::uint32_t slice : part.pull())
+      for (int i = 0; i < part.pull_size(); ++i) {
+        const std::uint32_t slice = part.pull(i);
         if (slice >= slices.size()) throw Corrupt(str("partition ", part.partition(), " has no slice ", slice));
+        const auto codec = call->codec(i < part.pull_codec_size() ? part.pull_codec(i) : 0);
+        if (codec && !(slices[slice].encodable && codec->suits_weights() && codec->state_names().empty()))
+          throw Corrupt(str("slice ", slice, " of partition ", part.partition(), " cannot be pulled encoded"));
+      }
       partitions.push_back(partition);
     }
     payload.expect_end();

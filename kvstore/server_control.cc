@@ -102,6 +102,7 @@ void ServerControl::add_partition(const Request& request, Shard& shard) {
     ServedSlice& slice = partition->slices.emplace_back();
     slice.number = updater_.add_slice(info, data);
     slice.bytes = static_cast<std::size_t>(info.end - info.begin) * size_of(info.dtype);
+    slice.encodable = info.dtype == DType::kFloat32 && info.kind == SliceInfo::Kind::kGradient;
     slice.name = info.name;
   }
   table_.add(std::move(partition));

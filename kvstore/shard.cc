@@ -16,6 +16,11 @@ void PushPullCall::fail(std::exception_ptr reason) {
   if (!error) error = std::move(reason);
 }
 
+std::shared_ptr<const Codec> PushPullCall::codec(std::uint32_t number) const {
+  if (number > codecs.size()) throw Corrupt(str("codec ", number, " of ", codecs.size()));
+  return number == 0 ? nullptr : codecs[number - 1];
+}
+
 void PushPullCall::finish_part() {
   if (parts_left.fetch_sub(1) != 1) return;
   std::exception_ptr reason;
@@ -38,6 +43,7 @@ void PushPullCall::finish_part() {
   for (const auto& part : weights) {
     for (const Snapshot& snapshot : part) {
       reply.add_versions(snapshot.version);
+      if (snapshot.codec) reply.add_pull_bytes(snapshot.bytes);
       payload.add(snapshot.data.get(), snapshot.bytes, snapshot.data);
     }
   }
@@ -114,6 +120,12 @@ void Shard::push(const std::shared_ptr<PushPullCall>& call, int part, ServedPart
           " has returned since this push was sent");
   require(taken.window.plausible(request.sequence()), "push number ", request.sequence(), " of worker ", call->worker(),
           " is far ahead of those before it");
+  const std::vector<PushedSlice>& gradients = call->gradients[static_cast<std::size_t>(part)];
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const std::size_t count = partition.slices[request.push(static_cast<int>(i))].bytes / sizeof(float);
+    if (const Codec* codec = gradients[i].codec)
+      codec->check({gradients[i].data, gradients[i].bytes}, static_cast<std::int64_t>(count));
+  }
   if (!taken.window.take(request.sequence())) return;
 
   for (int i = 0; i < request.push_size(); ++i) {
@@ -122,7 +134,10 @@ void Shard::push(const std::shared_ptr<PushPullCall>& call, int part, ServedPart
     contribution.worker = call->worker();
     contribution.version = request.base(i);
     contribution.examples = call->body.examples();
-    contribution.gradient = call->gradients[static_cast<std::size_t>(part)][static_cast<std::size_t>(i)];
+    const PushedSlice& gradient = gradients[static_cast<std::size_t>(i)];
+    contribution.gradient = gradient.data;
+    contribution.codec = gradient.codec;
+    contribution.bytes = gradient.bytes;
     if (mode_ && mode_->synchronous())
       contribute(call, slice, contribution);
     else if (updater_.apply(slice.number, contribution).refused)
@@ -248,8 +263,10 @@ void Shard::pull(Waiting waiting, ServedPartition& partition) {
       }
     }
   }
-  for (const std::uint32_t number : request.pull())
-    call.weights[part].push_back(snapshot(partition.slices[number], call.request));
+  for (int i = 0; i < request.pull_size(); ++i) {
+    const auto codec = call.codec(i < request.pull_codec_size() ? request.pull_codec(i) : 0);
+    call.weights[part].push_back(snapshot(partition.slices[request.pull(i)], call.request, codec));
+  }
   const auto waited = std::chrono::steady_clock::now() - waiting.since;
   const std::int64_t microseconds = std::chrono::duration_cast<std::chrono::microseconds>(waited).count();
   std::int64_t longest = call.waited_microseconds;
@@ -258,16 +275,16 @@ void Shard::pull(Waiting waiting, ServedPartition& partition) {
   call.finish_part();
 }
 
-Snapshot Shard::snapshot(ServedSlice& slice, const Request& request) {
+Snapshot Shard::snapshot(ServedSlice& slice, const Request& request, const std::shared_ptr<const Codec>& codec) {
   const std::uint64_t number = request.message().header.request;
   ServedSlice::Answered& answered = slice.answered[request.from().rank];
   if (answered.request == number) {
     // The worker may have either answer: both must be of the same weights.
-    if (auto data = answered.data.lock()) return {answered.version, std::move(data), answered.bytes};
+    if (auto data = answered.data.lock()) return {answered.version, std::move(data), answered.bytes, answered.codec};
   }
   const bool overtaken = number < answered.request;
-  Snapshot snapshot = updater_.pull(slice.number, overtaken ? -1 : request.from().rank);
-  if (!overtaken) answered = {number, snapshot.version, snapshot.data, snapshot.bytes};
+  Snapshot snapshot = updater_.pull(slice.number, overtaken ? -1 : request.from().rank, codec);
+  if (!overtaken) answered = {number, snapshot.version, snapshot.data, snapshot.bytes, snapshot.codec};
   return snapshot;
 }
 
@@ -290,7 +307,7 @@ void Shard::remember_pulled() {
     for (ServedSlice& slice : partition->slices) {
       const std::uint64_t version = updater_.version(slice.number);
       for (auto& [worker, answered] : slice.answered)
-        if (answered.version == version) answered.data = updater_.pull(slice.number, worker).data;
+        if (answered.version == version) answered.data = updater_.pull(slice.number, worker, answered.codec).data;
     }
   }
 }

@@ -2,6 +2,7 @@
 // A part of a server: one thread that owns some partitions, applies pushes to them and answers pulls. Everything that
 // decides about them (sequence numbers, rounds, clocks, parked pulls) belongs to the thread, so nothing is locked.
 
+#include <paceline/compression.h>
 #include <paceline/mode.h>
 #include <paceline/mutex.h>
 #include <paceline/unique_function.h>
@@ -25,11 +26,19 @@ namespace paceline {
 
 class Shard;
 
+// A gradient in a request's payload.
+struct PushedSlice {
+  const std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  const Codec* codec = nullptr;  // null: raw
+};
+
 // A kPushPull request on its way through the shards. Each part is written by one of them; the last answers.
 struct PushPullCall {
   Request request;
   wire::PushPullRequest body;
-  std::vector<std::vector<const std::byte*>> gradients;  // per part and pushed slice, in the request's payload
+  std::vector<std::vector<PushedSlice>> gradients;       // per part and pushed slice
+  std::vector<std::shared_ptr<const Codec>> codecs;      // that the request names
   std::vector<std::unique_ptr<std::byte[]>> aligned;     // copies of gradients that a transport did not align
   std::vector<std::vector<Snapshot>> weights;            // per part and pulled slice
   std::atomic<std::uint64_t> refused{0};
@@ -40,6 +49,8 @@ struct PushPullCall {
 
   explicit PushPullCall(Request from) : request(std::move(from)) {}
   int worker() const { return request.from().rank; }
+  // The codec of that number, null for 0.
+  std::shared_ptr<const Codec> codec(std::uint32_t number) const;
   void fail(std::exception_ptr reason);
   // A part is done; answers after the last.
   void finish_part();
@@ -57,6 +68,7 @@ struct ServedSlice {
     std::uint64_t version = 0;
     std::weak_ptr<const std::byte[]> data;
     std::size_t bytes = 0;
+    std::shared_ptr<const Codec> codec;
   };
   struct Waiting {
     std::shared_ptr<PushPullCall> call;
@@ -66,6 +78,7 @@ struct ServedSlice {
 
   int number = 0;  // in the Updater
   std::size_t bytes = 0;
+  bool encodable = false;  // float32 weights: they and their gradients may travel encoded
   std::string name;
   std::uint64_t next_round = 0;  // all before it are closed
   // Where the mode drops late contributions, rounds are the slice's own, and one is open at a time: the workers' clocks
@@ -129,7 +142,7 @@ class Shard {
   void answer_waiting(ServedSlice& slice);
   // Answers the pulls of a part, or parks it.
   void pull(Waiting waiting, ServedPartition& partition);
-  Snapshot snapshot(ServedSlice& slice, const Request& request);
+  Snapshot snapshot(ServedSlice& slice, const Request& request, const std::shared_ptr<const Codec>& codec);
   // Clocks have changed: everything that waits is looked at again.
   void reconsider();
 

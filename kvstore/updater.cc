@@ -30,7 +30,7 @@ struct Slice {
   std::uint64_t version GUARDED_BY(mutex) = 0;
   std::int64_t examples GUARDED_BY(mutex) = 0;
   std::int64_t refused GUARDED_BY(mutex) = 0;
-  Snapshot latest GUARDED_BY(mutex);
+  std::vector<Snapshot> latest GUARDED_BY(mutex);  // of one version, one per codec that was asked for
   // What each worker pulled and may still push from, oldest first. More than one entry where an answer was repeated.
   std::map<int, std::deque<Snapshot>> pulled GUARDED_BY(mutex);
   std::vector<Histogram> delays GUARDED_BY(mutex);
@@ -129,9 +129,9 @@ class UpdaterImpl final : public Updater {
       return applied;
     }
     if (slice.info.dtype == DType::kFloat32)
-      update<float>(slice, contribution.gradient, pulled.data.get(), context);
+      update<float>(slice, contribution, pulled, context);
     else
-      update<double>(slice, contribution.gradient, pulled.data.get(), context);
+      update<double>(slice, contribution, pulled, context);
     finish_update(slice, contribution.worker, context.delay, contribution.examples);
     applied.version = slice.version;
     return applied;
@@ -162,18 +162,18 @@ class UpdaterImpl final : public Updater {
     return {slice.version, 0, false};
   }
 
-  Snapshot pull(int index, int worker) override {
+  Snapshot pull(int index, int worker, const std::shared_ptr<const Codec>& codec) override {
     std::shared_lock rules_lock(rules_mutex_);
     Slice& slice = at(index);
     Lock lock(slice.mutex);
-    return take_snapshot(slice, worker);
+    return take_snapshot(slice, worker, codec);
   }
 
   std::uint64_t read(int index, int worker, void* out) override {
     std::shared_lock rules_lock(rules_mutex_);
     Slice& slice = at(index);
     Lock lock(slice.mutex);
-    if (worker >= 0 && rules_->staleness->needs_pulled()) take_snapshot(slice, worker);
+    if (worker >= 0 && rules_->staleness->needs_pulled()) take_snapshot(slice, worker, nullptr);
     if (!slice.weight.empty()) std::memcpy(out, slice.weight.data(), slice.weight.size());
     return slice.version;
   }
@@ -208,7 +208,7 @@ class UpdaterImpl final : public Updater {
     slice.state = std::move(loaded);
     slice.version = version;
     slice.examples = examples;
-    slice.latest = {};
+    slice.latest.clear();
     slice.pulled.clear();
   }
 
@@ -280,18 +280,30 @@ class UpdaterImpl final : public Updater {
     return *slices_[static_cast<std::size_t>(index)];
   }
 
-  Snapshot take_snapshot(Slice& slice, int worker) REQUIRES(slice.mutex) {
-    if (!slice.latest.data || slice.latest.version != slice.version) {
-      std::shared_ptr<std::byte[]> copy(new std::byte[slice.weight.size()]);
-      std::memcpy(copy.get(), slice.weight.data(), slice.weight.size());
-      slice.latest = {slice.version, std::move(copy), slice.weight.size()};
-    }
+  Snapshot take_snapshot(Slice& slice, int worker, const std::shared_ptr<const Codec>& codec) REQUIRES(slice.mutex) {
+    std::erase_if(slice.latest, [&](const Snapshot& snapshot) { return snapshot.version != slice.version; });
+    const auto known = std::find_if(slice.latest.begin(), slice.latest.end(),
+                                    [&](const Snapshot& snapshot) { return snapshot.codec == codec; });
+    const Snapshot snapshot = known != slice.latest.end() ? *known : copy_of(slice, codec);
+    if (known == slice.latest.end()) slice.latest.push_back(snapshot);
     if (worker >= 0 && rules_->staleness->needs_pulled()) {
       auto& kept = slice.pulled[worker];
-      if (kept.empty() || kept.back().version != slice.version) kept.push_back(slice.latest);
+      if (kept.empty() || kept.back().version != slice.version) kept.push_back(snapshot);
       if (kept.size() > kPulledKept) kept.pop_front();
     }
-    return slice.latest;
+    return snapshot;
+  }
+
+  static Snapshot copy_of(const Slice& slice, const std::shared_ptr<const Codec>& codec) REQUIRES(slice.mutex) {
+    const std::size_t most = codec ? codec->max_bytes(slice.count()) : slice.weight.size();
+    std::shared_ptr<std::byte[]> copy(new std::byte[most]);
+    if (!codec) {
+      std::memcpy(copy.get(), slice.weight.data(), most);
+      return {slice.version, std::move(copy), most};
+    }
+    const std::span values(reinterpret_cast<const float*>(slice.weight.data()), static_cast<std::size_t>(slice.count()));
+    const std::size_t bytes = codec->encode(values, {}, {}, copy.get());
+    return {slice.version, std::move(copy), bytes, codec};
   }
 
   static void name_states(Rules& rules) {
@@ -346,7 +358,7 @@ class UpdaterImpl final : public Updater {
 
   // Calls fill(offset, count, scratch) to get each tile's gradient, then runs the rules over it.
   template <class T, class Fill>
-  void update_tiles(Slice& slice, const std::byte* pulled, const StaleContext& context, Fill fill)
+  void update_tiles(Slice& slice, const Snapshot& pulled, const StaleContext& context, Fill fill)
       REQUIRES(slice.mutex) {
     std::vector<T*> arrays;
     for (const std::string& name : rules_->state_names) {
@@ -355,7 +367,7 @@ class UpdaterImpl final : public Updater {
       arrays.push_back(reinterpret_cast<T*>(bytes.data()));
     }
     const UpdateStep step{context.learning_rate, context.count + 1};
-    alignas(64) std::array<T, static_cast<std::size_t>(Tile<T>::kElements)> scratch;
+    alignas(64) std::array<T, static_cast<std::size_t>(Tile<T>::kElements)> scratch, pulled_scratch;
     T* weight = reinterpret_cast<T*>(slice.weight.data());
     const std::int64_t count = slice.count();
     for (std::int64_t begin = 0; begin < count; begin += Tile<T>::kElements) {
@@ -363,7 +375,7 @@ class UpdaterImpl final : public Updater {
       tile.count = std::min(Tile<T>::kElements, count - begin);
       tile.gradient = scratch.data();
       tile.weight = weight + begin;
-      tile.pulled = pulled ? reinterpret_cast<const T*>(pulled) + begin : nullptr;
+      tile.pulled = pulled_tile(pulled, count, begin, std::span(pulled_scratch.data(), static_cast<std::size_t>(tile.count)));
       fill(begin, tile.count, scratch.data());
       rules_->preparation.apply(tile.gradient, tile.weight, tile.count);
       tile.state = arrays.data() + rules_->optimizer_states;
@@ -375,25 +387,61 @@ class UpdaterImpl final : public Updater {
   }
 
   template <class T>
-  void update(Slice& slice, const void* gradient, const std::byte* pulled, const StaleContext& context)
+  static const T* pulled_tile(const Snapshot& pulled, std::int64_t count, std::int64_t begin, std::span<T> scratch) {
+    if (!pulled.data) return nullptr;
+    if constexpr (std::is_same_v<T, float>) {
+      if (pulled.codec) {
+        pulled.codec->decode({pulled.data.get(), pulled.bytes}, count, begin, scratch);
+        return scratch.data();
+      }
+    }
+    return reinterpret_cast<const T*>(pulled.data.get()) + begin;
+  }
+
+  // The gradient of a tile, decoded into `scratch` where it is encoded.
+  template <class T>
+  static const T* gradient_tile(const Contribution& contribution, std::int64_t count, std::int64_t begin,
+                                std::span<T> scratch) {
+    if constexpr (std::is_same_v<T, float>) {
+      if (contribution.codec) {
+        const EncodedBytes bytes(static_cast<const std::byte*>(contribution.gradient), contribution.bytes);
+        contribution.codec->decode(bytes, count, begin, scratch);
+        return scratch.data();
+      }
+    }
+    return static_cast<const T*>(contribution.gradient) + begin;
+  }
+
+  template <class T>
+  void update(Slice& slice, const Contribution& contribution, const Snapshot& pulled, const StaleContext& context)
       REQUIRES(slice.mutex) {
-    const T* source = static_cast<const T*>(gradient);
-    update_tiles<T>(slice, pulled, context, [source](std::int64_t begin, std::int64_t count, T* scratch) {
-      std::copy_n(source + begin, count, scratch);
+    const std::int64_t whole = slice.count();
+    update_tiles<T>(slice, pulled, context, [&, whole](std::int64_t begin, std::int64_t count, T* scratch) {
+      const T* source = gradient_tile<T>(contribution, whole, begin, {scratch, static_cast<std::size_t>(count)});
+      if (source != scratch) std::copy_n(source, count, scratch);
     });
   }
 
   template <class T>
   void update_mean(Slice& slice, const std::vector<Contribution>& contributions, std::int64_t examples,
                    const StaleContext& context) REQUIRES(slice.mutex) {
-    update_tiles<T>(slice, nullptr, context, [&](std::int64_t begin, std::int64_t count, T* scratch) {
+    const std::int64_t whole = slice.count();
+    const bool votes = std::all_of(contributions.begin(), contributions.end(), [](const Contribution& contribution) {
+      return contribution.codec && contribution.codec->votes();
+    });
+    std::array<T, static_cast<std::size_t>(Tile<T>::kElements)> decoded;
+    update_tiles<T>(slice, {}, context, [&, whole](std::int64_t begin, std::int64_t count, T* scratch) {
       std::fill_n(scratch, count, T(0));
       for (const Contribution& contribution : contributions) {
-        const T share = examples == 0 ? T(1) / static_cast<T>(contributions.size())
-                                      : static_cast<T>(contribution.examples) / static_cast<T>(examples);
-        const T* source = static_cast<const T*>(contribution.gradient) + begin;
+        const T share = votes           ? T(1)
+                        : examples == 0 ? T(1) / static_cast<T>(contributions.size())
+                                        : static_cast<T>(contribution.examples) / static_cast<T>(examples);
+        const T* source =
+            gradient_tile<T>(contribution, whole, begin, {decoded.data(), static_cast<std::size_t>(count)});
         for (std::int64_t i = 0; i < count; ++i) scratch[i] += share * source[i];
       }
+      if (votes)
+        for (std::int64_t i = 0; i < count; ++i) scratch[i] = scratch[i] < 0 ? T(-1) : T(1);
     });
   }
 

@@ -4,6 +4,7 @@
 #include <paceline/log.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 
 #include "parse_body.h"
@@ -28,12 +29,14 @@ ModeSetting ModeSetting::parse(const Spec& spec) {
     if (rest.has(key)) setting.mode.options.set(key, take(key));
   }
   make_mode(setting.mode);
+  setting.compression = CompressionSetting::take(&rest);
   const std::string policy = setting.staleness.empty() ? "dana+gap_aware" : setting.staleness;
   try {
     make_staleness(policy, rest);
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(str("mode '", spec.text(), "': ", error.what(),
-                              "; keys of every dist mode: staleness transport, of ", spec.name, ":", own));
+                              "; keys of every dist mode: staleness transport compression pull min_bytes except only "
+                              "bandwidth error_feedback and the compression's own, of ", spec.name, ":", own));
   }
   setting.staleness_options = rest;
   return setting;
@@ -56,6 +59,7 @@ ServersExchange::ServersExchange(const ClusterConfig& config, ModeSetting settin
   route_.pulls_wait = mode_->synchronous() || !mode_->may_pull({kFarAhead, 0});
   route_.copies = config.transport == "inproc";
   node_->join();
+  if (setting_.compression.active()) compressor_ = std::make_unique<Compressor>(setting_.compression, engine_);
   step_ = new_step(0);  // after the join: a step that ends tells the servers
 }
 
@@ -101,6 +105,24 @@ void ServersExchange::pull(const std::vector<PullItem>& items, int priority) { p
 
 void ServersExchange::push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
                                 std::int64_t examples, int priority) {
+  transfer(gradients, weights, examples, priority, false);
+}
+
+void ServersExchange::pull_exactly(const std::vector<PullItem>& items) {
+  const auto start = std::chrono::steady_clock::now();
+  transfer({}, items, 0, 0, true);
+  double bytes = 0;
+  for (const PullItem& item : items) {
+    item.out.wait();
+    bytes += static_cast<double>(item.out.bytes());
+  }
+  Lock lock(mutex_);
+  if (compressor_ && bytes > 0)
+    compressor_->saw_transfer(bytes, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+}
+
+void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
+                               std::int64_t examples, int priority, bool exact) {
   require(examples >= 0, "a push of ", examples, " examples");
   if (paused_) resume();
   std::vector<Transfer::Item> items;
@@ -128,10 +150,13 @@ void ServersExchange::push_pull(const std::vector<PushItem>& gradients, const st
       RemoteKey& key = *item.key;
       if (!item.gradient.is_none()) {
         item.gradient = prepare_gradient(key, item.gradient);
+        if (compressor_) item.encoded = compressor_->encode(key, item.gradient, rank(), workers_, priority);
+        if (item.encoded) item.gradient = item.encoded->bytes;
         key.last_step = step;
         pushed_in_step_ = true;
       }
       if (item.out.is_none()) continue;
+      if (compressor_ && !exact) item.pull_codec = compressor_->pull_codec(key.info);
       // What a worker pushed in this step it pulls for the next one.
       if (route_.pulls_wait) item.need = key.last_step == step ? step + 1 : step;
       if (!item.out.is_contiguous() || item.out.device() != Device{}) {

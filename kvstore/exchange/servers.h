@@ -14,6 +14,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "compression_setting.h"
+#include "exchange/compressor.h"
 #include "exchange/scheduler_client.h"
 #include "exchange/transfer.h"
 #include "node.h"
@@ -32,6 +34,7 @@ struct ModeSetting {
   std::string staleness;  // empty: the mode's default
   Options staleness_options;
   std::string transport;  // empty: as the cluster says
+  CompressionSetting compression;
 
   // Throws InvalidArgument on unknown names and keys, listing the known ones.
   static ModeSetting parse(const Spec& spec);
@@ -72,6 +75,14 @@ class ServersExchange final : public Exchange {
   // The same, for that array; throws InvalidArgument where it does not fit.
   RemoteKey& find(const std::string& name, const NDArray& array, const char* use);
   NDArray prepare_gradient(RemoteKey& key, const NDArray& gradient);
+  // `exact`: nothing is encoded.
+  void transfer(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, std::int64_t examples,
+                int priority, bool exact);
+  void pull_exactly(const std::vector<PullItem>& items);
+  // Does the codec keep the optimizer's momentum?
+  bool momentum_is_encoded() const;
+  // Gives the momentum to the codec; what is left is the servers' optimizer.
+  Spec split_momentum(const Spec& optimizer, const std::string& policy);
   void launch(const char* name, std::vector<Transfer::Item> items, std::int64_t examples, int priority);
   // Runs when everything pushed so far was answered.
   void when_pushed(std::function<void()> action);
@@ -120,6 +131,7 @@ class ServersExchange final : public Exchange {
   std::weak_ptr<Step> last_step_ GUARDED_BY(mutex_);
   bool pushed_in_step_ GUARDED_BY(mutex_) = false;
   std::unique_ptr<WorkerRule> rule_ GUARDED_BY(mutex_);
+  std::unique_ptr<Compressor> compressor_ GUARDED_BY(mutex_);  // null: nothing is encoded
 
   std::map<std::uint32_t, std::unique_ptr<RemotePartition>> partitions_;
   std::uint32_t init_calls_ = 0, optimizer_calls_ = 0;

@@ -19,7 +19,8 @@ void ServersExchange::init(const std::vector<InitValue>& values) {
   }
   wire::InitRequest request;
   request.set_call(++init_calls_);
-  request.set_mode(setting_.mode.text());
+  const std::string compression = setting_.compression.text();
+  request.set_mode(setting_.mode.text() + (compression.empty() ? "" : " with " + compression));
   for (const InitValue& value : here)
     write_key({value.key, value.value.dtype(), value.value.shape(), value.average}, request.add_keys());
   auto reply = parse_body<wire::InitReply>(client_.ask(MessageKind::kInit, request));
@@ -33,8 +34,7 @@ void ServersExchange::init(const std::vector<InitValue>& values) {
   add_keys(layout, values);
   std::vector<PullItem> pulls;
   for (const InitValue& value : values) pulls.push_back({value.key, value.value});
-  pull(pulls, 0);
-  for (const PullItem& item : pulls) item.out.wait();
+  pull_exactly(pulls);
   request.set_values(false);
   request.set_held(true);
   client_.ask(MessageKind::kInit, request);
@@ -98,13 +98,16 @@ void ServersExchange::add_keys(const Layout& layout, const std::vector<InitValue
 
 void ServersExchange::set_optimizer(const Spec& optimizer) {
   make_optimizer(optimizer);
-  const std::string policy = setting_.staleness.empty() ? mode_->default_staleness(optimizer.name) : setting_.staleness;
+  const bool encoded = momentum_is_encoded();
+  const std::string policy = setting_.staleness.empty() ? mode_->default_staleness(encoded ? "sgd" : optimizer.name)
+                                                        : setting_.staleness;
   make_staleness(policy, setting_.staleness_options);
   auto rule = make_worker_rule(optimizer, policy);
+  const Spec served = encoded ? split_momentum(optimizer, policy) : optimizer;
 
   wire::SetRules rules;
   rules.set_call(++optimizer_calls_);
-  rules.set_optimizer(optimizer.text());
+  rules.set_optimizer(served.text());
   rules.set_staleness(policy);
   rules.set_staleness_options(setting_.staleness_options.text());
   client_.agree_on_rules(rules.call(),
@@ -118,6 +121,32 @@ void ServersExchange::set_optimizer(const Spec& optimizer) {
   Lock lock(mutex_);
   if (rule && rule_) rule->load(rule_->state());
   rule_ = std::move(rule);
+}
+
+bool ServersExchange::momentum_is_encoded() const {
+  const auto codec = make_codec(setting_.compression.push);
+  return codec && codec->takes_momentum();
+}
+
+Spec ServersExchange::split_momentum(const Spec& optimizer, const std::string& policy) {
+  const std::string& name = setting_.compression.push.name;
+  const double momentum = make_optimizer(optimizer)->worker_momentum();
+  require(momentum >= 0, "compression '", name, "' keeps the optimizer's momentum at the workers, which optimizer '",
+          optimizer.name, "' cannot give up");
+  const auto parts = policy_parts(policy);
+  require(std::find(parts.begin(), parts.end(), "dana") == parts.end(), "compression '", name,
+          "' and staleness policy 'dana' both keep the optimizer's momentum; name another policy, such as gap_aware");
+  require(!optimizer.options.has("clip_gradient"), "compression '", name,
+          "' sends sums of gradients, which clip_gradient would cut; use its option clip_norm");
+  Options taken{{"momentum", optimizer.options.get("momentum", str(momentum).c_str())}};
+  if (optimizer.name == "nesterov") taken.set("nesterov", "1");
+  Spec served{"sgd", optimizer.options};
+  served.options.erase("momentum");
+  Lock lock(mutex_);
+  auto compressor = std::make_unique<Compressor>(setting_.compression, engine_, taken);
+  if (compressor_) compressor->take_state(*compressor_);
+  compressor_ = std::move(compressor);
+  return served;
 }
 
 void ServersExchange::set_learning_rate(double rate) {

@@ -41,6 +41,8 @@ StoreState ServersExchange::save() {
   {
     Lock lock(mutex_);
     if (rule_) mine = rule_->state();
+    if (compressor_)
+      for (auto& entry : compressor_->state()) mine.push_back(std::move(entry));
   }
   for (const auto& [name, array] : mine) array.wait();
   send_blobs(rank() % servers_, rank(), mine);
@@ -171,18 +173,19 @@ void ServersExchange::load(const StoreState& state) {
   if (refused) std::rethrow_exception(refused);
 }
 
-void ServersExchange::take_state(const NamedArrays& mine) {
+void ServersExchange::take_state(const NamedArrays& saved) {
+  NamedArrays mine = saved;
   std::vector<PullItem> pulls;
   {
     Lock lock(mutex_);
+    if (compressor_) compressor_->load(&mine);
     if (rule_)
       rule_->load(mine);
     else if (!mine.empty())
-      LOG(WARNING) << "the checkpoint's worker momentum is not used under this staleness policy";
+      LOG(WARNING) << "the checkpoint's worker state is not used under this staleness policy and compression";
     for (const auto& [name, key] : keys_) pulls.push_back({name, key->weight});
   }
-  pull(pulls, 0);
-  for (const PullItem& item : pulls) item.out.wait();
+  pull_exactly(pulls);
 }
 
 void ServersExchange::clear_blobs() {

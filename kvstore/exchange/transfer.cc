@@ -50,6 +50,7 @@ struct Transfer::Batch {
     RemoteSlice* slice;
     std::byte* out;
     std::size_t bytes;
+    const Codec* codec;
   };
   std::vector<Pulled> pulled;
 };
@@ -60,6 +61,14 @@ struct Transfer::Outgoing {
   PayloadWriter payload;
   std::size_t pushed_bytes = 0, pulled_bytes = 0;
   std::shared_ptr<Batch> batch = std::make_shared<Batch>();
+
+  // The number of this codec in the message.
+  std::uint32_t number_of(const WireCodec& codec) {
+    for (int i = 0; i < body.codecs_size(); ++i)
+      if (body.codecs(i) == codec.text) return static_cast<std::uint32_t>(i) + 1;
+    body.add_codecs(codec.text);
+    return static_cast<std::uint32_t>(body.codecs_size());
+  }
 };
 
 Transfer::Transfer(Route route, std::vector<Item> items, std::shared_ptr<Step> step, std::int64_t examples,
@@ -131,8 +140,15 @@ void Transfer::send(bool pushes, bool pulls) {
     const std::size_t width = size_of(run.item->key->info.dtype);
     const std::size_t bytes = static_cast<std::size_t>(run.slice->end - run.slice->begin) * width;
     const std::size_t offset = static_cast<std::size_t>(run.slice->begin) * width;
+    const WireCodec* const pull_codec = run.pull ? run.item->pull_codec : nullptr;
+    const EncodedGradient::Slice pushed =
+        run.item->encoded ? run.item->encoded->slices[static_cast<std::size_t>(run.slice - run.item->key->slices.data())]
+                          : EncodedGradient::Slice{offset, bytes};
+    const std::size_t pulled_bytes =
+        pull_codec ? pull_codec->codec->max_bytes(run.slice->end - run.slice->begin) : bytes;
     const bool full =
-        !messages.empty() && std::max(messages.back()->pushed_bytes, messages.back()->pulled_bytes) + bytes >
+        !messages.empty() && std::max(messages.back()->pushed_bytes + (run.push ? pushed.bytes : 0),
+                                      messages.back()->pulled_bytes + (run.pull ? pulled_bytes : 0)) >
                                  static_cast<std::size_t>(kPartitionBytes);
     if (messages.empty() || messages.back()->server != partition.server || full) {
       messages.push_back(std::make_unique<Outgoing>());
@@ -151,15 +167,25 @@ void Transfer::send(bool pushes, bool pulls) {
       if (part->sequence() == 0) part->set_sequence(++run.slice->partition->pushes);
       part->add_push(run.slice->number);
       part->add_base(run.slice->base);
-      const auto* data = static_cast<const std::byte*>(run.item->gradient.data()) + offset;
-      const bool large = bytes >= kLargeRun && !route_.copies;
-      message.payload.add(data, bytes, large ? std::make_shared<NDArray>(run.item->gradient) : nullptr);
-      message.pushed_bytes += bytes;
+      if (run.item->encoded) {
+        part->mutable_push_codec()->Resize(part->push_size() - 1, 0);
+        part->add_push_codec(message.number_of(*run.item->encoded->codec));
+        part->add_push_bytes(pushed.bytes);
+      }
+      const auto* data = static_cast<const std::byte*>(run.item->gradient.data()) + pushed.offset;
+      const bool large = pushed.bytes >= kLargeRun && !route_.copies;
+      message.payload.add(data, pushed.bytes, large ? std::make_shared<NDArray>(run.item->gradient) : nullptr);
+      message.pushed_bytes += pushed.bytes;
     }
     if (run.pull) {
       part->add_pull(run.slice->number);
-      message.batch->pulled.push_back({run.slice, static_cast<std::byte*>(run.item->out.data()) + offset, bytes});
-      message.pulled_bytes += bytes;
+      if (pull_codec) {
+        part->mutable_pull_codec()->Resize(part->pull_size() - 1, 0);
+        part->add_pull_codec(message.number_of(*pull_codec));
+      }
+      message.batch->pulled.push_back({run.slice, static_cast<std::byte*>(run.item->out.data()) + offset, bytes,
+                                       pull_codec ? pull_codec->codec.get() : nullptr});
+      message.pulled_bytes += pulled_bytes;
     }
   }
   // One more than there are messages: the first answers may come while the others are being sent.
@@ -193,10 +219,18 @@ void Transfer::receive(const Batch& batch, const Message& answer) {
   if (!reply.ParseFromString(answer.body) || reply.versions_size() != static_cast<int>(batch.pulled.size()))
     throw Corrupt("a server's answer cannot be parsed");
   PayloadReader payload(answer.payload);
+  int encoded = 0;
   for (int i = 0; i < reply.versions_size(); ++i) {
     const Batch::Pulled& pulled = batch.pulled[static_cast<std::size_t>(i)];
-    const std::byte* data = payload.next(pulled.bytes);
-    if (data) std::memcpy(pulled.out, data, pulled.bytes);
+    if (pulled.codec) {
+      if (encoded == reply.pull_bytes_size()) throw Corrupt("a server's answer has raw weights for encoded ones");
+      const std::size_t bytes = reply.pull_bytes(encoded++), count = pulled.bytes / sizeof(float);
+      const EncodedBytes data(payload.next(bytes), bytes);
+      pulled.codec->check(data, static_cast<std::int64_t>(count));
+      pulled.codec->decode(data, static_cast<std::int64_t>(count), 0, {reinterpret_cast<float*>(pulled.out), count});
+    } else if (const std::byte* data = payload.next(pulled.bytes)) {
+      std::memcpy(pulled.out, data, pulled.bytes);
+    }
     pulled.slice->base = reply.versions(i);
   }
   payload.expect_end();

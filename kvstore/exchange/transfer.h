@@ -2,6 +2,7 @@
 // One call of push, pull or push_pull on its way: gradients of many keys become messages to many servers, their answers
 // become weights.
 
+#include <paceline/compression.h>
 #include <paceline/exchange.h>
 #include <paceline/mutex.h>
 
@@ -38,6 +39,22 @@ struct RemoteKey {
   std::optional<std::uint64_t> last_step;  // the last in which it was pushed
   std::uint64_t call = 0;                  // the last call that pushes it, and its place there
   std::size_t place = 0;
+};
+
+// A codec and the text that names it to a server.
+struct WireCodec {
+  std::string text;
+  std::shared_ptr<const Codec> codec;
+};
+
+// A gradient as it is sent: filled by an engine task that writes `bytes`.
+struct EncodedGradient {
+  struct Slice {
+    std::size_t offset = 0, bytes = 0;
+  };
+  std::shared_ptr<const WireCodec> codec;
+  NDArray bytes;
+  std::vector<Slice> slices;  // as in RemoteKey
 };
 
 // A step of this worker: pushes hold it, so that it ends when the last was answered.
@@ -81,6 +98,8 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
     NDArray gradient;  // none: only pulled
     NDArray out;       // none: only pushed
     std::uint64_t need = 0;
+    std::shared_ptr<const EncodedGradient> encoded = nullptr;  // `gradient` is its bytes
+    const WireCodec* pull_codec = nullptr;                     // null: the weights come raw
   };
   struct Route {
     std::vector<std::unique_ptr<Outbox>>* outboxes;

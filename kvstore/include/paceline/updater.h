@@ -2,6 +2,7 @@
 // Slices of weights and the rules that change them, in one object: called directly by engine tasks in `local`, through
 // messages by a server. It holds the only copy of the weights.
 
+#include <paceline/compression.h>
 #include <paceline/histogram.h>
 #include <paceline/ndarray.h>
 #include <paceline/optimizer.h>
@@ -29,6 +30,7 @@ struct Snapshot {
   std::uint64_t version = 0;
   std::shared_ptr<const std::byte[]> data;
   std::size_t bytes = 0;
+  std::shared_ptr<const Codec> codec = nullptr;  // that encoded the data; null: elements of the slice's type
 };
 
 // One gradient for one slice.
@@ -37,6 +39,8 @@ struct Contribution {
   std::uint64_t version = 0;   // of the weights it was computed from
   std::int64_t examples = 0;   // it is the mean over that many
   const void* gradient = nullptr;  // (end - begin) elements of the slice's type; not kept
+  const Codec* codec = nullptr;    // that encoded them (of float32 gradients); they passed its check()
+  std::size_t bytes = 0;           // of encoded ones
 };
 
 struct Applied {
@@ -69,8 +73,9 @@ class Updater {
   // The mean of several contributions weighted by their examples, summed in the order given, applied as one update of
   // delay 0 (synchronous modes).
   virtual Applied apply_round(int slice, const std::vector<Contribution>& contributions) = 0;
-  // The weights now. `worker` >= 0: they are what that worker computes from next (kept where the policy needs it).
-  virtual Snapshot pull(int slice, int worker) = 0;
+  // The weights now, encoded once per version and codec (float32 slices). `worker` >= 0: they are what that worker
+  // computes from next (kept, as it gets them, where the policy needs it).
+  virtual Snapshot pull(int slice, int worker, const std::shared_ptr<const Codec>& codec = nullptr) = 0;
   // The same, copied to `out`; returns the version.
   virtual std::uint64_t read(int slice, int worker, void* out) = 0;
   virtual std::uint64_t version(int slice) const = 0;

@@ -1,0 +1,73 @@
+// Two bits an element: +t, -t or nothing, four elements a byte, the first in the highest bits. With a fixed `threshold`
+// these are MXNet's bytes, and its limit: no more than t per element and push leaves the worker. Without one, t is the
+// mean magnitude of the elements at or above the mean, sent in front: the largest step towards the gradient that three
+// levels can make, so error feedback delivers any constant gradient in full.
+#include "compression/encoded.h"
+
+namespace paceline {
+namespace {
+
+constexpr unsigned kPlus = 3, kMinus = 2;
+
+class TwoBit final : public Codec {
+ public:
+  explicit TwoBit(float threshold) : threshold_(threshold), header_(threshold > 0 ? 0 : sizeof(float)) {}
+
+  std::size_t max_bytes(std::int64_t count) const override {
+    return header_ + (static_cast<std::size_t>(count) + 15) / 16 * 4;
+  }
+
+  std::size_t encode(std::span<const float> values, const EncodeContext&, std::span<float* const>,
+                     std::byte* out) const override {
+    float threshold = threshold_;
+    if (header_ > 0) {
+      threshold = static_cast<float>(encoded::sum_of_magnitudes(values) / static_cast<double>(values.size()));
+      const auto above = [threshold](float value) { return std::abs(value) >= threshold ? std::abs(value) : 0.0f; };
+      const double sum = encoded::sum_of(values, above);
+      const double chosen = encoded::sum_of(values, [&](float value) { return std::abs(value) >= threshold; });
+      // Rounding may leave the mean above every element of a constant gradient.
+      encoded::store(out, chosen > 0 ? static_cast<float>(sum / chosen) : threshold);
+      if (chosen == 0) threshold = std::nextafter(threshold, 0.0f);
+    }
+    const std::size_t bytes = max_bytes(static_cast<std::int64_t>(values.size()));
+    std::byte* const codes = out + header_;
+    for (std::size_t i = 0; i < values.size(); i += 4) {
+      unsigned byte = 0;
+      for (std::size_t j = i; j < std::min(i + 4, values.size()); ++j) {
+        const unsigned code = values[j] >= threshold ? kPlus : values[j] <= -threshold ? kMinus : 0;
+        byte |= code << (6 - 2 * (j - i));
+      }
+      codes[i / 4] = static_cast<std::byte>(byte);
+    }
+    std::fill(codes + (values.size() + 3) / 4, out + bytes, std::byte{0});
+    return bytes;
+  }
+
+  void check(EncodedBytes bytes, std::int64_t count) const override {
+    encoded::expect_bytes("2bit", bytes, max_bytes(count), count);
+  }
+
+  void decode(EncodedBytes bytes, std::int64_t, std::int64_t begin, std::span<float> out) const override {
+    const float threshold = header_ > 0 ? encoded::load<float>(bytes.data()) : threshold_;
+    const std::array<float, 4> levels{0, 0, -threshold, threshold};
+    const std::byte* const codes = bytes.data() + header_;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const std::size_t place = static_cast<std::size_t>(begin) + i;
+      out[i] = levels[std::to_integer<unsigned>(codes[place / 4]) >> (6 - 2 * (place % 4)) & 3];
+    }
+  }
+
+ private:
+  const float threshold_;
+  const std::size_t header_;
+};
+
+}  // namespace
+
+std::unique_ptr<Codec> make_2bit_compression(const Options& options) {
+  const float threshold = options.get("threshold", 0.0f);
+  require(threshold > 0 || !options.has("threshold"), "threshold is ", threshold, ", expected more than 0");
+  return std::make_unique<TwoBit>(threshold);
+}
+
+}  // namespace paceline

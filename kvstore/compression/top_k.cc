@@ -1,0 +1,36 @@
+// The largest `ratio` of the elements, with their places.
+#include "compression/sparse_values.h"
+
+namespace paceline {
+namespace {
+
+class TopK final : public Codec {
+ public:
+  explicit TopK(double ratio) : ratio_(ratio) {}
+
+  std::size_t max_bytes(std::int64_t count) const override {
+    return sparse_values::bytes_of(sparse_values::how_many(ratio_, count));
+  }
+  std::size_t encode(std::span<const float> values, const EncodeContext&, std::span<float* const>,
+                     std::byte* out) const override {
+    return sparse_values::write_largest(
+        values, sparse_values::how_many(ratio_, static_cast<std::int64_t>(values.size())), out);
+  }
+  void check(EncodedBytes bytes, std::int64_t count) const override { sparse_values::check("top_k", bytes, count); }
+  void decode(EncodedBytes bytes, std::int64_t, std::int64_t begin, std::span<float> out) const override {
+    sparse_values::decode(bytes, begin, out);
+  }
+
+ private:
+  const double ratio_;
+};
+
+}  // namespace
+
+std::unique_ptr<Codec> make_top_k_compression(const Options& options) {
+  const double ratio = options.get("ratio", 0.01);
+  require(ratio > 0 && ratio <= 1, "ratio is ", ratio, ", expected a number above 0, at most 1");
+  return std::make_unique<TopK>(ratio);
+}
+
+}  // namespace paceline

@@ -1,0 +1,36 @@
+#pragma once
+// The part of a mode's text that is about compression: `compression=top_k,ratio=0.01,pull=bf16,except=*bias*+norm*`.
+
+#include <paceline/compression.h>
+
+#include <string>
+#include <vector>
+
+#include "key_partition.h"
+
+namespace paceline {
+
+struct CompressionSetting {
+  Spec push{"none", {}};                  // codec of gradients, with its options
+  Spec pull{"none", {}};                  // of weights
+  std::int64_t min_bytes = 4096;          // smaller keys travel raw
+  std::vector<std::string> except, only;  // patterns of key names; `only` empty: all
+  // Only keys whose encoding was measured to take less time than the bytes it saves: an exception to the same bits from
+  // run to run.
+  bool measured = false;
+  double bandwidth = 0;  // of the link, bytes per second; 0: measured, too
+
+  // Takes its keys out of a mode's options. Throws InvalidArgument listing what is known.
+  static CompressionSetting take(Options* options);
+
+  bool active() const { return push.name != "none" || pull.name != "none"; }
+  // May this key travel encoded at all?
+  bool covers(const KeyInfo& key) const;
+  // Empty where nothing is compressed; else what every worker must agree on.
+  std::string text() const;
+};
+
+// Does `text` match a pattern in which '*' stands for any run of characters and '?' for one?
+bool matches(std::string_view pattern, std::string_view text);
+
+}  // namespace paceline

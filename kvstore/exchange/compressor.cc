@@ -1,0 +1,171 @@
+#include "exchange/compressor.h"
+
+#include <paceline/error.h>
+#include <paceline/kernel.h>
+#include <paceline/random.h>
+#include <paceline/updater.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace paceline {
+namespace {
+
+constexpr const char* kPushes = "pushes";
+
+std::shared_ptr<const WireCodec> wire_codec(const Spec& spec, const Options& more) {
+  Spec whole = spec;
+  for (const char* key : {"momentum", "nesterov"})
+    if (more.has(key) && !spec.options.has(key)) whole.options.set(key, more.get(key, ""));
+  auto codec = make_codec(whole);
+  if (!codec) return nullptr;
+  return std::make_shared<WireCodec>(WireCodec{spec.text(), std::move(codec)});
+}
+
+}  // namespace
+
+Compressor::Compressor(const CompressionSetting& setting, Engine& engine, const Options& momentum)
+    : setting_(setting), engine_(engine), push_(wire_codec(setting.push, momentum)), pull_(wire_codec(setting.pull, {})) {
+  if (push_) names_ = push_->codec->state_names();
+  bandwidth_ = setting.bandwidth;
+  if (!setting.measured) return;
+  if (push_) push_speed_ = measure(*push_->codec);
+  if (pull_) pull_speed_ = measure(*pull_->codec);
+}
+
+Compressor::Speed Compressor::measure(const Codec& codec) {
+  constexpr std::int64_t kCount = 1 << 18;
+  std::vector<float> values(kCount);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = random_uniform(1, i) - 0.5f;
+  std::vector<std::vector<float>> arrays(codec.state_names().size(), std::vector<float>(values.size()));
+  std::vector<float*> state;
+  for (auto& array : arrays) state.push_back(array.data());
+  std::vector<std::byte> out(codec.max_bytes(kCount));
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  const auto per_byte = [](auto from, auto to) {
+    return std::chrono::duration<double>(to - from).count() / (sizeof(float) * kCount);
+  };
+  Speed best{1, 1, 0};
+  for (int round = 0; round < 3; ++round) {
+    const auto start = now();
+    const std::size_t bytes = codec.encode(values, {.push = round}, state, out.data());
+    const auto middle = now();
+    codec.decode({out.data(), bytes}, kCount, 0, values);
+    best.encode_seconds = std::min(best.encode_seconds, per_byte(start, middle));
+    best.decode_seconds = std::min(best.decode_seconds, per_byte(middle, now()));
+    best.bytes = static_cast<double>(bytes) / (sizeof(float) * kCount);
+  }
+  return best;
+}
+
+void Compressor::saw_transfer(double bytes, double seconds) {
+  if (setting_.bandwidth == 0) bandwidth_ = std::max(bandwidth_, bytes / seconds);
+}
+
+bool Compressor::encodes(const KeyInfo& key, const Speed& speed) const {
+  if (!setting_.covers(key)) return false;
+  if (!setting_.measured || bandwidth_ == 0) return true;
+  const auto bytes = static_cast<double>(key.bytes());
+  return worth_compressing({bytes, bytes * speed.bytes, bytes * speed.encode_seconds, bytes * speed.decode_seconds},
+                           bandwidth_);
+}
+
+const WireCodec* Compressor::pull_codec(const KeyInfo& key) const {
+  return pull_ && encodes(key, pull_speed_) ? pull_.get() : nullptr;
+}
+
+Compressor::Slot& Compressor::slot_of(const std::string& key, const Shape& shape) {
+  Slot& slot = slots_[key];
+  slot.arrays.resize(names_.size());
+  for (NDArray& array : slot.arrays)
+    if (array.is_none()) array = NDArray::zeros(shape, DType::kFloat32, {}, engine_);
+  if (slot.pushes.is_none()) slot.pushes = NDArray::zeros({1}, DType::kFloat64, {}, engine_);
+  return slot;
+}
+
+std::shared_ptr<const EncodedGradient> Compressor::encode(const RemoteKey& key, const NDArray& gradient, int rank,
+                                                          int workers, int priority) {
+  // A key that was encoded once has state, which only encoding delivers.
+  if (!push_ || !(slots_.count(key.info.name) > 0 || encodes(key.info, push_speed_))) return nullptr;
+  const auto encoded = std::make_shared<EncodedGradient>();
+  encoded->codec = push_;
+  encoded->slices.resize(key.slices.size());
+  std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
+  std::size_t most = 0;
+  for (std::size_t s = 0; s < key.slices.size(); ++s) {
+    ranges.emplace_back(key.slices[s].begin, key.slices[s].end);
+    encoded->slices[s].offset = most;
+    most += (push_->codec->max_bytes(key.slices[s].end - key.slices[s].begin) + 7) / 8 * 8;
+  }
+  encoded->bytes = NDArray(Shape{static_cast<std::int64_t>(most)}, DType::kUint8, {}, engine_);
+
+  Slot& slot = slot_of(key.info.name, key.info.shape);
+  std::vector<NDArray> inputs = slot.arrays;
+  inputs.push_back(slot.pushes);
+  std::vector<NDArray> outputs = inputs;
+  inputs.push_back(gradient);
+  outputs.push_back(encoded->bytes);
+  EncodeContext context;
+  context.slice = hash_key(key.info.name);
+  context.worker = rank;
+  context.workers = workers;
+  launch_host(
+      "store.encode", inputs, outputs,
+      [encoded, context, ranges = std::move(ranges)](const KernelContext&, std::span<const Tensor> in,
+                                                     std::span<const Tensor> out) {
+        const std::size_t states = out.size() - 2;
+        double* pushes = out[states].as<double>();
+        EncodeContext own = context;
+        own.push = static_cast<std::int64_t>(*pushes);
+        for (std::size_t s = 0; s < ranges.size(); ++s) {
+          const auto [begin, end] = ranges[s];
+          std::vector<float*> state;
+          for (std::size_t i = 0; i < states; ++i) state.push_back(out[i].as<float>() + begin);
+          own.slice = context.slice + static_cast<std::uint64_t>(begin);
+          EncodedGradient::Slice& slice = encoded->slices[s];
+          slice.bytes = encoded->codec->codec->encode(
+              {in.back().as<float>() + begin, static_cast<std::size_t>(end - begin)}, own, state,
+              out.back().as<std::byte>() + slice.offset);
+        }
+        *pushes += 1;
+      },
+      {.priority = priority});
+  return encoded;
+}
+
+NamedArrays Compressor::state() const {
+  NamedArrays arrays;
+  for (const auto& [key, slot] : slots_) {
+    for (std::size_t i = 0; i < names_.size(); ++i) arrays.emplace_back(key + "/" + names_[i], slot.arrays[i]);
+    arrays.emplace_back(key + "/" + kPushes, slot.pushes);
+  }
+  return arrays;
+}
+
+void Compressor::load(NamedArrays* state) {
+  slots_.clear();
+  std::erase_if(*state, [this](const auto& entry) {
+    const auto& [name, array] = entry;
+    const std::size_t mark = name.rfind('/');
+    if (mark == std::string::npos) return false;
+    const std::string key = name.substr(0, mark), kind = name.substr(mark + 1);
+    const auto found = std::find(names_.begin(), names_.end(), kind);
+    if (kind == kPushes) {
+      slots_[key].pushes = array.clone();
+    } else if (found != names_.end()) {
+      slots_[key].arrays.resize(names_.size());
+      slots_[key].arrays[static_cast<std::size_t>(found - names_.begin())] = array.clone();
+    } else {
+      return false;
+    }
+    return true;
+  });
+}
+
+void Compressor::take_state(Compressor& other) {
+  bandwidth_ = other.bandwidth_;
+  NamedArrays state = other.state();
+  load(&state);
+}
+
+}  // namespace paceline

@@ -1,0 +1,282 @@
+// Codecs against what is published of them, and compression of a whole job.
+#include <gtest/gtest.h>
+#include <paceline/compression.h>
+#include <paceline/error.h>
+#include <paceline/updater.h>
+#include <support/cluster_in_process.h>
+
+#include <cmath>
+#include <random>
+
+#include "compression_setting.h"
+
+namespace paceline::test {
+namespace {
+
+constexpr std::int64_t kMany = 100000;
+
+std::shared_ptr<const Codec> codec_of(const std::string& text) { return make_codec(Spec::parse(text)); }
+
+std::vector<float> gaussian(std::int64_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+// Cubes of Gaussian numbers.
+std::vector<float> heavy_tailed(std::int64_t count, unsigned seed) {
+  std::vector<float> values = gaussian(count, seed);
+  for (float& value : values) value = value * value * value;
+  return values;
+}
+
+struct Pushed {
+  std::vector<std::byte> bytes;
+  std::vector<float> decoded;
+};
+
+Pushed push(const Codec& codec, const std::vector<float>& values, std::vector<std::vector<float>>* state = nullptr,
+            const EncodeContext& context = {}) {
+  const auto count = static_cast<std::int64_t>(values.size());
+  std::vector<std::vector<float>> own(codec.state_names().size(), std::vector<float>(values.size()));
+  if (state && state->empty()) *state = own;
+  std::vector<float*> pointers;
+  for (auto& array : state ? *state : own) pointers.push_back(array.data());
+  Pushed pushed{std::vector<std::byte>(codec.max_bytes(count)), std::vector<float>(values.size())};
+  pushed.bytes.resize(codec.encode(values, context, pointers, pushed.bytes.data()));
+  codec.check(pushed.bytes, count);
+  codec.decode(pushed.bytes, count, 0, pushed.decoded);
+  return pushed;
+}
+
+double square(const std::vector<float>& values) {
+  double sum = 0;
+  for (const float value : values) sum += static_cast<double>(value) * static_cast<double>(value);
+  return sum;
+}
+
+// |decoded - x|^2 / |x|^2
+double relative_error(const Codec& codec, const std::vector<float>& values) {
+  std::vector<float> difference = push(codec, values).decoded;
+  for (std::size_t i = 0; i < values.size(); ++i) difference[i] -= values[i];
+  return square(difference) / square(values);
+}
+
+// T2.1: MXNet's bytes, threshold 4.
+TEST(Compression, TwoBitWritesTheBytesOfMxnet) {
+  const auto codec = codec_of("2bit:threshold=4");
+  std::vector<std::vector<float>> state{{-3, 1, -1, 5, -2, 2, 3, -7, -2, -100}};
+  const Pushed pushed = push(*codec, {-6, -2, 3, 1, 10, 5, -3, 2, -8, 0}, &state);
+  EXPECT_EQ(pushed.bytes, (std::vector<std::byte>{std::byte{0x83}, std::byte{0xF2}, std::byte{0xA0}, std::byte{0}}));
+  EXPECT_EQ(pushed.decoded, (std::vector<float>{-4, 0, 0, 4, 4, 4, 0, -4, -4, -4}));
+  EXPECT_EQ(state[0], (std::vector<float>{-5, -1, 2, 2, 4, 3, 0, -1, -6, -96}));
+}
+
+TEST(Compression, TwoBitAnswersTheNightlySequenceOfMxnet) {
+  for (std::int64_t count = 1; count <= 40; ++count) {
+    const auto codec = codec_of("2bit:threshold=0.5");
+    std::vector<std::vector<float>> state;
+    const auto next = [&](float value) {
+      return push(*codec, std::vector<float>(static_cast<std::size_t>(count), value), &state).decoded;
+    };
+    const std::vector<float> nothing(static_cast<std::size_t>(count), 0), threshold(static_cast<std::size_t>(count), 0.5f);
+    EXPECT_EQ(next(0.4f), nothing);
+    EXPECT_EQ(next(0.5f - 0.4f), threshold);
+    EXPECT_EQ(next(0.2f), nothing);
+    EXPECT_EQ(next(0.5f - 0.2f), threshold);
+    EXPECT_EQ(codec->max_bytes(count), static_cast<std::size_t>((count + 15) / 16 * 4));
+  }
+}
+
+// T2.2, exact: a threshold that is a power of two and gradients on a grid.
+TEST(Compression, TwoBitConservesExactly) {
+  const auto codec = codec_of("2bit:threshold=0.5");
+  std::mt19937 random(1);
+  std::vector<std::vector<float>> state;
+  std::vector<float> given(100), delivered(100);
+  for (int step = 0; step < 1000; ++step) {
+    std::vector<float> values(100);
+    for (float& value : values) value = (static_cast<float>(random() % 65) - 32) / 64;
+    const std::vector<float> sent = push(*codec, values, &state).decoded;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      given[i] += values[i];
+      delivered[i] += sent[i];
+      ASSERT_EQ(delivered[i] + state[0][i], given[i]);
+    }
+  }
+}
+
+// T2.3
+TEST(Compression, ErrorsAreThosePublished) {
+  const std::vector<float> normal = gaussian(kMany, 1), heavy = heavy_tailed(kMany, 1);
+  const auto expect = [&](const std::string& text, double on_normal, double on_heavy) {
+    const auto codec = codec_of(text + (text.find(':') == std::string::npos ? ":" : ",") + "error_feedback=0");
+    EXPECT_NEAR(relative_error(*codec, normal), on_normal, 0.02 * on_normal) << text;
+    EXPECT_NEAR(relative_error(*codec, heavy), on_heavy, 0.02 * on_heavy) << text;
+  };
+  expect("top_k:ratio=0.001", 0.9875, 0.8586);
+  expect("top_k:ratio=0.01", 0.9165, 0.5367);
+  expect("top_k:ratio=0.1", 0.5614, 0.0893);
+  EXPECT_NEAR(relative_error(*codec_of("bf16"), normal), 2.8e-6, 0.02 * 2.8e-6);
+}
+
+// T2.7: weights that travel as bf16 have a master at the server that takes small steps.
+TEST(Compression, WeightsThatTravelAsBf16KeepTheirMaster) {
+  ClusterInProcess cluster({.mode = "dist_async:staleness=none,compression=bf16,min_bytes=0", .workers = 1, .servers = 1});
+  cluster.run([&](int worker, KVStore& store) {
+    const NDArray weight = NDArray::full(Shape{4}, 1, DType::kFloat32, {}, cluster.engine(worker));
+    const NDArray gradient = NDArray::full(Shape{4}, -1e-3, DType::kFloat32, {}, cluster.engine(worker));
+    store.init({{"w", weight}});
+    store.set_optimizer(optim::SGD{.lr = 1});
+    for (int step = 0; step < 1000; ++step) store.push_pull({{"w", gradient}}, {{"w", weight}});
+    weight.wait();
+    EXPECT_NEAR(static_cast<double>(store.save().arrays.front().second.to_vector<float>()[0]), 1.99945, 0.0002);
+    EXPECT_EQ(weight.to_vector<float>()[0], 2);  // to the nearest bf16
+  });
+}
+
+// T2.8
+TEST(Compression, OnlyAFixedThresholdLimitsTheRate) {
+  const auto rate = [](const std::string& text, const std::vector<float>& gradient) {
+    const auto codec = codec_of(text);
+    std::vector<std::vector<float>> state;
+    double sent = 0, given = 0;
+    for (int step = 0; step < 100; ++step) {
+      const std::vector<float> decoded = push(*codec, gradient, &state).decoded;
+      for (std::size_t i = 0; i < gradient.size(); ++i) {
+        sent += std::abs(static_cast<double>(decoded[i]));
+        given += std::abs(static_cast<double>(gradient[i]));
+      }
+    }
+    return sent / given;
+  };
+  const std::vector<float> ones(100, 1.0f);
+  EXPECT_DOUBLE_EQ(rate("2bit:threshold=0.5", ones), 0.5);
+  EXPECT_GE(rate("2bit", ones), 0.95);
+  EXPECT_GE(rate("2bit", gaussian(1000, 2)), 0.95);
+  EXPECT_GE(rate("2bit", heavy_tailed(1000, 2)), 0.9);
+}
+
+TEST(Compression, Fp16NeitherOverflowsNorVanishes) {
+  const auto codec = codec_of("fp16");
+  for (const float scale : {1e-38f, 1e-12f, 1e-7f, 1.0f, 1e5f, 1e30f}) {
+    std::vector<float> values = gaussian(1000, 3);
+    for (float& value : values) value *= scale;
+    EXPECT_LT(relative_error(*codec, values), 1e-6) << scale;
+  }
+}
+
+TEST(Compression, IsWorthIfTheLinkIsSlow) {
+  const CompressionCost cost{4e6, 2e6, 0.5e-3, 0.5e-3};
+  EXPECT_TRUE(worth_compressing(cost, 1.25e9));    // saves 1.6 ms
+  EXPECT_FALSE(worth_compressing(cost, 5e9));      // saves 0.4 ms
+  EXPECT_FALSE(worth_compressing({4e6, 5e6, 0, 0}, 1.25e9));
+}
+
+// A link so fast that no codec pays, and one so slow that every one does.
+TEST(Compression, IsLeftOutWhereItWasMeasuredNotToPay) {
+  for (const bool pays : {false, true}) {
+    ClusterInProcess cluster({.mode = str("dist_async:staleness=none,compression=top_k,bandwidth=", pays ? "1" : "1e300"),
+                              .workers = 1,
+                              .servers = 1});
+    cluster.run([&](int worker, KVStore& store) {
+      const NDArray weight = NDArray::zeros(Shape{10000}, DType::kFloat32, {}, cluster.engine(worker));
+      store.init({{"w", weight}});
+      store.set_optimizer(optim::SGD{.lr = 1});
+      store.push("w", NDArray::full(Shape{10000}, -1, DType::kFloat32, {}, cluster.engine(worker)));
+      store.pull("w", weight);
+      double sum = 0;
+      for (const float value : weight.to_vector<float>()) sum += static_cast<double>(value);
+      EXPECT_EQ(sum, pays ? 100 : 10000);
+    });
+  }
+}
+
+TEST(CompressionSetting, TakesItsOwnKeysOutOfAMode) {
+  const auto parse = [](const std::string& text) { return ModeSetting::parse(Spec::parse(text)); };
+  const ModeSetting setting = parse(
+      "dist_async:bound=2,compression=top_k,ratio=0.1,staleness=delay_compensated,lambda=1,pull=bf16,except=*bias*+bn?,"
+      "min_bytes=8");
+  EXPECT_EQ(setting.compression.push.text(), "top_k:ratio=0.1");
+  EXPECT_EQ(setting.compression.pull.text(), "bf16");
+  EXPECT_EQ(setting.staleness_options.text(), "lambda=1");
+  const auto covers = [&](const KeyInfo& key) { return setting.compression.covers(key); };
+  EXPECT_TRUE(covers({"fc/weight", DType::kFloat32, Shape{2}, false}));
+  EXPECT_FALSE(setting.compression.measured);
+  const auto slow = parse("dist_sync:compression=bf16,bandwidth=1e8").compression;
+  EXPECT_TRUE(slow.measured);
+  EXPECT_EQ(slow.bandwidth, 1e8);
+  EXPECT_TRUE(parse("dist_sync:compression=bf16,bandwidth=measured").compression.measured);
+  EXPECT_FALSE(covers({"fc/weight", DType::kFloat64, Shape{2}, false}));
+  EXPECT_FALSE(covers({"fc/weight", DType::kFloat32, Shape{2}, true}));
+  EXPECT_FALSE(covers({"fc/weight", DType::kFloat32, Shape{1}, false}));
+  EXPECT_FALSE(covers({"fc/bias", DType::kFloat32, Shape{2}, false}));
+  EXPECT_FALSE(covers({"bn1", DType::kFloat32, Shape{2}, false}));
+  EXPECT_TRUE(covers({"bn12", DType::kFloat32, Shape{2}, false}));
+
+  EXPECT_EQ(parse("dist_sync:compression=fp16").compression.pull.text(), "fp16");
+  EXPECT_EQ(parse("dist_sync:compression=fp16,pull=none").compression.pull.text(), "none");
+  EXPECT_FALSE(parse("dist_sync").compression.active());
+  EXPECT_THROW(parse("dist_sync:compression=zip"), InvalidArgument);
+  EXPECT_THROW(parse("dist_sync:compression=2bit,treshold=1"), InvalidArgument);
+  EXPECT_THROW(parse("dist_sync:compression=2bit,threshold=0"), InvalidArgument);
+  EXPECT_THROW(parse("dist_sync:compression=top_k,ratio=2"), InvalidArgument);
+  EXPECT_THROW(parse("dist_sync:compression=2bit,bandwidth=fast"), InvalidArgument);
+  EXPECT_THROW(parse("dist_sync:compression=2bit,bandwidth=0"), InvalidArgument);
+  EXPECT_THROW(parse("dist_sync:pull=2bit"), InvalidArgument);
+  EXPECT_THROW(parse("dist_sync:except=*bias"), InvalidArgument);
+  EXPECT_THROW(KVStore::create("local:compression=2bit"), InvalidArgument);
+}
+
+TEST(CompressionSetting, MustBeTheSameAtEveryWorker) {
+  ClusterConfig base = job_config("inproc", 1, 2);
+  SchedulerThread scheduler(base);
+  Server server(member(base, Role::kServer, scheduler.port()), nullptr, 1);
+  std::thread serving([&] { EXPECT_NO_THROW(server.run()); });
+  std::vector<std::thread> threads;
+  std::atomic<int> refused = 0;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&, i] {
+      const Spec mode = Spec::parse(i == 0 ? "dist_sync:compression=2bit" : "dist_sync:compression=top_k");
+      const auto engine = make_serial_engine();
+      StoreOptions options;
+      options.engine = engine.get();
+      KVStore store(make_servers_exchange(member(base, Role::kWorker, scheduler.port(), i), mode, options), mode);
+      try {
+        store.init({{"w", NDArray::zeros(Shape{4}, DType::kFloat32, {}, *engine)}});
+      } catch (const InvalidArgument& error) {
+        EXPECT_NE(std::string(error.what()).find("top_k"), std::string::npos) << error.what();
+        ++refused;
+      }
+      store.finish();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  serving.join();
+  EXPECT_EQ(refused, 2);
+}
+
+// The policy compares with the weights that a worker has, not with the master's.
+TEST(Compression, PoliciesRememberTheWeightsThatWorkersGot) {
+  const auto updater = make_updater();
+  updater->set_rules(Spec::parse("sgd:lr=1"), "delay_compensated", Options::parse("adaptive=0,lambda=1,clip=0"));
+  const std::vector<float> master(3000, 1.001f);
+  const int slice = updater->add_slice({hash_key("w"), "w", DType::kFloat32, 0, 3000}, master.data());
+  const auto bf16 = codec_of("bf16");
+  const Snapshot got = updater->pull(slice, 0, bf16), again = updater->pull(slice, 1, bf16);
+  EXPECT_EQ(got.data, again.data);  // encoded once
+  EXPECT_EQ(got.bytes, 6000u);
+  EXPECT_EQ(updater->pulled_bytes(), 6000u);
+  const std::vector<float> gradient(3000, 0.25f);
+  updater->apply(slice, {1, 0, 1, gradient.data()});
+  updater->apply(slice, {0, 0, 1, gradient.data()});
+  std::vector<float> weights(3000);
+  updater->read(slice, -1, weights.data());
+  const float after_first = 1.001f - 0.25f, pulled = 1;  // 1.001 is 1 in bf16
+  EXPECT_EQ(weights, std::vector<float>(3000, after_first - (0.25f + 0.25f * 0.25f * (after_first - pulled))));
+}
+
+}  // namespace
+}  // namespace paceline::test
