@@ -61,6 +61,8 @@ std::shared_ptr<const Codec> make_codec(const Spec& spec) {
   auto codec = compression_catalog().at(spec.name)(spec.options);
   const bool feedback = codec && spec.options.get("error_feedback", codec->biased());
   spec.options.reject_unknown("compression '" + spec.name + "'");
+  require(!feedback || codec->biased() || codec->suits_weights(), "compression '", spec.text(),
+          "' needs no error feedback, or has its own: leave out error_feedback=1");
   if (feedback) codec = with_error_feedback(std::move(codec));
   return codec;
 }

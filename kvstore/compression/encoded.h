@@ -51,10 +51,40 @@ inline double sum_of_magnitudes(std::span<const float> values) {
   return sum_of(values, [](float value) { return std::abs(value); });
 }
 
-// Bit i of a run of bits, most significant first.
-inline void set_bit(std::byte* bits, std::size_t i) { bits[i / 8] |= std::byte{0x80} >> (i % 8); }
-inline bool test_bit(const std::byte* bits, std::size_t i) {
-  return (bits[i / 8] & (std::byte{0x80} >> (i % 8))) != std::byte{0};
+// How many of `count` elements a ratio is: at least one where there is one.
+inline std::int64_t share_of(double ratio, std::int64_t count) {
+  const auto wanted = static_cast<std::int64_t>(std::llround(ratio * static_cast<double>(count)));
+  return std::min(count, std::max<std::int64_t>(1, wanted));
+}
+
+inline double parse_ratio(const Options& options, double otherwise) {
+  const double ratio = options.get("ratio", otherwise);
+  require(ratio > 0 && ratio <= 1, "ratio is ", ratio, ", expected a number above 0, at most 1");
+  return ratio;
+}
+
+// One seed of two numbers (the finaliser of splitmix64).
+inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t z = a + (b + 1) * 0x9E3779B97F4A7C15u;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+
+// One bit an element, the first in the highest: is it negative (0) or not (1)?
+inline void write_bits(std::span<const float> values, std::byte* bits) {
+  for (std::size_t i = 0; i < values.size(); i += 8) {
+    unsigned byte = 0;
+    for (std::size_t j = i; j < std::min(i + 8, values.size()); ++j) byte |= unsigned{!(values[j] < 0)} << (7 - (j - i));
+    bits[i / 8] = static_cast<std::byte>(byte);
+  }
+}
+inline void read_bits(const std::byte* bits, std::int64_t begin, const std::array<float, 2>& meaning,
+                      std::span<float> out) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::size_t place = static_cast<std::size_t>(begin) + i;
+    out[i] = meaning[std::to_integer<unsigned>(bits[place / 8]) >> (7 - place % 8) & 1];
+  }
 }
 
 }  // namespace paceline::encoded

@@ -5,11 +5,6 @@
 
 namespace paceline::sparse_values {
 
-inline std::int64_t how_many(double ratio, std::int64_t count) {
-  const auto wanted = static_cast<std::int64_t>(std::llround(ratio * static_cast<double>(count)));
-  return std::min(count, std::max<std::int64_t>(1, wanted));
-}
-
 inline std::size_t bytes_of(std::int64_t kept) { return 4 + static_cast<std::size_t>(kept) * 8; }
 
 // Writes the `kept` values of largest magnitude; the first of equal ones. Returns the bytes.

@@ -9,12 +9,12 @@ class TopK final : public Codec {
   explicit TopK(double ratio) : ratio_(ratio) {}
 
   std::size_t max_bytes(std::int64_t count) const override {
-    return sparse_values::bytes_of(sparse_values::how_many(ratio_, count));
+    return sparse_values::bytes_of(encoded::share_of(ratio_, count));
   }
   std::size_t encode(std::span<const float> values, const EncodeContext&, std::span<float* const>,
                      std::byte* out) const override {
-    return sparse_values::write_largest(
-        values, sparse_values::how_many(ratio_, static_cast<std::int64_t>(values.size())), out);
+    const std::int64_t kept = encoded::share_of(ratio_, static_cast<std::int64_t>(values.size()));
+    return sparse_values::write_largest(values, kept, out);
   }
   void check(EncodedBytes bytes, std::int64_t count) const override { sparse_values::check("top_k", bytes, count); }
   void decode(EncodedBytes bytes, std::int64_t, std::int64_t begin, std::span<float> out) const override {
@@ -28,9 +28,7 @@ class TopK final : public Codec {
 }  // namespace
 
 std::unique_ptr<Codec> make_top_k_compression(const Options& options) {
-  const double ratio = options.get("ratio", 0.01);
-  require(ratio > 0 && ratio <= 1, "ratio is ", ratio, ", expected a number above 0, at most 1");
-  return std::make_unique<TopK>(ratio);
+  return std::make_unique<TopK>(encoded::parse_ratio(options, 0.01));
 }
 
 }  // namespace paceline

@@ -120,6 +120,159 @@ TEST(Compression, ErrorsAreThosePublished) {
   expect("top_k:ratio=0.01", 0.9165, 0.5367);
   expect("top_k:ratio=0.1", 0.5614, 0.0893);
   EXPECT_NEAR(relative_error(*codec_of("bf16"), normal), 2.8e-6, 0.02 * 2.8e-6);
+  expect("1bit", 0.3636, 0.829);
+  expect("random_k:ratio=0.1", 0.9, 0.9);
+  const auto scaled_sign = [](const std::vector<float>& values) {
+    double sum = 0;
+    for (const float value : values) sum += std::abs(static_cast<double>(value));
+    return 1 - sum * sum / static_cast<double>(values.size()) / square(values);
+  };
+  expect("sign", scaled_sign(normal), scaled_sign(heavy));
+  const std::vector<std::pair<int, double>> qsgd{{1, 17.0}, {3, 5.0}, {7, 1.58}, {127, 0.005}};
+  for (const auto& [levels, variance] : qsgd) {
+    const auto codec = codec_of(str("qsgd:levels=", levels));
+    EXPECT_NEAR(relative_error(*codec, normal), variance, (levels == 127 ? 0.1 : 0.02) * variance) << levels;
+  }
+}
+
+// T2.5: the mean of independent decodes comes as close as the mean of independent unbiased numbers.
+TEST(Compression, QsgdIsUnbiased) {
+  const std::vector<float> values = gaussian(kMany, 4);
+  const auto codec = codec_of("qsgd:levels=7");
+  constexpr int kDecodes = 20;
+  std::vector<float> mean(values.size());
+  double one = 0;
+  for (int i = 0; i < kDecodes; ++i) {
+    std::vector<float> decoded = push(*codec, values, nullptr, {.slice = 5, .push = i}).decoded;
+    for (std::size_t j = 0; j < values.size(); ++j) {
+      mean[j] += decoded[j] / kDecodes;
+      decoded[j] -= values[j];
+    }
+    one += square(decoded) / kDecodes;
+  }
+  for (std::size_t j = 0; j < values.size(); ++j) mean[j] -= values[j];
+  EXPECT_NEAR(square(mean), one / kDecodes, 0.03 * one / kDecodes);
+  const auto decoded = [&](const EncodeContext& context) { return push(*codec, values, nullptr, context).decoded; };
+  EXPECT_NE(decoded({.slice = 5, .worker = 0}), decoded({.slice = 5, .worker = 1}));
+}
+
+// T2.4, counterexample 1 (Karimireddy et al. 2019): g is 4 in a quarter of the steps, else -1, on [-1, 1].
+TEST(Compression, SignsNeedErrorFeedbackWhenGradientsAreSkewed) {
+  const auto run = [](const std::string& text) {
+    const auto codec = codec_of(text);
+    std::mt19937 random(6);
+    std::vector<std::vector<float>> state;
+    double x = 0, tail = 0;
+    constexpr int kSteps = 20000;
+    for (int step = 0; step < kSteps; ++step) {
+      const float gradient = random() % 4 == 0 ? 4 : -1;
+      x = std::clamp(x - 0.002 * static_cast<double>(push(*codec, {gradient}, &state).decoded[0]), -1.0, 1.0);
+      if (step >= kSteps / 2) tail += x / (kSteps - kSteps / 2);
+    }
+    return tail;
+  };
+  EXPECT_LE(run("sign"), -0.98);
+  EXPECT_GE(run("sign:majority=1"), 0.98);
+}
+
+// T2.4, counterexample 2: f = |x1 + x2| / 2 + |x1 - x2| from (1, 1).
+TEST(Compression, SignsNeedErrorFeedbackWhereTheySpanTooLittle) {
+  const auto run = [](const std::string& text) {
+    const auto codec = codec_of(text);
+    std::vector<std::vector<float>> state;
+    double x = 1, y = 1;
+    const auto sign = [](double value) { return value > 0 ? 1.0 : value < 0 ? -1.0 : 0.0; };
+    for (int step = 1; step <= 20000; ++step) {
+      const double a = 0.5 * sign(x + y), b = sign(x - y);
+      // At a kink the one-sided gradient away from it: the subgradient 0 would end the run.
+      const auto decoded =
+          push(*codec, {static_cast<float>(a + (b == 0 ? 1 : b)), static_cast<float>(a - (b == 0 ? 1 : b))}, &state).decoded;
+      const double rate = 0.1 / std::sqrt(step);
+      x -= rate * static_cast<double>(decoded[0]);
+      y -= rate * static_cast<double>(decoded[1]);
+    }
+    return 0.5 * std::abs(x + y) + std::abs(x - y);
+  };
+  EXPECT_LE(run("sign"), 0.002);
+  EXPECT_GE(run("sign:majority=1"), 0.99);
+}
+
+// In a round every worker has a vote per element, whatever its gradient's size, and 0 counts as positive.
+TEST(Compression, MajorityOfSignsIsApplied) {
+  const auto updater = make_updater();
+  updater->set_rules(Spec::parse("sgd:lr=1"), "none", {});
+  const std::vector<float> zeros(4);
+  const int slice = updater->add_slice({hash_key("w"), "w", DType::kFloat32, 0, 4}, zeros.data());
+  const auto codec = codec_of("sign:majority=1");
+  const std::vector<std::vector<float>> gradients = {{-100, 1, 1, 0}, {1, 1, -1, -3}, {2, -50, -1, 4}, {3, -1, -1, -9}};
+  std::vector<Pushed> pushed;
+  std::vector<Contribution> round;
+  for (const auto& gradient : gradients) pushed.push_back(push(*codec, gradient));
+  for (int i = 0; i < 4; ++i) {
+    const auto& bytes = pushed[static_cast<std::size_t>(i)].bytes;
+    round.push_back({i, 0, 1 + 10 * i, bytes.data(), codec.get(), bytes.size()});
+  }
+  updater->apply_round(slice, round);
+  std::vector<float> weights(4);
+  updater->read(slice, -1, weights.data());
+  EXPECT_EQ(weights, (std::vector<float>{-1, -1, 1, -1}));
+}
+
+TEST(Compression, RandomPlacesAreTheSameAtEveryWorker) {
+  const auto codec = codec_of("random_k:ratio=0.05,error_feedback=0");
+  const std::vector<float> ones(5000, 1);
+  const auto at = [&](std::int64_t push_number, int worker) {
+    return push(*codec, ones, nullptr, {.slice = 9, .push = push_number, .worker = worker}).decoded;
+  };
+  EXPECT_EQ(at(0, 0), at(0, 1));
+  EXPECT_NE(at(0, 0), at(1, 0));
+  const std::vector<float> sent = at(2, 0);
+  EXPECT_EQ(std::count(sent.begin(), sent.end(), 1.0f), 250);
+}
+
+// Momentum correction: until something is sent, DGC is momentum summed up; where it was sent, both are forgotten.
+TEST(Compression, DgcKeepsMomentumAndMasksWhatItSent) {
+  const auto codec = codec_of("dgc:ratio=0.25,warmup=0,momentum=0.5");
+  std::vector<std::vector<float>> state;
+  EXPECT_EQ(push(*codec, {1, 2, 4, 8}, &state).decoded, (std::vector<float>{0, 0, 0, 8}));
+  EXPECT_EQ(state[1], (std::vector<float>{1, 2, 4, 0}));  // velocity
+  // u = 0.5 u + g, v += u: 4 + (2 + 4) is sent.
+  EXPECT_EQ(push(*codec, {1, 2, 4, 8}, &state).decoded, (std::vector<float>{0, 0, 10, 0}));
+  EXPECT_EQ(state[0], (std::vector<float>{1 + 1.5f, 2 + 3, 0, 8}));
+  EXPECT_EQ(state[1], (std::vector<float>{1.5f, 3, 0, 8}));
+}
+
+TEST(Compression, DgcWarmsUpAndClips) {
+  const auto codec = codec_of("dgc:ratio=0.01,warmup=2,momentum=0");
+  const std::vector<float> values = gaussian(1000, 7);
+  std::vector<std::vector<float>> state;
+  std::vector<std::int64_t> sent;
+  for (int i = 0; i < 8; ++i) {
+    const auto decoded = push(*codec, values, &state, {.push = i}).decoded;
+    sent.push_back(1000 - std::count(decoded.begin(), decoded.end(), 0.0f));
+  }
+  EXPECT_EQ(sent, (std::vector<std::int64_t>{250, 250, 63, 63, 16, 16, 10, 10}));
+
+  const auto clipping = codec_of("dgc:ratio=1,warmup=0,clip_norm=10");
+  EXPECT_EQ(push(*clipping, {30, 40}, nullptr, {.workers = 4}).decoded, (std::vector<float>{3, 4}));
+}
+
+TEST(Compression, DgcTakesTheMomentumOfTheOptimizer) {
+  ClusterInProcess cluster({.mode = "dist_async:compression=dgc,ratio=1,warmup=0,min_bytes=0", .workers = 1, .servers = 1});
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    const NDArray weight = NDArray::zeros(Shape{2}, DType::kFloat32, {}, engine);
+    store.init({{"w", weight}});
+    EXPECT_THROW(store.set_optimizer(optim::Adam{}), InvalidArgument);
+    EXPECT_THROW(store.set_optimizer(optim::SGD{.lr = 1, .momentum = 0.5, .clip_gradient = 1}), InvalidArgument);
+    store.set_optimizer(optim::SGD{.lr = 1, .momentum = 0.5});
+    for (int step = 0; step < 2; ++step)
+      store.push_pull({{"w", NDArray::full(Shape{2}, 1, DType::kFloat32, {}, engine)}}, {{"w", weight}});
+    // Everything is sent, and with it the momentum is forgotten: 1 + 1, not 1 + 1.5.
+    EXPECT_EQ(weight.to_vector<float>(), (std::vector<float>{-2, -2}));
+  });
+  ClusterInProcess both({.mode = "dist_async:staleness=dana,compression=dgc", .workers = 1, .servers = 1});
+  EXPECT_THROW(both.worker(0).set_optimizer(optim::SGD{.lr = 1, .momentum = 0.5}), InvalidArgument);
 }
 
 // T2.7: weights that travel as bf16 have a master at the server that takes small steps.

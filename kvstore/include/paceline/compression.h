@@ -54,7 +54,7 @@ class Codec {
 
 // `2bit:threshold=0.5`. Biased codecs come wrapped in error feedback, which remembers at the worker, as state
 // `residual`, what a push did not deliver, and adds it to the next gradient (Seide et al. 2014, Karimireddy et al.
-// 2019); option error_feedback=0 or 1 decides otherwise. nullptr for `none`. Throws InvalidArgument listing what is
+// 2019); option error_feedback=0 leaves it out, error_feedback=1 adds it to bf16 and fp16. nullptr for `none`. Throws InvalidArgument listing what is
 // known.
 std::shared_ptr<const Codec> make_codec(const Spec& spec);
 // Error feedback around any codec.
