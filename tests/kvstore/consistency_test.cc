@@ -205,7 +205,7 @@ TEST(Consistency, RoundsGoOnOverTheSurvivorsOfALoss) {
   for (const char* mode : {"dist_sync", "dist_async:staleness=none,bound=1", "dist_async"}) {
     SCOPED_TRACE(mode);
     const std::string cluster_mode = mode;
-    ClusterInProcess cluster({.mode = mode, .workers = 3, .serial = false, .silence_seconds = 0.6});
+    ClusterInProcess cluster({.mode = mode, .workers = 3, .serial = false, .silence_seconds = 2});
     std::atomic<int> ready = 0;
     cluster.run([&](int worker, KVStore& store) {
       const Scalar scalar = start(cluster, worker, store);
@@ -247,7 +247,7 @@ TEST(Consistency, ASecondPushInARoundIsAnError) {
 TEST(Consistency, ALostServerFailsEveryPendingTaskWithItsName) {
   for (const char* mode : {"dist_sync", "dist_async"}) {
     SCOPED_TRACE(mode);
-    ClusterInProcess cluster({.mode = mode, .workers = 2, .serial = false, .silence_seconds = 0.6});
+    ClusterInProcess cluster({.mode = mode, .workers = 2, .serial = false, .silence_seconds = 2});
     const auto begin = std::chrono::steady_clock::now();
     std::atomic<int> ready = 0, named = 0;
     cluster.run([&](int worker, KVStore& store) {

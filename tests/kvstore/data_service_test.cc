@@ -87,7 +87,7 @@ class DataWorker {
 class DataService : public testing::TestWithParam<bool> {
  protected:
   DataService() : job_(job_config("inproc", 0, 3, GetParam())), scheduler_(job_) {
-    job_.silence_deadline_seconds = 1;
+    job_.silence_deadline_seconds = 2;
     std::vector<std::thread> threads;
     workers_.resize(3);
     for (int i = 0; i < 3; ++i)

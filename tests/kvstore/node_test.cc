@@ -148,8 +148,9 @@ Message barrier(std::uint64_t number) {
 }
 constexpr PeerId kScheduler{Role::kScheduler, 0};
 
-bool within(double seconds, const std::function<bool()>& condition) {
-  for (int i = 0; i < seconds * 1000; ++i) {
+// Far longer than it takes: repetitions of what a bad network lost are seconds apart.
+bool soon(const std::function<bool()>& condition) {
+  for (int i = 0; i < 60000; ++i) {
     if (condition()) return true;
     std::this_thread::sleep_for(1ms);
   }
@@ -172,7 +173,7 @@ TEST_P(Nodes, every_request_is_answered_once_under_load) {
                         ++times[2 * i + w];
                         ++answered;
                       });
-  EXPECT_TRUE(within(60, [&] { return answered == 2 * kAsks; })) << answered;
+  EXPECT_TRUE(soon([&] { return answered == 2 * kAsks; })) << answered;
   EXPECT_EQ(wrong, 0);
   for (const auto& count : times) EXPECT_EQ(count, 1);
   for (auto& worker : workers) worker->leave();
@@ -199,7 +200,7 @@ TEST_P(Nodes, a_request_that_waits_is_delivered_once) {
   workers[0]->ask({Role::kServer, 0}, text_message("large", std::string(1 << 20, 'x')), [&](auto, auto) { ++answers; });
   std::this_thread::sleep_for(500ms);
   EXPECT_EQ(answers, 0);
-  ASSERT_TRUE(within(10, [&] {
+  ASSERT_TRUE(soon([&] {
     const std::lock_guard lock(mutex);
     return held.size() >= 2;
   }));
@@ -209,9 +210,9 @@ TEST_P(Nodes, a_request_that_waits_is_delivered_once) {
     held[0].reply({});
     held.clear();  // the other one is refused
   }
-  EXPECT_TRUE(within(10, [&] { return answers == 2; }));
+  EXPECT_TRUE(soon([&] { return answers == 2; }));
   workers[0]->leave();
-  EXPECT_TRUE(within(5, [&] { return over.load(); }));
+  EXPECT_TRUE(soon([&] { return over.load(); }));
   server.leave();
   EXPECT_EQ(scheduler.result(), "");
 }
@@ -228,7 +229,7 @@ TEST_P(Nodes, a_barrier_counts_workers_not_requests) {
   std::this_thread::sleep_for(200ms);
   EXPECT_EQ(passed, 0);
   workers[2]->ask(kScheduler, barrier(1), pass);
-  EXPECT_TRUE(within(20, [&] { return passed == 4; }));
+  EXPECT_TRUE(soon([&] { return passed == 4; }));
   for (std::uint64_t number = 2; number < 12; ++number) {
     std::vector<std::thread> threads;
     for (auto& worker : workers) threads.emplace_back([&] { worker->ask_and_wait(kScheduler, barrier(number)); });
@@ -247,10 +248,10 @@ TEST_P(Nodes, a_lost_worker_is_named_and_the_rest_go_on) {
   workers[0]->ask(kScheduler, barrier(1), [&](auto, auto error) { passed += !error; });
   workers[2]->ask(kScheduler, barrier(1), [&](auto, auto error) { passed += !error; });
   workers[1].reset();
-  EXPECT_TRUE(within(10, [&] { return passed == 2; }));
+  EXPECT_TRUE(soon([&] { return passed == 2; }));
   // The answer to the barrier may overtake the news.
   for (const int i : {0, 2})
-    EXPECT_TRUE(within(10, [&] { return workers[i]->roster().live(Role::kWorker) == std::vector<int>{0, 2}; }));
+    EXPECT_TRUE(soon([&] { return workers[i]->roster().live(Role::kWorker) == std::vector<int>{0, 2}; }));
   const Roster roster = workers[2]->roster();
   EXPECT_FALSE(roster.find({Role::kWorker, 1})->finished);
   EXPECT_EQ(workers[0]->failure(), nullptr);
@@ -262,7 +263,7 @@ TEST_P(Nodes, a_lost_worker_is_named_and_the_rest_go_on) {
   thread.join();
   EXPECT_EQ(workers[1]->rank(), 1);
   EXPECT_GT(workers[1]->incarnation(), old);
-  EXPECT_TRUE(within(10, [&] { return workers[0]->roster().live(Role::kWorker).size() == 3; }));
+  EXPECT_TRUE(soon([&] { return workers[0]->roster().live(Role::kWorker).size() == 3; }));
   for (auto& worker : workers) worker->leave();
   workers.clear();
   EXPECT_EQ(scheduler.result(), "");
