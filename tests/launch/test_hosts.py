@@ -110,6 +110,8 @@ class ModeOfTheCommand(unittest.TestCase):
             (["mnist"], {"PACELINE_KVSTORE": "ring"}, "ring"),
             (["train", "dist_async:bound=4", "data"], {"PACELINE_KVSTORE": "ring"}, "dist_async:bound=4"),
             (["dist_train", "my_dist_sync", "dist_sync.manifest"], {}, ""),
+            (["train", "local", "data"], {}, "local"),
+            (["train", "data", "local"], {}, ""),
             (["mnist", "--kvstore"], {}, ""),
             (["mnist 'unclosed"], {}, ""),
         ):

@@ -61,7 +61,8 @@ class Mode:
 
 
 def find_mode(command, worker_environment):
-    """`command` is the workers' command; its --kvstore, or a word like dist_sync, wins over PACELINE_KVSTORE."""
+    """`command` is the workers' command; its --kvstore, a word like dist_sync, or a first argument like local
+    wins over PACELINE_KVSTORE."""
     words = list(command)
     if len(words) == 1:
         try:
@@ -72,7 +73,7 @@ def find_mode(command, worker_environment):
         flag, equals, value = word.lstrip("-").partition("=")
         if word.startswith("-") and flag == "kvstore":
             return Mode(value if equals else "".join(words[i + 1 : i + 2]))
-    for word in words[1:]:
-        if _MODE_WORD.fullmatch(word):
+    for i, word in enumerate(words[1:]):
+        if _MODE_WORD.fullmatch(word) or (i == 0 and word in _MODES_WITHOUT_SERVERS):
             return Mode(word)
     return Mode(worker_environment.get("PACELINE_KVSTORE", os.environ.get("PACELINE_KVSTORE", "")))

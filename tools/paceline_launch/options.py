@@ -115,8 +115,8 @@ def _parser():
         "--on-worker-loss",
         choices=("continue", "stop"),
         help="what to do when a worker fails (default: continue if the mode survives it, as all dist_* modes do; the "
-        "mode is read from the command's --kvstore, from a word like dist_sync in it, or from PACELINE_KVSTORE; "
-        "unknown: stop). The loss of a server or of the scheduler always ends the job",
+        "mode is read from the command's --kvstore, from a word like dist_sync or a first argument like local, or from "
+        "PACELINE_KVSTORE; unknown: stop). The loss of a server or of the scheduler always ends the job",
     )
     add("--log-dir", metavar="DIR", help="folder for the output of each process (default: logs/TIME-JOB)")
     add(
