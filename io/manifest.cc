@@ -130,7 +130,7 @@ Manifest Manifest::load(const std::string& path) {
   try {
     manifest = from_json(Json::parse(text));
   } catch (const Json::exception& error) {
-    throw Corrupt(str("the manifest ", path, " cannot be read: ", error.what()));
+    throw Corrupt(str("the manifest ", path, " cannot be read; im2rec writes it as PREFIX.manifest: ", error.what()));
   } catch (const Corrupt& error) {
     throw Corrupt(str("the manifest ", path, " cannot be used: ", error.what()));
   }
