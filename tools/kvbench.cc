@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iostream>
@@ -186,9 +187,18 @@ std::string wait_for_port(const std::string& file, pid_t scheduler) {
   throw Timeout("the scheduler did not say within 10 seconds where it listens");
 }
 
+struct RemovedAtTheEnd {
+  const char* folder;
+  ~RemovedAtTheEnd() {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
+  }
+};
+
 std::vector<nlohmann::json> run_processes(char** argv) {
   char folder[] = "/tmp/kvbench-XXXXXX";
   if (!mkdtemp(folder)) throw IoError("kvbench cannot make a folder in /tmp");
+  const RemovedAtTheEnd folder_of_the_port{folder};
   const std::string port_file = std::string(folder) + "/port";
   std::vector<std::pair<std::string, std::string>> environment{{"DMLC_PS_ROOT_URI", "127.0.0.1"},
                                                                {"DMLC_NODE_HOST", "127.0.0.1"},
@@ -208,8 +218,6 @@ std::vector<nlohmann::json> run_processes(char** argv) {
   first.emplace_back("PACELINE_PORT_FILE", port_file);
   children.push_back(spawn(argv, "the scheduler", first));
   environment[2].second = wait_for_port(port_file, children.front().process);
-  unlink(port_file.c_str());
-  rmdir(folder);
   for (int s = 0; s < FLAGS_servers; ++s) children.push_back(spawn(argv, str("server ", s), with("server", s)));
   for (int w = 0; w < FLAGS_workers; ++w) {
     auto worker = with("worker", w);
