@@ -2,6 +2,7 @@
 // Runs of elements in a message's payload: small ones share a frame, large ones travel in a frame of their own without
 // being copied. Every run starts at a multiple of 8 bytes of its frame and lies in one frame.
 
+#include <paceline/detail/host_memory.h>
 #include <paceline/error.h>
 #include <paceline/transport.h>
 
@@ -29,7 +30,7 @@ class PayloadWriter {
       close();
       capacity_ = std::max(next_capacity_, padded(bytes));
       next_capacity_ = std::min<std::size_t>(next_capacity_ * 4, std::size_t{1} << 20);
-      room_.reset(new std::byte[capacity_]);
+      room_ = detail::allocate_host(capacity_);
     }
     std::memcpy(room_.get() + used_, data, bytes);
     used_ += padded(bytes);

@@ -1,3 +1,4 @@
+#include <paceline/detail/host_memory.h>
 #include <paceline/mutex.h>
 #include <paceline/updater.h>
 
@@ -296,7 +297,7 @@ class UpdaterImpl final : public Updater {
 
   static Snapshot copy_of(const Slice& slice, const std::shared_ptr<const Codec>& codec) REQUIRES(slice.mutex) {
     const std::size_t most = codec ? codec->max_bytes(slice.count()) : slice.weight.size();
-    std::shared_ptr<std::byte[]> copy(new std::byte[most]);
+    std::shared_ptr<std::byte[]> copy = detail::allocate_host(most);
     if (!codec) {
       std::memcpy(copy.get(), slice.weight.data(), most);
       return {slice.version, std::move(copy), most};

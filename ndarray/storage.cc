@@ -1,5 +1,8 @@
 #include "storage.h"
 
+#include <paceline/detail/host_memory.h>
+#include <paceline/detail/shared_heap.h>
+
 #include <utility>
 
 namespace paceline::detail {
@@ -24,6 +27,12 @@ void Storage::set_failure(std::exception_ptr failure) { failure_ = std::move(fai
 
 void Storage::throw_failure() const {
   if (failure_) std::rethrow_exception(failure_);
+}
+
+std::shared_ptr<std::byte[]> allocate_host(std::size_t bytes) {
+  if (bytes < kSmallestShared) return std::shared_ptr<std::byte[]>(new std::byte[bytes]);
+  const auto block = std::make_shared<PoolBlock>(Device{}, MemoryKind::kNormal, bytes);
+  return {block, static_cast<std::byte*>(block->data())};
 }
 
 }  // namespace paceline::detail

@@ -22,7 +22,7 @@
 #include "flags.h"
 
 DEFINE_string(mode, "dist_async:staleness=none", "local, device, dist_sync or dist_async, with options");
-DEFINE_string(transport, "tcp", "tcp (every role is a process) or inproc (every role is a thread)");
+DEFINE_string(transport, "tcp", "tcp or shm (every role is a process) or inproc (every role is a thread)");
 DEFINE_int32(servers, 1, "servers");
 DEFINE_int32(workers, 1, "workers");
 DEFINE_int64(keys, 25, "keys; all of them travel in one call");
@@ -206,6 +206,7 @@ std::vector<nlohmann::json> run_processes(char** argv) {
                                                                {"DMLC_NUM_SERVER", std::to_string(FLAGS_servers)},
                                                                {"DMLC_NUM_WORKER", std::to_string(FLAGS_workers)},
                                                                {"PACELINE_JOB_ID", std::string(folder)},
+                                                               {"PACELINE_TRANSPORT", FLAGS_transport},
                                                                {"OMP_WAIT_POLICY", "PASSIVE"}};
   const auto with = [&environment](const char* role, int task) {
     auto all = environment;
@@ -273,8 +274,8 @@ int main(int argc, char** argv) {
     require(argc == 1, "unknown argument '", argc > 1 ? argv[1] : "", "'; see kvbench --help");
     require(FLAGS_keys >= 1 && FLAGS_key_bytes >= 4 && FLAGS_seconds > 0 && FLAGS_servers >= 1 && FLAGS_workers >= 1,
             "--keys, --servers, --workers are at least 1, --key_bytes at least 4, --seconds above 0");
-    require(FLAGS_transport == "tcp" || FLAGS_transport == "inproc", "unknown transport '", FLAGS_transport,
-            "'; known: tcp inproc");
+    require(FLAGS_transport == "tcp" || FLAGS_transport == "shm" || FLAGS_transport == "inproc", "unknown transport '",
+            FLAGS_transport, "'; known: tcp shm inproc");
     if (getenv(kIsWorker) || getenv("DMLC_ROLE")) {
       std::cout << measure(*KVStore::create(FLAGS_mode)) << std::endl;
       return 0;

@@ -1,6 +1,8 @@
-// The host: memory from the C library, work on the calling thread.
+// The host: memory from the C library, or large blocks from the shared heap once there is one; work on the calling
+// thread.
 
 #include <paceline/detail/device_runtime.h>
+#include <paceline/detail/shared_heap.h>
 #include <paceline/error.h>
 
 #include <algorithm>
@@ -29,12 +31,20 @@ class CpuRuntime final : public DeviceRuntime {
     constexpr std::size_t kAlignment = 64;
     constexpr std::size_t kAddressable = std::size_t{1} << 47;
     const std::size_t rounded = (std::max<std::size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+    if (SharedHeap* heap = SharedHeap::enabled(); heap && bytes >= kSmallestShared && bytes < kAddressable)
+      if (void* shared = heap->allocate(bytes)) return shared;
     void* memory = bytes < kAddressable ? std::aligned_alloc(kAlignment, rounded) : nullptr;
     if (!memory) throw OutOfMemory(str("the host has no ", bytes, " bytes left"));
     return memory;
   }
 
-  void release(void* memory, std::size_t, MemoryKind, Stream*) override { std::free(memory); }
+  void release(void* memory, std::size_t bytes, MemoryKind, Stream*) override {
+    SharedHeap* heap = SharedHeap::enabled();
+    if (heap && heap->contains(memory, bytes))
+      heap->release(memory, bytes);
+    else
+      std::free(memory);
+  }
 
   std::unique_ptr<Stream> create_stream(int) override { return std::make_unique<CpuStream>(); }
 

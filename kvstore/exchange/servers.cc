@@ -57,7 +57,8 @@ ServersExchange::ServersExchange(const ClusterConfig& config, ModeSetting settin
   route_.waited_microseconds = &waited_microseconds_;
   constexpr std::int64_t kFarAhead = std::int64_t{1} << 60;
   route_.pulls_wait = mode_->synchronous() || !mode_->may_pull({kFarAhead, 0});
-  route_.copies = config.transport == "inproc";
+  // Over shm servers read gradients where they lie: a mode that keeps them must have copies of its own.
+  route_.copies = config.transport == "inproc" || (mode_->synchronous() && config.transport != "tcp");
   node_->join();
   if (setting_.compression.active()) compressor_ = std::make_unique<Compressor>(setting_.compression, engine_);
   step_ = new_step(0);  // after the join: a step that ends tells the servers

@@ -106,7 +106,7 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
     std::shared_ptr<Pending> pending;
     std::atomic<std::int64_t>* waited_microseconds;
     bool pulls_wait = false;  // the mode may hold pulls back: they go in messages of their own, after the pushes
-    bool copies = false;      // the transport hands over memory, not bytes: gradients are copied
+    bool copies = false;      // servers may read a gradient after they have answered: it is copied
   };
 
   Transfer(Route route, std::vector<Item> items, std::shared_ptr<Step> step, std::int64_t examples, int priority);

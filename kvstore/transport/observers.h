@@ -18,6 +18,7 @@ class Observers {
     longer->push_back(std::move(observer));
     list_ = std::move(longer);
   }
+  bool any() const { return now() != nullptr; }
   void on_send(LinkId link, const Packet& packet) const {
     if (const auto list = now())
       for (const auto& observer : *list) observer->on_send(link, packet);

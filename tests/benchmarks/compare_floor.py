@@ -34,7 +34,7 @@ def main():
     parser.add_argument("--bin", default="build/cpu/bin", help="folder of the programs")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1, help="of each of a program's measurements")
-    parser.add_argument("--transports", default="tcp", help="of kvbench, with commas between")
+    parser.add_argument("--transports", default="tcp,shm", help="of kvbench, with commas between")
     parser.add_argument("--bf16", action="store_true", help="compress both")
     parser.add_argument("flags", nargs="*", help="for all programs, after --")
     arguments = parser.parse_args()

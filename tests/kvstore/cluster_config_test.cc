@@ -54,7 +54,7 @@ TEST_F(ClusterEnvironment, five_variables_are_enough) {
   EXPECT_EQ(config.servers, 2);
   EXPECT_EQ(config.workers, 3);
   EXPECT_EQ(config.task, -1);
-  EXPECT_EQ(config.transport, "tcp");
+  EXPECT_EQ(config.transport, "shm");
   EXPECT_EQ(config.job, "");
   EXPECT_EQ(config.start_deadline_seconds, 60);
   EXPECT_EQ(config.silence_deadline_seconds, 15);

@@ -36,7 +36,7 @@ class SchedulerThread {
   explicit SchedulerThread(ClusterConfig config) {
     config.role = Role::kScheduler;
     scheduler_ = std::make_unique<Scheduler>(config);
-    if (config.transport == "tcp") {
+    if (config.transport != "inproc") {
       const std::string address = scheduler_->address();
       port_ = std::stoi(address.substr(address.rfind(':') + 1));
     }

@@ -43,8 +43,8 @@ TEST(Store, RefusesNamesThatACheckpointCouldNotTellApart) {
   EXPECT_THROW(store->init({{"", NDArray::zeros({1})}}), InvalidArgument);
 }
 
-TEST(Store, RoundTripOverBothTransports) {
-  for (const char* transport : {"inproc", "tcp"}) {
+TEST(Store, RoundTripOverEveryTransport) {
+  for (const char* transport : {"inproc", "tcp", "shm"}) {
     for (const char* mode : {"dist_async:staleness=none", "dist_sync"}) {
       SCOPED_TRACE(std::string(transport) + " " + mode);
       ClusterInProcess cluster({.mode = mode, .transport = transport, .serial = false});
@@ -248,7 +248,7 @@ TEST(Store, DanaSlimEqualsDanaZero) {
 TEST(Store, EveryPushIsAppliedExactlyOnceOverABadNetwork) {
   constexpr int kWorkers = 3, kPushes = 12;
   for (const char* mode : {"dist_async:staleness=none", "dist_async:staleness=none,bound=2", "dist_sync"}) {
-    for (const char* transport : {"inproc", "tcp"}) {
+    for (const char* transport : {"inproc", "tcp", "shm"}) {
       if (std::string(transport) == "tcp" && std::string(mode) != "dist_async:staleness=none") continue;
       SCOPED_TRACE(std::string(transport) + " " + mode);
       ClusterInProcess cluster(

@@ -307,7 +307,7 @@ TEST_P(Nodes, a_lost_scheduler_is_noticed) {
       }(),
       Node::Handlers{});
   const std::string address = scheduler->scheduler_address();
-  const int port = job.transport == "tcp" ? std::stoi(address.substr(address.rfind(':') + 1)) : 0;
+  const int port = job.transport != "inproc" ? std::stoi(address.substr(address.rfind(':') + 1)) : 0;
   std::thread thread([&] { scheduler->join(); });
   auto workers = joined_workers(job, port);
   thread.join();

@@ -1,5 +1,5 @@
 #pragma once
-// A whole job in one test, over inproc or tcp, with faults where wanted. Workers are threads; scheduler and servers are
+// A whole job in one test, over any transport, with faults where wanted. Workers are threads; scheduler and servers are
 // threads, too, or processes (server_processes.h).
 
 #include <gtest/gtest.h>
@@ -36,15 +36,15 @@ class ClusterInProcess {
   explicit ClusterInProcess(const ClusterOptions& options) : options_(options) {
     base_ = job_config(options.transport, options.servers, options.workers, options.faulty);
     base_.silence_deadline_seconds = options.silence_seconds;
-    ClusterConfig over_tcp = base_;
-    over_tcp.transport = "tcp";
-    over_tcp.scheduler_host = ClusterConfig().scheduler_host;
-    processes_ = ServerProcesses::start(over_tcp);
+    ClusterConfig between_processes = base_;
+    if (options.transport == "inproc") between_processes.transport = "tcp";
+    between_processes.scheduler_host = ClusterConfig().scheduler_host;
+    processes_ = ServerProcesses::start(between_processes);
     engines_.resize(static_cast<std::size_t>(options.workers));
     stores_.resize(static_cast<std::size_t>(options.workers));
     server_errors_.resize(static_cast<std::size_t>(options.servers));
     if (processes_)
-      base_ = over_tcp;
+      base_ = between_processes;
     else
       start_threads();
     const int port = processes_ ? processes_->port() : scheduler_->port();

@@ -23,7 +23,9 @@ struct ClusterConfig {
   int task = -1;                         // DMLC_TASK_ID: ranks follow it where it is given, else the order of arrival
   std::string job;                       // PACELINE_JOB_ID; processes of another job are refused
   std::string port_file;                 // PACELINE_PORT_FILE: the scheduler writes "host port" there once bound
-  std::string transport = "tcp";         // or "inproc" (scheduler_host is then the name of the job)
+  // PACELINE_TRANSPORT: "shm" (memory between peers of one host, tcp to others), "tcp", or "inproc" (scheduler_host is
+  // then the name of the job).
+  std::string transport = "shm";
   Options faults;                        // PACELINE_FAULTS: loss, duplicate, reorder, delay_ms, seed; tests only
   double start_deadline_seconds = 60;    // PACELINE_START_DEADLINE: until every process has joined
   double silence_deadline_seconds = 15;  // PACELINE_SILENCE_DEADLINE: until a process not heard of is lost

@@ -5,7 +5,7 @@
 //   device                                  the same, summed on the first of the devices instead of the CPU
 //   dist_sync                               rounds over the live workers, bitwise the same from run to run
 //   dist_async[:bound=s][,staleness=P][,..] each push as it arrives, corrected for its delay
-// Keys of every dist mode: staleness, transport (tcp), and the policy's own options; compression (compression.h) with the
+// Keys of every dist mode: staleness, transport, and the policy's own options; compression (compression.h) with the
 // codec's own options, pull (codec of the weights: none, bf16, fp16; the same as `compression` where that is one of
 // them), min_bytes (4096: smaller keys travel raw), except and only (patterns of key names joined by '+', as
 // `except=*bias*+norm*`), bandwidth (bytes per second, or `measured`: encode only keys where that was measured to pay).

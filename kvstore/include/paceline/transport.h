@@ -1,6 +1,7 @@
 #pragma once
-// Moves packets between processes (tcp) or inside one (inproc). Packets of one link arrive in order if they arrive; a
-// packet may be lost when a connection breaks. What must arrive is asked again by the layer above.
+// Moves packets between processes (tcp; shm, which shares memory with peers of the same host) or inside one (inproc).
+// Packets of one link arrive in order if they arrive; a packet may be lost when a connection breaks. What must arrive is
+// asked again by the layer above.
 
 #include <paceline/options.h>
 
@@ -61,7 +62,8 @@ class Transport {
   virtual void add_observer(std::shared_ptr<TransportObserver> observer) = 0;
 };
 
-// `inproc`, `tcp[:io_threads=N,max_frame_bytes=N]`; throws InvalidArgument listing the known ones.
+// `inproc`, `tcp[:io_threads=N,max_frame_bytes=N]`, `shm` with tcp's options and `host=NAME`, which shares memory only
+// with peers of the same name (by default those that can); throws InvalidArgument listing the known ones.
 std::unique_ptr<Transport> make_transport(const Spec& spec);
 
 // Wraps a transport and loses, duplicates, delays and reorders packets with the given probabilities, from `seed`:

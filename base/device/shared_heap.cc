@@ -1,0 +1,148 @@
+#include <fcntl.h>
+#include <paceline/detail/shared_heap.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace paceline::detail {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+std::atomic<SharedHeap*> heap_of_this_process = nullptr;
+
+std::size_t in_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+std::string failure(const char* what) { return std::string(what) + ": " + std::strerror(errno); }
+
+// Closes on every way out.
+struct Descriptor {
+  explicit Descriptor(int opened) : number(opened) {}
+  ~Descriptor() {
+    if (number >= 0) ::close(number);
+  }
+  Descriptor(const Descriptor&) = delete;
+  int release() { return std::exchange(number, -1); }
+  int number;
+};
+
+}  // namespace
+
+SharedHeap::SharedHeap(int descriptor, std::byte* base, std::size_t bytes)
+    : descriptor_(descriptor), base_(base), bytes_(bytes), free_({{0, bytes}}) {}
+
+SharedHeap* SharedHeap::enable(std::string& why) {
+  static Mutex& making = *new Mutex;
+  const Lock lock(making);
+  if (SharedHeap* heap = heap_of_this_process) return heap;
+  Descriptor file(memfd_create("paceline", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (file.number < 0) {
+    why = failure("no shared memory can be made");
+    return nullptr;
+  }
+  const std::size_t bytes = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * kPage;
+  // Sealed, so that a reader may rely on its size.
+  if (ftruncate(file.number, static_cast<off_t>(bytes)) != 0 ||
+      fcntl(file.number, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    why = failure("shared memory cannot be sized");
+    return nullptr;
+  }
+  void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.number, 0);
+  if (base == MAP_FAILED) {
+    why = failure("shared memory cannot be mapped");
+    return nullptr;
+  }
+  // Never destroyed: arrays with static storage duration give their memory back after main().
+  heap_of_this_process = new SharedHeap(file.release(), static_cast<std::byte*>(base), bytes);
+  return heap_of_this_process;
+}
+
+SharedHeap* SharedHeap::enabled() { return heap_of_this_process.load(std::memory_order_acquire); }
+
+void* SharedHeap::allocate(std::size_t bytes) {
+  const std::size_t size = in_pages(bytes);
+  const Lock lock(mutex_);
+  for (auto range = free_.begin(); range != free_.end(); ++range) {
+    const auto [offset, room] = *range;
+    if (room < size) continue;
+    free_.erase(range);
+    if (room > size) free_.emplace(offset + size, room - size);
+    return base_ + offset;
+  }
+  return nullptr;
+}
+
+void SharedHeap::release(void* memory, std::size_t bytes) {
+  std::size_t size = in_pages(bytes);
+  madvise(memory, size, MADV_REMOVE);
+  std::size_t offset = offset_of(memory);
+  const Lock lock(mutex_);
+  auto next = free_.lower_bound(offset);
+  if (next != free_.end() && next->first == offset + size) {
+    size += next->second;
+    next = free_.erase(next);
+  }
+  if (next != free_.begin()) {
+    const auto before = std::prev(next);
+    if (before->first + before->second == offset) {
+      before->second += size;
+      return;
+    }
+  }
+  free_.emplace(offset, size);
+}
+
+bool SharedHeap::contains(const void* data, std::size_t bytes) const {
+  return at(data) >= base_ && at(data) < base_ + bytes_ && bytes <= static_cast<std::size_t>(base_ + bytes_ - at(data));
+}
+
+std::shared_ptr<const SharedView> SharedView::open(pid_t process, int descriptor, std::size_t bytes, std::string& why) {
+  if (SharedHeap* own = SharedHeap::enabled(); own && process == getpid() && descriptor == own->descriptor())
+    return std::shared_ptr<const SharedView>(new SharedView(-1, own->base(), own->bytes()));
+
+  Descriptor owner(static_cast<int>(syscall(SYS_pidfd_open, process, 0)));
+  if (owner.number < 0) {
+    why = failure("its process cannot be seen");
+    return nullptr;
+  }
+  const std::string path = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (file.number < 0) {
+    why = failure("its memory cannot be opened");
+    return nullptr;
+  }
+  struct stat status = {};
+  const int seals = fcntl(file.number, F_GET_SEALS);
+  if (fstat(file.number, &status) != 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0 || status.st_uid != geteuid() ||
+      bytes == 0 || static_cast<std::size_t>(status.st_size) != bytes) {
+    why = "its memory is not what it was said to be";
+    return nullptr;
+  }
+  void* data = mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, file.number, 0);
+  if (data == MAP_FAILED) {
+    why = failure("its memory cannot be mapped");
+    return nullptr;
+  }
+  return std::shared_ptr<const SharedView>(new SharedView(owner.release(), static_cast<const std::byte*>(data), bytes));
+}
+
+SharedView::~SharedView() {
+  if (process_ < 0) return;
+  munmap(const_cast<std::byte*>(data_), bytes_);
+  ::close(process_);
+}
+
+bool SharedView::owner_lives() const {
+  if (process_ < 0) return true;
+  pollfd end = {process_, POLLIN, 0};
+  return poll(&end, 1, 0) == 0;
+}
+
+}  // namespace paceline::detail

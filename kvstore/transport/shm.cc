@@ -1,0 +1,443 @@
+// tcp, and shared memory between processes of one host. Every process offers one heap that its peers map and read
+// (shared_heap.h); the large frames of a packet stay there, or are copied there once, and tcp carries where they are:
+//
+//   packet over tcp := frame*                    as it is, unless its first frame begins like ours
+//                    | magic control frame*      control: shm.proto
+//
+// A link begins with HELLO by who connected; ANSWER and READY tell each side whether the other can read its memory.
+// Until then, and wherever it cannot, everything goes by tcp. Who sends a packet of shared frames holds their owners
+// until the receiver has let them go and says RELEASE. When a connection broke, the next HELLO says which packets are
+// still in use, so that nothing lost on the way is held for ever; what a peer's process held ends with that process.
+//
+// A peer may write what it likes into its own memory at any time. Only payloads travel there, and whoever can open that
+// memory runs as the same user, which could do worse.
+
+#include <paceline/detail/host_memory.h>
+#include <paceline/detail/shared_heap.h>
+#include <paceline/error.h>
+#include <paceline/log.h>
+#include <paceline/mutex.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <random>
+
+#include <utility>
+
+#include "observers.h"
+#include "transport/shm_sessions.h"
+#include "transport_catalog.h"
+
+namespace paceline {
+
+std::unique_ptr<Transport> make_tcp_transport(const Options& options);
+
+namespace {
+
+using detail::SharedHeap;
+using detail::SharedView;
+using Clock = std::chrono::steady_clock;
+using shm::Borrowed;
+using shm::Control;
+using shm::is_control;
+using shm::kMagicBytes;
+using shm::packet_of;
+using shm::Session;
+using shm::Sessions;
+
+constexpr std::size_t kMostSessions = 65536;
+constexpr auto kBetweenSweeps = std::chrono::seconds(1);
+
+// Equal where processes can open each other's memory: the same boot, the same view of processes, the same user.
+std::string name_of_host() {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  struct stat processes = {};
+  if (boot.empty() || stat("/proc/self/ns/pid", &processes) != 0) return "";
+  return str(boot, " ", processes.st_ino, " ", geteuid());
+}
+
+std::uint64_t random_number() {
+  std::random_device device;
+  return static_cast<std::uint64_t>(device()) << 32 | device();
+}
+
+class Shm final : public Transport {
+ public:
+  explicit Shm(const Options& options)
+      : max_frame_bytes_(options.get<std::int64_t>("max_frame_bytes", std::int64_t{1} << 30)),
+        host_(options.get<std::string>("host", name_of_host())),
+        inner_(make_tcp_transport(options)) {
+    std::string why = "this host does not tell its name";
+    if (!host_.empty()) heap_ = SharedHeap::enable(why);
+    if (!heap_) LOG(WARNING) << "[shm] " << why << "; peers on this host are reached by tcp";
+    const Lock lock(sessions_->mutex);
+    sessions_->inner = inner_.get();
+    inner_->on_receive([this](LinkId link, Packet packet) { receive(link, std::move(packet)); });
+  }
+
+  ~Shm() override {
+    const Lock lock(sessions_->mutex);
+    sessions_->inner = nullptr;
+  }
+
+  std::string bind(const std::string& address) override { return inner_->bind(address); }
+
+  LinkId connect(const std::string& address) override {
+    const LinkId link = inner_->connect(address);
+    if (!heap_) return link;
+    auto session = std::make_shared<Session>();
+    session->number = random_number();
+    session->link = link;
+    session->connected = true;
+    const Lock lock(sessions_->mutex);
+    sessions_->by_link[link] = session;
+    sessions_->by_number[session->number] = session;
+    say_hello(*session);
+    return link;
+  }
+
+  void send(LinkId link, Packet packet) override {
+    if (packet.empty()) return;
+    if (observers_.any() && inner_->describe(link) != "nobody") observers_.on_send(link, packet);
+    if (is_control(packet)) {
+      Control control;
+      control.set_kind(Control::PLAIN);
+      packet.insert(packet.begin(), packet_of(control).front());
+    } else if (any_large(packet)) {
+      if (share(link, packet)) return;
+    }
+    inner_->send(link, std::move(packet));
+  }
+
+  void close(LinkId link) override {
+    std::shared_ptr<Session> gone;
+    {
+      const Lock lock(sessions_->mutex);
+      gone = sessions_->find(link);
+      if (gone) forget(*gone);
+    }
+    inner_->close(link);
+  }
+
+  std::string describe(LinkId link) override { return inner_->describe(link); }
+
+  void on_receive(Handler handler) override {
+    const Lock lock(handler_mutex_);
+    handler_ = std::make_shared<const Handler>(std::move(handler));
+  }
+
+  void add_observer(std::shared_ptr<TransportObserver> observer) override {
+    // The inner transport alone sees who is turned away.
+    struct Rejections final : TransportObserver {
+      explicit Rejections(std::shared_ptr<TransportObserver> o) : to(std::move(o)) {}
+      void on_send(LinkId, const Packet&) override {}
+      void on_receive(LinkId, const Packet&) override {}
+      void on_reject(const std::string& what) override { to->on_reject(what); }
+      const std::shared_ptr<TransportObserver> to;
+    };
+    inner_->add_observer(std::make_shared<Rejections>(observer));
+    observers_.add(std::move(observer));
+  }
+
+ private:
+  static bool any_large(const Packet& packet) {
+    for (const Frame& frame : packet)
+      if (frame.size >= detail::kSmallestShared) return true;
+    return false;
+  }
+
+  // ---- packets out ----
+
+  bool share(LinkId link, const Packet& packet) {
+    sweep();
+    {
+      const Lock lock(sessions_->mutex);
+      const auto session = sessions_->find(link);
+      if (!session || !session->shares) return false;
+    }
+    Control control;
+    control.set_kind(Control::FRAMES);
+    Packet lent, outgoing(1);
+    for (const Frame& frame : packet) {
+      shm::Piece& piece = *control.add_pieces();
+      piece.set_bytes(frame.size);
+      Frame there = frame.size >= detail::kSmallestShared ? in_heap(frame) : Frame{};
+      if (there.data) {
+        piece.set_shared(true);
+        piece.set_offset(heap_->offset_of(there.data));
+        lent.push_back(std::move(there));
+      } else {
+        outgoing.push_back(frame);
+      }
+    }
+    if (lent.empty()) return false;
+    const Lock lock(sessions_->mutex);
+    const auto session = sessions_->find(link);
+    if (!session || !session->shares || !sessions_->inner) return false;
+    const std::uint64_t number = ++session->last_packet;
+    control.add_packets(number);
+    control.set_session(session->number);
+    control.set_round(session->round);
+    outgoing.front() = packet_of(control).front();
+    session->lent.emplace(number, std::move(lent));
+    sessions_->inner->send(link, std::move(outgoing));
+    return true;
+  }
+
+  // The frame where peers can read it; without data where there is no room.
+  Frame in_heap(const Frame& frame) const {
+    if (heap_->contains(frame.data, frame.size)) return frame;
+    const std::shared_ptr<std::byte[]> copy = detail::allocate_host(frame.size);
+    if (!heap_->contains(copy.get(), frame.size)) return {};
+    std::memcpy(copy.get(), frame.data, frame.size);
+    return {copy, copy.get(), frame.size};
+  }
+
+  // Lets go what ended processes were reading.
+  void sweep() {
+    std::vector<std::shared_ptr<Session>> gone;  // let go after the lock: owners run code of others
+    std::vector<std::unordered_map<std::uint64_t, Packet>> let_go;
+    const Lock lock(sessions_->mutex);
+    const auto now = Clock::now();
+    if (now < next_sweep_) return;
+    next_sweep_ = now + kBetweenSweeps;
+    for (const auto& [number, session] : sessions_->by_number)
+      if (session->theirs && !session->theirs->owner_lives()) gone.push_back(session);
+    for (const auto& session : gone) {
+      session->shares = false;
+      let_go.push_back(std::exchange(session->lent, {}));
+      session->theirs.reset();
+      if (!session->connected) forget(*session);
+    }
+  }
+
+  void forget(const Session& session) REQUIRES(sessions_->mutex) {
+    sessions_->by_link.erase(session.link);
+    sessions_->by_number.erase(session.number);
+  }
+
+  // ---- the beginning of a link ----
+
+  void describe_memory(Control& control, const Session& session) const {
+    shm::Memory& memory = *control.mutable_memory();
+    memory.set_host(host_);
+    memory.set_process(getpid());
+    memory.set_descriptor(heap_->descriptor());
+    memory.set_bytes(heap_->bytes());
+    for (const std::uint64_t packet : session.held) control.add_packets(packet);
+  }
+
+  void say_hello(Session& session) REQUIRES(sessions_->mutex) {
+    ++session.round;
+    session.shares = false;
+    Control control;
+    control.set_kind(Control::HELLO);
+    describe_memory(control, session);
+    sessions_->tell(session, control);
+  }
+
+  std::shared_ptr<const SharedView> open(LinkId link, const shm::Memory& memory) {
+    std::string why;
+    if (memory.host() != host_) {
+      LOG_FIRST_N(INFO, 1) << "[shm] " << inner_->describe(link)
+                           << " is another host, user or container; such peers are reached by tcp";
+      return nullptr;
+    }
+    auto view = SharedView::open(memory.process(), memory.descriptor(), memory.bytes(), why);
+    if (!view) {
+      LOG_FIRST_N(WARNING, 1) << "[shm] the memory of " << inner_->describe(link) << " cannot be shared: " << why
+                              << "; such peers are reached by tcp";
+    }
+    return view;
+  }
+
+  static void keep_only(Session& session, const Control& control, std::vector<Packet>& let_go) {
+    const std::set<std::uint64_t> in_use(control.packets().begin(), control.packets().end());
+    for (auto entry = session.lent.begin(); entry != session.lent.end();) {
+      if (in_use.count(entry->first) == 0) {
+        let_go.push_back(std::move(entry->second));
+        entry = session.lent.erase(entry);
+      } else {
+        ++entry;
+      }
+    }
+  }
+
+  void on_hello(LinkId link, const Control& hello) {
+    if (!heap_) return;
+    const auto theirs = open(link, hello.memory());
+    std::vector<Packet> let_go;
+    const Lock lock(sessions_->mutex);
+    std::shared_ptr<Session>& session = sessions_->by_number[hello.session()];
+    if (!session) {
+      session = std::make_shared<Session>();
+      session->number = hello.session();
+    }
+    const auto other = sessions_->find(link);
+    const bool foreign = other && other != session;
+    if (session->connected || foreign || hello.round() <= session->round ||
+        sessions_->by_number.size() > kMostSessions) {
+      if (session->round == 0) sessions_->by_number.erase(hello.session());
+      return;
+    }
+    sessions_->by_link.erase(session->link);
+    session->link = link;
+    session->round = hello.round();
+    session->shares = false;
+    session->theirs = theirs;
+    sessions_->by_link[link] = session;
+    keep_only(*session, hello, let_go);
+    Control answer;
+    answer.set_kind(Control::ANSWER);
+    answer.set_opened(theirs != nullptr);
+    describe_memory(answer, *session);
+    sessions_->tell(*session, answer);
+  }
+
+  void on_answer(LinkId link, const Control& answer) {
+    const auto theirs = answer.opened() ? open(link, answer.memory()) : nullptr;
+    std::vector<Packet> let_go;
+    const Lock lock(sessions_->mutex);
+    const auto session = sessions_->find(link);
+    if (!session || !session->connected || answer.session() != session->number || answer.round() != session->round)
+      return;
+    session->theirs = theirs;
+    session->shares = theirs != nullptr;
+    keep_only(*session, answer, let_go);
+    Control ready;
+    ready.set_kind(Control::READY);
+    ready.set_opened(session->shares);
+    sessions_->tell(*session, ready);
+  }
+
+  void on_ready(LinkId link, const Control& ready) {
+    const Lock lock(sessions_->mutex);
+    const auto session = sessions_->find(link);
+    if (session && !session->connected && ready.session() == session->number && ready.round() == session->round)
+      session->shares = ready.opened() && session->theirs;
+  }
+
+  // ---- packets in ----
+
+  void receive(LinkId link, Packet packet) {
+    if (!is_control(packet)) return deliver(link, std::move(packet));
+    Control control;
+    if (!control.ParseFromArray(packet[0].data + kMagicBytes, static_cast<int>(packet[0].size - kMagicBytes)))
+      return reject(link, "a control message that cannot be parsed");
+    switch (control.kind()) {
+      case Control::PLAIN:
+        packet.erase(packet.begin());
+        if (packet.empty()) return reject(link, "a packet without frames");
+        return deliver(link, std::move(packet));
+      case Control::HELLO:
+        return on_hello(link, control);
+      case Control::ANSWER:
+        return on_answer(link, control);
+      case Control::READY:
+        return on_ready(link, control);
+      case Control::FRAMES:
+        return on_frames(link, control, std::move(packet));
+      case Control::RELEASE:
+        return on_release(link, control);
+      case Control::STRANGER:
+        return on_stranger(link, control);
+      default:
+        return reject(link, "a control message of an unknown kind");
+    }
+  }
+
+  void on_frames(LinkId link, const Control& control, Packet packet) {
+    std::shared_ptr<const SharedView> view;
+    {
+      const Lock lock(sessions_->mutex);
+      const auto session = sessions_->find(link);
+      const bool known = session && session->number == control.session();
+      if (known && session->round != control.round()) return;  // void: sent before the last HELLO
+      if (!known || !session->theirs) {
+        Control stranger;
+        stranger.set_kind(Control::STRANGER);
+        stranger.set_session(control.session());
+        stranger.set_round(control.round());
+        if (sessions_->inner) sessions_->inner->send(link, packet_of(stranger));
+        return;
+      }
+      if (control.packets_size() == 1 && control.pieces_size() > 0 && session->held.insert(control.packets(0)).second)
+        view = session->theirs;
+    }
+    if (!view) return reject(link, "no frames, or frames without a number of their own");
+    const auto owner = std::make_shared<Borrowed>(sessions_, view, control.session(), control.packets(0));
+    Packet whole;
+    whole.reserve(static_cast<std::size_t>(control.pieces_size()));
+    std::size_t next = 1;
+    for (const shm::Piece& piece : control.pieces()) {
+      if (!piece.shared()) {
+        if (next >= packet.size()) return reject(link, "fewer frames than it announced");
+        whole.push_back(std::move(packet[next++]));
+      } else if (piece.bytes() > static_cast<std::uint64_t>(max_frame_bytes_) || piece.offset() > view->bytes() ||
+                 piece.bytes() > view->bytes() - piece.offset()) {
+        return reject(link, str("a frame of ", piece.bytes(), " bytes at ", piece.offset(), " of its memory of ",
+                                view->bytes(), " bytes"));
+      } else {
+        whole.push_back({owner, view->data() + piece.offset(), piece.bytes()});
+      }
+    }
+    if (next != packet.size()) return reject(link, "more frames than it announced");
+    deliver(link, std::move(whole));
+  }
+
+  void on_release(LinkId link, const Control& control) {
+    std::vector<Packet> let_go;
+    const Lock lock(sessions_->mutex);
+    const auto session = sessions_->find(link);
+    if (!session || session->number != control.session()) return;
+    for (const std::uint64_t packet : control.packets()) {
+      const auto found = session->lent.find(packet);
+      if (found == session->lent.end()) continue;
+      let_go.push_back(std::move(found->second));
+      session->lent.erase(found);
+    }
+  }
+
+  void on_stranger(LinkId link, const Control& control) {
+    const Lock lock(sessions_->mutex);
+    const auto session = sessions_->find(link);
+    if (session && session->connected && control.session() == session->number && control.round() == session->round)
+      say_hello(*session);
+  }
+
+  void reject(LinkId link, const std::string& what) {
+    const std::string text = "[shm] " + inner_->describe(link) + " sent " + what + "; it was dropped";
+    LOG_EVERY_N(WARNING, 100) << text;
+    observers_.on_reject(text);
+  }
+
+  void deliver(LinkId link, Packet packet) {
+    observers_.on_receive(link, packet);
+    std::shared_ptr<const Handler> handler;
+    {
+      const Lock lock(handler_mutex_);
+      handler = handler_;
+    }
+    if (handler && *handler) (*handler)(link, std::move(packet));
+  }
+
+  const std::int64_t max_frame_bytes_;
+  const std::string host_;
+  SharedHeap* heap_ = nullptr;
+  const std::shared_ptr<Sessions> sessions_ = std::make_shared<Sessions>();
+  Clock::time_point next_sweep_ GUARDED_BY(sessions_->mutex) = {};
+  Observers observers_;
+  Mutex handler_mutex_;
+  std::shared_ptr<const Handler> handler_ GUARDED_BY(handler_mutex_);
+  std::unique_ptr<Transport> inner_;  // last, so that it ends first: its thread uses the rest
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_shm_transport(const Options& options) { return std::make_unique<Shm>(options); }
+
+}  // namespace paceline

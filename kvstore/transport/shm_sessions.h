@@ -1,0 +1,83 @@
+#pragma once
+// What the two ends of a link of the shm transport know of each other, and who holds what.
+
+#include <paceline/detail/shared_heap.h>
+#include <paceline/mutex.h>
+#include <paceline/transport.h>
+
+#include <cstring>
+#include <memory>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "transport/shm.pb.h"
+
+namespace paceline::shm {
+
+constexpr char kMagic[8] = {'P', 'C', 'L', 's', 'h', 'm', '\x01', '\xa7'};
+constexpr std::size_t kMagicBytes = sizeof(kMagic);
+
+inline bool is_control(const Packet& packet) {
+  return !packet.empty() && packet[0].size >= kMagicBytes && std::memcmp(packet[0].data, kMagic, kMagicBytes) == 0;
+}
+
+inline Packet packet_of(const Control& control) {
+  return {Frame::of(std::string(kMagic, kMagicBytes) + control.SerializeAsString())};
+}
+
+// What both ends of a link know of each other.
+struct Session {
+  std::uint64_t number = 0;
+  std::uint32_t round = 0;
+  LinkId link = 0;
+  bool connected = false;  // by us
+  bool shares = false;     // each can read the other's memory
+  std::shared_ptr<const detail::SharedView> theirs;
+  std::uint64_t last_packet = 0;
+  std::unordered_map<std::uint64_t, Packet> lent;  // ours, that the peer may be reading
+  std::set<std::uint64_t> held;                    // theirs, that somebody here may be reading
+};
+
+// Outlives the transport as long as a frame is held.
+struct Sessions {
+  Mutex mutex;
+  Transport* inner GUARDED_BY(mutex) = nullptr;
+  std::unordered_map<LinkId, std::shared_ptr<Session>> by_link GUARDED_BY(mutex);
+  std::unordered_map<std::uint64_t, std::shared_ptr<Session>> by_number GUARDED_BY(mutex);
+
+  std::shared_ptr<Session> find(LinkId link) REQUIRES(mutex) {
+    const auto found = by_link.find(link);
+    return found == by_link.end() ? nullptr : found->second;
+  }
+  void tell(const Session& session, Control& control) REQUIRES(mutex) {
+    control.set_session(session.number);
+    control.set_round(session.round);
+    if (inner) inner->send(session.link, packet_of(control));
+  }
+  void release(std::uint64_t number, std::uint64_t packet) {
+    const Lock lock(mutex);
+    const auto found = by_number.find(number);
+    if (found == by_number.end() || found->second->held.erase(packet) == 0) return;
+    Control control;
+    control.set_kind(Control::RELEASE);
+    control.add_packets(packet);
+    tell(*found->second, control);
+  }
+};
+
+// Owner of the frames of a packet that lies in a peer's memory.
+struct Borrowed {
+  std::weak_ptr<Sessions> sessions;
+  std::shared_ptr<const detail::SharedView> view;
+  std::uint64_t session, packet;
+
+  Borrowed(std::weak_ptr<Sessions> s, std::shared_ptr<const detail::SharedView> v, std::uint64_t n, std::uint64_t p)
+      : sessions(std::move(s)), view(std::move(v)), session(n), packet(p) {}
+  Borrowed(const Borrowed&) = delete;
+  ~Borrowed() {
+    if (const auto all = sessions.lock()) all->release(session, packet);
+  }
+};
+
+}  // namespace paceline::shm
