@@ -9,6 +9,8 @@
 #include <map>
 #include <shared_mutex>
 
+#include "weights.h"
+
 namespace paceline {
 namespace {
 
@@ -26,12 +28,12 @@ struct Rules {
 struct Slice {
   SliceInfo info;
   mutable Mutex mutex;
-  Bytes weight GUARDED_BY(mutex);
+  Weights weight GUARDED_BY(mutex);
   std::map<std::string, Bytes> state GUARDED_BY(mutex);
   std::uint64_t version GUARDED_BY(mutex) = 0;
   std::int64_t examples GUARDED_BY(mutex) = 0;
   std::int64_t refused GUARDED_BY(mutex) = 0;
-  std::vector<Snapshot> latest GUARDED_BY(mutex);  // of one version, one per codec that was asked for
+  std::vector<Snapshot> latest GUARDED_BY(mutex);  // encoded, of one version, one per codec that was asked for
   // What each worker pulled and may still push from, oldest first. More than one entry where an answer was repeated.
   std::map<int, std::deque<Snapshot>> pulled GUARDED_BY(mutex);
   std::vector<Histogram> delays GUARDED_BY(mutex);
@@ -95,7 +97,7 @@ class UpdaterImpl final : public Updater {
     slice->info = info;
     Lock slice_lock(slice->mutex);
     const auto* bytes = static_cast<const std::byte*>(initial);
-    slice->weight.assign(bytes, bytes + static_cast<std::size_t>(slice->count()) * size_of(info.dtype));
+    slice->weight.assign(bytes, static_cast<std::size_t>(slice->count()) * size_of(info.dtype));
     slices_.push_back(std::move(slice));
     return static_cast<int>(slices_.size()) - 1;
   }
@@ -204,7 +206,7 @@ class UpdaterImpl final : public Updater {
     }
     require(loaded.count("weight") == 1, "a checkpoint without the weight of '", slice.info.name, "'");
     Lock lock(slice.mutex);
-    slice.weight = std::move(loaded["weight"]);
+    slice.weight.assign(loaded["weight"].data(), loaded["weight"].size());
     loaded.erase("weight");
     slice.state = std::move(loaded);
     slice.version = version;
@@ -220,7 +222,7 @@ class UpdaterImpl final : public Updater {
     if (version) *version = slice.version;
     if (examples) *examples = slice.examples;
     NamedArrays arrays;
-    arrays.emplace_back("weight", to_array(slice, slice.weight));
+    arrays.emplace_back("weight", to_array(slice, Bytes(slice.weight.data(), slice.weight.data() + slice.weight.size())));
     for (const std::string& name : rules_->state_names)
       if (slice.state.count(name)) arrays.emplace_back(name, to_array(slice, slice.state.at(name)));
     return arrays;
@@ -282,11 +284,7 @@ class UpdaterImpl final : public Updater {
   }
 
   Snapshot take_snapshot(Slice& slice, int worker, const std::shared_ptr<const Codec>& codec) REQUIRES(slice.mutex) {
-    std::erase_if(slice.latest, [&](const Snapshot& snapshot) { return snapshot.version != slice.version; });
-    const auto known = std::find_if(slice.latest.begin(), slice.latest.end(),
-                                    [&](const Snapshot& snapshot) { return snapshot.codec == codec; });
-    const Snapshot snapshot = known != slice.latest.end() ? *known : copy_of(slice, codec);
-    if (known == slice.latest.end()) slice.latest.push_back(snapshot);
+    const Snapshot snapshot = codec ? encoded(slice, codec) : Snapshot{slice.version, slice.weight.share(), slice.weight.size()};
     if (worker >= 0 && rules_->staleness->needs_pulled()) {
       auto& kept = slice.pulled[worker];
       if (kept.empty() || kept.back().version != slice.version) kept.push_back(snapshot);
@@ -295,16 +293,16 @@ class UpdaterImpl final : public Updater {
     return snapshot;
   }
 
-  static Snapshot copy_of(const Slice& slice, const std::shared_ptr<const Codec>& codec) REQUIRES(slice.mutex) {
-    const std::size_t most = codec ? codec->max_bytes(slice.count()) : slice.weight.size();
-    std::shared_ptr<std::byte[]> copy = detail::allocate_host(most);
-    if (!codec) {
-      std::memcpy(copy.get(), slice.weight.data(), most);
-      return {slice.version, std::move(copy), most};
-    }
+  static Snapshot encoded(Slice& slice, const std::shared_ptr<const Codec>& codec) REQUIRES(slice.mutex) {
+    std::erase_if(slice.latest, [&](const Snapshot& snapshot) { return snapshot.version != slice.version; });
+    const auto known = std::find_if(slice.latest.begin(), slice.latest.end(),
+                                    [&](const Snapshot& snapshot) { return snapshot.codec == codec; });
+    if (known != slice.latest.end()) return *known;
+    std::shared_ptr<std::byte[]> copy = detail::allocate_host(codec->max_bytes(slice.count()));
     const std::span values(reinterpret_cast<const float*>(slice.weight.data()), static_cast<std::size_t>(slice.count()));
     const std::size_t bytes = codec->encode(values, {}, {}, copy.get());
-    return {slice.version, std::move(copy), bytes, codec};
+    slice.latest.push_back({slice.version, std::move(copy), bytes, codec});
+    return slice.latest.back();
   }
 
   static void name_states(Rules& rules) {
@@ -369,7 +367,9 @@ class UpdaterImpl final : public Updater {
     }
     const UpdateStep step{context.learning_rate, context.count + 1};
     alignas(64) std::array<T, static_cast<std::size_t>(Tile<T>::kElements)> scratch, pulled_scratch;
-    T* weight = reinterpret_cast<T*>(slice.weight.data());
+    const std::shared_ptr<std::byte[]> written = slice.weight.writable();
+    const T* before = reinterpret_cast<const T*>(slice.weight.data());
+    T* weight = reinterpret_cast<T*>(written.get());
     const std::int64_t count = slice.count();
     for (std::int64_t begin = 0; begin < count; begin += Tile<T>::kElements) {
       Tile<T> tile;
@@ -377,6 +377,7 @@ class UpdaterImpl final : public Updater {
       tile.gradient = scratch.data();
       tile.weight = weight + begin;
       tile.pulled = pulled_tile(pulled, count, begin, std::span(pulled_scratch.data(), static_cast<std::size_t>(tile.count)));
+      if (weight != before) std::copy_n(before + begin, tile.count, tile.weight);
       fill(begin, tile.count, scratch.data());
       rules_->preparation.apply(tile.gradient, tile.weight, tile.count);
       tile.state = arrays.data() + rules_->optimizer_states;
@@ -385,6 +386,7 @@ class UpdaterImpl final : public Updater {
       rules_->optimizer->update(tile, step);
       for (T*& array : arrays) array += tile.count;
     }
+    slice.weight.set(written);
   }
 
   template <class T>
@@ -453,12 +455,14 @@ class UpdaterImpl final : public Updater {
       slice.averaged[contribution.worker].assign(bytes, bytes + slice.weight.size());
     }
     const auto mean = [&slice]<class T>(T*) {
-      T* weight = reinterpret_cast<T*>(slice.weight.data());
+      const std::shared_ptr<std::byte[]> written = slice.weight.writable();
+      T* weight = reinterpret_cast<T*>(written.get());
       std::fill_n(weight, slice.count(), T(0));
       for (const auto& [worker, bytes] : slice.averaged) {
         const T* value = reinterpret_cast<const T*>(bytes.data());
         for (std::int64_t i = 0; i < slice.count(); ++i) weight[i] += value[i] / static_cast<T>(slice.averaged.size());
       }
+      slice.weight.set(written);
     };
     if (slice.info.dtype == DType::kFloat32)
       mean(static_cast<float*>(nullptr));
