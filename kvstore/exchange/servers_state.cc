@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <sstream>
 
 #include "exchange/saved_state.h"
 #include "exchange/servers.h"
@@ -20,6 +21,37 @@ using SliceOwners = std::map<std::pair<std::uint32_t, std::uint32_t>, std::pair<
 
 // The name of a blob that is no state but the reason why there is none. A rule's state begins with a key.
 constexpr const char* kRefusal = ":refused";
+
+// Larger arrays of a worker's own state travel in pieces.
+constexpr std::int64_t kBlobBytes = std::int64_t{8} << 20;
+
+// The name of a piece: the array's, where the piece begins, and the shape of the whole.
+std::string name_of_piece(const std::string& name, std::int64_t begin, const Shape& shape) {
+  std::string text = str(name, '\n', begin, '\n');
+  for (const std::int64_t extent : shape) text += std::to_string(extent) + " ";
+  return text;
+}
+
+struct BlobPiece {
+  std::string name;
+  std::int64_t begin = 0;
+  Shape shape;  // of the whole array
+};
+
+BlobPiece parse_piece(const std::string& name, const Shape& own_shape) {
+  const std::size_t shape_at = name.rfind('\n');
+  const std::size_t begin_at = shape_at == std::string::npos ? shape_at : name.rfind('\n', shape_at - 1);
+  if (begin_at == std::string::npos) return {name, 0, own_shape};
+  BlobPiece piece{name.substr(0, begin_at), 0, {}};
+  std::istringstream(name.substr(begin_at + 1, shape_at - begin_at - 1)) >> piece.begin;
+  std::istringstream extents(name.substr(shape_at + 1));
+  std::vector<std::int64_t> shape;
+  for (std::int64_t extent; extents >> extent;) shape.push_back(extent);
+  piece.shape = Shape(shape);
+  if (piece.begin < 0 || piece.begin + own_shape.size() > piece.shape.size())
+    throw Corrupt("a piece of '" + piece.name + "' lies outside of it");
+  return piece;
+}
 
 std::byte* at(const NDArray& array, std::int64_t element) {
   return static_cast<std::byte*>(array.data()) + static_cast<std::size_t>(element) * size_of(array.dtype());
@@ -108,12 +140,18 @@ void ServersExchange::send_blobs(int server, int worker, const NamedArrays& arra
   wire::LoadRequest body;
   PayloadWriter payload;
   for (const auto& [name, array] : arrays) {
-    wire::Blob* blob = body.add_blobs();
-    blob->set_worker(static_cast<std::uint32_t>(worker));
-    blob->set_name(name);
-    blob->set_dtype(static_cast<int>(array.dtype()));
-    for (const std::int64_t extent : array.shape()) blob->add_shape(extent);
-    payload.add(array.data(), array.bytes(), std::make_shared<NDArray>(array));
+    const std::int64_t most = kBlobBytes / static_cast<std::int64_t>(size_of(array.dtype()));
+    const bool whole = array.size() <= most;
+    for (std::int64_t begin = 0; begin < array.size() || begin == 0; begin += most) {
+      const std::int64_t count = std::min(most, array.size() - begin);
+      wire::Blob* blob = body.add_blobs();
+      blob->set_worker(static_cast<std::uint32_t>(worker));
+      blob->set_name(whole ? name : name_of_piece(name, begin, array.shape()));
+      blob->set_dtype(static_cast<int>(array.dtype()));
+      for (const std::int64_t extent : whole ? array.shape() : Shape{count}) blob->add_shape(extent);
+      payload.add(at(array, begin), static_cast<std::size_t>(count) * size_of(array.dtype()),
+                  std::make_shared<NDArray>(array));
+    }
   }
   std::vector<std::pair<int, Message>> requests;
   requests.emplace_back(server, request_of(MessageKind::kLoad, body, payload.finish()));
@@ -129,19 +167,30 @@ NamedArrays ServersExchange::fetch_blobs(int server, int worker, SavedStore* all
   const auto body = parse_body<wire::SaveReply>(answer);
   PayloadReader payload(answer.payload);
   NamedArrays mine;
+  std::map<std::pair<int, std::string>, NDArray> arrays;
   for (const wire::Blob& blob : body.blobs()) {
     wire::KeyDeclaration as_key;
     as_key.set_name(blob.name());
     as_key.set_dtype(blob.dtype());
     *as_key.mutable_shape() = blob.shape();
     const KeyInfo info = parse_key(as_key);
-    const NDArray array(info.shape, info.dtype, {}, engine_);
-    array.wait();
-    const std::byte* data = payload.next(array.bytes());
-    if (data) std::memcpy(array.data(), data, array.bytes());
+    const BlobPiece piece = parse_piece(info.name, info.shape);
     const int owner = static_cast<int>(blob.worker());
-    if (owner == worker) mine.emplace_back(blob.name(), array);
-    if (all) all->workers[owner].emplace_back(blob.name(), array);
+    NDArray& array = arrays[{owner, piece.name}];
+    if (array.is_none()) {
+      array = NDArray(piece.shape, info.dtype, {}, engine_);
+      array.wait();
+    }
+    if (array.dtype() != info.dtype || array.shape() != piece.shape)
+      throw Corrupt("pieces of '" + piece.name + "' do not fit together");
+    const std::size_t bytes = static_cast<std::size_t>(info.shape.size()) * size_of(info.dtype);
+    const std::byte* data = payload.next(bytes);
+    if (data) std::memcpy(at(array, piece.begin), data, bytes);
+  }
+  for (const auto& [place, array] : arrays) {
+    const auto& [owner, name] = place;
+    if (owner == worker) mine.emplace_back(name, array);
+    if (all) all->workers[owner].emplace_back(name, array);
   }
   return mine;
 }

@@ -316,5 +316,40 @@ TEST(Store, AveragesHoldTheMeanOverTheWorkers) {
   }
 }
 
+// A worker's momentum of a large key travels in pieces.
+TEST(Store, LargeStateOfAWorkerIsSavedAndLoadedWhole) {
+  StoreState saved;
+  const Shape shape{1500, 2000};
+  std::vector<float> gradient(static_cast<std::size_t>(shape.size()));
+  for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] = static_cast<float>(i % 65521);
+  const auto velocity_in = [](const StoreState& state) {
+    for (const auto& [name, array] : state.arrays)
+      if (name == "worker0:w/velocity") return array;
+    return NDArray();
+  };
+  for (const bool load : {false, true}) {
+    ClusterInProcess cluster({.mode = "dist_async:staleness=dana", .workers = 1, .servers = 1});
+    cluster.run([&](int, KVStore& store) {
+      const NDArray weight = NDArray::zeros(shape, DType::kFloat32, {}, cluster.engine(0));
+      store.init({{"w", weight}});
+      store.set_optimizer(optim::SGD{.lr = 0.1, .momentum = 0.5});
+      if (load)
+        store.load(saved);
+      else
+        store.push_pull({{"w", NDArray::from(gradient, shape, {}, cluster.engine(0))}}, {{"w", weight}});
+      store.step_end(1);
+      saved = store.save();
+      const NDArray velocity = velocity_in(saved);
+      ASSERT_EQ(velocity.shape(), shape);
+      EXPECT_TRUE(velocity.to_vector<float>() == gradient);
+      // Arrays belong to the engine of a cluster that is about to end.
+      for (auto& [name, array] : saved.arrays) {
+        const std::vector<float> values = array.to_vector<float>();
+        array = NDArray::from(values, array.shape());
+      }
+    });
+  }
+}
+
 }  // namespace
 }  // namespace paceline::test
