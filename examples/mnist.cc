@@ -110,7 +110,11 @@ void train() {
   std::int64_t evaluated = -1;
   const auto evaluate = [&] {
     const auto before = std::chrono::steady_clock::now();
-    accuracy = trainer.epoch() > first_epoch ? test_accuracy(trainer.net()) : test_accuracy(checkpoint);
+    // A worker that took a lost one's place may have had nothing to train yet.
+    if (trainer.net().parameter_count() > 0)
+      accuracy = test_accuracy(trainer.net());
+    else if (!checkpoint.empty())
+      accuracy = test_accuracy(checkpoint);
     evaluated = trainer.epoch();
     evaluating += std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
     std::fprintf(stderr, "%sepoch %lld of %d: test accuracy %.4f\n", isatty(STDERR_FILENO) ? "\n" : "",

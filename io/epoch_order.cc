@@ -32,6 +32,7 @@ std::int64_t EpochOrder::record(std::int64_t position) const {
 
 RangeSet EpochOrder::part(Part part, std::int64_t batch, const std::string& what) const {
   const std::int64_t count = size();
+  if (part.count == 0) return {};
   require(part.count >= 1 && part.index >= 0 && part.index < part.count, "there is no part ", part.index, " of ",
           part.count);
   require(part.count <= count, part.count, " workers share the ", count, " records of ", what,

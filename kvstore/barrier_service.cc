@@ -1,13 +1,16 @@
-// Barriers over the live workers. Each worker numbers its barriers 1, 2, 3 ...; barrier n is passed when every live
-// worker has asked for n or a later one. A worker that came later is in step from the first barrier that it asks for.
+// Barriers over the live workers, numbered as barrier_number.h says: one is passed when every live worker has asked for
+// it or a later one, or for its part of a later epoch. A worker that came later asks where the others are and counts on
+// from there.
 
 #include <message.pb.h>
 #include <paceline/error.h>
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <vector>
 
+#include "barrier_number.h"
 #include "scheduler.h"
 
 namespace paceline {
@@ -16,11 +19,16 @@ namespace {
 class BarrierService final : public SchedulerService {
  public:
   bool on_request(const Request& request) override {
+    if (request.message().header.kind == MessageKind::kDataPart) return begin_epoch(request);
     if (request.message().header.kind != MessageKind::kBarrier) return false;
     proto::Barrier body;
     if (!body.ParseFromString(request.message().body)) throw Corrupt("[barrier] the request cannot be read");
     if (request.from().role != Role::kWorker)
       throw InvalidArgument("[barrier] it is for workers; " + name_of(request.from()) + " asked");
+    if (body.number() == 0) {
+      answer(request, passed_);
+      return true;
+    }
     Worker& worker = workers_[request.incarnation()];
     worker.reached = std::max(worker.reached, body.number());
     clock_ = std::max(clock_, body.clock());
@@ -33,6 +41,7 @@ class BarrierService final : public SchedulerService {
     live_.clear();
     for (const Peer& peer : roster.peers)
       if (peer.id.role == Role::kWorker && peer.alive) live_.push_back(peer.incarnation);
+    if (at_start_.empty()) at_start_.insert(live_.begin(), live_.end());
     std::erase_if(workers_,
                   [&](const auto& entry) { return std::find(live_.begin(), live_.end(), entry.first) == live_.end(); });
     release();
@@ -44,6 +53,16 @@ class BarrierService final : public SchedulerService {
     std::vector<std::pair<std::uint64_t, Request>> waiting;
   };
 
+  // Somebody else answers it.
+  bool begin_epoch(const Request& request) {
+    proto::DataPart body;
+    if (request.from().role != Role::kWorker || !body.ParseFromString(request.message().body)) return false;
+    std::uint64_t& reached = workers_[request.incarnation()].reached;
+    reached = std::max(reached, barriers_before(body.epoch()));
+    release();
+    return false;
+  }
+
   void release() {
     if (live_.empty()) return;
     std::uint64_t passed = UINT64_MAX;
@@ -51,16 +70,19 @@ class BarrierService final : public SchedulerService {
       const auto worker = workers_.find(incarnation);
       passed = std::min(passed, worker == workers_.end() ? 0 : worker->second.reached);
     }
+    passed_ = std::max(passed_, passed);
     for (auto& [incarnation, worker] : workers_)
       std::erase_if(worker.waiting, [&](const auto& entry) {
         if (entry.first > passed) return false;
-        answer(entry.second);
+        answer(entry.second, entry.first);
         return true;
       });
   }
 
-  void answer(const Request& request) const {
+  void answer(const Request& request, std::uint64_t number) const {
     proto::Barrier body;
+    body.set_number(number);
+    body.set_late(at_start_.count(request.incarnation()) == 0);
     body.set_clock(clock_);
     Message message;
     message.body = body.SerializeAsString();
@@ -68,6 +90,8 @@ class BarrierService final : public SchedulerService {
   }
 
   std::uint64_t clock_ = 0;  // the largest so far: nobody goes on from a barrier with less
+  std::uint64_t passed_ = 0;
+  std::set<std::uint64_t> at_start_;  // incarnations
   std::vector<std::uint64_t> live_;
   std::map<std::uint64_t, Worker> workers_;
 };

@@ -139,21 +139,20 @@ struct Server::Impl {
       anybody = true;
       const bool here = peer.alive && !peer.finished;
       present += here;
-      if (!here && was_here(peer)) forget(peer);
+    }
+    for (const Peer& known : workers) {
+      const Peer* now = roster.find(known.id);
+      const bool stays = now && now->incarnation == known.incarnation && now->alive && !now->finished;
+      if (known.id.role == Role::kWorker && known.alive && !known.finished && !stays)
+        forget(known, now && now->finished);
     }
     workers = roster.peers;
     over = anybody && present == 0;
     changed.notify_all();
   }
 
-  bool was_here(const Peer& peer) const REQUIRES(mutex) {
-    return std::any_of(workers.begin(), workers.end(), [&](const Peer& known) {
-      return known.id == peer.id && known.incarnation == peer.incarnation && known.alive && !known.finished;
-    });
-  }
-
-  void forget(const Peer& peer) {
-    if (!peer.finished) LOG(WARNING) << name_of(peer.id) << " was lost; the job goes on without it";
+  void forget(const Peer& peer, bool finished) {
+    if (!finished) LOG(WARNING) << name_of(peer.id) << " was lost; the job goes on without it";
     shards.front()->post([this, rank = peer.id.rank](Shard&) { updater->drop_worker(rank); });
   }
 

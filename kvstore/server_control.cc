@@ -126,7 +126,7 @@ void ServerControl::set_rules(const Request& request) {
                         : std::string("no pulled weights"));
   }
   if (body.rate_call() > 0) {
-    std::uint64_t& last = rate_calls_[request.from().rank];
+    std::uint64_t& last = rate_calls_[request.incarnation()];
     if (body.rate_call() > last) updater_.set_learning_rate(body.learning_rate());
     last = std::max(last, body.rate_call());
   }

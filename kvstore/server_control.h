@@ -45,7 +45,7 @@ class ServerControl {
   Mutex mutex_;
   std::string mode_ GUARDED_BY(mutex_);
   std::uint32_t rules_call_ GUARDED_BY(mutex_) = 0;
-  std::map<int, std::uint64_t> rate_calls_ GUARDED_BY(mutex_);
+  std::map<std::uint64_t, std::uint64_t> rate_calls_ GUARDED_BY(mutex_);  // by incarnation
   int live_workers_ GUARDED_BY(mutex_) = 1;
   struct StoredBlob {
     std::string body;

@@ -145,6 +145,16 @@ void Shard::push(const std::shared_ptr<PushPullCall>& call, int part, ServedPart
   }
 }
 
+namespace {
+
+// Is a contribution of the same incarnation of the worker there?
+bool has_kept(const std::map<int, ServedSlice::Kept>& round, const PushPullCall& call) {
+  const auto kept = round.find(call.worker());
+  return kept != round.end() && kept->second.call->request.incarnation() == call.request.incarnation();
+}
+
+}  // namespace
+
 void Shard::contribute(const std::shared_ptr<PushPullCall>& call, ServedSlice& slice,
                        const Contribution& contribution) {
   std::uint64_t round = call->body.round();
@@ -159,7 +169,7 @@ void Shard::contribute(const std::shared_ptr<PushPullCall>& call, ServedSlice& s
   if (mode_->drops_late()) {
     const bool average = updater_.info(slice.number).kind == SliceInfo::Kind::kAverage;
     late = (!average && contribution.version != updater_.version(slice.number)) ||
-           (open != slice.rounds.end() && open->second.count(call->worker()));
+           (open != slice.rounds.end() && has_kept(open->second, *call));
     if (!late && open == slice.rounds.end()) clocks_.for_each_contributing([&slice](int worker, std::uint64_t clock) {
       slice.clocks_at_opening[worker] = clock;
     });
@@ -169,7 +179,8 @@ void Shard::contribute(const std::shared_ptr<PushPullCall>& call, ServedSlice& s
     ++call->refused;
     return;
   }
-  slice.rounds[round].try_emplace(call->worker(), ServedSlice::Kept{call, contribution});
+  // What a lost incarnation of the worker said for the round gives way.
+  slice.rounds[round].insert_or_assign(call->worker(), ServedSlice::Kept{call, contribution});
   active_.insert(&slice);
   advance(slice);
   answer_waiting(slice);
@@ -204,8 +215,8 @@ void Shard::advance_open_round(ServedSlice& slice) {
   if (slice.waiting.empty()) active_.erase(&slice);
 }
 
-bool Shard::waits_for_round(const ServedSlice& slice, int worker, std::uint64_t need) const {
-  if (mode_->drops_late()) return !slice.rounds.empty() && slice.rounds.begin()->second.count(worker) > 0;
+bool Shard::waits_for_round(const ServedSlice& slice, const PushPullCall& call, std::uint64_t need) const {
+  if (mode_->drops_late()) return !slice.rounds.empty() && has_kept(slice.rounds.begin()->second, call);
   // Whoever is past its last step (or lost) waits for the others no more than they for it.
   return slice.next_round < need && clocks_.slowest();
 }
@@ -249,7 +260,7 @@ void Shard::pull(Waiting waiting, ServedPartition& partition) {
       for (const std::uint32_t number : request.pull()) {
         ServedSlice& slice = partition.slices[number];
         advance(slice);
-        if (!waits_for_round(slice, call.worker(), request.need())) continue;
+        if (!waits_for_round(slice, call, request.need())) continue;
         active_.insert(&slice);
         slice.waiting.push_back(std::move(waiting));
         return;
@@ -278,13 +289,18 @@ void Shard::pull(Waiting waiting, ServedPartition& partition) {
 Snapshot Shard::snapshot(ServedSlice& slice, const Request& request, const std::shared_ptr<const Codec>& codec) {
   const std::uint64_t number = request.message().header.request;
   ServedSlice::Answered& answered = slice.answered[request.from().rank];
+  if (answered.incarnation < request.incarnation()) {
+    answered = ServedSlice::Answered();
+    answered.incarnation = request.incarnation();
+  }
   if (answered.request == number) {
     // The worker may have either answer: both must be of the same weights.
     if (auto data = answered.data.lock()) return {answered.version, std::move(data), answered.bytes, answered.codec};
   }
-  const bool overtaken = number < answered.request;
+  const bool overtaken = request.incarnation() < answered.incarnation || number < answered.request;
   Snapshot snapshot = updater_.pull(slice.number, overtaken ? -1 : request.from().rank, codec);
-  if (!overtaken) answered = {number, snapshot.version, snapshot.data, snapshot.bytes, snapshot.codec};
+  if (!overtaken)
+    answered = {request.incarnation(), number, snapshot.version, snapshot.data, snapshot.bytes, snapshot.codec};
   return snapshot;
 }
 
@@ -296,7 +312,9 @@ WorkerClocks::Range Shard::step_end(int worker, std::uint64_t incarnation, const
 
 void Shard::set_roster(const Roster& roster) {
   clocks_.set_roster(roster);
-  const auto gone = [this](const Waiting& waiting) { return !clocks_.is_live(waiting.call->worker()); };
+  const auto gone = [this](const Waiting& waiting) {
+    return !clocks_.is_live(waiting.call->worker(), waiting.call->request.incarnation());
+  };
   std::erase_if(waiting_for_clocks_, gone);
   for (ServedSlice* slice : active_) std::erase_if(slice->waiting, gone);
   reconsider();

@@ -64,6 +64,7 @@ struct ServedSlice {
   };
   // What a worker was answered last, to answer a repeated request alike.
   struct Answered {
+    std::uint64_t incarnation = 0;
     std::uint64_t request = 0;
     std::uint64_t version = 0;
     std::weak_ptr<const std::byte[]> data;
@@ -137,8 +138,8 @@ class Shard {
   void advance_open_round(ServedSlice& slice);
   // Applies the oldest round.
   void close_round(ServedSlice& slice);
-  // Does a pull of `worker` wait for a round of this slice?
-  bool waits_for_round(const ServedSlice& slice, int worker, std::uint64_t need) const;
+  // Does a pull wait for a round of this slice?
+  bool waits_for_round(const ServedSlice& slice, const PushPullCall& call, std::uint64_t need) const;
   void answer_waiting(ServedSlice& slice);
   // Answers the pulls of a part, or parks it.
   void pull(Waiting waiting, ServedPartition& partition);

@@ -127,7 +127,7 @@ class StoreService final : public SchedulerService {
       return finish_values(call);
     }
     if (call.refused) throw InvalidArgument(call.mismatch);
-    if (call.layout) return reply_layout(request, call);
+    if (call.layout) return declare_late(request, body, call);
     if (mode_.empty()) {
       mode_ = body.mode();
       mode_from_ = rank;
@@ -139,6 +139,18 @@ class StoreService final : public SchedulerService {
     call.declared.insert_or_assign(rank, std::move(keys));
     call.waiting.insert_or_assign(rank, request);
     finish_declarations(call);
+  }
+
+  // A worker that returned, or a repeated request: the keys are known.
+  void declare_late(const Request& request, const wire::InitRequest& body, const InitCall& call) const
+      REQUIRES(mutex_) {
+    const int rank = request.from().rank;
+    require(body.mode() == mode_, "worker ", rank, " runs mode ", body.mode(), ", but the job runs ", mode_);
+    std::vector<KeyInfo> keys;
+    for (const auto& key : body.keys()) keys.push_back(parse_key(key));
+    const std::string mismatch = difference(call.sender, call.layout->keys, rank, keys);
+    if (!mismatch.empty()) throw InvalidArgument(mismatch);
+    reply_layout(request, call);
   }
 
   void finish_declarations(InitCall& call) REQUIRES(mutex_) {

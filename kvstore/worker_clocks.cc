@@ -14,9 +14,10 @@ void WorkerClocks::set_roster(const Roster& roster) {
     if (found != workers_.end() && found->second.incarnation == peer.incarnation)
       kept.insert(*found);
     else
-      kept[peer.id.rank].incarnation = peer.incarnation;
+      kept[peer.id.rank] = {.incarnation = peer.incarnation, .paused = started_ ? 1U : 0U};
   }
   workers_ = std::move(kept);
+  started_ = started_ || !workers_.empty();
 }
 
 void WorkerClocks::step_end(int rank, std::uint64_t incarnation, const wire::StepEnd& message) {
@@ -52,14 +53,21 @@ void WorkerClocks::step_end(int rank, std::uint64_t incarnation, const wire::Ste
 }
 
 WorkerClocks::Range WorkerClocks::others(int asking) const {
-  std::optional<Range> range;
+  std::optional<std::uint64_t> slowest, slowest_running;
+  Range range;
   for (const auto& [rank, worker] : workers_) {
-    if (rank == asking || !worker.running()) continue;
-    if (!range) range = Range{worker.clock, worker.clock};
-    range->slowest = std::min(range->slowest, worker.clock);
-    range->fastest = std::max(range->fastest, worker.clock);
+    if (rank == asking || worker.finished) continue;
+    slowest = std::min(worker.clock, slowest.value_or(worker.clock));
+    if (worker.running()) slowest_running = std::min(worker.clock, slowest_running.value_or(worker.clock));
+    range.fastest = std::max(range.fastest, worker.clock);
   }
-  return range.value_or(Range{});
+  range.slowest = slowest_running.value_or(slowest.value_or(0));
+  return range;
+}
+
+bool WorkerClocks::is_live(int worker, std::uint64_t incarnation) const {
+  const auto found = workers_.find(worker);
+  return found != workers_.end() && found->second.incarnation == incarnation;
 }
 
 bool WorkerClocks::contributes(int worker) const {

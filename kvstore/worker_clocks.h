@@ -15,18 +15,20 @@ class StepEnd;
 
 class WorkerClocks {
  public:
-  // Keeps the clocks of workers that stay; a returned one (another incarnation) starts anew.
+  // Keeps the clocks of workers that stay. One that comes after the first roster holds nobody back before it resumes,
+  // which is how it learns the others' clocks.
   void set_roster(const Roster& roster);
   // Late and repeated messages change nothing.
   void step_end(int worker, std::uint64_t incarnation, const wire::StepEnd& message);
 
   // Live, not finished, not inside a barrier or paused: rounds and bounds wait for it.
   bool contributes(int worker) const;
-  bool is_live(int worker) const { return workers_.count(worker) > 0; }
+  bool is_live(int worker, std::uint64_t incarnation) const;
   std::uint64_t clock(int worker) const;
   // Over those that contribute; none if nobody does.
   std::optional<std::uint64_t> slowest() const;
-  // Of those that contribute besides `worker`; {0, 0} if nobody does.
+  // Of the live workers besides `worker`: the slowest that contributes (if nobody does, the slowest of all), and the
+  // fastest of all; {0, 0} if there is none.
   struct Range {
     std::uint64_t slowest = 0, fastest = 0;
   };
@@ -50,6 +52,7 @@ class WorkerClocks {
     bool running() const { return !finished && inside <= through && paused <= resumed; }
   };
   std::map<int, Worker> workers_;
+  bool started_ = false;
 };
 
 }  // namespace paceline

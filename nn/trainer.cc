@@ -260,6 +260,13 @@ bool Trainer::resume_if_present(const std::string& directory) {
   Impl& self = *impl_;
   require(!self.ready, "resume_if_present() comes before the first step");
   const std::string path = checkpoint_path(directory);
+  if (self.store->exchange().joined_late()) {
+    // The others hold newer weights, which come with the first step.
+    self.failures = self.committed(kFailures).count();
+    self.epoch = self.epochs_done();
+    LOG(INFO) << "joining a running job in epoch " << self.epoch;
+    return std::filesystem::exists(path);
+  }
   Checkpoint checkpoint;
   std::exception_ptr failed;
   try {

@@ -33,9 +33,15 @@ Message SchedulerClient::ask(MessageKind kind, const google::protobuf::MessageLi
   return node_.ask_and_wait(kScheduler, std::move(message));
 }
 
+std::pair<std::uint64_t, bool> SchedulerClient::standing() {
+  const auto reply = parse_body<proto::Barrier>(ask(MessageKind::kBarrier, proto::Barrier()));
+  if (reply.late() && is_plain_barrier(reply.number())) barriers_ = reply.number();
+  return {reply.number(), reply.late()};
+}
+
 std::uint64_t SchedulerClient::meet(std::uint64_t number, std::uint64_t clock) {
   proto::Barrier barrier;
-  barrier.set_number(number);
+  barrier.set_number(is_plain_barrier(number) ? epoch_ + number : number);
   barrier.set_clock(clock);
   return std::max(clock, parse_body<proto::Barrier>(ask(MessageKind::kBarrier, barrier)).clock());
 }
@@ -48,6 +54,8 @@ void SchedulerClient::agree_on_rules(std::uint32_t call, const std::string& rule
 }
 
 std::pair<int, int> SchedulerClient::data_part(std::int64_t epoch) {
+  epoch_ = std::max(epoch_, barriers_before(epoch));
+  barriers_ = std::max(barriers_, epoch_);
   proto::DataPart body;
   body.set_epoch(epoch);
   const auto reply = parse_body<proto::DataPartReply>(ask(MessageKind::kDataPart, body));

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "barrier_number.h"
 #include "node.h"
 
 namespace google::protobuf {
@@ -21,7 +22,15 @@ class SchedulerClient {
   // Functions below block and throw as Node::ask_and_wait() does.
 
   Message ask(MessageKind kind, const google::protobuf::MessageLite& body);
-  // The next barrier over all live workers; returns the largest clock of those that met.
+  // The last barrier that everybody passed, and whether this worker came after the job's start: it then counts on from
+  // there.
+  std::pair<std::uint64_t, bool> standing();
+  // Numbers this worker's next barrier, see barrier_number.h.
+  std::uint64_t next_barrier() { return ++barriers_; }
+  // Has this worker asked for a part of an epoch?
+  bool in_epoch() const { return !is_plain_barrier(barriers_); }
+  // That barrier over all live workers; returns the largest clock of those that met. An exchange may count its barriers
+  // itself, from 1: they are taken as those of the epoch.
   std::uint64_t meet(std::uint64_t number, std::uint64_t clock);
   // Throws InvalidArgument where another worker's `rules` of that call differ.
   void agree_on_rules(std::uint32_t call, const std::string& rules);
@@ -36,7 +45,8 @@ class SchedulerClient {
 
  private:
   Node& node_;
-  std::uint64_t take_overs_ = 0;
+  std::uint64_t epoch_ = 0;  // all barriers before it
+  std::uint64_t barriers_ = 0, take_overs_ = 0;
 };
 
 // The lowest live rank; a job without a live worker counts everybody.

@@ -50,6 +50,7 @@ class ServersExchange final : public Exchange {
   int size() const override { return workers_; }
   int server_count() const override { return servers_; }
   bool leads() const override;
+  bool joined_late() const override { return joined_late_; }
 
   void init(const std::vector<InitValue>& values) override;
   void set_optimizer(const Spec& optimizer) override;
@@ -92,6 +93,8 @@ class ServersExchange final : public Exchange {
   void send_values(const Layout& layout, const std::vector<InitValue>& values);
   // Tells every server; the answer is the widest range of theirs.
   wire::StepEndReply tell_servers(const wire::StepEnd& message);
+  // Finds out where the others are.
+  void look_around();
   std::uint64_t clock();
   void set_clock(std::uint64_t clock);
   // From pause until the next push, pull or barrier this worker holds nobody back.
@@ -135,8 +138,10 @@ class ServersExchange final : public Exchange {
 
   std::map<std::uint32_t, std::unique_ptr<RemotePartition>> partitions_;
   std::uint32_t init_calls_ = 0, optimizer_calls_ = 0;
-  std::uint64_t rate_calls_ = 0, barriers_ = 0, pauses_ = 0;
+  std::uint64_t rate_calls_ = 0, pauses_ = 0;
   bool paused_ = false, finished_ = false;
+  bool joining_ = false;      // came after the start, and has not got the weights yet: nobody counts on it
+  bool joined_late_ = false;  // came when the others were on their way
 };
 
 std::unique_ptr<Exchange> make_servers_exchange(const ClusterConfig& config, const Spec& mode,

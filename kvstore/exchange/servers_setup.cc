@@ -38,6 +38,17 @@ void ServersExchange::init(const std::vector<InitValue>& values) {
   request.set_values(false);
   request.set_held(true);
   client_.ask(MessageKind::kInit, request);
+  if (!std::exchange(joining_, false)) return;
+  // From now on the others count on it, and it needs what they have made of the weights by then.
+  resume();
+  pull_exactly(pulls);
+}
+
+void ServersExchange::look_around() {
+  const auto [passed, late] = client_.standing();
+  joining_ = late;
+  joined_late_ = late && passed > 0;
+  pauses_ = late ? 1 : 0;
 }
 
 void ServersExchange::send_values(const Layout& layout, const std::vector<InitValue>& values) {
@@ -187,13 +198,20 @@ void ServersExchange::set_clock(std::uint64_t clock) {
 }
 
 void ServersExchange::barrier() {
+  // What the program meets for before it has keys is over in a job that is on its way.
+  if (joining_ && joined_late_ && !client_.in_epoch()) return;
   pending_->wait_none();
+  const std::uint64_t number = client_.next_barrier();
+  if (joining_) {
+    client_.meet(number, 0);
+    return;
+  }
   wire::StepEnd body;
   body.set_clock(clock());
-  body.set_number(++barriers_);
+  body.set_number(number);
   body.set_state(wire::StepEnd::INSIDE_BARRIER);
   tell_servers(body);
-  body.set_clock(client_.meet(barriers_, body.clock()));
+  body.set_clock(client_.meet(number, body.clock()));
   body.set_state(wire::StepEnd::AFTER_BARRIER);
   tell_servers(body);
   paused_ = false;
@@ -253,7 +271,7 @@ void ServersExchange::data_commit(std::int64_t epoch, const PositionRanges& done
 PositionRanges ServersExchange::data_committed(std::int64_t epoch) { return client_.data_committed(epoch); }
 
 PositionRanges ServersExchange::data_take_over(std::int64_t epoch, bool wait) {
-  if (wait && !paused_) pause();
+  if (wait && !paused_ && !joining_) pause();
   return client_.data_take_over(epoch, wait);
 }
 

@@ -161,9 +161,13 @@ TEST(WorkerClocks, CountOnlyWorkersThatContribute) {
   roster.peers[2].alive = false;
   clocks.set_roster(roster);
   EXPECT_EQ(clocks.slowest(), 9U);
-  roster.peers[1].incarnation = 20;  // has returned
+  roster.peers[1].incarnation = 20;  // has returned: is not waited for before it knows the others' clocks
   clocks.set_roster(roster);
-  EXPECT_EQ(clocks.slowest(), 0U);
+  EXPECT_EQ(clocks.slowest(), 9U);
+  EXPECT_EQ(clocks.others(1).fastest, 9U);
+  clocks.step_end(1, 20, step_end(10, wire::StepEnd::RESUMED, 1));
+  clocks.step_end(0, 10, step_end(11));
+  EXPECT_EQ(clocks.slowest(), 10U);
 }
 
 TEST(Payload, KeepsRunsWholeAndAligned) {

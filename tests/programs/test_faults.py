@@ -1,6 +1,7 @@
 """Processes that are killed in the middle of a job, or never come: who goes on, who is named, how soon all end."""
 
 import os
+import pathlib
 import signal
 import time
 import unittest
@@ -77,6 +78,47 @@ class WorkerKilled(Faults):
         self.assertEqual(ended.code, 128 + signal.SIGKILL, ended)
         self.assertRegex(ended.err, r"\[launch\] .*worker 1.*SIGKILL\), which the job cannot survive")
         self.assert_nothing_survives()
+
+
+class WorkerReturns(Faults):
+    """A worker that was killed is started again, as it was, while the others go on."""
+
+    def return_worker(self, mode, rank, threshold):
+        job = self.start_long_job(mode, "--checkpoint", "ck", "--lr", "0.1" if mode == "dist_sync" else "0.05")
+        self.wait_for_middle(job, epoch=2, worker=rank)
+        pid = self.process_of("worker", rank)
+        environment = self.survivors()[pid]
+        del environment["PACELINE_PROCESS_ID"]  # by which the launcher ends what the worker left
+        command = pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:-1]
+        os.kill(pid, signal.SIGKILL)
+        returned = self.start(*command, **environment)
+        first, again = self.finish(job), self.finish(returned)
+        self.assertEqual((first.code, again.code), (0, 0), f"{first}\n{again}")
+        self.assertRegex(first.err, rf"worker {rank} at 127\.0\.0\.1 takes the place of the one that was lost")
+        self.assertRegex(again.err, rf"worker {rank}@.* joining a running job in epoch \d")
+        # The lowest rank that is there prints.
+        result = (again if rank == 0 else first).result
+        self.assertEqual(result["epochs"], 4)
+        self.assertGreaterEqual(result["test_accuracy"], threshold, f"{first}\n{again}")
+        self.assertEqual(self.evaluate(result["checkpoint"]), result["test_accuracy"])
+        # Every record once per epoch, save what the lost worker pushed and could not commit.
+        _, metadata = tensors_of(self.folder / result["checkpoint"])
+        for examples in metadata["examples"]:
+            self.assertGreaterEqual(examples, 4 * 6000, metadata)
+            self.assertLessEqual(examples, 4 * 6000 + 4 * 64, metadata)
+        self.assert_nothing_survives()
+
+    def test_async(self):
+        self.return_worker("dist_async", 1, 0.85)
+
+    def test_sync(self):
+        self.return_worker("dist_sync", 1, 0.82)
+
+    def test_bound(self):
+        self.return_worker("dist_async:bound=2", 1, 0.85)
+
+    def test_rank_0(self):
+        self.return_worker("dist_sync", 0, 0.82)
 
 
 class Network(Faults):

@@ -47,15 +47,11 @@ class ClusterInProcess {
       base_ = between_processes;
     else
       start_threads();
-    const int port = processes_ ? processes_->port() : scheduler_->port();
-    each([this, port](int index) {
-      const auto i = static_cast<std::size_t>(index);
-      if (!options_.engine) engines_[i] = options_.serial ? make_serial_engine() : make_threaded_engine();
-      StoreOptions store;
-      store.engine = &engine(index);
-      auto exchange =
-          make_servers_exchange(member(base_, Role::kWorker, port, index), Spec::parse(options_.mode), store);
-      stores_[i] = std::make_unique<KVStore>(std::move(exchange), Spec::parse(options_.mode));
+    port_ = processes_ ? processes_->port() : scheduler_->port();
+    each([this](int index) {
+      if (!options_.engine)
+        engines_[static_cast<std::size_t>(index)] = options_.serial ? make_serial_engine() : make_threaded_engine();
+      join_worker(index);
     });
   }
 
@@ -109,6 +105,15 @@ class ClusterInProcess {
       // Only a store that an exception destroys does not take its leave.
     }
   }
+  // Takes the place of a worker that was killed, as its process started again would; blocks until that one is lost.
+  void join_worker(int index) {
+    StoreOptions store;
+    store.engine = &engine(index);
+    auto exchange =
+        make_servers_exchange(member(base_, Role::kWorker, port_, index), Spec::parse(options_.mode), store);
+    stores_[static_cast<std::size_t>(index)] =
+        std::make_unique<KVStore>(std::move(exchange), Spec::parse(options_.mode));
+  }
   void kill_server(int index) {
     servers_[static_cast<std::size_t>(index)]->stop();
     server_threads_[static_cast<std::size_t>(index)].join();
@@ -152,6 +157,7 @@ class ClusterInProcess {
 
   const ClusterOptions options_;
   ClusterConfig base_;
+  int port_ = 0;
   std::unique_ptr<ServerProcesses> processes_;
   std::unique_ptr<SchedulerThread> scheduler_;
   std::vector<std::unique_ptr<Server>> servers_;

@@ -45,7 +45,7 @@ struct Batch {
   std::vector<Range> positions;
 };
 
-// Part `index` of `count` of an epoch.
+// Part `index` of `count` of an epoch; count 0: none, for one that came later and only takes over.
 struct Part {
   int index = 0;
   int count = 1;

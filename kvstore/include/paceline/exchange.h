@@ -64,6 +64,9 @@ class Exchange {
   // The lowest live rank, which prints and writes for all. A worker may be lost at any time; to agree on one, ask
   // between two barriers.
   virtual bool leads() const = 0;
+  // This worker took a lost one's place in a job that was on its way: init() gave it the job's weights and clock, its
+  // first barriers are those that the others have passed, and it may have no part of the current epoch.
+  virtual bool joined_late() const { return false; }
 
   virtual void init(const std::vector<InitValue>& values) = 0;
   virtual void set_optimizer(const Spec& optimizer) = 0;
@@ -79,6 +82,7 @@ class Exchange {
   // A step of this worker is over; its clock goes on when what it pushed before was sent. Returns at once.
   virtual void step_end(std::int64_t examples) = 0;
   // All live workers meet. While inside, a worker holds back no round and no bound; rounds are aligned at the exit.
+  // Barriers are counted from the worker's last data_part(), which every worker calls at the same place between them.
   virtual void barrier() = 0;
 
   // Who delivers what of an epoch, and what lost workers left (io's Source stands on these). The scheduler keeps the

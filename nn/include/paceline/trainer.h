@@ -67,7 +67,8 @@ class Trainer {
   // versions. The old file stays whole until the new one is complete. Returns the path. A failure to write throws in
   // every worker, IoError where it happened, Error elsewhere.
   std::string checkpoint(const std::string& directory);
-  // Collective, rank 0 reads. False if there is none. Throws in every worker where the file is damaged or of another
+  // Collective, rank 0 reads. False if there is none. A worker that comes to a running job takes up the job's weights
+  // and epoch instead, and waits for nobody. Throws in every worker where the file is damaged or of another
   // optimizer; other shapes than the network's throw InvalidArgument in the first step of every worker.
   bool resume_if_present(const std::string& directory);
 
