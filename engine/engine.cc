@@ -35,12 +35,6 @@ void Completion::finish(std::exception_ptr error) {
   std::exchange(target_, nullptr)->complete(task_, std::move(error));
 }
 
-Engine& default_engine() {
-  // Never destroyed: a program may end while a task waits for a peer that is gone.
-  static Engine& engine = *make_threaded_engine().release();
-  return engine;
-}
-
 void never_hold_back_this_thread() { detail::thread_role().never_held_back = true; }
 
 }  // namespace paceline

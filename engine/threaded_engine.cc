@@ -8,10 +8,13 @@
 #include "worker_pool.h"
 
 #include <paceline/cores.h>
+#include <paceline/detail/at_exit.h>
 #include <paceline/error.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 
 namespace paceline {
 namespace {
@@ -38,6 +41,17 @@ class ThreadedEngine final : public Engine, private TaskRunner, private Completi
     while (visitors_.load(std::memory_order_acquire) > 0) sched_yield();
     pools_.clear();
     failures_.report();
+  }
+
+  // Tasks that were not begun never will be; waits for the others, not for long.
+  void rest() {
+    constexpr int kMilliseconds = 5000;
+    const Lock lock(pools_mutex_);
+    for (const auto& pool : pools_) pool->rest();
+    for (int i = 0; i < kMilliseconds; ++i) {
+      if (std::none_of(pools_.begin(), pools_.end(), [](const auto& pool) { return pool->is_running(); })) return;
+      usleep(1000);
+    }
   }
 
   Variable new_variable() override { return make_variable(number_); }
@@ -376,6 +390,29 @@ class ThreadedEngine final : public Engine, private TaskRunner, private Completi
 
 std::unique_ptr<Engine> make_threaded_engine(const EngineOptions& options) {
   return std::make_unique<ThreadedEngine>(options);
+}
+
+namespace {
+
+ThreadedEngine& the_default_engine() {
+  // Never destroyed: a program may end while a task waits for a peer that is gone.
+  static ThreadedEngine& engine = *new ThreadedEngine(EngineOptions{});
+  return engine;
+}
+
+}  // namespace
+
+Engine& default_engine() {
+  static Engine& engine = (detail::rest_before_exit(), the_default_engine());
+  return engine;
+}
+
+void detail::rest_before_exit() {
+  static const pid_t process = getpid();
+  std::atexit([] {
+    // A task that ends the program cannot wait for itself, and a forked child has no engine threads.
+    if (!thread_role().running && getpid() == process) the_default_engine().rest();
+  });
 }
 
 }  // namespace paceline

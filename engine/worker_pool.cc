@@ -4,6 +4,8 @@
 
 #include <paceline/cores.h>
 
+#include <utility>
+
 namespace paceline::detail {
 namespace {
 
@@ -50,21 +52,37 @@ void WorkerPool::serve(Worker worker) {
   while (Task* task = next(worker)) runner_.run_task(task, worker);
 }
 
+void WorkerPool::rest() {
+  const SpinGuard guard(lock_);
+  resting_ = true;
+}
+
+bool WorkerPool::is_running() {
+  const SpinGuard guard(lock_);
+  return running_ > 0;
+}
+
+Task* WorkerPool::take(Worker& worker) {
+  if (ready_.empty() || resting_) return nullptr;
+  Task* task = ready_.take();
+  ready_hint_.store(ready_.size(), std::memory_order_relaxed);
+  ++running_;
+  worker.running = true;
+  return task;
+}
+
 Task* WorkerPool::next(Worker& worker) {
   {
     const SpinGuard guard(lock_);
-    if (!ready_.empty()) {
-      Task* task = ready_.take();
-      ready_hint_.store(ready_.size(), std::memory_order_relaxed);
-      return task;
-    }
+    if (std::exchange(worker.running, false)) --running_;
+    if (Task* task = take(worker)) return task;
     ++searching_;
   }
   runner_.out_of_work(worker);
-  return take_spinning();
+  return take_spinning(worker);
 }
 
-Task* WorkerPool::take_spinning() {
+Task* WorkerPool::take_spinning(Worker& worker) {
   for (;;) {
     for (int spin = 0; spin < kSpins && ready_hint_.load(std::memory_order_relaxed) == 0; ++spin)
       spin < kSpinsBeforeYield ? pause_briefly() : static_cast<void>(sched_yield());
@@ -75,9 +93,8 @@ Task* WorkerPool::take_spinning() {
       {
         const SpinGuard guard(lock_);
         --searching_;
-        if (!ready_.empty()) {
-          task = ready_.take();
-          ready_hint_.store(ready_.size(), std::memory_order_relaxed);
+        task = take(worker);
+        if (task) {
           if (!ready_.empty() && sleeping_ > 0 && searching_ == 0) {
             --sleeping_;
             ++searching_;

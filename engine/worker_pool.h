@@ -35,6 +35,7 @@ class Semaphore {
 struct Worker {
   int number;                   // of the engine's threads, from 1
   std::uint32_t unnoticed = 0;  // tasks completed since the last Progress::notice()
+  bool running = false;         // a task that was taken
 };
 
 // What a pool asks of its engine. Called on the pool's threads.
@@ -66,10 +67,15 @@ class WorkerPool {
 
   void add(Task* task);
 
+  // From now on tasks that were not begun stay where they are, for ever.
+  void rest();
+  bool is_running();
+
  private:
   void serve(Worker worker);
   Task* next(Worker& worker);
-  Task* take_spinning();
+  Task* take_spinning(Worker& worker);
+  Task* take(Worker& worker) REQUIRES(lock_);
 
   TaskRunner& runner_;
   const Settings settings_;
@@ -80,6 +86,8 @@ class WorkerPool {
   int searching_ GUARDED_BY(lock_) = 0;  // threads that spin, or have been woken and not arrived
   int sleeping_ GUARDED_BY(lock_) = 0;
   bool stopping_ GUARDED_BY(lock_) = false;
+  bool resting_ GUARDED_BY(lock_) = false;
+  int running_ GUARDED_BY(lock_) = 0;
   std::atomic<std::size_t> ready_hint_ = 0;  // the queue's size, for threads that spin
   Semaphore wake_;
 };

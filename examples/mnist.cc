@@ -155,15 +155,6 @@ void train() {
             << std::endl;
 }
 
-// Libraries that tasks call are torn down when a program ends.
-void let_tasks_end() {
-  try {
-    default_engine().wait_all();
-  } catch (const std::exception&) {
-    // What failed was said already.
-  }
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -196,7 +187,6 @@ int main(int argc, char** argv) {
     if (trace) trace->flush();
   } catch (const std::exception& error) {
     std::cerr << "mnist: " << error.what() << std::endl;
-    let_tasks_end();
     return 1;
   }
 }

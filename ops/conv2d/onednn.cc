@@ -5,6 +5,7 @@
 #include "conv2d/geometry.h"
 
 #include <paceline/cores.h>
+#include <paceline/detail/at_exit.h>
 
 #include <dnnl.hpp>
 
@@ -158,6 +159,8 @@ class Convolution {
       }
     }
     bias_.emplace(plain.bias, plain.bias);
+    // The first primitive made oneDNN's cache of them.
+    [[maybe_unused]] static const bool once = (detail::rest_before_exit(), true);
   }
 
   void run(dnnl::stream& stream, const Conv2dArrays& arrays) {

@@ -265,5 +265,38 @@ TEST(ThreadedEngine, CopiesGoThroughDevicesInOrder) {
   EXPECT_EQ(detail::simulated_bytes_in_use(), in_use);
 }
 
+// ---- the end of the program
+
+std::atomic<bool> torn_down = false;
+
+// What a library destroys at the end, and tasks use.
+struct Library {
+  ~Library() {
+    torn_down = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  }
+};
+
+[[noreturn]] void end_amid_tasks(bool from_a_task) {
+  static const Library library;
+  Engine& engine = default_engine();
+  const Variable variable = engine.new_variable();
+  for (int i = 0; i < 1000; ++i) {
+    engine.push({"use the library"}, {}, {}, [from_a_task, i](TaskContext&) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (from_a_task && i == 20) std::exit(5);
+      if (torn_down && !from_a_task) std::_Exit(1);
+    });
+  }
+  if (from_a_task) engine.wait_all();
+  std::exit(4);
+}
+
+TEST(EndOfTheProgram, NoTaskRunsOnceLibrariesAreTornDown) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(end_amid_tasks(false), testing::ExitedWithCode(4), "");
+  EXPECT_EXIT(end_amid_tasks(true), testing::ExitedWithCode(5), "");
+}
+
 }  // namespace
 }  // namespace paceline
