@@ -22,6 +22,7 @@
 #include "flags.h"
 
 DEFINE_string(mode, "dist_async:staleness=none", "local, device, dist_sync or dist_async, with options");
+DEFINE_string(compression, "", "codec with its options, added to the mode: bf16, or top_k,ratio=0.01");
 DEFINE_string(transport, "tcp", "tcp or shm (every role is a process) or inproc (every role is a thread)");
 DEFINE_int32(servers, 1, "servers");
 DEFINE_int32(workers, 1, "workers");
@@ -270,6 +271,8 @@ int main(int argc, char** argv) {
   start_logging("kvbench");
   FLAGS_minloglevel = 1;
   keep_freed_memory();
+  if (!FLAGS_compression.empty())
+    FLAGS_mode += (FLAGS_mode.find(':') == std::string::npos ? ":compression=" : ",compression=") + FLAGS_compression;
   try {
     require(argc == 1, "unknown argument '", argc > 1 ? argv[1] : "", "'; see kvbench --help");
     require(FLAGS_keys >= 1 && FLAGS_key_bytes >= 4 && FLAGS_seconds > 0 && FLAGS_servers >= 1 && FLAGS_workers >= 1,

@@ -7,7 +7,11 @@
 namespace paceline {
 namespace {
 
-constexpr unsigned kPlus = 3, kMinus = 2;
+// 3: +t, 2: -t, 0: nothing. Without branches: which it will be cannot be predicted.
+unsigned code_of(float value, float threshold) {
+  const unsigned plus = value >= threshold, minus = value <= -threshold;
+  return (plus | minus) << 1 | plus;
+}
 
 class TwoBit final : public Codec {
  public:
@@ -22,24 +26,27 @@ class TwoBit final : public Codec {
     float threshold = threshold_;
     if (header_ > 0) {
       threshold = static_cast<float>(encoded::sum_of_magnitudes(values) / static_cast<double>(values.size()));
-      const auto above = [threshold](float value) { return std::abs(value) >= threshold ? std::abs(value) : 0.0f; };
-      const double sum = encoded::sum_of(values, above);
-      const double chosen = encoded::sum_of(values, [&](float value) { return std::abs(value) >= threshold; });
+      // Magnitudes compare as their bits do; the mask keeps this free of branches, too.
+      const std::uint32_t least = encoded::magnitude_bits(threshold);
+      const double sum = encoded::sum_of(values, [least](float value) {
+        const std::uint32_t bits = encoded::magnitude_bits(value);
+        return std::bit_cast<float>(bits & (0u - std::uint32_t{bits >= least}));
+      });
+      const double chosen = encoded::sum_of(
+          values, [least](float value) { return static_cast<int>(encoded::magnitude_bits(value) >= least); });
       // Rounding may leave the mean above every element of a constant gradient.
       encoded::store(out, chosen > 0 ? static_cast<float>(sum / chosen) : threshold);
       if (chosen == 0) threshold = std::nextafter(threshold, 0.0f);
     }
     const std::size_t bytes = max_bytes(static_cast<std::int64_t>(values.size()));
     std::byte* const codes = out + header_;
-    for (std::size_t i = 0; i < values.size(); i += 4) {
-      unsigned byte = 0;
-      for (std::size_t j = i; j < std::min(i + 4, values.size()); ++j) {
-        const unsigned code = values[j] >= threshold ? kPlus : values[j] <= -threshold ? kMinus : 0;
-        byte |= code << (6 - 2 * (j - i));
-      }
-      codes[i / 4] = static_cast<std::byte>(byte);
-    }
-    std::fill(codes + (values.size() + 3) / 4, out + bytes, std::byte{0});
+    const std::size_t whole = values.size() / 4 * 4;
+    for (std::size_t i = 0; i < whole; i += 4)
+      codes[i / 4] = static_cast<std::byte>(code_of(values[i], threshold) << 6 | code_of(values[i + 1], threshold) << 4 |
+                                            code_of(values[i + 2], threshold) << 2 | code_of(values[i + 3], threshold));
+    std::fill(codes + whole / 4, out + bytes, std::byte{0});
+    for (std::size_t i = whole; i < values.size(); ++i)
+      codes[i / 4] |= static_cast<std::byte>(code_of(values[i], threshold) << (6 - 2 * (i % 4)));
     return bytes;
   }
 

@@ -49,7 +49,7 @@ class Qsgd final : public Codec {
       for (std::size_t j = inside; i < end; ++i, ++j) {
         const unsigned code = std::to_integer<unsigned>(codes[j / per_byte]) >> (j % per_byte * bits_) & mask;
         const float magnitude = step * static_cast<float>(code & ~sign);
-        out[i] = code & sign ? -magnitude : magnitude;
+        out[i] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) ^ (code & sign) << (32 - bits_));
       }
     }
   }
@@ -70,7 +70,7 @@ class Qsgd final : public Codec {
       if (i % 4 == 0) bits = random_bits(seed, first + i / 4, worker);
       const float level = norm > 0 ? std::abs(bucket[i]) * scale + uniform_float(bits.word[i % 4]) : 0;
       const unsigned code = std::min(static_cast<unsigned>(level), static_cast<unsigned>(levels_)) |
-                            (std::signbit(bucket[i]) ? sign : 0);
+                            (std::bit_cast<std::uint32_t>(bucket[i]) >> (32 - bits_) & sign);
       codes[i / per_byte] |= static_cast<std::byte>(code << (i % per_byte * bits_));
     }
   }

@@ -77,8 +77,11 @@ const WireCodec* Compressor::pull_codec(const KeyInfo& key) const {
 Compressor::Slot& Compressor::slot_of(const std::string& key, const Shape& shape) {
   Slot& slot = slots_[key];
   slot.arrays.resize(names_.size());
-  for (NDArray& array : slot.arrays)
+  for (NDArray& array : slot.arrays) {
     if (array.is_none()) array = NDArray::zeros(shape, DType::kFloat32, {}, engine_);
+    require(array.size() == shape.size(), "the compression's state of key '", key, "' is ", array.describe(),
+            ", but the key has shape ", shape.text());
+  }
   if (slot.pushes.is_none()) slot.pushes = NDArray::zeros({1}, DType::kFloat64, {}, engine_);
   return slot;
 }
@@ -144,15 +147,20 @@ NamedArrays Compressor::state() const {
 
 void Compressor::load(NamedArrays* state) {
   slots_.clear();
-  std::erase_if(*state, [this](const auto& entry) {
+  const auto expect = [](const std::string& name, bool fits, const NDArray& array) {
+    require(fits, "the compression's state '", name, "' cannot be ", array.describe());
+  };
+  std::erase_if(*state, [this, &expect](const auto& entry) {
     const auto& [name, array] = entry;
     const std::size_t mark = name.rfind('/');
     if (mark == std::string::npos) return false;
     const std::string key = name.substr(0, mark), kind = name.substr(mark + 1);
     const auto found = std::find(names_.begin(), names_.end(), kind);
     if (kind == kPushes) {
+      expect(name, array.dtype() == DType::kFloat64 && array.size() == 1, array);
       slots_[key].pushes = array.clone();
     } else if (found != names_.end()) {
+      expect(name, array.dtype() == DType::kFloat32, array);
       slots_[key].arrays.resize(names_.size());
       slots_[key].arrays[static_cast<std::size_t>(found - names_.begin())] = array.clone();
     } else {

@@ -9,6 +9,8 @@
 #include <random>
 
 #include "compression_setting.h"
+#include "key_partition.h"
+#include "store.pb.h"
 
 namespace paceline::test {
 namespace {
@@ -409,6 +411,145 @@ TEST(CompressionSetting, MustBeTheSameAtEveryWorker) {
   for (std::thread& thread : threads) thread.join();
   serving.join();
   EXPECT_EQ(refused, 2);
+}
+
+// What no worker of ours sends is refused whole: nothing is applied, and the server goes on.
+TEST(Compression, ServersRefuseWhatCannotBeDecoded) {
+  ClusterConfig base = job_config("inproc", 1, 1);
+  SchedulerThread scheduler(base);
+  Server server(member(base, Role::kServer, 0), nullptr, 1);
+  std::thread serving([&] { server.run(); });
+  Node node(member(base, Role::kWorker, 0, 0), Node::Handlers{});
+  node.join();
+  const auto ask = [&](MessageKind kind, const google::protobuf::MessageLite& body, std::vector<Frame> payload = {}) {
+    Message message;
+    message.header.kind = kind;
+    message.body = body.SerializeAsString();
+    message.payload = std::move(payload);
+    return node.ask_and_wait({Role::kServer, 0}, message);
+  };
+  const auto frame = [](const std::vector<std::byte>& bytes) {
+    std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    text.resize((text.size() + 7) / 8 * 8);
+    return Frame::of(text);
+  };
+
+  // Slice 0 is 64 float32, slice 1 is 4 float64, all zero.
+  wire::InitValuesRequest values;
+  values.set_mode("dist_async");
+  write_key({"w", DType::kFloat32, Shape{64}, false}, values.add_keys());
+  write_key({"d", DType::kFloat64, Shape{4}, false}, values.add_keys());
+  values.mutable_partition()->add_slices()->set_end(64);
+  values.mutable_partition()->add_slices()->set_end(4);
+  values.mutable_partition()->mutable_slices(1)->set_key(1);
+  ask(MessageKind::kInitValues, values, {Frame::of(std::string(256 + 32, '\0'))});
+  wire::SetRules rules;
+  rules.set_call(1);
+  rules.set_optimizer("sgd:lr=1");
+  rules.set_staleness("none");
+  ask(MessageKind::kSetRules, rules);
+
+  const auto codec = codec_of("top_k:ratio=0.05,error_feedback=0");
+  std::vector<float> gradient(64);
+  gradient[40] = -1;
+  const Pushed sound = push(*codec, gradient);
+  wire::PushPullRequest request;
+  request.set_examples(1);
+  request.add_codecs("top_k:ratio=0.05");
+  request.add_codecs("bf16");
+  wire::Part* part = request.add_parts();
+  part->set_sequence(1);
+  part->add_push(0);
+  part->add_base(0);
+  part->add_push_codec(1);
+  part->add_push_bytes(sound.bytes.size());
+  part->add_pull(0);
+  part->add_pull_codec(2);
+  const auto refusal = [&](const std::function<void(wire::PushPullRequest*)>& damage, const std::vector<std::byte>& bytes) {
+    wire::PushPullRequest damaged = request;
+    damage(&damaged);
+    return error_of_call([&] { ask(MessageKind::kPushPull, damaged, {frame(bytes)}); });
+  };
+  const auto expect_refusal = [&](const char* because, const std::function<void(wire::PushPullRequest*)>& damage) {
+    const std::string text = refusal(damage, sound.bytes);
+    EXPECT_NE(text.find(because), std::string::npos) << because << ": " << text;
+  };
+  expect_refusal("zip", [](auto* m) { m->set_codecs(0, "zip"); });
+  expect_refusal("none", [](auto* m) { m->set_codecs(0, "none"); });
+  expect_refusal("codec 3 of 2", [](auto* m) { m->mutable_parts(0)->set_push_codec(0, 3); });
+  expect_refusal("cannot come encoded", [](auto* m) { m->mutable_parts(0)->clear_push_bytes(); });
+  expect_refusal("cannot come encoded", [](auto* m) { m->mutable_parts(0)->set_push(0, 1); });
+  expect_refusal("fewer than", [](auto* m) { m->mutable_parts(0)->set_push_bytes(0, std::uint64_t{1} << 62); });
+  expect_refusal("cannot be pulled encoded", [](auto* m) { m->mutable_parts(0)->set_pull_codec(0, 1); });
+  expect_refusal("cannot be pulled encoded", [](auto* m) { m->mutable_parts(0)->set_pull(0, 1); });
+  expect_refusal("cannot be pulled encoded", [](auto* m) { m->set_codecs(1, "bf16:error_feedback=1"); });
+  expect_refusal("more than 64 codecs", [](auto* m) {
+    for (int i = 0; i < 70; ++i) m->add_codecs(str("2bit:threshold=", i + 1));
+  });
+  std::vector<std::byte> outside = sound.bytes;
+  outside[4] = std::byte{64};
+  EXPECT_NE(refusal([](auto*) {}, outside).find("index"), std::string::npos);
+
+  // The same push, in order, is applied: none of those before counted.
+  wire::PushPullReply reply;
+  const Message answer = ask(MessageKind::kPushPull, request, {frame(sound.bytes)});
+  ASSERT_TRUE(reply.ParseFromString(answer.body));
+  EXPECT_EQ(reply.versions(0), 1u);
+  ASSERT_EQ(reply.pull_bytes_size(), 1);
+  EXPECT_EQ(reply.pull_bytes(0), 128u);
+  std::vector<float> weights(64), expected(64);
+  expected[40] = 1;
+  codec_of("bf16")->decode({answer.payload[0].data, 128}, 64, 0, weights);
+  EXPECT_EQ(weights, expected);
+  node.leave();
+  serving.join();
+}
+
+// What error feedback, momentum and warm-up remember is in the checkpoint.
+TEST(Compression, AResumedJobGoesOnAsIfItHadNotStopped) {
+  constexpr std::int64_t kCount = 5000;
+  for (const char* codec : {"2bit", "dgc,warmup=3,ratio=0.01", "qsgd", "random_k"}) {
+    SCOPED_TRACE(codec);
+    const std::string mode = str("dist_sync:compression=", codec);
+    const auto steps = [&](int worker, KVStore& store, Engine& engine, const NDArray& weight, int from, int to) {
+      for (int step = from; step < to; ++step) {
+        const std::vector<float> values = gaussian(kCount, static_cast<unsigned>(10 * step + worker));
+        store.push_pull({{"w", NDArray::from<float>(values, Shape{kCount}, {}, engine)}}, {{"w", weight}});
+        store.step_end(1);
+      }
+      weight.wait();
+    };
+    std::vector<float> whole, resumed;
+    StoreState saved;
+    for (const bool resume : {false, true}) {
+      ClusterInProcess cluster({.mode = mode, .serial = false});
+      cluster.run([&](int worker, KVStore& store) {
+        Engine& engine = cluster.engine(worker);
+        const NDArray weight = NDArray::zeros(Shape{kCount}, DType::kFloat32, {}, engine);
+        store.init({{"w", weight}});
+        store.set_optimizer(optim::SGD{.lr = 0.1, .momentum = 0.9});
+        if (resume) {
+          store.load(worker == 0 ? saved : StoreState{});
+        } else {
+          steps(worker, store, engine, weight, 0, 5);
+          const StoreState state = store.save();
+          if (worker == 0) {
+            for (const auto& [name, array] : state.arrays) {
+              // Of another engine: this cluster's end with it.
+              const NDArray copy = array.dtype() == DType::kFloat64
+                                       ? NDArray::from<double>(array.to_vector<double>(), array.shape())
+                                       : NDArray::from<float>(array.to_vector<float>(), array.shape());
+              saved.arrays.emplace_back(name, copy);
+            }
+            saved.counters = state.counters;
+          }
+        }
+        steps(worker, store, engine, weight, 5, 10);
+        if (worker == 0) (resume ? resumed : whole) = weight.to_vector<float>();
+      });
+    }
+    EXPECT_EQ(whole, resumed);
+  }
 }
 
 // The policy compares with the weights that a worker has, not with the master's.
