@@ -26,7 +26,8 @@ DEFINE_string(compression, "", "codec with its options, added to the mode: bf16,
 DEFINE_string(transport, "tcp", "tcp or shm (every role is a process) or inproc (every role is a thread)");
 DEFINE_int32(servers, 1, "servers");
 DEFINE_int32(workers, 1, "workers");
-DEFINE_int64(keys, 25, "keys; all of them travel in one call");
+DEFINE_int64(keys, 25, "keys");
+DEFINE_bool(call_per_key, false, "one call for each key instead of one for all");
 DEFINE_int64(key_bytes, 4 << 20, "bytes of a key, float32");
 DEFINE_double(seconds, 2, "how long each of the four measurements runs");
 
@@ -78,6 +79,15 @@ nlohmann::json measure(KVStore& kv) {
     for (const PullItem& item : pulls)
       if (pulled) item.out.wait();
   };
+  const auto exchange = [&](bool push, bool pull) {
+    if (!FLAGS_call_per_key) {
+      kv.push_pull(push ? pushes : std::vector<PushItem>(), pull ? pulls : std::vector<PullItem>());
+      return;
+    }
+    for (std::size_t k = 0; k < pushes.size(); ++k)
+      kv.push_pull(push ? std::vector{pushes[k]} : std::vector<PushItem>(),
+                   pull ? std::vector{pulls[k]} : std::vector<PullItem>());
+  };
   const double gigabytes = 4e-9 * static_cast<double>(elements) * static_cast<double>(FLAGS_keys);
   const auto phase = [&](const std::function<void()>& step) {
     kv.barrier();
@@ -89,15 +99,15 @@ nlohmann::json measure(KVStore& kv) {
     return rate;
   };
   const double push = phase([&] {
-    kv.push_pull(pushes, {});
+    exchange(true, false);
     wait(true, false);
   });
   const double pull = phase([&] {
-    kv.push_pull({}, pulls);
+    exchange(false, true);
     wait(false, true);
   });
   const double both = phase([&] {
-    kv.push_pull(pushes, pulls);
+    exchange(true, true);
     wait(true, true);
   });
   const NDArray gradient = NDArray::zeros({1}), weight = NDArray::zeros({1});
@@ -109,14 +119,13 @@ nlohmann::json measure(KVStore& kv) {
     trips.push_back(1e6 * seconds_since(start));
   });
   std::sort(trips.begin(), trips.end());
-  const auto quantile = [&](double q) { return trips[static_cast<std::size_t>(q * static_cast<double>(trips.size() - 1))]; };
+  const auto quantile = [&](double q) {
+    return trips[static_cast<std::size_t>(q * static_cast<double>(trips.size() - 1))];
+  };
   kv.finish();
-  return {{"push_gbps", push * gigabytes},
-          {"pull_gbps", pull * gigabytes},
-          {"both_gbps", both * gigabytes},
-          {"keys_per_second", both * static_cast<double>(FLAGS_keys)},
-          {"rtt_us_p50", quantile(0.5)},
-          {"rtt_us_p99", quantile(0.99)}};
+  return {{"push_gbps", push * gigabytes}, {"pull_gbps", pull * gigabytes},
+          {"both_gbps", both * gigabytes}, {"keys_per_second", both * static_cast<double>(FLAGS_keys)},
+          {"rtt_us_p50", quantile(0.5)},   {"rtt_us_p99", quantile(0.99)}};
 }
 
 ClusterConfig cluster(Role role, int task) {

@@ -52,7 +52,9 @@ ServersExchange::ServersExchange(const ClusterConfig& config, ModeSetting settin
       client_(*node_) {
   for (int s = 0; s < servers_; ++s) outboxes_.push_back(std::make_unique<Outbox>(*node_, PeerId{Role::kServer, s}));
   scheduler_ = std::make_unique<Outbox>(*node_, PeerId{Role::kScheduler, 0});
+  for (const auto& outbox : outboxes_) fusers_.push_back(std::make_unique<Fuser>(*outbox));
   route_.outboxes = &outboxes_;
+  route_.fusers = &fusers_;
   route_.pending = pending_;
   route_.waited_microseconds = &waited_microseconds_;
   constexpr std::int64_t kFarAhead = std::int64_t{1} << 60;

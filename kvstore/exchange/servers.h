@@ -122,6 +122,7 @@ class ServersExchange final : public Exchange {
   std::unique_ptr<Node> node_;
   SchedulerClient client_;
   std::vector<std::unique_ptr<Outbox>> outboxes_;
+  std::vector<std::unique_ptr<Fuser>> fusers_;
   std::unique_ptr<Outbox> scheduler_;
   std::shared_ptr<Pending> pending_ = std::make_shared<Pending>();
   std::atomic<std::int64_t> waited_microseconds_{0};

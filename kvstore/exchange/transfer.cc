@@ -142,14 +142,14 @@ void Transfer::send(bool pushes, bool pulls) {
     const std::size_t offset = static_cast<std::size_t>(run.slice->begin) * width;
     const WireCodec* const pull_codec = run.pull ? run.item->pull_codec : nullptr;
     const EncodedGradient::Slice pushed =
-        run.item->encoded ? run.item->encoded->slices[static_cast<std::size_t>(run.slice - run.item->key->slices.data())]
-                          : EncodedGradient::Slice{offset, bytes};
+        run.item->encoded
+            ? run.item->encoded->slices[static_cast<std::size_t>(run.slice - run.item->key->slices.data())]
+            : EncodedGradient::Slice{offset, bytes};
     const std::size_t pulled_bytes =
         pull_codec ? pull_codec->codec->max_bytes(run.slice->end - run.slice->begin) : bytes;
-    const bool full =
-        !messages.empty() && std::max(messages.back()->pushed_bytes + (run.push ? pushed.bytes : 0),
-                                      messages.back()->pulled_bytes + (run.pull ? pulled_bytes : 0)) >
-                                 static_cast<std::size_t>(kPartitionBytes);
+    const bool full = !messages.empty() && std::max(messages.back()->pushed_bytes + (run.push ? pushed.bytes : 0),
+                                                    messages.back()->pulled_bytes + (run.pull ? pulled_bytes : 0)) >
+                                               static_cast<std::size_t>(kPartitionBytes);
     if (messages.empty() || messages.back()->server != partition.server || full) {
       messages.push_back(std::make_unique<Outgoing>());
       messages.back()->server = partition.server;
@@ -195,33 +195,44 @@ void Transfer::send(bool pushes, bool pulls) {
 }
 
 void Transfer::submit(std::unique_ptr<Outgoing> outgoing) {
+  const auto server = static_cast<std::size_t>(outgoing->server);
+  const bool waits = route_.pulls_wait && outgoing->pulled_bytes > 0;
+  if (!waits && outgoing->body.codecs_size() == 0 && outgoing->pushed_bytes + outgoing->pulled_bytes <= Fuser::kSmall) {
+    SmallRequest request;
+    request.priority = priority_;
+    request.pushed_bytes = outgoing->pushed_bytes;
+    request.body = std::move(outgoing->body);
+    request.payload = outgoing->payload.finish();
+    request.pulled = static_cast<int>(outgoing->batch->pulled.size());
+    request.on_answer = [self = shared_from_this(), batch = outgoing->batch](const wire::PushPullReply* reply,
+                                                                             int first, PayloadReader* payload,
+                                                                             std::exception_ptr error) {
+      self->finish_message(std::move(error), [&] { self->receive(*batch, *reply, first, *payload); });
+    };
+    return (*route_.fusers)[server]->submit(std::move(request));
+  }
   Message message;
   message.header.kind = MessageKind::kPushPull;
   message.body = outgoing->body.SerializeAsString();
   message.payload = outgoing->payload.finish();
-  Outbox& outbox = *(*route_.outboxes)[static_cast<std::size_t>(outgoing->server)];
-  outbox.submit(
+  (*route_.outboxes)[server]->submit(
       priority_, outgoing->pushed_bytes, std::move(message),
       [self = shared_from_this(), batch = outgoing->batch](std::optional<Message> answer, std::exception_ptr error) {
-        try {
-          if (error) std::rethrow_exception(error);
-          self->receive(*batch, *answer);
-        } catch (...) {
-          Lock lock(self->mutex_);
-          if (!self->error_) self->error_ = std::current_exception();
-        }
-        self->finish_message();
+        self->finish_message(std::move(error), [&] {
+          wire::PushPullReply reply;
+          if (!reply.ParseFromString(answer->body) || reply.versions_size() != static_cast<int>(batch->pulled.size()))
+            throw Corrupt("a server's answer cannot be parsed");
+          PayloadReader payload(answer->payload);
+          self->receive(*batch, reply, 0, payload);
+          payload.expect_end();
+        });
       });
 }
 
-void Transfer::receive(const Batch& batch, const Message& answer) {
-  wire::PushPullReply reply;
-  if (!reply.ParseFromString(answer.body) || reply.versions_size() != static_cast<int>(batch.pulled.size()))
-    throw Corrupt("a server's answer cannot be parsed");
-  PayloadReader payload(answer.payload);
+void Transfer::receive(const Batch& batch, const wire::PushPullReply& reply, int first, PayloadReader& payload) {
   int encoded = 0;
-  for (int i = 0; i < reply.versions_size(); ++i) {
-    const Batch::Pulled& pulled = batch.pulled[static_cast<std::size_t>(i)];
+  for (std::size_t i = 0; i < batch.pulled.size(); ++i) {
+    const Batch::Pulled& pulled = batch.pulled[i];
     if (pulled.codec) {
       if (encoded == reply.pull_bytes_size()) throw Corrupt("a server's answer has raw weights for encoded ones");
       const std::size_t bytes = reply.pull_bytes(encoded++), count = pulled.bytes / sizeof(float);
@@ -231,11 +242,21 @@ void Transfer::receive(const Batch& batch, const Message& answer) {
     } else if (const std::byte* data = payload.next(pulled.bytes)) {
       std::memcpy(pulled.out, data, pulled.bytes);
     }
-    pulled.slice->base = reply.versions(i);
+    pulled.slice->base = reply.versions(first + static_cast<int>(i));
   }
-  payload.expect_end();
   Lock lock(mutex_);
   longest_wait_ = std::max(longest_wait_, static_cast<std::int64_t>(reply.waited_microseconds()));
+}
+
+void Transfer::finish_message(std::exception_ptr error, const std::function<void()>& take_answer) {
+  try {
+    if (error) std::rethrow_exception(error);
+    take_answer();
+  } catch (...) {
+    Lock lock(mutex_);
+    if (!error_) error_ = std::current_exception();
+  }
+  finish_message();
 }
 
 void Transfer::finish_message() {

@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "exchange/fuser.h"
 #include "exchange/outbox.h"
 #include "key_partition.h"
 
@@ -103,6 +104,7 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
   };
   struct Route {
     std::vector<std::unique_ptr<Outbox>>* outboxes;
+    std::vector<std::unique_ptr<Fuser>>* fusers;  // in front of them
     std::shared_ptr<Pending> pending;
     std::atomic<std::int64_t>* waited_microseconds;
     bool pulls_wait = false;  // the mode may hold pulls back: they go in messages of their own, after the pushes
@@ -123,7 +125,9 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
 
   void send(bool pushes, bool pulls);
   void submit(std::unique_ptr<Outgoing> message);
-  void receive(const Batch& batch, const Message& answer);
+  // The versions begin at `first`, `payload` stands at the runs.
+  void receive(const Batch& batch, const wire::PushPullReply& reply, int first, PayloadReader& payload);
+  void finish_message(std::exception_ptr error, const std::function<void()>& take_answer);
   void finish_message();
 
   const Route route_;
