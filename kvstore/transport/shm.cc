@@ -184,6 +184,7 @@ class Shm final : public Transport {
     control.set_round(session->round);
     outgoing.front() = packet_of(control).front();
     session->lent.emplace(number, std::move(lent));
+    shm::hand_overs().fetch_add(1, std::memory_order_release);
     sessions_->inner->send(link, std::move(outgoing));
     return true;
   }
@@ -351,6 +352,7 @@ class Shm final : public Transport {
   }
 
   void on_frames(LinkId link, const Control& control, Packet packet) {
+    shm::hand_overs().load(std::memory_order_acquire);
     std::shared_ptr<const SharedView> view;
     {
       const Lock lock(sessions_->mutex);
@@ -390,6 +392,7 @@ class Shm final : public Transport {
   }
 
   void on_release(LinkId link, const Control& control) {
+    shm::hand_overs().load(std::memory_order_acquire);
     std::vector<Packet> let_go;
     const Lock lock(sessions_->mutex);
     const auto session = sessions_->find(link);

@@ -5,6 +5,7 @@
 #include <paceline/mutex.h>
 #include <paceline/transport.h>
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <set>
@@ -39,6 +40,13 @@ struct Session {
   std::set<std::uint64_t> held;                    // theirs, that somebody here may be reading
 };
 
+// Orders what was written before a frame was handed over or let go with what follows at the other end. Between processes
+// the connection does that; peers in one process (tests) need it in the language's terms, too.
+inline std::atomic<std::uint64_t>& hand_overs() {
+  static std::atomic<std::uint64_t> count = 0;
+  return count;
+}
+
 // Outlives the transport as long as a frame is held.
 struct Sessions {
   Mutex mutex;
@@ -59,6 +67,7 @@ struct Sessions {
     const Lock lock(mutex);
     const auto found = by_number.find(number);
     if (found == by_number.end() || found->second->held.erase(packet) == 0) return;
+    hand_overs().fetch_add(1, std::memory_order_release);
     Control control;
     control.set_kind(Control::RELEASE);
     control.add_packets(packet);
