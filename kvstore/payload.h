@@ -50,7 +50,7 @@ class PayloadWriter {
 
   std::vector<Frame> frames_;
   std::shared_ptr<std::byte[]> room_;
-  std::size_t used_ = 0, capacity_ = 0, next_capacity_ = 4096;
+  std::size_t used_ = 0, capacity_ = 0, next_capacity_ = 1024;  // one small key needs little
 };
 
 // Finds the runs again. `frames` must outlive the pointers.
