@@ -138,12 +138,12 @@ ClusterConfig ClusterConfig::from_environment() {
   return config;
 }
 
-void serve(const ClusterConfig& config) {
+void serve(const ClusterConfig& config, std::shared_ptr<const Staleness> policy) {
   require(config.role != Role::kWorker, "[cluster] a worker does not serve; DMLC_ROLE must be scheduler or server");
   if (config.role == Role::kScheduler)
     Scheduler(config).run();
   else
-    Server(config).run();
+    Server(config, std::move(policy)).run();
 }
 
 void keep_freed_memory() {

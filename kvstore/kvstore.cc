@@ -12,9 +12,9 @@
 namespace paceline {
 namespace {
 
-[[noreturn]] void serve_and_exit(const ClusterConfig& config) {
+[[noreturn]] void serve_and_exit(const ClusterConfig& config, const StoreOptions& options) {
   try {
-    serve(config);
+    serve(config, options.staleness);
   } catch (const Error& error) {
     LOG(ERROR) << error.what();
     std::exit(EXIT_FAILURE);
@@ -59,7 +59,7 @@ std::shared_ptr<KVStore> KVStore::create(const std::string& mode, const StoreOpt
   ModeSetting::parse(spec);
 
   const ClusterConfig config = ClusterConfig::from_environment();
-  if (config.role != Role::kWorker) serve_and_exit(config);
+  if (config.role != Role::kWorker) serve_and_exit(config, options);
   return join(config, mode, options);
 }
 
@@ -67,9 +67,6 @@ std::shared_ptr<KVStore> KVStore::join(const ClusterConfig& given, const std::st
                                        const StoreOptions& options) {
   ClusterConfig config = given;
   const Spec spec = Spec::parse(mode);
-  require(!options.staleness || config.transport == "inproc",
-          "a staleness policy of your own works in mode local and with servers in this process; remote servers take "
-          "policies by name");
   const StoreOptions defaults;
   if (options.start_deadline_seconds != defaults.start_deadline_seconds)
     config.start_deadline_seconds = options.start_deadline_seconds;

@@ -20,18 +20,21 @@ void reply(const Request& request, const google::protobuf::MessageLite& body, st
   request.reply(std::move(message));
 }
 
-std::string megabytes(std::size_t bytes) {
-  std::ostringstream out;
-  out.precision(3);
-  out << static_cast<double>(bytes) / (1 << 20) << " MiB";
-  return out.str();
+// What a policy costs in memory, beside weights and the optimizer's state.
+std::string cost_of(const Staleness& policy, std::size_t weights, int workers) {
+  const std::size_t pulled = policy.needs_pulled() ? weights * static_cast<std::size_t>(workers) : 0;
+  const std::size_t state = weights * policy.state_names().size();
+  return str("remembers at most ", pulled, " bytes of pulled weights (", workers, " workers, ", weights,
+             " bytes of weights here) and keeps ", state, " bytes of state");
 }
 
 }  // namespace
 
 ServerControl::ServerControl(Updater& updater, PartitionTable& table, std::vector<std::unique_ptr<Shard>>& shards,
                              std::shared_ptr<const Staleness> policy)
-    : updater_(updater), table_(table), shards_(shards), policy_(std::move(policy)) {}
+    : updater_(updater), table_(table), shards_(shards), policy_(std::move(policy)) {
+  if (policy_) updater_.set_staleness(policy_);
+}
 
 bool ServerControl::on_request(const Request& request) {
   switch (request.message().header.kind) {
@@ -113,17 +116,16 @@ void ServerControl::set_rules(const Request& request) {
   const auto body = parse_body<wire::SetRules>(request.message());
   Lock lock(mutex_);
   if (body.call() > rules_call_) {
+    require(!body.own_policy() || policy_, "the workers correct staleness by an object of their program, which this "
+            "server does not have: run your own program in every role instead of paceline_server");
     const Options options = Options::parse(body.staleness_options());
     updater_.set_rules(Spec::parse(body.optimizer()), body.staleness(), options);
-    if (policy_) updater_.set_staleness(policy_);
     rules_call_ = body.call();
     for (const auto& shard : shards_) shard->post([](Shard& self) { self.remember_pulled(); });
-    const bool keeps = policy_ ? policy_->needs_pulled() : make_staleness(body.staleness(), options)->needs_pulled();
+    const std::shared_ptr<const Staleness> policy = policy_ ? policy_ : make_staleness(body.staleness(), options);
     LOG(INFO) << "optimizer " << body.optimizer() << ", staleness policy "
-              << (policy_ ? std::string("of the user's own") : body.staleness()) << ": remembers "
-              << (keeps ? "up to " + megabytes(table_.bytes() * static_cast<std::size_t>(live_workers_)) +
-                              " of pulled weights for " + std::to_string(live_workers_) + " workers"
-                        : std::string("no pulled weights"));
+              << (policy_ ? std::string("of the user's own") : body.staleness()) << ": "
+              << cost_of(*policy, table_.bytes(), live_workers_);
   }
   if (body.rate_call() > 0) {
     std::uint64_t& last = rate_calls_[request.incarnation()];
@@ -180,17 +182,18 @@ void ServerControl::save(const Request& request) {
       wire::SaveReply answer;
       PayloadWriter payload;
       for (std::size_t s = 0; s < partition.slices.size(); ++s) {
-        std::uint64_t version = 0;
-        std::int64_t examples = 0;
+        SliceCounters counters;
         wire::SavedSlice* slice = answer.add_slices();
-        for (const auto& [name, array] : updater_.save_slice(partition.slices[s].number, &version, &examples)) {
+        for (const auto& [name, array] : updater_.save_slice(partition.slices[s].number, &counters)) {
           slice->add_names(name);
           array.wait();
           payload.add(array.data(), array.bytes(), std::make_shared<NDArray>(array));
         }
         slice->set_slice(static_cast<std::uint32_t>(s));
-        slice->set_version(version);
-        slice->set_examples(examples);
+        slice->set_version(counters.version);
+        slice->set_examples(counters.examples);
+        slice->set_optimizer_updates(counters.optimizer_updates);
+        slice->set_policy_updates(counters.policy_updates);
       }
       reply(request, answer, payload.finish());
     });
@@ -228,7 +231,8 @@ void ServerControl::load(const Request& request) {
           arrays.emplace_back(name, NDArray::wrap(const_cast<std::byte*>(data), Shape{info.end - info.begin},
                                                   info.dtype, std::make_shared<Request>(request)));
         }
-        updater_.load_slice(slice.number, arrays, saved.version(), saved.examples());
+        updater_.load_slice(slice.number, arrays,
+                            {saved.version(), saved.examples(), saved.optimizer_updates(), saved.policy_updates()});
       }
       payload.expect_end();
       request.reply({});

@@ -1,5 +1,7 @@
 #include <paceline/staleness.h>
 
+#include <algorithm>
+
 namespace paceline {
 namespace {
 
@@ -51,6 +53,11 @@ std::vector<std::string> policy_parts(const std::string& policy) {
     begin = end + 1;
   }
   return parts;
+}
+
+bool has_part(const std::string& policy, const std::string& part) {
+  const std::vector<std::string> parts = policy_parts(policy);
+  return std::find(parts.begin(), parts.end(), part) != parts.end();
 }
 
 std::unique_ptr<Staleness> make_staleness(const std::string& policy, const Options& options) {

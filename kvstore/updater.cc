@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <deque>
 #include <map>
 #include <shared_mutex>
+#include <span>
 
 #include "weights.h"
 
@@ -17,12 +17,21 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 struct Rules {
-  std::unique_ptr<Optimizer> optimizer;
-  std::shared_ptr<const Staleness> staleness;
+  std::shared_ptr<const Optimizer> optimizer;
+  std::shared_ptr<const Staleness> named, staleness;  // the user's own may stand in for the named one
   Preparation preparation;
   LearningRate rate;
   std::vector<std::string> state_names;  // the optimizer's, then the policy's
   std::size_t optimizer_states = 0;
+
+  void use(const std::shared_ptr<const Staleness>& own) {
+    staleness = own ? own : named;
+    state_names = optimizer->state_names();
+    optimizer_states = state_names.size();
+    for (const std::string& name : staleness->state_names()) state_names.push_back(name);
+  }
+  std::span<const std::string> optimizer_names() const { return std::span(state_names).first(optimizer_states); }
+  std::span<const std::string> policy_names() const { return std::span(state_names).subspan(optimizer_states); }
 };
 
 struct Slice {
@@ -30,12 +39,10 @@ struct Slice {
   mutable Mutex mutex;
   Weights weight GUARDED_BY(mutex);
   std::map<std::string, Bytes> state GUARDED_BY(mutex);
-  std::uint64_t version GUARDED_BY(mutex) = 0;
-  std::int64_t examples GUARDED_BY(mutex) = 0;
+  SliceCounters counters GUARDED_BY(mutex);
   std::int64_t refused GUARDED_BY(mutex) = 0;
   std::vector<Snapshot> latest GUARDED_BY(mutex);  // encoded, of one version, one per codec that was asked for
-  // What each worker pulled and may still push from, oldest first. More than one entry where an answer was repeated.
-  std::map<int, std::deque<Snapshot>> pulled GUARDED_BY(mutex);
+  std::map<int, Snapshot> pulled GUARDED_BY(mutex);  // what each worker pulled last
   std::vector<Histogram> delays GUARDED_BY(mutex);
   std::map<int, Bytes> averaged GUARDED_BY(mutex);  // kind kAverage: what each worker said last
 
@@ -52,23 +59,24 @@ class UpdaterImpl final : public Updater {
   void set_rules(const Spec& optimizer, const std::string& staleness, const Options& staleness_options) override {
     auto rules = std::make_shared<Rules>();
     rules->optimizer = make_optimizer(optimizer);
-    rules->staleness = make_staleness(staleness, staleness_options);
+    rules->named = make_staleness(staleness, staleness_options);
     rules->rate = LearningRate::parse(optimizer.options);
-    const auto parts = policy_parts(staleness);
-    if (std::find(parts.begin(), parts.end(), "dana") != parts.end()) {
+    if (has_part(staleness, "dana")) {
       require(rules->optimizer->worker_momentum() >= 0, "staleness policy 'dana' keeps the optimizer's momentum at the "
               "workers, which optimizer '", optimizer.name, "' cannot give up; use gap_aware with it");
       rules->optimizer = make_optimizer(Spec{"sgd", {}});
     } else {
       rules->preparation = Preparation::parse(optimizer.options);
     }
+    std::unique_lock lock(rules_mutex_);
     install(std::move(rules));
   }
 
   void set_staleness(std::shared_ptr<const Staleness> policy) override {
     std::unique_lock lock(rules_mutex_);
-    rules_->staleness = std::move(policy);
-    name_states(*rules_);
+    own_ = std::move(policy);
+    auto rules = std::make_shared<Rules>(*rules_);
+    install(std::move(rules));
   }
 
   void set_learning_rate(double rate) override {
@@ -116,15 +124,16 @@ class UpdaterImpl final : public Updater {
     std::shared_lock rules_lock(rules_mutex_);
     Slice& slice = at(index);
     Lock lock(slice.mutex);
-    require(contribution.version <= slice.version, "a push for '", slice.info.name, "' says it was computed from version ",
-            contribution.version, ", but the slice is at ", slice.version);
-    StaleContext context = context_of(slice);
-    context.delay = static_cast<std::int64_t>(slice.version - contribution.version);
-    const Snapshot pulled = take_pulled(slice, contribution.worker, contribution.version);
-    Applied applied{slice.version, context.delay, false};
+    require(contribution.version <= slice.counters.version, "a push for '", slice.info.name,
+            "' says it was computed from version ", contribution.version, ", but the slice is at ",
+            slice.counters.version);
+    StaleContext context = context_of(slice, contribution.examples);
+    context.delay = static_cast<std::int64_t>(slice.counters.version - contribution.version);
+    const Snapshot pulled = find_pulled(slice, contribution.worker, contribution.version);
+    Applied applied{slice.counters.version, context.delay, false};
     if (slice.is_average()) {
       average(slice, {contribution});
-      return {++slice.version, 0, false};
+      return {++slice.counters.version, 0, false};
     }
     if (!rules_->staleness->accepts(context)) {
       ++slice.refused;
@@ -135,8 +144,8 @@ class UpdaterImpl final : public Updater {
       update<float>(slice, contribution, pulled, context);
     else
       update<double>(slice, contribution, pulled, context);
-    finish_update(slice, contribution.worker, context.delay, contribution.examples);
-    applied.version = slice.version;
+    add_delay(slice, contribution.worker, context.delay);
+    applied.version = count_update(slice, contribution.examples);
     return applied;
   }
 
@@ -145,24 +154,19 @@ class UpdaterImpl final : public Updater {
     std::shared_lock rules_lock(rules_mutex_);
     Slice& slice = at(index);
     Lock lock(slice.mutex);
-    const StaleContext context = context_of(slice);
     std::int64_t examples = 0;
-    for (const Contribution& contribution : contributions) {
-      take_pulled(slice, contribution.worker, contribution.version);
-      examples += contribution.examples;
-    }
+    for (const Contribution& contribution : contributions) examples += contribution.examples;
+    const StaleContext context = context_of(slice, examples);
     if (slice.is_average()) {
       average(slice, contributions);
-      return {++slice.version, 0, false};
+      return {++slice.counters.version, 0, false};
     }
     if (slice.info.dtype == DType::kFloat32)
       update_mean<float>(slice, contributions, examples, context);
     else
       update_mean<double>(slice, contributions, examples, context);
     for (const Contribution& contribution : contributions) add_delay(slice, contribution.worker, 0);
-    slice.examples += examples;
-    ++slice.version;
-    return {slice.version, 0, false};
+    return {count_update(slice, examples), 0, false};
   }
 
   Snapshot pull(int index, int worker, const std::shared_ptr<const Codec>& codec) override {
@@ -178,17 +182,17 @@ class UpdaterImpl final : public Updater {
     Lock lock(slice.mutex);
     if (worker >= 0 && rules_->staleness->needs_pulled()) take_snapshot(slice, worker, nullptr);
     if (!slice.weight.empty()) std::memcpy(out, slice.weight.data(), slice.weight.size());
-    return slice.version;
+    return slice.counters.version;
   }
 
   std::uint64_t version(int index) const override {
     std::shared_lock rules_lock(rules_mutex_);
     const Slice& slice = at(index);
     Lock lock(slice.mutex);
-    return slice.version;
+    return slice.counters.version;
   }
 
-  void load_slice(int index, const NamedArrays& state, std::uint64_t version, std::int64_t examples) override {
+  void load_slice(int index, const NamedArrays& state, const SliceCounters& counters) override {
     std::shared_lock rules_lock(rules_mutex_);
     Slice& slice = at(index);
     std::map<std::string, Bytes> loaded;
@@ -209,18 +213,18 @@ class UpdaterImpl final : public Updater {
     slice.weight.assign(loaded["weight"].data(), loaded["weight"].size());
     loaded.erase("weight");
     slice.state = std::move(loaded);
-    slice.version = version;
-    slice.examples = examples;
+    slice.counters = counters;
+    if (!has_all(slice, rules_->optimizer_names())) slice.counters.optimizer_updates = 0;
+    if (!has_all(slice, rules_->policy_names())) slice.counters.policy_updates = 0;
     slice.latest.clear();
     slice.pulled.clear();
   }
 
-  NamedArrays save_slice(int index, std::uint64_t* version, std::int64_t* examples) override {
+  NamedArrays save_slice(int index, SliceCounters* counters) override {
     std::shared_lock rules_lock(rules_mutex_);
     Slice& slice = at(index);
     Lock lock(slice.mutex);
-    if (version) *version = slice.version;
-    if (examples) *examples = slice.examples;
+    if (counters) *counters = slice.counters;
     NamedArrays arrays;
     arrays.emplace_back("weight", to_array(slice, Bytes(slice.weight.data(), slice.weight.data() + slice.weight.size())));
     for (const std::string& name : rules_->state_names)
@@ -235,7 +239,7 @@ class UpdaterImpl final : public Updater {
       slice->pulled.erase(worker);
       if (slice->averaged.size() > 1 && slice->averaged.erase(worker)) {
         average(*slice, {});
-        ++slice->version;
+        ++slice->counters.version;
       }
     }
   }
@@ -267,80 +271,76 @@ class UpdaterImpl final : public Updater {
     for (const auto& slice : slices_) {
       Lock lock(slice->mutex);
       std::map<const std::byte*, std::size_t> distinct;
-      for (const auto& [worker, kept] : slice->pulled)
-        for (const Snapshot& snapshot : kept) distinct[snapshot.data.get()] = snapshot.bytes;
+      for (const auto& [worker, snapshot] : slice->pulled) distinct[snapshot.data.get()] = snapshot.bytes;
       for (const auto& [data, bytes] : distinct) total += bytes;
     }
     return total;
   }
 
  private:
-  // Answers repeated because the first was lost leave more than one version that the worker may have computed from.
-  static constexpr std::size_t kPulledKept = 4;
-
   Slice& at(int index) const {
     require(index >= 0 && index < static_cast<int>(slices_.size()), "no slice ", index);
     return *slices_[static_cast<std::size_t>(index)];
   }
 
   Snapshot take_snapshot(Slice& slice, int worker, const std::shared_ptr<const Codec>& codec) REQUIRES(slice.mutex) {
-    const Snapshot snapshot = codec ? encoded(slice, codec) : Snapshot{slice.version, slice.weight.share(), slice.weight.size()};
-    if (worker >= 0 && rules_->staleness->needs_pulled()) {
-      auto& kept = slice.pulled[worker];
-      if (kept.empty() || kept.back().version != slice.version) kept.push_back(snapshot);
-      if (kept.size() > kPulledKept) kept.pop_front();
-    }
+    const Snapshot snapshot =
+        codec ? encoded(slice, codec) : Snapshot{slice.counters.version, slice.weight.share(), slice.weight.size()};
+    if (worker >= 0 && rules_->staleness->needs_pulled()) slice.pulled[worker] = snapshot;
     return snapshot;
   }
 
   static Snapshot encoded(Slice& slice, const std::shared_ptr<const Codec>& codec) REQUIRES(slice.mutex) {
-    std::erase_if(slice.latest, [&](const Snapshot& snapshot) { return snapshot.version != slice.version; });
+    std::erase_if(slice.latest, [&](const Snapshot& snapshot) { return snapshot.version != slice.counters.version; });
     const auto known = std::find_if(slice.latest.begin(), slice.latest.end(),
                                     [&](const Snapshot& snapshot) { return snapshot.codec == codec; });
     if (known != slice.latest.end()) return *known;
     std::shared_ptr<std::byte[]> copy = detail::allocate_host(codec->max_bytes(slice.count()));
     const std::span values(reinterpret_cast<const float*>(slice.weight.data()), static_cast<std::size_t>(slice.count()));
     const std::size_t bytes = codec->encode(values, {}, {}, copy.get());
-    slice.latest.push_back({slice.version, std::move(copy), bytes, codec});
+    slice.latest.push_back({slice.counters.version, std::move(copy), bytes, codec});
     return slice.latest.back();
   }
 
-  static void name_states(Rules& rules) {
-    rules.state_names = rules.optimizer->state_names();
-    rules.optimizer_states = rules.state_names.size();
-    for (const std::string& name : rules.staleness->state_names()) rules.state_names.push_back(name);
-  }
-
+  // Needs rules_mutex_.
   void install(std::shared_ptr<Rules> rules) {
-    name_states(*rules);
-    std::unique_lock lock(rules_mutex_);
-    rules_ = std::move(rules);
+    rules->use(own_);
+    const std::shared_ptr<Rules> old = std::exchange(rules_, std::move(rules));
+    if (!old) return;
+    const bool same_optimizer = std::ranges::equal(old->optimizer_names(), rules_->optimizer_names());
+    const bool same_policy = std::ranges::equal(old->policy_names(), rules_->policy_names());
     for (const auto& slice : slices_) {
-      Lock slice_lock(slice->mutex);
-      std::erase_if(slice->state, [&](const auto& entry) {
-        return std::find(rules_->state_names.begin(), rules_->state_names.end(), entry.first) ==
-               rules_->state_names.end();
-      });
+      Lock lock(slice->mutex);
+      if (!same_optimizer) {
+        for (const std::string& name : old->optimizer_names()) slice->state.erase(name);
+        slice->counters.optimizer_updates = 0;
+      }
+      if (!same_policy) {
+        for (const std::string& name : old->policy_names()) slice->state.erase(name);
+        slice->counters.policy_updates = 0;
+      }
     }
   }
 
-  StaleContext context_of(const Slice& slice) const REQUIRES(slice.mutex) {
+  static bool has_all(const Slice& slice, std::span<const std::string> names) REQUIRES(slice.mutex) {
+    return std::ranges::all_of(names, [&](const std::string& name) { return slice.state.count(name) > 0; });
+  }
+
+  StaleContext context_of(const Slice& slice, std::int64_t examples) const REQUIRES(slice.mutex) {
     StaleContext context;
-    context.learning_rate = rules_->rate.at(slice.examples);
+    context.learning_rate = rules_->rate.at(slice.counters.examples);
     context.peak_rate = rules_->rate.base();
     context.step_size = rules_->optimizer->step_size();
-    context.count = static_cast<std::int64_t>(slice.version);
+    context.count = slice.counters.policy_updates;
+    context.examples = examples;
     context.workers = workers_;
     return context;
   }
 
-  // The weights of `version` that `worker` pulled, if they are kept; older ones are of no further use.
-  static Snapshot take_pulled(Slice& slice, int worker, std::uint64_t version) REQUIRES(slice.mutex) {
+  // The weights of `version` that `worker` pulled, if they are what it pulled last.
+  static Snapshot find_pulled(const Slice& slice, int worker, std::uint64_t version) REQUIRES(slice.mutex) {
     const auto found = slice.pulled.find(worker);
-    if (found == slice.pulled.end()) return {};
-    auto& kept = found->second;
-    while (!kept.empty() && kept.front().version < version) kept.pop_front();
-    return kept.empty() || kept.front().version != version ? Snapshot{} : kept.front();
+    return found == slice.pulled.end() || found->second.version != version ? Snapshot{} : found->second;
   }
 
   static void add_delay(Slice& slice, int worker, std::int64_t delay) REQUIRES(slice.mutex) {
@@ -349,10 +349,11 @@ class UpdaterImpl final : public Updater {
     slice.delays[static_cast<std::size_t>(worker)].add(delay);
   }
 
-  static void finish_update(Slice& slice, int worker, std::int64_t delay, std::int64_t examples) REQUIRES(slice.mutex) {
-    add_delay(slice, worker, delay);
-    slice.examples += examples;
-    ++slice.version;
+  static std::uint64_t count_update(Slice& slice, std::int64_t examples) REQUIRES(slice.mutex) {
+    slice.counters.examples += examples;
+    ++slice.counters.optimizer_updates;
+    ++slice.counters.policy_updates;
+    return ++slice.counters.version;
   }
 
   // Calls fill(offset, count, scratch) to get each tile's gradient, then runs the rules over it.
@@ -365,7 +366,7 @@ class UpdaterImpl final : public Updater {
       bytes.resize(slice.weight.size());
       arrays.push_back(reinterpret_cast<T*>(bytes.data()));
     }
-    const UpdateStep step{context.learning_rate, context.count + 1};
+    const UpdateStep step{context.learning_rate, slice.counters.optimizer_updates + 1};
     alignas(64) std::array<T, static_cast<std::size_t>(Tile<T>::kElements)> scratch, pulled_scratch;
     const std::shared_ptr<std::byte[]> written = slice.weight.writable();
     const T* before = reinterpret_cast<const T*>(slice.weight.data());
@@ -478,6 +479,7 @@ class UpdaterImpl final : public Updater {
 
   mutable std::shared_mutex rules_mutex_;  // shared by every use of a slice, exclusive to change rules or the list
   std::shared_ptr<Rules> rules_;
+  std::shared_ptr<const Staleness> own_;  // the user's policy
   std::vector<std::unique_ptr<Slice>> slices_;
   int workers_ = 1;
 };

@@ -1,97 +1,46 @@
-#include <paceline/kernel.h>
 #include <paceline/optimizer.h>
 #include <paceline/staleness.h>
 #include <paceline/worker_rule.h>
 
-#include <algorithm>
-#include <array>
-#include <map>
+#include "worker_rule/rules.h"
 
 namespace paceline {
 namespace {
 
-class Dana final : public WorkerRule {
+// Momentum first; then what was pulled is moved on.
+class Both final : public WorkerRule {
  public:
-  Dana(double momentum, const Preparation& preparation) : momentum_(momentum), preparation_(preparation) {}
+  Both(std::unique_ptr<WorkerRule> momentum, std::unique_ptr<WorkerRule> prediction)
+      : momentum_(std::move(momentum)), prediction_(std::move(prediction)) {}
 
   NDArray prepare(const std::string& key, const NDArray& gradient, const NDArray& weight) override {
-    Slot& slot = slots_[key];
-    if (slot.velocity.is_none()) {
-      slot.velocity = NDArray::zeros(gradient.shape(), gradient.dtype(), gradient.device(), gradient.engine());
-    }
-    if (slot.update.is_none()) {
-      slot.update = NDArray(gradient.shape(), gradient.dtype(), gradient.device(), gradient.engine());
-    }
-    require(slot.velocity.shape() == gradient.shape(), "[dana] the gradient of '", key, "' has shape ",
-            gradient.shape(), ", expected ", slot.velocity.shape());
-    const std::array inputs{gradient.contiguous(), weight.contiguous(), slot.velocity};
-    const std::array outputs{slot.velocity, slot.update};
-    const auto rule = [momentum = momentum_, preparation = preparation_](
-                          const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out) {
-      visit_floating(in[0].dtype, "dana", [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
-          run<T>(preparation, static_cast<T>(momentum), in[0].size(), in[0].as<T>(), in[1].as<T>(), out[0].as<T>(),
-                 out[1].as<T>());
-        } else {
-          throw InvalidArgument("[dana] keeps momentum in float32 or float64, got " + name_of(in[0].dtype));
-        }
-      });
-    };
-    launch_host("dana", inputs, outputs, rule);
-    return slot.update;
+    return momentum_->prepare(key, gradient, weight);
   }
-
-  NamedArrays state() const override {
-    NamedArrays arrays;
-    for (const auto& [key, slot] : slots_) arrays.emplace_back(key + "/velocity", slot.velocity);
-    return arrays;
+  bool predicts() const override { return true; }
+  void pulled(const std::string& key, std::span<const PulledRun> runs, std::int64_t pushes,
+              const NDArray& weight) override {
+    prediction_->pulled(key, runs, pushes, weight);
   }
-
-  void load(const NamedArrays& state) override {
-    std::map<std::string, Slot> slots;
-    for (const auto& [name, array] : state) {
-      const std::size_t end = name.rfind('/');
-      require(end != std::string::npos && name.substr(end) == "/velocity", "[dana] has no state '", name, "'");
-      slots[name.substr(0, end)].velocity = array.clone();
-    }
-    slots_ = std::move(slots);
-  }
+  NamedArrays state() const override { return momentum_->state(); }
+  void load(const NamedArrays& state) override { momentum_->load(state); }
 
  private:
-  struct Slot {
-    NDArray velocity, update;
-  };
-
-  template <class T>
-  static void run(const Preparation& preparation, T momentum, std::int64_t size, const T* gradient, const T* weight,
-                  T* velocity, T* update) {
-    for (std::int64_t begin = 0; begin < size; begin += Tile<T>::kElements) {
-      const std::int64_t count = std::min(Tile<T>::kElements, size - begin);
-      std::copy_n(gradient + begin, count, update + begin);
-      preparation.apply(update + begin, weight + begin, count);
-      for (std::int64_t i = begin; i < begin + count; ++i) {
-        velocity[i] = momentum * velocity[i] + update[i];
-        update[i] += momentum * velocity[i];
-      }
-    }
-  }
-
-  double momentum_;
-  Preparation preparation_;
-  std::map<std::string, Slot> slots_;
+  std::unique_ptr<WorkerRule> momentum_, prediction_;
 };
 
 }  // namespace
 
-std::unique_ptr<WorkerRule> make_worker_rule(const Spec& optimizer, const std::string& policy) {
-  bool wanted = false;
-  for (const std::string& part : policy_parts(policy)) wanted |= part == "dana";
-  if (!wanted) return nullptr;
-  const double momentum = make_optimizer(optimizer)->worker_momentum();
-  require(momentum >= 0, "staleness policy 'dana' keeps the optimizer's momentum at the workers, which optimizer '",
-          optimizer.name, "' cannot give up; use gap_aware with it");
-  return std::make_unique<Dana>(momentum, Preparation::parse(optimizer.options));
+std::unique_ptr<WorkerRule> make_worker_rule(const Spec& optimizer, const std::string& policy, const Options& options) {
+  std::unique_ptr<WorkerRule> momentum, prediction;
+  if (has_part(policy, "predict")) prediction = make_predict_rule(options);
+  if (has_part(policy, "dana")) {
+    const double factor = make_optimizer(optimizer)->worker_momentum();
+    require(factor >= 0, "staleness policy 'dana' keeps the optimizer's momentum at the workers, which optimizer '",
+            optimizer.name, "' cannot give up; use gap_aware with it");
+    momentum = make_dana_rule(factor, Preparation::parse(optimizer.options));
+  }
+  if (momentum && prediction) return std::make_unique<Both>(std::move(momentum), std::move(prediction));
+  return momentum ? std::move(momentum) : std::move(prediction);
 }
 
 }  // namespace paceline

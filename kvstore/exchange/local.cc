@@ -1,6 +1,7 @@
 #include "exchange/local.h"
 
 #include <paceline/kernel.h>
+#include <paceline/log.h>
 #include <paceline/mutex.h>
 #include <paceline/updater.h>
 
@@ -58,7 +59,7 @@ class LocalExchange final : public Exchange {
   void set_optimizer(const Spec& optimizer) override {
     drain();
     updater_->set_rules(optimizer, "none", {});
-    if (policy_) updater_->set_staleness(policy_);
+    optimizer_ = optimizer;
   }
 
   void set_learning_rate(double rate) override {
@@ -157,7 +158,7 @@ class LocalExchange final : public Exchange {
     SavedStore store;
     for (const auto& [name, key] : keys_) {
       SavedKey& saved = store.keys[name];
-      for (const auto& [slot, array] : updater_->save_slice(key.slice, &saved.version, &saved.examples)) {
+      for (const auto& [slot, array] : updater_->save_slice(key.slice, &saved.counters)) {
         const NDArray shaped = array.view(key.shape);
         if (slot == "weight")
           saved.weight = shaped;
@@ -170,7 +171,10 @@ class LocalExchange final : public Exchange {
 
   void load(const StoreState& state) override {
     drain();
-    const SavedStore store = SavedStore::read(state);
+    SavedStore store = SavedStore::read(state);
+    adapt_state(store, *make_optimizer(optimizer_), policy_ ? *policy_ : *make_staleness("none", {}), false);
+    if (std::ranges::any_of(store.workers, [](const auto& worker) { return !worker.second.empty(); }))
+      LOG(WARNING) << "the checkpoint's state of workers is not used in mode local";
     std::vector<PullItem> pulls;
     for (const auto& [name, key] : keys_) {
       const auto found = store.keys.find(name);
@@ -181,7 +185,7 @@ class LocalExchange final : public Exchange {
               saved.weight.is_none() ? "without weights" : saved.weight.describe(), " in the checkpoint");
       NamedArrays arrays{{"weight", saved.weight}};
       for (const auto& [slot, array] : saved.slots) arrays.emplace_back(slot, array);
-      updater_->load_slice(key.slice, arrays, saved.version, saved.examples);
+      updater_->load_slice(key.slice, arrays, saved.counters);
       pulls.push_back({name, key.array});
     }
     pull(pulls, 0);
@@ -238,6 +242,7 @@ class LocalExchange final : public Exchange {
   std::uint64_t calls_ GUARDED_BY(mutex_) = 0;
   const std::shared_ptr<const Staleness> policy_;
   const std::unique_ptr<Updater> updater_ = make_updater();
+  Spec optimizer_{"sgd", {}};
   std::map<std::string, LocalKey> keys_;
   std::map<std::int64_t, PositionRanges> committed_;
 };

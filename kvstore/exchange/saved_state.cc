@@ -2,9 +2,13 @@
 
 #include <paceline/error.h>
 #include <paceline/kernel.h>
+#include <paceline/log.h>
+#include <paceline/staleness.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <set>
 
 namespace paceline {
 namespace {
@@ -27,6 +31,51 @@ std::optional<int> worker_of(const std::string& name, std::size_t colon) {
   return rank;
 }
 
+constexpr std::array<std::pair<std::string_view, std::int64_t SliceCounters::*>, 3> kCounters{{
+    {"examples", &SliceCounters::examples},
+    {"optimizer_updates", &SliceCounters::optimizer_updates},
+    {"policy_updates", &SliceCounters::policy_updates},
+}};
+
+constexpr const char* kMomentum = "momentum";  // state of the optimizers momentum and nesterov
+constexpr std::string_view kVelocity = "/velocity";  // of a worker's rule
+
+void add_to(NDArray& sum, const NDArray& array) {
+  if (sum.is_none())
+    sum = array.clone();
+  else
+    kernels::axpy(1, array, sum);
+}
+
+void move_momentum_to_worker(SavedStore& store) {
+  for (auto& [name, key] : store.keys) {
+    const auto found = key.slots.find(kMomentum);
+    if (found == key.slots.end()) continue;
+    store.workers[0].emplace_back(name + std::string(kVelocity), found->second);
+    key.slots.erase(found);
+  }
+}
+
+void move_momentum_to_servers(SavedStore& store) {
+  for (auto& [rank, arrays] : store.workers) {
+    std::erase_if(arrays, [&store](const auto& entry) {
+      const auto& [name, array] = entry;
+      if (!name.ends_with(kVelocity)) return false;
+      const auto key = store.keys.find(name.substr(0, name.size() - kVelocity.size()));
+      if (key == store.keys.end()) return false;
+      add_to(key->second.slots[kMomentum], array);
+      return true;
+    });
+  }
+}
+
+// "gap_aware_mean_square"
+bool is_policy_state(const std::string& slot) {
+  for (const auto& [policy, make] : staleness_catalog().entries())
+    if (slot.starts_with(policy + "_")) return true;
+  return false;
+}
+
 }  // namespace
 
 StoreState SavedStore::write() const {
@@ -34,8 +83,9 @@ StoreState SavedStore::write() const {
   for (const auto& [name, key] : keys) {
     state.arrays.emplace_back(name, key.weight);
     for (const auto& [slot, array] : key.slots) state.arrays.emplace_back(name + ":" + slot, array);
-    state.counters.emplace_back("version:" + name, std::to_string(key.version));
-    state.counters.emplace_back("examples:" + name, std::to_string(key.examples));
+    state.counters.emplace_back("version:" + name, std::to_string(key.counters.version));
+    for (const auto& [counter, member] : kCounters)
+      state.counters.emplace_back(str(counter, ":", name), std::to_string(key.counters.*member));
   }
   for (const auto& [rank, arrays] : workers)
     for (const auto& [name, array] : arrays) state.arrays.emplace_back(str("worker", rank, ":", name), array);
@@ -57,10 +107,34 @@ SavedStore SavedStore::read(const StoreState& state) {
     const std::size_t colon = name.find(':');
     const auto found = colon == std::string::npos ? store.keys.end() : store.keys.find(name.substr(colon + 1));
     if (found == store.keys.end()) continue;
-    if (name.starts_with("version:")) found->second.version = static_cast<std::uint64_t>(number(name, text));
-    if (name.starts_with("examples:")) found->second.examples = number(name, text);
+    SliceCounters& counters = found->second.counters;
+    if (name.starts_with("version:")) counters.version = static_cast<std::uint64_t>(number(name, text));
+    for (const auto& [counter, member] : kCounters)
+      if (std::string_view(name).substr(0, colon) == counter) counters.*member = number(name, text);
   }
   return store;
+}
+
+void adapt_state(SavedStore& store, const Optimizer& optimizer, const Staleness& policy, bool worker_momentum) {
+  std::vector<std::string> known = optimizer.state_names();
+  if (worker_momentum)
+    move_momentum_to_worker(store);
+  else if (std::ranges::count(known, kMomentum) > 0)
+    move_momentum_to_servers(store);
+
+  for (const std::string& name : policy.state_names()) known.push_back(name);
+  std::set<std::string> dropped;
+  for (auto& [name, key] : store.keys) {
+    std::erase_if(key.slots, [&](const auto& entry) {
+      const bool unused = std::ranges::count(known, entry.first) == 0 && is_policy_state(entry.first);
+      if (unused) dropped.insert(entry.first);
+      return unused;
+    });
+  }
+  if (dropped.empty()) return;
+  std::string names;
+  for (const std::string& name : dropped) names += " " + name;
+  LOG(WARNING) << "the checkpoint's state of a staleness policy that this job does not use is dropped:" << names;
 }
 
 NamedArrays share_of(const SavedStore& store, int rank, int workers) {
@@ -68,11 +142,7 @@ NamedArrays share_of(const SavedStore& store, int rank, int workers) {
   for (const auto& [old_rank, arrays] : store.workers) {
     if (old_rank % workers != rank) continue;
     for (const auto& [name, array] : arrays) {
-      NDArray& sum = sums[name];
-      if (sum.is_none())
-        sum = array.clone();
-      else
-        kernels::axpy(1, array, sum);
+      add_to(sums[name], array);
     }
   }
   NamedArrays share;

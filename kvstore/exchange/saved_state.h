@@ -3,9 +3,10 @@
 //   <key>                       weights, in the key's shape
 //   <key>:<slot>                state of the optimizer or of the staleness policy, in the key's shape
 //   worker<rank>:<key>/<slot>   state of a worker's rule
-// and as counters version:<key>, examples:<key>, workers.
+// and as counters version:<key>, examples:<key>, optimizer_updates:<key>, policy_updates:<key>, workers.
 
 #include <paceline/exchange.h>
+#include <paceline/updater.h>
 
 #include <cstdint>
 #include <map>
@@ -18,8 +19,7 @@ namespace paceline {
 struct SavedKey {
   NDArray weight;
   std::map<std::string, NDArray> slots;
-  std::uint64_t version = 0;
-  std::int64_t examples = 0;
+  SliceCounters counters;
 };
 
 struct SavedStore {
@@ -30,6 +30,11 @@ struct SavedStore {
   // Throws InvalidArgument on counters that are not numbers.
   static SavedStore read(const StoreState& state);
 };
+
+// Makes the state that another mode saved fit these rules. Momentum moves between the servers (slot "momentum") and the
+// workers ("velocity" of dana), the sum kept: one worker with dana goes on as the NAG it is. State of staleness policies
+// that `policy` does not have is dropped with one warning; the optimizer's is not: the servers refuse what is unknown.
+void adapt_state(SavedStore& store, const Optimizer& optimizer, const Staleness& policy, bool worker_momentum);
 
 // What the workers of another number take over: rank r gets the state of r, r + workers, ... added up, which keeps the
 // sum of all momenta. Waits for the arrays.

@@ -4,6 +4,7 @@
 #include <paceline/log.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <exception>
 
@@ -44,6 +45,7 @@ ModeSetting ModeSetting::parse(const Spec& spec) {
 
 ServersExchange::ServersExchange(const ClusterConfig& config, ModeSetting setting, const StoreOptions& options)
     : setting_(std::move(setting)),
+      own_policy_(options.staleness),
       mode_(make_mode(setting_.mode)),
       engine_(options.engine ? *options.engine : default_engine()),
       workers_(config.workers),
@@ -154,6 +156,7 @@ void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std
       RemoteKey& key = *item.key;
       if (!item.gradient.is_none()) {
         item.gradient = prepare_gradient(key, item.gradient);
+        ++key.unpulled_pushes;
         if (compressor_) item.encoded = compressor_->encode(key, item.gradient, rank(), workers_, priority);
         if (item.encoded) item.gradient = item.encoded->bytes;
         key.last_step = step;
@@ -172,9 +175,26 @@ void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std
     }
     if (items.empty()) return;
     const char* name = weights.empty() ? "store.push" : gradients.empty() ? "store.pull" : "store.push_pull";
+    std::vector<std::pair<RemoteKey*, NDArray>> predicted;
+    if (rule_ && rule_->predicts())
+      for (const Transfer::Item& item : items)
+        if (!item.out.is_none() && item.key->unpulled_pushes > 0) predicted.emplace_back(item.key, item.out);
     launch(name, std::move(items), examples, priority);
+    for (const auto& [key, out] : predicted) predict(*key, out, priority);
   }
   for (const auto& [target, source] : copies) target.copy_from(source, priority);
+}
+
+void ServersExchange::predict(RemoteKey& key, const NDArray& out, int priority) {
+  if (key.info.average) return;
+  pending_->add();
+  const std::shared_ptr<Pending> done(pending_.get(), [pending = pending_](Pending*) { pending->remove(); });
+  engine_.push({"store.predict", {}, Lane::kCompute, priority}, {}, std::array{key.order, out.variable()},
+               [rule = rule_, &key, out, done, pushes = std::exchange(key.unpulled_pushes, 0)](TaskContext&) {
+                 std::vector<PulledRun> runs;
+                 for (const RemoteSlice& slice : key.slices) runs.push_back({slice.begin, slice.end, slice.base});
+                 rule->pulled(key.info.name, runs, pushes, out);
+               });
 }
 
 void ServersExchange::launch(const char* name, std::vector<Transfer::Item> items, std::int64_t examples, int priority) {

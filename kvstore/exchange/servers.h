@@ -84,6 +84,8 @@ class ServersExchange final : public Exchange {
   bool momentum_is_encoded() const;
   // Gives the momentum to the codec; what is left is the servers' optimizer.
   Spec split_momentum(const Spec& optimizer, const std::string& policy);
+  // Moves what was pulled into `out` on, where the policy predicts.
+  void predict(RemoteKey& key, const NDArray& out, int priority) REQUIRES(mutex_);
   void launch(const char* name, std::vector<Transfer::Item> items, std::int64_t examples, int priority);
   // Runs when everything pushed so far was answered.
   void when_pushed(std::function<void()> action);
@@ -116,6 +118,7 @@ class ServersExchange final : public Exchange {
   std::vector<Message> ask_every_server(const Message& request);
 
   const ModeSetting setting_;
+  const std::shared_ptr<const Staleness> own_policy_;  // the servers hold the same; null: by name
   const std::unique_ptr<const Mode> mode_;
   Engine& engine_;
   int workers_ = 0, servers_ = 0;
@@ -134,10 +137,12 @@ class ServersExchange final : public Exchange {
   std::shared_ptr<Step> step_ GUARDED_BY(mutex_);
   std::weak_ptr<Step> last_step_ GUARDED_BY(mutex_);
   bool pushed_in_step_ GUARDED_BY(mutex_) = false;
-  std::unique_ptr<WorkerRule> rule_ GUARDED_BY(mutex_);
+  std::shared_ptr<WorkerRule> rule_ GUARDED_BY(mutex_);
   std::unique_ptr<Compressor> compressor_ GUARDED_BY(mutex_);  // null: nothing is encoded
 
   std::map<std::uint32_t, std::unique_ptr<RemotePartition>> partitions_;
+  Spec optimizer_{"sgd", {}};
+  std::string policy_ = "none";  // of staleness, by name
   std::uint32_t init_calls_ = 0, optimizer_calls_ = 0;
   std::uint64_t rate_calls_ = 0, pauses_ = 0;
   bool paused_ = false, finished_ = false;

@@ -113,7 +113,7 @@ void ServersExchange::set_optimizer(const Spec& optimizer) {
   const std::string policy = setting_.staleness.empty() ? mode_->default_staleness(encoded ? "sgd" : optimizer.name)
                                                         : setting_.staleness;
   make_staleness(policy, setting_.staleness_options);
-  auto rule = make_worker_rule(optimizer, policy);
+  auto rule = make_worker_rule(optimizer, policy, setting_.staleness_options);
   const Spec served = encoded ? split_momentum(optimizer, policy) : optimizer;
 
   wire::SetRules rules;
@@ -121,6 +121,7 @@ void ServersExchange::set_optimizer(const Spec& optimizer) {
   rules.set_optimizer(served.text());
   rules.set_staleness(policy);
   rules.set_staleness_options(setting_.staleness_options.text());
+  rules.set_own_policy(own_policy_ != nullptr);
   client_.agree_on_rules(rules.call(),
                          rules.optimizer() + " with staleness=" + rules.staleness() +
                              (setting_.staleness_options.empty() ? "" : "," + rules.staleness_options()));
@@ -132,6 +133,8 @@ void ServersExchange::set_optimizer(const Spec& optimizer) {
   Lock lock(mutex_);
   if (rule && rule_) rule->load(rule_->state());
   rule_ = std::move(rule);
+  optimizer_ = served;
+  policy_ = policy;
 }
 
 bool ServersExchange::momentum_is_encoded() const {

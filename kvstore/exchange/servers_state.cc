@@ -118,8 +118,11 @@ SavedStore ServersExchange::fetch_state() {
     for (const wire::SavedSlice& part : body.slices()) {
       const auto [key, slice] = owners.at({ids[i], part.slice()});
       SavedKey& saved = store.keys[key->info.name];
-      saved.version = std::max(saved.version, part.version());
-      saved.examples = std::max(saved.examples, part.examples());
+      SliceCounters& counters = saved.counters;
+      counters.version = std::max(counters.version, part.version());
+      counters.examples = std::max(counters.examples, part.examples());
+      counters.optimizer_updates = std::max(counters.optimizer_updates, part.optimizer_updates());
+      counters.policy_updates = std::max(counters.policy_updates, part.policy_updates());
       for (const std::string& name : part.names()) {
         NDArray& array = name == "weight" ? saved.weight : saved.slots[name];
         if (array.is_none()) {
@@ -200,7 +203,9 @@ void ServersExchange::load(const StoreState& state) {
   std::exception_ptr refused;
   if (leads()) {
     try {
-      const SavedStore store = SavedStore::read(state);
+      SavedStore store = SavedStore::read(state);
+      const auto named = make_staleness(policy_, setting_.staleness_options);
+      adapt_state(store, *make_optimizer(optimizer_), own_policy_ ? *own_policy_ : *named, has_part(policy_, "dana"));
       send_state(store);
       for (int worker = 0; worker < workers_; ++worker)
         send_blobs(worker % servers_, worker, share_of(store, worker, workers_));
@@ -279,8 +284,10 @@ void ServersExchange::send_state(const SavedStore& store) {
       builder.body.set_partition(slice.partition->id);
       wire::SavedSlice* part = builder.body.add_slices();
       part->set_slice(slice.number);
-      part->set_version(saved.version);
-      part->set_examples(saved.examples);
+      part->set_version(saved.counters.version);
+      part->set_examples(saved.counters.examples);
+      part->set_optimizer_updates(saved.counters.optimizer_updates);
+      part->set_policy_updates(saved.counters.policy_updates);
       for (const auto& [slot, array] : arrays) {
         part->add_names(slot);
         builder.payload.add(at(array, slice.begin),

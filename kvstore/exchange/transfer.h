@@ -38,6 +38,7 @@ struct RemoteKey {
   Variable order;  // written by every task about this key, so that they are sent one after the other
   NDArray weight;  // the array that holds the worker's weights
   std::optional<std::uint64_t> last_step;  // the last in which it was pushed
+  std::int64_t unpulled_pushes = 0;        // since weights were last pulled and moved on by a rule
   std::uint64_t call = 0;                  // the last call that pushes it, and its place there
   std::size_t place = 0;
 };

@@ -1,6 +1,9 @@
 // Delay-compensated ASGD (Zheng et al. 2017) with the weights that this worker pulled: adds the first-order change of
 // the gradient, lambda * g * g * (weight - pulled). `lambda` is divided by sqrt(mean square of g) unless adaptive=0. The
 // correction of each element is clipped to `clip` times |g| (0: not), without which a large lambda can blow up.
+//
+// g * g stands for the curvature, but the square of a mean over B examples is only 1 / B of it near an optimum. So where
+// `lambda` is not given it follows B: lambda = B, or, adaptive, 2 up to B = 64 and 2 * sqrt(B / 32) above.
 #include <paceline/staleness.h>
 
 #include <algorithm>
@@ -13,7 +16,8 @@ class DelayCompensated final : public Staleness {
  public:
   explicit DelayCompensated(const Options& options)
       : adaptive_(options.get("adaptive", true)),
-        lambda_(options.get("lambda", adaptive_ ? 2.0 : 0.04)),
+        follows_examples_(!options.has("lambda")),
+        lambda_(options.get("lambda", 0.0)),
         clip_(options.get("clip", 1.0)),
         decay_(options.get("decay", 0.95)) {
     require(lambda_ >= 0 && clip_ >= 0 && decay_ >= 0 && decay_ < 1,
@@ -30,6 +34,7 @@ class DelayCompensated final : public Staleness {
   template <class T>
   void run(const Tile<T>& tile, const StaleContext& context) const {
     const T decay = static_cast<T>(decay_);
+    const T strength = static_cast<T>(follows_examples_ ? lambda_for(context.examples) : lambda_);
     if (adaptive_)
       for (std::int64_t i = 0; i < tile.count; ++i) {
         const T g = tile.gradient[i];
@@ -38,7 +43,7 @@ class DelayCompensated final : public Staleness {
     if (context.delay == 0 || !tile.pulled) return;
     for (std::int64_t i = 0; i < tile.count; ++i) {
       const T g = tile.gradient[i];
-      T lambda = static_cast<T>(lambda_);
+      T lambda = strength;
       if (adaptive_) lambda /= std::sqrt(tile.state[0][i] + static_cast<T>(1e-7));
       T correction = lambda * g * g * (tile.weight[i] - tile.pulled[i]);
       if (clip_ > 0) {
@@ -49,7 +54,13 @@ class DelayCompensated final : public Staleness {
     }
   }
 
-  bool adaptive_;
+  double lambda_for(std::int64_t examples) const {
+    const double count = static_cast<double>(std::max<std::int64_t>(1, examples));
+    if (!adaptive_) return count;
+    return count <= 64 ? 2 : 2 * std::sqrt(count / 32);
+  }
+
+  bool adaptive_, follows_examples_;
   double lambda_, clip_, decay_;
 };
 

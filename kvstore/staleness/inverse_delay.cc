@@ -1,18 +1,26 @@
-// Divides a late gradient by its delay, so that very old gradients hardly move the weights (Zhang et al. 2016).
-#include <paceline/staleness.h>
+// Divides a late gradient by (delay + offset)^power, never by less than 1, so that very old gradients hardly move the
+// weights: 1 / delay (Zhang et al. 2016), with offset=1 the gentler 1 / (1 + delay), with power=0.5 its root.
+#include <algorithm>
+#include <cmath>
+
+#include "staleness/delay_factor.h"
 
 namespace paceline {
 namespace {
 
 struct InverseDelay {
-  template <class T>
-  HOST_DEVICE T operator()(T gradient, const StaleElement<T>& at) const {
-    return at.context.delay > 1 ? gradient / static_cast<T>(at.context.delay) : gradient;
+  double power, offset;
+  double operator()(const StaleContext& context) const {
+    return std::pow(std::max(1.0, static_cast<double>(context.delay) + offset), power);
   }
 };
 
 }  // namespace
 
-std::unique_ptr<Staleness> make_inverse_delay_staleness(const Options&) { return element_rule(InverseDelay{}, false); }
+std::unique_ptr<Staleness> make_inverse_delay_staleness(const Options& options) {
+  const InverseDelay rule{options.get("power", 1.0), options.get("offset", 0.0)};
+  require(rule.power >= 0 && rule.offset >= 0, "inverse_delay needs power >= 0 and offset >= 0");
+  return std::make_unique<DelayFactor<InverseDelay>>(rule);
+}
 
 }  // namespace paceline

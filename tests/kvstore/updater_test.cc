@@ -63,6 +63,42 @@ TEST(InverseDelay, DividesByTheDelay) {
   EXPECT_DOUBLE_EQ(key.push(2, 0, 1), -2.5);
 }
 
+TEST(InverseDelay, IsGentlerWithAnOffsetOrARoot) {
+  Scalar offset("sgd:lr=1", "inverse_delay", "offset=1", 0);
+  offset.push(0, 0, 1);
+  EXPECT_DOUBLE_EQ(offset.push(1, 0, 1), -1.5);
+  EXPECT_DOUBLE_EQ(offset.push(2, 0, 1), -1.5 - 1.0 / 3);
+  Scalar root("sgd:lr=1", "inverse_delay", "power=0.5,offset=1", 0);
+  root.push(0, 0, 1);
+  EXPECT_DOUBLE_EQ(root.push(1, 0, 1), -1 - std::sqrt(0.5));
+  EXPECT_THROW(make_staleness("inverse_delay", Options::parse("power=-1")), InvalidArgument);
+}
+
+TEST(DelayAdaptive, KeepsTheFullRateUpToTheNumberOfWorkers) {
+  Scalar key("sgd:lr=1", "delay_adaptive", "", 0, 2);
+  for (const double expected : {-1.0, -2.0, -3.0}) EXPECT_DOUBLE_EQ(key.push(0, 0, 1), expected);
+  EXPECT_DOUBLE_EQ(key.push(0, 0, 1), -3 - 2.0 / 3);
+  EXPECT_DOUBLE_EQ(key.push(0, 0, 1), -3 - 2.0 / 3 - 2.0 / 4);
+  Scalar early("sgd:lr=1", "delay_adaptive", "full_rate_delay=1", 0, 2);
+  early.push(0, 0, 1);
+  early.push(0, 0, 1);
+  EXPECT_DOUBLE_EQ(early.push(0, 0, 1), -2.5);
+}
+
+TEST(DelayCompensated, LambdaFollowsTheExamples) {
+  const auto third_push = [](const char* options, std::int64_t examples) {
+    Scalar key("sgd:lr=0.1", "delay_compensated", options, 1);
+    const double gradient = 0.25;
+    for (int worker = 0; worker < 3; ++worker)
+      key.updater->apply(0, {.worker = worker, .version = 0, .examples = examples, .gradient = &gradient});
+    return weights<double>(*key.updater, 0)[0];
+  };
+  EXPECT_EQ(third_push("clip=0,adaptive=0", 24), third_push("clip=0,adaptive=0,lambda=24", 1));
+  EXPECT_EQ(third_push("clip=0", 64), third_push("clip=0,lambda=2", 1));
+  EXPECT_EQ(third_push("clip=0", 128), third_push("clip=0,lambda=4", 1));
+  EXPECT_NE(third_push("clip=0", 128), third_push("clip=0", 64));
+}
+
 TEST(Discard, RefusesAndCounts) {
   Scalar key("sgd:lr=1", "discard", "discard_above=1", 0);
   key.push(0, 0, 1);
@@ -188,16 +224,54 @@ TEST(Updater, AverageKeysHoldTheMeanOverWorkers) {
 TEST(Updater, StateSurvivesSaveAndLoad) {
   Scalar first("adam:lr=0.1", "gap_aware", "", 1, 1);
   for (std::uint64_t i = 0; i < 5; ++i) first.push(0, i, 1.0 + static_cast<double>(i));
-  std::uint64_t version = 0;
-  std::int64_t examples = 0;
-  const NamedArrays state = first.updater->save_slice(0, &version, &examples);
-  EXPECT_EQ(version, 5u);
-  EXPECT_EQ(examples, 5);
+  SliceCounters counters;
+  const NamedArrays state = first.updater->save_slice(0, &counters);
+  EXPECT_EQ(counters.version, 5u);
+  EXPECT_EQ(counters.examples, 5);
+  EXPECT_EQ(counters.optimizer_updates, 5);
+  EXPECT_EQ(counters.policy_updates, 5);
   ASSERT_EQ(state.size(), 4u);
   Scalar second("adam:lr=0.1", "gap_aware", "", 0, 1);
-  second.updater->load_slice(0, state, version, examples);
+  second.updater->load_slice(0, state, counters);
   EXPECT_EQ(second.push(0, 5, 2), first.push(0, 5, 2));
-  EXPECT_THROW(second.updater->load_slice(0, {{"velocity", state[0].second}}, 1, 1), InvalidArgument);
+  EXPECT_THROW(second.updater->load_slice(0, {{"velocity", state[0].second}}, counters), InvalidArgument);
+}
+
+// State that begins in mid-run begins its bias correction, too: the first step of Adam is the learning rate, whatever
+// the version, and the first averages of gap_aware judge nobody.
+TEST(Updater, CountsUpdatesFromWhereTheStateBegan) {
+  Scalar key("sgd:lr=0.1", "none", "", 1, 1);
+  for (std::uint64_t version = 0; version < 1000; ++version) key.push(0, version, 0);
+  const auto change = [&](const char* optimizer, const char* policy) {
+    key.updater->set_rules(Spec::parse(optimizer), policy, {});
+    SliceCounters counters;
+    key.updater->save_slice(0, &counters);
+    return counters;
+  };
+  EXPECT_EQ(change("adam:lr=0.1", "gap_aware").optimizer_updates, 0);
+  EXPECT_NEAR(key.push(0, 1000, 5), 0.9, 1e-7);
+  key.push(0, 1001, 5);
+  const SliceCounters kept = change("adam:lr=0.2", "gap_aware");  // the same state goes on
+  EXPECT_EQ(kept.version, 1002u);
+  EXPECT_EQ(kept.optimizer_updates, 2);
+  EXPECT_EQ(kept.policy_updates, 2);
+  const SliceCounters restarted = change("momentum:lr=0.2", "gap_aware");
+  EXPECT_EQ(restarted.optimizer_updates, 0);
+  EXPECT_EQ(restarted.policy_updates, 2);
+
+  // From a checkpoint of a job with other rules.
+  Scalar loaded("adam:lr=0.1", "gap_aware", "", 0, 1);
+  loaded.updater->load_slice(0, {{"weight", NDArray::from<double>({1}, Shape{1})}}, {5000, 5000, 5000, 5000});
+  EXPECT_NEAR(loaded.push(0, 5000, -3), 1.1, 1e-7);
+}
+
+// The policy's own is kept whatever the named one is; its state goes on.
+TEST(Updater, APolicyOfTheUsersOwnOutlivesTheRules) {
+  Scalar key("sgd:lr=1", "none", "", 0, 1);
+  key.updater->set_staleness(element_rule([](auto, const auto&) { return 7; }, false));
+  key.updater->set_rules(Spec::parse("sgd:lr=2"), "none", {});
+  key.push(0, 0, 1);
+  EXPECT_EQ(key.push(0, 0, 1), -2 - 14);
 }
 
 TEST(Updater, SlicesTakeUpdatesFromManyThreads) {

@@ -69,6 +69,7 @@ class ClusterInProcess {
   KVStore& worker(int index) { return *stores_[static_cast<std::size_t>(index)]; }
   Engine& engine(int index) { return options_.engine ? *options_.engine : *engines_[static_cast<std::size_t>(index)]; }
   int workers() const { return options_.workers; }
+  bool has_processes() const { return processes_ != nullptr; }  // as servers, instead of threads
 
   // Calls `work(worker, store)` on a thread per worker that was not killed; throws the first failure.
   void run(const std::function<void(int, KVStore&)>& work) {
@@ -109,6 +110,7 @@ class ClusterInProcess {
   void join_worker(int index) {
     StoreOptions store;
     store.engine = &engine(index);
+    store.staleness = options_.policy;
     auto exchange =
         make_servers_exchange(member(base_, Role::kWorker, port_, index), Spec::parse(options_.mode), store);
     stores_[static_cast<std::size_t>(index)] =

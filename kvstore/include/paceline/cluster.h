@@ -9,6 +9,8 @@
 
 namespace paceline {
 
+class Staleness;
+
 enum class Role : std::uint8_t { kScheduler, kServer, kWorker };
 const char* name_of(Role role);
 
@@ -38,8 +40,9 @@ struct ClusterConfig {
   static ClusterConfig from_environment();
 };
 
-// Runs a scheduler or a server until the job ends (returns) or fails (throws). Several may run in one process.
-void serve(const ClusterConfig& config);
+// Runs a scheduler or a server until the job ends (returns) or fails (throws). Several may run in one process. `policy`:
+// a staleness policy of the user's own, which a server uses instead of the one that workers name.
+void serve(const ClusterConfig& config, std::shared_ptr<const Staleness> policy = nullptr);
 
 // For main() of programs that move large arrays: lets malloc keep freed blocks of any size instead of giving them back
 // to the system, which would cost page faults for every message of megabytes.

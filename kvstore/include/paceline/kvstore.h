@@ -20,7 +20,9 @@
 namespace paceline {
 
 struct StoreOptions {
-  std::shared_ptr<const Staleness> staleness;  // a policy of the user's own; `local` and in-process servers only
+  // A policy of the user's own, an object instead of a name. Servers must have it too: pass it to serve(), or start the
+  // same program in every role; set_optimizer() throws InvalidArgument where a server (paceline_server) has none.
+  std::shared_ptr<const Staleness> staleness;
   Engine* engine = nullptr;                    // default_engine() where null
   double start_deadline_seconds = 60;          // until every process of the job has joined
   double silence_deadline_seconds = 15;        // until a silent peer is lost

@@ -1,8 +1,8 @@
 #pragma once
 // Staleness policies: what a server does to a gradient that was computed from old weights. Chosen by name and combined
 // with '+', in order: `dana+gap_aware`. Users may pass an object of their own in StoreOptions.
-// Sources: Zhang et al. 2016 (inverse delay), Zheng et al. 2017 (delay compensation), Barkai et al. 2020 (gap aware),
-// Hakimi et al. 2019 (DANA).
+// Sources: Zhang et al. 2016 (inverse delay), Mishchenko et al. 2022 (delay-adaptive steps), Zheng et al. 2017 (delay
+// compensation), Barkai et al. 2020 (gap aware), Hakimi et al. 2019 (DANA).
 
 #include <paceline/catalog.h>
 #include <paceline/host_device.h>
@@ -22,7 +22,8 @@ struct StaleContext {
   double learning_rate = 0;  // that will be used
   double peak_rate = 0;      // the largest of the schedule
   StepSize step_size;        // of the optimizer
-  std::int64_t count = 0;    // updates the slice has taken before this one
+  std::int64_t count = 0;    // updates the policy's state has seen before this one
+  std::int64_t examples = 0;  // the gradient is the mean over that many
   int workers = 1;           // live workers
 };
 
@@ -42,11 +43,13 @@ class Staleness {
 };
 
 // `inverse_delay`, `delay_compensated:lambda=2` or `dana+gap_aware`; options hold for every part that knows them. The
-// worker's half of `dana` is a WorkerRule of the same name; its server half is the identity. Throws InvalidArgument.
+// worker's halves of `dana` and `predict` are a WorkerRule; their server halves are the identity. Throws
+// InvalidArgument.
 std::unique_ptr<Staleness> make_staleness(const std::string& policy, const Options& options);
 const Catalog<std::unique_ptr<Staleness> (*)(const Options&)>& staleness_catalog();
 // "dana+gap_aware" -> {"dana", "gap_aware"}
 std::vector<std::string> policy_parts(const std::string& policy);
+bool has_part(const std::string& policy, const std::string& part);
 
 // One element of a tile, for policies without state written as a function of one number.
 template <class T>

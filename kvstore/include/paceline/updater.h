@@ -43,6 +43,16 @@ struct Contribution {
   std::size_t bytes = 0;           // of encoded ones
 };
 
+// What a slice has counted; saved and loaded with it.
+struct SliceCounters {
+  std::uint64_t version = 0;
+  std::int64_t examples = 0;
+  // Updates since the optimizer's state began (Adam's t) and since the staleness policy's did: fewer than versions
+  // where the rules were changed in mid-run or a checkpoint had no such state.
+  std::int64_t optimizer_updates = 0;
+  std::int64_t policy_updates = 0;
+};
+
 struct Applied {
   std::uint64_t version = 0;  // after it
   std::int64_t delay = 0;
@@ -53,10 +63,11 @@ class Updater {
  public:
   virtual ~Updater() = default;
 
-  // Replaces the rules; state arrays whose names stay keep their values. A policy with a worker's half (dana) makes
-  // the optimizer plain SGD here. Throws InvalidArgument, and changes nothing.
+  // Replaces the rules. The optimizer's state goes on where its names stay the same, else it begins anew with zeros; so
+  // does the policy's. A policy with a worker's half (dana) makes the optimizer plain SGD here. Throws InvalidArgument,
+  // and changes nothing.
   virtual void set_rules(const Spec& optimizer, const std::string& staleness, const Options& staleness_options) = 0;
-  // A policy of the user's own instead of a named one.
+  // A policy of the user's own from now on, whatever set_rules() names.
   virtual void set_staleness(std::shared_ptr<const Staleness> policy) = 0;
   virtual void set_learning_rate(double rate) = 0;
   virtual void set_workers(int live) = 0;
@@ -79,11 +90,11 @@ class Updater {
   // The same, copied to `out`; returns the version.
   virtual std::uint64_t read(int slice, int worker, void* out) = 0;
   virtual std::uint64_t version(int slice) const = 0;
-  // Overwrites weights, state, version and examples from a checkpoint; missing state starts as zeros. Throws
+  // Overwrites weights, state and counters from a checkpoint; missing state starts as zeros, and its count at 0. Throws
   // InvalidArgument on a size or a name that the rules do not have.
-  virtual void load_slice(int slice, const NamedArrays& state, std::uint64_t version, std::int64_t examples) = 0;
-  // "weight" and every state array, copied, with the version and examples they belong to.
-  virtual NamedArrays save_slice(int slice, std::uint64_t* version, std::int64_t* examples) = 0;
+  virtual void load_slice(int slice, const NamedArrays& state, const SliceCounters& counters) = 0;
+  // "weight" and every state array, copied, with the counters they belong to.
+  virtual NamedArrays save_slice(int slice, SliceCounters* counters) = 0;
 
   // Forgets what a lost worker pulled.
   virtual void drop_worker(int worker) = 0;

@@ -1,0 +1,92 @@
+// DANA-Slim (Hakimi et al. 2019): the optimizer's momentum, kept by each worker.
+#include <paceline/kernel.h>
+#include <paceline/optimizer.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "worker_rule/rules.h"
+
+namespace paceline {
+namespace {
+
+class Dana final : public WorkerRule {
+ public:
+  Dana(double momentum, const Preparation& preparation) : momentum_(momentum), preparation_(preparation) {}
+
+  NDArray prepare(const std::string& key, const NDArray& gradient, const NDArray& weight) override {
+    Slot& slot = slots_[key];
+    if (slot.velocity.is_none()) {
+      slot.velocity = NDArray::zeros(gradient.shape(), gradient.dtype(), gradient.device(), gradient.engine());
+    }
+    if (slot.update.is_none()) {
+      slot.update = NDArray(gradient.shape(), gradient.dtype(), gradient.device(), gradient.engine());
+    }
+    require(slot.velocity.shape() == gradient.shape(), "[dana] the gradient of '", key, "' has shape ",
+            gradient.shape(), ", expected ", slot.velocity.shape());
+    const std::array inputs{gradient.contiguous(), weight.contiguous(), slot.velocity};
+    const std::array outputs{slot.velocity, slot.update};
+    const auto rule = [momentum = momentum_, preparation = preparation_](
+                          const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out) {
+      visit_floating(in[0].dtype, "dana", [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
+          run<T>(preparation, static_cast<T>(momentum), in[0].size(), in[0].as<T>(), in[1].as<T>(), out[0].as<T>(),
+                 out[1].as<T>());
+        } else {
+          throw InvalidArgument("[dana] keeps momentum in float32 or float64, got " + name_of(in[0].dtype));
+        }
+      });
+    };
+    launch_host("dana", inputs, outputs, rule);
+    return slot.update;
+  }
+
+  NamedArrays state() const override {
+    NamedArrays arrays;
+    for (const auto& [key, slot] : slots_) arrays.emplace_back(key + "/velocity", slot.velocity);
+    return arrays;
+  }
+
+  void load(const NamedArrays& state) override {
+    std::map<std::string, Slot> slots;
+    for (const auto& [name, array] : state) {
+      const std::size_t end = name.rfind('/');
+      require(end != std::string::npos && name.substr(end) == "/velocity", "[dana] has no state '", name, "'");
+      slots[name.substr(0, end)].velocity = array.clone();
+    }
+    slots_ = std::move(slots);
+  }
+
+ private:
+  struct Slot {
+    NDArray velocity, update;
+  };
+
+  template <class T>
+  static void run(const Preparation& preparation, T momentum, std::int64_t size, const T* gradient, const T* weight,
+                  T* velocity, T* update) {
+    for (std::int64_t begin = 0; begin < size; begin += Tile<T>::kElements) {
+      const std::int64_t count = std::min(Tile<T>::kElements, size - begin);
+      std::copy_n(gradient + begin, count, update + begin);
+      preparation.apply(update + begin, weight + begin, count);
+      for (std::int64_t i = begin; i < begin + count; ++i) {
+        velocity[i] = momentum * velocity[i] + update[i];
+        update[i] += momentum * velocity[i];
+      }
+    }
+  }
+
+  double momentum_;
+  Preparation preparation_;
+  std::map<std::string, Slot> slots_;
+};
+
+}  // namespace
+
+std::unique_ptr<WorkerRule> make_dana_rule(double momentum, const Preparation& preparation) {
+  return std::make_unique<Dana>(momentum, preparation);
+}
+
+}  // namespace paceline
