@@ -1,12 +1,13 @@
 #pragma once
 // Requests to one server, sent by priority. Few megabytes are under way at a time, so that a request of higher priority
-// never waits behind much that was handed over before it.
+// never waits behind much that was handed over before it: as many as credit_window.h finds good for this server.
 
 #include <paceline/mutex.h>
 
 #include <cstdint>
 #include <vector>
 
+#include "exchange/credit_window.h"
 #include "node.h"
 
 namespace paceline {
@@ -21,9 +22,10 @@ class Outbox {
   // Fails what was not sent; no use of the node begins afterwards.
   void close();
 
- private:
-  static constexpr std::size_t kWindow = std::size_t{16} << 20;
+  // What may be under way now.
+  std::size_t window() const;
 
+ private:
   struct Entry {
     int priority = 0;
     std::uint64_t number = 0;
@@ -41,10 +43,11 @@ class Outbox {
 
   Node& node_;
   const PeerId server_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar idle_;
   std::vector<Entry> heap_ GUARDED_BY(mutex_);
   std::uint64_t submitted_ GUARDED_BY(mutex_) = 0;
+  CreditWindow credit_ GUARDED_BY(mutex_);
   std::size_t under_way_ GUARDED_BY(mutex_) = 0;
   bool pumping_ GUARDED_BY(mutex_) = false;  // one thread sends, so that the order is kept
   bool closed_ GUARDED_BY(mutex_) = false;

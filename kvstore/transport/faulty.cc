@@ -1,5 +1,6 @@
-// A transport that loses, repeats, delays and reorders what is sent through it. Each outgoing packet draws its fate
-// from one seeded generator; held packets are sent by a thread of their own.
+// A transport that loses, repeats, delays and reorders what is sent through it, over a line of a limited speed. Each
+// outgoing packet draws its fate from one seeded generator; held packets are sent by a thread of their own. With
+// `bytes_per_second` everything sent passes one line of that speed, in order.
 
 #include <paceline/error.h>
 #include <paceline/mutex.h>
@@ -28,10 +29,12 @@ class Faulty final : public Transport {
         duplicate_(probability(options, "duplicate")),
         reorder_(probability(options, "reorder")),
         delay_ms_(options.get<double>("delay_ms", 0)),
+        bytes_per_second_(options.get<double>("bytes_per_second", 0)),
         random_(static_cast<std::uint64_t>(options.get<std::int64_t>("seed", 0))),
         inner_(std::move(inner)) {
     options.reject_unknown("faulty");
-    require(delay_ms_ >= 0, "[faulty] delay_ms=", delay_ms_, " is negative");
+    require(delay_ms_ >= 0 && bytes_per_second_ >= 0, "[faulty] delay_ms=", delay_ms_,
+            " or bytes_per_second=", bytes_per_second_, " is negative");
     thread_ = std::thread([this] { run(); });
   }
 
@@ -61,14 +64,25 @@ class Faulty final : public Transport {
  private:
   bool chance(double p) REQUIRES(mutex_) { return p > 0 && std::bernoulli_distribution(p)(random_); }
 
+  static std::chrono::nanoseconds nanoseconds(double count) {
+    return std::chrono::nanoseconds(static_cast<std::int64_t>(count));
+  }
+
   void send_or_hold(LinkId link, Packet packet) REQUIRES(mutex_) {
     double hold_ms = delay_ms_ > 0 ? std::exponential_distribution(1 / delay_ms_)(random_) : 0;
     const bool overtaken = chance(reorder_);
     if (overtaken) hold_ms += std::uniform_real_distribution(1.0, 10.0)(random_);
-    Clock::time_point due = Clock::now() + std::chrono::nanoseconds(static_cast<std::int64_t>(hold_ms * 1e6));
+    Clock::time_point due = Clock::now();
+    if (bytes_per_second_ > 0) {
+      double bytes = 0;
+      for (const Frame& frame : packet) bytes += static_cast<double>(frame.size);
+      line_free_ = std::max(due, line_free_) + nanoseconds(bytes / bytes_per_second_ * 1e9);
+      due = line_free_;
+    }
+    due += nanoseconds(hold_ms * 1e6);
     Clock::time_point& last = last_due_[link];
     if (!overtaken) last = due = std::max(due, last);
-    if (!overtaken && delay_ms_ == 0) {
+    if (!overtaken && delay_ms_ == 0 && bytes_per_second_ == 0) {
       inner_->send(link, std::move(packet));
     } else {
       held_.emplace(due, std::make_pair(link, std::move(packet)));
@@ -97,12 +111,13 @@ class Faulty final : public Transport {
     }
   }
 
-  const double loss_, duplicate_, reorder_, delay_ms_;
+  const double loss_, duplicate_, reorder_, delay_ms_, bytes_per_second_;
   Mutex mutex_;
   CondVar changed_;
   std::mt19937_64 random_ GUARDED_BY(mutex_);
   std::multimap<Clock::time_point, std::pair<LinkId, Packet>> held_ GUARDED_BY(mutex_);
   std::map<LinkId, Clock::time_point> last_due_ GUARDED_BY(mutex_);
+  Clock::time_point line_free_ GUARDED_BY(mutex_);
   bool stop_ GUARDED_BY(mutex_) = false;
   std::unique_ptr<Transport> inner_;
   std::thread thread_;

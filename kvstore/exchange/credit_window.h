@@ -1,0 +1,46 @@
+#pragma once
+// How many bytes may be under way to one server: enough to keep the link and the server busy, little enough that a
+// request of higher priority waits behind few others. A pipeline of sending, applying and answering is fastest in
+// pieces of s* = sqrt(latency x bandwidth x bytes / 2), as measured on the way: four of them may be under way, at least
+// what the link carries in 20 ms, at most what it carries in 50 ms or in two round trips, and never above 16 MiB.
+
+#include <chrono>
+#include <cstddef>
+
+namespace paceline {
+
+class CreditWindow {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  // Given when a request is sent, shown when it is answered.
+  struct Ticket {
+    Time sent;
+    Time since;  // of the answers counted: the last one before it was sent, where others were under way
+    double answered_before = 0;
+  };
+
+  // `bytes` joined what is to be sent.
+  void submitted(std::size_t bytes) { burst_ += static_cast<double>(bytes); }
+  Ticket sent(Time now) const { return {now, last_answer_ == Time() ? now : last_answer_, answered_}; }
+  void answered(const Ticket& ticket, std::size_t bytes, Time now);
+  // Nothing is under way and nothing waits.
+  void idle();
+
+  // May be under way together.
+  std::size_t bytes() const;
+  // One way; what is assumed until a small request was answered.
+  double latency_seconds() const { return latency_; }
+  // 0 until a large request was answered.
+  double bytes_per_second() const;
+
+ private:
+  double burst_ = 0, last_burst_ = 0;  // bytes since the last rest, and between the two before
+  double answered_ = 0;
+  Time last_answer_;  // since the last rest
+  double latency_ = 100e-6;
+  bool latency_known_ = false;
+  double fastest_ = 0, fastest_before_ = 0;  // of the latest samples, and of those before
+  int samples_ = 0;
+};
+
+}  // namespace paceline

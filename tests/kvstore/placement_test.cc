@@ -1,0 +1,125 @@
+// How evenly keys are placed on servers.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "key_partition.h"
+
+namespace paceline {
+namespace {
+
+// ResNet-50: 161 keys, 25.6 million elements.
+std::vector<KeyInfo> resnet50() {
+  std::vector<KeyInfo> keys;
+  const auto add = [&keys](const std::string& name, const Shape& shape) {
+    keys.push_back({name, DType::kFloat32, shape, false});
+  };
+  const auto convolution = [&add](const std::string& name, std::int64_t out, std::int64_t in, std::int64_t width) {
+    add(name + ".weight", {out, in, width, width});
+    add(name + ".norm.gamma", {out});
+    add(name + ".norm.beta", {out});
+  };
+  convolution("first", 64, 3, 7);
+  std::int64_t in = 64;
+  const int blocks[] = {3, 4, 6, 3};
+  for (int stage = 0; stage < 4; ++stage) {
+    const std::int64_t narrow = std::int64_t{64} << stage, out = 4 * narrow;
+    for (int block = 0; block < blocks[stage]; ++block) {
+      const std::string name = "stage" + std::to_string(stage) + "." + std::to_string(block);
+      convolution(name + ".reduce", narrow, in, 1);
+      convolution(name + ".spatial", narrow, narrow, 3);
+      convolution(name + ".expand", out, narrow, 1);
+      if (block == 0) convolution(name + ".shortcut", out, in, 1);
+      in = out;
+    }
+  }
+  add("classifier.weight", {1000, 2048});
+  add("classifier.bias", {1000});
+  return keys;
+}
+
+std::int64_t bytes_of(const std::vector<KeyInfo>& keys) {
+  return std::accumulate(keys.begin(), keys.end(), std::int64_t{0},
+                         [](std::int64_t sum, const KeyInfo& key) { return sum + key.bytes(); });
+}
+
+double imbalance(const std::vector<std::int64_t>& loads) {
+  const double mean = static_cast<double>(std::accumulate(loads.begin(), loads.end(), std::int64_t{0})) /
+                      static_cast<double>(loads.size());
+  return static_cast<double>(*std::max_element(loads.begin(), loads.end())) / mean;
+}
+
+// MXNet: whole keys below a million elements by (key * 9973) % servers, larger ones in equal parts on all.
+double mxnet_imbalance(const std::vector<KeyInfo>& keys, std::size_t servers) {
+  std::vector<std::int64_t> loads(servers, 0);
+  for (std::size_t k = 0; k < keys.size(); ++k) {
+    if (keys[k].shape.size() < 1000000)
+      loads[k * 9973 % servers] += keys[k].bytes();
+    else
+      for (std::int64_t& load : loads) load += keys[k].bytes() / static_cast<std::int64_t>(servers);
+  }
+  return imbalance(loads);
+}
+
+void expect_even(const std::vector<KeyInfo>& keys, std::size_t servers) {
+  std::vector<std::int64_t> loads(servers, 0);
+  const Layout layout = make_layout(keys, loads, 0);
+  EXPECT_LE(imbalance(loads), 1.05) << keys.size() << " keys on " << servers << " servers";
+
+  // What is said to be on a server is there, and every element of every key has one place.
+  std::vector<std::int64_t> placed(servers, 0);
+  std::map<int, std::vector<std::pair<std::int64_t, std::int64_t>>> ranges;
+  for (const Partition& partition : layout.partitions) {
+    for (const SliceRange& slice : partition.slices) {
+      placed[static_cast<std::size_t>(partition.server)] += 4 * (slice.end - slice.begin);
+      ranges[slice.key].emplace_back(slice.begin, slice.end);
+    }
+  }
+  EXPECT_EQ(placed, loads);
+  ASSERT_EQ(ranges.size(), keys.size());
+  for (auto& [key, parts] : ranges) {
+    std::sort(parts.begin(), parts.end());
+    std::int64_t end = 0;
+    for (const auto& [begin, next] : parts) {
+      EXPECT_EQ(begin, end);
+      end = next;
+    }
+    EXPECT_EQ(end, layout.keys[static_cast<std::size_t>(key)].shape.size());
+  }
+}
+
+TEST(Placement, OfResnet50IsEven) {
+  const std::vector<KeyInfo> keys = resnet50();
+  ASSERT_EQ(keys.size(), 161u);
+  ASSERT_EQ(bytes_of(keys), 4 * 25557032);
+  for (const std::size_t servers : {1, 2, 3, 4, 8, 16, 64}) {
+    expect_even(keys, servers);
+    std::vector<std::int64_t> loads(servers, 0);
+    make_layout(keys, loads, 0);
+    std::printf("%zu servers, fullest over mean: %.4f; by MXNet's rule %.4f\n", servers, imbalance(loads),
+                mxnet_imbalance(keys, servers));
+  }
+}
+
+TEST(Placement, OfAwkwardSizesIsEven) {
+  std::vector<KeyInfo> many, one_large{{"table", DType::kFloat32, {100000, 64}, false}};
+  for (int k = 0; k < 10000; ++k) many.push_back({"key" + std::to_string(k), DType::kFloat32, {256}, false});
+  for (int k = 0; k < 300; ++k)
+    one_large.push_back({"small" + std::to_string(k), DType::kFloat32, {1 + 37 * k % 101}, false});
+  for (const std::size_t servers : {2, 4, 16}) {
+    expect_even(many, servers);
+    expect_even(one_large, servers);
+  }
+}
+
+TEST(Placement, OfLaterKeysEvensOutTheFirst) {
+  std::vector<std::int64_t> loads(4, 0);
+  make_layout({{"first", DType::kFloat32, {1000}, false}}, loads, 0);
+  make_layout(resnet50(), loads, 1);
+  EXPECT_LE(imbalance(loads), 1.05);
+}
+
+}  // namespace
+}  // namespace paceline
