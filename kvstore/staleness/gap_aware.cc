@@ -43,6 +43,8 @@ class GapAware final : public Staleness {
 
 }  // namespace
 
-std::unique_ptr<Staleness> make_gap_aware_staleness(const Options& options) { return std::make_unique<GapAware>(options); }
+std::unique_ptr<Staleness> make_gap_aware_staleness(const Options& options) {
+  return std::make_unique<GapAware>(options);
+}
 
 }  // namespace paceline

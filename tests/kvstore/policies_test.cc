@@ -152,7 +152,8 @@ TEST(Predict, LowersTheNoiseFloor) {
       const auto worker = static_cast<std::size_t>(step % kWorkers);
       std::vector<double> gradient = weights[worker].to_vector<double>();
       for (double& g : gradient) g += normal(random);
-      cluster.worker(static_cast<int>(worker)).push_pull({{"w", vector_of(gradient, *engine)}}, {{"w", weights[worker]}});
+      cluster.worker(static_cast<int>(worker))
+          .push_pull({{"w", vector_of(gradient, *engine)}}, {{"w", weights[worker]}});
       if (step < kSteps / 4 || step % 10 != 0) continue;
       cluster.worker(0).pull("w", exact);
       for (const double w : exact.to_vector<double>()) sum += w * w;
