@@ -12,9 +12,8 @@ constexpr double kLargeRequest = 64 << 10;  // its round trip tells the bandwidt
 constexpr int kSamples = 64;                // after which an old bandwidth is forgotten
 constexpr double kPieces = 4;
 constexpr double kLeastSeconds = 0.02, kMostSeconds = 0.05;
-constexpr double kLeast = 512 << 10;
+constexpr double kLeast = 8 << 20;  // one of the largest messages travels while another is answered
 constexpr double kMost = 16 << 20;
-constexpr double kAtFirst = 4 << 20;
 
 }  // namespace
 
@@ -45,7 +44,7 @@ double CreditWindow::bytes_per_second() const { return std::max(fastest_, fastes
 
 std::size_t CreditWindow::bytes() const {
   const double speed = bytes_per_second();
-  if (speed == 0) return static_cast<std::size_t>(kAtFirst);
+  if (speed == 0) return static_cast<std::size_t>(kLeast);
   const double piece = std::sqrt(latency_ * speed * std::max(burst_, last_burst_) / 2);
   const double least = std::clamp(kLeastSeconds * speed, kLeast, kMost);
   const double most = std::clamp(std::max(kMostSeconds, 4 * latency_) * speed, least, kMost);

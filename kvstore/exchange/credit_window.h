@@ -2,7 +2,7 @@
 // How many bytes may be under way to one server: enough to keep the link and the server busy, little enough that a
 // request of higher priority waits behind few others. A pipeline of sending, applying and answering is fastest in
 // pieces of s* = sqrt(latency x bandwidth x bytes / 2), as measured on the way: four of them may be under way, at least
-// what the link carries in 20 ms, at most what it carries in 50 ms or in two round trips, and never above 16 MiB.
+// what the link carries in 20 ms, at most what it carries in 50 ms or in two round trips, and always 8 to 16 MiB.
 
 #include <chrono>
 #include <cstddef>

@@ -70,11 +70,11 @@ TEST(CreditWindow, KnowsTheLineAndKeepsItBusy) {
 }
 
 TEST(CreditWindow, IsFourPiecesOfThePipeline) {
-  Line line{100e-6, 125e6};
+  Line line{1e-3, 300e6};
   line.send(1, 64);
   line.send(64, 1 << 20);
   line.send(64, 1 << 20);
-  const double piece = std::sqrt(100e-6 * 125e6 * 64 * (1 << 20) / 2);
+  const double piece = std::sqrt(1e-3 * 300e6 * 64 * (1 << 20) / 2);
   EXPECT_NEAR(static_cast<double>(line.window.bytes()), 4 * piece, 0.05 * 4 * piece);
 }
 
