@@ -185,6 +185,14 @@ class UpdaterImpl final : public Updater {
     return slice.counters.version;
   }
 
+  void write(int index, const void* weight) override {
+    std::shared_lock rules_lock(rules_mutex_);
+    Slice& slice = at(index);
+    Lock lock(slice.mutex);
+    slice.weight.assign(static_cast<const std::byte*>(weight), slice.weight.size());
+    slice.latest.clear();
+  }
+
   std::uint64_t version(int index) const override {
     std::shared_lock rules_lock(rules_mutex_);
     const Slice& slice = at(index);

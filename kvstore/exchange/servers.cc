@@ -8,6 +8,7 @@
 #include <chrono>
 #include <exception>
 
+#include "exchange/averaging.h"
 #include "parse_body.h"
 #include "store.pb.h"
 
@@ -114,6 +115,10 @@ void ServersExchange::push_pull(const std::vector<PushItem>& gradients, const st
   transfer(gradients, weights, examples, priority, false);
 }
 
+void ServersExchange::pull_after(const std::vector<PullItem>& items, std::uint64_t step, int priority) {
+  transfer({}, items, 0, priority, false, step);
+}
+
 void ServersExchange::pull_exactly(const std::vector<PullItem>& items) {
   const auto start = std::chrono::steady_clock::now();
   transfer({}, items, 0, 0, true);
@@ -128,7 +133,7 @@ void ServersExchange::pull_exactly(const std::vector<PullItem>& items) {
 }
 
 void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
-                               std::int64_t examples, int priority, bool exact) {
+                               std::int64_t examples, int priority, bool exact, std::optional<std::uint64_t> need) {
   require(examples >= 0, "a push of ", examples, " examples");
   if (paused_) resume();
   std::vector<Transfer::Item> items;
@@ -165,7 +170,7 @@ void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std
       if (item.out.is_none()) continue;
       if (compressor_ && !exact) item.pull_codec = compressor_->pull_codec(key.info);
       // What a worker pushed in this step it pulls for the next one.
-      if (route_.pulls_wait) item.need = key.last_step == step ? step + 1 : step;
+      if (route_.pulls_wait) item.need = need.value_or(key.last_step == step ? step + 1 : step);
       if (!item.out.is_contiguous() || item.out.device() != Device{}) {
         const NDArray out(item.out.shape(), key.info.dtype, {}, engine_);
         copies.emplace_back(item.out, out);
@@ -306,7 +311,11 @@ std::unique_ptr<Exchange> make_servers_exchange(const ClusterConfig& config, con
   ModeSetting setting = ModeSetting::parse(mode);
   ClusterConfig own = config;
   if (!setting.transport.empty()) own.transport = setting.transport;
-  return std::make_unique<ServersExchange>(own, std::move(setting), options);
+  const bool local = mode.name == "dist_local";
+  if (local) check_averaging(setting);
+  auto servers = std::make_unique<ServersExchange>(own, setting, options);
+  if (!local) return servers;
+  return make_averaging_exchange(std::move(servers), setting.mode, options);
 }
 
 }  // namespace paceline

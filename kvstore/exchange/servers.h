@@ -10,6 +10,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -71,14 +72,28 @@ class ServersExchange final : public Exchange {
   void load(const StoreState& state) override;
   void finish() override;
 
+  // For an exchange that wraps this one.
+
+  // What the servers apply, and what this worker keeps, where the optimizer is the workers' own; `agreed` is what all
+  // workers must say alike.
+  void set_rules(const Spec& at_servers, const std::string& agreed, std::unique_ptr<WorkerRule> state);
+  // Task: pulls the weights that come of the steps before `step`.
+  void pull_after(const std::vector<PullItem>& items, std::uint64_t step, int priority);
+  // Steps that this worker has finished, in a job whose rounds it counts for.
+  std::uint64_t clock();
+  // Counts for the rounds again, where it did not.
+  void enter() {
+    if (paused_) resume();
+  }
+
  private:
   RemoteKey& find(const std::string& name);
   // The same, for that array; throws InvalidArgument where it does not fit.
   RemoteKey& find(const std::string& name, const NDArray& array, const char* use);
   NDArray prepare_gradient(RemoteKey& key, const NDArray& gradient);
-  // `exact`: nothing is encoded.
+  // `exact`: nothing is encoded. `need`: the steps that a pull waits for, where they are not this worker's own.
   void transfer(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, std::int64_t examples,
-                int priority, bool exact);
+                int priority, bool exact, std::optional<std::uint64_t> need = std::nullopt);
   void pull_exactly(const std::vector<PullItem>& items);
   // Does the codec keep the optimizer's momentum?
   bool momentum_is_encoded() const;
@@ -97,7 +112,6 @@ class ServersExchange final : public Exchange {
   wire::StepEndReply tell_servers(const wire::StepEnd& message);
   // Finds out where the others are.
   void look_around();
-  std::uint64_t clock();
   void set_clock(std::uint64_t clock);
   // From pause until the next push, pull or barrier this worker holds nobody back.
   void pause();

@@ -137,6 +137,20 @@ void ServersExchange::set_optimizer(const Spec& optimizer) {
   policy_ = policy;
 }
 
+void ServersExchange::set_rules(const Spec& at_servers, const std::string& agreed, std::unique_ptr<WorkerRule> state) {
+  wire::SetRules rules;
+  rules.set_call(++optimizer_calls_);
+  rules.set_optimizer(at_servers.text());
+  rules.set_staleness("none");
+  client_.agree_on_rules(rules.call(), agreed);
+  Message message;
+  message.header.kind = MessageKind::kSetRules;
+  message.body = rules.SerializeAsString();
+  ask_every_server(message);
+  Lock lock(mutex_);
+  rule_ = std::move(state);
+}
+
 bool ServersExchange::momentum_is_encoded() const {
   const auto codec = make_codec(setting_.compression.push);
   return codec && codec->takes_momentum();

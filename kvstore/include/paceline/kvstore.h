@@ -3,8 +3,13 @@
 // is one string, `NAME[:key=value,...]`.
 //   local                                   in this process; several devices push parts of one gradient (exchange.h)
 //   device                                  the same, summed on the first of the devices instead of the CPU
-//   dist_sync                               rounds over the live workers, bitwise the same from run to run
+//   dist_sync[:backup=b]                    rounds over the live workers, bitwise the same from run to run; with backup
+//                                           they close without the last b, whose pushes are refused
 //   dist_async[:bound=s][,staleness=P][,..] each push as it arrives, corrected for its delay
+//   dist_local:steps=H[,averaging=A]        every worker trains alone, and each H steps the weights meet: `average` (the
+//                                           mean, by examples), `elastic` (drawn to a centre by alpha, asynchronously)
+//                                           or `federated` (a `fraction` of the workers in each round, drawn by `seed`;
+//                                           one that is left out drops a step and waits); after a barrier all are equal
 // Keys of every dist mode: staleness, transport, and the policy's own options; compression (compression.h) with the
 // codec's own options, pull (codec of the weights: none, bf16, fp16; the same as `compression` where that is one of
 // them), min_bytes (4096: smaller keys travel raw), except and only (patterns of key names joined by '+', as

@@ -89,6 +89,8 @@ class Updater {
   virtual Snapshot pull(int slice, int worker, const std::shared_ptr<const Codec>& codec = nullptr) = 0;
   // The same, copied to `out`; returns the version.
   virtual std::uint64_t read(int slice, int worker, void* out) = 0;
+  // Overwrites the weights alone (local training takes up an average).
+  virtual void write(int slice, const void* weight) = 0;
   virtual std::uint64_t version(int slice) const = 0;
   // Overwrites weights, state and counters from a checkpoint; missing state starts as zeros, and its count at 0. Throws
   // InvalidArgument on a size or a name that the rules do not have.

@@ -1,0 +1,222 @@
+// Local training: fixed points, the elastic rule, clients that are chosen, checkpoints.
+#include <gtest/gtest.h>
+#include <support/cluster_in_process.h>
+
+#include <atomic>
+#include <chrono>
+
+#include "exchange/averaging.h"
+
+namespace paceline::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+NDArray scalar(double value, Engine& engine) { return NDArray::full(Shape{1}, value, DType::kFloat64, {}, engine); }
+
+NDArray begin(ClusterInProcess& cluster, int worker, KVStore& store, const Spec& optimizer) {
+  const NDArray weight = scalar(0, cluster.engine(worker));
+  store.init({{"w", weight}});
+  store.set_optimizer(optimizer);
+  return weight;
+}
+
+void step(KVStore& store, Engine& engine, const NDArray& weight, double gradient, std::int64_t examples = 1) {
+  store.push_pull({{"w", scalar(gradient, engine)}}, {{"w", weight}}, examples);
+  store.step_end(examples);
+  weight.wait();
+}
+
+// T1.10: two workers minimise 1/2 l_i (x - b_i)^2, l = (1, 0.1), b = (0, 10), at rate 0.5; their mean after H steps each
+// settles where theory says.
+TEST(Averaging, SettlesAtTheFixedPointsOfLocalTraining) {
+  for (const auto& [steps, expected] :
+       {std::pair{1, 0.9091}, {2, 1.1504}, {4, 1.6518}, {8, 2.5256}, {16, 3.5893}}) {
+    SCOPED_TRACE(steps);
+    ClusterInProcess cluster({.mode = "dist_local:steps=" + std::to_string(steps), .serial = false});
+    cluster.run([&, count = steps, fixed = expected](int worker, KVStore& store) {
+      const NDArray weight = begin(cluster, worker, store, optim::SGD{.lr = 0.5});
+      const double curvature = worker == 0 ? 1 : 0.1, minimum = worker == 0 ? 0 : 10;
+      for (int i = 0; i < 40 * count; ++i)
+        step(store, cluster.engine(worker), weight, curvature * (weight.item<double>() - minimum));
+      EXPECT_NEAR(weight.item<double>(), fixed, 1e-3);
+    });
+  }
+}
+
+TEST(Averaging, WeighsByExamplesAndAveragesStatistics) {
+  ClusterInProcess cluster({.mode = "dist_local:steps=2", .serial = false});
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    const NDArray weight = scalar(1, engine), mean = scalar(0, engine), idle = scalar(7, engine);
+    store.init({{"w", weight}, {"mean", mean, true}, {"idle", idle}});
+    store.set_optimizer(optim::SGD{.lr = 1});
+    const std::int64_t examples = worker == 0 ? 1 : 3;
+    for (int i = 1; i <= 2; ++i) {
+      store.push_pull({{"w", scalar(worker == 0 ? -4 : 4, engine)}, {"mean", scalar(worker + i, engine)}},
+                      {{"w", weight}, {"mean", mean}}, examples);
+      store.step_end(examples);
+      if (i == 1) {
+        EXPECT_EQ(weight.item<double>(), worker == 0 ? 5 : -3);
+        EXPECT_EQ(mean.item<double>(), worker + 1);
+      }
+    }
+    EXPECT_EQ(weight.item<double>(), 1 + (1 * 8 - 3 * 8) / 4.0);
+    EXPECT_EQ(mean.item<double>(), 2.5);
+    store.pull("idle", idle);
+    EXPECT_EQ(idle.item<double>(), 7);
+    // A part of a round counts at a barrier.
+    step(store, engine, weight, worker == 0 ? -4 : 4, examples);
+    store.barrier();
+    store.pull("w", weight);
+    EXPECT_EQ(weight.item<double>(), -3 + (1 * 4 - 3 * 4) / 4.0);
+  });
+}
+
+// d = alpha (x - z); x -= d; z += d, worker after worker.
+TEST(Averaging, ElasticDrawsEachToTheCentreAndTheCentreToEach) {
+  constexpr double kAlpha = 0.3;
+  ClusterInProcess cluster({.mode = "dist_local:averaging=elastic,steps=2,alpha=0.3"});
+  std::vector<NDArray> weights(2);
+  cluster.run([&](int worker, KVStore& store) {
+    weights[static_cast<std::size_t>(worker)] = begin(cluster, worker, store, optim::SGD{.lr = 0.1});
+  });
+  double centre = 0;
+  std::array<double, 2> local{};
+  for (int i = 0; i < 40; ++i) {
+    for (std::size_t worker = 0; worker < 2; ++worker) {
+      const double gradient = local[worker] - (worker == 0 ? 1 : 3);
+      local[worker] -= 0.1 * gradient;
+      if (i % 2 == 1) {
+        const double force = kAlpha * (local[worker] - centre);
+        local[worker] -= force;
+        centre += force;
+      }
+      const int index = static_cast<int>(worker);
+      step(cluster.worker(index), cluster.engine(index), weights[worker], gradient);
+      EXPECT_NEAR(weights[worker].item<double>(), local[worker], 1e-12);
+    }
+  }
+  EXPECT_GT(centre, 0.5);
+  // All go on from the centre after a barrier.
+  cluster.run([&](int worker, KVStore& store) {
+    store.barrier();
+    store.pull("w", weights[static_cast<std::size_t>(worker)]);
+    weights[static_cast<std::size_t>(worker)].wait();
+  });
+  EXPECT_EQ(weights[0].item<double>(), weights[1].item<double>());
+}
+
+TEST(Averaging, EveryRoundHasItsShareOfClients) {
+  const auto options = AveragingOptions::parse(Options::parse("averaging=federated,fraction=0.1,seed=3"));
+  std::vector<int> rounds(100);
+  for (std::uint64_t round = 0; round < 300; ++round) {
+    int count = 0;
+    for (int rank = 0; rank < 100; ++rank) {
+      const bool takes_part = options.takes_part(round, rank, 100);
+      count += takes_part;
+      rounds[static_cast<std::size_t>(rank)] += takes_part;
+    }
+    EXPECT_EQ(count, 10);
+  }
+  for (const int of_client : rounds) {
+    EXPECT_GT(of_client, 8);
+    EXPECT_LT(of_client, 65);
+  }
+}
+
+// Each round adds 1 to the weight, whoever makes it.
+TEST(Averaging, FederatedRoundsGoOnWithoutClientsThatVanish) {
+  ClusterInProcess cluster({.mode = "dist_local:steps=3,averaging=federated,fraction=0.5",
+                            .workers = 4,
+                            .serial = false,
+                            .silence_seconds = 1.5});
+  std::atomic<double> reached = 0;
+  cluster.run([&](int worker, KVStore& store) {
+    const NDArray weight = begin(cluster, worker, store, optim::SGD{.lr = 1});
+    for (int i = 0; i < 40 || weight.item<double>() < 30; ++i) {
+      step(store, cluster.engine(worker), weight, -1.0 / 3);
+      if (worker == 2 && i == 7) {  // in the middle of a round of its own
+        cluster.kill_worker(2);
+        return;
+      }
+    }
+    store.finish();
+    reached = weight.item<double>();
+  });
+  EXPECT_GE(reached, 30 - 1e-9);
+}
+
+TEST(Averaging, CheckpointsHoldTheWorkersOptimizers) {
+  const auto engine = make_threaded_engine();
+  const Spec optimizer = optim::SGD{.lr = 0.1, .momentum = 0.9};
+  const auto minimum = [](int worker) { return worker == 0 ? 1.0 : 3.0; };
+  for (const char* mode : {"dist_local:steps=4", "dist_local:steps=4,averaging=elastic"}) {
+    SCOPED_TRACE(mode);
+    const auto train = [&](ClusterInProcess& cluster, const StoreState* from, StoreState* saved) {
+      std::array<double, 2> result{};
+      std::array<std::atomic<int>, 2> turn{};
+      cluster.run([&](int worker, KVStore& store) {
+        const NDArray weight = begin(cluster, worker, store, optimizer);
+        if (from) store.load(worker == 0 ? *from : StoreState{});
+        for (int i = 0; i < 20; ++i) {
+          // In turn, so that elastic gives the same numbers each time; the mean does not care.
+          if (std::string(mode).ends_with("elastic"))
+            while (worker == 0 ? turn[1] < i : turn[0] <= i) std::this_thread::yield();
+          step(store, cluster.engine(worker), weight, weight.item<double>() - minimum(worker));
+          ++turn[static_cast<std::size_t>(worker)];
+          if (i == 11 && saved) {
+            StoreState state = store.save();
+            if (worker == 0) *saved = std::move(state);
+            store.pull("w", weight);
+          }
+          if (i == 7 && from) break;
+        }
+        result[static_cast<std::size_t>(worker)] = weight.item<double>();
+      });
+      return result;
+    };
+    StoreState saved;
+    std::array<double, 2> whole{}, resumed{};
+    {
+      ClusterInProcess cluster({.mode = mode, .engine = engine.get()});
+      whole = train(cluster, nullptr, &saved);
+    }
+    {
+      ClusterInProcess cluster({.mode = mode, .engine = engine.get()});
+      resumed = train(cluster, &saved, nullptr);
+    }
+    EXPECT_EQ(whole, resumed);
+  }
+}
+
+TEST(Averaging, GoesOnFromACheckpointOfLocal) {
+  const auto engine = make_threaded_engine();
+  StoreOptions options;
+  options.engine = engine.get();
+  const auto local = KVStore::create("local", options);
+  const NDArray weight = scalar(0, *engine);
+  local->init({{"w", weight}});
+  local->set_optimizer(optim::SGD{.lr = 0.5, .momentum = 0.5});
+  step(*local, *engine, weight, -1);
+  const StoreState state = local->save();
+  step(*local, *engine, weight, -1);
+  ClusterInProcess cluster({.mode = "dist_local:steps=1", .engine = engine.get()});
+  cluster.run([&](int worker, KVStore& store) {
+    const NDArray mine = begin(cluster, worker, store, optim::SGD{.lr = 0.5, .momentum = 0.5});
+    store.load(worker == 0 ? state : StoreState{});
+    step(store, *engine, mine, -1);
+    EXPECT_EQ(mine.item<double>(), weight.item<double>());
+  });
+}
+
+TEST(Averaging, RefusesWhatItDoesNotHave) {
+  const auto error = [](const std::string& mode) { return error_of_call([&] { KVStore::create(mode); }); };
+  EXPECT_NE(error("dist_local:averaging=mean").find("average elastic federated"), std::string::npos);
+  EXPECT_NE(error("dist_local:steps=0").find("steps"), std::string::npos);
+  EXPECT_NE(error("dist_local:alpha=0.5").find("elastic"), std::string::npos);
+  EXPECT_NE(error("dist_local:averaging=federated,fraction=2").find("fraction"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace paceline::test
