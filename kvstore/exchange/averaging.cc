@@ -17,8 +17,13 @@ namespace {
 
 using Form = AveragingOptions::Form;
 
-// A worker's blob that tells how many examples the job has trained a key on.
-constexpr const char* kExamples = ":examples";
+// A worker's blob that holds what its slice has counted: examples of the job, updates of the optimizer.
+constexpr const char* kCounters = ":counters";
+
+NDArray pack(const SliceCounters& counters) {
+  return NDArray::from<double>(
+      {static_cast<double>(counters.examples), static_cast<double>(counters.optimizer_updates)}, Shape{2});
+}
 
 struct LocalKey {
   std::string name;
@@ -217,14 +222,17 @@ class AveragingExchange final : public Exchange {
     for (auto& [name, key] : keys_) {
       key.base.wait();
       NamedArrays arrays{{"weight", key.base}};
-      std::int64_t examples = 0;
+      SliceCounters counters;
       for (const auto& [slot, array] : loaded[name]) {
-        if (slot == kExamples)
-          examples = static_cast<std::int64_t>(array.item<double>());
-        else
+        if (slot != kCounters) {
           arrays.emplace_back(slot, array);
+          continue;
+        }
+        const std::vector<double> numbers = array.to_vector<double>();
+        counters.examples = static_cast<std::int64_t>(numbers.at(0));
+        counters.optimizer_updates = static_cast<std::int64_t>(numbers.at(1));
       }
-      updater_->load_slice(key.slice, arrays, 0, examples);
+      updater_->load_slice(key.slice, arrays, counters);
       key.updated = false;
       key.examples = 0;
       pull({{name, key.array}}, 0);
@@ -359,9 +367,12 @@ class AveragingExchange final : public Exchange {
   NamedArrays local_state() {
     drain();
     NamedArrays arrays;
-    for (const auto& [name, key] : keys_)
-      for (const auto& [slot, array] : updater_->save_slice(key.slice, nullptr, nullptr))
+    for (const auto& [name, key] : keys_) {
+      SliceCounters counters;
+      for (const auto& [slot, array] : updater_->save_slice(key.slice, &counters))
         if (slot != "weight") arrays.emplace_back(name + "/" + slot, array);
+      arrays.emplace_back(name + "/" + kCounters, pack(counters));
+    }
     return arrays;
   }
 
@@ -383,8 +394,7 @@ class AveragingExchange final : public Exchange {
         kernels::scale(1.0 / static_cast<double>(std::max<std::size_t>(1, mine.workers.size())), array);
       for (auto& [name, key] : store.keys) {
         for (const auto& [slot, array] : key.slots) state.emplace_back(name + "/" + slot, array);
-        const NDArray examples = NDArray::full(Shape{1}, static_cast<double>(key.examples), DType::kFloat64);
-        state.emplace_back(name + "/" + kExamples, examples);
+        if (ranks.empty()) state.emplace_back(name + "/" + kCounters, pack(key.counters));
       }
       for (const auto& [name, array] : state) array.wait();
     }

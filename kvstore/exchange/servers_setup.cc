@@ -149,6 +149,8 @@ void ServersExchange::set_rules(const Spec& at_servers, const std::string& agree
   ask_every_server(message);
   Lock lock(mutex_);
   rule_ = std::move(state);
+  optimizer_ = at_servers;
+  policy_ = "none";
 }
 
 bool ServersExchange::momentum_is_encoded() const {
