@@ -16,10 +16,6 @@ namespace paceline {
 struct Progress {
   std::int64_t mine = 0;     // of the worker that asks
   std::int64_t slowest = 0;  // over live workers that still contribute
-  // Seconds between the last two steps of who asks and of the slowest, 0 where unknown; since the slowest's last one.
-  double my_interval = 0;
-  double slowest_interval = 0;
-  double slowest_since = 0;
 };
 
 // A round of a synchronous mode, at one partition.
