@@ -394,16 +394,17 @@ std::unique_ptr<Engine> make_threaded_engine(const EngineOptions& options) {
 
 namespace {
 
-ThreadedEngine& the_default_engine() {
-  // Never destroyed: a program may end while a task waits for a peer that is gone.
-  static ThreadedEngine& engine = *new ThreadedEngine(EngineOptions{});
-  return engine;
-}
+// Never destroyed: a program may end while a task waits for a peer that is gone.
+std::atomic<ThreadedEngine*> the_default_engine = nullptr;
 
 }  // namespace
 
 Engine& default_engine() {
-  static Engine& engine = (detail::rest_before_exit(), the_default_engine());
+  static Engine& engine = []() -> Engine& {
+    the_default_engine = new ThreadedEngine(EngineOptions{});
+    detail::rest_before_exit();
+    return *the_default_engine;
+  }();
   return engine;
 }
 
@@ -411,7 +412,8 @@ void detail::rest_before_exit() {
   static const pid_t process = getpid();
   std::atexit([] {
     // A task that ends the program cannot wait for itself, and a forked child has no engine threads.
-    if (!thread_role().running && getpid() == process) the_default_engine().rest();
+    if (thread_role().running || getpid() != process) return;
+    if (ThreadedEngine* engine = the_default_engine) engine->rest();
   });
 }
 

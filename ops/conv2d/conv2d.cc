@@ -116,6 +116,7 @@ Conv2dGeometry weight_geometry(const std::vector<NDArray>& inputs, const void* a
 }  // namespace
 
 OpDef conv2d_op() {
+  conv2d_prepare_onednn();
   return OpDef("conv2d")
       .attributes<Conv2dAttributes>()
       .input("x")
@@ -160,6 +161,7 @@ OpDef conv2d_op() {
 }
 
 OpDef conv2d_backward_data_op() {
+  conv2d_prepare_onednn();
   return OpDef("conv2d_backward_data")
       .attributes<BackwardAttributes>()
       .input("gradient")
@@ -176,6 +178,7 @@ OpDef conv2d_backward_data_op() {
 }
 
 OpDef conv2d_backward_weight_op() {
+  conv2d_prepare_onednn();
   return OpDef("conv2d_backward_weight")
       .attributes<BackwardAttributes>()
       .input("gradient")

@@ -37,6 +37,9 @@ struct Conv2dArrays {
 
 enum class Conv2dPass { kForward, kBackwardData, kBackwardWeight };
 
+// Lets oneDNN make what it tears down when the program ends. Called outside tasks, before the first of them uses it: else
+// that could happen while the program ends.
+void conv2d_prepare_onednn();
 // oneDNN, for float32. False: not in this build, or no implementation for these sizes. Runs on the calling thread and
 // its team.
 bool conv2d_onednn(Conv2dPass pass, const Conv2dGeometry& geometry, const Conv2dArrays& arrays);

@@ -159,8 +159,6 @@ class Convolution {
       }
     }
     bias_.emplace(plain.bias, plain.bias);
-    // The first primitive made oneDNN's cache of them.
-    [[maybe_unused]] static const bool once = (detail::rest_before_exit(), true);
   }
 
   void run(dnnl::stream& stream, const Conv2dArrays& arrays) {
@@ -245,6 +243,16 @@ double operations(const Conv2dGeometry& g) {
 }
 
 }  // namespace
+
+void conv2d_prepare_onednn() {
+  [[maybe_unused]] static const bool once = [] {
+    const Conv2dGeometry geometry = make_geometry({1, 1, 3, 3}, {1, 1, 3, 3}, {});
+    for (const Conv2dPass pass : {Conv2dPass::kForward, Conv2dPass::kBackwardData, Conv2dPass::kBackwardWeight})
+      Convolution(pass, geometry, true);
+    detail::rest_before_exit();
+    return true;
+  }();
+}
 
 bool conv2d_onednn(Conv2dPass pass, const Conv2dGeometry& geometry, const Conv2dArrays& arrays) {
   thread_local Cache cache;
