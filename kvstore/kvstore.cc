@@ -112,6 +112,29 @@ void KVStore::push_pull(const std::vector<PushItem>& gradients, const std::vecto
   exchange_->push_pull(gradients, weights, examples, priority);
 }
 
+void Exchange::init_tables(const std::vector<TableSpec>&) {
+  throw NotAvailable("this mode holds no row-sparse tables; use local, dist_async or dist_sync");
+}
+
+void Exchange::push_pull_rows(const std::vector<RowPush>&, const std::vector<RowPull>&, std::int64_t, int) {
+  throw NotAvailable("this mode holds no row-sparse tables; use local, dist_async or dist_sync");
+}
+
+void KVStore::init_table(const TableSpec& table) { exchange_->init_tables({table}); }
+
+void KVStore::push_rows(const std::vector<RowPush>& rows, std::int64_t examples, int priority) {
+  exchange_->push_pull_rows(rows, {}, examples, priority);
+}
+
+void KVStore::pull_rows(const std::vector<RowPull>& rows, int priority) {
+  exchange_->push_pull_rows({}, rows, 0, priority);
+}
+
+void KVStore::push_pull_rows(const std::vector<RowPush>& gradients, const std::vector<RowPull>& rows,
+                             std::int64_t examples, int priority) {
+  exchange_->push_pull_rows(gradients, rows, examples, priority);
+}
+
 void KVStore::step_end(std::int64_t examples) { exchange_->step_end(examples); }
 void KVStore::barrier() { exchange_->barrier(); }
 StoreReport KVStore::report() { return exchange_->report(); }

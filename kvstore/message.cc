@@ -109,6 +109,14 @@ const char* known_name(MessageKind kind) {
       return "save";
     case MessageKind::kLoad:
       return "load";
+    case MessageKind::kDeclareTable:
+      return "declare_table";
+    case MessageKind::kPushPullRows:
+      return "push_pull_rows";
+    case MessageKind::kSaveRows:
+      return "save_rows";
+    case MessageKind::kLoadRows:
+      return "load_rows";
   }
   return nullptr;
 }

@@ -39,6 +39,11 @@ enum class MessageKind : std::uint8_t {
   kReport = 36,
   kSave = 37,
   kLoad = 38,
+  // row-sparse tables, answered by servers
+  kDeclareTable = 48,
+  kPushPullRows = 49,
+  kSaveRows = 50,
+  kLoadRows = 51,
 };
 
 const char* name_of(MessageKind kind);  // "push_pull", for logs and errors

@@ -153,7 +153,10 @@ struct Server::Impl {
 
   void forget(const Peer& peer, bool finished) {
     if (!finished) LOG(WARNING) << name_of(peer.id) << " was lost; the job goes on without it";
-    shards.front()->post([this, rank = peer.id.rank](Shard&) { updater->drop_worker(rank); });
+    shards.front()->post([this, rank = peer.id.rank](Shard&) {
+      updater->drop_worker(rank);
+      control->drop_worker(rank);
+    });
   }
 
   // False: stopped.

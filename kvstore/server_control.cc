@@ -54,7 +54,7 @@ bool ServerControl::on_request(const Request& request) {
       load(request);
       return true;
     default:
-      return false;
+      return tables_.on_request(request, [this](const std::string& mode) { set_mode(mode); });
   }
 }
 
@@ -62,6 +62,7 @@ void ServerControl::set_live_workers(int live) {
   Lock lock(mutex_);
   live_workers_ = std::max(live, 1);
   updater_.set_workers(live_workers_);
+  tables_.set_live_workers(live_workers_);
 }
 
 void ServerControl::set_mode(const std::string& text) {
@@ -120,6 +121,7 @@ void ServerControl::set_rules(const Request& request) {
             "server does not have: run your own program in every role instead of paceline_server");
     const Options options = Options::parse(body.staleness_options());
     updater_.set_rules(Spec::parse(body.optimizer()), body.staleness(), options);
+    tables_.set_rules(RowRules::make(Spec::parse(body.optimizer()), body.staleness(), options, policy_));
     rules_call_ = body.call();
     for (const auto& shard : shards_) shard->post([](Shard& self) { self.remember_pulled(); });
     const std::shared_ptr<const Staleness> policy = policy_ ? policy_ : make_staleness(body.staleness(), options);
@@ -129,7 +131,10 @@ void ServerControl::set_rules(const Request& request) {
   }
   if (body.rate_call() > 0) {
     std::uint64_t& last = rate_calls_[request.incarnation()];
-    if (body.rate_call() > last) updater_.set_learning_rate(body.learning_rate());
+    if (body.rate_call() > last) {
+      updater_.set_learning_rate(body.learning_rate());
+      tables_.set_learning_rate(body.learning_rate());
+    }
     last = std::max(last, body.rate_call());
   }
   request.reply({});
@@ -149,6 +154,7 @@ void ServerControl::report(const Request& request) const {
   for (const auto& shard : shards_) refused += shard->late();
   report.set_refused(refused);
   report.set_pulled_bytes(updater_.pulled_bytes());
+  tables_.write_figures(&report);
   reply(request, report);
 }
 

@@ -12,6 +12,7 @@
 #include "node.h"
 #include "parse_body.h"
 #include "partition_table.h"
+#include "sparse/table_control.h"
 
 namespace paceline {
 
@@ -24,6 +25,7 @@ class ServerControl {
   // True if the request was one of these; it is answered now or by a shard. Throws what the request is refused with.
   bool on_request(const Request& request);
   void set_live_workers(int live);
+  void drop_worker(int worker) { tables_.drop_worker(worker); }
   // Figures of this server so far, for the log.
   void log_report() const;
 
@@ -41,6 +43,7 @@ class ServerControl {
   PartitionTable& table_;
   std::vector<std::unique_ptr<Shard>>& shards_;
   const std::shared_ptr<const Staleness> policy_;
+  TableControl tables_{shards_};
 
   Mutex mutex_;
   std::string mode_ GUARDED_BY(mutex_);

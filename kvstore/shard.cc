@@ -332,6 +332,7 @@ void Shard::remember_pulled() {
 
 void Shard::reconsider() {
   if (!mode_) return;
+  tables_.reconsider();
   const std::set<ServedSlice*> active = active_;
   for (ServedSlice* slice : active) {
     advance(*slice);

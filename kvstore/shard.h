@@ -19,6 +19,7 @@
 
 #include "node.h"
 #include "sequence_window.h"
+#include "sparse/table_shard.h"
 #include "store.pb.h"
 #include "worker_clocks.h"
 
@@ -123,6 +124,7 @@ class Shard {
   // The rules have changed: what workers pulled before and no update has touched since is remembered where the new
   // rules want that.
   void remember_pulled();
+  TableShard& tables() { return tables_; }
   // Pushes that came after their round was closed.
   std::int64_t late() const { return late_; }
 
@@ -150,6 +152,7 @@ class Shard {
   Updater& updater_;
   std::shared_ptr<const Mode> mode_;
   WorkerClocks clocks_;
+  TableShard tables_{clocks_, mode_};
   std::map<int, ServedPartition*> partitions_;
   std::set<ServedSlice*> active_;  // with rounds or pulls that wait
   std::vector<Waiting> waiting_for_clocks_;

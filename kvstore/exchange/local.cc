@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <map>
 
+#include "exchange/local_tables.h"
 #include "exchange/saved_state.h"
 
 namespace paceline {
@@ -59,12 +60,14 @@ class LocalExchange final : public Exchange {
   void set_optimizer(const Spec& optimizer) override {
     drain();
     updater_->set_rules(optimizer, "none", {});
+    tables_.set_rules(RowRules::make(optimizer, "none", {}, policy_));
     optimizer_ = optimizer;
   }
 
   void set_learning_rate(double rate) override {
     drain();
     updater_->set_learning_rate(rate);
+    tables_.set_learning_rate(rate);
   }
 
   void push(const std::vector<PushItem>& items, std::int64_t examples, int priority) override {
@@ -122,6 +125,12 @@ class LocalExchange final : public Exchange {
     pull(weights, priority);
   }
 
+  void init_tables(const std::vector<TableSpec>& tables) override { tables_.init(tables); }
+  void push_pull_rows(const std::vector<RowPush>& pushes, const std::vector<RowPull>& pulls, std::int64_t examples,
+                      int priority) override {
+    tables_.push_pull(pushes, pulls, examples, priority);
+  }
+
   void step_end(std::int64_t) override {}
   void barrier() override { drain(); }
 
@@ -150,6 +159,7 @@ class LocalExchange final : public Exchange {
     report.pushes = report.all_delays().count();
     report.refused = updater_->refused();
     report.pulled_bytes = updater_->pulled_bytes();
+    tables_.add_to(report);
     return report;
   }
 
@@ -166,11 +176,14 @@ class LocalExchange final : public Exchange {
           saved.slots[slot] = shaped;
       }
     }
-    return store.write();
+    StoreState state = store.write();
+    tables_.save(state);
+    return state;
   }
 
   void load(const StoreState& state) override {
     drain();
+    tables_.load(state);
     SavedStore store = SavedStore::read(state);
     adapt_state(store, *make_optimizer(optimizer_), policy_ ? *policy_ : *make_staleness("none", {}), false);
     if (std::ranges::any_of(store.workers, [](const auto& worker) { return !worker.second.empty(); }))
@@ -234,6 +247,7 @@ class LocalExchange final : public Exchange {
 
   void drain() {
     for (auto& [name, key] : keys_) engine_.wait_unused(key.weights);
+    tables_.drain();
   }
 
   Engine& engine_;
@@ -244,6 +258,7 @@ class LocalExchange final : public Exchange {
   const std::unique_ptr<Updater> updater_ = make_updater();
   Spec optimizer_{"sgd", {}};
   std::map<std::string, LocalKey> keys_;
+  LocalTables tables_{engine_};
   std::map<std::int64_t, PositionRanges> committed_;
 };
 

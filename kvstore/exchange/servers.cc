@@ -246,21 +246,34 @@ void ServersExchange::when_pushed(std::function<void()> action) {
   step->then(std::move(action));
 }
 
+namespace {
+
+template <class Messages>
+void add_delays(const Messages& messages, std::vector<Histogram>& delays) {
+  delays.resize(std::max(delays.size(), static_cast<std::size_t>(messages.size())));
+  for (int worker = 0; worker < messages.size(); ++worker) {
+    const auto& counts = messages[worker];
+    for (int i = 0; i < std::min(counts.values_size(), counts.counts_size()); ++i)
+      delays[static_cast<std::size_t>(worker)].add(counts.values(i), counts.counts(i));
+  }
+}
+
+}  // namespace
+
 StoreReport ServersExchange::report() {
   Message request;
   request.header.kind = MessageKind::kReport;
   StoreReport report;
   for (const Message& answer : ask_every_server(request)) {
     const auto body = parse_body<wire::Report>(answer);
-    report.delays.resize(std::max(report.delays.size(), static_cast<std::size_t>(body.delays_size())));
-    for (int worker = 0; worker < body.delays_size(); ++worker) {
-      const auto& delays = body.delays(worker);
-      for (int i = 0; i < std::min(delays.values_size(), delays.counts_size()); ++i)
-        report.delays[static_cast<std::size_t>(worker)].add(delays.values(i), delays.counts(i));
-    }
+    add_delays(body.delays(), report.delays);
+    add_delays(body.row_delays(), report.row_delays);
     report.pushes += body.pushes();
     report.refused += body.refused();
     report.pulled_bytes += body.pulled_bytes();
+    report.rows_refused += body.rows_refused();
+    report.rows_held += static_cast<std::int64_t>(body.rows());
+    report.row_bytes += body.row_bytes();
   }
   report.wait_seconds = 1e-6 * static_cast<double>(waited_microseconds_.load());
   return report;

@@ -17,6 +17,7 @@
 
 #include "compression_setting.h"
 #include "exchange/compressor.h"
+#include "exchange/rows.h"
 #include "exchange/scheduler_client.h"
 #include "exchange/transfer.h"
 #include "node.h"
@@ -60,6 +61,9 @@ class ServersExchange final : public Exchange {
   void pull(const std::vector<PullItem>& items, int priority) override;
   void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, std::int64_t examples,
                  int priority) override;
+  void init_tables(const std::vector<TableSpec>& tables) override;
+  void push_pull_rows(const std::vector<RowPush>& pushes, const std::vector<RowPull>& pulls, std::int64_t examples,
+                      int priority) override;
   void step_end(std::int64_t examples) override;
   void barrier() override;
   std::pair<int, int> data_part(std::int64_t epoch) override;
@@ -127,6 +131,12 @@ class ServersExchange final : public Exchange {
   // Tells every worker, at its next fetch_blobs(), that the state to load was refused.
   void send_refusal(const std::string& why);
 
+  // The same for row-sparse tables.
+  void fetch_tables(StoreState& state);
+  void send_tables(const StoreState& state);
+  void forget_row_versions();
+  std::vector<const RemoteTable*> tables();
+
   // Asks all at once and waits for every answer; throws the first failure.
   std::vector<Message> ask_servers(std::vector<std::pair<int, Message>> requests);
   std::vector<Message> ask_every_server(const Message& request);
@@ -148,6 +158,8 @@ class ServersExchange final : public Exchange {
   Mutex mutex_;  // calls of push, pull and step_end may come from several threads
   std::unordered_map<std::string, std::unique_ptr<RemoteKey>> keys_ GUARDED_BY(mutex_);
   std::uint64_t calls_ GUARDED_BY(mutex_) = 0;
+  std::map<std::string, std::unique_ptr<RemoteTable>> tables_ GUARDED_BY(mutex_);
+  std::uint64_t row_calls_ GUARDED_BY(mutex_) = 0;
   std::shared_ptr<Step> step_ GUARDED_BY(mutex_);
   std::weak_ptr<Step> last_step_ GUARDED_BY(mutex_);
   bool pushed_in_step_ GUARDED_BY(mutex_) = false;
@@ -158,7 +170,7 @@ class ServersExchange final : public Exchange {
   Spec optimizer_{"sgd", {}};
   std::string policy_ = "none";  // of staleness, by name
   std::uint32_t init_calls_ = 0, optimizer_calls_ = 0;
-  std::uint64_t rate_calls_ = 0, pauses_ = 0;
+  std::uint64_t rate_calls_ = 0, pauses_ = 0, table_loads_ = 0;
   bool paused_ = false, finished_ = false;
   bool joining_ = false;      // came after the start, and has not got the weights yet: nobody counts on it
   bool joined_late_ = false;  // came when the others were on their way

@@ -84,6 +84,7 @@ StoreState ServersExchange::save() {
     SavedStore store = fetch_state();
     for (int s = 0; s < servers_; ++s) fetch_blobs(s, -1, &store);
     state = store.write();
+    fetch_tables(state);
     state.counters.emplace_back("workers", std::to_string(workers_));
     clear_blobs();
   }
@@ -207,6 +208,7 @@ void ServersExchange::load(const StoreState& state) {
       const auto named = make_staleness(policy_, setting_.staleness_options);
       adapt_state(store, *make_optimizer(optimizer_), own_policy_ ? *own_policy_ : *named, has_part(policy_, "dana"));
       send_state(store);
+      send_tables(state);
       for (int worker = 0; worker < workers_; ++worker)
         send_blobs(worker % servers_, worker, share_of(store, worker, workers_));
     } catch (const InvalidArgument& error) {
@@ -220,6 +222,7 @@ void ServersExchange::load(const StoreState& state) {
     if (name == kRefusal && !refused)
       refused = std::make_exception_ptr(
           InvalidArgument(std::string(static_cast<const char*>(array.data()), static_cast<std::size_t>(array.size()))));
+  forget_row_versions();
   if (!refused) take_state(mine);
   barrier();
   if (leads()) clear_blobs();

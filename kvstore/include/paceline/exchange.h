@@ -5,6 +5,7 @@
 #include <paceline/histogram.h>
 #include <paceline/ndarray.h>
 #include <paceline/optimizer.h>
+#include <paceline/row_tables.h>
 
 #include <cstdint>
 #include <memory>
@@ -40,6 +41,11 @@ struct StoreReport {
   std::int64_t refused = 0;       // by backup or discard
   std::size_t pulled_bytes = 0;   // weights remembered for staleness correction
   double wait_seconds = 0;        // this worker held back by the mode's bound or round
+  // Row-sparse tables; the delays have one count for each row of each push.
+  std::vector<Histogram> row_delays;
+  std::int64_t rows_refused = 0;
+  std::int64_t rows_held = 0;      // rows that exist
+  std::size_t row_bytes = 0;       // memory of the tables
   Histogram all_delays() const;
 };
 
@@ -79,6 +85,14 @@ class Exchange {
   // Task: both in one round trip, per slice atomic.
   virtual void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
                          std::int64_t examples, int priority) = 0;
+  // Row-sparse tables (row_tables.h). Collective in effect: a table that another worker has declared otherwise throws
+  // InvalidArgument naming both. Exchanges without tables throw NotAvailable.
+  virtual void init_tables(const std::vector<TableSpec>& tables);
+  // Task: reads ids and gradients, updates those rows, then writes the rows pulled; a table may be pushed once and pulled
+  // once in a call, and both are one round trip. An id outside the table fails the task. Synchronous modes take one
+  // push of a table per step, which may be of no rows.
+  virtual void push_pull_rows(const std::vector<RowPush>& pushes, const std::vector<RowPull>& pulls,
+                              std::int64_t examples, int priority);
   // A step of this worker is over; its clock goes on when what it pushed before was sent. Returns at once.
   virtual void step_end(std::int64_t examples) = 0;
   // All live workers meet. While inside, a worker holds back no round and no bound; rounds are aligned at the exit.

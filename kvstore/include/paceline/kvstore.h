@@ -68,6 +68,12 @@ class KVStore {
   void pull(const std::string& key, const NDArray& out, int priority = 0);
   void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
                  std::int64_t examples = 1, int priority = 0);
+  // Row-sparse tables, see row_tables.h and Exchange.
+  void init_table(const TableSpec& table);
+  void push_rows(const std::vector<RowPush>& rows, std::int64_t examples = 1, int priority = 0);
+  void pull_rows(const std::vector<RowPull>& rows, int priority = 0);
+  void push_pull_rows(const std::vector<RowPush>& gradients, const std::vector<RowPull>& rows,
+                      std::int64_t examples = 1, int priority = 0);
   void step_end(std::int64_t examples);
   void barrier();
 

@@ -1,0 +1,424 @@
+#include "exchange/rows.h"
+
+#include <paceline/error.h>
+#include <paceline/updater.h>
+
+#include <algorithm>
+
+#include "exchange/servers.h"
+#include "payload.h"
+#include "sparse.pb.h"
+
+namespace paceline {
+
+void RowVersions::get(std::span<const std::int64_t> rows, std::uint64_t* versions) {
+  Lock lock(mutex_);
+  std::int64_t block = -1;
+  const std::vector<std::uint64_t>* page = nullptr;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] >> block_bits_ != block) {
+      block = rows[i] >> block_bits_;
+      const auto found = pages_.find(block);
+      page = found == pages_.end() ? nullptr : &found->second;
+    }
+    versions[i] = page ? (*page)[static_cast<std::size_t>(rows[i] & ((1 << block_bits_) - 1))] : kNeverPulled;
+  }
+}
+
+void RowVersions::set(std::span<const std::int64_t> rows, const std::uint64_t* versions) {
+  Lock lock(mutex_);
+  std::int64_t block = -1;
+  std::vector<std::uint64_t>* page = nullptr;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] >> block_bits_ != block) {
+      block = rows[i] >> block_bits_;
+      page = &pages_[block];
+      if (page->empty()) page->assign(std::size_t{1} << block_bits_, kNeverPulled);
+    }
+    (*page)[static_cast<std::size_t>(rows[i] & ((1 << block_bits_) - 1))] = versions[i];
+  }
+}
+
+void RowVersions::clear() {
+  Lock lock(mutex_);
+  pages_.clear();
+}
+
+void check_rows(const TableSpec& table, const NDArray& ids, const NDArray& values, const char* use) {
+  require(!ids.is_none() && !values.is_none(), use, " table '", table.name, "' lacks an array");
+  require(ids.dtype() == DType::kInt64 && ids.ndim() == 1, "the ids of ", use, " table '", table.name, "' are ",
+          ids.describe(), ", expected int64 of one dimension");
+  require(values.dtype() == table.dtype && values.size() == ids.size() * table.width, use, " table '", table.name,
+          "' has values ", values.describe(), ", expected ", name_of(table.dtype), " ", Shape{ids.size(), table.width},
+          " for ", ids.size(), " ids");
+}
+
+// The rows of an item in the order in which they travel.
+struct RowTransfer::Ordered {
+  std::vector<OrderedRow> pushed, pulled;
+};
+
+// Rows of one partition that fit a message: ranges of the ordered rows.
+struct RowTransfer::Piece {
+  int partition = 0;
+  std::size_t push_begin = 0, push_end = 0, pull_begin = 0, pull_end = 0;
+  std::size_t number = 0, count = 0;  // among those that push to the partition; 0: it does not push
+};
+
+// Where the rows of an answer go.
+struct RowTransfer::Pulled {
+  std::size_t item;
+  RowRange range;
+  std::shared_ptr<std::byte[]> ids;  // each once
+  std::size_t count;
+};
+
+struct RowTransfer::Outgoing {
+  int server = 0;
+  wire::PushPullRowsRequest body;
+  PayloadWriter payload;
+  std::size_t bytes = 0;  // of rows, one way
+  std::vector<Pulled> pulled;
+};
+
+namespace {
+
+std::shared_ptr<std::byte[]> make_bytes(std::size_t size) { return std::shared_ptr<std::byte[]>(new std::byte[size]); }
+
+// The end of the rows from `begin` on that have at most `limit` different ids.
+std::size_t end_of(const std::vector<OrderedRow>& rows, std::size_t begin, std::size_t end, std::size_t limit) {
+  std::size_t different = 0;
+  for (std::size_t i = begin; i < end; ++i) {
+    if (i > begin && rows[i].id == rows[i - 1].id) continue;
+    if (different++ == limit) return i;
+  }
+  return end;
+}
+
+// The first of the rows that is not below `id`.
+std::size_t below(const std::vector<OrderedRow>& rows, std::size_t begin, std::size_t end, std::int64_t id) {
+  while (begin < end && rows[begin].id < id) ++begin;
+  return begin;
+}
+
+}  // namespace
+
+RowTransfer::RowTransfer(Transfer::Route route, std::vector<Item> items, std::shared_ptr<Step> step, std::uint64_t call,
+                         std::int64_t examples, int priority, bool everywhere)
+    : route_(std::move(route)),
+      items_(std::move(items)),
+      step_(std::move(step)),
+      call_(call),
+      examples_(examples),
+      priority_(priority),
+      everywhere_(everywhere) {
+  route_.pending->add();
+}
+
+RowTransfer::~RowTransfer() {
+  step_.reset();
+  route_.pending->remove();
+}
+
+std::vector<Variable> RowTransfer::reads() const {
+  std::vector<Variable> variables;
+  for (const Item& item : items_) {
+    if (item.gradients.is_none()) {
+      variables.push_back(item.table->order);
+    } else {
+      variables.push_back(item.pushed_ids.variable());
+      variables.push_back(item.gradients.variable());
+    }
+    if (!item.out.is_none()) variables.push_back(item.pulled_ids.variable());
+  }
+  return variables;
+}
+
+std::vector<Variable> RowTransfer::writes() const {
+  std::vector<Variable> variables;
+  for (const Item& item : items_) {
+    variables.push_back(item.table->order);
+    if (!item.out.is_none()) variables.push_back(item.out.variable());
+  }
+  return variables;
+}
+
+void RowTransfer::start(Completion completion) {
+  completion_.emplace(std::move(completion));
+  bool pushes = false, pulls = false;
+  try {
+    for (const Item& item : items_) {
+      ordered_.push_back(order(item));
+      pushes |= !item.gradients.is_none();
+      pulls |= !item.out.is_none();
+    }
+  } catch (const Error&) {
+    messages_ = 1;
+    {
+      Lock lock(mutex_);
+      error_ = std::current_exception();
+    }
+    return finish_message();
+  }
+  pulls_left_ = pushes && pulls && route_.pulls_wait;
+  send(pushes, pulls && !pulls_left_);
+}
+
+RowTransfer::Ordered RowTransfer::order(const Item& item) {
+  const auto ids_of = [](const NDArray& ids) {
+    return std::span<const std::int64_t>(ids.data_as<const std::int64_t>(), static_cast<std::size_t>(ids.size()));
+  };
+  const RemoteTable& table = *item.table;
+  Ordered rows;
+  if (!item.gradients.is_none())
+    rows.pushed = order_rows(ids_of(item.pushed_ids), table.spec, table.layout, "the push to");
+  if (!item.out.is_none()) rows.pulled = order_rows(ids_of(item.pulled_ids), table.spec, table.layout, "the pull from");
+  return rows;
+}
+
+void RowTransfer::send(bool pushes, bool pulls) {
+  // One more than there are messages: the first answers may come while the others are made.
+  messages_ = 1;
+  std::vector<Outgoing> open(route_.outboxes->size());
+  for (std::size_t server = 0; server < open.size(); ++server) open[server].server = static_cast<int>(server);
+  for (std::size_t item = 0; item < items_.size(); ++item) {
+    for (const Piece& piece : cut(item, pushes, pulls)) {
+      const RemoteTable& table = *items_[item].table;
+      Outgoing& message = open[static_cast<std::size_t>(table.layout.server_of(piece.partition))];
+      const std::size_t rows = std::max(piece.push_end - piece.push_begin, piece.pull_end - piece.pull_begin);
+      if (message.bytes + rows * table.row_bytes > static_cast<std::size_t>(kPartitionBytes)) submit(message);
+      message.bytes += rows * table.row_bytes;
+      add(item, piece, message);
+    }
+  }
+  for (Outgoing& message : open) submit(message);
+  finish_message();
+}
+
+std::vector<RowTransfer::Piece> RowTransfer::cut(std::size_t item, bool pushes, bool pulls) const {
+  const RemoteTable& table = *items_[item].table;
+  const std::vector<OrderedRow> none;
+  pushes &= !items_[item].gradients.is_none();
+  const auto& pushed = pushes ? ordered_[item].pushed : none;
+  const auto& pulled = pulls ? ordered_[item].pulled : none;
+  const auto push_bounds = partition_bounds(pushed, table.layout.partitions());
+  const auto pull_bounds = partition_bounds(pulled, table.layout.partitions());
+  const std::size_t limit = std::max<std::size_t>(1, static_cast<std::size_t>(kPartitionBytes) / table.row_bytes);
+  std::vector<Piece> pieces;
+  for (int p = 0; p < table.layout.partitions(); ++p) {
+    const std::size_t push_end = push_bounds[static_cast<std::size_t>(p) + 1];
+    const std::size_t pull_end = pull_bounds[static_cast<std::size_t>(p) + 1];
+    Piece piece{p, push_bounds[static_cast<std::size_t>(p)], 0, pull_bounds[static_cast<std::size_t>(p)], 0, 0, 0};
+    const std::size_t first = pieces.size();
+    // A row that is pushed and pulled travels in one message, so that it is pulled after its push.
+    while (piece.push_begin < push_end || piece.pull_begin < pull_end ||
+           (everywhere_ && pushes && pieces.size() == first)) {
+      piece.push_end = end_of(pushed, piece.push_begin, push_end, limit);
+      piece.pull_end = end_of(pulled, piece.pull_begin, pull_end, limit);
+      if (piece.push_end < push_end)
+        piece.pull_end = below(pulled, piece.pull_begin, piece.pull_end, pushed[piece.push_end].id);
+      if (piece.pull_end < pull_end)
+        piece.push_end = below(pushed, piece.push_begin, piece.push_end, pulled[piece.pull_end].id);
+      pieces.push_back(piece);
+      piece.push_begin = piece.push_end;
+      piece.pull_begin = piece.pull_end;
+    }
+    // Rounds count the pieces of a contribution, one without rows too.
+    std::size_t count = 0;
+    for (std::size_t i = first; i < pieces.size(); ++i)
+      if (pieces[i].push_end > pieces[i].push_begin || (everywhere_ && pushes)) pieces[i].number = ++count;
+    for (std::size_t i = first; i < pieces.size(); ++i) pieces[i].count = count;
+  }
+  return pieces;
+}
+
+void RowTransfer::add(std::size_t item, const Piece& piece, Outgoing& message) {
+  RemoteTable& table = *items_[item].table;
+  wire::RowPart* part = message.body.add_parts();
+  part->set_table(hash_key(table.spec.name));
+  part->set_partition(static_cast<std::uint32_t>(piece.partition));
+  if (piece.number > 0) {
+    part->set_sequence(++table.pushes[static_cast<std::size_t>(piece.partition)]);
+    part->set_pieces(static_cast<std::uint32_t>(piece.count));
+    part->set_last(piece.number == piece.count);
+  }
+  if (piece.push_end > piece.push_begin) part->set_pushed(add_gradients(item, piece, message.payload));
+  if (piece.pull_end == piece.pull_begin) return;
+  part->set_need(items_[item].need);
+  const RowRange range{piece.pull_begin, piece.pull_end};
+  Pulled pulled{item, range, make_bytes((range.end - range.begin) * sizeof(std::int64_t)), 0};
+  pulled.count = write_ids(ordered_[item].pulled, range, reinterpret_cast<std::int64_t*>(pulled.ids.get()));
+  message.payload.add(pulled.ids.get(), pulled.count * sizeof(std::int64_t), pulled.ids);
+  part->set_pulled(pulled.count);
+  message.pulled.push_back(std::move(pulled));
+}
+
+std::size_t RowTransfer::add_gradients(std::size_t item, const Piece& piece, PayloadWriter& payload) {
+  RemoteTable& table = *items_[item].table;
+  const std::vector<OrderedRow>& rows = ordered_[item].pushed;
+  const RowRange range{piece.push_begin, piece.push_end};
+  const auto ids = make_bytes((range.end - range.begin) * sizeof(std::int64_t));
+  const std::size_t count = write_ids(rows, range, reinterpret_cast<std::int64_t*>(ids.get()));
+  const auto versions = make_bytes(count * sizeof(std::uint64_t));
+  table.versions.get({reinterpret_cast<const std::int64_t*>(ids.get()), count},
+                     reinterpret_cast<std::uint64_t*>(versions.get()));
+  const auto values = make_bytes(count * table.row_bytes);
+  gather_rows(rows, range, table.spec, static_cast<const std::byte*>(items_[item].gradients.data()), values.get());
+  payload.add(ids.get(), count * sizeof(std::int64_t), ids);
+  payload.add(versions.get(), count * sizeof(std::uint64_t), versions);
+  payload.add(values.get(), count * table.row_bytes, values);
+  return count;
+}
+
+void RowTransfer::submit(Outgoing& outgoing) {
+  if (outgoing.body.parts_size() == 0) return;
+  ++messages_;
+  outgoing.body.set_examples(examples_);
+  outgoing.body.set_round(step_ ? step_->number() : 0);
+  outgoing.body.set_call(call_);
+  Message message;
+  message.header.kind = MessageKind::kPushPullRows;
+  message.body = outgoing.body.SerializeAsString();
+  message.payload = outgoing.payload.finish();
+  std::size_t bytes = 0;
+  for (const Frame& frame : message.payload) bytes += frame.size;
+  (*route_.outboxes)[static_cast<std::size_t>(outgoing.server)]->submit(
+      priority_, bytes, std::move(message),
+      [self = shared_from_this(), pulled = std::move(outgoing.pulled)](std::optional<Message> answer,
+                                                                       std::exception_ptr error) {
+        try {
+          if (error) std::rethrow_exception(error);
+          self->receive(pulled, *answer);
+        } catch (...) {
+          Lock lock(self->mutex_);
+          if (!self->error_) self->error_ = std::current_exception();
+        }
+        self->finish_message();
+      });
+  const int server = outgoing.server;
+  outgoing = {};
+  outgoing.server = server;
+}
+
+void RowTransfer::receive(const std::vector<Pulled>& pulled, const Message& answer) {
+  wire::PushPullRowsReply reply;
+  if (!reply.ParseFromString(answer.body)) throw Corrupt("a server's answer cannot be parsed");
+  PayloadReader payload(answer.payload);
+  for (const Pulled& part : pulled) {
+    RemoteTable& table = *items_[part.item].table;
+    const auto* versions = reinterpret_cast<const std::uint64_t*>(payload.next(part.count * sizeof(std::uint64_t)));
+    table.versions.set({reinterpret_cast<const std::int64_t*>(part.ids.get()), part.count}, versions);
+    const std::byte* values = payload.next(part.count * table.row_bytes);
+    scatter_rows(ordered_[part.item].pulled, part.range, table.spec, values,
+                 static_cast<std::byte*>(items_[part.item].out.data()));
+  }
+  payload.expect_end();
+  Lock lock(mutex_);
+  longest_wait_ = std::max(longest_wait_, static_cast<std::int64_t>(reply.waited_microseconds()));
+}
+
+void RowTransfer::finish_message() {
+  if (messages_.fetch_sub(1) != 1) return;
+  std::exception_ptr error;
+  {
+    Lock lock(mutex_);
+    error = error_;
+    *route_.waited_microseconds += std::exchange(longest_wait_, 0);
+  }
+  if (!error && pulls_left_) {
+    pulls_left_ = false;
+    step_.reset();  // the pushes were taken: the step may end while the pulls wait
+    return send(false, true);
+  }
+  step_.reset();
+  std::optional<Completion> completion = std::move(completion_);
+  completion_.reset();
+  items_.clear();
+  if (error)
+    completion->fail(std::move(error));
+  else
+    completion->done();
+}
+
+void ServersExchange::init_tables(const std::vector<TableSpec>& tables) {
+  const std::string& mode = setting_.mode.name;
+  require((mode == "dist_async" || mode == "dist_sync") && !mode_->drops_late(), "mode '", setting_.mode.text(),
+          "' holds no row-sparse tables; use local, dist_async or dist_sync without backup");
+  std::vector<std::pair<int, Message>> requests;
+  for (const TableSpec& table : tables) {
+    check_table(table);
+    const TableLayout layout(table, servers_);
+    for (int server = 0; server < servers_; ++server) {
+      wire::DeclareTable body;
+      write_table(table, &body);
+      body.set_servers(static_cast<std::uint32_t>(servers_));
+      body.set_mode(setting_.mode.text());
+      for (int p = 0; p < layout.partitions(); ++p)
+        if (layout.server_of(p) == server) body.add_partitions(static_cast<std::uint32_t>(p));
+      Message message;
+      message.header.kind = MessageKind::kDeclareTable;
+      message.body = body.SerializeAsString();
+      requests.emplace_back(server, std::move(message));
+    }
+  }
+  ask_servers(std::move(requests));
+  Lock lock(mutex_);
+  for (const TableSpec& table : tables)
+    tables_.try_emplace(table.name, std::make_unique<RemoteTable>(table, servers_, engine_.new_variable()));
+}
+
+void ServersExchange::push_pull_rows(const std::vector<RowPush>& pushes, const std::vector<RowPull>& pulls,
+                                     std::int64_t examples, int priority) {
+  require(examples >= 0, "a push of ", examples, " examples");
+  if (paused_) resume();
+  std::vector<std::pair<NDArray, NDArray>> copies;
+  {
+    Lock lock(mutex_);
+    const std::uint64_t step = step_->number();
+    std::vector<RowTransfer::Item> items;
+    const auto item_of = [&](const std::string& name) -> RowTransfer::Item& {
+      const auto found = tables_.find(name);
+      require(found != tables_.end(), "table '", name, "' was not initialised");
+      RemoteTable* table = found->second.get();
+      const auto same = std::find_if(items.begin(), items.end(), [&](const auto& item) { return item.table == table; });
+      if (same != items.end()) return *same;
+      items.emplace_back().table = table;
+      return items.back();
+    };
+    for (const RowPush& push : pushes) {
+      RowTransfer::Item& item = item_of(push.table);
+      check_rows(item.table->spec, push.ids, push.gradients, "the push to");
+      require(item.gradients.is_none(), "rows of table '", push.table, "' are pushed twice in one call");
+      item.pushed_ids = push.ids.to(Device{}).contiguous();
+      item.gradients = push.gradients.to(Device{}).contiguous();
+    }
+    for (const RowPull& pull : pulls) {
+      RowTransfer::Item& item = item_of(pull.table);
+      check_rows(item.table->spec, pull.ids, pull.out, "the pull from");
+      require(item.out.is_none(), "rows of table '", pull.table, "' are pulled twice in one call");
+      item.pulled_ids = pull.ids.to(Device{}).contiguous();
+      item.out = pull.out;
+      if (pull.out.is_contiguous() && pull.out.device() == Device{}) continue;
+      item.out = NDArray(pull.out.shape(), pull.out.dtype(), {}, engine_);
+      copies.emplace_back(pull.out, item.out);
+    }
+    if (items.empty()) return;
+    for (RowTransfer::Item& item : items) {
+      if (!item.gradients.is_none()) item.table->last_step = step;
+      // What a worker pushed in this step it pulls for the next one.
+      if (route_.pulls_wait) item.need = item.table->last_step == step ? step + 1 : step;
+    }
+    pushed_in_step_ |= !pushes.empty();
+    auto transfer = std::make_shared<RowTransfer>(route_, std::move(items), pushes.empty() ? nullptr : step_,
+                                                  ++row_calls_, examples, priority, mode_->synchronous());
+    const auto reads = transfer->reads(), writes = transfer->writes();
+    const char* name = pulls.empty() ? "store.push_rows" : pushes.empty() ? "store.pull_rows" : "store.push_pull_rows";
+    engine_.push_async({name, {}, Lane::kCommunication, priority}, reads, writes,
+                       [transfer = std::move(transfer)](TaskContext&, Completion completion) {
+                         transfer->start(std::move(completion));
+                       });
+  }
+  for (const auto& [target, source] : copies) target.copy_from(source, priority);
+}
+
+}  // namespace paceline

@@ -1,0 +1,106 @@
+#pragma once
+// The worker's side of row-sparse tables: one call of push_rows, pull_rows or push_pull_rows on its way.
+
+#include <paceline/mutex.h>
+#include <paceline/row_tables.h>
+
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "exchange/transfer.h"
+#include "sparse/row_order.h"
+#include "sparse/row_table.h"
+
+namespace paceline {
+
+class PayloadWriter;
+
+// The versions of the rows that a worker pulled, in memory that grows with them. Thread-safe.
+class RowVersions {
+ public:
+  explicit RowVersions(int block_bits) : block_bits_(block_bits) {}
+  // kNeverPulled where there is none.
+  void get(std::span<const std::int64_t> rows, std::uint64_t* versions);
+  void set(std::span<const std::int64_t> rows, const std::uint64_t* versions);
+  void clear();
+
+ private:
+  const int block_bits_;
+  Mutex mutex_;
+  std::unordered_map<std::int64_t, std::vector<std::uint64_t>> pages_ GUARDED_BY(mutex_);
+};
+
+struct RemoteTable {
+  RemoteTable(const TableSpec& table, int servers, Variable variable)
+      : spec(table),
+        layout(table, servers),
+        row_bytes(paceline::row_bytes(table)),
+        order(std::move(variable)),
+        pushes(static_cast<std::size_t>(layout.partitions())),
+        versions(layout.block_bits()) {}
+
+  const TableSpec spec;
+  const TableLayout layout;
+  const std::size_t row_bytes;
+  const Variable order;  // written by every task about this table, so that they are sent one after the other
+  std::vector<std::uint64_t> pushes;  // of each partition, the sequence number of the last; tasks that write `order`
+  RowVersions versions;
+  std::optional<std::uint64_t> last_step;  // the last in which rows were pushed
+};
+
+class RowTransfer : public std::enable_shared_from_this<RowTransfer> {
+ public:
+  // What a call does to one table; none where it only pushes or pulls.
+  struct Item {
+    RemoteTable* table = nullptr;
+    NDArray pushed_ids, gradients;
+    NDArray pulled_ids, out;
+    std::uint64_t need = 0;
+  };
+  // `everywhere`: every partition hears of a push, also those without rows (rounds wait for it).
+  RowTransfer(Transfer::Route route, std::vector<Item> items, std::shared_ptr<Step> step, std::uint64_t call,
+              std::int64_t examples, int priority, bool everywhere);
+  ~RowTransfer();
+
+  std::vector<Variable> reads() const;
+  std::vector<Variable> writes() const;
+  // Sends; ids and gradients are ready. `completion` ends when everything is answered.
+  void start(Completion completion);
+
+ private:
+  struct Ordered;
+  struct Piece;
+  struct Pulled;
+  struct Outgoing;
+
+  static Ordered order(const Item& item);
+  void send(bool pushes, bool pulls);
+  std::vector<Piece> cut(std::size_t item, bool pushes, bool pulls) const;
+  void add(std::size_t item, const Piece& piece, Outgoing& message);
+  // Returns how many rows.
+  std::size_t add_gradients(std::size_t item, const Piece& piece, PayloadWriter& payload);
+  void submit(Outgoing& message);
+  void receive(const std::vector<Pulled>& pulled, const Message& answer);
+  void finish_message();
+
+  const Transfer::Route route_;
+  std::vector<Item> items_;
+  std::vector<Ordered> ordered_;  // the rows of each item
+  std::shared_ptr<Step> step_;
+  const std::uint64_t call_;
+  const std::int64_t examples_;
+  const int priority_;
+  const bool everywhere_;
+  std::optional<Completion> completion_;
+  bool pulls_left_ = false;
+  std::atomic<int> messages_{0};
+  Mutex mutex_;
+  std::exception_ptr error_ GUARDED_BY(mutex_);
+  std::int64_t longest_wait_ GUARDED_BY(mutex_) = 0;
+};
+
+// Throws InvalidArgument unless ids and values are those of a push to or pull from `table`; `use`: "the push to".
+void check_rows(const TableSpec& table, const NDArray& ids, const NDArray& values, const char* use);
+
+}  // namespace paceline

@@ -1,0 +1,54 @@
+#pragma once
+// Records of the same size by row number, in memory that grows with the rows that are there. Records never move.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+namespace paceline {
+
+class RowStore {
+ public:
+  using Slot = std::uint32_t;
+  static constexpr Slot kAbsent = 0;
+
+  // An index page covers 2^block_bits neighbouring rows.
+  RowStore(int block_bits, std::size_t record_bytes);
+
+  Slot find(std::int64_t row) const;
+  // Of many rows; neighbours in order are quicker.
+  void find(std::span<const std::int64_t> rows, Slot* slots) const;
+  // Adds a record of zeros for a row that has none. Throws OutOfMemory beyond 2^32 - 2 rows.
+  Slot add(std::int64_t row);
+
+  std::byte* record(Slot slot) const {
+    const std::size_t number = slot - 1;
+    return chunks_[number >> chunk_bits_].get() + (number & chunk_mask_) * record_bytes_;
+  }
+  // Into the cache, for writing.
+  void prefetch(Slot slot) const {
+    if (slot == kAbsent) return;
+    const std::byte* at = record(slot);
+    for (std::size_t line = 0; line < prefetched_; line += 64) __builtin_prefetch(at + line, 1);
+  }
+
+  std::size_t size() const { return size_; }
+  std::size_t bytes() const;  // of memory
+  // Rows from `begin` on, ascending, at most `limit`.
+  std::vector<std::int64_t> rows_from(std::int64_t begin, std::size_t limit) const;
+
+ private:
+  using Page = std::unique_ptr<Slot[]>;
+
+  std::size_t page_size() const { return std::size_t{1} << block_bits_; }
+
+  int block_bits_, chunk_bits_ = 0;
+  std::size_t record_bytes_, chunk_mask_ = 0, prefetched_ = 0, size_ = 0;
+  std::unordered_map<std::int64_t, Page> pages_;
+  std::vector<std::unique_ptr<std::byte[]>> chunks_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,63 @@
+#pragma once
+// Where the rows of a table live. Rows are cut into blocks of neighbours; block b belongs to partition b mod P, so that
+// tables sorted by frequency load every server alike. A partition is the unit of placement, sequence numbers and
+// rounds. All of it follows from the declaration and the number of servers: nobody has to be asked.
+
+#include <paceline/row_tables.h>
+
+#include <cstdint>
+#include <string>
+
+namespace paceline {
+
+namespace wire {
+class DeclareTable;
+}
+
+class TableLayout {
+ public:
+  TableLayout(const TableSpec& table, int servers);
+
+  int block_bits() const { return block_bits_; }  // a block has 2^block_bits rows
+  int partitions() const { return partitions_; }
+  int partition_of(std::int64_t row) const {
+    return static_cast<int>((static_cast<std::uint64_t>(row) >> block_bits_) % static_cast<std::uint64_t>(partitions_));
+  }
+  int server_of(int partition) const { return (first_server_ + partition) % servers_; }
+
+ private:
+  static constexpr int kPartitionsPerServer = 4;  // so that the shards of a server share the work
+
+  int servers_, partitions_, block_bits_, first_server_;
+};
+
+// Throws InvalidArgument on a table that cannot be.
+void check_table(const TableSpec& table);
+inline std::size_t row_bytes(const TableSpec& table) {
+  return static_cast<std::size_t>(table.width) * size_of(table.dtype);
+}
+std::string describe(const TableSpec& table);  // "float32 (1000, 64) of zeros"
+bool same_table(const TableSpec& a, const TableSpec& b);
+
+// Throws as check_table().
+TableSpec parse_table(const wire::DeclareTable& message);
+void write_table(const TableSpec& table, wire::DeclareTable* message);
+
+// What a row is before its first update.
+class RowInitializer {
+ public:
+  // Throws InvalidArgument on unknown names and keys, listing the known ones.
+  explicit RowInitializer(const TableSpec& table);
+  // Writes `width` elements.
+  template <class T>
+  void fill(std::int64_t row, T* out) const;
+
+ private:
+  enum class Form { kZeros, kNormal, kUniform };
+  Form form_ = Form::kZeros;
+  std::int64_t width_;
+  double scale_ = 0;
+  std::uint64_t seed_ = 0;
+};
+
+}  // namespace paceline

@@ -1,0 +1,208 @@
+#include "sparse/table_shard.h"
+
+#include <paceline/error.h>
+#include <paceline/log.h>
+
+#include <algorithm>
+
+#include "payload.h"
+
+namespace paceline {
+
+void RowCall::fail(std::exception_ptr reason) {
+  Lock lock(mutex);
+  if (!error) error = std::move(reason);
+}
+
+void RowCall::finish_part() {
+  if (parts_left.fetch_sub(1) != 1) return;
+  std::exception_ptr reason;
+  {
+    Lock lock(mutex);
+    reason = error;
+  }
+  if (reason) {
+    try {
+      std::rethrow_exception(reason);
+    } catch (const std::exception& refusal) {
+      request.refuse(refusal);
+    }
+    return;
+  }
+  wire::PushPullRowsReply reply;
+  reply.set_refused(refused);
+  reply.set_waited_microseconds(static_cast<std::uint64_t>(waited_microseconds.load()));
+  PayloadWriter payload;
+  for (const Part& part : parts) {
+    payload.add(part.versions.get(), part.pulled.size() * sizeof(std::uint64_t), part.versions);
+    payload.add(part.values.get(), part.pulled.size() * part.served->table.row_bytes(), part.values);
+  }
+  Message message;
+  message.body = reply.SerializeAsString();
+  message.payload = payload.finish();
+  request.reply(std::move(message));
+}
+
+void TableShard::run(const std::shared_ptr<RowCall>& call, int part) {
+  try {
+    check(call->parts[static_cast<std::size_t>(part)]);
+    push(call, part);
+    pull({call, part, std::chrono::steady_clock::now()});
+  } catch (const Error&) {
+    call->fail(std::current_exception());
+    call->finish_part();
+  }
+}
+
+void TableShard::check(const RowCall::Part& part) {
+  const ServedRows& served = *part.served;
+  for (const auto& ids : {part.push.ids, part.pulled}) {
+    std::int64_t last = -1;
+    for (const std::int64_t id : ids) {
+      if (id <= last || id >= served.table.spec().rows || served.layout.partition_of(id) != served.partition)
+        throw Corrupt(str("a message about table '", served.table.spec().name, "' names row ", id, " after row ", last,
+                          " in partition ", served.partition));
+      last = id;
+    }
+  }
+}
+
+void TableShard::push(const std::shared_ptr<RowCall>& call, int part) {
+  const wire::RowPart& request = call->body.parts(part);
+  if (request.sequence() == 0) return;
+  ServedRows& served = *call->parts[static_cast<std::size_t>(part)].served;
+  ServedRows::Taken& taken = served.taken[call->worker()];
+  if (taken.incarnation < call->request.incarnation()) {
+    taken = {call->request.incarnation(), {}};
+    served.contributed.erase(call->worker());
+  }
+  require(taken.incarnation == call->request.incarnation(), "worker ", call->worker(),
+          " has returned since this push was sent");
+  require(taken.window.plausible(request.sequence()), "push number ", request.sequence(), " of worker ", call->worker(),
+          " is far ahead of those before it");
+  if (!taken.window.take(request.sequence())) return;
+  if (mode_ && mode_->synchronous())
+    contribute(call, part);
+  else
+    call->refused += served.table.apply(call->parts[static_cast<std::size_t>(part)].push);
+}
+
+void TableShard::contribute(const std::shared_ptr<RowCall>& call, int part) {
+  const RowCall::Part& rows = call->parts[static_cast<std::size_t>(part)];
+  ServedRows& served = *rows.served;
+  const std::uint64_t round = call->body.round();
+  ServedRows::Contributed& before = served.contributed[call->worker()];
+  require(round >= before.rounds || (round + 1 == before.rounds && call->body.call() == before.call), "worker ",
+          call->worker(), " pushed rows of table '", served.table.spec().name, "' twice in step ", round,
+          "; call step_end() between steps");
+  before = {round + 1, call->body.call()};
+  advance(served);
+  if (round < served.next_round) {
+    late_ += static_cast<std::int64_t>(rows.push.ids.size());
+    call->refused += rows.push.ids.size();
+    return;
+  }
+  ServedRows::Kept& kept = served.rounds[round][call->worker()];
+  kept.pieces.emplace_back(call, part);
+  kept.expected = call->body.parts(part).pieces();
+  active_.insert(&served);
+  advance(served);
+  answer_waiting(served);
+}
+
+void TableShard::advance(ServedRows& served) {
+  const std::optional<std::uint64_t> slowest = clocks_.slowest();
+  while (!served.rounds.empty()) {
+    const std::uint64_t round = served.rounds.begin()->first;
+    if (served.next_round < round)  // rounds without a contribution are over when every worker is past them
+      served.next_round = std::max(served.next_round, std::min(slowest.value_or(round), round));
+    if (served.next_round < round) return;
+
+    const auto& kept = served.rounds.begin()->second;
+    Round state;
+    for (const auto& [worker, pieces] : kept) state.contributed += pieces.complete();
+    state.expected = state.contributed;
+    clocks_.for_each_contributing([&](int worker, std::uint64_t clock) {
+      const auto found = kept.find(worker);
+      state.expected += clock <= round && (found == kept.end() || !found->second.complete());
+    });
+    if (!mode_->round_complete(state)) return;
+    apply(served, kept);
+    served.rounds.erase(served.rounds.begin());
+    served.next_round = round + 1;
+  }
+  served.next_round = std::max(served.next_round, slowest.value_or(served.next_round));
+  if (served.waiting.empty()) active_.erase(&served);
+}
+
+void TableShard::apply(ServedRows& served, const std::map<int, ServedRows::Kept>& kept) {
+  std::vector<RowGradients> contributions;
+  for (const auto& [worker, contribution] : kept)
+    for (const auto& [call, part] : contribution.pieces)
+      contributions.push_back(call->parts[static_cast<std::size_t>(part)].push);
+  try {
+    served.table.apply_round(contributions);
+  } catch (const Error& error) {
+    LOG(ERROR) << "a round of table '" << served.table.spec().name << "' was dropped: " << error.what();
+  }
+}
+
+void TableShard::answer_waiting(ServedRows& served) {
+  std::vector<Waiting> waiting;
+  waiting.swap(served.waiting);
+  for (Waiting& entry : waiting) pull(std::move(entry));
+}
+
+void TableShard::pull(Waiting waiting) {
+  RowCall& call = *waiting.call;
+  RowCall::Part& part = call.parts[static_cast<std::size_t>(waiting.part)];
+  ServedRows& served = *part.served;
+  const std::uint64_t need = call.body.parts(waiting.part).need();
+  if (mode_ && !part.pulled.empty()) {
+    if (mode_->synchronous()) {
+      advance(served);
+      // Whoever is past its last step (or lost) waits for the others no more than they for it.
+      if (served.next_round < need && clocks_.slowest()) {
+        active_.insert(&served);
+        served.waiting.push_back(std::move(waiting));
+        return;
+      }
+    } else {
+      const Progress progress{static_cast<std::int64_t>(need),
+                              static_cast<std::int64_t>(clocks_.slowest().value_or(need))};
+      if (!mode_->may_pull(progress)) {
+        waiting_for_clocks_.push_back(std::move(waiting));
+        return;
+      }
+    }
+  }
+  if (!part.pulled.empty()) {
+    part.versions.reset(new std::byte[part.pulled.size() * sizeof(std::uint64_t)]);
+    part.values.reset(new std::byte[part.pulled.size() * served.table.row_bytes()]);
+    served.table.read(part.pulled, call.worker(), call.body.call(),
+                      reinterpret_cast<std::uint64_t*>(part.versions.get()), part.values.get());
+  }
+  const auto waited = std::chrono::steady_clock::now() - waiting.since;
+  const std::int64_t microseconds = std::chrono::duration_cast<std::chrono::microseconds>(waited).count();
+  std::int64_t longest = call.waited_microseconds;
+  while (microseconds > longest && !call.waited_microseconds.compare_exchange_weak(longest, microseconds)) {
+  }
+  call.finish_part();
+}
+
+void TableShard::reconsider() {
+  if (!mode_) return;
+  const auto gone = [this](const Waiting& waiting) { return !clocks_.is_live(waiting.call->worker()); };
+  const std::set<ServedRows*> active = active_;
+  for (ServedRows* served : active) {
+    std::erase_if(served->waiting, gone);
+    advance(*served);
+    answer_waiting(*served);
+  }
+  std::erase_if(waiting_for_clocks_, gone);
+  std::vector<Waiting> waiting;
+  waiting.swap(waiting_for_clocks_);
+  for (Waiting& entry : waiting) pull(std::move(entry));
+}
+
+}  // namespace paceline

@@ -1,0 +1,604 @@
+// Row-sparse tables against dense keys and through real servers.
+#include <gtest/gtest.h>
+#include <paceline/error.h>
+#include <support/cluster_in_process.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <map>
+#include <random>
+#include <set>
+
+#include "sparse/row_order.h"
+#include "sparse/row_store.h"
+#include "sparse/table_layout.h"
+
+namespace paceline::test {
+namespace {
+
+using Ids = std::vector<std::int64_t>;
+
+TableSpec table_of(std::int64_t rows, std::int64_t width, const std::string& initializer = "normal:sigma=1,seed=3",
+                   DType dtype = DType::kFloat32) {
+  return {"table", rows, width, dtype, Spec::parse(initializer)};
+}
+
+NDArray ids_of(const Ids& ids, Engine& engine = default_engine()) {
+  return NDArray::from<std::int64_t>(ids, Shape{static_cast<std::int64_t>(ids.size())}, {}, engine);
+}
+
+NDArray rows_of(const std::vector<float>& values, std::int64_t width, Engine& engine = default_engine()) {
+  return NDArray::from<float>(values, Shape{static_cast<std::int64_t>(values.size()) / width, width}, {}, engine);
+}
+
+std::vector<float> pull(KVStore& store, const TableSpec& table, const Ids& ids, Engine& engine) {
+  const NDArray out =
+      NDArray::zeros(Shape{static_cast<std::int64_t>(ids.size()), table.width}, table.dtype, {}, engine);
+  store.pull_rows({{table.name, ids_of(ids, engine), out}});
+  return out.to_vector<float>();
+}
+
+Ids all_rows(const TableSpec& table) {
+  Ids ids(static_cast<std::size_t>(table.rows));
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int64_t>(i);
+  return ids;
+}
+
+Ids random_ids(std::mt19937& random, std::int64_t rows, std::size_t count) {
+  Ids ids(count);
+  for (std::int64_t& id : ids) id = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(rows));
+  return ids;
+}
+
+std::vector<float> random_values(std::mt19937& random, std::size_t count) {
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+TEST(TableLayout, DealsRowsEvenlyAndAlikeForEverybody) {
+  for (const std::int64_t rows : {1LL, 15LL, 100LL, 5000LL, 10000000LL, 1LL << 60}) {
+    for (const int servers : {1, 2, 5}) {
+      const TableSpec table = table_of(rows, 4);
+      const TableLayout layout(table, servers);
+      std::vector<std::int64_t> found(static_cast<std::size_t>(servers));
+      const std::int64_t looked = std::min<std::int64_t>(rows, 100000);
+      for (std::int64_t i = 0; i < looked; ++i) {
+        const std::int64_t row = rows - 1 - i;
+        const int partition = layout.partition_of(row);
+        ASSERT_LT(partition, layout.partitions());
+        ++found[static_cast<std::size_t>(layout.server_of(partition))];
+      }
+      if (rows < 5000) continue;
+      const auto [least, most] = std::minmax_element(found.begin(), found.end());
+      EXPECT_LT(static_cast<double>(*most), 1.2 * static_cast<double>(*least)) << rows << " over " << servers;
+    }
+  }
+}
+
+TEST(RowStore, KeepsRecordsWhereTheyWere) {
+  std::mt19937 random(3);
+  RowStore store(4, 40);
+  std::map<std::int64_t, std::byte*> added;
+  for (int i = 0; i < 20000; ++i) {
+    const auto row = static_cast<std::int64_t>((random() % 50000) << (i % 2 == 0 ? 0 : 30));
+    const RowStore::Slot slot = store.find(row);
+    const auto known = added.find(row);
+    ASSERT_EQ(slot != RowStore::kAbsent, known != added.end());
+    if (slot != RowStore::kAbsent)
+      ASSERT_EQ(store.record(slot), known->second);
+    else
+      added[row] = store.record(store.add(row));
+  }
+  EXPECT_EQ(store.size(), added.size());
+  const std::int64_t middle = std::next(added.begin(), 700)->first;
+  const auto rows = store.rows_from(middle, 100);
+  ASSERT_EQ(rows.size(), 100U);
+  auto expected = added.find(middle);
+  for (const std::int64_t row : rows) EXPECT_EQ(row, (expected++)->first);
+}
+
+TEST(RowOrder, SortsByPartitionThenRowAndKeepsTheOrderOfEqualIds) {
+  std::mt19937 random(5);
+  for (const std::int64_t rows : {7LL, 100000LL, (1LL << 62) + 9}) {
+    for (const std::size_t count : {0UL, 1UL, 100UL, 5000UL}) {
+      const TableSpec table = table_of(rows, 1);
+      const TableLayout layout(table, 3);
+      Ids ids(count);
+      for (std::int64_t& id : ids)
+        id = static_cast<std::int64_t>(((std::uint64_t{random()} << 32) | random()) % static_cast<std::uint64_t>(rows));
+      for (std::size_t i = 0; i + 1 < count; i += 7) ids[i + 1] = ids[i];
+      const auto order = order_rows(ids, table, layout, "the test of");
+      ASSERT_EQ(order.size(), count);
+      for (std::size_t i = 0; i < count; ++i) {
+        EXPECT_EQ(order[i].id, ids[order[i].position]);
+        EXPECT_EQ(static_cast<int>(order[i].partition), layout.partition_of(order[i].id));
+        if (i == 0) continue;
+        EXPECT_LT(std::tuple(order[i - 1].partition, order[i - 1].id, order[i - 1].position),
+                  std::tuple(order[i].partition, order[i].id, order[i].position));
+      }
+    }
+  }
+}
+
+// The same updates on a dense key and on a table give the same rows, bit for bit.
+TEST(RowTables, LocalSgdEqualsADenseKey) {
+  const auto engine = make_serial_engine();
+  StoreOptions options;
+  options.engine = engine.get();
+  const auto store = KVStore::create("local", options);
+  const TableSpec table = table_of(300, 9);
+  store->init_table(table);
+  const std::vector<float> initial = pull(*store, table, all_rows(table), *engine);
+  const NDArray dense = NDArray::from<float>(initial, Shape{300, 9}, {}, *engine);
+  store->init({{"dense", dense}});
+  store->set_optimizer(Spec::parse("sgd:lr=0.1,rescale=0.5,clip_gradient=0.4"));
+  std::mt19937 random(7);
+  for (int step = 0; step < 20; ++step) {
+    const Ids ids = random_ids(random, table.rows, 50);
+    const std::vector<float> values = random_values(random, 50 * 9);
+    std::vector<float> sum(300 * 9);
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      for (std::size_t e = 0; e < 9; ++e) sum[static_cast<std::size_t>(ids[i]) * 9 + e] += values[i * 9 + e];
+    store->push_rows({{"table", ids_of(ids, *engine), rows_of(values, 9, *engine)}});
+    store->push("dense", NDArray::from<float>(sum, Shape{300, 9}, {}, *engine));
+  }
+  store->pull("dense", dense);
+  EXPECT_EQ(pull(*store, table, all_rows(table), *engine), dense.to_vector<float>());
+  EXPECT_GT(store->report().rows_held, 250);
+}
+
+// Each row is a dense key of its own: the same versions, delays and states. Three workers push and pull in a random
+// order, each what it likes.
+void compare_with_keys(const std::string& staleness, const Spec& optimizer, DType dtype) {
+  constexpr std::int64_t kRows = 12, kWidth = 5;
+  constexpr int kWorkers = 3;
+  ClusterInProcess cluster({.mode = "dist_async:staleness=" + staleness, .workers = kWorkers});
+  const TableSpec table = table_of(kRows, kWidth, "uniform:bound=1,seed=9", dtype);
+  const auto key_of = [](std::int64_t row) { return "row" + std::to_string(row); };
+  std::vector<std::vector<NDArray>> rows(kWorkers), keys(kWorkers);
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    store.init_table(table);
+    std::vector<InitValue> values;
+    for (std::int64_t row = 0; row < kRows; ++row) {
+      const NDArray one = NDArray::zeros(Shape{1, kWidth}, dtype, {}, engine);
+      store.pull_rows({{"table", ids_of({row}, engine), one}});
+      values.push_back({key_of(row), one.clone()});
+      rows[static_cast<std::size_t>(worker)].push_back(one);
+      keys[static_cast<std::size_t>(worker)].push_back(values.back().value);
+    }
+    store.init(values);
+    store.set_optimizer(optimizer);
+    store.barrier();
+    // The pulls that policies remember.
+    for (std::int64_t row = 0; row < kRows; ++row)
+      store.pull_rows(
+          {{"table", ids_of({row}, engine), rows[static_cast<std::size_t>(worker)][static_cast<std::size_t>(row)]}});
+  });
+  std::mt19937 random(13);
+  for (int step = 0; step < 150; ++step) {
+    const auto worker = static_cast<int>(random() % kWorkers);
+    KVStore& store = cluster.worker(worker);
+    Engine& engine = cluster.engine(worker);
+    std::set<std::int64_t> pushed, pulled;
+    while (pushed.size() < 4) pushed.insert(static_cast<std::int64_t>(random() % kRows));
+    while (pulled.size() < 4) pulled.insert(static_cast<std::int64_t>(random() % kRows));
+    const NDArray gradients = rows_of(random_values(random, 4 * kWidth), kWidth, engine).cast(dtype);
+    const NDArray out = NDArray::zeros(Shape{4, kWidth}, dtype, {}, engine);
+    std::vector<PushItem> pushes;
+    std::vector<PullItem> pulls;
+    for (const std::int64_t row : pushed)
+      pushes.push_back({key_of(row), gradients.at(static_cast<std::int64_t>(pushes.size()))});
+    for (const std::int64_t row : pulled)
+      pulls.push_back({key_of(row), keys[static_cast<std::size_t>(worker)][static_cast<std::size_t>(row)]});
+    store.push_pull(pushes, pulls, 4);
+    store.push_pull_rows({{"table", ids_of({pushed.begin(), pushed.end()}, engine), gradients}},
+                         {{"table", ids_of({pulled.begin(), pulled.end()}, engine), out}}, 4);
+    store.step_end(4);
+    std::int64_t place = 0;
+    for (const PullItem& item : pulls)
+      ASSERT_EQ(out.at(place++).to_vector<double>(), item.out.to_vector<double>())
+          << "step " << step << " " << item.key;
+  }
+  const StoreReport report = cluster.worker(0).report();
+  ASSERT_EQ(report.row_delays.size(), report.delays.size());
+  for (std::size_t worker = 0; worker < report.delays.size(); ++worker)
+    EXPECT_EQ(report.row_delays[worker].text(), report.delays[worker].text());
+  EXPECT_EQ(report.rows_refused, report.refused);
+}
+
+TEST(RowTables, RowsAreKeysOfTheirOwnUnderEveryPolicy) {
+  const Spec adam = optim::Adam{.lr = 0.05}, sgd = optim::SGD{.lr = 0.05, .weight_decay = 0.01};
+  const Spec momentum = optim::SGD{.lr = 0.05, .momentum = 0.9},
+             nesterov = optim::SGD{.lr = 0.05, .momentum = 0.9, .nesterov = true};
+  for (const auto& [staleness, make] : staleness_catalog().entries()) {
+    if (staleness == "dana") continue;
+    SCOPED_TRACE(staleness);
+    compare_with_keys(staleness, sgd, DType::kFloat32);
+    compare_with_keys(staleness, adam, DType::kFloat64);
+  }
+  compare_with_keys("discard,discard_above=1", momentum, DType::kFloat32);
+  compare_with_keys("inverse_delay+gap_aware", nesterov, DType::kFloat32);
+}
+
+TEST(RowTables, MomentumStaysWithTheRowsUnderDana) {
+  std::vector<float> results[2];
+  for (const int dana : {0, 1}) {
+    ClusterInProcess cluster({.mode = dana ? "dist_async:staleness=dana" : "dist_async:staleness=none", .workers = 1});
+    KVStore& store = cluster.worker(0);
+    const TableSpec table = table_of(10, 3);
+    store.init_table(table);
+    store.set_optimizer(optim::SGD{.lr = 0.1, .momentum = 0.9});
+    const NDArray gradients = rows_of({1, 2, 3, 4, 5, 6}, 3, cluster.engine(0));
+    for (int i = 0; i < 3; ++i) store.push_rows({{"table", ids_of({2, 7}, cluster.engine(0)), gradients}});
+    results[dana] = pull(store, table, all_rows(table), cluster.engine(0));
+  }
+  EXPECT_EQ(results[0], results[1]);
+}
+
+// Rounds: the mean over all that contributed, in rank order; rows that a worker lacks count as zeros there.
+TEST(RowTables, SynchronousRoundsEqualThoseOfADenseKey) {
+  constexpr std::int64_t kRows = 40, kWidth = 3;
+  constexpr int kWorkers = 3, kSteps = 8;
+  ClusterInProcess cluster({.mode = "dist_sync", .workers = kWorkers, .serial = false});
+  const TableSpec table = table_of(kRows, kWidth);
+  std::vector<std::vector<float>> rows(kWorkers), keys(kWorkers);
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    store.init_table(table);
+    const NDArray dense =
+        NDArray::from<float>(pull(store, table, all_rows(table), engine), Shape{kRows, kWidth}, {}, engine);
+    store.init({{"dense", dense}});
+    store.set_optimizer(optim::SGD{.lr = 0.3});
+    std::mt19937 random(static_cast<unsigned>(worker) + 1);
+    for (int step = 0; step < kSteps; ++step) {
+      const Ids ids = random_ids(random, kRows, static_cast<std::size_t>(step % 4 == 3 ? 0 : 6));
+      const std::vector<float> values = random_values(random, ids.size() * kWidth);
+      std::vector<float> sum(kRows * kWidth);
+      for (std::size_t i = 0; i < values.size(); ++i)
+        sum[static_cast<std::size_t>(ids[i / kWidth] * kWidth) + i % kWidth] += values[i];
+      const NDArray out = NDArray::zeros(Shape{kRows, kWidth}, DType::kFloat32, {}, engine);
+      const std::int64_t examples = 1 + (worker + step) % 3;
+      store.push_pull({{"dense", NDArray::from<float>(sum, Shape{kRows, kWidth}, {}, engine)}}, {{"dense", dense}},
+                      examples);
+      store.push_pull_rows({{"table", ids_of(ids, engine), rows_of(values, kWidth, engine)}},
+                           {{"table", ids_of(all_rows(table), engine), out}}, examples);
+      if (step % 2 == 0) {
+        out.wait();  // a round is over before anybody's step is
+        EXPECT_EQ(out.to_vector<float>(), dense.to_vector<float>()) << "step " << step;
+      }
+      store.step_end(examples);
+    }
+    store.barrier();
+    rows[static_cast<std::size_t>(worker)] = pull(store, table, all_rows(table), engine);
+    store.pull("dense", dense);
+    keys[static_cast<std::size_t>(worker)] = dense.to_vector<float>();
+  });
+  for (std::size_t worker = 0; worker < kWorkers; ++worker) {
+    EXPECT_EQ(rows[worker], keys[worker]);
+    EXPECT_EQ(rows[worker], rows[0]);
+  }
+}
+
+TEST(RowTables, ASecondPushInAStepOfASynchronousModeIsRefused) {
+  ClusterInProcess cluster({.mode = "dist_sync", .workers = 1});
+  KVStore& store = cluster.worker(0);
+  Engine& engine = cluster.engine(0);
+  store.init_table(table_of(10, 1));
+  const NDArray out = NDArray::zeros(Shape{1, 1}, DType::kFloat32, {}, engine);
+  store.push_rows({{"table", ids_of({1}, engine), rows_of({1}, 1, engine)}});
+  store.push_rows({{"table", ids_of({2}, engine), rows_of({1}, 1, engine)}});
+  store.pull_rows({{"table", ids_of({2}, engine), out}});
+  EXPECT_NE(error_of_call([&] { out.wait(); }).find("twice in step 0"), std::string::npos);
+}
+
+TEST(RowTables, RowsStartAlikeOnAnyNumberOfServers) {
+  std::vector<std::vector<float>> pulled;
+  for (const int servers : {0, 1, 3}) {
+    const TableSpec table = table_of(100000, 7, "normal:sigma=0.5,seed=11");
+    const Ids ids{0, 99999, 512, 77777, 512, 1024};
+    const auto engine = make_serial_engine();
+    if (servers == 0) {
+      StoreOptions options;
+      options.engine = engine.get();
+      const auto store = KVStore::create("local", options);
+      store->init_table(table);
+      pulled.push_back(pull(*store, table, ids, *engine));
+      continue;
+    }
+    ClusterInProcess cluster({.workers = 1, .servers = servers});
+    KVStore& store = cluster.worker(0);
+    store.init_table(table);
+    store.set_optimizer(optim::SGD{.lr = 1});
+    pulled.push_back(pull(store, table, ids, cluster.engine(0)));
+    EXPECT_EQ(store.report().rows_held, 0);  // a row that was only looked at takes no memory
+    // A touched row starts from the same values.
+    store.push_rows(
+        {{"table", ids_of({77777}, cluster.engine(0)), rows_of(std::vector<float>(7, 0), 7, cluster.engine(0))}});
+    EXPECT_EQ(pull(store, table, ids, cluster.engine(0)), pulled.back());
+    EXPECT_EQ(store.report().rows_held, 1);
+  }
+  EXPECT_EQ(pulled[0], pulled[1]);
+  EXPECT_EQ(pulled[0], pulled[2]);
+  double sum = 0, squares = 0;
+  const auto engine = make_serial_engine();
+  StoreOptions options;
+  options.engine = engine.get();
+  const auto store = KVStore::create("local", options);
+  const TableSpec table = table_of(2000, 25, "normal:sigma=0.5,seed=11");
+  store->init_table(table);
+  for (const float value : pull(*store, table, all_rows(table), *engine)) {
+    sum += value;
+    squares += value * value;
+  }
+  EXPECT_NEAR(sum / 50000, 0, 0.01);
+  EXPECT_NEAR(squares / 50000, 0.25, 0.01);
+}
+
+// More rows than fit a message, in both directions, repeated ids on both sides; pulls see the pushes of the same call.
+TEST(RowTables, LargeCallsOfSeveralTablesReadTheirWrites) {
+  for (const char* mode : {"dist_async:staleness=none", "dist_async:staleness=none,bound=1", "dist_sync"}) {
+    SCOPED_TRACE(mode);
+    constexpr std::int64_t kWidth = 96;
+    ClusterInProcess cluster({.mode = mode, .workers = 1, .servers = 2, .transport = "tcp", .serial = false});
+    KVStore& store = cluster.worker(0);
+    Engine& engine = cluster.engine(0);
+    const TableSpec table = table_of(100000, kWidth, "zeros");
+    TableSpec second = table_of(50, 2, "uniform:bound=2");
+    second.name = "second";
+    store.init_table(table);
+    store.init_table(second);
+    store.set_optimizer(optim::SGD{.lr = 1});
+    std::mt19937 random(17);
+    const Ids pushed = random_ids(random, table.rows, 60000), asked = random_ids(random, table.rows, 50000);
+    std::map<std::int64_t, float> counts;
+    for (const std::int64_t id : pushed) counts[id] += 1;
+    const NDArray out = NDArray::zeros(Shape{50000, kWidth}, DType::kFloat32, {}, engine);
+    const NDArray minus = NDArray::full(Shape{60000, kWidth}, -1, DType::kFloat32, {}, engine);
+    const NDArray small = NDArray::zeros(Shape{1, 2}, DType::kFloat32, {}, engine);
+    store.push_pull_rows({{"table", ids_of(pushed, engine), minus}},
+                         {{"second", ids_of({49}, engine), small}, {"table", ids_of(asked, engine), out}});
+    store.step_end(1);
+    std::vector<float> expected;
+    for (const std::int64_t id : asked) expected.insert(expected.end(), kWidth, counts.count(id) ? counts[id] : 0);
+    EXPECT_EQ(out.to_vector<float>(), expected);
+    EXPECT_NE(small.to_vector<float>()[0], 0);
+    EXPECT_EQ(store.report().rows_held, static_cast<std::int64_t>(counts.size()));
+  }
+}
+
+TEST(RowTables, SayWhatIsWrong) {
+  ClusterInProcess cluster({.workers = 2});
+  Engine& engine = cluster.engine(0);
+  KVStore& store = cluster.worker(0);
+  const auto has = [](const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), std::string::npos) << "'" << text << "' lacks '" << part << "'";
+  };
+  const TableSpec table = table_of(10, 2);
+  has(error_of_call([&] { store.init_table(table_of(0, 2)); }), "0 rows");
+  has(error_of_call([&] { store.init_table(table_of(3, 2, "ones")); }), "known: zeros normal uniform");
+  has(error_of_call([&] { store.init_table(table_of(3, 2, "normal:mean=1")); }), "sigma");
+  has(error_of_call([&] { store.init_table(table_of(3, 2, "zeros", DType::kInt64)); }), "float32 and float64");
+  has(error_of_call([&] {
+        store.push_rows({{"table", ids_of({0}, engine), rows_of({1, 2}, 2, engine)}});
+      }),
+      "was not initialised");
+  store.init_table(table);
+  store.init_table(table);
+  has(error_of_call([&] { cluster.worker(1).init_table(table_of(11, 2)); }), "(11, 2)");
+  const NDArray one = rows_of({1, 2}, 2, engine);
+  has(error_of_call([&] { store.push_rows({{"table", one, one}}); }), "expected int64");
+  has(error_of_call([&] { store.push_rows({{"table", ids_of({1, 2}, engine), one}}); }), "(2, 2)");
+  has(error_of_call([&] {
+        store.push_rows({{"table", ids_of({1}, engine), one}, {"table", ids_of({1}, engine), one}});
+      }),
+      "twice in one call");
+  for (const std::int64_t id : {std::int64_t{-1}, std::int64_t{10}, std::int64_t{1} << 62}) {
+    const NDArray out = NDArray::zeros(Shape{1, 2}, DType::kFloat32, {}, engine);
+    store.pull_rows({{"table", ids_of({id}, engine), out}});
+    has(error_of_call([&] { out.wait(); }), "names row " + std::to_string(id) + " at position 0");
+    store.push_rows({{"table", ids_of({4, id}, engine), rows_of({1, 2, 3, 4}, 2, engine)}});
+    store.pull_rows({{"table", ids_of({4}, engine), out}});
+    has(error_of_call([&] { out.wait(); }), "names row " + std::to_string(id) + " at position 1");
+    store.push_rows({{"table", ids_of({4}, engine), one}});  // a push that succeeds makes it good
+    pull(store, table, {4}, engine);
+  }
+}
+
+// Counters are exact whatever the network loses, repeats and reorders.
+TEST(RowTables, EveryPushIsAppliedExactlyOnceOverABadNetwork) {
+  constexpr int kWorkers = 2, kPushes = 6;
+  for (const char* mode : {"dist_async:staleness=gap_aware", "dist_async:staleness=none,bound=2", "dist_sync"}) {
+    for (const char* transport : {"inproc", "tcp"}) {
+      if (std::string(transport) == "tcp" && std::string(mode) == "dist_sync") continue;
+      SCOPED_TRACE(std::string(transport) + " " + mode);
+      ClusterInProcess cluster(
+          {.mode = mode, .workers = kWorkers, .transport = transport, .faulty = true, .serial = false});
+      const TableSpec table = table_of(5000, 40, "zeros");
+      // gap_aware would divide late gradients; where every one is zero it has nothing to do.
+      const bool counts = std::string(mode).find("gap_aware") == std::string::npos;
+      cluster.run([&](int worker, KVStore& store) {
+        Engine& engine = cluster.engine(worker);
+        store.init_table(table);
+        store.set_optimizer(optim::SGD{.lr = 1});
+        Ids ids(1500);
+        for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int64_t>(i * 3 + 1);
+        const NDArray rows = ids_of(ids, engine), out = NDArray::zeros(Shape{1500, 40}, DType::kFloat32, {}, engine);
+        const NDArray minus = NDArray::full(Shape{1500, 40}, counts ? -1 : 0, DType::kFloat32, {}, engine);
+        for (int i = 0; i < kPushes; ++i) {
+          if (i % 2 == 0) {
+            store.push_pull_rows({{"table", rows, minus}}, {{"table", rows, out}});
+          } else {
+            store.push_rows({{"table", rows, minus}});
+            store.pull_rows({{"table", rows, out}});
+          }
+          store.step_end(1);
+        }
+        out.wait();
+        store.barrier();
+        store.pull_rows({{"table", rows, out}});
+        // In a round the mean counts, which is one push.
+        const bool synchronous = std::string(mode) == "dist_sync";
+        const float expected = counts ? static_cast<float>(kPushes * (synchronous ? 1 : kWorkers)) : 0;
+        EXPECT_EQ(out.to_vector<float>(), std::vector<float>(1500 * 40, expected));
+        const StoreReport report = store.report();
+        ASSERT_EQ(report.row_delays.size(), static_cast<std::size_t>(kWorkers));
+        for (const Histogram& delays : report.row_delays) EXPECT_EQ(delays.count(), 1500 * kPushes);
+        EXPECT_EQ(report.rows_held, 1500);
+        store.barrier();
+      });
+    }
+  }
+}
+
+TEST(RowTables, TheJobGoesOnWhenAWorkerIsLost) {
+  for (const char* mode : {"dist_async:staleness=gap_aware", "dist_async:staleness=none,bound=0", "dist_sync"}) {
+    SCOPED_TRACE(mode);
+    ClusterInProcess cluster({.mode = mode, .workers = 3, .serial = false, .silence_seconds = 1});
+    const TableSpec table = table_of(1000, 4, "zeros");
+    const auto step = [&](int worker, KVStore& store) {
+      Engine& engine = cluster.engine(worker);
+      const NDArray ids = ids_of({worker, 500, 999}, engine),
+                    out = NDArray::zeros(Shape{3, 4}, DType::kFloat32, {}, engine);
+      store.push_pull_rows({{"table", ids, NDArray::full(Shape{3, 4}, -1, DType::kFloat32, {}, engine)}},
+                           {{"table", ids, out}});
+      store.step_end(1);
+      return out.to_vector<float>();
+    };
+    cluster.run([&](int worker, KVStore& store) {
+      store.init_table(table);
+      store.set_optimizer(optim::SGD{.lr = 1});
+      store.barrier();
+      step(worker, store);
+      store.barrier();
+    });
+    cluster.kill_worker(1);
+    std::atomic<int> done = 0;
+    cluster.run([&](int worker, KVStore& store) {
+      std::vector<float> rows;
+      for (int i = 0; i < 5; ++i) rows = step(worker, store);
+      if (std::string(mode) == "dist_sync") {
+        // Alone its row gets half of each mean, a third in the first round.
+        EXPECT_NEAR(rows[0], 1.0 / 3 + 5.0 / 2, 1e-5);
+        EXPECT_NEAR(rows[4], 6, 1e-5);
+      }
+      ++done;
+    });
+    EXPECT_EQ(done, 2);
+  }
+}
+
+// Tables of a checkpoint: touched rows with their state and versions, into another number of servers.
+TEST(RowTables, GoOnFromACheckpointOnOtherServers) {
+  const TableSpec table = table_of(3000, 6);
+  const Spec optimizer = optim::Adam{.lr = 0.1};
+  // What each step pushes is the same everywhere.
+  const auto train = [&](KVStore& store, Engine& engine, int from, int to) {
+    for (int step = from; step < to; ++step) {
+      std::mt19937 random(static_cast<unsigned>(step));
+      const Ids ids = random_ids(random, table.rows, 200);
+      store.push_rows({{"table", ids_of(ids, engine), rows_of(random_values(random, 200 * 6), 6, engine)}});
+      store.step_end(1);
+    }
+  };
+  const auto set_up = [&](KVStore& store) {
+    store.init_table(table);
+    store.set_optimizer(optimizer);
+  };
+  const auto engine = make_serial_engine();
+  StoreOptions options;
+  options.engine = engine.get();
+  const auto whole = KVStore::create("local", options);
+  set_up(*whole);
+  train(*whole, *engine, 0, 20);
+  const std::vector<float> expected = pull(*whole, table, all_rows(table), *engine);
+
+  StoreState state;
+  std::int64_t held = 0;
+  {
+    ClusterInProcess cluster({.workers = 2, .servers = 2, .engine = engine.get()});
+    cluster.run([&](int, KVStore& store) { set_up(store); });
+    train(cluster.worker(0), *engine, 0, 10);
+    held = cluster.worker(0).report().rows_held;
+    std::array<StoreState, 2> states;
+    cluster.run([&](int worker, KVStore& store) { states[static_cast<std::size_t>(worker)] = store.save(); });
+    state = states[0];
+    EXPECT_TRUE(states[1].arrays.empty());
+  }
+  for (const auto& [name, array] : state.arrays) EXPECT_EQ(array.shape()[0], held) << name;
+  EXPECT_EQ(state.arrays.size(), 5U);  // ids, versions, weight, mean, variance
+  {
+    ClusterInProcess cluster({.workers = 2, .servers = 3, .engine = engine.get()});
+    cluster.run([&](int, KVStore& store) {
+      set_up(store);
+      store.push_rows({{"table", ids_of({1, 2, 3}, *engine), rows_of(std::vector<float>(18, 1), 6, *engine)}});
+      store.load(state);
+    });
+    EXPECT_EQ(cluster.worker(1).report().rows_held, held);  // what was pushed before the load is gone
+    train(cluster.worker(1), *engine, 10, 20);
+    EXPECT_EQ(pull(cluster.worker(0), table, all_rows(table), *engine), expected);
+  }
+  const auto local = KVStore::create("local", options);
+  set_up(*local);
+  local->load(state);
+  train(*local, *engine, 10, 20);
+  EXPECT_EQ(pull(*local, table, all_rows(table), *engine), expected);
+  EXPECT_EQ(local->save().arrays.size(), 5U);
+
+  local->set_optimizer(optim::SGD{.lr = 1});
+  EXPECT_NE(error_of_call([&] { local->load(state); }).find("no state 'mean'"), std::string::npos);
+  StoreState other = state;
+  other.arrays.erase(other.arrays.begin());
+  EXPECT_NE(error_of_call([&] { local->load(other); }).find("has no table 'table'"), std::string::npos);
+}
+
+// Words of two kinds that occur together: an embedding trained with push_rows alone tells them apart.
+TEST(RowTables, TrainAnEmbedding) {
+  ClusterInProcess cluster({.mode = "dist_async", .workers = 2, .serial = false});
+  constexpr std::int64_t kWords = 2000, kWidth = 8;
+  const TableSpec table = table_of(kWords, kWidth, "normal:sigma=0.3,seed=1");
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    store.init_table(table);
+    store.set_optimizer(optim::Adam{.lr = 0.2});
+    std::mt19937 random(static_cast<unsigned>(worker) + 5);
+    for (int step = 0; step < 200; ++step) {
+      // Pairs of words, half of them of the same parity: those are to have a positive product.
+      constexpr std::size_t kPairs = 128;
+      const Ids words = random_ids(random, kWords, 2 * kPairs);
+      const std::vector<float> rows = pull(store, table, words, engine);
+      std::vector<float> gradients(rows.size());
+      for (std::size_t p = 0; p < kPairs; ++p) {
+        const float* a = &rows[2 * p * kWidth];
+        const float* b = a + kWidth;
+        float product = 0;
+        for (int e = 0; e < kWidth; ++e) product += a[e] * b[e];
+        const float target = (words[2 * p] + words[2 * p + 1]) % 2 == 0 ? 1 : 0;
+        const float slope = 1 / (1 + std::exp(-product)) - target;
+        for (std::size_t e = 0; e < kWidth; ++e) {
+          gradients[2 * p * kWidth + e] = slope * b[e];
+          gradients[(2 * p + 1) * kWidth + e] = slope * a[e];
+        }
+      }
+      store.push_rows({{"table", ids_of(words, engine), rows_of(gradients, kWidth, engine)}}, kPairs);
+      store.step_end(kPairs);
+    }
+    store.barrier();
+    if (worker != 0) return;
+    const std::vector<float> rows = pull(store, table, all_rows(table), engine);
+    int right = 0;
+    for (int i = 0; i < 1000; ++i) {
+      const std::size_t a = random() % kWords, b = random() % kWords;
+      float product = 0;
+      for (std::size_t e = 0; e < kWidth; ++e) product += rows[a * kWidth + e] * rows[b * kWidth + e];
+      right += (product > 0) == ((a + b) % 2 == 0);
+    }
+    EXPECT_GT(right, 900);
+  });
+}
+
+}  // namespace
+}  // namespace paceline::test
