@@ -17,6 +17,7 @@
 #include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <thread>
 
 #include "flags.h"
@@ -29,6 +30,9 @@ DEFINE_int32(workers, 1, "workers");
 DEFINE_int64(keys, 25, "keys");
 DEFINE_bool(call_per_key, false, "one call for each key instead of one for all");
 DEFINE_int64(key_bytes, 4 << 20, "bytes of a key, float32");
+DEFINE_int64(sparse_rows, 0, "rows of a row-sparse table in a call, drawn at random; 0: dense keys");
+DEFINE_int64(row_floats, 64, "floats of a row");
+DEFINE_int64(table_rows, 10000000, "rows of the table");
 DEFINE_double(seconds, 2, "how long each of the four measurements runs");
 
 namespace {
@@ -40,7 +44,7 @@ constexpr char kUsage[] =
     "kvbench [flags]\n\n"
     "Measures push, pull and both together, and the round trip of one small key, on a cluster that it starts on this\n"
     "machine. The last line is a JSON object: gigabytes per second and worker (medians over the workers, one way),\n"
-    "keys per second, and the round trip in microseconds.";
+    "keys per second, and the round trip in microseconds. With --sparse_rows it measures rows of one table instead.";
 
 // Set in the worker processes that kvbench starts: they print their figures instead of starting a cluster.
 constexpr const char* kIsWorker = "PACELINE_KVBENCH_WORKER";
@@ -59,7 +63,61 @@ double rate_of(const std::function<void()>& action) {
   return calls / seconds_since(start);
 }
 
+// Calls of `step` per second; nobody's round waits for a worker that is through.
+double rate_of_steps(KVStore& kv, const std::function<void()>& step) {
+  kv.barrier();
+  const double rate = rate_of([&] {
+    step();
+    kv.step_end(1);
+  });
+  kv.barrier();
+  return rate;
+}
+
+nlohmann::json measure_rows(KVStore& kv) {
+  kv.init_table({.name = "table", .rows = FLAGS_table_rows, .width = FLAGS_row_floats});
+  kv.set_optimizer(optim::SGD{.lr = 0.01});
+  // More rows than caches hold, each drawn once before the clock runs.
+  constexpr int kDraws = 16;
+  std::mt19937_64 random(static_cast<std::uint64_t>(kv.rank()));
+  std::vector<NDArray> draws;
+  for (int d = 0; d < kDraws; ++d) {
+    std::vector<std::int64_t> ids(static_cast<std::size_t>(FLAGS_sparse_rows));
+    for (std::int64_t& id : ids)
+      id = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(FLAGS_table_rows));
+    draws.push_back(NDArray::from<std::int64_t>(ids, {FLAGS_sparse_rows}));
+  }
+  const NDArray gradients = NDArray::full({FLAGS_sparse_rows, FLAGS_row_floats}, 1e-6);
+  const NDArray rows = NDArray::zeros({FLAGS_sparse_rows, FLAGS_row_floats});
+  for (const NDArray& ids : draws) kv.push_rows({{"table", ids, gradients}});
+  int call = 0;
+  const auto rate = [&](bool pushes, bool pulls) {
+    return rate_of_steps(kv, [&] {
+      const NDArray& ids = draws[static_cast<std::size_t>(++call % kDraws)];
+      std::vector<RowPush> push;
+      std::vector<RowPull> pull;
+      if (pushes) push.push_back({"table", ids, gradients});
+      if (pulls) pull.push_back({"table", ids, rows});
+      kv.push_pull_rows(push, pull);
+      if (pushes) gradients.engine().wait_unused(gradients.variable());
+      if (pulls) rows.wait();
+    });
+  };
+  const double push = rate(true, false), pull = rate(false, true), both = rate(true, true);
+  const StoreReport report = kv.report();
+  kv.barrier();
+  kv.finish();
+  const double gigabytes = 4e-9 * static_cast<double>(FLAGS_sparse_rows) * static_cast<double>(FLAGS_row_floats);
+  return {{"push_gbps", push * gigabytes},
+          {"pull_gbps", pull * gigabytes},
+          {"both_gbps", both * gigabytes},
+          {"rows_per_second", both * static_cast<double>(FLAGS_sparse_rows)},
+          {"rows_held", report.rows_held},
+          {"table_megabytes", 1e-6 * static_cast<double>(report.row_bytes)}};
+}
+
 nlohmann::json measure(KVStore& kv) {
+  if (FLAGS_sparse_rows > 0) return measure_rows(kv);
   kv.set_optimizer(optim::SGD{.lr = 0.01});
   const std::int64_t elements = std::max<std::int64_t>(1, FLAGS_key_bytes / 4);
   std::vector<InitValue> initial{{"small", NDArray::zeros({1})}};
@@ -89,15 +147,7 @@ nlohmann::json measure(KVStore& kv) {
                    pull ? std::vector{pulls[k]} : std::vector<PullItem>());
   };
   const double gigabytes = 4e-9 * static_cast<double>(elements) * static_cast<double>(FLAGS_keys);
-  const auto phase = [&](const std::function<void()>& step) {
-    kv.barrier();
-    const double rate = rate_of([&] {
-      step();
-      kv.step_end(1);
-    });
-    kv.barrier();  // nobody's round waits for a worker that is through
-    return rate;
-  };
+  const auto phase = [&](const std::function<void()>& step) { return rate_of_steps(kv, step); };
   const double push = phase([&] {
     exchange(true, false);
     wait(true, false);
@@ -262,6 +312,8 @@ nlohmann::json medians(const std::vector<nlohmann::json>& results) {
   nlohmann::json all{{"mode", FLAGS_mode},       {"transport", one_process() ? "none" : FLAGS_transport},
                      {"servers", FLAGS_servers}, {"workers", FLAGS_workers},
                      {"keys", FLAGS_keys},       {"key_bytes", FLAGS_key_bytes}};
+  if (FLAGS_sparse_rows > 0)
+    all.update({{"sparse_rows", FLAGS_sparse_rows}, {"row_floats", FLAGS_row_floats}, {"table_rows", FLAGS_table_rows}});
   for (const auto& [name, value] : results.at(0).items()) {
     std::vector<double> values;
     for (const nlohmann::json& result : results) values.push_back(result.at(name));
@@ -286,6 +338,8 @@ int main(int argc, char** argv) {
     require(argc == 1, "unknown argument '", argc > 1 ? argv[1] : "", "'; see kvbench --help");
     require(FLAGS_keys >= 1 && FLAGS_key_bytes >= 4 && FLAGS_seconds > 0 && FLAGS_servers >= 1 && FLAGS_workers >= 1,
             "--keys, --servers, --workers are at least 1, --key_bytes at least 4, --seconds above 0");
+    require(FLAGS_sparse_rows >= 0 && FLAGS_row_floats >= 1 && FLAGS_table_rows >= 1,
+            "--sparse_rows is at least 0, --row_floats and --table_rows are at least 1");
     require(FLAGS_transport == "tcp" || FLAGS_transport == "shm" || FLAGS_transport == "inproc", "unknown transport '",
             FLAGS_transport, "'; known: tcp shm inproc");
     if (getenv(kIsWorker) || getenv("DMLC_ROLE")) {
