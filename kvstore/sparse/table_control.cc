@@ -14,6 +14,8 @@ namespace paceline {
 namespace {
 
 constexpr std::size_t kSavedBytes = std::size_t{8} << 20;
+// More than a worker asks for in a message.
+constexpr std::size_t kAnswerBytes = std::size_t{64} << 20;
 
 void reply(const Request& request, const google::protobuf::MessageLite& body, std::vector<Frame> payload = {}) {
   Message message;
@@ -122,6 +124,7 @@ void TableControl::push_pull(const Request& request) {
   if (call->body.examples() < 0) throw Corrupt("a push of a negative number of examples");
   RowReader payload(message.payload);
   std::map<Shard*, std::vector<int>> jobs;
+  std::size_t answer_bytes = 0;
   for (const wire::RowPart& request_part : call->body.parts()) {
     RowCall::Part& part = call->parts.emplace_back();
     part.served = &find(request_part.table(), request_part.partition());
@@ -133,6 +136,8 @@ void TableControl::push_pull(const Request& request) {
     part.push.versions = payload.next<std::uint64_t>(request_part.pushed());
     part.push.values = payload.next<std::byte>(request_part.pushed(), part.served->table.row_bytes());
     part.pulled = payload.ids(request_part.pulled());
+    answer_bytes += part.pulled.size() * part.served->table.row_bytes();
+    if (answer_bytes > kAnswerBytes) throw Corrupt(str("a pull of ", answer_bytes, " bytes of rows in one message"));
     jobs[part.served->shard].push_back(static_cast<int>(call->parts.size()) - 1);
   }
   payload.payload().expect_end();

@@ -1,6 +1,7 @@
 // Parts of the servers: layout, clocks, sequence numbers, and what hostile messages do to a running server.
 #include <gtest/gtest.h>
 #include <paceline/error.h>
+#include <paceline/updater.h>
 #include <support/cluster_in_process.h>
 
 #include <algorithm>
@@ -10,6 +11,8 @@
 #include "key_partition.h"
 #include "payload.h"
 #include "sequence_window.h"
+#include "sparse.pb.h"
+#include "sparse/table_layout.h"
 #include "store.pb.h"
 #include "worker_clocks.h"
 
@@ -278,7 +281,32 @@ TEST(Server, RefusesMalformedMessagesAndGoesOn) {
   write_key({"x", DType::kFloat64, Shape{64}, false}, values.add_keys());
   values.mutable_partition()->set_id(7);
   values.mutable_partition()->add_slices()->set_end(64);
+  const TableSpec table{.name = "table", .rows = 100, .width = 122};
+  exchange->init_tables({table});
+  wire::DeclareTable declare;
+  write_table(table, &declare);
+  declare.set_servers(1);
+  declare.add_partitions(0);
+  declare.set_mode("dist_async");
+  wire::PushPullRowsRequest rows;
+  rows.set_examples(1);
+  wire::RowPart* row_part = rows.add_parts();
+  row_part->set_table(hash_key("table"));
+  row_part->set_sequence(1);
+  row_part->set_pushed(1);
+  row_part->set_pulled(1);
+  wire::SaveRowsRequest save_rows;
+  save_rows.set_table(hash_key("table"));
+  wire::LoadRowsRequest load_rows;
+  load_rows.set_table(hash_key("table"));
+  load_rows.set_load(1);
+  load_rows.mutable_rows()->set_count(1);
+  load_rows.mutable_rows()->add_names("weight");
   const std::vector<std::pair<MessageKind, std::string>> valid = {
+      {MessageKind::kDeclareTable, declare.SerializeAsString()},
+      {MessageKind::kPushPullRows, rows.SerializeAsString()},
+      {MessageKind::kSaveRows, save_rows.SerializeAsString()},
+      {MessageKind::kLoadRows, load_rows.SerializeAsString()},
       {MessageKind::kPushPull, push.SerializeAsString()},
       {MessageKind::kSetRules, rules.SerializeAsString()},
       {MessageKind::kLoad, load.SerializeAsString()},
@@ -310,6 +338,26 @@ TEST(Server, RefusesMalformedMessagesAndGoesOn) {
   part->set_partition(99);
   EXPECT_NE(error_of_call([&] { ask(MessageKind::kPushPull, push.SerializeAsString()); }).find("no partition 99"),
             std::string::npos);
+
+  // The same of rows: ids that do not ascend, or are of another partition, or more than were sent.
+  const auto ask_rows = [&](std::vector<std::int64_t> numbers) {
+    numbers.resize(64);
+    return error_of_call([&] {
+      ask(MessageKind::kPushPullRows, rows.SerializeAsString(),
+          {Frame::of(std::string(reinterpret_cast<const char*>(numbers.data()), 512))});
+    });
+  };
+  row_part->set_sequence(2);
+  EXPECT_EQ(ask_rows({0}), "");
+  row_part->set_sequence(3);
+  EXPECT_NE(ask_rows({-1}).find("names row -1"), std::string::npos);
+  EXPECT_NE(ask_rows({std::int64_t{1} << 62}).find("in partition 0"), std::string::npos);
+  row_part->set_pushed(std::uint64_t{1} << 60);
+  EXPECT_NE(ask_rows({0}).find("announces 1152921504606846976 rows"), std::string::npos);
+  row_part->set_partition(77);
+  EXPECT_NE(ask_rows({0}).find("no partition 77 of table 'table'"), std::string::npos);
+  row_part->set_table(1);
+  EXPECT_NE(ask_rows({0}).find("no such table"), std::string::npos);
 
   exchange->pull({{"w", weight}}, 0);
   weight.wait();
