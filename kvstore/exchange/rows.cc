@@ -1,5 +1,6 @@
 #include "exchange/rows.h"
 
+#include <paceline/detail/host_memory.h>
 #include <paceline/error.h>
 #include <paceline/updater.h>
 
@@ -82,8 +83,6 @@ struct RowTransfer::Outgoing {
 };
 
 namespace {
-
-std::shared_ptr<std::byte[]> make_bytes(std::size_t size) { return std::shared_ptr<std::byte[]>(new std::byte[size]); }
 
 // The end of the rows from `begin` on that have at most `limit` different ids.
 std::size_t end_of(const std::vector<OrderedRow>& rows, std::size_t begin, std::size_t end, std::size_t limit) {
@@ -246,7 +245,7 @@ void RowTransfer::add(std::size_t item, const Piece& piece, Outgoing& message) {
   if (piece.pull_end == piece.pull_begin) return;
   part->set_need(items_[item].need);
   const RowRange range{piece.pull_begin, piece.pull_end};
-  Pulled pulled{item, range, make_bytes((range.end - range.begin) * sizeof(std::int64_t)), 0};
+  Pulled pulled{item, range, detail::allocate_host((range.end - range.begin) * sizeof(std::int64_t)), 0};
   pulled.count = write_ids(ordered_[item].pulled, range, reinterpret_cast<std::int64_t*>(pulled.ids.get()));
   message.payload.add(pulled.ids.get(), pulled.count * sizeof(std::int64_t), pulled.ids);
   part->set_pulled(pulled.count);
@@ -257,12 +256,12 @@ std::size_t RowTransfer::add_gradients(std::size_t item, const Piece& piece, Pay
   RemoteTable& table = *items_[item].table;
   const std::vector<OrderedRow>& rows = ordered_[item].pushed;
   const RowRange range{piece.push_begin, piece.push_end};
-  const auto ids = make_bytes((range.end - range.begin) * sizeof(std::int64_t));
+  const auto ids = detail::allocate_host((range.end - range.begin) * sizeof(std::int64_t));
   const std::size_t count = write_ids(rows, range, reinterpret_cast<std::int64_t*>(ids.get()));
-  const auto versions = make_bytes(count * sizeof(std::uint64_t));
+  const auto versions = detail::allocate_host(count * sizeof(std::uint64_t));
   table.versions.get({reinterpret_cast<const std::int64_t*>(ids.get()), count},
                      reinterpret_cast<std::uint64_t*>(versions.get()));
-  const auto values = make_bytes(count * table.row_bytes);
+  const auto values = detail::allocate_host(count * table.row_bytes);
   gather_rows(rows, range, table.spec, static_cast<const std::byte*>(items_[item].gradients.data()), values.get());
   payload.add(ids.get(), count * sizeof(std::int64_t), ids);
   payload.add(versions.get(), count * sizeof(std::uint64_t), versions);

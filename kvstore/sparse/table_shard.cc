@@ -1,5 +1,6 @@
 #include "sparse/table_shard.h"
 
+#include <paceline/detail/host_memory.h>
 #include <paceline/error.h>
 #include <paceline/log.h>
 
@@ -177,8 +178,8 @@ void TableShard::pull(Waiting waiting) {
     }
   }
   if (!part.pulled.empty()) {
-    part.versions.reset(new std::byte[part.pulled.size() * sizeof(std::uint64_t)]);
-    part.values.reset(new std::byte[part.pulled.size() * served.table.row_bytes()]);
+    part.versions = detail::allocate_host(part.pulled.size() * sizeof(std::uint64_t));
+    part.values = detail::allocate_host(part.pulled.size() * served.table.row_bytes());
     served.table.read(part.pulled, call.worker(), call.body.call(),
                       reinterpret_cast<std::uint64_t*>(part.versions.get()), part.values.get());
   }
