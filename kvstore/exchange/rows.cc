@@ -361,9 +361,12 @@ void ServersExchange::init_tables(const std::vector<TableSpec>& tables) {
     }
   }
   ask_servers(std::move(requests));
-  Lock lock(mutex_);
-  for (const TableSpec& table : tables)
-    tables_.try_emplace(table.name, std::make_unique<RemoteTable>(table, servers_, engine_.new_variable()));
+  {
+    Lock lock(mutex_);
+    for (const TableSpec& table : tables)
+      tables_.try_emplace(table.name, std::make_unique<RemoteTable>(table, servers_, engine_.new_variable()));
+  }
+  if (std::exchange(joining_, false)) resume();
 }
 
 void ServersExchange::push_pull_rows(const std::vector<RowPush>& pushes, const std::vector<RowPull>& pulls,
@@ -408,8 +411,10 @@ void ServersExchange::push_pull_rows(const std::vector<RowPush>& pushes, const s
       if (route_.pulls_wait) item.need = item.table->last_step == step ? step + 1 : step;
     }
     pushed_in_step_ |= !pushes.empty();
+    // Grows through all incarnations of this worker.
+    const std::uint64_t row_call = (node_->incarnation() << 32) + ++row_calls_;
     auto transfer = std::make_shared<RowTransfer>(route_, std::move(items), pushes.empty() ? nullptr : step_,
-                                                  ++row_calls_, examples, priority, mode_->synchronous());
+                                                  row_call, examples, priority, mode_->synchronous());
     const auto reads = transfer->reads(), writes = transfer->writes();
     const char* name = pulls.empty() ? "store.push_rows" : pushes.empty() ? "store.pull_rows" : "store.push_pull_rows";
     engine_.push_async({name, {}, Lane::kCommunication, priority}, reads, writes,

@@ -104,6 +104,9 @@ void TableShard::contribute(const std::shared_ptr<RowCall>& call, int part) {
     return;
   }
   ServedRows::Kept& kept = served.rounds[round][call->worker()];
+  // What a lost incarnation of the worker said for the round gives way.
+  if (!kept.pieces.empty() && kept.pieces.front().first->request.incarnation() != call->request.incarnation())
+    kept.pieces.clear();
   kept.pieces.emplace_back(call, part);
   kept.expected = call->body.parts(part).pieces();
   active_.insert(&served);
@@ -193,7 +196,9 @@ void TableShard::pull(Waiting waiting) {
 
 void TableShard::reconsider() {
   if (!mode_) return;
-  const auto gone = [this](const Waiting& waiting) { return !clocks_.is_live(waiting.call->worker()); };
+  const auto gone = [this](const Waiting& waiting) {
+    return !clocks_.is_live(waiting.call->worker(), waiting.call->request.incarnation());
+  };
   const std::set<ServedRows*> active = active_;
   for (ServedRows* served : active) {
     std::erase_if(served->waiting, gone);
