@@ -96,6 +96,7 @@ SavedStore SavedStore::read(const StoreState& state) {
   SavedStore store;
   for (const auto& [name, array] : state.arrays) {
     const std::size_t first = name.find(':'), last = name.rfind(':');
+    if (first != last && name.starts_with("table:")) continue;  // saved_tables.h
     if (const auto rank = worker_of(name, first))
       store.workers[*rank].emplace_back(name.substr(first + 1), array);
     else if (last != std::string::npos)

@@ -9,7 +9,7 @@
 namespace paceline {
 
 void SavedTable::write(const TableSpec& table, StoreState& state, Engine& engine) {
-  const std::string prefix = "table/" + table.name;
+  const std::string prefix = "table:" + table.name;
   std::vector<std::string> names{"weight"};
   std::int64_t rows = 0, examples = 0;
   for (const SavedRowArrays& part : parts_) {
@@ -45,7 +45,7 @@ void SavedTable::write(const TableSpec& table, StoreState& state, Engine& engine
 }
 
 LoadedTable LoadedTable::read(const TableSpec& table, const StoreState& state) {
-  const std::string prefix = "table/" + table.name;
+  const std::string prefix = "table:" + table.name;
   LoadedTable loaded;
   for (const auto& [name, array] : state.arrays) {
     if (!name.starts_with(prefix + ":")) continue;

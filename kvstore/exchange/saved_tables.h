@@ -1,10 +1,10 @@
 #pragma once
 // How row-sparse tables are named in a store's state: only rows that exist, in any order.
-//   table/<name>:ids        int64 (n)
-//   table/<name>:versions   int64 (n), updates that each row has taken
-//   table/<name>:weight     (n, width)
-//   table/<name>:<slot>     state of the optimizer or of the staleness policy, (n, width)
-// and as counter examples:table/<name>.
+//   table:<name>:ids        int64 (n)
+//   table:<name>:versions   int64 (n), updates that each row has taken
+//   table:<name>:weight     (n, width)
+//   table:<name>:<slot>     state of the optimizer or of the staleness policy, (n, width)
+// and as counter examples:table:<name>.
 
 #include <paceline/exchange.h>
 

@@ -4,12 +4,9 @@ namespace paceline {
 
 std::shared_ptr<const RowRules> RowRules::make(const Spec& optimizer, const std::string& policy, const Options& options,
                                                std::shared_ptr<const Staleness> own) {
-  std::string rest;
-  for (const std::string& part : policy_parts(policy))
-    if (part != "dana") rest += (rest.empty() ? "" : "+") + part;
   auto rules = std::make_shared<RowRules>();
   rules->optimizer = make_optimizer(optimizer);
-  rules->staleness = own ? std::move(own) : make_staleness(rest.empty() ? "none" : rest, options);
+  rules->staleness = own ? std::move(own) : make_staleness(policy, options);
   rules->preparation = Preparation::parse(optimizer.options);
   rules->rate = LearningRate::parse(optimizer.options);
   rules->state_names = rules->optimizer->state_names();

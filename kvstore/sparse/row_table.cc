@@ -134,6 +134,7 @@ std::uint64_t RowTable::apply_rows(const RowGradients& push) {
   slots_.resize(count);
   rows_.find(push.ids, slots_.data());
   StaleContext context = this->context();
+  context.examples = push.examples;
   DelayCounts delays;
   std::uint64_t refused = 0;
   for (std::size_t i = 0; i < count; ++i) {
@@ -218,6 +219,7 @@ void RowTable::apply_mean(const std::vector<RowGradients>& contributions) {
             [](const Entry& a, const Entry& b) { return a.row != b.row ? a.row < b.row : a.from < b.from; });
 
   StaleContext context = this->context();
+  context.examples = total;
   std::vector<T> mean(static_cast<std::size_t>(spec_.width));
   for (std::size_t i = 0; i < entries.size();) {
     const std::int64_t row = entries[i].row;

@@ -215,7 +215,7 @@ TEST(RowTables, RowsAreKeysOfTheirOwnUnderEveryPolicy) {
   const Spec momentum = optim::SGD{.lr = 0.05, .momentum = 0.9},
              nesterov = optim::SGD{.lr = 0.05, .momentum = 0.9, .nesterov = true};
   for (const auto& [staleness, make] : staleness_catalog().entries()) {
-    if (staleness == "dana") continue;
+    if (staleness == "dana" || staleness == "predict") continue;
     SCOPED_TRACE(staleness);
     compare_with_keys(staleness, sgd, DType::kFloat32);
     compare_with_keys(staleness, adam, DType::kFloat64);
