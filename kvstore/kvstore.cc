@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "exchange/local.h"
+#include "exchange/ring.h"
 #include "exchange/servers.h"
 
 namespace paceline {
@@ -49,16 +50,17 @@ std::shared_ptr<KVStore> KVStore::create(const std::string& mode, const StoreOpt
     warn_if_in_a_job(spec.name);
     return std::make_shared<KVStore>(make_local_exchange(options, spec.name == "device"), spec);
   }
-  std::string known = " local device";
-  bool found = false;
+  std::string known = " local device ring";
+  bool found = spec.name == "ring";
   for (const auto& [name, make] : mode_catalog().entries()) {
     known += " " + name;
     found |= name == spec.name;
   }
   require(found, "unknown mode '", spec.name, "'; known:", known);
-  ModeSetting::parse(spec);
+  if (spec.name != "ring") ModeSetting::parse(spec);
 
   const ClusterConfig config = ClusterConfig::from_environment();
+  if (spec.name == "ring") check_ring(spec, config);
   if (config.role != Role::kWorker) serve_and_exit(config, options);
   return join(config, mode, options);
 }
@@ -72,7 +74,9 @@ std::shared_ptr<KVStore> KVStore::join(const ClusterConfig& given, const std::st
     config.start_deadline_seconds = options.start_deadline_seconds;
   if (options.silence_deadline_seconds != defaults.silence_deadline_seconds)
     config.silence_deadline_seconds = options.silence_deadline_seconds;
-  return std::make_shared<KVStore>(make_servers_exchange(config, spec, options), spec);
+  return std::make_shared<KVStore>(spec.name == "ring" ? make_ring_exchange(config, spec, options)
+                                                       : make_servers_exchange(config, spec, options),
+                                   spec);
 }
 
 KVStore::KVStore(std::unique_ptr<Exchange> exchange, Spec mode)
@@ -81,7 +85,7 @@ KVStore::KVStore(std::unique_ptr<Exchange> exchange, Spec mode)
 KVStore::~KVStore() = default;
 
 const Spec& KVStore::mode() const { return mode_; }
-bool KVStore::is_distributed() const { return exchange_->server_count() > 0; }
+bool KVStore::is_distributed() const { return exchange_->server_count() > 0 || mode_.name == "ring"; }
 Exchange& KVStore::exchange() { return *exchange_; }
 int KVStore::rank() const { return exchange_->rank(); }
 int KVStore::size() const { return exchange_->size(); }

@@ -117,6 +117,14 @@ const char* known_name(MessageKind kind) {
       return "save_rows";
     case MessageKind::kLoadRows:
       return "load_rows";
+    case MessageKind::kRingPush:
+      return "ring_push";
+    case MessageKind::kRingResult:
+      return "ring_result";
+    case MessageKind::kRingTell:
+      return "ring_tell";
+    case MessageKind::kRingAsk:
+      return "ring_ask";
   }
   return nullptr;
 }

@@ -44,6 +44,11 @@ enum class MessageKind : std::uint8_t {
   kPushPullRows = 49,
   kSaveRows = 50,
   kLoadRows = 51,
+  // mode ring, answered by workers
+  kRingPush = 60,
+  kRingResult = 61,
+  kRingTell = 62,
+  kRingAsk = 63,
 };
 
 const char* name_of(MessageKind kind);  // "push_pull", for logs and errors

@@ -172,7 +172,7 @@ void Node::Impl::start() {
       }
     } else {
       scheduler_link_ = to.connect(scheduler_address_);
-      if (config_.role == Role::kServer) {
+      if (config_.role == Role::kServer || config_.servers == 0) {  // without servers workers ask each other
         if (inproc) {
           bound_address_ = to.bind(place(std::to_string(random_number())));
         } else {

@@ -22,10 +22,10 @@
 
 #include "flags.h"
 
-DEFINE_string(mode, "dist_async:staleness=none", "local, device, dist_sync or dist_async, with options");
+DEFINE_string(mode, "dist_async:staleness=none", "local, device, ring, dist_sync or dist_async, with options");
 DEFINE_string(compression, "", "codec with its options, added to the mode: bf16, or top_k,ratio=0.01");
 DEFINE_string(transport, "tcp", "tcp or shm (every role is a process) or inproc (every role is a thread)");
-DEFINE_int32(servers, 1, "servers");
+DEFINE_int32(servers, 1, "servers; mode ring has none");
 DEFINE_int32(workers, 1, "workers");
 DEFINE_int64(keys, 25, "keys");
 DEFINE_bool(call_per_key, false, "one call for each key instead of one for all");
@@ -336,8 +336,9 @@ int main(int argc, char** argv) {
     FLAGS_mode += (FLAGS_mode.find(':') == std::string::npos ? ":compression=" : ",compression=") + FLAGS_compression;
   try {
     require(argc == 1, "unknown argument '", argc > 1 ? argv[1] : "", "'; see kvbench --help");
-    require(FLAGS_keys >= 1 && FLAGS_key_bytes >= 4 && FLAGS_seconds > 0 && FLAGS_servers >= 1 && FLAGS_workers >= 1,
-            "--keys, --servers, --workers are at least 1, --key_bytes at least 4, --seconds above 0");
+    if (Spec::parse(FLAGS_mode).name == "ring") FLAGS_servers = 0;
+    require(FLAGS_keys >= 1 && FLAGS_key_bytes >= 4 && FLAGS_seconds > 0 && FLAGS_servers >= 0 && FLAGS_workers >= 1,
+            "--keys, --workers are at least 1, --servers at least 0, --key_bytes at least 4, --seconds above 0");
     require(FLAGS_sparse_rows >= 0 && FLAGS_row_floats >= 1 && FLAGS_table_rows >= 1,
             "--sparse_rows is at least 0, --row_floats and --table_rows are at least 1");
     require(FLAGS_transport == "tcp" || FLAGS_transport == "shm" || FLAGS_transport == "inproc", "unknown transport '",

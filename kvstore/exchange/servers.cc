@@ -322,6 +322,8 @@ std::vector<Message> ServersExchange::ask_every_server(const Message& request) {
 std::unique_ptr<Exchange> make_servers_exchange(const ClusterConfig& config, const Spec& mode,
                                                 const StoreOptions& options) {
   ModeSetting setting = ModeSetting::parse(mode);
+  require(config.servers > 0, "mode '", mode.name, "' needs servers, and this job has none; start it with launch.py -s ",
+          "1 or more (DMLC_NUM_SERVER), or use mode ring, which has none");
   ClusterConfig own = config;
   if (!setting.transport.empty()) own.transport = setting.transport;
   const bool local = mode.name == "dist_local";

@@ -120,6 +120,7 @@ class ModeOfTheCommand(unittest.TestCase):
 
     def test_what_it_means(self):
         self.assertTrue(find_mode(["x", "--kvstore", "dist_async:bound=4"], {}).survives_worker_loss)
+        self.assertTrue(find_mode(["x", "--kvstore", "ring"], {}).survives_worker_loss)
         self.assertTrue(find_mode(["x", "--kvstore", "ring"], {}).without_servers)
         self.assertFalse(find_mode(["x", "--kvstore", "ring"], {}).one_process)
         self.assertTrue(find_mode(["x", "--kvstore", "local"], {}).one_process)

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "exchange/ring.h"
 #include "exchange/servers.h"
 #include "server.h"
 
@@ -111,10 +112,11 @@ class ClusterInProcess {
     StoreOptions store;
     store.engine = &engine(index);
     store.staleness = options_.policy;
+    const Spec mode = Spec::parse(options_.mode);
+    const ClusterConfig own = member(base_, Role::kWorker, port_, index);
     auto exchange =
-        make_servers_exchange(member(base_, Role::kWorker, port_, index), Spec::parse(options_.mode), store);
-    stores_[static_cast<std::size_t>(index)] =
-        std::make_unique<KVStore>(std::move(exchange), Spec::parse(options_.mode));
+        mode.name == "ring" ? make_ring_exchange(own, mode, store) : make_servers_exchange(own, mode, store);
+    stores_[static_cast<std::size_t>(index)] = std::make_unique<KVStore>(std::move(exchange), mode);
   }
   void kill_server(int index) {
     servers_[static_cast<std::size_t>(index)]->stop();

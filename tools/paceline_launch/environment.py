@@ -57,7 +57,7 @@ class Mode:
         self.name = text.split(":")[0]
         self.one_process = self.name in _MODES_OF_ONE_PROCESS
         self.without_servers = self.name in _MODES_WITHOUT_SERVERS
-        self.survives_worker_loss = self.name.startswith("dist_")
+        self.survives_worker_loss = self.name.startswith("dist_") or self.name == "ring"
 
 
 def find_mode(command, worker_environment):

@@ -1,0 +1,430 @@
+#include "exchange/ring.h"
+
+#include <paceline/error.h>
+#include <paceline/log.h>
+#include <paceline/staleness.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <unordered_map>
+
+#include "exchange/ring_peer.h"
+#include "exchange/saved_state.h"
+#include "parse_body.h"
+#include "store.pb.h"
+
+namespace paceline {
+namespace {
+
+constexpr const char* kMode = "ring";
+
+std::byte* at(const NDArray& array, std::int64_t element) {
+  return static_cast<std::byte*>(array.data()) + static_cast<std::size_t>(element) * size_of(array.dtype());
+}
+
+class RingExchange final : public Exchange {
+ public:
+  RingExchange(const ClusterConfig& config, const StoreOptions& options)
+      : engine_(options.engine ? *options.engine : default_engine()),
+        workers_(config.workers),
+        peer_(config),
+        client_(peer_.node()),
+        scheduler_(peer_.node(), PeerId{Role::kScheduler, 0}) {
+    Lock lock(mutex_);
+    new_step(0);
+  }
+
+  ~RingExchange() override {
+    {
+      Lock lock(mutex_);
+      sent_.reset();
+      applied_.reset();
+    }
+    // A worker that ends by an exception is lost, not at its end.
+    scheduler_.close();
+    peer_.close(!finished_ && std::uncaught_exceptions() == 0);
+    // Tasks that wait for a gradient still refer to this object; they fail when they start.
+    pending_->wait_none();
+  }
+
+  int rank() const override { return peer_.node().rank(); }
+  int size() const override { return workers_; }
+  int server_count() const override { return 0; }
+  bool leads() const override { return paceline::leads(peer_.node()); }
+
+  void init(const std::vector<InitValue>& values) override {
+    std::map<std::string, NDArray> here;
+    wire::InitRequest request;
+    request.set_call(++init_calls_);
+    request.set_mode(kMode);
+    for (const InitValue& value : values) {
+      const NDArray array = value.value.to(Device{}).contiguous();
+      array.wait();
+      write_key({value.key, array.dtype(), array.shape(), value.average}, request.add_keys());
+      here.emplace(value.key, array);
+    }
+    auto reply = parse_body<wire::InitReply>(client_.ask(MessageKind::kInit, request));
+    request.clear_keys();
+    const Layout layout = parse_layout(reply);
+    const auto sends = [this](const wire::InitReply& answer) {
+      return answer.sender() == static_cast<std::uint32_t>(rank());
+    };
+    add_keys(layout, values, here, sends(reply));
+    request.set_values(true);
+    int sender = static_cast<int>(reply.sender());
+    for (; !reply.done(); reply = parse_body<wire::InitReply>(client_.ask(MessageKind::kInit, request)))
+      sender = static_cast<int>(reply.sender());
+    if (sender != rank()) peer_.fetch(sender, false);
+    std::vector<PullItem> pulls;
+    for (const InitValue& value : values) pulls.push_back({value.key, value.value});
+    pull(pulls, 0);
+    for (const PullItem& item : pulls) item.out.wait();
+    request.set_values(false);
+    request.set_held(true);
+    client_.ask(MessageKind::kInit, request);
+  }
+
+  void set_optimizer(const Spec& optimizer) override {
+    make_optimizer(optimizer);
+    client_.agree_on_rules(++optimizer_calls_, optimizer.text());
+    peer_.set_rules(optimizer);
+    optimizer_ = optimizer;
+  }
+
+  void set_learning_rate(double rate) override {
+    require(rate >= 0, "the learning rate is ", rate, ", expected at least 0");
+    peer_.set_learning_rate(rate);
+  }
+
+  void push(const std::vector<PushItem>& items, std::int64_t examples, int priority) override {
+    push_pull(items, {}, examples, priority);
+  }
+
+  void pull(const std::vector<PullItem>& items, int priority) override { push_pull({}, items, 0, priority); }
+
+  void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, std::int64_t examples,
+                 int priority) override {
+    require(examples >= 0, "a push of ", examples, " examples");
+    if (paused_) resume();
+    auto call = std::make_shared<RingCall>(pending_);
+    std::vector<std::pair<NDArray, NDArray>> copies;
+    {
+      Lock lock(mutex_);
+      collect(gradients, weights, *call, copies);
+      if (call->items.empty()) return;
+      call->round = sent_->number();
+      call->examples = examples;
+      call->priority = priority;
+      if (!gradients.empty()) {
+        call->sent = sent_;
+        call->applied = applied_;
+      }
+      const char* name = weights.empty() ? "store.push" : gradients.empty() ? "store.pull" : "store.push_pull";
+      launch(name, std::move(call), priority);
+    }
+    for (const auto& [target, source] : copies) target.copy_from(source, priority);
+  }
+
+  void step_end(std::int64_t) override {
+    std::shared_ptr<Step> sent, applied;  // released outside the lock: that may end them
+    Lock lock(mutex_);
+    const std::uint64_t number = sent_->number();
+    if (pushed_keys_ < keys_.size()) peer_.note_partial_step(number);
+    sent = sent_;
+    applied = applied_;
+    new_step(number + 1);
+    sent->close(sent_);
+    applied->close(applied_);
+    last_applied_ = applied;
+  }
+
+  void barrier() override {
+    pending_->wait_none();
+    if (!paused_) peer_.enter_idle(clock());
+    client_.meet(client_.next_barrier(), clock());
+    // What was pushed is applied at its owner: now the rest of the workers gets it.
+    peer_.flush();
+    const std::uint64_t next = client_.meet(client_.next_barrier(), std::max(clock(), peer_.first_open_round()));
+    paused_ = false;
+    set_clock(peer_.leave_idle(next, true));
+  }
+
+  std::pair<int, int> data_part(std::int64_t epoch) override { return client_.data_part(epoch); }
+  void data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) override {
+    client_.data_begin(epoch, mine, all);
+  }
+  void data_commit(std::int64_t epoch, const PositionRanges& done) override {
+    // Positions count as delivered when the gradients made of them are applied.
+    std::shared_ptr<Step> step;
+    {
+      Lock lock(mutex_);
+      step = pushed_keys_ > 0 ? applied_ : last_applied_.lock();
+    }
+    auto send = [this, pending = pending_, message = SchedulerClient::commit_message(epoch, done)]() mutable {
+      pending->add();
+      scheduler_.submit(0, 0, std::move(message),
+                        [pending](std::optional<Message>, std::exception_ptr) { pending->remove(); });
+    };
+    if (step)
+      step->then(std::move(send));
+    else
+      send();
+  }
+  PositionRanges data_committed(std::int64_t epoch) override { return client_.data_committed(epoch); }
+  PositionRanges data_take_over(std::int64_t epoch, bool wait) override {
+    if (wait && !paused_) {
+      pending_->wait_none();
+      peer_.enter_idle(clock());
+      paused_ = true;
+    }
+    return client_.data_take_over(epoch, wait);
+  }
+
+  StoreReport report() override { return peer_.report(); }
+  StoreState save() override;
+  void load(const StoreState& state) override;
+
+  void finish() override {
+    if (std::exchange(finished_, true)) return;
+    pending_->wait_none();
+    peer_.enter_idle(clock());
+    peer_.flush();
+    peer_.node().leave();
+  }
+
+ private:
+  RingKey& find(const std::string& name, const NDArray& array, const char* use) REQUIRES(mutex_) {
+    const auto found = keys_.find(name);
+    require(found != keys_.end(), "key '", name, "' was not initialised");
+    RingKey& key = *found->second;
+    // The text is made only when it is needed: a call may hold ten thousand keys.
+    if (array.size() != key.info.shape.size() || array.dtype() != key.info.dtype)
+      throw InvalidArgument(str(use, " of key '", name, "' is ", array.describe(), ", expected ", key.info.describe()));
+    return key;
+  }
+
+  void collect(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, RingCall& call,
+               std::vector<std::pair<NDArray, NDArray>>& copies) REQUIRES(mutex_) {
+    const std::uint64_t step = sent_->number(), number = ++calls_;
+    call.items.reserve(std::max(gradients.size(), weights.size()));
+    for (const PushItem& item : gradients) {
+      RingKey& key = find(item.key, item.gradient, "the gradient");
+      if (key.last_step == step)
+        throw InvalidArgument(str("worker ", rank(), " pushed key '", item.key, "' twice in step ", step,
+                                  "; call step_end() between steps"));
+    }
+    for (const PushItem& item : gradients) {
+      RingKey& key = *keys_.at(item.key);
+      if (key.call == number) throw InvalidArgument("key '" + item.key + "' is pushed twice in one call");
+      key.call = number;
+      key.place = call.items.size();
+      RingCall::Item& added = call.items.emplace_back();
+      added.key = &key;
+      added.gradient = item.gradient.to(Device{}).contiguous();
+    }
+    for (const PushItem& item : gradients) keys_.at(item.key)->last_step = step;
+    pushed_keys_ += gradients.size();
+    for (const PullItem& item : weights) {
+      RingKey& key = find(item.key, item.out, "the output");
+      NDArray out = item.out;
+      if (!out.is_contiguous() || out.device() != Device{}) {
+        out = NDArray(item.out.shape(), key.info.dtype, {}, engine_);
+        copies.emplace_back(item.out, out);
+      }
+      key.weight = out.shape() == key.info.shape ? out : out.view(key.info.shape);
+      const bool with_push = key.call == number && call.items[key.place].out.is_none();
+      RingCall::Item& entry = with_push ? call.items[key.place] : call.items.emplace_back();
+      entry.key = &key;
+      entry.out = out;
+      // What a worker pushed in this step it pulls for the next one.
+      entry.need = key.last_step == step ? step + 1 : step;
+    }
+  }
+
+  void launch(const char* name, std::shared_ptr<RingCall> call, int priority) {
+    std::vector<Variable> reads, writes;
+    for (const RingCall::Item& item : call->items) {
+      if (!item.gradient.is_none()) reads.push_back(item.gradient.variable());
+      writes.push_back(item.key->order);
+      if (!item.out.is_none()) writes.push_back(item.out.variable());
+    }
+    engine_.push_async({name, {}, Lane::kCommunication, priority}, reads, writes,
+                       [this, call = std::move(call)](TaskContext&, Completion completion) mutable {
+                         peer_.start(std::move(call), std::move(completion));
+                       });
+  }
+
+  void add_keys(const Layout& layout, const std::vector<InitValue>& values, const std::map<std::string, NDArray>& here,
+                bool counts) {
+    std::vector<RingKey*> keys;
+    std::vector<NDArray> arrays;
+    Lock lock(mutex_);
+    for (const KeyInfo& info : layout.keys) {
+      auto key = std::make_unique<RingKey>();
+      key->info = info;
+      key->order = engine_.new_variable();
+      keys.push_back(key.get());
+      arrays.push_back(here.at(info.name));
+      keys_[info.name] = std::move(key);
+    }
+    for (const InitValue& value : values) keys_.at(value.key)->weight = value.value;
+    peer_.add_keys(layout, keys, arrays, counts);
+  }
+
+  void new_step(std::uint64_t number) REQUIRES(mutex_) {
+    sent_ = std::make_shared<Step>(number, [this](std::uint64_t ended) { peer_.end_step(ended); });
+    applied_ = std::make_shared<Step>(number, nullptr);
+    pushed_keys_ = 0;
+  }
+
+  std::uint64_t clock() {
+    Lock lock(mutex_);
+    return sent_->number();
+  }
+
+  void set_clock(std::uint64_t clock) {
+    Lock lock(mutex_);
+    if (sent_->number() == clock) return;
+    sent_->cancel();
+    new_step(clock);
+  }
+
+  void resume() {
+    paused_ = false;
+    set_clock(peer_.leave_idle(clock(), false));
+  }
+
+  Engine& engine_;
+  const int workers_;
+  mutable RingPeer peer_;
+  SchedulerClient client_;
+  Outbox scheduler_;
+  const std::shared_ptr<Pending> pending_ = std::make_shared<Pending>();
+
+  Mutex mutex_;  // calls of push, pull and step_end may come from several threads
+  std::unordered_map<std::string, std::unique_ptr<RingKey>> keys_ GUARDED_BY(mutex_);
+  std::uint64_t calls_ GUARDED_BY(mutex_) = 0;
+  std::size_t pushed_keys_ GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<Step> sent_ GUARDED_BY(mutex_), applied_ GUARDED_BY(mutex_);
+  std::weak_ptr<Step> last_applied_ GUARDED_BY(mutex_);
+
+  Spec optimizer_{"sgd", {}};
+  std::uint32_t init_calls_ = 0, optimizer_calls_ = 0;
+  bool paused_ = false, finished_ = false;
+};
+
+// Everybody holds everything: the one that leads has it all at hand.
+StoreState RingExchange::save() {
+  barrier();
+  StoreState state;
+  if (leads()) {
+    SavedStore store;
+    Lock lock(mutex_);
+    for (const auto& [name, key] : keys_) {
+      SavedKey& saved = store.keys[name];
+      for (const RingKey::Part& part : key->parts) {
+        const RingPeer::PieceState piece = peer_.save(part.piece);
+        if (piece.counters.version >= saved.counters.version) saved.counters = piece.counters;
+        for (const auto& [slot, array] : piece.arrays) {
+          NDArray& whole = slot == "weight" ? saved.weight : saved.slots[slot];
+          if (whole.is_none()) {
+            whole = NDArray::zeros(key->info.shape, key->info.dtype, {}, engine_);
+            whole.wait();
+          }
+          if (array.bytes() > 0) std::memcpy(at(whole, part.begin), array.data(), array.bytes());
+        }
+      }
+    }
+    state = store.write();
+    state.counters.emplace_back("workers", std::to_string(workers_));
+  }
+  barrier();
+  return state;
+}
+
+void RingExchange::load(const StoreState& state) {
+  barrier();
+  const std::vector<int> live = peer_.node().roster().live(Role::kWorker);
+  const int leader = live.front();
+  std::exception_ptr refused;
+  if (leader == rank()) {
+    try {
+      SavedStore store = SavedStore::read(state);
+      adapt_state(store, *make_optimizer(optimizer_), *make_staleness("none", {}), false);
+      if (std::ranges::any_of(store.workers, [](const auto& worker) { return !worker.second.empty(); }))
+        LOG(WARNING) << "the checkpoint's state of workers is not used in mode ring";
+      std::vector<RingPeer::PieceState> pieces;
+      Lock lock(mutex_);
+      for (const auto& [name, key] : keys_) {
+        const auto found = store.keys.find(name);
+        require(found != store.keys.end(), "the checkpoint has no key '", name, "'");
+        const SavedKey& saved = found->second;
+        require(!saved.weight.is_none() && saved.weight.shape() == key->info.shape &&
+                    saved.weight.dtype() == key->info.dtype,
+                "key '", name, "' is ", key->info.describe(), " here and ",
+                saved.weight.is_none() ? "without weights" : saved.weight.describe(), " in the checkpoint");
+        NamedArrays arrays{{"weight", saved.weight.contiguous().view(Shape{saved.weight.size()})}};
+        for (const auto& [slot, array] : saved.slots) {
+          require(array.size() == key->info.shape.size() && array.dtype() == key->info.dtype, "state '", slot,
+                  "' of key '", name, "' is ", array.describe(), ", expected ", key->info.describe());
+          arrays.emplace_back(slot, array.contiguous().view(Shape{array.size()}));
+        }
+        for (const RingKey::Part& part : key->parts) {
+          RingPeer::PieceState piece{part.piece, {}, saved.counters};
+          for (const auto& [slot, array] : arrays)
+            piece.arrays.emplace_back(slot, array.narrow(0, part.begin, part.end));
+          pieces.push_back(std::move(piece));
+        }
+      }
+      peer_.load(pieces);
+    } catch (const InvalidArgument&) {
+      refused = std::current_exception();
+      peer_.refuse_fetches(refused);
+    }
+  }
+  barrier();
+  if (leader != rank()) {
+    try {
+      peer_.fetch(leader, true);
+    } catch (const InvalidArgument&) {
+      refused = std::current_exception();
+    }
+  } else if (refused && live.size() > 1) {
+    peer_.fetch(live[1], true);  // some pieces may have been replaced before
+  }
+  barrier();
+  if (refused) {
+    if (leader == rank()) peer_.refuse_fetches(nullptr);
+    std::rethrow_exception(refused);
+  }
+  std::vector<PullItem> pulls;
+  {
+    Lock lock(mutex_);
+    for (const auto& [name, key] : keys_) pulls.push_back({name, key->weight});
+  }
+  pull(pulls, 0);
+  for (const PullItem& item : pulls) item.out.wait();
+}
+
+}  // namespace
+
+void check_ring(const Spec& mode, const ClusterConfig& config) {
+  Options rest = mode.options;
+  rest.erase("transport");
+  rest.reject_unknown("mode 'ring'");
+  require(config.servers == 0, "mode ring has no servers, and this job has ", config.servers,
+          "; start it with launch.py -s 0 (DMLC_NUM_SERVER=0)");
+}
+
+std::unique_ptr<Exchange> make_ring_exchange(const ClusterConfig& config, const Spec& mode,
+                                             const StoreOptions& options) {
+  check_ring(mode, config);
+  require(!options.staleness, "mode ring applies no stale gradients: it takes no staleness policy");
+  ClusterConfig own = config;
+  if (const std::string transport = Options(mode.options).get("transport", ""); !transport.empty())
+    own.transport = transport;
+  return std::make_unique<RingExchange>(own, options);
+}
+
+}  // namespace paceline

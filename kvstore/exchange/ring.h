@@ -1,0 +1,18 @@
+#pragma once
+// Mode ring: all-reduce among the workers, no servers.
+
+#include <paceline/cluster.h>
+#include <paceline/exchange.h>
+#include <paceline/kvstore.h>
+
+#include <memory>
+
+namespace paceline {
+
+// Throws InvalidArgument on options that `ring` does not have and on a job with servers.
+void check_ring(const Spec& mode, const ClusterConfig& config);
+// Joins the job; blocks as Node::join() does, and throws the same.
+std::unique_ptr<Exchange> make_ring_exchange(const ClusterConfig& config, const Spec& mode,
+                                             const StoreOptions& options);
+
+}  // namespace paceline

@@ -1,0 +1,192 @@
+// Keys of a RingPeer, and the calls that push and pull them.
+#include <paceline/error.h>
+
+#include <algorithm>
+
+#include "exchange/ring_peer.h"
+#include "payload.h"
+#include "ring.pb.h"
+
+namespace paceline {
+namespace {
+
+constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+constexpr std::size_t kGroupBytes = std::size_t{256} << 10;  // smaller ones share an owner and a message
+
+}  // namespace
+
+// ---- keys
+
+void RingPeer::add_keys(const Layout& layout, const std::vector<RingKey*>& keys, const std::vector<NDArray>& values,
+                        bool counts) {
+  on_thread([&, this] {
+    std::size_t grouped = kGroupBytes;
+    for (const Partition& partition : layout.partitions) {
+      for (const SliceRange& slice : partition.slices) {
+        RingKey& key = *keys[static_cast<std::size_t>(slice.key)];
+        const std::size_t width = size_of(key.info.dtype);
+        const std::int64_t longest = static_cast<std::int64_t>(kPieceBytes / width);
+        std::int64_t begin = slice.begin;
+        do {
+          Piece piece;
+          piece.key = &key;
+          piece.begin = begin;
+          piece.end = std::min(begin + longest, slice.end);
+          piece.bytes = static_cast<std::size_t>(piece.end - piece.begin) * width;
+          if (grouped >= kGroupBytes) {
+            ++groups_;
+            grouped = 0;
+          }
+          grouped += piece.bytes;
+          piece.group = groups_;
+          piece.valid = counts;
+          const auto kind = key.info.average ? SliceInfo::Kind::kAverage : SliceInfo::Kind::kGradient;
+          const SliceInfo info{hash_key(key.info.name), key.info.name, key.info.dtype, piece.begin, piece.end, kind};
+          const auto* data = static_cast<const std::byte*>(values[static_cast<std::size_t>(slice.key)].data());
+          piece.slice = updater_->add_slice(info, data + static_cast<std::size_t>(begin) * width);
+          key.parts.push_back({static_cast<int>(pieces_.size()), piece.begin, piece.end});
+          pieces_.push_back(std::move(piece));
+          begin += longest;
+        } while (begin < slice.end);
+      }
+    }
+    take_held(early_fetches_);
+  });
+}
+
+void RingPeer::set_rules(const Spec& optimizer) {
+  on_thread([&, this] {
+    updater_->set_rules(optimizer, "none", {});
+    rate_ = used_rate_ = LearningRate::parse(optimizer.options).base();
+  });
+}
+
+void RingPeer::set_learning_rate(double rate) {
+  const auto tells = on_thread([&, this] {
+    rate_ = rate;
+    ++rate_calls_;
+    std::vector<std::pair<int, Message>> messages;
+    for (const auto& [rank, other] : others_) messages.emplace_back(rank, tell_message(0));
+    return messages;
+  });
+  for (const auto& [rank, message] : tells) {
+    try {
+      node_->ask_and_wait({Role::kWorker, rank}, message);
+    } catch (const NetworkError&) {
+      if (const std::exception_ptr failure = node_->failure()) std::rethrow_exception(failure);
+    }
+  }
+}
+
+StoreReport RingPeer::report() {
+  return on_thread([this] {
+    StoreReport report;
+    report.delays = updater_->delays();
+    report.pushes = applied_;
+    report.refused = refused_;
+    report.wait_seconds = waited_seconds_;
+    return report;
+  });
+}
+
+// ---- calls
+
+void RingPeer::start(std::shared_ptr<RingCall> call, Completion completion) {
+  call->completion.emplace(std::move(completion));
+  for (RingCall::Item& item : call->items) {
+    if (!item.gradient.is_none()) {
+      item.owner = std::make_shared<NDArray>(item.gradient);
+      item.source = static_cast<const std::byte*>(item.gradient.data());
+    }
+    if (!item.out.is_none()) item.target = static_cast<std::byte*>(item.out.data());
+  }
+  post([this, call = std::move(call)] { run(call); });
+}
+
+void RingPeer::run(const std::shared_ptr<RingCall>& call) {
+  if (failure_) return call->end(failure_);
+  call->since = std::chrono::steady_clock::now();
+  ++call->left;
+  std::vector<int> pushed;
+  for (const RingCall::Item& item : call->items) {
+    const std::size_t width = size_of(item.key->info.dtype);
+    for (const RingKey::Part& part : item.key->parts) {
+      Piece& piece = pieces_[static_cast<std::size_t>(part.piece)];
+      const std::size_t offset = static_cast<std::size_t>(part.begin) * width;
+      if (!item.gradient.is_none()) {
+        if (call->round < piece.next_round) {
+          ++refused_;
+        } else {
+          piece.mine = call;
+          piece.given = {item.owner, item.source + offset, call->examples};
+          ++call->left;
+          pushed.push_back(part.piece);
+        }
+      }
+      if (item.out.is_none()) continue;
+      piece.readers.push_back({call, item.target + offset, item.need});
+      ++call->left;
+    }
+  }
+  if (!recovering_) send(call, pushed);
+  for (const RingCall::Item& item : call->items)
+    if (!item.out.is_none())
+      for (const RingKey::Part& part : item.key->parts) serve_readers(pieces_[static_cast<std::size_t>(part.piece)]);
+  finish(call);
+}
+
+void RingPeer::finish(const std::shared_ptr<RingCall>& call) {
+  if (--call->left > 0) return;
+  waited_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - call->since).count();
+  call->end(nullptr);
+}
+
+void RingPeer::send(const std::shared_ptr<RingCall>& call, const std::vector<int>& pieces) {
+  struct Outgoing {
+    wire::RingPush body;
+    PayloadWriter payload;
+    std::size_t bytes = 0;
+  };
+  std::map<int, Outgoing> outgoing;
+  const auto flush = [&](int owner) {
+    Outgoing message = std::move(outgoing[owner]);
+    outgoing.erase(owner);
+    message.body.set_generation(generation_);
+    message.body.set_round(call->round);
+    message.body.set_examples(call->examples);
+    ++call->unacked;
+    unacked_.insert(call->round);
+    submit(owner, message_of(MessageKind::kRingPush, message.body, message.payload.finish()), call->priority,
+           [this, call, generation = generation_](const std::optional<Message>& answer) {
+             wire::RingTaken taken;
+             if (answer && taken.ParseFromString(answer->body)) acked(generation, call, call->round, taken.stale());
+           });
+  };
+  for (const int number : pieces) {
+    const Piece& piece = pieces_[static_cast<std::size_t>(number)];
+    const int owner = owner_of(piece);
+    if (owner == rank_) continue;
+    Outgoing& message = outgoing[owner];
+    message.body.add_pieces(static_cast<std::uint32_t>(number));
+    message.payload.add(piece.given.data, piece.bytes, piece.given.owner);
+    message.bytes += piece.bytes;
+    if (message.bytes >= kRingMessageBytes) flush(owner);
+  }
+  while (!outgoing.empty()) flush(outgoing.begin()->first);
+  for (const int number : pieces) {
+    const Piece& piece = pieces_[static_cast<std::size_t>(number)];
+    if (owner_of(piece) == rank_) give(number, call->round, rank_, piece.given);
+  }
+  if (call->unacked == 0) call->sent.reset();
+}
+
+void RingPeer::acked(std::uint32_t generation, const std::shared_ptr<RingCall>& call, std::uint64_t round, bool stale) {
+  if (generation != generation_) return;
+  behind_ = behind_ || stale;
+  if (stale) return;
+  unacked_.erase(unacked_.find(round));
+  if (--call->unacked == 0) call->sent.reset();
+  update_over();
+}
+
+}  // namespace paceline

@@ -1,0 +1,298 @@
+#pragma once
+// A worker's part in mode ring: the all-reduce of gradients among the workers, without servers.
+//
+// Keys are cut into pieces of at most a megabyte. Each piece has an owner, one of the live workers in turn. In a round
+// every worker sends its gradients of a piece to the owner (reduce-scatter), which adds them up in rank order and sends
+// the mean to all (all-gather); each worker applies it to weights and optimizer state of its own. So everybody holds
+// everything: a worker that is lost takes nothing with it, and all hold the same bits, those of `dist_sync`. The bytes
+// are those of a ring of neighbours, 2 (n - 1) / n of the model out and in per worker, in one round trip instead of
+// 2 (n - 1) hops.
+//
+// Rounds are steps. An owner closes a round when it knows of every live worker either its gradient or that it is *over*
+// that round: a worker's own promise. Whoever waits (barrier, take-over, end) is *idle* and lets rounds pass when
+// asked.
+//
+// When a worker is lost or leaves, a new *generation* begins. Everybody drops the rounds that are not closed, tells the
+// others the version of each piece, and fetches what another is ahead in; then the open rounds are sent again, to the
+// new owners. Messages of an older generation are dropped, those of a newer one wait until the receiver is in it.
+//
+// Everything but the functions that say otherwise runs on one thread of the peer, so that nothing is locked.
+
+#include <paceline/exchange.h>
+#include <paceline/mutex.h>
+#include <paceline/unique_function.h>
+#include <paceline/updater.h>
+
+#include <chrono>
+#include <deque>
+#include <future>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include "exchange/outbox.h"
+#include "exchange/scheduler_client.h"
+#include "exchange/transfer.h"
+#include "key_partition.h"
+
+namespace paceline {
+
+constexpr std::size_t kRingMessageBytes = std::size_t{1} << 20;
+
+struct RingKey {
+  struct Part {
+    int piece = 0;
+    std::int64_t begin = 0, end = 0;  // elements
+  };
+
+  KeyInfo info;
+  std::vector<Part> parts;
+  Variable order;                          // written by every task about this key
+  NDArray weight;                          // the array that holds the worker's weights
+  std::optional<std::uint64_t> last_step;  // the last in which it was pushed
+  std::uint64_t call = 0;                  // the last call that pushes it, and its place there
+  std::size_t place = 0;
+};
+
+// One call of push, pull or push_pull. It ends when its gradients were applied and its outputs written.
+struct RingCall {
+  struct Item {
+    RingKey* key;
+    NDArray gradient;        // none: only pulled
+    NDArray out;             // none: only pushed
+    std::uint64_t need = 0;  // rounds that must be over for it
+    // Set within the task.
+    std::shared_ptr<const void> owner;  // of the source
+    const std::byte* source = nullptr;
+    std::byte* target = nullptr;
+  };
+
+  std::vector<Item> items;
+  std::uint64_t round = 0;
+  std::int64_t examples = 0;
+  int priority = 0;
+  std::shared_ptr<Step> sent, applied;  // held until the owners have the gradients; until they are applied
+  std::shared_ptr<Pending> pending;
+  std::optional<Completion> completion;
+  std::chrono::steady_clock::time_point since;
+  int left = 0;     // pieces to apply and to write
+  int unacked = 0;  // messages
+
+  explicit RingCall(std::shared_ptr<Pending> counted) : pending(std::move(counted)) { pending->add(); }
+  ~RingCall() {
+    sent.reset();
+    applied.reset();
+    pending->remove();
+  }
+  void end(std::exception_ptr error);
+};
+
+class RingPeer {
+ public:
+  // Joins the job; blocks as Node::join() does, and throws the same.
+  explicit RingPeer(const ClusterConfig& config);
+  ~RingPeer();
+
+  // ---- any thread
+
+  Node& node() { return *node_; }
+  // Within an engine task: the gradients are ready.
+  void start(std::shared_ptr<RingCall> call, Completion completion);
+  // A step of this worker is over, its gradients are at the owners. `partial`: not every key was pushed in it.
+  void end_step(std::uint64_t number);
+  void note_partial_step(std::uint64_t number);
+  // Takes leave (or not) of the job; every call that is not done fails.
+  void close(bool leave);
+
+  // ---- any thread; block, and throw what the job failed of
+
+  // Adds the pieces of `layout`; `values` by key. Weights count at once where `counts`, else once they are fetched.
+  void add_keys(const Layout& layout, const std::vector<RingKey*>& keys, const std::vector<NDArray>& values,
+                bool counts);
+  // Fetches weights and state of all pieces, or of those without, from another worker.
+  void fetch(int rank, bool all);
+  void set_rules(const Spec& optimizer);
+  void set_learning_rate(double rate);
+  // From now on rounds pass without this worker. Nothing that it pushed may be under way.
+  void enter_idle(std::uint64_t clock);
+  // The first step that it can contribute to, `clock` or a later one. `settled`: nothing of an earlier round will come.
+  std::uint64_t leave_idle(std::uint64_t clock, bool settled);
+  // The same without leaving.
+  std::uint64_t first_open_round();
+  // Until every other worker has what this one had to send.
+  void flush();
+  struct PieceState {
+    int piece = 0;
+    NamedArrays arrays;
+    SliceCounters counters;
+  };
+  PieceState save(int piece);
+  void load(const std::vector<PieceState>& states);
+  // What fetch() from this worker throws from now on, or null.
+  void refuse_fetches(std::exception_ptr why);
+  StoreReport report();
+
+ private:
+  using Job = UniqueFunction<void()>;
+  struct Given {
+    std::shared_ptr<const void> owner;  // of the data
+    const std::byte* data = nullptr;
+    std::int64_t examples = 0;
+  };
+  struct Reader {
+    std::shared_ptr<RingCall> call;
+    std::byte* out = nullptr;
+    std::uint64_t need = 0;
+  };
+  struct Piece {
+    RingKey* key = nullptr;
+    std::int64_t begin = 0, end = 0;  // elements of the key
+    std::size_t bytes = 0;
+    int group = 0;  // neighbours with one owner
+    int slice = 0;  // in the updater
+    bool valid = false;
+    std::uint64_t version = 0;
+    std::uint64_t next_round = 0;                        // after the last that was applied
+    std::map<std::uint64_t, std::map<int, Given>> open;  // at the owner: by round and rank
+    std::shared_ptr<RingCall> mine;                      // whose gradient is not applied yet
+    Given given;                                         // that gradient
+    std::vector<Reader> readers;
+  };
+  struct Other {
+    std::uint64_t over = 0;
+    std::uint64_t heard = 0;  // number of its last kRingTell
+    bool idle = false;
+    std::uint64_t wanted = 0;  // what it was asked to tell
+    int unacked_results = 0;
+  };
+  struct Settling {
+    Request request;
+    std::uint64_t need = 0;
+    int from = 0;
+  };
+
+  // ---- ring_peer.cc, ring_calls.cc: rounds
+  void post(Job job);
+  // Runs `action` on the peer's thread and waits for it.
+  template <class Action>
+  auto on_thread(Action action) {
+    using Result = std::invoke_result_t<Action>;
+    const auto promise = std::make_shared<std::promise<Result>>();
+    post([this, promise, action = std::move(action)]() mutable {
+      try {
+        if (failure_) std::rethrow_exception(failure_);
+        if constexpr (std::is_void_v<Result>) {
+          action();
+          promise->set_value();
+        } else {
+          promise->set_value(action());
+        }
+      } catch (...) {
+        promise->set_exception(std::current_exception());
+      }
+    });
+    return promise->get_future().get();
+  }
+  void loop();
+  void after_job();
+  void run(const std::shared_ptr<RingCall>& call);
+  void finish(const std::shared_ptr<RingCall>& call);
+  void send(const std::shared_ptr<RingCall>& call, const std::vector<int>& pieces);
+  void acked(std::uint32_t generation, const std::shared_ptr<RingCall>& call, std::uint64_t round, bool stale);
+  void give(int number, std::uint64_t round, int from, Given given);
+  void try_close(int number);
+  void close_round(int number);
+  void add_result(int number, std::uint64_t round, std::int64_t examples, std::shared_ptr<std::byte[]> mean);
+  void flush_results();
+  void try_close_all();
+  void apply(int number, std::uint64_t round, const void* mean, std::int64_t examples);
+  void use_rate(double rate);
+  void serve_readers(Piece& piece);
+  void update_over();
+  void let_pass(std::uint64_t round);
+  Message tell_message(std::uint64_t want);
+  void tell(int rank, std::uint64_t want);
+  void want_from(int rank, std::uint64_t over);
+  bool settled_here(std::uint64_t need);
+  void settle(std::uint64_t need);
+  void check_settled();
+  void fail_all(std::exception_ptr error);
+  int owner_of(const Piece& piece) const { return live_[static_cast<std::size_t>(piece.group) % live_.size()]; }
+  Outbox& outbox(int rank);
+  static Message message_of(MessageKind kind, const google::protobuf::MessageLite& body,
+                            std::vector<Frame> payload = {});
+  // `on_answer` runs on the peer's thread, without an answer where the other is lost.
+  void submit(int rank, Message message, int priority, std::function<void(std::optional<Message>)> on_answer);
+
+  // ---- ring_recovery.cc: messages, generations
+  void on_request(const Request& request);
+  bool in_step(const Request& request, std::uint32_t generation);
+  void on_push(const Request& request);
+  void on_result(const Request& request);
+  bool take_result(const Request& request);
+  void on_tell(const Request& request);
+  void on_ask(const Request& request);
+  void on_roster(const Roster& roster);
+  void begin_generation();
+  void take_state(int rank, const Message& answer);
+  void fetch_missing();
+  void load_pieces(const std::vector<int>& numbers, const Message& answer);
+  void load_piece(const PieceState& state, std::uint64_t next_round);
+  void take_held(std::vector<Request>& requests);
+  void answer_fetch(const Request& request);
+  void end_recovery();
+  std::vector<std::vector<int>> batches(const std::vector<int>& numbers) const;
+
+  const ClusterConfig config_;
+  const std::unique_ptr<Updater> updater_ = make_updater();
+  int rank_ = 0;
+  std::deque<Piece> pieces_;
+  int groups_ = 0;
+  std::vector<int> live_;
+  std::map<int, Other> others_;                      // live ones
+  std::map<int, std::unique_ptr<Outbox>> outboxes_;  // kept until the end: an answer may be on its way through one
+  std::uint32_t generation_ = 0;
+  bool started_ = false, recovering_ = false, behind_ = false;
+  std::uint64_t ended_ = 0;  // steps that are over for this worker
+  std::uint64_t over_ = 0;   // the same, as far as the owners have what it contributed
+  std::uint64_t told_ = 0, partial_ = 0, asked_ = 0;
+  bool idle_ = false, told_idle_ = false;
+  std::uint64_t tells_ = 0;
+  std::multiset<std::uint64_t> unacked_;  // rounds of contributions
+  std::uint64_t settled_ = 0, settling_ = 0;
+  int settle_left_ = 0;
+  std::vector<Settling> settle_requests_;
+  std::vector<std::promise<void>> flushes_;
+  std::vector<Request> held_, early_results_, early_fetches_;
+  std::vector<std::uint64_t> frozen_;  // versions at the beginning of this generation, plus one
+  std::uint64_t frozen_over_ = 0;
+  std::map<int, std::vector<std::uint64_t>> states_;  // the others' versions
+  int fetches_left_ = 0;
+  std::exception_ptr failure_, refusal_;
+  double rate_ = LearningRate().base(), used_rate_ = rate_;
+  std::uint64_t rate_calls_ = 0;
+  std::int64_t refused_ = 0, applied_ = 0;
+  double waited_seconds_ = 0;
+
+  struct Results {
+    std::uint64_t round = 0;
+    std::int64_t examples = 0;
+    std::size_t bytes = 0;
+    std::vector<int> pieces;
+    std::vector<std::uint64_t> versions;
+    std::vector<std::shared_ptr<std::byte[]>> means;
+  } results_;
+
+  Mutex mutex_;
+  CondVar posted_;
+  std::deque<Job> jobs_ GUARDED_BY(mutex_);
+  bool stopping_ GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+  std::unique_ptr<Node> node_;  // its threads use the others
+};
+
+}  // namespace paceline

@@ -1,0 +1,399 @@
+// Messages of other workers, and what becomes of open rounds when one of them is lost or leaves.
+#include <paceline/error.h>
+#include <paceline/log.h>
+
+#include <algorithm>
+
+#include "exchange/ring_peer.h"
+#include "parse_body.h"
+#include "payload.h"
+#include "ring.pb.h"
+
+namespace paceline {
+namespace {
+
+constexpr std::size_t kFetchBytes = std::size_t{8} << 20;
+
+Message taken(bool stale) {
+  wire::RingTaken body;
+  body.set_stale(stale);
+  Message message;
+  message.body = body.SerializeAsString();
+  return message;
+}
+
+// A gradient in a request's payload keeps both alive.
+struct Arrived {
+  Request request;
+  std::vector<std::unique_ptr<std::byte[]>> copies;
+};
+
+}  // namespace
+
+void RingPeer::on_request(const Request& request) {
+  if (failure_) return;
+  try {
+    switch (request.message().header.kind) {
+      case MessageKind::kRingPush:
+        return on_push(request);
+      case MessageKind::kRingResult:
+        return on_result(request);
+      case MessageKind::kRingTell:
+        return on_tell(request);
+      case MessageKind::kRingAsk:
+        return on_ask(request);
+      default:
+        throw InvalidArgument(std::string("a worker does not answer ") + name_of(request.message().header.kind));
+    }
+  } catch (const Error& error) {
+    request.refuse(error);
+  }
+}
+
+// May it be handled now? Else it is answered as stale, or kept.
+bool RingPeer::in_step(const Request& request, std::uint32_t generation) {
+  if (started_ && generation < generation_) {
+    request.reply(taken(true));
+    return false;
+  }
+  if (!started_ || recovering_ || generation > generation_) {
+    held_.push_back(request);
+    return false;
+  }
+  if (others_.count(request.from().rank) == 0) throw NetworkError(name_of(request.from()) + " is not in the ring");
+  return true;
+}
+
+void RingPeer::take_held(std::vector<Request>& requests) {
+  for (const Request& request : std::exchange(requests, {})) on_request(request);
+}
+
+void RingPeer::on_push(const Request& request) {
+  const auto body = parse_body<wire::RingPush>(request.message());
+  if (!in_step(request, body.generation())) return;
+  const auto arrived = std::make_shared<Arrived>();
+  arrived->request = request;
+  PayloadReader payload(arrived->request.message().payload);
+  std::vector<std::pair<int, Given>> gradients;
+  for (const std::uint32_t number : body.pieces()) {
+    if (number >= pieces_.size() || owner_of(pieces_[number]) != rank_)
+      throw Corrupt(str("piece ", number, " is not worker ", rank_, "'s"));
+    gradients.emplace_back(static_cast<int>(number),
+                           Given{arrived, payload.next(pieces_[number].bytes), body.examples()});
+  }
+  payload.expect_end();
+  arrived->copies = payload.take_copies();
+  request.reply(taken(false));
+  let_pass(body.round());
+  for (auto& [number, given] : gradients) give(number, body.round(), request.from().rank, std::move(given));
+}
+
+void RingPeer::on_result(const Request& request) {
+  const auto body = parse_body<wire::RingResult>(request.message());
+  if (!in_step(request, body.generation())) return;
+  if (body.versions_size() != body.pieces_size()) throw Corrupt("a result does not name the version of each piece");
+  if (!take_result(request)) early_results_.push_back(request);
+  request.reply(taken(false));
+  // One that came too early may fit now.
+  for (bool progress = !early_results_.empty(); progress;)
+    progress = std::erase_if(early_results_, [this](const Request& early) { return take_result(early); }) > 0;
+}
+
+// False: one of an earlier round is missing, come again.
+bool RingPeer::take_result(const Request& request) {
+  const auto body = parse_body<wire::RingResult>(request.message());
+  PayloadReader payload(request.message().payload);
+  use_rate(body.rate());
+  bool whole = true;
+  for (int i = 0; i < body.pieces_size(); ++i) {
+    const std::uint32_t number = body.pieces(i);
+    if (number >= pieces_.size()) throw Corrupt(str("there is no piece ", number));
+    const std::byte* mean = payload.next(pieces_[number].bytes);
+    const std::uint64_t version = pieces_[number].version;
+    if (body.versions(i) == version) apply(static_cast<int>(number), body.round(), mean, body.examples());
+    whole = whole && body.versions(i) <= version;
+  }
+  payload.expect_end();
+  return whole;
+}
+
+void RingPeer::on_tell(const Request& request) {
+  const auto body = parse_body<wire::RingTell>(request.message());
+  if (body.rate_call() > rate_calls_) {
+    rate_calls_ = body.rate_call();
+    rate_ = body.rate();
+  }
+  if (!in_step(request, body.generation())) return;
+  const int rank = request.from().rank;
+  Other& other = others_.at(rank);
+  other.over = std::max(other.over, body.over());
+  if (body.number() > other.heard) {
+    other.heard = body.number();
+    other.idle = body.idle();
+  }
+  request.reply(taken(false));
+  if (body.want() > 0) {
+    let_pass(body.want() - 1);
+    if (over_ >= body.want())
+      tell(rank, 0);
+    else
+      asked_ = std::max(asked_, body.want());
+  }
+  try_close_all();
+}
+
+void RingPeer::on_ask(const Request& request) {
+  const auto body = parse_body<wire::RingAsk>(request.message());
+  switch (body.what()) {
+    case wire::RingAsk::FETCH:
+      return answer_fetch(request);
+    case wire::RingAsk::SETTLE:
+      settle_requests_.push_back({request, body.round(), request.from().rank});
+      return;
+    default:
+      break;
+  }
+  if (started_ && body.generation() < generation_) throw NetworkError("the ring has changed since");
+  if (!started_ || body.generation() > generation_) {
+    held_.push_back(request);
+    return;
+  }
+  wire::RingState state;
+  state.set_over(frozen_over_);
+  state.mutable_versions()->Assign(frozen_.begin(), frozen_.end());
+  request.reply(message_of(MessageKind::kReply, state));
+}
+
+// ---- the ring changes
+
+void RingPeer::on_roster(const Roster& roster) {
+  if (failure_) return;
+  if (const std::exception_ptr failure = node_ ? node_->failure() : nullptr) return fail_all(failure);
+  rank_ = node_->rank();
+  const Peer* scheduler = roster.find({Role::kScheduler, 0});
+  const std::uint64_t last = scheduler->incarnation + static_cast<std::uint64_t>(config_.workers);
+  std::vector<int> live;
+  for (const Peer& peer : roster.peers)  // one that came after the start will leave
+    if (peer.id.role == Role::kWorker && peer.alive && peer.incarnation <= last) live.push_back(peer.id.rank);
+  std::sort(live.begin(), live.end());
+  // Workers only ever leave, so that their number names the ring.
+  const auto generation = static_cast<std::uint32_t>(config_.workers) - static_cast<std::uint32_t>(live.size());
+  if (started_ && generation <= generation_) return;
+  if (std::find(live.begin(), live.end(), rank_) == live.end()) return;
+  live_ = std::move(live);
+  generation_ = generation;
+  std::map<int, Other> others;
+  for (const int rank : live_)
+    if (rank != rank_) others[rank] = std::exchange(others_[rank], {});
+  others_ = std::move(others);
+  started_ = true;
+  if (generation_ == 0) return take_held(held_);
+  begin_generation();
+}
+
+void RingPeer::begin_generation() {
+  recovering_ = true;
+  behind_ = false;
+  frozen_.clear();
+  frozen_over_ = ended_;
+  for (Piece& piece : pieces_) {
+    frozen_.push_back(piece.valid ? piece.version + 1 : 0);
+    piece.open.clear();
+    if (!piece.mine) continue;
+    frozen_over_ = std::min(frozen_over_, piece.mine->round);
+    piece.mine->unacked = 0;
+  }
+  // What was promised of rounds that are sent again is taken back.
+  unacked_.clear();
+  over_ = told_ = frozen_over_;
+  partial_ = std::max(partial_, ended_ + 1);
+  results_ = {};
+  early_results_.clear();
+  states_.clear();
+  wire::RingAsk body;
+  body.set_what(wire::RingAsk::STATE);
+  body.set_generation(generation_);
+  for (auto& [rank, other] : others_) {
+    other.wanted = 0;
+    other.unacked_results = 0;
+    submit(rank, message_of(MessageKind::kRingAsk, body), 0,
+           [this, rank = rank, generation = generation_](const std::optional<Message>& answer) {
+             if (answer && generation == generation_) take_state(rank, *answer);
+           });
+  }
+  take_held(held_);
+  if (others_.empty()) end_recovery();
+}
+
+void RingPeer::take_state(int rank, const Message& answer) {
+  const auto body = parse_body<wire::RingState>(answer);
+  others_.at(rank).over = body.over();
+  states_[rank].assign(body.versions().begin(), body.versions().end());
+  if (states_.size() == others_.size()) fetch_missing();
+}
+
+void RingPeer::fetch_missing() {
+  std::map<int, std::vector<int>> missing;
+  for (std::size_t number = 0; number < pieces_.size(); ++number) {
+    if (!pieces_[number].valid) continue;
+    std::uint64_t newest = pieces_[number].version + 1;
+    int from = rank_;
+    for (const auto& [rank, versions] : states_) {
+      if (number >= versions.size() || versions[number] <= newest) continue;
+      newest = versions[number];
+      from = rank;
+    }
+    if (from != rank_) missing[from].push_back(static_cast<int>(number));
+  }
+  fetches_left_ = 1;
+  for (const auto& [rank, numbers] : missing) {
+    for (const std::vector<int>& batch : batches(numbers)) {
+      wire::RingAsk body;
+      body.set_what(wire::RingAsk::FETCH);
+      for (const int number : batch) body.add_pieces(static_cast<std::uint32_t>(number));
+      ++fetches_left_;
+      submit(rank, message_of(MessageKind::kRingAsk, body), 0,
+             [this, batch, generation = generation_](const std::optional<Message>& answer) {
+               if (!answer || generation != generation_) return;
+               load_pieces(batch, *answer);
+               if (--fetches_left_ == 0) end_recovery();
+             });
+    }
+  }
+  if (--fetches_left_ == 0) end_recovery();
+}
+
+void RingPeer::end_recovery() {
+  recovering_ = false;
+  std::string ranks;
+  for (const int rank : live_) ranks += str(ranks.empty() ? "" : ", ", rank);
+  LOG(INFO) << "the ring goes on over the workers " << ranks;
+  std::map<std::shared_ptr<RingCall>, std::vector<int>> again;
+  for (std::size_t number = 0; number < pieces_.size(); ++number)
+    if (pieces_[number].mine) again[pieces_[number].mine].push_back(static_cast<int>(number));
+  for (const auto& [call, numbers] : again) send(call, numbers);
+  update_over();
+  if (settling_ > settled_) {
+    const std::uint64_t need = std::exchange(settling_, settled_);
+    settle(need);
+  }
+  take_held(held_);
+}
+
+// ---- weights and state
+
+std::vector<std::vector<int>> RingPeer::batches(const std::vector<int>& numbers) const {
+  std::vector<std::vector<int>> result;
+  std::size_t bytes = kFetchBytes;
+  for (const int number : numbers) {
+    if (bytes >= kFetchBytes) {
+      result.emplace_back();
+      bytes = 0;
+    }
+    bytes += pieces_[static_cast<std::size_t>(number)].bytes;
+    result.back().push_back(number);
+  }
+  return result;
+}
+
+void RingPeer::fetch(int rank, bool all) {
+  const auto wanted = on_thread([this, all] {
+    std::vector<int> numbers;
+    for (std::size_t number = 0; number < pieces_.size(); ++number)
+      if (all || !pieces_[number].valid) numbers.push_back(static_cast<int>(number));
+    return batches(numbers);
+  });
+  for (const std::vector<int>& batch : wanted) {
+    wire::RingAsk body;
+    body.set_what(wire::RingAsk::FETCH);
+    for (const int number : batch) body.add_pieces(static_cast<std::uint32_t>(number));
+    const Message answer = node_->ask_and_wait({Role::kWorker, rank}, message_of(MessageKind::kRingAsk, body));
+    on_thread([&, this] { load_pieces(batch, answer); });
+  }
+}
+
+void RingPeer::answer_fetch(const Request& request) {
+  const auto body = parse_body<wire::RingAsk>(request.message());
+  if (refusal_) std::rethrow_exception(refusal_);
+  for (const std::uint32_t number : body.pieces()) {
+    if (number < pieces_.size() && pieces_[number].valid) continue;
+    early_fetches_.push_back(request);
+    return;
+  }
+  wire::RingPieces reply;
+  PayloadWriter payload;
+  for (const std::uint32_t number : body.pieces()) {
+    const Piece& piece = pieces_[number];
+    wire::RingPieces::Piece* part = reply.add_pieces();
+    SliceCounters counters;
+    for (const auto& [name, array] : updater_->save_slice(piece.slice, &counters)) {
+      part->add_names(name);
+      payload.add(array.data(), array.bytes(), std::make_shared<NDArray>(array));
+    }
+    part->set_version(counters.version);
+    part->set_next_round(piece.next_round);
+    part->set_examples(counters.examples);
+    part->set_optimizer_updates(counters.optimizer_updates);
+    part->set_policy_updates(counters.policy_updates);
+  }
+  Message message = message_of(MessageKind::kReply, reply);
+  message.payload = payload.finish();
+  request.reply(std::move(message));
+}
+
+void RingPeer::load_pieces(const std::vector<int>& numbers, const Message& answer) {
+  const auto body = parse_body<wire::RingPieces>(answer);
+  if (body.pieces_size() != static_cast<int>(numbers.size())) throw Corrupt("a worker's answer cannot be parsed");
+  const auto owner = std::make_shared<Message>(answer);
+  PayloadReader payload(owner->payload);
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const wire::RingPieces::Piece& part = body.pieces(static_cast<int>(i));
+    const Piece& piece = pieces_[static_cast<std::size_t>(numbers[i])];
+    PieceState state{numbers[i],
+                     {},
+                     {part.version(), part.examples(), part.optimizer_updates(), part.policy_updates()}};
+    for (const std::string& name : part.names()) {
+      const std::byte* data = payload.next(piece.bytes);
+      state.arrays.emplace_back(name, NDArray::wrap(const_cast<std::byte*>(data), Shape{piece.end - piece.begin},
+                                              piece.key->info.dtype, owner));
+    }
+    load_piece(state, part.next_round());
+  }
+  payload.expect_end();
+  take_held(early_fetches_);
+}
+
+void RingPeer::load_piece(const PieceState& state, std::uint64_t next_round) {
+  Piece& piece = pieces_[static_cast<std::size_t>(state.piece)];
+  updater_->load_slice(piece.slice, state.arrays, state.counters);
+  piece.version = state.counters.version;
+  piece.next_round = std::max(piece.next_round, next_round);
+  piece.valid = true;
+  if (piece.mine && piece.mine->round < piece.next_round) {
+    piece.given = {};
+    finish(std::exchange(piece.mine, nullptr));
+  }
+  serve_readers(piece);
+}
+
+RingPeer::PieceState RingPeer::save(int number) {
+  return on_thread([&, this] {
+    const Piece& piece = pieces_[static_cast<std::size_t>(number)];
+    PieceState state;
+    state.piece = number;
+    state.arrays = updater_->save_slice(piece.slice, &state.counters);
+    return state;
+  });
+}
+
+void RingPeer::load(const std::vector<PieceState>& states) {
+  on_thread([&, this] {
+    for (const PieceState& state : states) load_piece(state, 0);
+  });
+}
+
+void RingPeer::refuse_fetches(std::exception_ptr why) {
+  on_thread([&, this] { refusal_ = why; });
+}
+
+}  // namespace paceline

@@ -1,0 +1,397 @@
+// Mode ring: all-reduce among the workers, and what it promises when one of them is lost.
+#include <gtest/gtest.h>
+#include <paceline/error.h>
+#include <support/cluster_in_process.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <random>
+
+namespace paceline::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+NDArray full(std::int64_t size, double value, Engine& engine) {
+  return NDArray::full(Shape{size}, value, DType::kFloat64, {}, engine);
+}
+
+// The mean gradient of a smooth function over the examples begin, begin + 1, ... end - 1.
+template <class Real>
+std::vector<Real> gradient_of(const std::vector<Real>& weights, int begin, int end) {
+  std::vector<Real> gradient(weights.size(), 0);
+  for (int example = begin; example < end; ++example) {
+    std::minstd_rand random(static_cast<unsigned>(example % 64 + 1));
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      const Real x = static_cast<Real>(random()) / static_cast<Real>(std::minstd_rand::max());
+      gradient[i] += std::tanh(weights[i] - x) / static_cast<Real>(end - begin);
+    }
+  }
+  return gradient;
+}
+
+struct Training {
+  std::string mode = "ring";
+  int workers = 2;
+  int steps = 100;
+  std::int64_t elements = 300;
+  std::string transport = "inproc";
+  bool faulty = false;
+};
+
+// Trains with 24 examples a step; the weights of every worker.
+template <class Real>
+std::vector<std::vector<Real>> train(const Training& training) {
+  ClusterInProcess cluster({.mode = training.mode,
+                            .workers = training.workers,
+                            .servers = training.mode == "ring" ? 0 : 2,
+                            .transport = training.transport,
+                            .faulty = training.faulty,
+                            .serial = false});
+  std::vector<std::vector<Real>> result(static_cast<std::size_t>(training.workers));
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    // The values of rank 0 count. Many small keys and one that is cut.
+    std::vector<std::vector<Real>> weights;
+    for (int k = 0; k < 6; ++k) {
+      const auto size = static_cast<std::size_t>(k == 0 ? training.elements : 7 * k);
+      weights.emplace_back(size, static_cast<Real>(worker == 0 ? 0.1 * k : 77));
+    }
+    std::vector<NDArray> arrays;
+    std::vector<InitValue> values;
+    for (std::size_t k = 0; k < weights.size(); ++k) {
+      arrays.push_back(
+          NDArray::from<Real>(weights[k], Shape{static_cast<std::int64_t>(weights[k].size())}, {}, engine));
+      values.push_back({"key" + std::to_string(k), arrays[k]});
+    }
+    store.init(values);
+    store.set_optimizer(optim::SGD{.lr = 0.3, .momentum = 0.9});
+    const int part = 24 / training.workers;
+    for (int step = 0; step < training.steps; ++step) {
+      std::vector<PushItem> pushes;
+      std::vector<PullItem> pulls;
+      for (std::size_t k = 0; k < weights.size(); ++k) {
+        weights[k] = arrays[k].to_vector<Real>();
+        const int begin = step * 24 + worker * part;
+        pushes.push_back({values[k].key, NDArray::from<Real>(gradient_of(weights[k], begin, begin + part),
+                                                             arrays[k].shape(), {}, engine)});
+        pulls.push_back({values[k].key, arrays[k]});
+      }
+      store.push_pull(pushes, pulls, part);
+      store.step_end(part);
+    }
+    auto& mine = result[static_cast<std::size_t>(worker)];
+    for (const NDArray& array : arrays)
+      for (const Real w : array.to_vector<Real>()) mine.push_back(w);
+    EXPECT_EQ(store.report().refused, 0);
+  });
+  return result;
+}
+
+template <class Real>
+double relative_difference(const std::vector<Real>& a, const std::vector<Real>& b) {
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
+    norm += std::pow(static_cast<double>(a[i]), 2);
+  }
+  return std::sqrt(difference / norm);
+}
+
+TEST(Ring, EqualsOneProcessAndTheBitsOfDistSync) {
+  constexpr std::int64_t kElements = 40;
+  const auto one = train<double>({.workers = 1, .elements = kElements})[0];
+  for (const int workers : {2, 4}) {
+    SCOPED_TRACE(workers);
+    const auto weights = train<double>({.workers = workers, .elements = kElements});
+    EXPECT_LT(relative_difference(one, weights[0]), 1e-12);
+    for (const auto& others : weights) EXPECT_EQ(others, weights[0]);
+  }
+  const auto three = train<double>({.workers = 3, .steps = 20, .elements = kElements});
+  EXPECT_EQ(train<double>({.workers = 3, .steps = 20, .elements = kElements}), three);
+  EXPECT_EQ(train<double>({.mode = "dist_sync", .workers = 3, .steps = 20, .elements = kElements}), three);
+  const auto single = train<float>({.workers = 1, .steps = 10})[0];
+  const auto four = train<float>({.workers = 4, .steps = 10});
+  EXPECT_LT(relative_difference(single, four[0]), 1e-5);
+  EXPECT_NE(single, train<float>({.workers = 1, .steps = 9})[0]);
+}
+
+TEST(Ring, LargeKeysAreCutOverBothTransportsAndUnderFaults) {
+  constexpr std::int64_t kElements = 150000;  // 1.2 MB
+  const auto expected = train<double>({.workers = 3, .steps = 2, .elements = kElements});
+  EXPECT_EQ(expected[1], expected[0]);
+  EXPECT_EQ(train<double>({.workers = 3, .steps = 2, .elements = kElements, .transport = "tcp"}), expected);
+  EXPECT_EQ(train<double>({.workers = 3, .steps = 2, .elements = kElements, .faulty = true}), expected);
+  const auto small = train<double>({.workers = 3, .steps = 6, .elements = 50});
+  EXPECT_EQ(train<double>({.workers = 3, .steps = 6, .elements = 50, .transport = "tcp", .faulty = true}), small);
+}
+
+TEST(Ring, MeansAreWeightedByExamples) {
+  ClusterInProcess cluster({.mode = "ring", .workers = 3, .servers = 0, .serial = false});
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    const NDArray weight = full(5, 0, engine), statistic = full(1, 0, engine);
+    store.init({{"w", weight}, {"mean", statistic, true}});
+    store.set_optimizer(optim::SGD{.lr = 1});
+    store.push_pull({{"w", full(5, worker, engine)}, {"mean", full(1, worker, engine)}},
+                    {{"w", weight}, {"mean", statistic}}, 1 + worker);
+    store.step_end(1 + worker);
+    EXPECT_NEAR(weight.to_vector<double>()[4], -(0 * 1 + 1 * 2 + 2 * 3) / 6.0, 1e-15);
+    EXPECT_EQ(statistic.item<double>(), 1);
+  });
+}
+
+// Keys that not everybody pushes, in different steps; the same updates at the same steps everywhere.
+TEST(Ring, KeysThatAreNotPushedInEveryStep) {
+  constexpr int kSteps = 12, kWorkers = 3;
+  std::array<std::vector<double>, kWorkers> seen;
+  ClusterInProcess cluster({.mode = "ring", .workers = kWorkers, .servers = 0, .serial = false});
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    const NDArray often = full(1, 0, engine), seldom = full(5000, 0, engine), never = full(3, 7, engine);
+    store.init({{"often", often}, {"seldom", seldom}, {"never", never}});
+    store.set_optimizer(optim::SGD{.lr = 1});
+    const NDArray one = full(1, -1, engine), ones = full(5000, -1, engine);
+    for (int step = 1; step <= kSteps; ++step) {
+      store.push("often", one);
+      if (step % 3 == worker) store.push("seldom", ones);
+      store.step_end(1);
+      store.pull("often", often);
+      EXPECT_EQ(often.item<double>(), step);
+      if (step % 4 != 0) continue;
+      store.pull("seldom", seldom);
+      store.pull("never", never);
+      seen[static_cast<std::size_t>(worker)].push_back(seldom.to_vector<double>()[4999]);
+      EXPECT_EQ(never.to_vector<double>(), std::vector<double>(3, 7));
+    }
+    store.barrier();
+    store.pull("seldom", seldom);
+    EXPECT_EQ(seldom.to_vector<double>(), std::vector<double>(5000, kSteps));
+    EXPECT_EQ(store.report().refused, 0);
+  });
+  for (const auto& values : seen) EXPECT_EQ(values, (std::vector<double>{4, 8, 12}));
+}
+
+struct Scalar {
+  NDArray weight;
+  Engine* engine;
+};
+
+Scalar start(ClusterInProcess& cluster, int worker, KVStore& store) {
+  Engine& engine = cluster.engine(worker);
+  const Scalar scalar{full(1, 0, engine), &engine};
+  store.init({{"w", scalar.weight}});
+  store.set_optimizer(optim::SGD{.lr = 1});
+  return scalar;
+}
+
+void step(KVStore& store, const Scalar& scalar, double gradient = -1) {
+  store.push_pull({{"w", full(1, gradient, *scalar.engine)}}, {{"w", scalar.weight}});
+  store.step_end(1);
+  scalar.weight.wait();
+}
+
+TEST(Ring, WorkersThatRunOutOfBatchesHoldNobodyBack) {
+  ClusterInProcess cluster({.mode = "ring", .workers = 3, .servers = 0, .serial = false});
+  cluster.run([&](int worker, KVStore& store) {
+    const Scalar scalar = start(cluster, worker, store);
+    for (int epoch = 0; epoch < 3; ++epoch) {
+      for (int i = 0; i < 4 + 3 * worker; ++i) step(store, scalar);
+      store.barrier();
+    }
+    store.pull("w", scalar.weight);
+    EXPECT_EQ(scalar.weight.item<double>(), 3 * 10);
+    store.barrier();
+    // The last one is alone for a while, after the others have left.
+    for (int i = 0; i < worker; ++i) step(store, scalar);
+    store.finish();
+  });
+}
+
+TEST(Ring, WorkersThatWaitForDataComeBackIntoTheRounds) {
+  ClusterInProcess cluster({.mode = "ring", .workers = 2, .servers = 0, .serial = false});
+  cluster.run([&](int worker, KVStore& store) {
+    const Scalar scalar = start(cluster, worker, store);
+    Exchange& exchange = store.exchange();
+    for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
+      const std::int64_t steps = worker == 0 ? 2 : 9;  // positions 0..1 and 2..10
+      const std::int64_t first = worker == 0 ? 0 : 2;
+      exchange.data_part(epoch);
+      exchange.data_begin(epoch, {{first, first + steps}}, {{0, 11}});
+      for (std::int64_t position = first; position < first + steps; ++position) {
+        step(store, scalar);
+        exchange.data_commit(epoch, {{position, position + 1}});
+      }
+      EXPECT_TRUE(exchange.data_take_over(epoch, true).empty());
+      if (epoch != 1) store.barrier();  // without one it goes on from where the others are
+      EXPECT_EQ(exchange.data_committed(epoch), (PositionRanges{{0, 11}}));
+    }
+    store.barrier();
+    store.pull("w", scalar.weight);
+    const double weight = scalar.weight.item<double>();
+    EXPECT_GE(weight, 27);
+    EXPECT_LE(weight, 29);
+    EXPECT_EQ(store.report().refused, 0);
+  });
+}
+
+TEST(Ring, OneWorkerSetsTheLearningRateForAll) {
+  ClusterInProcess cluster({.mode = "ring", .workers = 2, .servers = 0, .serial = false});
+  cluster.run([&](int worker, KVStore& store) {
+    const Scalar scalar = start(cluster, worker, store);
+    step(store, scalar);
+    store.barrier();
+    if (worker == 1) store.set_learning_rate(0.25);
+    store.barrier();
+    step(store, scalar);
+    EXPECT_EQ(scalar.weight.item<double>(), 1.25);
+  });
+}
+
+// The survivors agree on every bit: an interrupted round is applied by all or by none, with the same contributions.
+TEST(Ring, GoesOnAfterALoss) {
+  for (const int killed : {0, 1, 2}) {
+    SCOPED_TRACE(killed);
+    ClusterInProcess cluster({.mode = "ring", .workers = 3, .servers = 0, .serial = false, .silence_seconds = 0.6});
+    std::array<std::vector<double>, 3> weights;
+    std::array<std::int64_t, 3> leads{};
+    cluster.run([&](int worker, KVStore& store) {
+      Engine& engine = cluster.engine(worker);
+      constexpr std::int64_t kElements = 500000;  // several pieces, so that every worker owns some
+      const NDArray large = full(kElements, 0, engine), small = full(3, 0, engine);
+      store.init({{"large", large}, {"small", small}});
+      store.set_optimizer(optim::SGD{.lr = 1, .momentum = 0.5});
+      for (int i = 0; i < 8; ++i) {
+        const double mine = -(1.0 + worker) * (i + 1);
+        store.push_pull({{"large", full(kElements, mine, engine)}, {"small", full(3, mine, engine)}},
+                        {{"large", large}, {"small", small}}, 1 + worker);
+        store.step_end(1 + worker);
+        if (worker == killed && i == 3) return cluster.kill_worker(worker);  // in the middle of a round
+        large.wait();
+        small.wait();
+      }
+      store.barrier();
+      store.pull("large", large);
+      store.pull("small", small);
+      auto& result = weights[static_cast<std::size_t>(worker)];
+      result = large.to_vector<double>();
+      for (const double w : small.to_vector<double>()) result.push_back(w);
+      leads[static_cast<std::size_t>(worker)] = store.exchange().leads();
+      store.barrier();
+      store.finish();
+    });
+    const std::size_t first = killed == 0 ? 1 : 0, second = killed == 2 ? 1 : 2;
+    EXPECT_EQ(weights[first], weights[second]);
+    EXPECT_EQ(leads[first], 1);
+    // Each piece took the round of the loss with or without the one that was lost.
+    const auto expected = [&](bool with) {
+      double weight = 0, momentum = 0;
+      for (int i = 0; i < 8; ++i) {
+        double sum = 0, examples = 0;
+        for (int worker = 0; worker < 3; ++worker) {
+          if (worker == killed && (i > 3 || (i == 3 && !with))) continue;
+          sum += (1.0 + worker) * (1.0 + worker) * (i + 1);
+          examples += 1 + worker;
+        }
+        momentum = 0.5 * momentum + sum / examples;
+        weight += momentum;
+      }
+      return weight;
+    };
+    ASSERT_FALSE(weights[first].empty());
+    for (const double w : weights[first]) {
+      if (std::abs(w - expected(true)) > 1e-9) {
+        ASSERT_NEAR(w, expected(false), 1e-9);
+      }
+    }
+  }
+}
+
+TEST(Ring, CheckpointsAreReadByOtherModesAndBack) {
+  const Spec optimizer = optim::SGD{.lr = 0.125, .momentum = 0.5};
+  const auto engine = make_threaded_engine();
+  const auto begin = [&](KVStore& store) {
+    const NDArray weight = full(200000, 0, *engine);
+    store.init({{"large", weight}, {"small", full(4, 1, *engine)}});
+    store.set_optimizer(optimizer);
+    return weight;
+  };
+  const auto train_more = [&](KVStore& store, const NDArray& weight) {
+    store.push_pull({{"large", full(200000, 1, *engine)}}, {{"large", weight}});
+    store.step_end(1);
+    return weight.to_vector<double>();
+  };
+  StoreState state;
+  std::vector<double> expected;
+  const auto run = [&](const std::string& mode, int workers, int servers, bool loads) {
+    SCOPED_TRACE(mode);
+    std::vector<double> result;
+    ClusterInProcess cluster({.mode = mode, .workers = workers, .servers = servers, .engine = engine.get()});
+    cluster.run([&](int worker, KVStore& store) {
+      const NDArray weight = begin(store);
+      if (loads) store.load(worker == 0 ? state : StoreState{});
+      train_more(store, weight);
+      const auto after = train_more(store, weight);
+      if (worker == 0) result = after;
+      if (loads) return;
+      StoreState saved = store.save();
+      EXPECT_EQ(saved.arrays.empty(), worker != 0);
+      if (worker == 0) state = std::move(saved);
+    });
+    return result;
+  };
+  run("ring", 3, 0, false);
+  const auto local = [&] {
+    StoreOptions options;
+    options.engine = engine.get();
+    const auto store = KVStore::create("local", options);
+    const NDArray weight = begin(*store);
+    store->load(state);
+    train_more(*store, weight);
+    return train_more(*store, weight);
+  };
+  expected = local();
+  EXPECT_EQ(run("ring", 2, 0, true), expected);
+  EXPECT_EQ(run("dist_sync", 2, 2, true), expected);
+  run("dist_sync", 2, 1, false);
+  expected = local();
+  EXPECT_EQ(run("ring", 3, 0, true), expected);
+
+  // A state that does not fit is refused at every worker, and the job goes on.
+  ClusterInProcess cluster({.mode = "ring", .workers = 2, .servers = 0, .engine = engine.get()});
+  std::atomic<int> refusals = 0;
+  cluster.run([&](int worker, KVStore& store) {
+    const NDArray weight = full(2, 0, *engine);
+    store.init({{"other", weight}});
+    const std::string error = error_of_call([&] { store.load(worker == 0 ? state : StoreState{}); });
+    if (error.find("no key 'other'") != std::string::npos) ++refusals;
+    store.push_pull({{"other", full(2, 1, *engine)}}, {{"other", weight}});
+    weight.wait();
+  });
+  EXPECT_EQ(refusals, 2);
+}
+
+TEST(Ring, SaysWhatItDoesNotTake) {
+  ClusterConfig config;
+  config.workers = 1;
+  config.servers = 1;
+  const auto error = [&](const std::string& mode) { return error_of_call([&] { KVStore::join(config, mode); }); };
+  EXPECT_NE(error("ring").find("mode ring has no servers"), std::string::npos) << error("ring");
+  EXPECT_NE(error("ring:staleness=none").find("staleness"), std::string::npos);
+  config.servers = 0;
+  EXPECT_NE(error("dist_sync").find("needs servers"), std::string::npos) << error("dist_sync");
+  EXPECT_NE(error("dist_async").find("needs servers"), std::string::npos);
+  ClusterInProcess cluster({.mode = "ring", .workers = 1, .servers = 0});
+  KVStore& store = cluster.worker(0);
+  const Scalar scalar = start(cluster, 0, store);
+  store.push("w", full(1, 1, *scalar.engine));
+  const std::string twice = error_of_call([&] { store.push("w", full(1, 1, *scalar.engine)); });
+  EXPECT_NE(twice.find("pushed key 'w' twice in step 0"), std::string::npos) << twice;
+  EXPECT_THROW(store.push("nowhere", scalar.weight), InvalidArgument);
+  EXPECT_THROW(store.push("w", full(2, 1, *scalar.engine)), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace paceline::test
