@@ -24,8 +24,9 @@ class Faults(ProgramTest):
 
 
 class WorkerKilled(Faults):
-    def lose_worker(self, mode, killed, threshold):
-        job = self.start_long_job(mode, "--checkpoint", "ck", "--lr", "0.1" if mode == "dist_sync" else "0.05")
+    def lose_worker(self, mode, killed, threshold, **options):
+        rate = "0.1" if mode in ("dist_sync", "ring") else "0.05"
+        job = self.start_long_job(mode, "--checkpoint", "ck", "--lr", rate, **options)
         self.wait_for_middle(job, worker=killed)
         self.kill("worker", killed)
         ended = self.finish(job)
@@ -51,6 +52,12 @@ class WorkerKilled(Faults):
 
     def test_sync(self):
         self.lose_worker("dist_sync", 1, 0.82)
+
+    def test_ring(self):
+        """The survivors agree on the interrupted round and go on over a ring of two."""
+        ended = self.lose_worker("ring", 1, 0.7, workers=3, servers=0)
+        self.assertRegex(ended.err, r"\[worker 0\].* the ring goes on over the workers 0, 2")
+        self.assertRegex(ended.err, r"\[worker 2\].* the ring goes on over the workers 0, 2")
 
     def test_bound(self):
         self.lose_worker("dist_async:bound=2", 1, 0.85)

@@ -54,6 +54,12 @@ class Mnist(ProgramTest):
         self.assertEqual(result["delay_mean"], 0)
         self.assertEqual(self.evaluate(result["checkpoint"]), result["test_accuracy"])
 
+    def test_ring(self):
+        ended = self.run_job("ring", "--checkpoint", "ck", "--lr", "0.1", servers=0)
+        result = self.assert_trained(ended, "ring", 2, 0)
+        self.assertEqual(result["delay_mean"], 0)
+        self.assertEqual(self.evaluate(result["checkpoint"]), result["test_accuracy"])
+
     def test_dist_async(self):
         ended = self.run_job("dist_async", "--checkpoint", "ck")
         result = self.assert_trained(ended, "dist_async", 2, 2)
