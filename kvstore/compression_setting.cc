@@ -91,8 +91,8 @@ CompressionSetting CompressionSetting::take(Options* options) {
 }
 
 bool CompressionSetting::covers(const KeyInfo& key) const {
-  return key.dtype == DType::kFloat32 && !key.average && key.bytes() >= min_bytes && !matches_any(except, key.name) &&
-         (only.empty() || matches_any(only, key.name));
+  return key.dtype == DType::kFloat32 && !key.average && key.bytes() >= std::max<std::int64_t>(min_bytes, 1) &&
+         !matches_any(except, key.name) && (only.empty() || matches_any(only, key.name));
 }
 
 std::string CompressionSetting::text() const {

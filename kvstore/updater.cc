@@ -385,7 +385,8 @@ class UpdaterImpl final : public Updater {
       tile.count = std::min(Tile<T>::kElements, count - begin);
       tile.gradient = scratch.data();
       tile.weight = weight + begin;
-      tile.pulled = pulled_tile(pulled, count, begin, std::span(pulled_scratch.data(), static_cast<std::size_t>(tile.count)));
+      const std::span own(pulled_scratch.data(), static_cast<std::size_t>(tile.count));
+      tile.pulled = pulled_tile(pulled, count, begin, own);
       if (weight != before) std::copy_n(before + begin, tile.count, tile.weight);
       fill(begin, tile.count, scratch.data());
       rules_->preparation.apply(tile.gradient, tile.weight, tile.count);

@@ -42,8 +42,9 @@ class TwoBit final : public Codec {
     std::byte* const codes = out + header_;
     const std::size_t whole = values.size() / 4 * 4;
     for (std::size_t i = 0; i < whole; i += 4)
-      codes[i / 4] = static_cast<std::byte>(code_of(values[i], threshold) << 6 | code_of(values[i + 1], threshold) << 4 |
-                                            code_of(values[i + 2], threshold) << 2 | code_of(values[i + 3], threshold));
+      codes[i / 4] =
+          static_cast<std::byte>(code_of(values[i], threshold) << 6 | code_of(values[i + 1], threshold) << 4 |
+                                 code_of(values[i + 2], threshold) << 2 | code_of(values[i + 3], threshold));
     std::fill(codes + whole / 4, out + bytes, std::byte{0});
     for (std::size_t i = whole; i < values.size(); ++i)
       codes[i / 4] |= static_cast<std::byte>(code_of(values[i], threshold) << (6 - 2 * (i % 4)));

@@ -1,6 +1,6 @@
 // Deep gradient compression (Lin et al. 2018): the worker keeps the optimizer's momentum u and the sum v of what it has
-// not sent, sends the largest `ratio` of v and forgets both there (masking). The share falls from a quarter, by four each
-// `warmup` pushes, to `ratio`. `clip_norm` bounds the norm of a slice's gradient, to clip_norm / sqrt(workers).
+// not sent, sends the largest `ratio` of v and forgets both there (masking). The share falls from a quarter, by four
+// each `warmup` pushes, to `ratio`. `clip_norm` bounds the norm of a slice's gradient, to clip_norm / sqrt(workers).
 #include "compression/sparse_values.h"
 
 namespace paceline {
@@ -58,8 +58,8 @@ class Dgc final : public Codec {
 
   float clipped(std::span<const float> values, int workers) const {
     if (clip_norm_ == 0) return 1;
-    const double norm = std::sqrt(encoded::sum_of(
-        values, [](float value) { return static_cast<double>(value) * static_cast<double>(value); }));
+    const double norm = std::sqrt(
+        encoded::sum_of(values, [](float value) { return static_cast<double>(value) * static_cast<double>(value); }));
     const double bound = clip_norm_ / std::sqrt(static_cast<double>(workers));
     return norm > bound ? static_cast<float>(bound / norm) : 1;
   }

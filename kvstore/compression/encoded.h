@@ -26,8 +26,8 @@ void store(std::byte* to, T value) {
 
 inline void expect_bytes(const char* codec, EncodedBytes bytes, std::size_t expected, std::int64_t count) {
   if (bytes.size() != expected)
-    throw Corrupt(str("a gradient of ", count, " elements encoded as ", codec, " has ", bytes.size(), " bytes, expected ",
-                      expected));
+    throw Corrupt(str("a gradient of ", count, " elements encoded as ", codec, " has ", bytes.size(),
+                      " bytes, expected ", expected));
 }
 
 inline std::uint32_t magnitude_bits(float value) { return std::bit_cast<std::uint32_t>(value) & 0x7fffffffu; }
@@ -75,7 +75,8 @@ inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
 inline void write_bits(std::span<const float> values, std::byte* bits) {
   for (std::size_t i = 0; i < values.size(); i += 8) {
     unsigned byte = 0;
-    for (std::size_t j = i; j < std::min(i + 8, values.size()); ++j) byte |= unsigned{!(values[j] < 0)} << (7 - (j - i));
+    for (std::size_t j = i; j < std::min(i + 8, values.size()); ++j)
+      byte |= unsigned{!(values[j] < 0)} << (7 - (j - i));
     bits[i / 8] = static_cast<std::byte>(byte);
   }
 }

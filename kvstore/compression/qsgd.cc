@@ -1,5 +1,5 @@
-// QSGD (Alistarh et al. 2017): per bucket of 512 elements its norm, per element a sign and one of `levels` steps of that
-// norm, rounded at random so that the mean is right. Unbiased, so nothing has to be remembered.
+// QSGD (Alistarh et al. 2017): per bucket of 512 elements its norm, per element a sign and one of `levels` steps of
+// that norm, rounded at random so that the mean is right. Unbiased, so nothing has to be remembered.
 #include <paceline/random.h>
 
 #include "compression/encoded.h"
@@ -83,7 +83,8 @@ class Qsgd final : public Codec {
 
 std::unique_ptr<Codec> make_qsgd_compression(const Options& options) {
   const int levels = options.get("levels", 7);
-  require(levels >= 1 && levels <= 127, "levels is ", levels, ", expected 1 to 127 (1 takes 2 bits an element, 7 take 4, "
+  require(levels >= 1 && levels <= 127, "levels is ", levels,
+          ", expected 1 to 127 (1 takes 2 bits an element, 7 take 4, "
           "127 take 8)");
   return std::make_unique<Qsgd>(levels);
 }

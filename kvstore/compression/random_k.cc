@@ -1,6 +1,6 @@
-// A random `ratio` of the elements. The places are drawn from a seed that is sent in front, the same at every worker for
-// the same push of a slice, so they cost no bytes. Each block of elements gets its share of them, so that any range can
-// be decoded alone.
+// A random `ratio` of the elements. The places are drawn from a seed that is sent in front, the same at every worker
+// for the same push of a slice, so they cost no bytes. Each block of elements gets its share of them, so that any range
+// can be decoded alone.
 #include <paceline/random.h>
 
 #include <numeric>
@@ -16,8 +16,7 @@ constexpr std::size_t kHeader = 12;  // seed:u64, how many:u32
 // The places of one block that are sent, in the order in which their values are.
 class Places {
  public:
-  Places(std::uint64_t seed, std::int64_t kept, std::int64_t count, std::int64_t begin)
-      : first_(kept * begin / count) {
+  Places(std::uint64_t seed, std::int64_t kept, std::int64_t count, std::int64_t begin) : first_(kept * begin / count) {
     const std::int64_t length = std::min(kBlock, count - begin);
     size_ = static_cast<std::size_t>(kept * (begin + length) / count - first_);
     std::iota(places_.begin(), places_.begin() + length, std::uint16_t{0});

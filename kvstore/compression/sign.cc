@@ -1,6 +1,7 @@
-// The sign of each element, 0 counting as positive. By default times the slice's mean magnitude (EF-SignSGD, Karimireddy
-// et al. 2019). With `majority` signs alone, without error feedback: in a round every worker has one vote per element
-// and the majority's sign is applied (Bernstein et al. 2019); it wants learning rates like Adam's.
+// The sign of each element. By default times the slice's mean magnitude (EF-SignSGD, Karimireddy et al. 2019). With
+// `majority` signs alone, without error feedback: in a round every worker has one vote per element and the majority's
+// sign is applied, a tie counting as positive (Bernstein et al. 2019); it wants learning rates like Adam's. The vote of
+// a gradient of 0 changes from push to push: were it always the same, weights that nothing pulls at would drift away.
 #include "compression/encoded.h"
 
 namespace paceline {
@@ -14,11 +15,12 @@ class Sign final : public Codec {
     return sizeof(float) + (static_cast<std::size_t>(count) + 7) / 8;
   }
 
-  std::size_t encode(std::span<const float> values, const EncodeContext&, std::span<float* const>,
+  std::size_t encode(std::span<const float> values, const EncodeContext& context, std::span<float* const>,
                      std::byte* out) const override {
     const double mean = encoded::sum_of_magnitudes(values) / static_cast<double>(values.size());
     encoded::store(out, majority_ ? 1.0f : static_cast<float>(mean));
     encoded::write_bits(values, out + sizeof(float));
+    if (majority_ && context.push % 2 != 0) turn_zeros(values, out + sizeof(float));
     return max_bytes(static_cast<std::int64_t>(values.size()));
   }
   void check(EncodedBytes bytes, std::int64_t count) const override {
@@ -33,6 +35,11 @@ class Sign final : public Codec {
   bool votes() const override { return majority_; }
 
  private:
+  static void turn_zeros(std::span<const float> values, std::byte* bits) {
+    for (std::size_t i = 0; i < values.size(); ++i)
+      bits[i / 8] ^= static_cast<std::byte>(unsigned{values[i] == 0} << (7 - i % 8));
+  }
+
   const bool majority_;
 };
 

@@ -25,7 +25,10 @@ std::shared_ptr<const WireCodec> wire_codec(const Spec& spec, const Options& mor
 }  // namespace
 
 Compressor::Compressor(const CompressionSetting& setting, Engine& engine, const Options& momentum)
-    : setting_(setting), engine_(engine), push_(wire_codec(setting.push, momentum)), pull_(wire_codec(setting.pull, {})) {
+    : setting_(setting),
+      engine_(engine),
+      push_(wire_codec(setting.push, momentum)),
+      pull_(wire_codec(setting.pull, {})) {
   if (push_) names_ = push_->codec->state_names();
   bandwidth_ = setting.bandwidth;
   if (!setting.measured) return;
@@ -112,27 +115,27 @@ std::shared_ptr<const EncodedGradient> Compressor::encode(const RemoteKey& key, 
   context.slice = hash_key(key.info.name);
   context.worker = rank;
   context.workers = workers;
-  launch_host(
-      "store.encode", inputs, outputs,
-      [encoded, context, ranges = std::move(ranges)](const KernelContext&, std::span<const Tensor> in,
-                                                     std::span<const Tensor> out) {
-        const std::size_t states = out.size() - 2;
-        double* pushes = out[states].as<double>();
-        EncodeContext own = context;
-        own.push = static_cast<std::int64_t>(*pushes);
-        for (std::size_t s = 0; s < ranges.size(); ++s) {
-          const auto [begin, end] = ranges[s];
-          std::vector<float*> state;
-          for (std::size_t i = 0; i < states; ++i) state.push_back(out[i].as<float>() + begin);
-          own.slice = context.slice + static_cast<std::uint64_t>(begin);
-          EncodedGradient::Slice& slice = encoded->slices[s];
-          slice.bytes = encoded->codec->codec->encode(
-              {in.back().as<float>() + begin, static_cast<std::size_t>(end - begin)}, own, state,
-              out.back().as<std::byte>() + slice.offset);
-        }
-        *pushes += 1;
-      },
-      {.priority = priority});
+  if (key.info.shape.ndim() > 1) context.columns = key.info.shape.size() / key.info.shape[0];
+  launch_host("store.encode", inputs, outputs,
+              [encoded, context, ranges = std::move(ranges)](const KernelContext&, std::span<const Tensor> in,
+                                                             std::span<const Tensor> out) {
+                const std::size_t states = out.size() - 2;
+                double* pushes = out[states].as<double>();
+                EncodeContext own = context;
+                own.push = static_cast<std::int64_t>(*pushes);
+                for (std::size_t s = 0; s < ranges.size(); ++s) {
+                  const auto [begin, end] = ranges[s];
+                  std::vector<float*> state;
+                  for (std::size_t i = 0; i < states; ++i) state.push_back(out[i].as<float>() + begin);
+                  own.slice = context.slice + static_cast<std::uint64_t>(begin);
+                  EncodedGradient::Slice& slice = encoded->slices[s];
+                  slice.bytes = encoded->codec->codec->encode(
+                      {in.back().as<float>() + begin, static_cast<std::size_t>(end - begin)}, own, state,
+                      out.back().as<std::byte>() + slice.offset);
+                }
+                *pushes += 1;
+              },
+              {.priority = priority});
   return encoded;
 }
 

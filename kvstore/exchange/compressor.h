@@ -51,7 +51,7 @@ class Compressor {
   Engine& engine_;
   std::shared_ptr<const WireCodec> push_, pull_;
   Speed push_speed_, pull_speed_;
-  double bandwidth_ = 0;  // 0: unknown
+  double bandwidth_ = 0;            // 0: unknown
   std::vector<std::string> names_;  // of the codec's state
   std::map<std::string, Slot> slots_;
 };

@@ -20,6 +20,7 @@ std::vector<std::string> every_codec() {
   texts.push_back("top_k:ratio=1");
   texts.push_back("random_k:ratio=1");
   texts.push_back("sign:majority=1");
+  texts.push_back("power_sgd:rank=1");
   texts.push_back("qsgd:levels=1");
   texts.push_back("qsgd:levels=127");
   texts.push_back("dgc:warmup=2,clip_norm=30,momentum=0.9,nesterov=1");
@@ -53,7 +54,7 @@ class Sender {
   EncodedBytes send(const std::vector<float>& values, int worker = 0) {
     std::vector<float*> pointers;
     for (auto& state : states_) pointers.push_back(state.data());
-    const EncodeContext context{.slice = 11, .push = push_++, .worker = worker, .workers = 2};
+    const EncodeContext context{.slice = 11, .push = push_++, .worker = worker, .workers = 2, .columns = 25};
     const std::size_t bytes = codec_->encode(values, context, pointers, bytes_.data());
     EXPECT_LE(bytes, bytes_.size());
     return {bytes_.data(), bytes};
@@ -162,7 +163,8 @@ TEST(Compressions, SurviveEveryFloat) {
   };
   for (const std::string& text : every_codec()) {
     SCOPED_TRACE(text);
-    for (const std::string& variant : {text, text + (text.find(':') == std::string::npos ? ":" : ",") + "error_feedback=0", conserving(text)}) {
+    for (const std::string& variant :
+         {text, text + (text.find(':') == std::string::npos ? ":" : ",") + "error_feedback=0", conserving(text)}) {
       if (variant.empty()) continue;
       const auto codec = codec_of(variant);
       for (const auto& values : hard) {
@@ -197,7 +199,8 @@ TEST(Compressions, RefuseOrDecodeDamagedBytes) {
       if (trial % 3 == 0) bytes.resize(random() % (bytes.size() + 9));
       const auto flips = trial % 3 == 0 ? 0 : 1 + random() % 8;
       for (std::size_t i = 0; i < flips; ++i) {
-        const std::size_t place = trial % 3 == 1 ? random() % std::min<std::size_t>(16, bytes.size()) : random() % bytes.size();
+        const std::size_t place =
+            trial % 3 == 1 ? random() % std::min<std::size_t>(16, bytes.size()) : random() % bytes.size();
         bytes[place] = static_cast<std::byte>(random());
       }
       // In memory of exactly that size, so that a checker sees every byte too far.
@@ -233,14 +236,15 @@ TEST(Compressions, DeliverThroughServers) {
     cluster.run([&](int worker, KVStore& store) {
       Engine& engine = engine_of(cluster, worker);
       std::mt19937 random(static_cast<unsigned>(worker) + 1);
-      const NDArray weight = NDArray::zeros(Shape{kCount}, DType::kFloat32, {}, engine);
+      const NDArray weight = NDArray::zeros(Shape{kCount / 100, 100}, DType::kFloat32, {}, engine);
       const NDArray small = NDArray::zeros(Shape{10}, DType::kFloat32, {}, engine);
       store.init({{"w", weight}, {"small", small}});
       store.set_optimizer(optim::SGD{.lr = 1});
       for (int step = 0; step < kSteps; ++step) {
         const std::vector<float> values = random_values(kCount, random);
-        for (std::size_t i = 0; i < kCount; ++i) given[static_cast<std::size_t>(worker)][i] += static_cast<double>(values[i]);
-        store.push_pull({{"w", NDArray::from<float>(values, Shape{kCount}, {}, engine)},
+        for (std::size_t i = 0; i < kCount; ++i)
+          given[static_cast<std::size_t>(worker)][i] += static_cast<double>(values[i]);
+        store.push_pull({{"w", NDArray::from<float>(values, Shape{kCount / 100, 100}, {}, engine)},
                          {"small", NDArray::full(Shape{10}, 1, DType::kFloat32, {}, engine)}},
                         {{"w", weight}, {"small", small}});
         store.step_end(1);
@@ -264,7 +268,8 @@ TEST(Compressions, DeliverThroughServers) {
     double worst = 0;
     for (std::size_t i = 0; i < kCount; ++i) {
       const double residual = static_cast<double>(kept[0][i]) + static_cast<double>(kept[1][i]);
-      worst = std::max(worst, std::abs(static_cast<double>(final_weights[0][i]) + given[0][i] + given[1][i] - residual));
+      worst =
+          std::max(worst, std::abs(static_cast<double>(final_weights[0][i]) + given[0][i] + given[1][i] - residual));
     }
     EXPECT_LT(worst, 1e-3);
   }
@@ -285,12 +290,13 @@ TEST(Compressions, RepeatASynchronousJobBitForBit) {
       cluster.run([&](int worker, KVStore& store) {
         Engine& engine = engine_of(cluster, worker);
         std::mt19937 random(static_cast<unsigned>(worker) + 1);
-        const NDArray weight = NDArray::zeros(Shape{kCount}, DType::kFloat32, {}, engine);
+        const NDArray weight = NDArray::zeros(Shape{kCount / 100, 100}, DType::kFloat32, {}, engine);
         store.init({{"w", weight}});
         store.set_optimizer(optim::SGD{.lr = 0.1, .momentum = 0.9});
         for (int step = 0; step < 6; ++step) {
-          store.push_pull({{"w", NDArray::from<float>(random_values(kCount, random), Shape{kCount}, {}, engine)}},
-                          {{"w", weight}}, 1 + worker);
+          store.push_pull(
+              {{"w", NDArray::from<float>(random_values(kCount, random), Shape{kCount / 100, 100}, {}, engine)}},
+              {{"w", weight}}, 1 + worker);
           store.step_end(1);
         }
         weights[static_cast<std::size_t>(worker)] = weight.to_vector<float>();

@@ -22,6 +22,7 @@ struct EncodeContext {
   std::int64_t push = 0;    // pushes of the slice by this worker before this one
   int worker = 0;           // rank
   int workers = 1;
+  std::int64_t columns = 0;  // of the key seen as a matrix, its first extent the rows; 0: a vector
 };
 
 // Thread-safe (constant): what changes from push to push is in the state arrays, which the caller owns.
@@ -54,8 +55,8 @@ class Codec {
 
 // `2bit:threshold=0.5`. Biased codecs come wrapped in error feedback, which remembers at the worker, as state
 // `residual`, what a push did not deliver, and adds it to the next gradient (Seide et al. 2014, Karimireddy et al.
-// 2019); option error_feedback=0 leaves it out, error_feedback=1 adds it to bf16 and fp16. nullptr for `none`. Throws InvalidArgument listing what is
-// known.
+// 2019); option error_feedback=0 leaves it out, error_feedback=1 adds it to bf16 and fp16. nullptr for `none`. Throws
+// InvalidArgument listing what is known.
 std::shared_ptr<const Codec> make_codec(const Spec& spec);
 // Error feedback around any codec.
 std::unique_ptr<Codec> with_error_feedback(std::unique_ptr<Codec> codec);
