@@ -125,8 +125,8 @@ double mean_round(int workers, int backup, int rounds, const std::function<doubl
   return total / rounds;
 }
 
-// T5.1: the mean of the K-th of P exponential times is H(P) - H(P - K); lognormal times, and machines of which 2 % are
-// ten times slower, from tables.
+// T5.1: the mean of the K-th of P exponential times is H(P) - H(P - K); lognormal times, from
+// a table.
 TEST(Backup, TimesOfRoundsAreThoseOfTheory) {
   const auto exponential = [](std::mt19937_64& random) { return std::exponential_distribution<double>(1)(random); };
   for (const auto& [k, expected] : {std::pair{32, 4.0585}, {31, 3.0585}, {28, 1.9752}, {16, 0.6778}, {8, 0.2825}})
