@@ -18,8 +18,8 @@ struct Server::Impl {
   std::unique_ptr<Updater> updater = make_updater();
   PartitionTable table;
   CodecCache codecs;  // of the request handler
-  std::vector<std::unique_ptr<Shard>> shards;
   std::unique_ptr<ServerControl> control;
+  std::vector<std::unique_ptr<Shard>> shards;  // destroyed first: their threads use what is above
 
   Mutex mutex;
   CondVar changed;
