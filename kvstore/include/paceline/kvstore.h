@@ -10,6 +10,7 @@
 //                                           mean, by examples), `elastic` (drawn to a centre by alpha, asynchronously)
 //                                           or `federated` (a `fraction` of the workers in each round, drawn by `seed`;
 //                                           one that is left out drops a step and waits); after a barrier all are equal
+//   ring                                    no server: workers add up each other's gradients in rank order
 // Keys of every dist mode: staleness, transport, and the policy's own options; compression (compression.h) with the
 // codec's own options, pull (codec of the weights: none, bf16, fp16; the same as `compression` where that is one of
 // them), min_bytes (4096: smaller keys travel raw), except and only (patterns of key names joined by '+', as
