@@ -74,6 +74,8 @@ CompressionSetting CompressionSetting::take(Options* options) {
   setting.pull.name = pulls ? take_text(options, "pull") : push && push->suits_weights() ? setting.push.name : "none";
   const auto pull = make_codec(setting.pull);
   require(!pull || pull->suits_weights(), "pull=", setting.pull.name, ": weights travel as none, bf16 or fp16");
+  // A raw gradient is no vote: a learning rate that suits one does not suit the other.
+  if (push && push->votes()) setting.min_bytes = 0;
   setting.min_bytes = options->get("min_bytes", setting.min_bytes);
   if (options->has("bandwidth")) {
     setting.measured = true;

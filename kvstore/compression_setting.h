@@ -13,7 +13,7 @@ namespace paceline {
 struct CompressionSetting {
   Spec push{"none", {}};                  // codec of gradients, with its options
   Spec pull{"none", {}};                  // of weights
-  std::int64_t min_bytes = 4096;          // smaller keys travel raw
+  std::int64_t min_bytes = 4096;          // smaller keys travel raw; of codecs that vote: 0
   std::vector<std::string> except, only;  // patterns of key names; `only` empty: all
   // Only keys whose encoding was measured to take less time than the bytes it saves: an exception to the same bits from
   // run to run.

@@ -454,7 +454,7 @@ class UpdaterImpl final : public Updater {
         for (std::int64_t i = 0; i < count; ++i) scratch[i] += share * source[i];
       }
       if (votes)
-        for (std::int64_t i = 0; i < count; ++i) scratch[i] = scratch[i] < 0 ? T(-1) : T(1);
+        for (std::int64_t i = 0; i < count; ++i) scratch[i] = static_cast<T>((scratch[i] > 0) - (scratch[i] < 0));
     });
   }
 

@@ -1,38 +1,80 @@
 // The sign of each element. By default times the slice's mean magnitude (EF-SignSGD, Karimireddy et al. 2019). With
 // `majority` signs alone, without error feedback: in a round every worker has one vote per element and the majority's
-// sign is applied, a tie counting as positive (Bernstein et al. 2019); it wants learning rates like Adam's. The vote of
-// a gradient of 0 changes from push to push: were it always the same, weights that nothing pulls at would drift away.
+// sign is applied (Bernstein et al. 2019). The vote is on the sign of the optimizer's momentum, which the worker keeps
+// (Signum). An update moves a weight by the learning rate or not at all, so that wants to be like Adam's, and to fall
+// to 0. Weights that nothing pulls at must not drift: a tie, which two workers have half the time where the gradient is
+// noise, moves nothing, and the vote of exactly 0 changes from push to push.
 #include "compression/encoded.h"
 
 namespace paceline {
 namespace {
 
-class Sign final : public Codec {
+std::size_t bytes_of(std::size_t count) { return sizeof(float) + (count + 7) / 8; }
+
+void check_size(EncodedBytes bytes, std::int64_t count) {
+  encoded::expect_bytes("sign", bytes, bytes_of(static_cast<std::size_t>(count)), count);
+}
+
+void decode_signs(EncodedBytes bytes, std::int64_t begin, std::span<float> out) {
+  const float scale = encoded::load<float>(bytes.data());
+  encoded::read_bits(bytes.data() + sizeof(float), begin, {-scale, scale}, out);
+}
+
+class ScaledSign final : public Codec {
  public:
-  explicit Sign(bool majority) : majority_(majority) {}
-
-  std::size_t max_bytes(std::int64_t count) const override {
-    return sizeof(float) + (static_cast<std::size_t>(count) + 7) / 8;
-  }
-
-  std::size_t encode(std::span<const float> values, const EncodeContext& context, std::span<float* const>,
+  std::size_t max_bytes(std::int64_t count) const override { return bytes_of(static_cast<std::size_t>(count)); }
+  std::size_t encode(std::span<const float> values, const EncodeContext&, std::span<float* const>,
                      std::byte* out) const override {
     const double mean = encoded::sum_of_magnitudes(values) / static_cast<double>(values.size());
-    encoded::store(out, majority_ ? 1.0f : static_cast<float>(mean));
+    encoded::store(out, static_cast<float>(mean));
     encoded::write_bits(values, out + sizeof(float));
-    if (majority_ && context.push % 2 != 0) turn_zeros(values, out + sizeof(float));
-    return max_bytes(static_cast<std::int64_t>(values.size()));
+    return bytes_of(values.size());
+  }
+  void check(EncodedBytes bytes, std::int64_t count) const override { check_size(bytes, count); }
+  void decode(EncodedBytes bytes, std::int64_t, std::int64_t begin, std::span<float> out) const override {
+    decode_signs(bytes, begin, out);
+  }
+};
+
+class Vote final : public Codec {
+ public:
+  explicit Vote(const Options& options)
+      : momentum_(options.get("momentum", 0.0f)), nesterov_(options.get("nesterov", false)) {
+    require(momentum_ >= 0 && momentum_ < 1, "momentum is ", momentum_, ", expected at least 0, less than 1");
+  }
+
+  std::size_t max_bytes(std::int64_t count) const override { return bytes_of(static_cast<std::size_t>(count)); }
+  std::size_t encode(std::span<const float> values, const EncodeContext& context, std::span<float* const> state,
+                     std::byte* out) const override {
+    encoded::store(out, 1.0f);
+    std::byte* const bits = out + sizeof(float);
+    float* const velocity = state[0];
+    std::array<float, 1024> ballot;
+    for (std::size_t begin = 0; begin < values.size(); begin += ballot.size()) {
+      const std::size_t count = std::min(ballot.size(), values.size() - begin);
+      for (std::size_t i = 0; i < count; ++i) {
+        float& kept = velocity[begin + i];
+        const float gradient = values[begin + i], next = momentum_ * kept + gradient;
+        ballot[i] = nesterov_ ? gradient + momentum_ * next : next;
+        // What is no number would stay for ever.
+        kept = next - next == 0 ? next : 0;
+      }
+      encoded::write_bits({ballot.data(), count}, bits + begin / 8);
+      if (context.push % 2 != 0) turn_zeros({ballot.data(), count}, bits + begin / 8);
+    }
+    return bytes_of(values.size());
   }
   void check(EncodedBytes bytes, std::int64_t count) const override {
-    encoded::expect_bytes("sign", bytes, max_bytes(count), count);
-    if (majority_ && encoded::load<float>(bytes.data()) != 1) throw Corrupt("a vote that counts more than one");
+    check_size(bytes, count);
+    if (encoded::load<float>(bytes.data()) != 1) throw Corrupt("a vote that counts more than one");
   }
   void decode(EncodedBytes bytes, std::int64_t, std::int64_t begin, std::span<float> out) const override {
-    const float scale = encoded::load<float>(bytes.data());
-    encoded::read_bits(bytes.data() + sizeof(float), begin, {-scale, scale}, out);
+    decode_signs(bytes, begin, out);
   }
-  bool biased() const override { return !majority_; }
-  bool votes() const override { return majority_; }
+  std::vector<std::string> state_names() const override { return {"velocity"}; }
+  bool biased() const override { return false; }
+  bool votes() const override { return true; }
+  bool takes_momentum() const override { return true; }
 
  private:
   static void turn_zeros(std::span<const float> values, std::byte* bits) {
@@ -40,13 +82,15 @@ class Sign final : public Codec {
       bits[i / 8] ^= static_cast<std::byte>(unsigned{values[i] == 0} << (7 - i % 8));
   }
 
-  const bool majority_;
+  const float momentum_;
+  const bool nesterov_;
 };
 
 }  // namespace
 
 std::unique_ptr<Codec> make_sign_compression(const Options& options) {
-  return std::make_unique<Sign>(options.get("majority", false));
+  if (options.get("majority", false)) return std::make_unique<Vote>(options);
+  return std::make_unique<ScaledSign>();
 }
 
 }  // namespace paceline

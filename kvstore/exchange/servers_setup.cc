@@ -167,7 +167,7 @@ Spec ServersExchange::split_momentum(const Spec& optimizer, const std::string& p
   require(std::find(parts.begin(), parts.end(), "dana") == parts.end(), "compression '", name,
           "' and staleness policy 'dana' both keep the optimizer's momentum; name another policy, such as gap_aware");
   require(!optimizer.options.has("clip_gradient"), "compression '", name,
-          "' sends sums of gradients, which clip_gradient would cut; use its option clip_norm");
+          "' sends no gradients that clip_gradient could cut: leave it out (dgc has an option clip_norm)");
   Options taken{{"momentum", optimizer.options.get("momentum", str(momentum).c_str())}};
   if (optimizer.name == "nesterov") taken.set("nesterov", "1");
   Spec served{"sgd", optimizer.options};

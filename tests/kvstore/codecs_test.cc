@@ -168,7 +168,8 @@ TEST(Codecs, SignsNeedErrorFeedbackWhereTheySpanTooLittle) {
   EXPECT_GE(run("sign:majority=1"), 0.99);
 }
 
-// In a round every worker has a vote per element, whatever its gradient's size, and 0 counts as positive.
+// In a round every worker has a vote per element, whatever its gradient's size; a tie moves nothing, for else weights
+// that get noise alone would drift.
 TEST(Codecs, MajorityOfSignsIsApplied) {
   const auto updater = make_updater();
   updater->set_rules(Spec::parse("sgd:lr=1"), "none", {});
@@ -186,7 +187,7 @@ TEST(Codecs, MajorityOfSignsIsApplied) {
   updater->apply_round(slice, round);
   std::vector<float> weights(4);
   updater->read(slice, -1, weights.data());
-  EXPECT_EQ(weights, (std::vector<float>{-1, -1, 1, -1}));
+  EXPECT_EQ(weights, (std::vector<float>{-1, 0, 1, 0}));
 }
 
 TEST(Codecs, RandomPlacesAreTheSameAtEveryWorker) {
@@ -253,6 +254,20 @@ TEST(Codecs, VotesOfNothingTakeTurns) {
   const auto codec = codec_of("sign:majority=1");
   EXPECT_EQ(push(*codec, {0, -1, 2}, nullptr, {.push = 4}).decoded, (std::vector<float>{1, -1, 1}));
   EXPECT_EQ(push(*codec, {0, -1, 2}, nullptr, {.push = 5}).decoded, (std::vector<float>{-1, -1, 1}));
+}
+
+// Signum: the vote is on the sign of the momentum, so that one odd gradient does not turn it.
+TEST(Codecs, VotesAreOnTheMomentum) {
+  const auto plain = codec_of("sign:majority=1,momentum=0.5"), nesterov = codec_of("sign:majority=1,momentum=0.5,nesterov=1");
+  std::vector<std::vector<float>> state;
+  EXPECT_EQ(push(*plain, {4, -4, 1}, &state).decoded, (std::vector<float>{1, -1, 1}));
+  EXPECT_EQ(push(*plain, {-1, 1, -1}, &state).decoded, (std::vector<float>{1, -1, -1}));
+  EXPECT_EQ(state[0], (std::vector<float>{1, -1, -0.5f}));
+  state = {{3, -3, 0}};
+  EXPECT_EQ(push(*nesterov, {-1, 1, 2}, &state).decoded, (std::vector<float>{-1, 1, 1}));  // -1 + 0.5 * 0.5
+  EXPECT_EQ(state[0], (std::vector<float>{0.5f, -0.5f, 2}));
+  EXPECT_THROW(codec_of("sign:majority=1,momentum=1"), InvalidArgument);
+  EXPECT_THROW(codec_of("sign:momentum=0.5"), InvalidArgument);
 }
 
 // Momentum correction: until something is sent, DGC is momentum summed up; where it was sent, both are forgotten.

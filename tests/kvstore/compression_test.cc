@@ -48,6 +48,27 @@ TEST(Compression, WeightsThatTravelAsBf16KeepTheirMaster) {
   });
 }
 
+// The momentum of a vote is the optimizer's, kept by the worker: the servers run plain SGD.
+TEST(Compression, VotesTakeTheMomentumOfTheOptimizer) {
+  ClusterInProcess cluster({.mode = "dist_sync:compression=sign,majority=1", .workers = 2, .servers = 1});
+  cluster.run([&](int worker, KVStore& store) {
+    const NDArray weight = NDArray::zeros(Shape{3}, DType::kFloat32, {}, cluster.engine(worker));
+    store.init({{"w", weight}});
+    store.set_optimizer(optim::SGD{.lr = 0.5, .momentum = 0.9});
+    const std::vector<std::vector<float>> gradients = {{8, -8, worker == 0 ? 1.0f : -1.0f}, {-1, 1, 2}};
+    for (const auto& gradient : gradients) {
+      store.push_pull({{"w", NDArray::from<float>(gradient, Shape{3}, {}, cluster.engine(worker))}}, {{"w", weight}});
+      store.step_end(1);
+    }
+    EXPECT_EQ(weight.to_vector<float>(), (std::vector<float>{-1, 1, -0.5f}));
+    for (const auto& [name, array] : store.save().arrays) {
+      if (name.ends_with("w/velocity")) {
+        EXPECT_NEAR(static_cast<double>(array.to_vector<float>()[0]), 0.9 * 8 - 1, 1e-6);
+      }
+    }
+  });
+}
+
 // A link so fast that no codec pays, and one so slow that every one does.
 TEST(Compression, IsLeftOutWhereItWasMeasuredNotToPay) {
   for (const bool pays : {false, true}) {
@@ -93,6 +114,10 @@ TEST(CompressionSetting, TakesItsOwnKeysOutOfAMode) {
   EXPECT_EQ(parse("dist_sync:compression=fp16").compression.pull.text(), "fp16");
   EXPECT_EQ(parse("dist_sync:compression=fp16,pull=none").compression.pull.text(), "none");
   EXPECT_FALSE(parse("dist_sync").compression.active());
+  // A raw gradient is no vote.
+  EXPECT_EQ(parse("dist_sync:compression=sign").compression.min_bytes, 4096);
+  EXPECT_EQ(parse("dist_sync:compression=sign,majority=1").compression.min_bytes, 0);
+  EXPECT_EQ(parse("dist_sync:compression=sign,majority=1,min_bytes=9").compression.min_bytes, 9);
   EXPECT_THROW(parse("dist_sync:compression=zip"), InvalidArgument);
   EXPECT_THROW(parse("dist_sync:compression=2bit,treshold=1"), InvalidArgument);
   EXPECT_THROW(parse("dist_sync:compression=2bit,threshold=0"), InvalidArgument);

@@ -47,7 +47,7 @@ class Codec {
   virtual bool biased() const { return true; }
   // True: exact enough for weights, too; pulls use it as well.
   virtual bool suits_weights() const { return false; }
-  // True: a round applies the sign of the sum of what its workers sent, not their mean.
+  // True: a round applies the sign of the sum of what its workers sent (0 for a tie), not their mean.
   virtual bool votes() const { return false; }
   // True: the codec keeps the optimizer's momentum (options `momentum`, `nesterov`), the server runs plain SGD.
   virtual bool takes_momentum() const { return false; }
