@@ -143,9 +143,11 @@ class RingExchange final : public Exchange {
     pending_->wait_none();
     if (!paused_) peer_.enter_idle(clock());
     client_.meet(client_.next_barrier(), clock());
-    // What was pushed is applied at its owner: now the rest of the workers gets it.
-    peer_.flush();
-    const std::uint64_t next = client_.meet(client_.next_barrier(), std::max(clock(), peer_.first_open_round()));
+    // What was pushed is applied at its owner, so no round waits for this worker any more. Those it is asked about from
+    // now on come after the barrier: whoever leaves it first begins them, and this worker takes part.
+    const std::uint64_t first = peer_.leave_idle(clock(), false);
+    peer_.flush();  // the rest of the workers gets what is applied here
+    const std::uint64_t next = client_.meet(client_.next_barrier(), first);
     paused_ = false;
     set_clock(peer_.leave_idle(next, true));
   }

@@ -346,14 +346,12 @@ void RingPeer::want_from(int rank, std::uint64_t over) {
   tell(rank, over);
 }
 
-std::uint64_t RingPeer::first_open_round() {
-  return on_thread([this] { return ended_; });
-}
-
 void RingPeer::enter_idle(std::uint64_t clock) {
   on_thread([&, this] {
     idle_ = true;
-    ended_ = std::max(ended_, clock);
+    ended_ = std::max({ended_, clock, asked_});
+    for (const Piece& piece : pieces_)
+      if (!piece.open.empty()) ended_ = std::max(ended_, piece.open.rbegin()->first + 1);
     update_over();
   });
 }

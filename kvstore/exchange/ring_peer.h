@@ -9,8 +9,8 @@
 // 2 (n - 1) hops.
 //
 // Rounds are steps. An owner closes a round when it knows of every live worker either its gradient or that it is *over*
-// that round: a worker's own promise. Whoever waits (barrier, take-over, end) is *idle* and lets rounds pass when
-// asked.
+// that round: a worker's own promise. Whoever waits (for the others to come to a barrier, for data, at the end) is *idle*
+// and lets rounds pass when asked.
 //
 // When a worker is lost or leaves, a new *generation* begins. Everybody drops the rounds that are not closed, tells the
 // others the version of each piece, and fetches what another is ahead in; then the open rounds are sent again, to the
@@ -117,12 +117,11 @@ class RingPeer {
   void fetch(int rank, bool all);
   void set_rules(const Spec& optimizer);
   void set_learning_rate(double rate);
-  // From now on rounds pass without this worker. Nothing that it pushed may be under way.
+  // From now on rounds pass without this worker, also those that wait for it already. Nothing that it pushed may be under
+  // way.
   void enter_idle(std::uint64_t clock);
   // The first step that it can contribute to, `clock` or a later one. `settled`: nothing of an earlier round will come.
   std::uint64_t leave_idle(std::uint64_t clock, bool settled);
-  // The same without leaving.
-  std::uint64_t first_open_round();
   // Until every other worker has what this one had to send.
   void flush();
   struct PieceState {

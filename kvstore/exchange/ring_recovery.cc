@@ -206,6 +206,7 @@ void RingPeer::begin_generation() {
   // What was promised of rounds that are sent again is taken back.
   unacked_.clear();
   over_ = told_ = frozen_over_;
+  asked_ = 0;
   partial_ = std::max(partial_, ended_ + 1);
   results_ = {};
   early_results_.clear();
