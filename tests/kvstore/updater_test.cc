@@ -116,6 +116,14 @@ TEST(GapAware, DividesByTheGapInTypicalSteps) {
   EXPECT_NEAR(key.push(5, 1, 2), 0.6 - 0.1 * 1, 1e-7);
 }
 
+TEST(GapAware, DividesTheFirstLateGradients) {
+  Scalar key("sgd:lr=0.1", "gap_aware", "", 1);
+  EXPECT_NEAR(key.push(0, 0, 2), 0.8, 1e-12);
+  // C = 0.1 * 2; the gaps are 0.2 and 0.3.
+  EXPECT_NEAR(key.push(1, 0, 2), 0.7, 1e-7);
+  EXPECT_NEAR(key.push(2, 0, 2), 0.7 - 0.1 * 2 / 2.5, 1e-7);
+}
+
 TEST(GapAware, DoesNotTouchFreshGradients) {
   Scalar corrected("sgd:lr=0.1", "gap_aware", "", 1, 1), plain("sgd:lr=0.1", "none", "", 1, 1);
   for (std::uint64_t version = 0; version < 100; ++version) {
