@@ -185,7 +185,7 @@ class Shm final : public Transport {
     outgoing.front() = packet_of(control).front();
     session->lent.emplace(number, std::move(lent));
     shm::hand_overs().fetch_add(1, std::memory_order_release);
-    sessions_->inner->send(link, std::move(outgoing));
+    sessions_->inner->send(link, outgoing);  // a copy: owners are let go after the lock
     return true;
   }
 

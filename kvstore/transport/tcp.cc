@@ -1,5 +1,6 @@
 // ZeroMQ over TCP. A bound side is a ROUTER, each connection a DEALER; ZeroMQ keeps a queue per peer, so one dead peer
-// stalls nobody. One thread owns all sockets: other threads put commands into a queue and wake it.
+// stalls nobody. One thread receives. Who finds the sockets free sends from its own thread, because waking another costs
+// more than a small packet does; who does not puts a command into a queue.
 //
 //   zmtp message, DEALER -> ROUTER and back := frame of the packet*        (ROUTER adds and removes the routing id)
 //
@@ -8,13 +9,16 @@
 #include <paceline/error.h>
 #include <paceline/log.h>
 #include <paceline/mutex.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <zmq.hpp>
 
+#include <cerrno>
 #include <deque>
 #include <map>
+#include <mutex>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -81,7 +85,9 @@ class Tcp final : public Transport {
     return id;
   }
 
-  void send(LinkId link, Packet packet) override { put({Command::kSend, link, std::move(packet), {}, {}}); }
+  void send(LinkId link, Packet packet) override {
+    if (!send_at_once(link, packet)) put({Command::kSend, link, std::move(packet), {}, {}});
+  }
 
   void close(LinkId link) override {
     {
@@ -116,6 +122,12 @@ class Tcp final : public Transport {
     Socket socket;
     Socket monitor;
     std::unordered_map<std::string, LinkId> links;  // by routing id
+  };
+  struct Using {
+    explicit Using(bool& flag) : in_use(flag) { in_use = true; }
+    ~Using() { in_use = false; }
+    Using(const Using&) = delete;
+    bool& in_use;
   };
   struct Incoming {  // a peer that connected to a router
     std::size_t router = 0;
@@ -158,30 +170,26 @@ class Tcp final : public Transport {
     [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof(one));
   }
 
-  // ---- below: the transport's thread only ----
-
-  void run() {
-    for (;;) {
-      std::deque<Command> commands;
-      {
-        const Lock lock(mutex_);
-        commands.swap(commands_);
-        asleep_ = commands.empty();
-      }
-      for (Command& command : commands) {
-        if (command.kind == Command::kStop) {
-          close_all();
-          return;
-        }
-        try {
-          obey(command);
-        } catch (const zmq::error_t& error) {
-          LOG_EVERY_N(WARNING, 100) << "[tcp] " << error.what();
-        }
-      }
-      receive_all(commands.empty());
+  // False where another thread has the sockets, or what was sent earlier still waits in the queue.
+  bool send_at_once(LinkId link, const Packet& packet) {
+    const std::unique_lock sockets(sockets_mutex_, std::try_to_lock);
+    if (!sockets || in_use_) return false;
+    {
+      const Lock lock(mutex_);
+      if (!commands_.empty()) return false;
     }
+    const Using use(in_use_);
+    try {
+      // ZeroMQ tells of what arrives once; sending may have taken the news from the thread that waits for it.
+      const Socket* socket = send_now(link, packet);
+      if (socket && (socket->get(zmq::sockopt::events) & ZMQ_POLLIN) != 0) ring();
+    } catch (const zmq::error_t& error) {
+      LOG_EVERY_N(WARNING, 100) << "[tcp] " << error.what();
+    }
+    return true;
   }
+
+  // ---- below: with the sockets ----
 
   void obey(Command& command) {
     switch (command.kind) {
@@ -203,26 +211,28 @@ class Tcp final : public Transport {
     if (command.kind != Command::kSend) items_.clear();
   }
 
-  void send_now(LinkId link, const Packet& packet) {
-    if (packet.empty()) return;
+  // The socket that was used, if any.
+  const Socket* send_now(LinkId link, const Packet& packet) {
+    if (packet.empty()) return nullptr;
     const auto dealer = dealers_.find(link);
     if (dealer != dealers_.end()) {
       observers_.on_send(link, packet);
       send_frames(dealer->second, packet);
-      return;
+      return &dealer->second;
     }
     const auto incoming = incoming_.find(link);
-    if (incoming == incoming_.end()) return;
+    if (incoming == incoming_.end()) return nullptr;
     Socket& router = routers_[incoming->second.router].socket;
     try {
       router.send(zmq::buffer(incoming->second.routing_id), zmq::send_flags::sndmore | zmq::send_flags::dontwait);
     } catch (const zmq::error_t& error) {
       if (error.num() != EHOSTUNREACH) throw;
       forget(incoming);
-      return;
+      return nullptr;
     }
     observers_.on_send(link, packet);
     send_frames(router, packet);
+    return &router;
   }
 
   void close_now(LinkId link) {
@@ -244,53 +254,45 @@ class Tcp final : public Transport {
     incoming_.erase(incoming);
   }
 
-  // The poll list: the wake-up, then monitor and socket of each router, then the dealers in order of their links.
-  void list_items() {
-    items_.push_back({nullptr, wake_, ZMQ_POLLIN, 0});
-    for (Router& router : routers_) {
-      items_.push_back({router.monitor.handle(), 0, ZMQ_POLLIN, 0});
-      items_.push_back({router.socket.handle(), 0, ZMQ_POLLIN, 0});
-    }
-    for (auto& [link, dealer] : dealers_) items_.push_back({dealer.handle(), 0, ZMQ_POLLIN, 0});
-  }
-
-  void receive_all(bool may_sleep) {
+  // Whatever has arrived, at most kPacketsPerTurn of each socket.
+  void receive_all() {
     if (items_.empty()) list_items();
-    try {
-      zmq::poll(items_, std::chrono::milliseconds(may_sleep ? -1 : 0));
-    } catch (const zmq::error_t& error) {
-      if (error.num() == EINTR) return;
-      LOG_EVERY_N(WARNING, 100) << "[tcp] poll: " << error.what();
-      return;
-    }
-    if (items_[0].revents != 0) {
-      std::uint64_t count = 0;
-      [[maybe_unused]] const ssize_t got = ::read(wake_, &count, sizeof(count));
-    }
     std::size_t item = 1;
     for (std::size_t i = 0; i < routers_.size(); ++i) {
-      if (items_[item++].revents != 0) read_monitor(routers_[i].monitor);
-      if (items_[item++].revents != 0) receive(routers_[i].socket, &i, 0);
+      if (news_[item]) read_monitor(routers_[i].monitor);
+      news_[item++] = false;
+      if (news_[item]) news_[item] = receive(routers_[i].socket, &i, 0);
+      ++item;
     }
-    for (auto& [link, dealer] : dealers_)
-      if (items_[item++].revents != 0) receive(dealer, nullptr, link);
+    for (auto& [link, dealer] : dealers_) {
+      if (news_[item]) news_[item] = receive(dealer, nullptr, link);
+      ++item;
+    }
   }
 
-  void receive(Socket& socket, const std::size_t* router, LinkId link) {
+  // The poll list: the wake-up, then monitor and socket of each router, then the dealers in order of their links.
+  void list_items() {
+    const auto add = [this](Socket& socket) { items_.push_back({socket.get(zmq::sockopt::fd), POLLIN, 0}); };
+    items_.push_back({wake_, POLLIN, 0});
+    for (Router& router : routers_) {
+      add(router.monitor);
+      add(router.socket);
+    }
+    for (auto& [link, dealer] : dealers_) add(dealer);
+    news_.assign(items_.size(), true);
+  }
+
+  // True where more may have arrived.
+  bool receive(Socket& socket, const std::size_t* router, LinkId link) {
     for (int count = 0; count < kPacketsPerTurn; ++count) {
       Packet packet;
       std::string routing_id;
       Connection connection;
-      if (!receive_frames(socket, router ? &routing_id : nullptr, packet, connection)) return;
+      if (!receive_frames(socket, router ? &routing_id : nullptr, packet, connection)) return false;
       if (router) link = incoming_link(*router, routing_id, std::move(connection));
-      observers_.on_receive(link, packet);
-      std::shared_ptr<const Handler> handler;
-      {
-        const Lock lock(mutex_);
-        handler = handler_;
-      }
-      if (handler && *handler) (*handler)(link, std::move(packet));
+      arrived_.emplace_back(link, std::move(packet));
     }
+    return true;
   }
 
   LinkId incoming_link(std::size_t router, const std::string& routing_id, Connection connection) {
@@ -321,6 +323,72 @@ class Tcp final : public Transport {
     routers_.clear();
   }
 
+  // ---- below: the transport's thread only ----
+
+  void run() {
+    for (;;) {
+      bool obeyed = false;
+      {
+        const std::lock_guard sockets(sockets_mutex_);
+        const Using use(in_use_);
+        std::deque<Command> commands;
+        {
+          const Lock lock(mutex_);
+          commands.swap(commands_);
+        }
+        obeyed = !commands.empty();
+        for (Command& command : commands) {
+          if (command.kind == Command::kStop) return close_all();
+          try {
+            obey(command);
+          } catch (const zmq::error_t& error) {
+            LOG_EVERY_N(WARNING, 100) << "[tcp] " << error.what();
+          }
+        }
+        if (obeyed) news_.assign(items_.size(), true);
+        receive_all();
+      }
+      const bool idle = !obeyed && arrived_.empty();
+      deliver();
+      if (idle) sleep();
+    }
+  }
+
+  void deliver() {
+    if (arrived_.empty()) return;
+    std::shared_ptr<const Handler> handler;
+    {
+      const Lock lock(mutex_);
+      handler = handler_;
+    }
+    for (auto& [link, packet] : arrived_) {
+      observers_.on_receive(link, packet);
+      if (handler && *handler) (*handler)(link, std::move(packet));
+    }
+    arrived_.clear();
+  }
+
+  // Until something arrives or is to be done.
+  void sleep() {
+    {
+      const Lock lock(mutex_);
+      if (!commands_.empty()) return;
+      asleep_ = true;
+    }
+    while (::poll(items_.data(), items_.size(), -1) < 0 && errno == EINTR) {
+    }
+    {
+      const Lock lock(mutex_);
+      asleep_ = false;
+    }
+    const bool woken = items_[0].revents != 0;
+    if (woken) {
+      std::uint64_t count = 0;
+      [[maybe_unused]] const ssize_t got = ::read(wake_, &count, sizeof(count));
+    }
+    for (std::size_t i = 0; i < items_.size(); ++i) news_[i] = woken || items_[i].revents != 0;
+  }
+
   const std::int64_t max_frame_bytes_;
   zmq::context_t context_;
   const int wake_;
@@ -333,10 +401,16 @@ class Tcp final : public Transport {
   std::unordered_map<LinkId, std::string> names_ GUARDED_BY(mutex_);
   std::shared_ptr<const Handler> handler_ GUARDED_BY(mutex_);
 
+  std::recursive_mutex sockets_mutex_;  // of what follows; taken before mutex_, and never waited for by senders
+  bool in_use_ = false;                 // further up the stack of the thread that has it
   std::vector<Router> routers_;
   std::map<LinkId, Socket> dealers_;
   std::map<LinkId, Incoming> incoming_;
-  std::vector<zmq::pollitem_t> items_;  // empty: to be made again
+
+  // Of the transport's thread.
+  std::vector<pollfd> items_;  // empty: to be made again
+  std::vector<bool> news_;     // per item: something may have arrived
+  std::vector<std::pair<LinkId, Packet>> arrived_;
   std::thread thread_;
 };
 
