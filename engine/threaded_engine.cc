@@ -128,7 +128,14 @@ class ThreadedEngine final : public Engine, private TaskRunner, private Completi
       if (variable.enter(access)) ++granted;
     }
     for (const Access& access : accesses) access.variable()->lock.unlock();
-    if (task->pending.fetch_sub(granted, std::memory_order_acq_rel) == granted) task->pool->add(task);
+    if (task->pending.fetch_sub(granted, std::memory_order_acq_rel) != granted) return;
+    if (task->info.at_once && task->info.device.is_cpu()) {
+      const Visit visit(*this);
+      Worker self{thread_role().number};
+      run_task(task, self);
+    } else {
+      task->pool->add(task);
+    }
   }
 
   // Waits as a task with this one access would; the variable's poison.

@@ -13,6 +13,11 @@
 #include "server_control.h"
 
 namespace paceline {
+namespace {
+
+constexpr std::size_t kShort = 64 << 10;  // bytes pushed and pulled; applying them takes less than waking a thread
+
+}  // namespace
 
 struct Server::Impl {
   std::unique_ptr<Updater> updater = make_updater();
@@ -62,6 +67,7 @@ struct Server::Impl {
     call->weights.resize(parts);
     for (const std::string& codec : call->body.codecs()) call->codecs.push_back(codecs.at(codec));
     std::vector<ServedPartition*> partitions;
+    std::size_t bytes = 0;
     PayloadReader payload(message.payload);
     for (std::size_t p = 0; p < parts; ++p) {
       const wire::Part& part = call->body.parts(static_cast<int>(p));
@@ -80,11 +86,13 @@ struct Server::Impl {
           pushed = {nullptr, part.push_bytes(encoded++), codec.get()};
         }
         pushed.data = payload.next(pushed.bytes);
+        bytes += slices[slice].bytes;
         call->gradients[p].push_back(pushed);
       }
       for (int i = 0; i < part.pull_size(); ++i) {
         const std::uint32_t slice = part.pull(i);
         if (slice >= slices.size()) throw Corrupt(str("partition ", part.partition(), " has no slice ", slice));
+        bytes += slices[slice].bytes;
         const auto codec = call->codec(i < part.pull_codec_size() ? part.pull_codec(i) : 0);
         if (codec && !(slices[slice].encodable && codec->suits_weights() && codec->state_names().empty()))
           throw Corrupt(str("slice ", slice, " of partition ", part.partition(), " cannot be pulled encoded"));
@@ -94,19 +102,21 @@ struct Server::Impl {
     payload.expect_end();
     call->aligned = payload.take_copies();
     call->parts_left = static_cast<int>(parts) + 1;
-    post_parts(call, partitions);
+    post_parts(call, partitions, bytes <= kShort);
     call->finish_part();
   }
 
   // One job per shard, so that a message of many parts costs few hand-overs.
-  static void post_parts(const std::shared_ptr<PushPullCall>& call, const std::vector<ServedPartition*>& partitions) {
+  static void post_parts(const std::shared_ptr<PushPullCall>& call, const std::vector<ServedPartition*>& partitions,
+                         bool short_work) {
     std::map<Shard*, std::vector<std::pair<int, ServedPartition*>>> jobs;
     for (std::size_t p = 0; p < partitions.size(); ++p)
       jobs[partitions[p]->shard].emplace_back(static_cast<int>(p), partitions[p]);
     for (auto& [shard, parts] : jobs) {
-      shard->post([call, parts = std::move(parts)](Shard& self) {
+      Shard::Job job = [call, parts = std::move(parts)](Shard& self) {
         for (const auto& [part, partition] : parts) self.run(call, part, *partition);
-      });
+      };
+      short_work ? shard->post_short(std::move(job)) : shard->post(std::move(job));
     }
   }
 
@@ -114,7 +124,7 @@ struct Server::Impl {
     const auto body = std::make_shared<const wire::StepEnd>(parse_body<wire::StepEnd>(request.message()));
     const auto left = std::make_shared<std::atomic<std::size_t>>(shards.size());
     for (const auto& shard : shards) {
-      shard->post([request, body, left](Shard& self) {
+      shard->post_short([request, body, left](Shard& self) {
         const WorkerClocks::Range others = self.step_end(request.from().rank, request.incarnation(), *body);
         if (left->fetch_sub(1) != 1) return;
         wire::StepEndReply reply;

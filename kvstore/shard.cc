@@ -78,22 +78,45 @@ void Shard::post(Job job) {
   posted_.notify_one();
 }
 
+void Shard::post_short(Job job) {
+  {
+    Lock lock(mutex_);
+    if (running_ || !jobs_.empty()) {
+      jobs_.push_back(std::move(job));  // whoever runs sees it
+      return;
+    }
+    running_ = true;
+  }
+  run_job(job);
+  bool more = false;
+  {
+    Lock lock(mutex_);
+    running_ = false;
+    more = !jobs_.empty() || stopping_;
+  }
+  if (more) posted_.notify_one();
+}
+
 void Shard::loop() {
   std::deque<Job> jobs;
-  for (;;) {
+  for (bool ran = false;; ran = true) {
     {
       Lock lock(mutex_);
-      posted_.wait(mutex_, [this]() REQUIRES(mutex_) { return stopping_ || !jobs_.empty(); });
+      if (ran) running_ = false;
+      posted_.wait(mutex_, [this]() REQUIRES(mutex_) { return !running_ && (stopping_ || !jobs_.empty()); });
       if (jobs_.empty()) return;
+      running_ = true;
       jobs.swap(jobs_);
     }
-    for (; !jobs.empty(); jobs.pop_front()) {
-      try {
-        jobs.front()(*this);
-      } catch (const std::exception& error) {
-        LOG(ERROR) << "a request was dropped: " << error.what();
-      }
-    }
+    for (; !jobs.empty(); jobs.pop_front()) run_job(jobs.front());
+  }
+}
+
+void Shard::run_job(Job& job) {
+  try {
+    job(*this);
+  } catch (const std::exception& error) {
+    LOG(ERROR) << "a request was dropped: " << error.what();
   }
 }
 

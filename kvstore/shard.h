@@ -1,6 +1,7 @@
 #pragma once
 // A part of a server: one thread that owns some partitions, applies pushes to them and answers pulls. Everything that
-// decides about them (sequence numbers, rounds, clocks, parked pulls) belongs to the thread, so nothing is locked.
+// decides about them (sequence numbers, rounds, clocks, parked pulls) belongs to the thread, so nothing is locked. While
+// it rests, another thread may run a short job in its place.
 
 #include <paceline/compression.h>
 #include <paceline/mode.h>
@@ -114,6 +115,8 @@ class Shard {
 
   // Runs `job` on the shard's thread, after those posted before.
   void post(Job job);
+  // The same, at once on the calling thread where none is running or waiting: for jobs shorter than a wake-up.
+  void post_short(Job job);
 
   // The functions below belong to the shard's thread.
 
@@ -132,6 +135,7 @@ class Shard {
   using Waiting = ServedSlice::Waiting;
 
   void loop();
+  void run_job(Job& job);
   void push(const std::shared_ptr<PushPullCall>& call, int part, ServedPartition& partition);
   void contribute(const std::shared_ptr<PushPullCall>& call, ServedSlice& slice, const Contribution& contribution);
   // Closes the rounds that are complete.
@@ -161,6 +165,7 @@ class Shard {
   Mutex mutex_;
   CondVar posted_;
   std::deque<Job> jobs_ GUARDED_BY(mutex_);
+  bool running_ GUARDED_BY(mutex_) = false;  // jobs, on some thread
   bool stopping_ GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

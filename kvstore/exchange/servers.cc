@@ -13,6 +13,11 @@
 #include "store.pb.h"
 
 namespace paceline {
+namespace {
+
+constexpr std::size_t kSentAtOnce = 64 << 10;  // bytes pushed and pulled; sending them takes less than waking a thread
+
+}  // namespace
 
 ModeSetting ModeSetting::parse(const Spec& spec) {
   ModeSetting setting;
@@ -205,9 +210,15 @@ void ServersExchange::predict(RemoteKey& key, const NDArray& out, int priority) 
 void ServersExchange::launch(const char* name, std::vector<Transfer::Item> items, std::int64_t examples, int priority) {
   const bool pushes =
       std::any_of(items.begin(), items.end(), [](const auto& item) { return !item.gradient.is_none(); });
+  std::size_t bytes = 0;
+  for (const Transfer::Item& item : items) {
+    if (!item.gradient.is_none()) bytes += item.gradient.bytes();
+    if (!item.out.is_none()) bytes += item.out.bytes();
+  }
+  const bool at_once = bytes <= kSentAtOnce;
   auto transfer = std::make_shared<Transfer>(route_, std::move(items), pushes ? step_ : nullptr, examples, priority);
   const auto reads = transfer->reads(), writes = transfer->writes();
-  engine_.push_async({name, {}, Lane::kCommunication, priority}, reads, writes,
+  engine_.push_async({name, {}, Lane::kCommunication, priority, at_once}, reads, writes,
                      [transfer = std::move(transfer)](TaskContext&, Completion completion) {
                        transfer->start(std::move(completion));
                      });
