@@ -2,8 +2,11 @@
 
 #include <paceline/error.h>
 
-#include <optional>
+#include <algorithm>
+#include <cstring>
 #include <utility>
+
+#include "payload.h"
 
 namespace paceline {
 namespace {
@@ -11,59 +14,71 @@ namespace {
 constexpr int kMostUnderWay = 2;  // messages: one is worked on while the next travels
 constexpr std::size_t kMostRequests = 512;
 
+bool comes_before(const SmallRun& a, const SmallRun& b) {
+  const std::uint32_t left = a.slice->partition->id, right = b.slice->partition->id;
+  return left != right ? left < right : a.need < b.need;
+}
+
 }  // namespace
 
 void Fuser::submit(SmallRequest request) {
-  Group group;
+  std::vector<SmallRequest> requests;
   {
     const Lock lock(mutex_);
     waiting_[request.priority].push_back(std::move(request));
-    group = take();
+    requests = take();
   }
-  if (!group.empty()) send(std::move(group));
+  if (!requests.empty()) send(std::move(requests));
 }
 
 bool Fuser::fit(const SmallRequest& a, const SmallRequest& b) {
-  return a.body.examples() == b.body.examples() && a.body.round() == b.body.round();
+  return a.examples == b.examples && a.round == b.round;
 }
 
-Fuser::Group Fuser::take() {
-  Group group;
-  if (waiting_.empty() || under_way_ == kMostUnderWay) return group;
+std::vector<SmallRequest> Fuser::take() {
+  std::vector<SmallRequest> requests;
+  if (waiting_.empty() || under_way_ == kMostUnderWay) return requests;
   ++under_way_;
   std::deque<SmallRequest>& first = waiting_.begin()->second;
-  while (!first.empty() && group.size() < kMostRequests && (group.empty() || fit(group.front(), first.front()))) {
-    group.push_back(std::move(first.front()));
+  requests.reserve(std::min(first.size(), kMostRequests));
+  while (!first.empty() && requests.size() < kMostRequests &&
+         (requests.empty() || fit(requests.front(), first.front()))) {
+    requests.push_back(std::move(first.front()));
     first.pop_front();
   }
   if (first.empty()) waiting_.erase(waiting_.begin());
-  return group;
+  return requests;
 }
 
-void Fuser::send(Group group) {
+void Fuser::send(std::vector<SmallRequest> requests) {
+  const auto group = std::make_shared<Group>();
+  group->requests = std::move(requests);
+  for (const SmallRequest& request : group->requests)
+    group->runs.insert(group->runs.end(), request.runs.begin(), request.runs.end());
+  std::stable_sort(group->runs.begin(), group->runs.end(), comes_before);
+
+  wire::PushPullRequest body;
+  body.set_examples(group->requests.front().examples);
+  body.set_round(group->requests.front().round);
+  PartWriter parts(body);
+  PayloadWriter payload;
+  std::size_t bytes = 0;
+  for (const SmallRun& run : group->runs) {
+    wire::Part& part = parts.part_of(*run.slice, run.need);
+    if (run.gradient) {
+      PartWriter::push(part, *run.slice);
+      payload.add(run.gradient, run.bytes, nullptr);
+      bytes += run.bytes;
+    }
+    if (run.out) part.add_pull(run.slice->number);
+  }
   Message message;
   message.header.kind = MessageKind::kPushPull;
-  std::size_t bytes = 0;
-  for (const SmallRequest& request : group) bytes += request.pushed_bytes;
-  if (group.size() == 1) {
-    message.body = group.front().body.SerializeAsString();
-    message.payload = std::move(group.front().payload);
-  } else {
-    wire::PushPullRequest whole = std::move(group.front().body);
-    PayloadWriter payload;
-    for (std::size_t i = 0; i < group.size(); ++i) {
-      for (wire::Part& part : *group[i].body.mutable_parts())
-        if (i > 0) *whole.add_parts() = std::move(part);
-      for (const Frame& frame : group[i].payload) payload.add(frame.data, frame.size, nullptr);
-    }
-    message.body = whole.SerializeAsString();
-    message.payload = payload.finish();
-  }
-  const int priority = group.front().priority;
-  const auto sent = std::make_shared<const Group>(std::move(group));
-  outbox_.submit(priority, bytes, std::move(message),
-                 [this, sent](const std::optional<Message>& answer, std::exception_ptr error) {
-                   Group next;
+  message.body = body.SerializeAsString();
+  message.payload = payload.finish();
+  outbox_.submit(group->requests.front().priority, bytes, std::move(message),
+                 [this, group](const std::optional<Message>& answer, std::exception_ptr error) {
+                   std::vector<SmallRequest> next;
                    {
                      const Lock lock(mutex_);
                      --under_way_;
@@ -71,25 +86,30 @@ void Fuser::send(Group group) {
                    }
                    // First the next, so that the server works while the answer is taken in.
                    if (!next.empty()) send(std::move(next));
-                   on_answer(*sent, answer, std::move(error));
+                   std::int64_t waited = 0;
+                   try {
+                     if (!error) waited = take_answer(*group, *answer);
+                   } catch (...) {
+                     error = std::current_exception();
+                   }
+                   for (const SmallRequest& request : group->requests) request.caller->on_answered(waited, error);
                  });
 }
 
-void Fuser::on_answer(const Group& group, const std::optional<Message>& answer, std::exception_ptr error) {
+std::int64_t Fuser::take_answer(const Group& group, const Message& answer) {
+  const auto pulled = std::count_if(group.runs.begin(), group.runs.end(), [](const SmallRun& run) { return run.out; });
   wire::PushPullReply reply;
-  std::optional<PayloadReader> payload;
-  if (!error) {
-    int pulled = 0;
-    for (const SmallRequest& request : group) pulled += request.pulled;
-    payload.emplace(answer->payload);
-    if (!reply.ParseFromString(answer->body) || reply.versions_size() != pulled)
-      error = std::make_exception_ptr(Corrupt("a server's answer cannot be parsed"));
+  if (!reply.ParseFromString(answer.body) || reply.versions_size() != pulled)
+    throw Corrupt("a server's answer cannot be parsed");
+  PayloadReader payload(answer.payload);
+  int next = 0;
+  for (const SmallRun& run : group.runs) {
+    if (!run.out) continue;
+    if (const std::byte* data = payload.next(run.bytes)) std::memcpy(run.out, data, run.bytes);
+    run.slice->base = reply.versions(next++);
   }
-  int first = 0;
-  for (const SmallRequest& request : group) {
-    request.on_answer(error ? nullptr : &reply, first, payload ? &*payload : nullptr, error);
-    first += request.pulled;
-  }
+  payload.expect_end();
+  return static_cast<std::int64_t>(reply.waited_microseconds());
 }
 
 }  // namespace paceline

@@ -9,23 +9,38 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "exchange/outbox.h"
-#include "payload.h"
-#include "store.pb.h"
+#include "exchange/remote_slice.h"
 
 namespace paceline {
 
+struct SmallRun {
+  RemoteSlice* slice = nullptr;
+  const std::byte* gradient = nullptr;  // null: only pulled
+  std::byte* out = nullptr;             // null: only pushed
+  std::size_t bytes = 0;
+  std::uint64_t need = 0;
+};
+
+// Who makes small requests; holds the arrays that their runs point to.
+class SmallCaller {
+ public:
+  // One of its requests: the weights are in place, or there is an error.
+  virtual void on_answered(std::int64_t waited_microseconds, const std::exception_ptr& error) = 0;
+
+ protected:
+  ~SmallCaller() = default;
+};
+
 struct SmallRequest {
   int priority = 0;
-  std::size_t pushed_bytes = 0;
-  wire::PushPullRequest body;  // without codecs
-  std::vector<Frame> payload;
-  int pulled = 0;  // slices; the answer holds so many versions and runs for this request
-  // Its versions begin at `first` of the answer and `payload` stands at its runs; or why there is no answer.
-  std::function<void(const wire::PushPullReply* answer, int first, PayloadReader* payload, std::exception_ptr error)>
-      on_answer;
+  std::int64_t examples = 0;
+  std::uint64_t round = 0;
+  std::vector<SmallRun> runs;
+  std::shared_ptr<SmallCaller> caller;
 };
 
 class Fuser {
@@ -33,18 +48,21 @@ class Fuser {
   static constexpr std::size_t kSmall = std::size_t{16} << 10;  // bytes, of what is pushed and pulled together
 
   explicit Fuser(Outbox& outbox) : outbox_(outbox) {}
-  // An answer comes when the server has answered all that went with it: only for requests that wait for nobody.
-  // Thread-safe.
+  // An answer comes when the server has answered all that went with it: only for requests that wait for nobody. No two
+  // that are unanswered may be about the same slice. Thread-safe.
   void submit(SmallRequest request);
 
  private:
-  using Group = std::vector<SmallRequest>;
+  struct Group {
+    std::vector<SmallRequest> requests;
+    std::vector<SmallRun> runs;  // of all, in the order in which they are sent
+  };
 
   static bool fit(const SmallRequest& a, const SmallRequest& b);
   // What is to be sent next; empty where that is nothing.
-  Group take() REQUIRES(mutex_);
-  void send(Group group);
-  void on_answer(const Group& group, const std::optional<Message>& answer, std::exception_ptr error);
+  std::vector<SmallRequest> take() REQUIRES(mutex_);
+  void send(std::vector<SmallRequest> requests);
+  static std::int64_t take_answer(const Group& group, const Message& answer);
 
   Outbox& outbox_;
   Mutex mutex_;

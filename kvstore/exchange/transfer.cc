@@ -35,8 +35,7 @@ void Pending::add() {
 
 void Pending::remove() {
   Lock lock(mutex_);
-  --count_;
-  none_.notify_all();
+  if (--count_ == 0) none_.notify_all();
 }
 
 void Pending::wait_none() {
@@ -58,6 +57,7 @@ struct Transfer::Batch {
 struct Transfer::Outgoing {
   int server = 0;
   wire::PushPullRequest body;
+  PartWriter parts{body};
   PayloadWriter payload;
   std::size_t pushed_bytes = 0, pulled_bytes = 0;
   std::shared_ptr<Batch> batch = std::make_shared<Batch>();
@@ -114,7 +114,47 @@ void Transfer::start(Completion completion) {
   send(pushes, pulls && !pulls_left_);
 }
 
+bool Transfer::is_small(bool pushes, bool pulls) const {
+  if (pulls && route_.pulls_wait) return false;
+  std::size_t bytes = 0;
+  for (const Item& item : items_) {
+    const bool push = pushes && !item.gradient.is_none(), pull = pulls && !item.out.is_none();
+    if ((push && item.encoded) || (pull && item.pull_codec)) return false;
+    bytes += (push ? item.gradient.bytes() : 0) + (pull ? item.out.bytes() : 0);
+    if (bytes > Fuser::kSmall) return false;
+  }
+  return true;
+}
+
+void Transfer::send_small(bool pushes, bool pulls) {
+  std::vector<std::pair<int, SmallRequest>> requests;  // one per server
+  for (const Item& item : items_) {
+    const bool push = pushes && !item.gradient.is_none(), pull = pulls && !item.out.is_none();
+    if (!push && !pull) continue;
+    const auto* gradient = push ? static_cast<const std::byte*>(item.gradient.data()) : nullptr;
+    auto* out = pull ? static_cast<std::byte*>(item.out.data()) : nullptr;
+    const std::size_t width = size_of(item.key->info.dtype);
+    for (RemoteSlice& slice : item.key->slices) {
+      const int server = slice.partition->server;
+      auto request = std::find_if(requests.begin(), requests.end(), [&](const auto& r) { return r.first == server; });
+      if (request == requests.end()) {
+        const std::uint64_t round = step_ ? step_->number() : 0;
+        request = requests.insert(request, {server, {priority_, examples_, round, {}, shared_from_this()}});
+      }
+      const std::size_t offset = static_cast<std::size_t>(slice.begin) * width;
+      const std::size_t bytes = static_cast<std::size_t>(slice.end - slice.begin) * width;
+      request->second.runs.push_back(
+          {&slice, push ? gradient + offset : nullptr, pull ? out + offset : nullptr, bytes, item.need});
+    }
+  }
+  messages_ = static_cast<int>(requests.size()) + 1;
+  for (auto& [server, request] : requests)
+    (*route_.fusers)[static_cast<std::size_t>(server)]->submit(std::move(request));
+  finish_message();
+}
+
 void Transfer::send(bool pushes, bool pulls) {
+  if (is_small(pushes, pulls)) return send_small(pushes, pulls);
   struct Run {
     RemoteSlice* slice;
     const Item* item;
@@ -134,7 +174,6 @@ void Transfer::send(bool pushes, bool pulls) {
   });
 
   std::vector<std::unique_ptr<Outgoing>> messages;
-  wire::Part* part = nullptr;
   for (const Run& run : runs) {
     const RemotePartition& partition = *run.slice->partition;
     const std::size_t width = size_of(run.item->key->info.dtype);
@@ -155,18 +194,11 @@ void Transfer::send(bool pushes, bool pulls) {
       messages.back()->server = partition.server;
       messages.back()->body.set_examples(examples_);
       messages.back()->body.set_round(step_ ? step_->number() : 0);
-      part = nullptr;
     }
     Outgoing& message = *messages.back();
-    if (!part || part->partition() != partition.id || part->need() != run.item->need) {
-      part = message.body.add_parts();
-      part->set_partition(partition.id);
-      part->set_need(run.item->need);
-    }
+    wire::Part* const part = &message.parts.part_of(*run.slice, run.item->need);
     if (run.push) {
-      if (part->sequence() == 0) part->set_sequence(++run.slice->partition->pushes);
-      part->add_push(run.slice->number);
-      part->add_base(run.slice->base);
+      PartWriter::push(*part, *run.slice);
       if (run.item->encoded) {
         part->mutable_push_codec()->Resize(part->push_size() - 1, 0);
         part->add_push_codec(message.number_of(*run.item->encoded->codec));
@@ -196,21 +228,6 @@ void Transfer::send(bool pushes, bool pulls) {
 
 void Transfer::submit(std::unique_ptr<Outgoing> outgoing) {
   const auto server = static_cast<std::size_t>(outgoing->server);
-  const bool waits = route_.pulls_wait && outgoing->pulled_bytes > 0;
-  if (!waits && outgoing->body.codecs_size() == 0 && outgoing->pushed_bytes + outgoing->pulled_bytes <= Fuser::kSmall) {
-    SmallRequest request;
-    request.priority = priority_;
-    request.pushed_bytes = outgoing->pushed_bytes;
-    request.body = std::move(outgoing->body);
-    request.payload = outgoing->payload.finish();
-    request.pulled = static_cast<int>(outgoing->batch->pulled.size());
-    request.on_answer = [self = shared_from_this(), batch = outgoing->batch](const wire::PushPullReply* reply,
-                                                                             int first, PayloadReader* payload,
-                                                                             std::exception_ptr error) {
-      self->finish_message(std::move(error), [&] { self->receive(*batch, *reply, first, *payload); });
-    };
-    return (*route_.fusers)[server]->submit(std::move(request));
-  }
   Message message;
   message.header.kind = MessageKind::kPushPull;
   message.body = outgoing->body.SerializeAsString();
@@ -218,18 +235,22 @@ void Transfer::submit(std::unique_ptr<Outgoing> outgoing) {
   (*route_.outboxes)[server]->submit(
       priority_, outgoing->pushed_bytes, std::move(message),
       [self = shared_from_this(), batch = outgoing->batch](std::optional<Message> answer, std::exception_ptr error) {
-        self->finish_message(std::move(error), [&] {
-          wire::PushPullReply reply;
-          if (!reply.ParseFromString(answer->body) || reply.versions_size() != static_cast<int>(batch->pulled.size()))
-            throw Corrupt("a server's answer cannot be parsed");
-          PayloadReader payload(answer->payload);
-          self->receive(*batch, reply, 0, payload);
-          payload.expect_end();
-        });
+        try {
+          if (error) std::rethrow_exception(error);
+          self->receive(*batch, *answer);
+        } catch (...) {
+          Lock lock(self->mutex_);
+          if (!self->error_) self->error_ = std::current_exception();
+        }
+        self->finish_message();
       });
 }
 
-void Transfer::receive(const Batch& batch, const wire::PushPullReply& reply, int first, PayloadReader& payload) {
+void Transfer::receive(const Batch& batch, const Message& answer) {
+  wire::PushPullReply reply;
+  if (!reply.ParseFromString(answer.body) || reply.versions_size() != static_cast<int>(batch.pulled.size()))
+    throw Corrupt("a server's answer cannot be parsed");
+  PayloadReader payload(answer.payload);
   int encoded = 0;
   for (std::size_t i = 0; i < batch.pulled.size(); ++i) {
     const Batch::Pulled& pulled = batch.pulled[i];
@@ -242,19 +263,18 @@ void Transfer::receive(const Batch& batch, const wire::PushPullReply& reply, int
     } else if (const std::byte* data = payload.next(pulled.bytes)) {
       std::memcpy(pulled.out, data, pulled.bytes);
     }
-    pulled.slice->base = reply.versions(first + static_cast<int>(i));
+    pulled.slice->base = reply.versions(static_cast<int>(i));
   }
+  payload.expect_end();
   Lock lock(mutex_);
   longest_wait_ = std::max(longest_wait_, static_cast<std::int64_t>(reply.waited_microseconds()));
 }
 
-void Transfer::finish_message(std::exception_ptr error, const std::function<void()>& take_answer) {
-  try {
-    if (error) std::rethrow_exception(error);
-    take_answer();
-  } catch (...) {
+void Transfer::on_answered(std::int64_t waited_microseconds, const std::exception_ptr& error) {
+  {
     Lock lock(mutex_);
-    if (!error_) error_ = std::current_exception();
+    longest_wait_ = std::max(longest_wait_, waited_microseconds);
+    if (error && !error_) error_ = error;
   }
   finish_message();
 }

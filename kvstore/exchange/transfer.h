@@ -14,23 +14,10 @@
 
 #include "exchange/fuser.h"
 #include "exchange/outbox.h"
+#include "exchange/remote_slice.h"
 #include "key_partition.h"
 
 namespace paceline {
-
-struct RemotePartition {
-  std::uint32_t id = 0;
-  int server = 0;
-  std::size_t slices = 0;
-  std::atomic<std::uint64_t> pushes{0};  // sequence number of the last
-};
-
-struct RemoteSlice {
-  RemotePartition* partition = nullptr;
-  std::uint32_t number = 0;  // in the partition
-  std::int64_t begin = 0, end = 0;
-  std::uint64_t base = 0;  // version of the worker's weights; read and written by tasks that write RemoteKey::order
-};
 
 struct RemoteKey {
   KeyInfo info;
@@ -93,7 +80,7 @@ class Pending {
   int count_ GUARDED_BY(mutex_) = 0;
 };
 
-class Transfer : public std::enable_shared_from_this<Transfer> {
+class Transfer final : public SmallCaller, public std::enable_shared_from_this<Transfer> {
  public:
   struct Item {
     RemoteKey* key;
@@ -125,10 +112,12 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
   struct Batch;
 
   void send(bool pushes, bool pulls);
+  // Nothing that waits or is encoded, and few bytes: it may go with others.
+  bool is_small(bool pushes, bool pulls) const;
+  void send_small(bool pushes, bool pulls);
+  void on_answered(std::int64_t waited_microseconds, const std::exception_ptr& error) override;
   void submit(std::unique_ptr<Outgoing> message);
-  // The versions begin at `first`, `payload` stands at the runs.
-  void receive(const Batch& batch, const wire::PushPullReply& reply, int first, PayloadReader& payload);
-  void finish_message(std::exception_ptr error, const std::function<void()>& take_answer);
+  void receive(const Batch& batch, const Message& answer);
   void finish_message();
 
   const Route route_;
