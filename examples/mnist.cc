@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "../tools/flags.h"
 
@@ -31,6 +32,8 @@ DEFINE_uint64(seed, 1, "of weights and order");
 DEFINE_string(checkpoint, "", "folder of the checkpoint: written after each epoch, resumed from if present");
 DEFINE_string(evaluate, "", "do not train: load this checkpoint file and print the accuracy");
 DEFINE_int32(log_every, 100, "steps between two lines of progress");
+DEFINE_int32(slow_worker, -1, "for trying out stragglers: the rank of a worker that sleeps after every step; -1: none");
+DEFINE_double(slow_factor, 5, "how many times as long its steps take");
 DEFINE_string(trace, "", "write the engine's tasks to this file, for chrome://tracing");
 
 namespace {
@@ -80,6 +83,12 @@ void show(const nn::TrainerReport& report) {
     std::cerr << report << std::endl;
 }
 
+// Makes a step that began at `began` take --slow_factor times as long as it does.
+void slow_down(const nn::Module& net, std::chrono::steady_clock::time_point began) {
+  for (const auto& parameter : net.parameters()) parameter->value.wait();
+  std::this_thread::sleep_for((FLAGS_slow_factor - 1) * (std::chrono::steady_clock::now() - began));
+}
+
 void train() {
   auto kv = KVStore::create(FLAGS_kvstore);
   RecordLoaderOptions loading = images();
@@ -121,8 +130,11 @@ void train() {
                  static_cast<long long>(trainer.epoch()), FLAGS_epochs, accuracy);
   };
   while (trainer.epoch() < FLAGS_epochs) {
+    auto began = std::chrono::steady_clock::now();
     for (Batch& batch : trainer.epoch_of(data)) {
       trainer.step(batch, nn::softmax_ce);
+      if (kv->rank() == FLAGS_slow_worker) slow_down(trainer.net(), began);
+      began = std::chrono::steady_clock::now();
       if (trainer.every(FLAGS_log_every)) show(trainer.report());
     }
     trainer.synchronize();
@@ -139,6 +151,8 @@ void train() {
   kv->finish();
   if (!leads) return;
   const Histogram delays = report.all_delays();
+  nlohmann::json waits = nlohmann::json::array();
+  for (const WorkerWait& wait : report.waits) waits.push_back(wait.seconds);
   const double examples = static_cast<double>(data.size() * (trainer.epoch() - first_epoch));
   std::cout << nlohmann::json{{"mode", FLAGS_kvstore},
                               {"network", FLAGS_network},
@@ -151,6 +165,8 @@ void train() {
                               {"delay_mean", delays.mean()},
                               {"delay_p50", delays.quantile(0.5)},
                               {"delay_p99", delays.quantile(0.99)},
+                              {"wait_seconds", waits},
+                              {"furthest_ahead", report.furthest_ahead},
                               {"checkpoint", checkpoint}}
             << std::endl;
 }
@@ -174,6 +190,7 @@ int main(int argc, char** argv) {
       default_engine().add_observer(trace = make_chrome_trace(FLAGS_trace));
       trace->flush();  // a path that cannot be written shows before hours of training
     }
+    require(FLAGS_slow_factor >= 1, "--slow_factor is ", FLAGS_slow_factor, ", expected at least 1");
     require(FLAGS_epochs >= 1 && FLAGS_batch_size >= 1 && FLAGS_log_every >= 1,
             "--epochs, --batch_size and --log_every are at least 1");
     if (!FLAGS_evaluate.empty()) {

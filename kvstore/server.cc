@@ -23,6 +23,7 @@ struct Server::Impl {
   std::unique_ptr<Updater> updater = make_updater();
   PartitionTable table;
   CodecCache codecs;  // of the request handler
+  Waits waits;
   std::unique_ptr<ServerControl> control;
   std::vector<std::unique_ptr<Shard>> shards;  // destroyed first: their threads use what is above
 
@@ -35,8 +36,8 @@ struct Server::Impl {
   std::unique_ptr<Node> node;  // last: its handlers use the rest, and stop first
 
   Impl(const ClusterConfig& config, std::shared_ptr<const Staleness> policy, int shard_count) {
-    for (int i = 0; i < shard_count; ++i) shards.push_back(std::make_unique<Shard>(*updater, i));
-    control = std::make_unique<ServerControl>(*updater, table, shards, std::move(policy));
+    for (int i = 0; i < shard_count; ++i) shards.push_back(std::make_unique<Shard>(*updater, waits, i));
+    control = std::make_unique<ServerControl>(*updater, table, shards, waits, std::move(policy));
     Node::Handlers handlers;
     handlers.on_request = [this](Request request) { on_request(request); };
     handlers.on_roster = [this](const Roster& roster) { on_roster(roster); };

@@ -31,8 +31,8 @@ std::string cost_of(const Staleness& policy, std::size_t weights, int workers) {
 }  // namespace
 
 ServerControl::ServerControl(Updater& updater, PartitionTable& table, std::vector<std::unique_ptr<Shard>>& shards,
-                             std::shared_ptr<const Staleness> policy)
-    : updater_(updater), table_(table), shards_(shards), policy_(std::move(policy)) {
+                             const Waits& waits, std::shared_ptr<const Staleness> policy)
+    : updater_(updater), table_(table), shards_(shards), waits_(waits), policy_(std::move(policy)) {
   if (policy_) updater_.set_staleness(policy_);
 }
 
@@ -154,6 +154,13 @@ void ServerControl::report(const Request& request) const {
   for (const auto& shard : shards_) refused += shard->late();
   report.set_refused(refused);
   report.set_pulled_bytes(updater_.pulled_bytes());
+  for (const auto& [worker, wait] : waits_.workers()) {
+    wire::Report::Wait* out = report.add_waits();
+    out->set_worker(static_cast<std::uint32_t>(worker));
+    out->set_seconds(wait.seconds);
+    out->set_times(wait.times);
+  }
+  report.set_furthest_ahead(waits_.furthest_ahead());
   tables_.write_figures(&report);
   reply(request, report);
 }
@@ -162,12 +169,16 @@ void ServerControl::log_report() const {
   const std::vector<Histogram> delays = updater_.delays();
   std::int64_t late = 0;
   for (const auto& shard : shards_) late += shard->late();
+  std::map<int, Waits::OfWorker> waits = waits_.workers();
   for (std::size_t worker = 0; worker < delays.size(); ++worker) {
     const Histogram& histogram = delays[worker];
+    const Waits::OfWorker& wait = waits[static_cast<int>(worker)];
     LOG(INFO) << "delays of worker " << worker << ": " << histogram.count() << " slices pushed, mean "
-              << histogram.mean() << " p50 " << histogram.quantile(0.5) << " p99 " << histogram.quantile(0.99);
+              << histogram.mean() << " p50 " << histogram.quantile(0.5) << " p99 " << histogram.quantile(0.99)
+              << "; held back " << wait.times << " times, for " << wait.seconds << " s";
   }
-  LOG(INFO) << "slices refused: " << updater_.refused() + late << ", of them " << late << " too late for their round";
+  LOG(INFO) << "slices refused: " << updater_.refused() + late << ", of them " << late << " too late for their round; "
+            << "no worker began a step more than " << waits_.furthest_ahead() << " ahead of the slowest";
 }
 
 void ServerControl::save(const Request& request) {

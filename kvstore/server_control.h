@@ -20,7 +20,7 @@ class ServerControl {
  public:
   // `policy`: the user's own, instead of the one that workers name; may be null.
   ServerControl(Updater& updater, PartitionTable& table, std::vector<std::unique_ptr<Shard>>& shards,
-                std::shared_ptr<const Staleness> policy);
+                const Waits& waits, std::shared_ptr<const Staleness> policy);
 
   // True if the request was one of these; it is answered now or by a shard. Throws what the request is refused with.
   bool on_request(const Request& request);
@@ -42,6 +42,7 @@ class ServerControl {
   Updater& updater_;
   PartitionTable& table_;
   std::vector<std::unique_ptr<Shard>>& shards_;
+  const Waits& waits_;
   const std::shared_ptr<const Staleness> policy_;
   TableControl tables_{shards_};
 

@@ -53,7 +53,7 @@ void PushPullCall::finish_part() {
   request.reply(std::move(message));
 }
 
-Shard::Shard(Updater& updater, int number) : updater_(updater) {
+Shard::Shard(Updater& updater, Waits& waits, int number) : updater_(updater), waits_(waits) {
   thread_ = std::thread([this, number] {
     name_thread(str("shard ", number).c_str());
     become_single_threaded();
@@ -285,23 +285,30 @@ void Shard::pull(Waiting waiting, ServedPartition& partition) {
         advance(slice);
         if (!waits_for_round(slice, call, request.need())) continue;
         active_.insert(&slice);
+        waiting.held = true;
         slice.waiting.push_back(std::move(waiting));
         return;
       }
     } else {
-      const Progress progress{static_cast<std::int64_t>(request.need()),
-                              static_cast<std::int64_t>(clocks_.slowest().value_or(request.need()))};
+      const Progress progress = clocks_.progress(call.worker(), request.need(), waiting.since);
       if (!mode_->may_pull(progress)) {
+        waiting.held = true;
         waiting_for_clocks_.push_back(std::move(waiting));
         return;
       }
+      waits_.ahead(progress.mine - progress.slowest);
     }
   }
   for (int i = 0; i < request.pull_size(); ++i) {
     const auto codec = call.codec(i < request.pull_codec_size() ? request.pull_codec(i) : 0);
     call.weights[part].push_back(snapshot(partition.slices[request.pull(i)], call.request, codec));
   }
-  const auto waited = std::chrono::steady_clock::now() - waiting.since;
+  const auto now = std::chrono::steady_clock::now();
+  if (waiting.held) {
+    waits_.held(call.worker(), waiting.since, now);
+    clocks_.released(call.worker(), now);
+  }
+  const auto waited = now - waiting.since;
   const std::int64_t microseconds = std::chrono::duration_cast<std::chrono::microseconds>(waited).count();
   std::int64_t longest = call.waited_microseconds;
   while (microseconds > longest && !call.waited_microseconds.compare_exchange_weak(longest, microseconds)) {
@@ -328,7 +335,7 @@ Snapshot Shard::snapshot(ServedSlice& slice, const Request& request, const std::
 }
 
 WorkerClocks::Range Shard::step_end(int worker, std::uint64_t incarnation, const wire::StepEnd& message) {
-  clocks_.step_end(worker, incarnation, message);
+  clocks_.step_end(worker, incarnation, message, std::chrono::steady_clock::now());
   reconsider();
   return clocks_.others(worker);
 }

@@ -22,6 +22,7 @@
 #include "sequence_window.h"
 #include "sparse/table_shard.h"
 #include "store.pb.h"
+#include "waits.h"
 #include "worker_clocks.h"
 
 namespace paceline {
@@ -77,6 +78,7 @@ struct ServedSlice {
     std::shared_ptr<PushPullCall> call;
     int part;
     std::chrono::steady_clock::time_point since;
+    bool held = false;  // the mode has not let it pass at once
   };
 
   int number = 0;  // in the Updater
@@ -109,7 +111,7 @@ class Shard {
  public:
   using Job = UniqueFunction<void(Shard&)>;
 
-  Shard(Updater& updater, int number);
+  Shard(Updater& updater, Waits& waits, int number);
   // Runs what was posted, then stops.
   ~Shard();
 
@@ -154,9 +156,10 @@ class Shard {
   void reconsider();
 
   Updater& updater_;
+  Waits& waits_;
   std::shared_ptr<const Mode> mode_;
   WorkerClocks clocks_;
-  TableShard tables_{clocks_, mode_};
+  TableShard tables_{clocks_, mode_, waits_};
   std::map<int, ServedPartition*> partitions_;
   std::set<ServedSlice*> active_;  // with rounds or pulls that wait
   std::vector<Waiting> waiting_for_clocks_;

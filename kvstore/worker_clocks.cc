@@ -5,6 +5,13 @@
 #include "store.pb.h"
 
 namespace paceline {
+namespace {
+
+double seconds(WorkerClocks::Time from, WorkerClocks::Time to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+}  // namespace
 
 void WorkerClocks::set_roster(const Roster& roster) {
   std::map<int, Worker> kept;
@@ -20,10 +27,15 @@ void WorkerClocks::set_roster(const Roster& roster) {
   started_ = started_ || !workers_.empty();
 }
 
-void WorkerClocks::step_end(int rank, std::uint64_t incarnation, const wire::StepEnd& message) {
+void WorkerClocks::step_end(int rank, std::uint64_t incarnation, const wire::StepEnd& message, Time now) {
   const auto found = workers_.find(rank);
   if (found == workers_.end() || found->second.incarnation != incarnation) return;
   Worker& worker = found->second;
+  if (message.state() == wire::StepEnd::RUNNING && message.clock() > worker.clock) {
+    if (worker.began)
+      worker.step_seconds = seconds(*worker.began, now) / static_cast<double>(message.clock() - worker.clock);
+    worker.began = now;
+  }
   worker.clock = std::max(worker.clock, message.clock());
   switch (message.state()) {
     case wire::StepEnd::FINISHED:
@@ -39,6 +51,7 @@ void WorkerClocks::step_end(int rank, std::uint64_t incarnation, const wire::Ste
         peer.through = message.number();
         peer.resumed = peer.paused;
         peer.clock = std::max(peer.clock, message.clock());
+        peer.began = now;
       }
       break;
     case wire::StepEnd::PAUSED:
@@ -46,10 +59,31 @@ void WorkerClocks::step_end(int rank, std::uint64_t incarnation, const wire::Ste
       break;
     case wire::StepEnd::RESUMED:
       worker.resumed = std::max(worker.resumed, message.number());
+      worker.began = now;
       break;
     default:
       break;
   }
+}
+
+void WorkerClocks::released(int worker, Time now) {
+  const auto found = workers_.find(worker);
+  if (found != workers_.end()) found->second.began = now;
+}
+
+Progress WorkerClocks::progress(int worker, std::uint64_t step, Time asked) const {
+  const std::uint64_t behind = slowest().value_or(step);
+  Progress progress{static_cast<std::int64_t>(step), static_cast<std::int64_t>(behind)};
+  if (const auto mine = workers_.find(worker); mine != workers_.end()) progress.my_step = mine->second.step_seconds;
+  // Of several slowest, the one that ends its step last.
+  const auto left = [asked](const Worker& other) { return other.step_seconds - seconds(*other.began, asked); };
+  const Worker* last = nullptr;
+  for (const auto& [rank, other] : workers_)
+    if (other.running() && other.clock == behind && other.began && (!last || left(other) > left(*last))) last = &other;
+  if (!last) return progress;
+  progress.slowest_step = last->step_seconds;
+  progress.slowest_since = std::max(0.0, seconds(*last->began, asked));
+  return progress;
 }
 
 WorkerClocks::Range WorkerClocks::others(int asking) const {

@@ -1,6 +1,9 @@
 #pragma once
 // How far each worker is, as a server knows it. Not thread-safe: every shard keeps its own.
 
+#include <paceline/mode.h>
+
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -15,11 +18,15 @@ class StepEnd;
 
 class WorkerClocks {
  public:
+  using Time = std::chrono::steady_clock::time_point;
+
   // Keeps the clocks of workers that stay. One that comes after the first roster holds nobody back before it resumes,
   // which is how it learns the others' clocks.
   void set_roster(const Roster& roster);
   // Late and repeated messages change nothing.
-  void step_end(int worker, std::uint64_t incarnation, const wire::StepEnd& message);
+  void step_end(int worker, std::uint64_t incarnation, const wire::StepEnd& message, Time now);
+  // The worker was held back until now: its step begins here.
+  void released(int worker, Time now);
 
   // Live, not finished, not inside a barrier or paused: rounds and bounds wait for it.
   bool contributes(int worker) const;
@@ -27,6 +34,8 @@ class WorkerClocks {
   std::uint64_t clock(int worker) const;
   // Over those that contribute; none if nobody does.
   std::optional<std::uint64_t> slowest() const;
+  // For the mode: the worker asks at `asked` for weights to compute its step of number `step` from.
+  Progress progress(int worker, std::uint64_t step, Time asked) const;
   // Of the live workers besides `worker`: the slowest that contributes (if nobody does, the slowest of all), and the
   // fastest of all; {0, 0} if there is none.
   struct Range {
@@ -49,6 +58,8 @@ class WorkerClocks {
     std::uint64_t paused = 0;   // the same for pauses of its own
     std::uint64_t resumed = 0;
     bool finished = false;
+    std::optional<Time> began = {};  // its present step, as far as is seen from here
+    double step_seconds = 0;         // of its last step; 0: not known
     bool running() const { return !finished && inside <= through && paused <= resumed; }
   };
   std::map<int, Worker> workers_;

@@ -269,12 +269,24 @@ void add_delays(const Messages& messages, std::vector<Histogram>& delays) {
   }
 }
 
+void add_waits(const wire::Report& message, StoreReport& report) {
+  for (const wire::Report::Wait& wait : message.waits()) {
+    if (wait.worker() >= report.waits.size()) continue;
+    WorkerWait& sum = report.waits[wait.worker()];
+    sum.seconds = std::max(sum.seconds, wait.seconds());
+    sum.times = std::max(sum.times, wait.times());
+  }
+  report.furthest_ahead = std::max(report.furthest_ahead, message.furthest_ahead());
+}
+
 }  // namespace
 
 StoreReport ServersExchange::report() {
   Message request;
   request.header.kind = MessageKind::kReport;
   StoreReport report;
+  report.clock = static_cast<std::int64_t>(clock());
+  report.waits.resize(static_cast<std::size_t>(size()));
   for (const Message& answer : ask_every_server(request)) {
     const auto body = parse_body<wire::Report>(answer);
     add_delays(body.delays(), report.delays);
@@ -285,6 +297,7 @@ StoreReport ServersExchange::report() {
     report.rows_refused += body.rows_refused();
     report.rows_held += static_cast<std::int64_t>(body.rows());
     report.row_bytes += body.row_bytes();
+    add_waits(body, report);
   }
   report.wait_seconds = 1e-6 * static_cast<double>(waited_microseconds_.load());
   return report;

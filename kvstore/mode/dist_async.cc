@@ -1,32 +1,73 @@
 // Each push as it arrives, corrected for its delay; with a bound (stale-synchronous), no worker computes more than
-// `bound` steps ahead of the slowest.
+// `bound` steps ahead of the slowest. With two, as in bound=2..6, the servers choose between them at every step (Zhao et
+// al. 2019): a worker past the first goes on where it would then wait for the slowest less.
 #include <paceline/mode.h>
 
+#include <charconv>
+#include <cmath>
 #include <limits>
 
 namespace paceline {
 namespace {
 
+struct Bound {
+  std::int64_t low, high;
+};
+
+Bound parse_bound(const std::string& text) {
+  constexpr std::int64_t kUnbounded = std::numeric_limits<std::int64_t>::max();
+  if (text.empty()) return {kUnbounded, kUnbounded};
+  const auto number = [&text](const std::string& part) {
+    std::int64_t value = -1;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
+    require(error == std::errc() && end == part.data() + part.size() && value >= 0, "bound is '", text,
+            "', expected a whole number of steps from 0, or two as in 2..6");
+    return value;
+  };
+  const std::size_t dots = text.find("..");
+  const std::int64_t low = number(text.substr(0, dots));
+  const std::int64_t high = dots == std::string::npos ? low : number(text.substr(dots + 2));
+  require(low <= high, "bound is '", text, "', expected the smaller number first");
+  return {low, high};
+}
+
 class DistAsync final : public Mode {
  public:
-  explicit DistAsync(std::int64_t bound) : bound_(bound) {}
+  explicit DistAsync(const Bound& bound) : bound_(bound) {}
   std::vector<std::string> keys() const override { return {"bound"}; }
   bool synchronous() const override { return false; }
-  bool may_pull(const Progress& progress) const override { return progress.mine - progress.slowest <= bound_; }
+  bool may_pull(const Progress& progress) const override {
+    const std::int64_t ahead = progress.mine - progress.slowest;
+    if (ahead <= bound_.low) return true;
+    return ahead <= bound_.high && shortest_wait_after(progress, bound_.high - ahead + 1) > 0;
+  }
   std::string default_staleness(const std::string& optimizer) const override {
     return optimizer == "momentum" || optimizer == "nesterov" ? "dana+gap_aware" : "gap_aware";
   }
 
  private:
-  const std::int64_t bound_;
+  // After how many further steps, `most` at most, the worker would wait shortest for an end of a step of the slowest.
+  static std::int64_t shortest_wait_after(const Progress& progress, std::int64_t most) {
+    if (progress.my_step <= 0 || progress.slowest_step <= 0) return 0;
+    std::int64_t best = 0;
+    double shortest = std::numeric_limits<double>::infinity();
+    for (std::int64_t steps = 0; steps <= most; ++steps) {
+      const double asks = progress.slowest_since + static_cast<double>(steps) * progress.my_step;
+      const double ends = std::max(1.0, std::ceil(asks / progress.slowest_step)) * progress.slowest_step;
+      if (ends - asks >= shortest) continue;
+      shortest = ends - asks;
+      best = steps;
+    }
+    return best;
+  }
+
+  const Bound bound_;
 };
 
 }  // namespace
 
 std::unique_ptr<Mode> make_dist_async_mode(const Options& options) {
-  const auto bound = options.get("bound", std::numeric_limits<std::int64_t>::max());
-  require(bound >= 0, "bound is ", bound, ", expected at least 0 steps");
-  return std::make_unique<DistAsync>(bound);
+  return std::make_unique<DistAsync>(parse_bound(options.get("bound", "")));
 }
 
 }  // namespace paceline

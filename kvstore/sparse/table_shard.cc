@@ -168,16 +168,18 @@ void TableShard::pull(Waiting waiting) {
       // Whoever is past its last step (or lost) waits for the others no more than they for it.
       if (served.next_round < need && clocks_.slowest()) {
         active_.insert(&served);
+        waiting.held = true;
         served.waiting.push_back(std::move(waiting));
         return;
       }
     } else {
-      const Progress progress{static_cast<std::int64_t>(need),
-                              static_cast<std::int64_t>(clocks_.slowest().value_or(need))};
+      const Progress progress = clocks_.progress(call.worker(), need, waiting.since);
       if (!mode_->may_pull(progress)) {
+        waiting.held = true;
         waiting_for_clocks_.push_back(std::move(waiting));
         return;
       }
+      waits_.ahead(progress.mine - progress.slowest);
     }
   }
   if (!part.pulled.empty()) {
@@ -186,7 +188,12 @@ void TableShard::pull(Waiting waiting) {
     served.table.read(part.pulled, call.worker(), call.body.call(),
                       reinterpret_cast<std::uint64_t*>(part.versions.get()), part.values.get());
   }
-  const auto waited = std::chrono::steady_clock::now() - waiting.since;
+  const auto now = std::chrono::steady_clock::now();
+  if (waiting.held) {
+    waits_.held(call.worker(), waiting.since, now);
+    clocks_.released(call.worker(), now);
+  }
+  const auto waited = now - waiting.since;
   const std::int64_t microseconds = std::chrono::duration_cast<std::chrono::microseconds>(waited).count();
   std::int64_t longest = call.waited_microseconds;
   while (microseconds > longest && !call.waited_microseconds.compare_exchange_weak(longest, microseconds)) {

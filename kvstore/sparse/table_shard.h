@@ -16,6 +16,7 @@
 #include "sequence_window.h"
 #include "sparse.pb.h"
 #include "sparse/row_table.h"
+#include "waits.h"
 #include "worker_clocks.h"
 
 namespace paceline {
@@ -69,6 +70,7 @@ struct ServedRows {
     std::shared_ptr<RowCall> call;
     int part;
     std::chrono::steady_clock::time_point since;
+    bool held = false;  // the mode has not let it pass at once
   };
 
   ServedRows(const TableSpec& spec, const TableLayout& layout, int number, Shard& owner)
@@ -88,8 +90,9 @@ struct ServedRows {
 
 class TableShard {
  public:
-  // Both are the shard's.
-  TableShard(const WorkerClocks& clocks, const std::shared_ptr<const Mode>& mode) : clocks_(clocks), mode_(mode) {}
+  // All are the shard's.
+  TableShard(WorkerClocks& clocks, const std::shared_ptr<const Mode>& mode, Waits& waits)
+      : clocks_(clocks), mode_(mode), waits_(waits) {}
 
   void run(const std::shared_ptr<RowCall>& call, int part);
   // Throws Corrupt unless the rows ascend and belong to the partition.
@@ -110,8 +113,9 @@ class TableShard {
   // Answers the pulls of a part, or parks it.
   void pull(Waiting waiting);
 
-  const WorkerClocks& clocks_;
+  WorkerClocks& clocks_;
   const std::shared_ptr<const Mode>& mode_;
+  Waits& waits_;
   std::set<ServedRows*> active_;  // with rounds or pulls that wait
   std::vector<Waiting> waiting_for_clocks_;
   std::atomic<std::int64_t> late_{0};

@@ -9,7 +9,7 @@ namespace paceline::test {
 namespace {
 
 std::vector<std::string> every_mode() {
-  std::vector<std::string> modes{"dist_async:bound=2"};
+  std::vector<std::string> modes{"dist_async:bound=2", "dist_async:bound=1..3"};
   for (const auto& [name, make] : mode_catalog().entries()) modes.push_back(name);
   return modes;
 }
@@ -39,6 +39,30 @@ TEST(Modes, CloseRoundsAndLetTheSlowestPull) {
     EXPECT_THROW(make_mode(Spec::parse(text + (text.find(':') == std::string::npos ? ":" : ",") + "nonsense=1")),
                  InvalidArgument);
   }
+}
+
+// Between its two bounds dist_async goes on where it then waits less for an end of a step of the slowest.
+TEST(Modes, TheDynamicBoundGrantsStepsThatShortenTheWait) {
+  const auto mode = make_mode(Spec::parse("dist_async:bound=2..6"));
+  EXPECT_TRUE(mode->may_pull({12, 10, 1, 10, 0}));    // as far as the first bound always,
+  EXPECT_FALSE(mode->may_pull({17, 10, 1, 10, 0}));   // past the second never,
+  EXPECT_FALSE(mode->may_pull({13, 10}));             // and not while nothing is known
+  EXPECT_FALSE(mode->may_pull({13, 10, 0, 10, 0.5}));
+  EXPECT_FALSE(mode->may_pull({13, 10, 1, 0, 0.5}));
+  // The slowest needs 9.5 more: of up to four steps of 1 each brings the worker nearer to its end.
+  for (int steps = 0; steps < 4; ++steps) EXPECT_TRUE(mode->may_pull({13 + steps, 10, 1, 10, 0.5 + steps})) << steps;
+  EXPECT_FALSE(mode->may_pull({13, 10, 1, 10, 9.9}));  // it is about to end, and its next end is far
+  EXPECT_FALSE(mode->may_pull({13, 10, 4, 10, 8.5}));  // 1.5 now, 7.5 3.5 9.5 5.5 after one to four steps
+  EXPECT_TRUE(mode->may_pull({13, 10, 4, 10, 7.5}));   // 2.5 now, 8.5 4.5 0.5 after one to three
+  EXPECT_FALSE(mode->may_pull({15, 10, 4, 10, 7.5}));  // the third is not to be had any more
+  EXPECT_TRUE(mode->may_pull({16, 10, 2, 10, 8}));     // just in time for its end
+  EXPECT_TRUE(mode->may_pull({13, 10, 1, 10, 12}));    // one that is late by its own pace is taken to be in its next step
+  const auto error = [](const std::string& bound) {
+    return error_of_call([&] { make_mode(Spec::parse("dist_async:bound=" + bound)); });
+  };
+  EXPECT_NE(error("6..2").find("smaller number first"), std::string::npos);
+  for (const char* bound : {"2..", "..2", "2...6", "-1..2", "2..6..8", "x"})
+    EXPECT_NE(error(bound).find("expected a whole number"), std::string::npos) << bound << error(bound);
 }
 
 // Read your writes, exact counts, equal weights after a barrier, keys that are not pushed in every step.

@@ -1,10 +1,12 @@
 // Parts of the servers: layout, clocks, sequence numbers, and what hostile messages do to a running server.
 #include <gtest/gtest.h>
 #include <paceline/error.h>
+#include <paceline/mode.h>
 #include <paceline/updater.h>
 #include <support/cluster_in_process.h>
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <random>
 
@@ -125,8 +127,7 @@ wire::StepEnd step_end(std::uint64_t clock, wire::StepEnd::State state = wire::S
   return message;
 }
 
-TEST(WorkerClocks, CountOnlyWorkersThatContribute) {
-  WorkerClocks clocks;
+Roster three_workers() {
   Roster roster;
   for (int rank = 0; rank < 3; ++rank) {
     Peer peer;
@@ -134,32 +135,41 @@ TEST(WorkerClocks, CountOnlyWorkersThatContribute) {
     peer.incarnation = static_cast<std::uint64_t>(rank) + 10;
     roster.peers.push_back(peer);
   }
+  return roster;
+}
+
+TEST(WorkerClocks, CountOnlyWorkersThatContribute) {
+  WorkerClocks clocks;
+  Roster roster = three_workers();
+  const auto end = [&clocks](int worker, std::uint64_t incarnation, const wire::StepEnd& message) {
+    clocks.step_end(worker, incarnation, message, {});
+  };
   EXPECT_EQ(clocks.slowest(), std::nullopt);
   clocks.set_roster(roster);
-  clocks.step_end(0, 10, step_end(5));
-  clocks.step_end(1, 11, step_end(3));
-  clocks.step_end(1, 11, step_end(2));  // late
-  clocks.step_end(2, 99, step_end(7));  // of another incarnation
+  end(0, 10, step_end(5));
+  end(1, 11, step_end(3));
+  end(1, 11, step_end(2));  // late
+  end(2, 99, step_end(7));  // of another incarnation
   EXPECT_EQ(clocks.slowest(), 0U);
-  clocks.step_end(2, 12, step_end(4));
+  end(2, 12, step_end(4));
   EXPECT_EQ(clocks.slowest(), 3U);
 
-  clocks.step_end(1, 11, step_end(3, wire::StepEnd::INSIDE_BARRIER, 1));
+  end(1, 11, step_end(3, wire::StepEnd::INSIDE_BARRIER, 1));
   EXPECT_EQ(clocks.slowest(), 4U);
-  clocks.step_end(0, 10, step_end(5, wire::StepEnd::INSIDE_BARRIER, 1));
-  clocks.step_end(2, 12, step_end(4, wire::StepEnd::INSIDE_BARRIER, 1));
+  end(0, 10, step_end(5, wire::StepEnd::INSIDE_BARRIER, 1));
+  end(2, 12, step_end(4, wire::StepEnd::INSIDE_BARRIER, 1));
   EXPECT_EQ(clocks.slowest(), std::nullopt);
-  clocks.step_end(2, 12, step_end(5, wire::StepEnd::AFTER_BARRIER, 1));  // takes the others along
+  end(2, 12, step_end(5, wire::StepEnd::AFTER_BARRIER, 1));  // takes the others along
   EXPECT_EQ(clocks.slowest(), 5U);
   EXPECT_EQ(clocks.clock(1), 5U);
-  clocks.step_end(1, 11, step_end(3, wire::StepEnd::INSIDE_BARRIER, 1));  // repeated late
+  end(1, 11, step_end(3, wire::StepEnd::INSIDE_BARRIER, 1));  // repeated late
   EXPECT_TRUE(clocks.contributes(1));
 
-  clocks.step_end(0, 10, step_end(5, wire::StepEnd::PAUSED, 1));
+  end(0, 10, step_end(5, wire::StepEnd::PAUSED, 1));
   EXPECT_FALSE(clocks.contributes(0));
-  clocks.step_end(0, 10, step_end(9, wire::StepEnd::RESUMED, 1));
+  end(0, 10, step_end(9, wire::StepEnd::RESUMED, 1));
   EXPECT_TRUE(clocks.contributes(0));
-  clocks.step_end(1, 11, step_end(5, wire::StepEnd::FINISHED));
+  end(1, 11, step_end(5, wire::StepEnd::FINISHED));
   EXPECT_FALSE(clocks.contributes(1));
   roster.peers[2].alive = false;
   clocks.set_roster(roster);
@@ -168,9 +178,52 @@ TEST(WorkerClocks, CountOnlyWorkersThatContribute) {
   clocks.set_roster(roster);
   EXPECT_EQ(clocks.slowest(), 9U);
   EXPECT_EQ(clocks.others(1).fastest, 9U);
-  clocks.step_end(1, 20, step_end(10, wire::StepEnd::RESUMED, 1));
-  clocks.step_end(0, 10, step_end(11));
+  end(1, 20, step_end(10, wire::StepEnd::RESUMED, 1));
+  end(0, 10, step_end(11));
   EXPECT_EQ(clocks.slowest(), 10U);
+}
+
+TEST(WorkerClocks, TellAModeHowLongStepsTake) {
+  WorkerClocks clocks;
+  clocks.set_roster(three_workers());
+  const auto at = [](int seconds) { return WorkerClocks::Time() + std::chrono::seconds(seconds); };
+  const auto end = [&](int worker, std::uint64_t clock, int seconds) {
+    clocks.step_end(worker, static_cast<std::uint64_t>(worker) + 10, step_end(clock), at(seconds));
+  };
+  const auto expect = [&](int worker, std::uint64_t step, int asked, const Progress& expected) {
+    const Progress progress = clocks.progress(worker, step, at(asked));
+    EXPECT_EQ(progress.mine, expected.mine);
+    EXPECT_EQ(progress.slowest, expected.slowest);
+    EXPECT_DOUBLE_EQ(progress.my_step, expected.my_step);
+    EXPECT_DOUBLE_EQ(progress.slowest_step, expected.slowest_step);
+    EXPECT_DOUBLE_EQ(progress.slowest_since, expected.slowest_since);
+  };
+  end(0, 1, 1);
+  expect(0, 1, 1, {1, 0});  // one end of a step tells nothing
+  end(0, 2, 2);
+  end(1, 1, 3);
+  end(1, 2, 6);
+  end(2, 1, 5);
+  expect(0, 2, 7, {2, 1, 1, 0, 2});
+  end(2, 2, 9);
+  end(0, 5, 8);
+  expect(0, 5, 10, {5, 2, 2, 4, 1});  // workers 1 and 2 are slowest, and 2 will take longer
+  expect(0, 5, 8, {5, 2, 2, 4, 0});   // asked before the slowest had come so far
+  // Time that a worker was held back is no part of its step, nor is a barrier's.
+  clocks.released(0, at(12));
+  end(0, 6, 13);
+  expect(0, 6, 13, {6, 2, 1, 4, 4});
+  for (int rank = 0; rank < 3; ++rank)
+    clocks.step_end(rank, static_cast<std::uint64_t>(rank) + 10, step_end(6, wire::StepEnd::INSIDE_BARRIER, 1), at(20));
+  clocks.step_end(0, 10, step_end(6, wire::StepEnd::AFTER_BARRIER, 1), at(50));
+  end(0, 7, 52);
+  expect(0, 7, 53, {7, 6, 2, 4, 3});
+
+  // What dist_async makes of it: worker 2 will have ended its step at 54, which worker 0 meets by one step more.
+  const auto mode = make_mode(Spec::parse("dist_async:bound=0..4"));
+  EXPECT_TRUE(mode->may_pull(clocks.progress(0, 7, at(52))));
+  EXPECT_FALSE(mode->may_pull(clocks.progress(0, 7, at(53))));
+  EXPECT_FALSE(make_mode(Spec::parse("dist_async:bound=0"))->may_pull(clocks.progress(0, 7, at(52))));
 }
 
 TEST(Payload, KeepsRunsWholeAndAligned) {

@@ -328,6 +328,17 @@ TEST(Theory, BoundedStalenessShowsEveryUpdateOlderThanTheBound) {
     store.barrier();
     store.pull("w", weight);
     EXPECT_EQ(weight.item<double>(), kWorkers * kSteps);
+    EXPECT_LE(store.report().furthest_ahead, kBound);
+    store.barrier();
+    if (worker == 5) return cluster.kill_worker(5);
+    for (int step = 0; step < kBound + 3; ++step) {
+      store.push_pull({{"w", array_of({-1}, engine)}}, {{"w", weight}});
+      store.step_end(1);
+      weight.wait();
+    }
+    store.barrier();
+    store.pull("w", weight);
+    EXPECT_EQ(weight.item<double>(), kWorkers * kSteps + (kWorkers - 1) * (kBound + 3));
   });
 }
 

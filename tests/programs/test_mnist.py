@@ -75,6 +75,16 @@ class Mnist(ProgramTest):
         self.assertLessEqual(result["delay_p99"], (2 - 1) * (2 * 2 + 1))  # (M-1)(2s+1) of the contract
         self.assertEqual(self.evaluate(result["checkpoint"]), result["test_accuracy"])
 
+    def test_bound_with_a_slow_worker(self):
+        ended = self.run_job("dist_async:bound=2", "--slow_worker", 1, "--slow_factor", 5, workers=3, epochs=1)
+        self.assertEqual(ended.code, 0, ended)
+        self.assertLessEqual(ended.result["furthest_ahead"], 2)
+        self.assertEqual(len(ended.result["wait_seconds"]), 3)
+        self.assertGreater(max(ended.result["wait_seconds"]), 0)
+        for worker in range(3):
+            for server in range(2):
+                self.assertRegex(ended.err, rf"server {server}.* delays of worker {worker}: .* held back \d+ times, for ")
+
 
 class Resume(ProgramTest):
     def test_other_numbers(self):

@@ -5,7 +5,9 @@
 //   device                                  the same, summed on the first of the devices instead of the CPU
 //   dist_sync[:backup=b]                    rounds over the live workers, bitwise the same from run to run; with backup
 //                                           they close without the last b, whose pushes are refused
-//   dist_async[:bound=s][,staleness=P][,..] each push as it arrives, corrected for its delay
+//   dist_async[:bound=s][,staleness=P][,..] each push as it arrives, corrected for its delay; with a bound nobody
+//                                           computes more than s steps ahead of the slowest; with bound=lo..hi the
+//                                           servers choose one of them at every step, where the wait is predicted shortest
 //   dist_local:steps=H[,averaging=A]        every worker trains alone, and each H steps the weights meet: `average` (the
 //                                           mean, by examples), `elastic` (drawn to a centre by alpha, asynchronously)
 //                                           or `federated` (a `fraction` of the workers in each round, drawn by `seed`;

@@ -16,6 +16,11 @@ namespace paceline {
 struct Progress {
   std::int64_t mine = 0;     // of the worker that asks
   std::int64_t slowest = 0;  // over live workers that still contribute
+  // Seconds that the last step took of who asks and of the slowest, 0 where that is not known yet, and since when the
+  // slowest has been at its present one.
+  double my_step = 0;
+  double slowest_step = 0;
+  double slowest_since = 0;
 };
 
 // A round of a synchronous mode, at one partition.

@@ -1,0 +1,28 @@
+#include "waits.h"
+
+#include <algorithm>
+
+namespace paceline {
+
+void Waits::held(int worker, Time since, Time now) {
+  Lock lock(mutex_);
+  Entry& entry = entries_[worker];
+  if (since >= entry.until) ++entry.sum.times;
+  entry.sum.seconds += std::max(0.0, std::chrono::duration<double>(now - std::max(since, entry.until)).count());
+  entry.until = std::max(entry.until, now);
+}
+
+void Waits::ahead(std::int64_t clocks) {
+  std::int64_t furthest = furthest_ahead_;
+  while (clocks > furthest && !furthest_ahead_.compare_exchange_weak(furthest, clocks)) {
+  }
+}
+
+std::map<int, Waits::OfWorker> Waits::workers() const {
+  std::map<int, OfWorker> workers;
+  Lock lock(mutex_);
+  for (const auto& [worker, entry] : entries_) workers[worker] = entry.sum;
+  return workers;
+}
+
+}  // namespace paceline

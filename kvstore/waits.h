@@ -1,0 +1,41 @@
+#pragma once
+// What a mode did to the workers of a server: how long each was held back, and how far one got ahead. Thread-safe; the
+// shards of a server share one.
+
+#include <paceline/mutex.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <map>
+
+namespace paceline {
+
+class Waits {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  struct OfWorker {
+    double seconds = 0;
+    std::int64_t times = 0;
+  };
+
+  // A pull that came at `since` is answered now, after the mode has held it back. Pulls that wait at the same time count
+  // once.
+  void held(int worker, Time since, Time now);
+  // A worker was let go to compute a step at so many clocks ahead of the slowest.
+  void ahead(std::int64_t clocks);
+
+  std::map<int, OfWorker> workers() const;
+  std::int64_t furthest_ahead() const { return furthest_ahead_; }
+
+ private:
+  struct Entry {
+    OfWorker sum;
+    Time until;
+  };
+  mutable Mutex mutex_;
+  std::map<int, Entry> entries_ GUARDED_BY(mutex_);
+  std::atomic<std::int64_t> furthest_ahead_{0};
+};
+
+}  // namespace paceline
