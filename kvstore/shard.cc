@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "payload.h"
 
@@ -285,14 +286,14 @@ void Shard::pull(Waiting waiting, ServedPartition& partition) {
         advance(slice);
         if (!waits_for_round(slice, call, request.need())) continue;
         active_.insert(&slice);
-        waiting.held = true;
+        if (!std::exchange(waiting.held, true)) waits_.hold(call.worker(), request.need());
         slice.waiting.push_back(std::move(waiting));
         return;
       }
     } else {
       const Progress progress = clocks_.progress(call.worker(), request.need(), waiting.since);
       if (!mode_->may_pull(progress)) {
-        waiting.held = true;
+        if (!std::exchange(waiting.held, true)) waits_.hold(call.worker(), request.need());
         waiting_for_clocks_.push_back(std::move(waiting));
         return;
       }
@@ -305,7 +306,7 @@ void Shard::pull(Waiting waiting, ServedPartition& partition) {
   }
   const auto now = std::chrono::steady_clock::now();
   if (waiting.held) {
-    waits_.held(call.worker(), waiting.since, now);
+    waits_.release(call.worker(), waiting.since, now);
     clocks_.released(call.worker(), now);
   }
   const auto waited = now - waiting.since;

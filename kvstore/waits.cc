@@ -4,10 +4,16 @@
 
 namespace paceline {
 
-void Waits::held(int worker, Time since, Time now) {
+void Waits::hold(int worker, std::uint64_t step) {
   Lock lock(mutex_);
   Entry& entry = entries_[worker];
-  if (since >= entry.until) ++entry.sum.times;
+  if (entry.sum.times == 0 || entry.step != step) ++entry.sum.times;
+  entry.step = step;
+}
+
+void Waits::release(int worker, Time since, Time now) {
+  Lock lock(mutex_);
+  Entry& entry = entries_[worker];
   entry.sum.seconds += std::max(0.0, std::chrono::duration<double>(now - std::max(since, entry.until)).count());
   entry.until = std::max(entry.until, now);
 }

@@ -16,12 +16,13 @@ class Waits {
   using Time = std::chrono::steady_clock::time_point;
   struct OfWorker {
     double seconds = 0;
-    std::int64_t times = 0;
+    std::int64_t times = 0;  // steps that it waited to begin, the present one with them
   };
 
-  // A pull that came at `since` is answered now, after the mode has held it back. Pulls that wait at the same time count
-  // once.
-  void held(int worker, Time since, Time now);
+  // A pull is held back, which the worker will compute its step of that number from.
+  void hold(int worker, std::uint64_t step);
+  // One that came at `since` and was held back is answered now. Pulls that wait at the same time count once.
+  void release(int worker, Time since, Time now);
   // A worker was let go to compute a step at so many clocks ahead of the slowest.
   void ahead(std::int64_t clocks);
 
@@ -31,6 +32,7 @@ class Waits {
  private:
   struct Entry {
     OfWorker sum;
+    std::uint64_t step = 0;
     Time until;
   };
   mutable Mutex mutex_;

@@ -5,6 +5,7 @@
 #include <paceline/log.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "payload.h"
 
@@ -168,14 +169,14 @@ void TableShard::pull(Waiting waiting) {
       // Whoever is past its last step (or lost) waits for the others no more than they for it.
       if (served.next_round < need && clocks_.slowest()) {
         active_.insert(&served);
-        waiting.held = true;
+        if (!std::exchange(waiting.held, true)) waits_.hold(call.worker(), need);
         served.waiting.push_back(std::move(waiting));
         return;
       }
     } else {
       const Progress progress = clocks_.progress(call.worker(), need, waiting.since);
       if (!mode_->may_pull(progress)) {
-        waiting.held = true;
+        if (!std::exchange(waiting.held, true)) waits_.hold(call.worker(), need);
         waiting_for_clocks_.push_back(std::move(waiting));
         return;
       }
@@ -190,7 +191,7 @@ void TableShard::pull(Waiting waiting) {
   }
   const auto now = std::chrono::steady_clock::now();
   if (waiting.held) {
-    waits_.held(call.worker(), waiting.since, now);
+    waits_.release(call.worker(), waiting.since, now);
     clocks_.released(call.worker(), now);
   }
   const auto waited = now - waiting.since;

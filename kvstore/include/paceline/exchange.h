@@ -36,25 +36,25 @@ struct PullItem {
 
 // What the mode's bound or round cost a worker, at the server where that was most.
 struct WorkerWait {
-  double seconds = 0;
-  std::int64_t times = 0;
+  double seconds = 0;      // of waits that are over
+  std::int64_t times = 0;  // steps that it waited to begin
 };
 
 // Figures of the job so far, from all servers.
 struct StoreReport {
-  std::vector<Histogram> delays;  // per worker, in versions
-  std::int64_t pushes = 0;        // slices applied
-  std::int64_t refused = 0;       // by backup or discard
-  std::size_t pulled_bytes = 0;   // weights remembered for staleness correction
-  double wait_seconds = 0;        // this worker held back by the mode's bound or round
-  std::vector<WorkerWait> waits;  // per worker
+  std::vector<Histogram> delays;    // per worker, in versions
+  std::int64_t pushes = 0;          // slices applied
+  std::int64_t refused = 0;         // by backup or discard
+  std::size_t pulled_bytes = 0;     // weights remembered for staleness correction
+  double wait_seconds = 0;          // this worker held back by the mode's bound or round
+  std::vector<WorkerWait> waits;    // per worker
   std::int64_t furthest_ahead = 0;  // steps that a worker led the slowest by when it began one; 0 in synchronous modes
   std::int64_t clock = 0;           // steps of this worker that are over, under dist_local rounds; counted with servers
   // Row-sparse tables; the delays have one count for each row of each push.
   std::vector<Histogram> row_delays;
   std::int64_t rows_refused = 0;
-  std::int64_t rows_held = 0;      // rows that exist
-  std::size_t row_bytes = 0;       // memory of the tables
+  std::int64_t rows_held = 0;  // rows that exist
+  std::size_t row_bytes = 0;   // memory of the tables
   Histogram all_delays() const;
 };
 
