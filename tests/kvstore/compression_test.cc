@@ -6,6 +6,7 @@
 #include <support/cluster_in_process.h>
 
 #include "compression_setting.h"
+#include "exchange/compressor.h"
 #include "key_partition.h"
 #include "pushed.h"
 #include "store.pb.h"
@@ -86,6 +87,38 @@ TEST(Compression, IsLeftOutWhereItWasMeasuredNotToPay) {
       for (const float value : weight.to_vector<float>()) sum += static_cast<double>(value);
       EXPECT_EQ(sum, pays ? 100 : 10000);
     });
+  }
+}
+
+// Every codec saves bytes where that was measured, and takes time.
+TEST(Compression, IsDecidedByTheBandwidthGivenOrSeen) {
+  const auto engine = make_serial_engine();
+  RemotePartition partition;
+  RemoteKey key;
+  key.info = {"w", DType::kFloat32, Shape{100, 100}, false};
+  key.slices = {{&partition, 0, 0, 10000, 0}};
+  const NDArray gradient = NDArray::full(Shape{100, 100}, 1, DType::kFloat32, {}, *engine);
+  const auto compressor = [&](const std::string& codec, const char* bandwidth) {
+    Options options = Options::parse("compression=" + codec + ",bandwidth=" + bandwidth);
+    return Compressor(CompressionSetting::take(&options), *engine);
+  };
+  const auto encodes = [&](Compressor& by) { return by.encode(key, gradient, 0, 1, 0) != nullptr; };
+  for (const auto& [name, make] : compression_catalog().entries()) {
+    if (name == "none") continue;
+    SCOPED_TRACE(name);
+    Compressor slow = compressor(name, "1"), fast = compressor(name, "1e300");
+    EXPECT_TRUE(encodes(slow));
+    EXPECT_FALSE(encodes(fast));
+    Compressor seen = compressor(name, "measured"), quick = compressor(name, "measured");
+    seen.saw_transfer(1, 1);
+    EXPECT_TRUE(encodes(seen));
+    quick.saw_transfer(1, 1);
+    quick.saw_transfer(1e300, 1);  // the fastest of all counts
+    quick.saw_transfer(1, 1);
+    EXPECT_FALSE(encodes(quick));
+    slow.saw_transfer(1e300, 1);  // what was given stays
+    EXPECT_EQ(slow.pull_codec(key.info) != nullptr, make_codec(Spec{name, {}})->suits_weights());
+    EXPECT_EQ(quick.pull_codec(key.info), nullptr);
   }
 }
 
