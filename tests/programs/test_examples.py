@@ -11,6 +11,7 @@ EXPECTED = {
     "engine": r"sum of squares below 1000: 332833500\nas expected: \[divide\] by zero\n",
     "autograd": r"y = 2\.000 x \+ 1\.000\n",
     "kvstore": r"weight 1\.000, expected 1\.000\n",
+    "embedding": r"most of the last pairs told apart, few words in memory\n",
     "custom_operator": r"-0\.5 -0\.25 1 2 0\.25 0\.25 1 1 \n",
     "custom_staleness": r"worker 0, delay 0: weight 7\.0\nworker 1, delay 1: weight 4\.0\n"
                         r"worker 2, delay 2: weight 3\.5\n",  # fmt: skip
