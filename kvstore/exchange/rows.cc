@@ -14,30 +14,12 @@ namespace paceline {
 
 void RowVersions::get(std::span<const std::int64_t> rows, std::uint64_t* versions) {
   Lock lock(mutex_);
-  std::int64_t block = -1;
-  const std::vector<std::uint64_t>* page = nullptr;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i] >> block_bits_ != block) {
-      block = rows[i] >> block_bits_;
-      const auto found = pages_.find(block);
-      page = found == pages_.end() ? nullptr : &found->second;
-    }
-    versions[i] = page ? (*page)[static_cast<std::size_t>(rows[i] & ((1 << block_bits_) - 1))] : kNeverPulled;
-  }
+  pages_.get(rows, versions);
 }
 
 void RowVersions::set(std::span<const std::int64_t> rows, const std::uint64_t* versions) {
   Lock lock(mutex_);
-  std::int64_t block = -1;
-  std::vector<std::uint64_t>* page = nullptr;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i] >> block_bits_ != block) {
-      block = rows[i] >> block_bits_;
-      page = &pages_[block];
-      if (page->empty()) page->assign(std::size_t{1} << block_bits_, kNeverPulled);
-    }
-    (*page)[static_cast<std::size_t>(rows[i] & ((1 << block_bits_) - 1))] = versions[i];
-  }
+  pages_.set(rows, versions);
 }
 
 void RowVersions::clear() {

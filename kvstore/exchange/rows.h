@@ -5,10 +5,10 @@
 #include <paceline/row_tables.h>
 
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "exchange/transfer.h"
+#include "sparse/block_pages.h"
 #include "sparse/row_order.h"
 #include "sparse/row_table.h"
 
@@ -19,16 +19,15 @@ class PayloadWriter;
 // The versions of the rows that a worker pulled, in memory that grows with them. Thread-safe.
 class RowVersions {
  public:
-  explicit RowVersions(int block_bits) : block_bits_(block_bits) {}
+  explicit RowVersions(int block_bits) : pages_(block_bits, kNeverPulled) {}
   // kNeverPulled where there is none.
   void get(std::span<const std::int64_t> rows, std::uint64_t* versions);
   void set(std::span<const std::int64_t> rows, const std::uint64_t* versions);
   void clear();
 
  private:
-  const int block_bits_;
   Mutex mutex_;
-  std::unordered_map<std::int64_t, std::vector<std::uint64_t>> pages_ GUARDED_BY(mutex_);
+  BlockPages<std::uint64_t> pages_ GUARDED_BY(mutex_);
 };
 
 struct RemoteTable {

@@ -10,16 +10,6 @@
 namespace paceline {
 namespace {
 
-// One stable pass of a radix sort.
-template <class Digit>
-void distribute(std::vector<OrderedRow>& rows, std::vector<OrderedRow>& scratch, std::size_t digits, Digit digit) {
-  std::vector<std::size_t> starts(digits + 1);
-  for (const OrderedRow& row : rows) ++starts[digit(row) + 1];
-  for (std::size_t d = 0; d < digits; ++d) starts[d + 1] += starts[d];
-  for (const OrderedRow& row : rows) scratch[starts[digit(row)]++] = row;
-  rows.swap(scratch);
-}
-
 template <class T>
 void add_row(std::byte* sum, const std::byte* row, std::int64_t width) {
   T* to = reinterpret_cast<T*>(sum);
@@ -27,13 +17,15 @@ void add_row(std::byte* sum, const std::byte* row, std::int64_t width) {
   for (std::int64_t e = 0; e < width; ++e) to[e] += from[e];
 }
 
-// Asks for the row's memory.
+// Asks for the row's memory, for writing where `kWrite`.
+template <int kWrite>
 void prefetch_row(const std::byte* row, std::size_t bytes) {
-  for (std::size_t line = 0; line < std::min<std::size_t>(bytes, 512); line += 64) __builtin_prefetch(row + line);
+  for (std::size_t line = 0; line < std::min<std::size_t>(bytes + 63, 512); line += 64)
+    __builtin_prefetch(row + line, kWrite);
 }
 
 // How many rows ahead memory is asked for.
-constexpr std::size_t kAhead = 8;
+constexpr std::size_t kAhead = 16;
 
 }  // namespace
 
@@ -58,15 +50,22 @@ std::vector<OrderedRow> order_rows(std::span<const std::int64_t> ids, const Tabl
     });
     return rows;
   }
+  // A stable radix sort; the last pass is by partition.
+  constexpr int kDigitBits = 8;
+  constexpr std::size_t kDigits = std::size_t{1} << kDigitBits;
   std::vector<OrderedRow> scratch(rows.size());
+  std::vector<std::size_t> starts;
+  const auto pass = [&](std::size_t digits, auto digit) {
+    starts.assign(digits + 1, 0);
+    for (const OrderedRow& row : rows) ++starts[digit(row) + 1];
+    for (std::size_t d = 0; d < digits; ++d) starts[d + 1] += starts[d];
+    for (const OrderedRow& row : rows) scratch[starts[digit(row)]++] = row;
+    rows.swap(scratch);
+  };
   const int bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(largest)));
-  constexpr int kDigitBits = 11;
   for (int shift = 0; shift < bits; shift += kDigitBits)
-    distribute(rows, scratch, std::size_t{1} << kDigitBits, [shift](const OrderedRow& row) {
-      return static_cast<std::size_t>(row.id >> shift) & ((1 << kDigitBits) - 1);
-    });
-  distribute(rows, scratch, static_cast<std::size_t>(layout.partitions()),
-             [](const OrderedRow& row) { return std::size_t{row.partition}; });
+    pass(kDigits, [shift](const OrderedRow& row) { return static_cast<std::size_t>(row.id >> shift) & (kDigits - 1); });
+  pass(static_cast<std::size_t>(layout.partitions()), [](const OrderedRow& row) { return std::size_t{row.partition}; });
   return rows;
 }
 
@@ -81,7 +80,7 @@ void gather_rows(const std::vector<OrderedRow>& rows, RowRange range, const Tabl
                  std::byte* out) {
   const std::size_t bytes = row_bytes(table);
   for (std::size_t i = range.begin; i < range.end; ++i) {
-    if (i + kAhead < range.end) prefetch_row(values + rows[i + kAhead].position * bytes, bytes);
+    if (i + kAhead < range.end) prefetch_row<0>(values + rows[i + kAhead].position * bytes, bytes);
     const std::byte* row = values + rows[i].position * bytes;
     if (i == range.begin || rows[i].id != rows[i - 1].id) {
       std::memcpy(out, row, bytes);
@@ -98,6 +97,7 @@ void scatter_rows(const std::vector<OrderedRow>& rows, RowRange range, const Tab
                   std::byte* out) {
   const std::size_t bytes = row_bytes(table);
   for (std::size_t i = range.begin; i < range.end; ++i) {
+    if (i + kAhead < range.end) prefetch_row<1>(out + rows[i + kAhead].position * bytes, bytes);
     if (i > range.begin && rows[i].id != rows[i - 1].id) values += bytes;
     std::memcpy(out + rows[i].position * bytes, values, bytes);
   }

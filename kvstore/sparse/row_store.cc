@@ -1,18 +1,31 @@
 #include "sparse/row_store.h"
 
 #include <paceline/error.h>
+#include <sys/mman.h>
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
 namespace paceline {
 
-RowStore::RowStore(int block_bits, std::size_t record_bytes) : block_bits_(block_bits), record_bytes_(record_bytes) {
-  constexpr std::size_t kChunkBytes = std::size_t{256} << 10;
+RowStore::RowStore(int block_bits, std::size_t record_bytes)
+    : block_bits_(block_bits), record_bytes_(record_bytes), slots_(block_bits, kAbsent) {
+  constexpr std::size_t kChunkBytes = std::size_t{16} << 20;
   while ((record_bytes_ << (chunk_bits_ + 1)) <= kChunkBytes) ++chunk_bits_;
   chunk_mask_ = (std::size_t{1} << chunk_bits_) - 1;
   prefetched_ = std::min<std::size_t>(record_bytes_ + 63, 512);
+}
+
+void RowStore::Unmap::operator()(std::byte* memory) const { munmap(memory, bytes); }
+
+RowStore::Chunk RowStore::make_chunk() const {
+  const std::size_t bytes = record_bytes_ << chunk_bits_;
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) throw OutOfMemory(str("no memory for ", bytes, " bytes of a table's rows"));
+  // Random rows of a large table miss the processor's page tables less if pages are large; a table that fits the first
+  // chunk would take more memory than it has rows for.
+  if (!chunks_.empty()) madvise(memory, bytes, MADV_HUGEPAGE);
+  return Chunk(static_cast<std::byte*>(memory), Unmap{bytes});
 }
 
 RowStore::Slot RowStore::find(std::int64_t row) const {
@@ -21,45 +34,26 @@ RowStore::Slot RowStore::find(std::int64_t row) const {
   return slot;
 }
 
-void RowStore::find(std::span<const std::int64_t> rows, Slot* slots) const {
-  const std::int64_t mask = static_cast<std::int64_t>(page_size()) - 1;
-  std::int64_t block = -1;
-  const Slot* page = nullptr;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i] >> block_bits_ != block) {
-      block = rows[i] >> block_bits_;
-      const auto found = pages_.find(block);
-      page = found == pages_.end() ? nullptr : found->second.get();
-    }
-    slots[i] = page ? page[rows[i] & mask] : kAbsent;
-  }
-}
-
 RowStore::Slot RowStore::add(std::int64_t row) {
   if (size_ >= std::numeric_limits<Slot>::max() - 1)
     throw OutOfMemory(str("a partition of a table holds ", size_, " rows and can hold no more; use more servers"));
-  Page& page = pages_[row >> block_bits_];
-  if (!page) page = std::make_unique<Slot[]>(page_size());
-  if (size_ >> chunk_bits_ == chunks_.size()) chunks_.emplace_back(new std::byte[record_bytes_ << chunk_bits_]);
+  if (size_ >> chunk_bits_ == chunks_.size()) chunks_.push_back(make_chunk());
   const Slot slot = static_cast<Slot>(++size_);
-  page[row & (static_cast<std::int64_t>(page_size()) - 1)] = slot;
-  std::memset(record(slot), 0, record_bytes_);
+  slots_.set({&row, 1}, &slot);
   return slot;
 }
 
-std::size_t RowStore::bytes() const {
-  return (record_bytes_ << chunk_bits_) * chunks_.size() + pages_.size() * page_size() * sizeof(Slot);
-}
+std::size_t RowStore::bytes() const { return size_ * record_bytes_ + slots_.bytes(); }
 
 std::vector<std::int64_t> RowStore::rows_from(std::int64_t begin, std::size_t limit) const {
-  std::vector<std::int64_t> blocks;
-  for (const auto& [block, page] : pages_)
-    if (block >= begin >> block_bits_) blocks.push_back(block);
-  std::sort(blocks.begin(), blocks.end());
+  std::vector<std::pair<std::int64_t, const Slot*>> pages;
+  slots_.for_each([&](std::int64_t block, const Slot* page) {
+    if (block >= begin >> block_bits_) pages.emplace_back(block, page);
+  });
+  std::sort(pages.begin(), pages.end());
   std::vector<std::int64_t> rows;
-  for (const std::int64_t block : blocks) {
-    const Slot* page = pages_.at(block).get();
-    for (std::size_t i = 0; i < page_size(); ++i) {
+  for (const auto& [block, page] : pages) {
+    for (std::size_t i = 0; i < slots_.page_size(); ++i) {
       const std::int64_t row = (block << block_bits_) + static_cast<std::int64_t>(i);
       if (page[i] == kAbsent || row < begin) continue;
       if (rows.size() == limit) return rows;

@@ -5,8 +5,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <unordered_map>
 #include <vector>
+
+#include "sparse/block_pages.h"
 
 namespace paceline {
 
@@ -20,7 +21,7 @@ class RowStore {
 
   Slot find(std::int64_t row) const;
   // Of many rows; neighbours in order are quicker.
-  void find(std::span<const std::int64_t> rows, Slot* slots) const;
+  void find(std::span<const std::int64_t> rows, Slot* slots) const { slots_.get(rows, slots); }
   // Adds a record of zeros for a row that has none. Throws OutOfMemory beyond 2^32 - 2 rows.
   Slot add(std::int64_t row);
 
@@ -41,14 +42,18 @@ class RowStore {
   std::vector<std::int64_t> rows_from(std::int64_t begin, std::size_t limit) const;
 
  private:
-  using Page = std::unique_ptr<Slot[]>;
-
-  std::size_t page_size() const { return std::size_t{1} << block_bits_; }
+  // Memory of the system's own, zeros that take no room until they are written.
+  struct Unmap {
+    std::size_t bytes = 0;
+    void operator()(std::byte* memory) const;
+  };
+  using Chunk = std::unique_ptr<std::byte[], Unmap>;
+  Chunk make_chunk() const;
 
   int block_bits_, chunk_bits_ = 0;
   std::size_t record_bytes_, chunk_mask_ = 0, prefetched_ = 0, size_ = 0;
-  std::unordered_map<std::int64_t, Page> pages_;
-  std::vector<std::unique_ptr<std::byte[]>> chunks_;
+  BlockPages<Slot> slots_;
+  std::vector<Chunk> chunks_;
 };
 
 }  // namespace paceline

@@ -1,0 +1,95 @@
+#pragma once
+// One value for each row number, in pages of neighbouring rows that are made when they are first written.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace paceline {
+
+template <class T>
+class BlockPages {
+ public:
+  // A page covers the 2^block_bits rows of a block; rows that were never written have the value `absent`.
+  BlockPages(int block_bits, T absent) : block_bits_(block_bits), absent_(absent), entries_(kFirstEntries) {}
+
+  // The values of many rows; neighbours in order are quicker.
+  void get(std::span<const std::int64_t> rows, T* values) const {
+    // Memory of all rows of a group is asked for before any of it is used.
+    constexpr std::size_t kGroup = 32;
+    const T* at[kGroup];
+    std::int64_t block = -1;
+    const T* page = nullptr;
+    for (std::size_t begin = 0; begin < rows.size(); begin += kGroup) {
+      const std::size_t count = std::min(kGroup, rows.size() - begin);
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::int64_t row = rows[begin + i];
+        if (row >> block_bits_ != block) page = find(block = row >> block_bits_);
+        at[i] = page ? page + place_of(row) : &absent_;
+        __builtin_prefetch(at[i]);
+      }
+      for (std::size_t i = 0; i < count; ++i) values[begin + i] = *at[i];
+    }
+  }
+  void set(std::span<const std::int64_t> rows, const T* values) {
+    std::int64_t block = -1;
+    T* page = nullptr;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (rows[i] >> block_bits_ != block) page = make(block = rows[i] >> block_bits_);
+      page[place_of(rows[i])] = values[i];
+    }
+  }
+  void clear() { *this = BlockPages(block_bits_, absent_); }
+
+  std::size_t page_size() const { return std::size_t{1} << block_bits_; }
+  std::size_t bytes() const { return pages_ * page_size() * sizeof(T) + entries_.size() * sizeof(Entry); }
+  // Calls visit(block, page), in no order.
+  template <class Visit>
+  void for_each(Visit visit) const {
+    for (const Entry& entry : entries_)
+      if (entry.page) visit(entry.block, static_cast<const T*>(entry.page.get()));
+  }
+
+ private:
+  struct Entry {
+    std::int64_t block = 0;
+    std::unique_ptr<T[]> page;
+  };
+  static constexpr std::size_t kFirstEntries = 16;
+
+  std::size_t place_of(std::int64_t row) const { return static_cast<std::size_t>(row) & (page_size() - 1); }
+  // Where the block's entry is, or would be.
+  std::size_t entry_of(std::int64_t block) const {
+    const std::uint64_t mixed = static_cast<std::uint64_t>(block) * 0x9E3779B97F4A7C15u;
+    std::size_t at = static_cast<std::size_t>(mixed >> 20) & (entries_.size() - 1);
+    while (entries_[at].page && entries_[at].block != block) at = (at + 1) & (entries_.size() - 1);
+    return at;
+  }
+  const T* find(std::int64_t block) const { return entries_[entry_of(block)].page.get(); }
+  T* make(std::int64_t block) {
+    std::size_t at = entry_of(block);
+    if (!entries_[at].page) {
+      if (2 * (pages_ + 1) > entries_.size()) {
+        std::vector<Entry> old(2 * entries_.size());
+        old.swap(entries_);
+        for (Entry& entry : old)
+          if (entry.page) entries_[entry_of(entry.block)] = std::move(entry);
+        at = entry_of(block);
+      }
+      entries_[at] = {block, std::make_unique_for_overwrite<T[]>(page_size())};
+      std::fill_n(entries_[at].page.get(), page_size(), absent_);
+      ++pages_;
+    }
+    return entries_[at].page.get();
+  }
+
+  int block_bits_;
+  T absent_;
+  std::size_t pages_ = 0;
+  std::vector<Entry> entries_;  // by hash, the next free one where that is taken
+};
+
+}  // namespace paceline

@@ -1,0 +1,161 @@
+// Row-sparse tables over bad networks, after the loss of a worker, and from checkpoints.
+#include <gtest/gtest.h>
+#include <support/cluster_in_process.h>
+
+#include <array>
+#include <atomic>
+
+#include "row_support.h"
+
+namespace paceline::test {
+namespace {
+
+// Counters are exact whatever the network loses, repeats and reorders.
+TEST(RowFaults, EveryPushIsAppliedExactlyOnceOverABadNetwork) {
+  constexpr int kWorkers = 2, kPushes = 6;
+  for (const char* mode : {"dist_async:staleness=gap_aware", "dist_async:staleness=none,bound=2", "dist_sync"}) {
+    for (const char* transport : {"inproc", "tcp"}) {
+      if (std::string(transport) == "tcp" && std::string(mode) == "dist_sync") continue;
+      SCOPED_TRACE(std::string(transport) + " " + mode);
+      ClusterInProcess cluster(
+          {.mode = mode, .workers = kWorkers, .transport = transport, .faulty = true, .serial = false});
+      const TableSpec table = table_of(5000, 40, "zeros");
+      // gap_aware would divide late gradients; where every one is zero it has nothing to do.
+      const bool counts = std::string(mode).find("gap_aware") == std::string::npos;
+      cluster.run([&](int worker, KVStore& store) {
+        Engine& engine = cluster.engine(worker);
+        store.init_table(table);
+        store.set_optimizer(optim::SGD{.lr = 1});
+        Ids ids(1500);
+        for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int64_t>(i * 3 + 1);
+        const NDArray rows = ids_of(ids, engine), out = NDArray::zeros(Shape{1500, 40}, DType::kFloat32, {}, engine);
+        const NDArray minus = NDArray::full(Shape{1500, 40}, counts ? -1 : 0, DType::kFloat32, {}, engine);
+        for (int i = 0; i < kPushes; ++i) {
+          if (i % 2 == 0) {
+            store.push_pull_rows({{"table", rows, minus}}, {{"table", rows, out}});
+          } else {
+            store.push_rows({{"table", rows, minus}});
+            store.pull_rows({{"table", rows, out}});
+          }
+          store.step_end(1);
+        }
+        out.wait();
+        store.barrier();
+        store.pull_rows({{"table", rows, out}});
+        // In a round the mean counts, which is one push.
+        const bool synchronous = std::string(mode) == "dist_sync";
+        const float expected = counts ? static_cast<float>(kPushes * (synchronous ? 1 : kWorkers)) : 0;
+        EXPECT_EQ(out.to_vector<float>(), std::vector<float>(1500 * 40, expected));
+        const StoreReport report = store.report();
+        ASSERT_EQ(report.row_delays.size(), static_cast<std::size_t>(kWorkers));
+        for (const Histogram& delays : report.row_delays) EXPECT_EQ(delays.count(), 1500 * kPushes);
+        EXPECT_EQ(report.rows_held, 1500);
+        store.barrier();
+      });
+    }
+  }
+}
+
+TEST(RowFaults, TheJobGoesOnWhenAWorkerIsLost) {
+  for (const char* mode : {"dist_async:staleness=gap_aware", "dist_async:staleness=none,bound=0", "dist_sync"}) {
+    SCOPED_TRACE(mode);
+    ClusterInProcess cluster({.mode = mode, .workers = 3, .serial = false, .silence_seconds = 1});
+    const TableSpec table = table_of(1000, 4, "zeros");
+    const auto step = [&](int worker, KVStore& store) {
+      Engine& engine = cluster.engine(worker);
+      const NDArray ids = ids_of({worker, 500, 999}, engine),
+                    out = NDArray::zeros(Shape{3, 4}, DType::kFloat32, {}, engine);
+      store.push_pull_rows({{"table", ids, NDArray::full(Shape{3, 4}, -1, DType::kFloat32, {}, engine)}},
+                           {{"table", ids, out}});
+      store.step_end(1);
+      return out.to_vector<float>();
+    };
+    cluster.run([&](int worker, KVStore& store) {
+      store.init_table(table);
+      store.set_optimizer(optim::SGD{.lr = 1});
+      store.barrier();
+      step(worker, store);
+      store.barrier();
+    });
+    cluster.kill_worker(1);
+    std::atomic<int> done = 0;
+    cluster.run([&](int worker, KVStore& store) {
+      std::vector<float> rows;
+      for (int i = 0; i < 5; ++i) rows = step(worker, store);
+      if (std::string(mode) == "dist_sync") {
+        // Alone its row gets half of each mean, a third in the first round.
+        EXPECT_NEAR(rows[0], 1.0 / 3 + 5.0 / 2, 1e-5);
+        EXPECT_NEAR(rows[4], 6, 1e-5);
+      }
+      ++done;
+    });
+    EXPECT_EQ(done, 2);
+  }
+}
+
+// Tables of a checkpoint: touched rows with their state and versions, into another number of servers.
+TEST(RowFaults, GoOnFromACheckpointOnOtherServers) {
+  const TableSpec table = table_of(3000, 6);
+  const Spec optimizer = optim::Adam{.lr = 0.1};
+  // What each step pushes is the same everywhere.
+  const auto train = [&](KVStore& store, Engine& engine, int from, int to) {
+    for (int step = from; step < to; ++step) {
+      std::mt19937 random(static_cast<unsigned>(step));
+      const Ids ids = random_ids(random, table.rows, 200);
+      store.push_rows({{"table", ids_of(ids, engine), rows_of(random_values(random, 200 * 6), 6, engine)}});
+      store.step_end(1);
+    }
+  };
+  const auto set_up = [&](KVStore& store) {
+    store.init_table(table);
+    store.set_optimizer(optimizer);
+  };
+  const auto engine = make_serial_engine();
+  StoreOptions options;
+  options.engine = engine.get();
+  const auto whole = KVStore::create("local", options);
+  set_up(*whole);
+  train(*whole, *engine, 0, 20);
+  const std::vector<float> expected = pull(*whole, table, all_rows(table), *engine);
+
+  StoreState state;
+  std::int64_t held = 0;
+  {
+    ClusterInProcess cluster({.workers = 2, .servers = 2, .engine = engine.get()});
+    cluster.run([&](int, KVStore& store) { set_up(store); });
+    train(cluster.worker(0), *engine, 0, 10);
+    held = cluster.worker(0).report().rows_held;
+    std::array<StoreState, 2> states;
+    cluster.run([&](int worker, KVStore& store) { states[static_cast<std::size_t>(worker)] = store.save(); });
+    state = states[0];
+    EXPECT_TRUE(states[1].arrays.empty());
+  }
+  for (const auto& [name, array] : state.arrays) EXPECT_EQ(array.shape()[0], held) << name;
+  EXPECT_EQ(state.arrays.size(), 5U);  // ids, versions, weight, mean, variance
+  {
+    ClusterInProcess cluster({.workers = 2, .servers = 3, .engine = engine.get()});
+    cluster.run([&](int, KVStore& store) {
+      set_up(store);
+      store.push_rows({{"table", ids_of({1, 2, 3}, *engine), rows_of(std::vector<float>(18, 1), 6, *engine)}});
+      store.load(state);
+    });
+    EXPECT_EQ(cluster.worker(1).report().rows_held, held);  // what was pushed before the load is gone
+    train(cluster.worker(1), *engine, 10, 20);
+    EXPECT_EQ(pull(cluster.worker(0), table, all_rows(table), *engine), expected);
+  }
+  const auto local = KVStore::create("local", options);
+  set_up(*local);
+  local->load(state);
+  train(*local, *engine, 10, 20);
+  EXPECT_EQ(pull(*local, table, all_rows(table), *engine), expected);
+  EXPECT_EQ(local->save().arrays.size(), 5U);
+
+  local->set_optimizer(optim::SGD{.lr = 1});
+  EXPECT_NE(error_of_call([&] { local->load(state); }).find("no state 'mean'"), std::string::npos);
+  StoreState other = state;
+  other.arrays.erase(other.arrays.begin());
+  EXPECT_NE(error_of_call([&] { local->load(other); }).find("has no table 'table'"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace paceline::test

@@ -1,0 +1,87 @@
+// Where rows live: among the servers, in memory, and in the order in which they travel.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "row_support.h"
+#include "sparse/row_order.h"
+#include "sparse/row_store.h"
+#include "sparse/table_layout.h"
+
+namespace paceline::test {
+namespace {
+
+TEST(TableLayout, DealsRowsEvenlyAndAlikeForEverybody) {
+  for (const std::int64_t rows : {1LL, 15LL, 100LL, 5000LL, 10000000LL, 1LL << 60}) {
+    for (const int servers : {1, 2, 5}) {
+      const TableSpec table = table_of(rows, 4);
+      const TableLayout layout(table, servers);
+      std::vector<std::int64_t> found(static_cast<std::size_t>(servers));
+      const std::int64_t looked = std::min<std::int64_t>(rows, 100000);
+      for (std::int64_t i = 0; i < looked; ++i) {
+        const std::int64_t row = rows - 1 - i;
+        const int partition = layout.partition_of(row);
+        ASSERT_LT(partition, layout.partitions());
+        ++found[static_cast<std::size_t>(layout.server_of(partition))];
+      }
+      if (rows < 5000) continue;
+      const auto [least, most] = std::minmax_element(found.begin(), found.end());
+      EXPECT_LT(static_cast<double>(*most), 1.2 * static_cast<double>(*least)) << rows << " over " << servers;
+    }
+  }
+}
+
+TEST(RowStore, KeepsRecordsWhereTheyWere) {
+  std::mt19937 random(3);
+  RowStore store(4, 4000);  // some thousands to a piece of memory
+  std::map<std::int64_t, std::byte*> added;
+  for (int i = 0; i < 20000; ++i) {
+    const auto row = static_cast<std::int64_t>((random() % 50000) << (i % 2 == 0 ? 0 : 30));
+    const RowStore::Slot slot = store.find(row);
+    const auto known = added.find(row);
+    ASSERT_EQ(slot != RowStore::kAbsent, known != added.end());
+    if (slot != RowStore::kAbsent) {
+      ASSERT_EQ(store.record(slot), known->second);
+      ASSERT_EQ(store.record(slot)[3999], std::byte{7});
+    } else {
+      std::byte* const record = added[row] = store.record(store.add(row));
+      ASSERT_EQ(record[0], std::byte{0});
+      ASSERT_EQ(std::exchange(record[3999], std::byte{7}), std::byte{0});
+    }
+  }
+  EXPECT_EQ(store.size(), added.size());
+  const std::int64_t middle = std::next(added.begin(), 700)->first;
+  const auto rows = store.rows_from(middle, 100);
+  ASSERT_EQ(rows.size(), 100U);
+  auto expected = added.find(middle);
+  for (const std::int64_t row : rows) EXPECT_EQ(row, (expected++)->first);
+}
+
+TEST(RowOrder, SortsByPartitionThenRowAndKeepsTheOrderOfEqualIds) {
+  std::mt19937 random(5);
+  for (const std::int64_t rows : {7LL, 100000LL, (1LL << 62) + 9}) {
+    for (const std::size_t count : {0UL, 1UL, 100UL, 5000UL}) {
+      const TableSpec table = table_of(rows, 1);
+      const TableLayout layout(table, 3);
+      Ids ids(count);
+      for (std::int64_t& id : ids)
+        id = static_cast<std::int64_t>(((std::uint64_t{random()} << 32) | random()) % static_cast<std::uint64_t>(rows));
+      for (std::size_t i = 0; i + 1 < count; i += 7) ids[i + 1] = ids[i];
+      const auto order = order_rows(ids, table, layout, "the test of");
+      ASSERT_EQ(order.size(), count);
+      for (std::size_t i = 0; i < count; ++i) {
+        EXPECT_EQ(order[i].id, ids[order[i].position]);
+        EXPECT_EQ(static_cast<int>(order[i].partition), layout.partition_of(order[i].id));
+        if (i == 0) continue;
+        EXPECT_LT(std::tuple(order[i - 1].partition, order[i - 1].id, order[i - 1].position),
+                  std::tuple(order[i].partition, order[i].id, order[i].position));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace paceline::test
