@@ -3,9 +3,9 @@
 # From a fresh machine to a trained network: installs the packages, builds, writes a data set as sharded record files,
 # starts a scheduler, servers and workers on this machine, trains LeNet, and evaluates the checkpoint in a new process.
 #   --data DIR     folder with the four IDX files of MNIST (.gz or not); else they are fetched, else digits are drawn
-#   --mode MODE    local, dist_sync, dist_async or dist_async:bound=s,... (default dist_async)
+#   --mode MODE    local, dist_sync, dist_async, dist_async:bound=s,... or another of README's modes (default dist_async)
 #   --workers N    default 2
-#   --servers N    default 2; `local` has none
+#   --servers N    default 2; `local`, `device` and `ring` have none
 #   --epochs N     default 3
 # The last line of standard output is a JSON object with the result. Files are written below out/quickstart/.
 set -euo pipefail
@@ -25,7 +25,7 @@ while [ $# -gt 0 ]; do
     *) fail "unknown option '$option'; known: --data --mode --workers --servers --epochs --help" 2 ;;
   esac
   case $option in
-    --data) data=$2 ;;
+    --data) [ -n "$2" ] || fail "--data is empty; leave it away to have the files fetched" 2; data=$2 ;;
     --mode) mode=$2 ;;
     --workers | --servers | --epochs)
       [[ $2 =~ ^[1-9][0-9]{0,3}$ ]] || fail "$option is '$2', expected a whole number from 1 on" 2
@@ -34,7 +34,11 @@ while [ $# -gt 0 ]; do
   shift 2
 done
 case $mode in
-  local | local:*) [ "$workers" -eq 1 ] || echo "mode 'local' is one process: one worker, no server"; workers=1 servers=0 ;;
+  local | local:* | device | device:*)
+    [ "$workers" -eq 1 ] || echo "mode '${mode%%:*}' is one process: one worker, no server"; workers=1 servers=0 ;;
+  ring | ring:*) servers=0 ;;
+  dist_sync | dist_sync:* | dist_async | dist_async:* | dist_local | dist_local:*) ;;
+  *) fail "unknown mode '${mode%%:*}'; known: local device dist_sync dist_async dist_local ring" 2 ;;
 esac
 if [ -n "$data" ]; then
   data=$(cd "$started_in" && realpath -m "$data")
