@@ -190,7 +190,7 @@ TrainerReport Trainer::report() {
 std::ostream& operator<<(std::ostream& out, const TrainerReport& report) {
   char text[128];
   std::snprintf(text, sizeof text, "epoch %lld  step %lld  loss %.4f  %.0f images/s",
-                static_cast<long long>(report.epoch), static_cast<long long>(report.steps), report.loss,
+                static_cast<long long>(report.epoch + 1), static_cast<long long>(report.steps), report.loss,
                 report.images_per_second);
   return out << text;
 }

@@ -370,7 +370,7 @@ class Peers(BadInput):
     def start_long_job(self, epochs):
         job = self.start_job("dist_async", "--log_every", 10, epochs=epochs,
                              launch=("--log-dir", "logs", "--server-command", program("paceline_server")))  # fmt: skip
-        self.wait_for_line(job, r"\[worker \d\] epoch 0  step 10 ")
+        self.wait_for_line(job, r"\[worker \d\] epoch 1  step 10 ")
         return job
 
     def test_process_of_another_job(self):

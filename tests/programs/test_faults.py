@@ -19,7 +19,7 @@ class Faults(ProgramTest):
         """A job that is in the middle of an epoch when it prints a line of progress."""
         return self.start_job(mode, "--log_every", 10, *arguments, epochs=epochs, environment=DEADLINES, **options)
 
-    def wait_for_middle(self, job, epoch=1, worker=r"\d"):
+    def wait_for_middle(self, job, epoch=2, worker=r"\d"):
         return self.wait_for_line(job, rf"\[worker {worker}\] epoch {epoch}  step \d+")
 
 
@@ -92,7 +92,7 @@ class WorkerReturns(Faults):
 
     def return_worker(self, mode, rank, threshold):
         job = self.start_long_job(mode, "--checkpoint", "ck", "--lr", "0.1" if mode == "dist_sync" else "0.05")
-        self.wait_for_middle(job, epoch=2, worker=rank)
+        self.wait_for_middle(job, epoch=3, worker=rank)
         pid = self.process_of("worker", rank)
         environment = self.survivors()[pid]
         del environment["PACELINE_PROCESS_ID"]  # by which the launcher ends what the worker left
@@ -176,7 +176,7 @@ class WithoutLauncher(Faults):
 
     def test_server_killed(self):
         processes = self.start_processes()
-        self.wait_for_line(self.workers[0], "epoch 0  step 10 ")
+        self.wait_for_line(self.workers[0], "epoch 1  step 10 ")
         self.servers[1].kill()
         self.servers[1].wait()
         processes.remove(self.servers[1])
@@ -184,7 +184,7 @@ class WithoutLauncher(Faults):
 
     def test_scheduler_killed(self):
         processes = self.start_processes()
-        self.wait_for_line(self.workers[0], "epoch 0  step 10 ")
+        self.wait_for_line(self.workers[0], "epoch 1  step 10 ")
         self.scheduler.kill()
         self.scheduler.wait()
         processes.remove(self.scheduler)
@@ -207,7 +207,7 @@ class WithoutLauncher(Faults):
 class JobKilled(Faults):
     def lose(self, role, task):
         job = self.start_long_job("dist_async", epochs=50)
-        self.wait_for_middle(job, epoch=0)
+        self.wait_for_middle(job, epoch=1)
         self.kill(role, task)
         ended = self.finish(job, SILENCE + PROMPT)
         self.assertEqual(ended.code, 128 + signal.SIGKILL, ended)
@@ -222,7 +222,7 @@ class JobKilled(Faults):
 
     def test_launcher(self):
         job = self.start_long_job("dist_async", epochs=50)
-        self.wait_for_middle(job, epoch=0)
+        self.wait_for_middle(job, epoch=1)
         job.kill()
         job.wait()
         self.assert_nothing_survives()
@@ -230,7 +230,7 @@ class JobKilled(Faults):
     def test_job_goes_on_from_its_checkpoint(self):
         job = self.start_long_job("dist_async", "--checkpoint", "ck", epochs=3)
         self.wait_for_line(job, "epoch 1 of 3: test accuracy")
-        self.wait_for_middle(job, epoch=1)
+        self.wait_for_middle(job, epoch=2)
         job.kill()
         job.wait()
         self.assert_nothing_survives()
@@ -243,7 +243,7 @@ class JobKilled(Faults):
 
     def test_interrupt(self):
         job = self.start_long_job("dist_sync", epochs=50)
-        self.wait_for_middle(job, epoch=0)
+        self.wait_for_middle(job, epoch=1)
         job.send_signal(signal.SIGINT)
         ended = self.finish(job, PROMPT)
         self.assertEqual(ended.code, 130, ended)
@@ -262,7 +262,7 @@ class JobKilled(Faults):
     def test_stopped_worker_is_lost(self):
         """A worker that is frozen, not dead, is lost too; when it wakes it ends by itself and disturbs nobody."""
         job = self.start_long_job("dist_async", epochs=6)
-        self.wait_for_middle(job, epoch=0, worker=1)
+        self.wait_for_middle(job, epoch=1, worker=1)
         frozen = self.process_of("worker", 1)
         os.kill(frozen, signal.SIGSTOP)
         self.wait_for_line(job, r"worker 1 at 127\.0\.0\.1 was lost")

@@ -37,7 +37,7 @@ struct TrainerReport {
   std::int64_t examples = 0;
   double seconds = 0, loss = 0, images_per_second = 0;
 };
-// "epoch 1  step 300  loss 0.0931  9120 images/s"
+// "epoch 1  step 300  loss 0.0931  9120 images/s"; the first epoch is 1 here
 std::ostream& operator<<(std::ostream& out, const TrainerReport& report);
 
 // Not thread-safe: one thread trains.
