@@ -99,7 +99,7 @@ bool Membership::start_if_complete() {
   }
   changed();
   for (Member& member : members_) answer(member);
-  LOG(INFO) << "all processes have joined: " << config_.servers << " servers, " << config_.workers << " workers";
+  LOG(INFO) << "all processes have joined: servers " << config_.servers << ", workers " << config_.workers;
   return true;
 }
 
