@@ -1,4 +1,6 @@
 // Heavy-ball momentum (Polyak 1964).
+#include <cmath>
+
 #include "optimizer/sgd_rules.h"
 #include "optimizer/tile_optimizer.h"
 
@@ -9,7 +11,7 @@ class HeavyBall final : public TileOptimizer<MomentumRule<false>> {
  public:
   explicit HeavyBall(double momentum) : TileOptimizer({momentum}, {"momentum"}) {}
   double worker_momentum() const override { return rule_.momentum; }
-  StepSize step_size() const override { return {.gain = 1 / (1 - rule_.momentum)}; }
+  StepSize step_size() const override { return {.gain = 1 / std::sqrt(1 - rule_.momentum * rule_.momentum)}; }
 };
 
 }  // namespace

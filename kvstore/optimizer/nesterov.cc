@@ -1,4 +1,6 @@
 // Nesterov momentum in the form of Sutskever et al. 2013.
+#include <cmath>
+
 #include "optimizer/sgd_rules.h"
 #include "optimizer/tile_optimizer.h"
 
@@ -9,7 +11,7 @@ class Nesterov final : public TileOptimizer<MomentumRule<true>> {
  public:
   explicit Nesterov(double momentum) : TileOptimizer({momentum}, {"momentum"}) {}
   double worker_momentum() const override { return rule_.momentum; }
-  StepSize step_size() const override { return {.gain = 1 / (1 - rule_.momentum)}; }
+  StepSize step_size() const override { return {.gain = 1 / std::sqrt(1 - rule_.momentum * rule_.momentum)}; }
 };
 
 }  // namespace

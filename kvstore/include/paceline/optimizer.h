@@ -48,7 +48,8 @@ struct UpdateStep {
   std::int64_t count = 0;  // updates this slice has taken, this one included (Adam's t)
 };
 
-// How far one update moves a weight: learning rate times `gain` times the gradient, or, where `normalised`, times 1.
+// How far one update moves a weight: learning rate times `gain` times a typical gradient, or, where `normalised`, times
+// 1. Momentum's gain is that for gradients that know nothing of each other: sqrt(1 + m^2 + m^4 + ...).
 struct StepSize {
   double gain = 1;
   bool normalised = false;
