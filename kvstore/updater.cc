@@ -149,7 +149,7 @@ class UpdaterImpl final : public Updater {
     return applied;
   }
 
-  Applied apply_round(int index, const std::vector<Contribution>& contributions) override {
+  Applied apply_round(int index, const std::vector<Contribution>& contributions, const RoundCopies& copies) override {
     require(!contributions.empty(), "a round without contributions");
     std::shared_lock rules_lock(rules_mutex_);
     Slice& slice = at(index);
@@ -159,12 +159,14 @@ class UpdaterImpl final : public Updater {
     const StaleContext context = context_of(slice, examples);
     if (slice.is_average()) {
       average(slice, contributions);
+      for (void* copy : {copies.mean, copies.weight})
+        if (copy) std::memcpy(copy, slice.weight.data(), slice.weight.size());
       return {++slice.counters.version, 0, false};
     }
     if (slice.info.dtype == DType::kFloat32)
-      update_mean<float>(slice, contributions, examples, context);
+      update_mean<float>(slice, contributions, examples, context, copies);
     else
-      update_mean<double>(slice, contributions, examples, context);
+      update_mean<double>(slice, contributions, examples, context, copies);
     for (const Contribution& contribution : contributions) add_delay(slice, contribution.worker, 0);
     return {count_update(slice, examples), 0, false};
   }
@@ -366,7 +368,7 @@ class UpdaterImpl final : public Updater {
 
   // Calls fill(offset, count, scratch) to get each tile's gradient, then runs the rules over it.
   template <class T, class Fill>
-  void update_tiles(Slice& slice, const Snapshot& pulled, const StaleContext& context, Fill fill)
+  void update_tiles(Slice& slice, const Snapshot& pulled, const StaleContext& context, Fill fill, T* copy = nullptr)
       REQUIRES(slice.mutex) {
     std::vector<T*> arrays;
     for (const std::string& name : rules_->state_names) {
@@ -394,6 +396,7 @@ class UpdaterImpl final : public Updater {
       rules_->staleness->correct(tile, context);
       tile.state = arrays.data();
       rules_->optimizer->update(tile, step);
+      if (copy) std::copy_n(tile.weight, tile.count, copy + begin);
       for (T*& array : arrays) array += tile.count;
     }
     slice.weight.set(written);
@@ -437,25 +440,31 @@ class UpdaterImpl final : public Updater {
 
   template <class T>
   void update_mean(Slice& slice, const std::vector<Contribution>& contributions, std::int64_t examples,
-                   const StaleContext& context) REQUIRES(slice.mutex) {
+                   const StaleContext& context, const RoundCopies& copies) REQUIRES(slice.mutex) {
     const std::int64_t whole = slice.count();
     const bool votes = std::all_of(contributions.begin(), contributions.end(), [](const Contribution& contribution) {
       return contribution.codec && contribution.codec->votes();
     });
     std::array<T, static_cast<std::size_t>(Tile<T>::kElements)> decoded;
-    update_tiles<T>(slice, {}, context, [&, whole](std::int64_t begin, std::int64_t count, T* scratch) {
-      std::fill_n(scratch, count, T(0));
+    const auto fill = [&, whole](std::int64_t begin, std::int64_t count, T* __restrict mean) {
+      bool first = true;
       for (const Contribution& contribution : contributions) {
         const T share = votes           ? T(1)
                         : examples == 0 ? T(1) / static_cast<T>(contributions.size())
                                         : static_cast<T>(contribution.examples) / static_cast<T>(examples);
-        const T* source =
+        const T* __restrict source =
             gradient_tile<T>(contribution, whole, begin, {decoded.data(), static_cast<std::size_t>(count)});
-        for (std::int64_t i = 0; i < count; ++i) scratch[i] += share * source[i];
+        // Sums begin at 0, not at the first summand: that makes -0 a 0.
+        if (std::exchange(first, false))
+          for (std::int64_t i = 0; i < count; ++i) mean[i] = T(0) + share * source[i];
+        else
+          for (std::int64_t i = 0; i < count; ++i) mean[i] += share * source[i];
       }
       if (votes)
-        for (std::int64_t i = 0; i < count; ++i) scratch[i] = static_cast<T>((scratch[i] > 0) - (scratch[i] < 0));
-    });
+        for (std::int64_t i = 0; i < count; ++i) mean[i] = static_cast<T>((mean[i] > 0) - (mean[i] < 0));
+      if (copies.mean) std::copy_n(mean, count, static_cast<T*>(copies.mean) + begin);
+    };
+    update_tiles<T>(slice, {}, context, fill, static_cast<T*>(copies.weight));
   }
 
   // The weight of an average slice is the mean of what the workers said last.

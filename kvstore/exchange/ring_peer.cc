@@ -3,6 +3,7 @@
 #include "exchange/ring_peer.h"
 
 #include <paceline/cores.h>
+#include <paceline/detail/host_memory.h>
 #include <paceline/engine.h>
 #include <paceline/error.h>
 #include <paceline/log.h>
@@ -15,25 +16,13 @@
 namespace paceline {
 namespace {
 
-constexpr std::size_t kTile = 4096;  // elements that stay in the cache while they are added up
-
-// The sums of Updater::apply_round, in the same order: the bits are those of dist_sync.
+// Of statistics, over those who contributed: examples do not count.
 template <class T, class Contributions>
-void average(const Contributions& from, std::int64_t examples, bool plain, std::size_t count, T* mean) {
-  for (std::size_t begin = 0; begin < count; begin += kTile) {
-    const std::size_t tile = std::min(kTile, count - begin);
-    T* out = mean + begin;
-    std::fill_n(out, tile, T(0));
-    for (const auto& [rank, given] : from) {
-      const T* source = reinterpret_cast<const T*>(given.data) + begin;
-      if (plain) {
-        for (std::size_t i = 0; i < tile; ++i) out[i] += source[i] / static_cast<T>(from.size());
-        continue;
-      }
-      const T share = examples == 0 ? T(1) / static_cast<T>(from.size())
-                                    : static_cast<T>(given.examples) / static_cast<T>(examples);
-      for (std::size_t i = 0; i < tile; ++i) out[i] += share * source[i];
-    }
+void average(const Contributions& from, std::size_t count, T* mean) {
+  std::fill_n(mean, count, T(0));
+  for (const auto& [rank, given] : from) {
+    const T* source = reinterpret_cast<const T*>(given.data);
+    for (std::size_t i = 0; i < count; ++i) mean[i] += source[i] / static_cast<T>(from.size());
   }
 }
 
@@ -198,28 +187,37 @@ void RingPeer::close_round(int number) {
   Piece& piece = pieces_[static_cast<std::size_t>(number)];
   const auto closed = piece.open.extract(piece.open.begin());
   const KeyInfo& info = piece.key->info;
+  const std::uint64_t version = piece.version;
   std::int64_t examples = 0;
-  for (const auto& [rank, given] : closed.mapped()) examples += given.examples;
-  const std::shared_ptr<std::byte[]> mean(new std::byte[piece.bytes]);
-  const auto count = static_cast<std::size_t>(piece.end - piece.begin);
-  if (info.dtype == DType::kFloat32)
-    average(closed.mapped(), examples, info.average, count, reinterpret_cast<float*>(mean.get()));
-  else
-    average(closed.mapped(), examples, info.average, count, reinterpret_cast<double*>(mean.get()));
-  add_result(number, closed.key(), examples, mean);
+  std::vector<Contribution> contributions;
+  for (const auto& [rank, given] : closed.mapped()) {
+    examples += given.examples;
+    contributions.push_back({rank == rank_ ? rank_ : -1, version, given.examples, given.data});
+  }
+  std::shared_ptr<std::byte[]> mean;
+  if (!others_.empty() || info.average) mean = detail::allocate_host(piece.bytes);
   use_rate(rate_);
-  apply(number, closed.key(), mean.get(), examples);
+  if (info.average) {
+    const auto count = static_cast<std::size_t>(piece.end - piece.begin);
+    if (info.dtype == DType::kFloat32)
+      average(closed.mapped(), count, reinterpret_cast<float*>(mean.get()));
+    else
+      average(closed.mapped(), count, reinterpret_cast<double*>(mean.get()));
+    apply(number, closed.key(), {{rank_, version, examples, mean.get()}}, nullptr);
+  } else {
+    apply(number, closed.key(), contributions, mean.get());
+  }
+  if (!others_.empty()) add_result(number, closed.key(), version, examples, std::move(mean));
 }
 
-void RingPeer::add_result(int number, std::uint64_t round, std::int64_t examples, std::shared_ptr<std::byte[]> mean) {
-  if (others_.empty()) return;
+void RingPeer::add_result(int number, std::uint64_t round, std::uint64_t version, std::int64_t examples,
+                          std::shared_ptr<std::byte[]> mean) {
   if (results_.round != round || results_.examples != examples) flush_results();
-  const Piece& piece = pieces_[static_cast<std::size_t>(number)];
   results_.round = round;
   results_.examples = examples;
-  results_.bytes += piece.bytes;
+  results_.bytes += pieces_[static_cast<std::size_t>(number)].bytes;
   results_.pieces.push_back(number);
-  results_.versions.push_back(piece.version);
+  results_.versions.push_back(version);
   results_.means.push_back(std::move(mean));
   if (results_.bytes >= kRingMessageBytes) flush_results();
 }
@@ -256,9 +254,16 @@ void RingPeer::flush_results() {
 
 // ---- rounds, at every worker
 
-void RingPeer::apply(int number, std::uint64_t round, const void* mean, std::int64_t examples) {
+void RingPeer::apply(int number, std::uint64_t round, const std::vector<Contribution>& contributions, void* mean) {
   Piece& piece = pieces_[static_cast<std::size_t>(number)];
-  updater_->apply(piece.slice, {rank_, updater_->version(piece.slice), examples, mean});
+  std::optional<Reader> reader;  // gets the weights while they pass by
+  const auto ready = std::find_if(piece.readers.begin(), piece.readers.end(),
+                                  [round](const Reader& waiting) { return waiting.need <= round + 1; });
+  if (ready != piece.readers.end()) {
+    reader = std::move(*ready);
+    piece.readers.erase(ready);
+  }
+  updater_->apply_round(piece.slice, contributions, {mean, reader ? reader->out : nullptr});
   ++applied_;
   ++piece.version;
   piece.next_round = round + 1;
@@ -266,6 +271,7 @@ void RingPeer::apply(int number, std::uint64_t round, const void* mean, std::int
     piece.given = {};
     finish(std::exchange(piece.mine, nullptr));
   }
+  if (reader) finish(reader->call);
   serve_readers(piece);
 }
 

@@ -205,10 +205,11 @@ class RingPeer {
   void give(int number, std::uint64_t round, int from, Given given);
   void try_close(int number);
   void close_round(int number);
-  void add_result(int number, std::uint64_t round, std::int64_t examples, std::shared_ptr<std::byte[]> mean);
+  void add_result(int number, std::uint64_t round, std::uint64_t version, std::int64_t examples,
+                  std::shared_ptr<std::byte[]> mean);
   void flush_results();
   void try_close_all();
-  void apply(int number, std::uint64_t round, const void* mean, std::int64_t examples);
+  void apply(int number, std::uint64_t round, const std::vector<Contribution>& contributions, void* mean);
   void use_rate(double rate);
   void serve_readers(Piece& piece);
   void update_over();

@@ -110,7 +110,8 @@ bool RingPeer::take_result(const Request& request) {
     if (number >= pieces_.size()) throw Corrupt(str("there is no piece ", number));
     const std::byte* mean = payload.next(pieces_[number].bytes);
     const std::uint64_t version = pieces_[number].version;
-    if (body.versions(i) == version) apply(static_cast<int>(number), body.round(), mean, body.examples());
+    if (body.versions(i) == version)
+      apply(static_cast<int>(number), body.round(), {{rank_, version, body.examples(), mean}}, nullptr);
     whole = whole && body.versions(i) <= version;
   }
   payload.expect_end();

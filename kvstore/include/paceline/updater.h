@@ -59,6 +59,12 @@ struct Applied {
   bool refused = false;       // by the policy; counted
 };
 
+// Where a round's results are copied to in the pass that makes them, whole slices; null: nowhere.
+struct RoundCopies {
+  void* mean = nullptr;    // of the gradients, as it was applied
+  void* weight = nullptr;  // after the update
+};
+
 class Updater {
  public:
   virtual ~Updater() = default;
@@ -82,8 +88,9 @@ class Updater {
   // Corrects, updates, counts: one pass over the slice. Throws InvalidArgument for a version from the future.
   virtual Applied apply(int slice, const Contribution& contribution) = 0;
   // The mean of several contributions weighted by their examples, summed in the order given, applied as one update of
-  // delay 0 (synchronous modes).
-  virtual Applied apply_round(int slice, const std::vector<Contribution>& contributions) = 0;
+  // delay 0 (synchronous modes). A worker below 0 is in no histogram of delays.
+  virtual Applied apply_round(int slice, const std::vector<Contribution>& contributions,
+                              const RoundCopies& copies = {}) = 0;
   // The weights now, encoded once per version and codec (float32 slices). `worker` >= 0: they are what that worker
   // computes from next (kept, as it gets them, where the policy needs it).
   virtual Snapshot pull(int slice, int worker, const std::shared_ptr<const Codec>& codec = nullptr) = 0;
