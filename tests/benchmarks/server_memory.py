@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Watches the memory of a server while one worker pushes and pulls, then a single small key goes back and forth.
+"""Watches the memory of every process while one worker pushes and pulls, then a single small key goes back and forth.
 
     tests/benchmarks/server_memory.py [--bin build/cpu/bin] [--transport shm] [-- flags of kvbench]
 
-Prints megabytes: the weights; what the server's process holds of its own (not what it reads of its peers) at most, and at
-rest, in the last phase; and how much that grew from the middle to the end of the run. A million pushes and more of small keys:
+Prints megabytes: the weights; what each process holds of its own (not what it reads of its peers) at most, in the last
+phase, when it is at rest, and how much more that is than after a fifth of the run, amid the pushes. Millions of pushes:
 
-    tests/benchmarks/server_memory.py -- --call_per_key --keys 10000 --key_bytes 1024 --seconds 30
+    tests/benchmarks/server_memory.py -- --call_per_key --keys 10000 --key_bytes 1024 --seconds 10
 """
 
 import argparse
@@ -55,13 +55,14 @@ def main():
         server = subprocess.Popen([server_program], env=dict(environment, DMLC_ROLE="server"))
         worker = subprocess.Popen([f"{arguments.bin}/kvbench", *flags], env=dict(environment, DMLC_ROLE="worker"),
                                   stdout=subprocess.PIPE, text=True)
-        samples = []
+        processes = {"server": server, "worker": worker, "scheduler": scheduler}
+        samples = {name: [] for name in processes}
         while worker.poll() is None:
             try:
-                if server.poll() is None:
-                    samples.append(memory_of(server.pid) or samples[-1])
-            except OSError:
-                break
+                for name, process in processes.items():
+                    samples[name].append(memory_of(process.pid) or samples[name][-1])
+            except (OSError, IndexError):
+                pass
             time.sleep(0.05)
         figures = json.loads(worker.stdout.read().strip().splitlines()[-1])
         server.wait()
@@ -69,15 +70,13 @@ def main():
 
     sizes = {name: int(flags[flags.index(name) + 1]) for name in ("--keys", "--key_bytes")}
     megabyte = 1e6
-    rest = statistics.median(samples[-max(1, len(samples) // 10):-1])
-    middle = statistics.median(samples[len(samples) // 2: len(samples) // 2 + max(1, len(samples) // 20)])
-    result = {
-        "weights": sizes["--keys"] * sizes["--key_bytes"] / megabyte,
-        "most": max(samples) / megabyte,
-        "at_rest": rest / megabyte,
-        "grown_since_the_middle": (rest - middle) / megabyte,
-        "keys_per_second": figures["keys_per_second"],
-    }
+    result = {"weights": sizes["--keys"] * sizes["--key_bytes"] / megabyte}
+    for name, held in samples.items():
+        length = max(1, len(held) // 10)
+        rest = statistics.median(held[-length:-1])
+        early = statistics.median(held[2 * length: 3 * length])
+        result[name] = {"most": max(held) / megabyte, "at_rest": rest / megabyte, "grown": (rest - early) / megabyte}
+    result["keys_per_second"] = figures["keys_per_second"]
     print(json.dumps(result))
 
 
