@@ -189,6 +189,22 @@ TEST(ClosedForms, StaleSynchronousThroughput) {
   EXPECT_LT(relative(simulate(unbounded).steps_per_second / 16, .969), 0.01);
 }
 
+// A bound that the servers choose at every step keeps between the two it may choose from.
+TEST(ClosedForms, TheDynamicBoundLiesBetweenItsTwo) {
+  for (const char* law : {"exponential:mean=1", "exponential:mean=0.2,shift=1"}) {
+    const auto throughput = [law](const std::string& bound, std::int64_t most) {
+      Model model = bare("dist_async:bound=" + bound, 16, law);
+      model.iterations = 10000;
+      const Result result = simulate(model);
+      EXPECT_LE(result.furthest_ahead, most);
+      return result.steps_per_second / 16;
+    };
+    const double low = throughput("1", 1), dynamic = throughput("1..5", 5), high = throughput("5", 5);
+    EXPECT_GT(dynamic, 1.01 * low) << law;
+    EXPECT_LT(dynamic, 1.01 * high) << law;
+  }
+}
+
 // n worker machines, k server machines, every link 1 byte a second, a model of 1 byte, as much as links allow.
 double exchange_seconds(int n, int k, bool mixed) {
   Model model = bare("dist_sync", n, "constant:seconds=1");

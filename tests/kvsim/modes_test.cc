@@ -25,7 +25,8 @@ Model model_of(const std::string& mode, int workers = 8) {
 
 TEST(Simulation, IsTheSameFromTheSameSeed) {
   for (const char* mode :
-       {"local", "ring", "dist_sync", "dist_sync:backup=2", "dist_async", "dist_async:bound=1", "dist_local:steps=4",
+       {"local", "ring", "dist_sync", "dist_sync:backup=2", "dist_async", "dist_async:bound=1", "dist_async:bound=1..4",
+        "dist_local:steps=4",
         "dist_local:steps=4,method=elastic", "dist_local:steps=2,method=federated,fraction=0.5"}) {
     Model model = model_of(mode);
     const Result first = Simulation(model).run(), again = Simulation(model).run();
@@ -131,6 +132,8 @@ TEST(Simulation, LawsHaveTheirMeans) {
 TEST(Simulation, RefusesWhatMakesNoSense) {
   EXPECT_THROW(Simulation(model_of("dist_sinc")), InvalidArgument);
   EXPECT_THROW(Simulation(model_of("dist_sync:bound=2")), InvalidArgument);
+  EXPECT_THROW(Simulation(model_of("dist_async:bound=4..2")), InvalidArgument);
+  EXPECT_THROW(Simulation(model_of("dist_async:bound=-1")), InvalidArgument);
   EXPECT_THROW(Simulation(model_of("dist_sync:backup=8")), InvalidArgument);
   EXPECT_THROW(Simulation(model_of("dist_local:steps=0")), InvalidArgument);
   EXPECT_THROW(Simulation(model_of("dist_local:method=sum")), InvalidArgument);

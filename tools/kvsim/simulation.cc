@@ -22,9 +22,13 @@ Simulation::Simulation(const Model& model) : model_(model) {
     require(backup_ >= 0 && backup_ < model_.workers, "[kvsim] backup is ", backup_, " of ", model_.workers,
             " workers");
   } else if (name == "dist_async") {
-    bound_ = options.get("bound", bound_);
-    bounded_ = options.has("bound");
-    require(bound_ >= 0, "[kvsim] bound is ", bound_, ", expected at least 0 steps");
+    const std::string bound = options.get("bound", "");
+    bounded_ = !bound.empty();
+    if (bounded_) {
+      dynamic_ = make_mode({"dist_async", {{"bound", bound}}});
+      bound_ = std::stoll(bound);
+      if (bound.find("..") == std::string::npos) dynamic_ = nullptr;
+    }
   } else if (name == "dist_local") {
     local_steps_ = options.get<std::int64_t>("steps", 1);
     require(local_steps_ >= 1, "[kvsim] steps is ", local_steps_, ", expected at least 1");
@@ -66,6 +70,7 @@ Simulation::Simulation(const Model& model) : model_(model) {
   reduced_.assign(model_.layers.size(), 0);
   server_clock_.assign(workers, 0);
   clocks_[0] = model_.workers;
+  paces_.resize(workers);
 }
 
 void Simulation::check() const {
@@ -183,7 +188,7 @@ void Simulation::handle(const Event& event) {
     case kAcknowledged:
       return acknowledged(w, event.item, event.time);
     case kPull:
-      return pull(w, event.item, event.time);
+      return pull(w, event.item, event.time, event.time);
     case kStepEnd:
       return step_end(w, event.time);
     case kReply:

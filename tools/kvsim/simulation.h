@@ -2,9 +2,12 @@
 // A job as a run of events. simulation.cc holds the workers and the network, simulation_servers.cc the store's
 // protocol.
 
+#include <paceline/mode.h>
+
 #include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -73,6 +76,11 @@ class Simulation {
   };
   struct ParkedPull {
     std::int32_t worker, slice;
+    double asked;
+  };
+  struct Pace {
+    double began = 0;    // its present step, as the servers see it
+    double seconds = 0;  // of its last step; 0: not known
   };
 
   void check() const;
@@ -112,7 +120,8 @@ class Simulation {
   void cancel_late(int slice, std::int64_t round, double now);
   void acknowledge(int w, int slice, double at);
   void acknowledged(int w, int layer, double now);
-  void pull(int w, int slice, double now);
+  void pull(int w, int slice, double now, double asked);
+  bool dynamic_bound_lets_go(int w, std::int64_t need, double asked) const;
   void answer(int w, int slice, double now);
   void step_end(int w, double now);
   int expected() const;
@@ -154,6 +163,9 @@ class Simulation {
   std::map<std::int64_t, int> clocks_;  // clock -> workers, as the servers know
   std::vector<std::int64_t> server_clock_;
   std::vector<ParkedPull> parked_;
+  std::shared_ptr<const Mode> dynamic_;  // decides past bound_, where the mode names two bounds
+  std::vector<Pace> paces_;
+  std::size_t last_ = 0;  // of the slowest workers the one that will end its step last
 
   // Measured.
   std::int64_t steps_ = 0, counted_steps_ = 0, rounds_closed_ = 0, applied_ = 0, refused_ = 0, furthest_ahead_ = 0;

@@ -93,15 +93,21 @@ void Simulation::acknowledged(int w, int layer, double now) {
   for (const std::int32_t slice : slices_of_layer_[static_cast<std::size_t>(layer)]) schedule(there, kPull, w, slice);
 }
 
-void Simulation::pull(int w, int slice, double now) {
+bool Simulation::dynamic_bound_lets_go(int w, std::int64_t need, double asked) const {
+  const Pace& slowest = paces_[last_];
+  return dynamic_->may_pull({need, slowest_, paces_[static_cast<std::size_t>(w)].seconds, slowest.seconds,
+                             std::max(0.0, asked - slowest.began)});
+}
+
+void Simulation::pull(int w, int slice, double now, double asked) {
   Slice& self = slices_[static_cast<std::size_t>(slice)];
   const std::int64_t need = need_[at_layer(w, self.layer)];
-  if (rounds_ && self.round < need)
-    self.parked.push_back(w);
-  else if (bounded_ && need - slowest_ > bound_)
-    parked_.push_back({w, slice});
-  else
-    answer(w, slice, now);
+  if (rounds_ && self.round < need) return self.parked.push_back(w);
+  if (bounded_ && need - slowest_ > bound_ && !(dynamic_ && dynamic_bound_lets_go(w, need, asked)))
+    return parked_.push_back({w, slice, asked});
+  // Who was held back begins its step only now.
+  if (asked < now) paces_[static_cast<std::size_t>(w)].began = now;
+  answer(w, slice, now);
 }
 
 void Simulation::answer(int w, int slice, double now) {
@@ -117,11 +123,22 @@ void Simulation::step_end(int w, double now) {
   const auto old = clocks_.find(clock);
   if (--old->second == 0) clocks_.erase(old);
   ++clocks_[++clock];
-  if (clocks_.begin()->first == slowest_) return;
-  slowest_ = clocks_.begin()->first;
+  const std::int64_t slowest = std::exchange(slowest_, clocks_.begin()->first);
+  if (dynamic_) {
+    Pace& mine = paces_[static_cast<std::size_t>(w)];
+    mine = {now, clock > 1 ? now - mine.began : 0};
+    double latest = -1;
+    for (std::size_t other = 0; other < paces_.size(); ++other) {
+      if (server_clock_[other] != slowest_ || paces_[other].began + paces_[other].seconds <= latest) continue;
+      latest = paces_[other].began + paces_[other].seconds;
+      last_ = other;
+    }
+  } else if (slowest == slowest_) {
+    return;
+  }
   std::vector<ParkedPull> parked;
   parked.swap(parked_);
-  for (const ParkedPull& waiting : parked) pull(waiting.worker, waiting.slice, now);
+  for (const ParkedPull& waiting : parked) pull(waiting.worker, waiting.slice, now, waiting.asked);
 }
 
 int Simulation::expected() const {
