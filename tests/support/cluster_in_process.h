@@ -129,7 +129,7 @@ class ClusterInProcess {
     servers_.reserve(static_cast<std::size_t>(options_.servers));  // threads look into it while it grows
     for (int s = 0; s < options_.servers; ++s) {
       servers_.push_back(
-          std::make_unique<Server>(member(base_, Role::kServer, scheduler_->port()), options_.policy, 2));
+          std::make_unique<Server>(member(base_, Role::kServer, scheduler_->port(), s), options_.policy, 2));
       Server& server = *servers_.back();
       std::string& failure = server_errors_[static_cast<std::size_t>(s)];
       server_threads_.emplace_back([&server, &failure] {
