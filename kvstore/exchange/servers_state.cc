@@ -201,6 +201,7 @@ NamedArrays ServersExchange::fetch_blobs(int server, int worker, SavedStore* all
 
 void ServersExchange::load(const StoreState& state) {
   pending_->wait_none();
+  barrier();  // what another worker pushed before it loads must not come after the state
   std::exception_ptr refused;
   if (leads()) {
     try {
