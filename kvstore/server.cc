@@ -1,10 +1,12 @@
 #include "server.h"
 
+#include <malloc.h>
 #include <paceline/cores.h>
 #include <paceline/error.h>
 #include <paceline/log.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 
 #include "codec_cache.h"
@@ -15,6 +17,8 @@
 namespace paceline {
 namespace {
 
+constexpr std::uint64_t kBusy = 4 << 20;  // bytes in 200 ms
+constexpr int kQuietLooks = 5;
 constexpr std::size_t kShort = 64 << 10;  // bytes pushed and pulled; applying them takes less than waking a thread
 
 }  // namespace
@@ -26,6 +30,8 @@ struct Server::Impl {
   Waits waits;
   std::unique_ptr<ServerControl> control;
   std::vector<std::unique_ptr<Shard>> shards;  // destroyed first: their threads use what is above
+
+  std::atomic<std::uint64_t> moved{0};  // bytes of slices pushed and pulled
 
   Mutex mutex;
   CondVar changed;
@@ -101,6 +107,7 @@ struct Server::Impl {
       partitions.push_back(partition);
     }
     payload.expect_end();
+    moved += bytes;
     call->aligned = payload.take_copies();
     call->parts_left = static_cast<int>(parts) + 1;
     post_parts(call, partitions, bytes <= kShort);
@@ -174,9 +181,15 @@ struct Server::Impl {
   bool run() {
     node->join();
     Lock lock(mutex);
-    for (;;) {
+    std::uint64_t moved_before = 0;
+    for (int quiet = 0;;) {
       changed.wait_for(mutex, std::chrono::milliseconds(200), [this]() REQUIRES(mutex) { return over || stopped; });
       if (over || stopped) return !stopped;
+      // Freed memory is kept for the next large messages (keep_freed_memory()); at rest it is given back.
+      const std::uint64_t moved_now = moved;
+      quiet = moved_now - moved_before > kBusy ? 0 : quiet + 1;
+      moved_before = moved_now;
+      if (quiet == kQuietLooks) malloc_trim(0);
       if (const std::exception_ptr failure = node->failure()) std::rethrow_exception(failure);
     }
   }
