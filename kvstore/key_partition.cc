@@ -25,15 +25,18 @@ std::int64_t target_bytes(std::int64_t total, std::int64_t servers) {
   return std::max(balanced, total / kMostPartitions);
 }
 
-// Equal pieces of a large key, each a partition of its own.
-void cut(const std::vector<KeyInfo>& keys, int index, std::int64_t target, std::vector<Partition>* partitions) {
-  constexpr std::int64_t kCacheLine = 64;
-  const KeyInfo& key = keys[static_cast<std::size_t>(index)];
-  const std::int64_t elements = key.shape.size();
-  const std::int64_t pieces = (key.bytes() + target - 1) / target;
-  const std::int64_t length = ((elements + pieces - 1) / pieces + kCacheLine - 1) / kCacheLine * kCacheLine;
-  for (std::int64_t begin = 0; begin < elements; begin += length)
-    partitions->push_back({0, 0, {{index, begin, std::min(begin + length, elements)}}});
+// Equal pieces of at most about `most` bytes.
+std::vector<SliceRange> cut(const SliceRange& range, const KeyInfo& key, std::int64_t most) {
+  constexpr std::int64_t kAligned = 64;
+  const std::int64_t elements = range.end - range.begin;
+  const std::int64_t bytes = elements * static_cast<std::int64_t>(size_of(key.dtype));
+  if (bytes <= most) return {range};
+  const std::int64_t pieces = (bytes + most - 1) / most;
+  const std::int64_t length = ((elements + pieces - 1) / pieces + kAligned - 1) / kAligned * kAligned;
+  std::vector<SliceRange> cuts;
+  for (std::int64_t begin = range.begin; begin < range.end; begin += length)
+    cuts.push_back({range.key, begin, std::min(begin + length, range.end)});
+  return cuts;
 }
 
 }  // namespace
@@ -57,12 +60,15 @@ Layout make_layout(std::vector<KeyInfo> keys, std::span<std::int64_t> loads, int
   };
   for (int k = 0; k < static_cast<int>(layout.keys.size()); ++k) {
     const KeyInfo& key = layout.keys[static_cast<std::size_t>(k)];
+    const SliceRange whole{k, 0, key.shape.size()};
     if (key.bytes() > target + target / 2) {
-      cut(layout.keys, k, target, &layout.partitions);
+      // Each piece is a partition of its own.
+      for (const SliceRange& piece : cut(whole, key, target))
+        layout.partitions.push_back({0, 0, cut(piece, key, kSliceBytes)});
       continue;
     }
     if (grouped + key.bytes() > target + target / 2) close_group();
-    group.slices.push_back({k, 0, key.shape.size()});
+    for (const SliceRange& slice : cut(whole, key, kSliceBytes)) group.slices.push_back(slice);
     grouped += key.bytes();
     if (grouped >= target) close_group();
   }

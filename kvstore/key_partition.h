@@ -46,6 +46,8 @@ struct Layout {
 };
 
 constexpr std::int64_t kPartitionBytes = std::int64_t{4} << 20;
+// What a message cannot be smaller than: a worker packs as many slices together as its link is best at.
+constexpr std::int64_t kSliceBytes = std::int64_t{512} << 10;
 
 // Cuts and places `keys`. `loads` are the bytes that each server holds already; they grow by what is placed. Partitions
 // are numbered from `first_partition`.

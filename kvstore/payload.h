@@ -1,6 +1,7 @@
 #pragma once
-// Runs of elements in a message's payload: small ones share a frame, large ones travel in a frame of their own without
-// being copied. Every run starts at a multiple of 8 bytes of its frame and lies in one frame.
+// Runs of elements in a message's payload: small ones share a frame, large ones travel without being copied in a frame
+// of their own, or in one with what lies before them in the same array. Every run starts at a multiple of 8 bytes of
+// its frame and lies in one frame.
 
 #include <paceline/detail/host_memory.h>
 #include <paceline/error.h>
@@ -22,6 +23,13 @@ class PayloadWriter {
   void add(const void* data, std::size_t bytes, std::shared_ptr<const void> owner) {
     if (bytes == 0) return;
     if (bytes >= kLargeRun && owner) {
+      if (!room_ && !frames_.empty()) {
+        Frame& last = frames_.back();
+        if (last.owner == owner && last.data + last.size == data && last.size % 8 == 0) {
+          last.size += bytes;
+          return;
+        }
+      }
       close();
       frames_.push_back({std::move(owner), static_cast<const std::byte*>(data), bytes});
       return;

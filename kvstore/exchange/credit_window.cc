@@ -10,10 +10,10 @@ namespace {
 constexpr double kSmallRequest = 4096;      // its round trip is latency
 constexpr double kLargeRequest = 64 << 10;  // its round trip tells the bandwidth
 constexpr int kSamples = 64;                // after which an old bandwidth is forgotten
-constexpr double kPieces = 4;
-constexpr double kLeastSeconds = 0.02, kMostSeconds = 0.05;
-constexpr double kLeast = 8 << 20;  // one of the largest messages travels while another is answered
-constexpr double kMost = 16 << 20;
+constexpr double kPieces = 3;               // one on its way there, one at work, one on its way back
+constexpr double kLeastSeconds = 0.02;      // what a busy machine may take to answer
+constexpr double kLeastMessage = 256 << 10, kMostMessage = 4 << 20;
+constexpr double kMost = 16 << 20, kAtFirst = 8 << 20;
 
 }  // namespace
 
@@ -36,19 +36,28 @@ void CreditWindow::answered(const Ticket& ticket, std::size_t bytes, Time now) {
 }
 
 void CreditWindow::idle() {
-  if (burst_ > 0) last_burst_ = std::exchange(burst_, 0);
+  step_over();
   last_answer_ = {};
+}
+
+void CreditWindow::step_over() {
+  if (burst_ > 0) last_burst_ = std::exchange(burst_, 0);
 }
 
 double CreditWindow::bytes_per_second() const { return std::max(fastest_, fastest_before_); }
 
+std::size_t CreditWindow::message_bytes() const {
+  const double speed = bytes_per_second();
+  const double best = speed > 0 ? std::sqrt(latency_ * speed * std::max(burst_, last_burst_) / 2) : kMostMessage;
+  return static_cast<std::size_t>(std::clamp(best, kLeastMessage, kMostMessage));
+}
+
 std::size_t CreditWindow::bytes() const {
   const double speed = bytes_per_second();
-  if (speed == 0) return static_cast<std::size_t>(kLeast);
-  const double piece = std::sqrt(latency_ * speed * std::max(burst_, last_burst_) / 2);
-  const double least = std::clamp(kLeastSeconds * speed, kLeast, kMost);
-  const double most = std::clamp(std::max(kMostSeconds, 4 * latency_) * speed, least, kMost);
-  return static_cast<std::size_t>(std::clamp(kPieces * piece, least, most));
+  if (speed == 0) return static_cast<std::size_t>(kAtFirst);
+  const double round_trips = std::max(kLeastSeconds, 4 * latency_) * speed;
+  return static_cast<std::size_t>(
+      std::min(std::max(kPieces * static_cast<double>(message_bytes()), round_trips), kMost));
 }
 
 }  // namespace paceline

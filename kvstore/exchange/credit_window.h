@@ -1,8 +1,9 @@
 #pragma once
-// How many bytes may be under way to one server: enough to keep the link and the server busy, little enough that a
-// request of higher priority waits behind few others. A pipeline of sending, applying and answering is fastest in
-// pieces of s* = sqrt(latency x bandwidth x bytes / 2), as measured on the way: four of them may be under way, at least
-// what the link carries in 20 ms, at most what it carries in 50 ms or in two round trips, and always 8 to 16 MiB.
+// How a link is used, from what was measured on it. A pipeline of sending, applying and answering is fastest in
+// messages of s* = sqrt(latency x bandwidth x bytes of a step / 2). Three of them may be under way to one server:
+// enough to keep the link and the server busy, little enough that a request of higher priority waits behind few others;
+// but at least what the link carries in 20 ms or in two round trips, for a machine that is busy answers late, and at
+// most 16 MiB.
 
 #include <chrono>
 #include <cstddef>
@@ -25,7 +26,11 @@ class CreditWindow {
   void answered(const Ticket& ticket, std::size_t bytes, Time now);
   // Nothing is under way and nothing waits.
   void idle();
+  // What was submitted since is one step's: for a worker that never rests.
+  void step_over();
 
+  // s*, 256 KiB to 4 MiB; 4 MiB until the bandwidth is known.
+  std::size_t message_bytes() const;
   // May be under way together.
   std::size_t bytes() const;
   // One way; what is assumed until a small request was answered.
@@ -34,7 +39,7 @@ class CreditWindow {
   double bytes_per_second() const;
 
  private:
-  double burst_ = 0, last_burst_ = 0;  // bytes since the last rest, and between the two before
+  double burst_ = 0, last_burst_ = 0;  // of this step, and of the last
   double answered_ = 0;
   Time last_answer_;  // since the last rest
   double latency_ = 100e-6;

@@ -11,8 +11,8 @@
 namespace paceline {
 namespace {
 
-constexpr int kMostUnderWay = 2;  // messages: one is worked on while the next travels
-constexpr std::size_t kMostRequests = 512;
+constexpr std::size_t kMostUnderWay = 2;  // messages: one is worked on while the next travels
+constexpr std::size_t kMostRequests = 512, kMostLessUrgent = 16;
 
 bool comes_before(const SmallRun& a, const SmallRun& b) {
   const std::uint32_t left = a.slice->partition->id, right = b.slice->partition->id;
@@ -31,22 +31,25 @@ void Fuser::submit(SmallRequest request) {
   if (!requests.empty()) send(std::move(requests));
 }
 
-bool Fuser::fit(const SmallRequest& a, const SmallRequest& b) {
-  return a.examples == b.examples && a.round == b.round;
-}
+bool Fuser::fit(const SmallRequest& a, const SmallRequest& b) { return a.examples == b.examples && a.round == b.round; }
 
 std::vector<SmallRequest> Fuser::take() {
   std::vector<SmallRequest> requests;
-  if (waiting_.empty() || under_way_ == kMostUnderWay) return requests;
-  ++under_way_;
-  std::deque<SmallRequest>& first = waiting_.begin()->second;
-  requests.reserve(std::min(first.size(), kMostRequests));
-  while (!first.empty() && requests.size() < kMostRequests &&
-         (requests.empty() || fit(requests.front(), first.front()))) {
-    requests.push_back(std::move(first.front()));
-    first.pop_front();
+  // What is more urgent than all that is under way does not wait for it.
+  if (waiting_.empty() || (under_way_.size() >= kMostUnderWay && waiting_.begin()->first <= *under_way_.rbegin()))
+    return requests;
+  const int priority = waiting_.begin()->first;
+  under_way_.insert(priority);
+  requests.reserve(std::min(waiting_.begin()->second.size(), kMostRequests));
+  while (!waiting_.empty() && requests.size() < kMostRequests) {
+    const auto first = waiting_.begin();
+    // Few less urgent ones go along.
+    if (first->first < priority && requests.size() >= kMostLessUrgent) break;
+    if (!requests.empty() && !fit(requests.front(), first->second.front())) break;
+    requests.push_back(std::move(first->second.front()));
+    first->second.pop_front();
+    if (first->second.empty()) waiting_.erase(first);
   }
-  if (first.empty()) waiting_.erase(waiting_.begin());
   return requests;
 }
 
@@ -76,12 +79,13 @@ void Fuser::send(std::vector<SmallRequest> requests) {
   message.header.kind = MessageKind::kPushPull;
   message.body = body.SerializeAsString();
   message.payload = payload.finish();
-  outbox_.submit(group->requests.front().priority, bytes, std::move(message),
-                 [this, group](const std::optional<Message>& answer, std::exception_ptr error) {
+  const int priority = group->requests.front().priority;
+  outbox_.submit(priority, bytes, std::move(message),
+                 [this, group, priority](const std::optional<Message>& answer, std::exception_ptr error) {
                    std::vector<SmallRequest> next;
                    {
                      const Lock lock(mutex_);
-                     --under_way_;
+                     under_way_.erase(under_way_.find(priority));
                      next = take();
                    }
                    // First the next, so that the server works while the answer is taken in.

@@ -1,5 +1,5 @@
 #pragma once
-// Small requests to one server, several to a message: while one is under way the next ones gather.
+// Small requests to one server, several to a message: while two are under way the next ones gather.
 
 #include <paceline/mutex.h>
 
@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "exchange/outbox.h"
@@ -67,7 +68,7 @@ class Fuser {
   Outbox& outbox_;
   Mutex mutex_;
   std::map<int, std::deque<SmallRequest>, std::greater<>> waiting_ GUARDED_BY(mutex_);  // by priority
-  int under_way_ GUARDED_BY(mutex_) = 0;
+  std::multiset<int> under_way_ GUARDED_BY(mutex_);                                     // priorities of messages
 };
 
 }  // namespace paceline

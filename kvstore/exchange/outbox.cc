@@ -65,6 +65,16 @@ std::size_t Outbox::window() const {
   return credit_.bytes();
 }
 
+std::size_t Outbox::message_bytes() const {
+  const Lock lock(mutex_);
+  return credit_.message_bytes();
+}
+
+void Outbox::end_step() {
+  const Lock lock(mutex_);
+  credit_.step_over();
+}
+
 void Outbox::close() {
   {
     Lock lock(mutex_);

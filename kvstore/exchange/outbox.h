@@ -22,8 +22,11 @@ class Outbox {
   // Fails what was not sent; no use of the node begins afterwards.
   void close();
 
-  // What may be under way now.
+  // What may be under way now, and what of it is best in one message.
   std::size_t window() const;
+  std::size_t message_bytes() const;
+  // What was submitted since the last call is a step's.
+  void end_step();
 
  private:
   struct Entry {

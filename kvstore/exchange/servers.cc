@@ -43,7 +43,8 @@ ModeSetting ModeSetting::parse(const Spec& spec) {
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(str("mode '", spec.text(), "': ", error.what(),
                               "; keys of every dist mode: staleness transport compression pull min_bytes except only "
-                              "bandwidth error_feedback and the compression's own, of ", spec.name, ":", own));
+                              "bandwidth error_feedback and the compression's own, of ",
+                              spec.name, ":", own));
   }
   setting.staleness_options = rest;
   return setting;
@@ -232,8 +233,10 @@ std::shared_ptr<Step> ServersExchange::new_step(std::uint64_t number) {
     message.header.kind = MessageKind::kStepEnd;
     message.body = body.SerializeAsString();
     constexpr int kSoonest = 1 << 30;
-    for (const auto& outbox : outboxes_)
+    for (const auto& outbox : outboxes_) {
+      outbox->end_step();
       outbox->submit(kSoonest, 0, message, [](std::optional<Message>, std::exception_ptr) {});
+    }
   });
 }
 
@@ -346,7 +349,8 @@ std::vector<Message> ServersExchange::ask_every_server(const Message& request) {
 std::unique_ptr<Exchange> make_servers_exchange(const ClusterConfig& config, const Spec& mode,
                                                 const StoreOptions& options) {
   ModeSetting setting = ModeSetting::parse(mode);
-  require(config.servers > 0, "mode '", mode.name, "' needs servers, and this job has none; start it with launch.py -s ",
+  require(config.servers > 0, "mode '", mode.name,
+          "' needs servers, and this job has none; start it with launch.py -s ",
           "1 or more (DMLC_NUM_SERVER), or use mode ring, which has none");
   ClusterConfig own = config;
   if (!setting.transport.empty()) own.transport = setting.transport;

@@ -59,8 +59,10 @@ struct Transfer::Outgoing {
   wire::PushPullRequest body;
   PartWriter parts{body};
   PayloadWriter payload;
+  bool pushes = false;
   std::size_t pushed_bytes = 0, pulled_bytes = 0;
-  std::shared_ptr<Batch> batch = std::make_shared<Batch>();
+  Batch batch;
+  std::unique_ptr<Outgoing> pulls = nullptr;  // to be sent when this one, which only pushes, is answered
 
   // The number of this codec in the message.
   std::uint32_t number_of(const WireCodec& codec) {
@@ -111,7 +113,9 @@ void Transfer::start(Completion completion) {
   const bool pushes = std::any_of(items_.begin(), items_.end(), [](const Item& i) { return !i.gradient.is_none(); });
   const bool pulls = std::any_of(items_.begin(), items_.end(), [](const Item& i) { return !i.out.is_none(); });
   pulls_left_ = pushes && pulls && route_.pulls_wait;
-  send(pushes, pulls && !pulls_left_);
+  if (is_small(pushes, pulls && !pulls_left_)) return send_small(pushes, pulls && !pulls_left_);
+  pulls_left_ = false;
+  send(pushes, pulls);
 }
 
 bool Transfer::is_small(bool pushes, bool pulls) const {
@@ -154,7 +158,6 @@ void Transfer::send_small(bool pushes, bool pulls) {
 }
 
 void Transfer::send(bool pushes, bool pulls) {
-  if (is_small(pushes, pulls)) return send_small(pushes, pulls);
   struct Run {
     RemoteSlice* slice;
     const Item* item;
@@ -174,6 +177,16 @@ void Transfer::send(bool pushes, bool pulls) {
   });
 
   std::vector<std::unique_ptr<Outgoing>> messages;
+  const auto open_message = [this](int server) {
+    auto message = std::make_unique<Outgoing>();
+    message->server = server;
+    message->body.set_examples(examples_);
+    message->body.set_round(step_ ? step_->number() : 0);
+    return message;
+  };
+  std::size_t limit = 0;
+  const Item* owned = nullptr;
+  std::shared_ptr<const NDArray> owner;  // of what `owned` pushes
   for (const Run& run : runs) {
     const RemotePartition& partition = *run.slice->partition;
     const std::size_t width = size_of(run.item->key->info.dtype);
@@ -186,18 +199,21 @@ void Transfer::send(bool pushes, bool pulls) {
             : EncodedGradient::Slice{offset, bytes};
     const std::size_t pulled_bytes =
         pull_codec ? pull_codec->codec->max_bytes(run.slice->end - run.slice->begin) : bytes;
-    const bool full = !messages.empty() && std::max(messages.back()->pushed_bytes + (run.push ? pushed.bytes : 0),
-                                                    messages.back()->pulled_bytes + (run.pull ? pulled_bytes : 0)) >
-                                               static_cast<std::size_t>(kPartitionBytes);
-    if (messages.empty() || messages.back()->server != partition.server || full) {
-      messages.push_back(std::make_unique<Outgoing>());
-      messages.back()->server = partition.server;
-      messages.back()->body.set_examples(examples_);
-      messages.back()->body.set_round(step_ ? step_->number() : 0);
+    const auto full = [&](const Outgoing& message) {
+      const Outgoing& answered = message.pulls ? *message.pulls : message;
+      return std::max(message.pushed_bytes + (run.push ? pushed.bytes : 0),
+                      answered.pulled_bytes + (run.pull ? pulled_bytes : 0)) > limit;
+    };
+    const bool first = messages.empty() || messages.back()->server != partition.server;
+    if (first) limit = (*route_.outboxes)[static_cast<std::size_t>(partition.server)]->message_bytes();
+    if (first || full(*messages.back())) {
+      messages.push_back(open_message(partition.server));
+      if (pushes && pulls && route_.pulls_wait) messages.back()->pulls = open_message(partition.server);
     }
-    Outgoing& message = *messages.back();
-    wire::Part* const part = &message.parts.part_of(*run.slice, run.item->need);
     if (run.push) {
+      Outgoing& message = *messages.back();
+      message.pushes = true;
+      wire::Part* const part = &message.parts.part_of(*run.slice, run.item->need);
       PartWriter::push(*part, *run.slice);
       if (run.item->encoded) {
         part->mutable_push_codec()->Resize(part->push_size() - 1, 0);
@@ -206,42 +222,64 @@ void Transfer::send(bool pushes, bool pulls) {
       }
       const auto* data = static_cast<const std::byte*>(run.item->gradient.data()) + pushed.offset;
       const bool large = pushed.bytes >= kLargeRun && !route_.copies;
-      message.payload.add(data, pushed.bytes, large ? std::make_shared<NDArray>(run.item->gradient) : nullptr);
+      if (large && owned != run.item) {
+        owned = run.item;
+        owner = std::make_shared<NDArray>(run.item->gradient);
+      }
+      message.payload.add(data, pushed.bytes, large ? owner : nullptr);
       message.pushed_bytes += pushed.bytes;
     }
     if (run.pull) {
+      Outgoing& message = messages.back()->pulls ? *messages.back()->pulls : *messages.back();
+      wire::Part* const part = &message.parts.part_of(*run.slice, run.item->need);
       part->add_pull(run.slice->number);
       if (pull_codec) {
         part->mutable_pull_codec()->Resize(part->pull_size() - 1, 0);
         part->add_pull_codec(message.number_of(*pull_codec));
       }
-      message.batch->pulled.push_back({run.slice, static_cast<std::byte*>(run.item->out.data()) + offset, bytes,
-                                       pull_codec ? pull_codec->codec.get() : nullptr});
+      message.batch.pulled.push_back({run.slice, static_cast<std::byte*>(run.item->out.data()) + offset, bytes,
+                                      pull_codec ? pull_codec->codec.get() : nullptr});
       message.pulled_bytes += pulled_bytes;
     }
   }
   // One more than there are messages: the first answers may come while the others are being sent.
-  messages_ = static_cast<int>(messages.size()) + 1;
+  messages_ = 1;
+  pushing_ = 1;
+  for (auto& message : messages) {
+    if (!message->pushes && message->pulls) message = std::move(message->pulls);
+    if (message->pulls && message->pulls->batch.pulled.empty()) message->pulls.reset();
+    messages_ += message->pulls ? 2 : 1;
+    pushing_ += message->pushes ? 1 : 0;
+  }
   for (auto& message : messages) submit(std::move(message));
+  finish_push();
   finish_message();
 }
 
-void Transfer::submit(std::unique_ptr<Outgoing> outgoing) {
-  const auto server = static_cast<std::size_t>(outgoing->server);
+void Transfer::submit(std::shared_ptr<Outgoing> sent) {
+  const auto server = static_cast<std::size_t>(sent->server);
   Message message;
   message.header.kind = MessageKind::kPushPull;
-  message.body = outgoing->body.SerializeAsString();
-  message.payload = outgoing->payload.finish();
+  message.body = sent->body.SerializeAsString();
+  message.payload = sent->payload.finish();
+  // A pull that waits for others takes no room: what they wait for may have to pass it.
+  const std::size_t bytes = route_.pulls_wait ? sent->pushed_bytes : std::max(sent->pushed_bytes, sent->pulled_bytes);
   (*route_.outboxes)[server]->submit(
-      priority_, outgoing->pushed_bytes, std::move(message),
-      [self = shared_from_this(), batch = outgoing->batch](std::optional<Message> answer, std::exception_ptr error) {
+      priority_, bytes, std::move(message),
+      [self = shared_from_this(), sent](std::optional<Message> answer, std::exception_ptr error) {
         try {
           if (error) std::rethrow_exception(error);
-          self->receive(*batch, *answer);
+          self->receive(sent->batch, *answer);
         } catch (...) {
+          error = std::current_exception();
           Lock lock(self->mutex_);
-          if (!self->error_) self->error_ = std::current_exception();
+          if (!self->error_) self->error_ = error;
         }
+        if (sent->pushes) self->finish_push();
+        if (sent->pulls && !error)
+          self->submit(std::move(sent->pulls));
+        else if (sent->pulls)
+          self->finish_message();
         self->finish_message();
       });
 }
@@ -277,6 +315,11 @@ void Transfer::on_answered(std::int64_t waited_microseconds, const std::exceptio
     if (error && !error_) error_ = error;
   }
   finish_message();
+}
+
+void Transfer::finish_push() {
+  // The step may end while the pulls wait.
+  if (pushing_.fetch_sub(1) == 1) step_.reset();
 }
 
 void Transfer::finish_message() {

@@ -95,7 +95,7 @@ class Transfer final : public SmallCaller, public std::enable_shared_from_this<T
     std::vector<std::unique_ptr<Fuser>>* fusers;  // in front of them
     std::shared_ptr<Pending> pending;
     std::atomic<std::int64_t>* waited_microseconds;
-    bool pulls_wait = false;  // the mode may hold pulls back: they go in messages of their own, after the pushes
+    bool pulls_wait = false;  // the mode may hold pulls back: they go in messages of their own, each after its pushes
     bool copies = false;      // servers may read a gradient after they have answered: it is copied
   };
 
@@ -116,8 +116,9 @@ class Transfer final : public SmallCaller, public std::enable_shared_from_this<T
   bool is_small(bool pushes, bool pulls) const;
   void send_small(bool pushes, bool pulls);
   void on_answered(std::int64_t waited_microseconds, const std::exception_ptr& error) override;
-  void submit(std::unique_ptr<Outgoing> message);
+  void submit(std::shared_ptr<Outgoing> message);
   void receive(const Batch& batch, const Message& answer);
+  void finish_push();
   void finish_message();
 
   const Route route_;
@@ -128,7 +129,7 @@ class Transfer final : public SmallCaller, public std::enable_shared_from_this<T
   std::optional<Completion> completion_;
   bool pulls_left_ = false;
   std::int64_t longest_wait_ = 0;
-  std::atomic<int> messages_{0};
+  std::atomic<int> messages_{0}, pushing_{0};  // not answered
   Mutex mutex_;
   std::exception_ptr error_ GUARDED_BY(mutex_);
 };

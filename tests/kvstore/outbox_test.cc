@@ -69,13 +69,40 @@ TEST(CreditWindow, KnowsTheLineAndKeepsItBusy) {
   }
 }
 
-TEST(CreditWindow, IsFourPiecesOfThePipeline) {
-  Line line{1e-3, 300e6};
+// Seconds that pushing, applying and answering take together in messages of that size: algorithms 3.3.
+double pipeline_seconds(const Line& line, double all, double message) {
+  return (all / message + 2) * (line.latency + message / line.bytes_per_second);
+}
+
+TEST(CreditWindow, MessagesAreWithinThreePercentOfTheBest) {
+  constexpr double kAll = 64.0 * (1 << 20);
+  for (const double speed : {12.5e6, 125e6, 1.25e9}) {
+    for (const double latency : {100e-6, 1e-3}) {
+      Line line{latency, speed};
+      line.send(1, 64);
+      line.send(64, 1 << 20);
+      double best = pipeline_seconds(line, kAll, kAll);
+      for (double message = 16 << 10; message < kAll; message *= 1.1)
+        best = std::min(best, pipeline_seconds(line, kAll, message));
+      const auto chosen = static_cast<double>(line.window.message_bytes());
+      EXPECT_LT(pipeline_seconds(line, kAll, chosen), 1.03 * best) << speed << " " << latency << " " << chosen;
+      // Three of them, or what the line carries in 20 ms, may be under way.
+      EXPECT_NEAR(static_cast<double>(line.window.bytes()), std::clamp(0.02 * speed, 3 * chosen, 16.0 * (1 << 20)),
+                  0.05 * 0.02 * speed);
+    }
+  }
+}
+
+TEST(CreditWindow, CountsAStepsBytesWithoutARest) {
+  Line line{100e-6, 125e6};
   line.send(1, 64);
   line.send(64, 1 << 20);
-  line.send(64, 1 << 20);
-  const double piece = std::sqrt(1e-3 * 300e6 * 64 * (1 << 20) / 2);
-  EXPECT_NEAR(static_cast<double>(line.window.bytes()), 4 * piece, 0.05 * 4 * piece);
+  const std::size_t rested = line.window.message_bytes();
+  for (int step = 0; step < 100; ++step) {
+    line.window.submitted(64 << 20);
+    line.window.step_over();
+  }
+  EXPECT_EQ(line.window.message_bytes(), rested);
 }
 
 TEST(CreditWindow, ForgetsAFasterPast) {

@@ -75,6 +75,7 @@ void expect_even(const std::vector<KeyInfo>& keys, std::size_t servers) {
     for (const SliceRange& slice : partition.slices) {
       placed[static_cast<std::size_t>(partition.server)] += 4 * (slice.end - slice.begin);
       ranges[slice.key].emplace_back(slice.begin, slice.end);
+      EXPECT_LE(4 * (slice.end - slice.begin), kSliceBytes + 256);  // lengths are multiples of 64 elements
     }
   }
   EXPECT_EQ(placed, loads);

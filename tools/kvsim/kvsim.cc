@@ -27,6 +27,7 @@ DEFINE_string(shares, "", "parts of the weights that the servers hold, separated
 DEFINE_int32(slow_workers, 0, "workers that are slower than the others");
 DEFINE_double(slow_factor, 2, "how many times slower they are");
 DEFINE_double(worker_gbit, 25, "speed of a worker's link, each way; 0: no limit");
+DEFINE_double(worker_gbit_in, -1, "the same into the worker, where it differs");
 DEFINE_double(server_gbit, 25, "speed of a server's link, each way; 0: no limit");
 DEFINE_double(server_gbit_in, -1, "the same into the server, where it differs");
 DEFINE_double(message_us, 0, "time that a message occupies a link besides its bytes");
@@ -134,10 +135,12 @@ Model model_of_flags() {
   model.compute = TimeLaw::parse(FLAGS_compute);
   model.slow_workers = FLAGS_slow_workers;
   model.slow_factor = FLAGS_slow_factor;
-  const double in = FLAGS_server_gbit_in < 0 ? FLAGS_server_gbit : FLAGS_server_gbit_in;
-  constexpr double kGigabit = 1e9 / 8;
-  model.worker_link = {FLAGS_worker_gbit * kGigabit, FLAGS_worker_gbit * kGigabit, FLAGS_message_us * 1e-6};
-  model.server_link = {FLAGS_server_gbit * kGigabit, in * kGigabit, FLAGS_message_us * 1e-6};
+  const auto link = [](double out, double in) {
+    constexpr double kGigabit = 1e9 / 8;
+    return Link{out * kGigabit, (in < 0 ? out : in) * kGigabit, FLAGS_message_us * 1e-6};
+  };
+  model.worker_link = link(FLAGS_worker_gbit, FLAGS_worker_gbit_in);
+  model.server_link = link(FLAGS_server_gbit, FLAGS_server_gbit_in);
   model.latency_seconds = FLAGS_latency_us * 1e-6;
   model.colocated = FLAGS_colocated;
   model.worker_push = cost(FLAGS_worker_push, "worker_push");
