@@ -9,6 +9,7 @@
 #include <shared_mutex>
 #include <span>
 
+#include "stream_copy.h"
 #include "weights.h"
 
 namespace paceline {
@@ -396,9 +397,10 @@ class UpdaterImpl final : public Updater {
       rules_->staleness->correct(tile, context);
       tile.state = arrays.data();
       rules_->optimizer->update(tile, step);
-      if (copy) std::copy_n(tile.weight, tile.count, copy + begin);
+      if (copy) stream_copy(tile.weight, copy + begin, static_cast<std::size_t>(tile.count) * sizeof(T));
       for (T*& array : arrays) array += tile.count;
     }
+    if (copy) stream_end();
     slice.weight.set(written);
   }
 
