@@ -179,12 +179,13 @@ class Tcp final : public Transport {
       if (!commands_.empty()) return false;
     }
     const Using use(in_use_);
+    // ZeroMQ tells of what arrives once; sending may have taken the news from the thread that waits for it.
     try {
-      // ZeroMQ tells of what arrives once; sending may have taken the news from the thread that waits for it.
       const Socket* socket = send_now(link, packet);
       if (socket && (socket->get(zmq::sockopt::events) & ZMQ_POLLIN) != 0) ring();
     } catch (const zmq::error_t& error) {
       LOG_EVERY_N(WARNING, 100) << "[tcp] " << error.what();
+      ring();
     }
     return true;
   }
@@ -228,7 +229,7 @@ class Tcp final : public Transport {
     } catch (const zmq::error_t& error) {
       if (error.num() != EHOSTUNREACH) throw;
       forget(incoming);
-      return nullptr;
+      return &router;
     }
     observers_.on_send(link, packet);
     send_frames(router, packet);

@@ -29,7 +29,7 @@ using Packet = std::vector<Frame>;
 // One direction of talk with a peer: an outgoing connection, or the way back to whoever sent a packet.
 using LinkId = std::uint64_t;
 
-// Sees every packet; called on transport threads.
+// Sees every packet: on the thread that sends it or on one of the transport's, several at a time. Must not call back.
 class TransportObserver {
  public:
   virtual ~TransportObserver() = default;
