@@ -28,6 +28,7 @@ struct Server::Impl {
   PartitionTable table;
   CodecCache codecs;  // of the request handler
   Waits waits;
+  const bool own_policy;  // of the user: it may take its time
   std::unique_ptr<ServerControl> control;
   std::vector<std::unique_ptr<Shard>> shards;  // destroyed first: their threads use what is above
 
@@ -41,7 +42,8 @@ struct Server::Impl {
 
   std::unique_ptr<Node> node;  // last: its handlers use the rest, and stop first
 
-  Impl(const ClusterConfig& config, std::shared_ptr<const Staleness> policy, int shard_count) {
+  Impl(const ClusterConfig& config, std::shared_ptr<const Staleness> policy, int shard_count)
+      : own_policy(policy != nullptr) {
     for (int i = 0; i < shard_count; ++i) shards.push_back(std::make_unique<Shard>(*updater, waits, i));
     control = std::make_unique<ServerControl>(*updater, table, shards, waits, std::move(policy));
     Node::Handlers handlers;
@@ -110,7 +112,7 @@ struct Server::Impl {
     moved += bytes;
     call->aligned = payload.take_copies();
     call->parts_left = static_cast<int>(parts) + 1;
-    post_parts(call, partitions, bytes <= kShort);
+    post_parts(call, partitions, bytes <= kShort && !own_policy);
     call->finish_part();
   }
 

@@ -3,7 +3,9 @@
 #include <paceline/error.h>
 #include <support/cluster_in_process.h>
 
+#include <chrono>
 #include <cmath>
+#include <future>
 #include <random>
 
 namespace paceline::test {
@@ -239,6 +241,39 @@ TEST(OwnPolicy, TheExactHessianUndoesEveryDelay) {
     for (std::size_t i = 0; i < kDimensions; ++i) largest = std::max(largest, std::abs(now[i] - expected[i]));
   }
   EXPECT_LT(largest, 1e-12);
+}
+
+// Takes no gradient of the key of twos before a gradient of another key was taken.
+class Waiting final : public Staleness {
+ public:
+  void correct(const Tile<float>&, const StaleContext&) const override { ADD_FAILURE() << "the keys are float64"; }
+  void correct(const Tile<double>& tile, const StaleContext&) const override {
+    if (tile.weight[0] != 2) return other_taken_.set_value();
+    begun_.set_value();
+    EXPECT_EQ(other_taken_.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  }
+  void wait_for_begin() const { begun_.get_future().wait(); }
+
+ private:
+  mutable std::promise<void> begun_, other_taken_;
+};
+
+// The server has two threads; keys of different calls of init are in different partitions, which are dealt to them.
+TEST(OwnPolicy, ASlowKeyDoesNotHoldTheRest) {
+  const auto policy = std::make_shared<Waiting>();
+  ClusterInProcess cluster({.mode = "dist_async:staleness=none", .servers = 1, .policy = policy});
+  if (cluster.has_processes()) GTEST_SKIP() << "an object cannot be sent to another process";
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    store.init({{"slow", vector_of({2}, engine)}});
+    store.init({{"quick", vector_of({1}, engine)}});
+    store.set_optimizer(optim::SGD{.lr = 1});
+    if (worker == 1) policy->wait_for_begin();
+    const NDArray weight = vector_of({0}, engine);
+    const char* const key = worker == 0 ? "slow" : "quick";
+    store.push_pull({{key, vector_of({1}, engine)}}, {{key, weight}});
+    EXPECT_EQ(weight.to_vector<double>(), std::vector<double>{worker == 0 ? 1.0 : 0.0});
+  });
 }
 
 // What a policy remembers never exceeds what is announced: a copy per worker, shared where versions are.
