@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <kvstore/cluster_in_process.h>
 #include <paceline/kvstore.h>
+#include <paceline/log.h>
 #include <support/server_processes.h>
 
 #include <exception>
@@ -149,7 +150,9 @@ class ClusterInProcess {
       threads.emplace_back([&, i] {
         try {
           work(i);
-        } catch (...) {
+        } catch (const std::exception& error) {
+          // At once: the others may wait for this one.
+          LOG(INFO) << "worker " << i << " of the test ended by: " << error.what();
           errors[static_cast<std::size_t>(i)] = std::current_exception();
         }
       });
