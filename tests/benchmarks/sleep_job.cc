@@ -10,7 +10,9 @@
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
+#include <stop_token>
 #include <thread>
 
 #include "../../tools/flags.h"
@@ -34,7 +36,7 @@ constexpr char kUsage[] =
     "tools/launch.py -n M -s S sleep_job [flags]\n\n"
     "Workers that sleep, push and pull. Every worker prints a JSON object: its steps and how long they were counted, "
     "what\n"
-    "sleeping and all else took, and (worker 0) the delays of all gradients.";
+    "sleeping and all else took, and (worker 0) the delays of all gradients and the longest stall of the machine.";
 
 double seconds_between(Clock::time_point start, Clock::time_point end) {
   return std::chrono::duration<double>(end - start).count();
@@ -53,6 +55,32 @@ std::vector<sim::Layer> layers() {
   return all;
 }
 
+// Sleeps beside the job: what the machine alone does to whoever wakes up.
+class Bystander {
+ public:
+  Bystander() : thread_([this](const std::stop_token& stop) { watch(stop); }) {}
+
+  // How much longer than it should a sleep of 1 ms took at most, in seconds. Ends the watch.
+  double longest_stall() {
+    thread_.request_stop();
+    thread_.join();
+    return longest_;
+  }
+
+ private:
+  void watch(const std::stop_token& stop) {
+    constexpr std::chrono::milliseconds kNap(1);
+    while (!stop.stop_requested()) {
+      const auto before = Clock::now();
+      std::this_thread::sleep_for(kNap);
+      longest_ = std::max(longest_, seconds_between(before + kNap, Clock::now()));
+    }
+  }
+
+  double longest_ = 0;
+  std::jthread thread_;
+};
+
 nlohmann::json run(KVStore& kv) {
   const std::vector<sim::Layer> model = layers();
   std::vector<NDArray> gradients, weights;
@@ -68,6 +96,8 @@ nlohmann::json run(KVStore& kv) {
   const auto law = sim::TimeLaw::parse(FLAGS_compute);
   std::vector<double> slept, exchanged;
   kv.barrier();
+  std::optional<Bystander> bystander;
+  if (kv.rank() == 0) bystander.emplace();
   const auto start = Clock::now();
   auto now = start;
   for (std::uint64_t step = 0; seconds_between(start, now) < FLAGS_seconds; ++step) {
@@ -101,6 +131,7 @@ nlohmann::json run(KVStore& kv) {
                      {"slept", slept},        {"exchanged", exchanged}};
   kv.barrier();
   if (kv.rank() == 0) {
+    all["stall"] = bystander->longest_stall();
     Histogram delays;
     for (const Histogram& worker : kv.report().delays) delays.merge(worker);
     for (const auto& [delay, count] : delays.counts()) all["delays"][std::to_string(delay)] = count;

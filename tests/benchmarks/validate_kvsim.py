@@ -14,6 +14,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+MESSAGE_BYTES = 262144  # the store's least, which a line this slow makes it use
 
 
 def parse_arguments():
@@ -21,15 +22,19 @@ def parse_arguments():
     parser.add_argument("--bin", default=str(ROOT / "build/cpu/bin"), help="folder of the programs")
     parser.add_argument("--mode", default="dist_async:staleness=none")
     parser.add_argument("--compute", default="lognormal:median=0.03,sigma=0.3")
-    parser.add_argument("--bytes", type=int, default=400000, help="of the weights")
+    parser.add_argument("--bytes", type=int, default=2 * MESSAGE_BYTES,
+                        help="of the weights; kvsim cuts messages as the store does where they are all full")
     parser.add_argument("--speed", type=float, default=20e6, help="bytes per second of each process's line")
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--rounds", type=int, default=3, help="runs of each number of workers; the spread comes from them")
+    parser.add_argument("--stall", type=float, default=0.05,
+                        help="a run is repeated where a sleep of 1 ms beside it took so much longer, in seconds")
+    parser.add_argument("--repeats", type=int, default=5, help="so often at most; then the calmest run counts")
     return parser.parse_args()
 
 
 def run_job(arguments, workers, seed):
-    """Steps per second of all workers, delays as {delay: count}, times slept and exchanged."""
+    """Steps per second of all workers, delays as {delay: count}, times slept and exchanged, the machine's stall."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(ROOT / "tools/launch.py"), "-n", str(workers), "-s", "1", "--log-dir", folder,
                    "--env", f"PACELINE_FAULTS=bytes_per_second={arguments.speed:g}",
@@ -42,22 +47,52 @@ def run_job(arguments, workers, seed):
     assert len(results) == workers, f"{len(results)} of {workers} workers printed a result"
     delays = {int(d): n for result in results for d, n in result.get("delays", {}).items()}
     return {"rate": sum(result["steps"] / result["seconds"] for result in results), "delays": delays,
+            "stall": next(result["stall"] for result in results if "stall" in result),
             "slept": [t for result in results for t in result["slept"]],
             "exchanged": [t for result in results for t in result["exchanged"]]}
 
 
-def simulate(arguments, workers, law, overhead, server):
-    """kvsim with `overhead` seconds an exchange, `server` of them at the server, one worker after the other."""
-    # Where the mode may hold pulls back, they are a second trip after the push.
-    trips = 2 if arguments.mode.startswith("dist_sync") or "bound=" in arguments.mode else 1
+def calm_run(arguments, workers, seed):
+    """The first run without a long stall of the machine; that is seen beside the job, not in what it measures."""
+    runs = []
+    for _ in range(arguments.repeats):
+        runs.append(run_job(arguments, workers, seed))
+        if runs[-1]["stall"] <= arguments.stall:
+            break
+    return min(runs, key=lambda run: run["stall"])
+
+
+def simulate(arguments, workers, law, latency, server):
+    """kvsim with `latency` seconds one way and `server` seconds a push at the server, one after the other."""
     command = [f"{arguments.bin}/kvsim", "--mode", arguments.mode, "--workers", str(workers), "--servers", "1",
-               "--compute", law, "--bytes", str(arguments.bytes), "--iterations", "20000",
-               "--worker_gbit", str(arguments.speed * 8e-9), "--server_gbit", str(arguments.speed * 8e-9),
-               "--server_gbit_in", "0", "--latency_us", str(1e6 * (overhead - server) / 2 / trips),
-               "--server_push", f"us={1e6 * server}", "--server_pull", "", "--delays"]
+               "--compute", law, "--bytes", str(arguments.bytes), "--slice_bytes", str(MESSAGE_BYTES),
+               "--iterations", "20000", "--worker_gbit", str(arguments.speed * 8e-9),
+               "--server_gbit", str(arguments.speed * 8e-9), "--server_gbit_in", "0", "--one_line",
+               "--latency_us", str(1e6 * latency), "--server_push", f"us={1e6 * server}",
+               "--server_pull", "", "--delays"]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     result = json.loads(output.splitlines()[-1])
     return result["steps_per_second"], {int(d): n for d, n in result.get("delays", {"0": 1}).items()}
+
+
+def fit(arguments, law, slept, alone, two):
+    """Latency and the server's time: `alone` seconds an exchange of one worker, `two` steps per second of two."""
+    def latency_with(server):
+        low, high = 0.0, alone
+        for _ in range(12):
+            middle = (low + high) / 2
+            exchange = 1 / simulate(arguments, 1, law, middle, server)[0] - slept
+            low, high = (middle, high) if exchange < alone else (low, middle)
+        return (low + high) / 2
+
+    low, high = 0.0, alone
+    for _ in range(10):
+        server = (low + high) / 2
+        latency = latency_with(server)
+        # The server's part is what two workers disturb each other by, and no more than one of them takes.
+        fits = latency > alone / 2000 and simulate(arguments, 2, law, latency, server)[0] > two
+        low, high = (server, high) if fits else (low, server)
+    return latency_with(low), low
 
 
 def distance(first, second):
@@ -70,35 +105,23 @@ def distance(first, second):
     return worst
 
 
-def main():
-    arguments = parse_arguments()
-    measured = {}
-    for workers in (1, 2, 4, 8):
-        measured[workers] = [run_job(arguments, workers, seed) for seed in range(1, arguments.rounds + 1)]
-        rates = [run["rate"] for run in measured[workers]]
-        print(f"{workers} workers: " + " ".join(f"{rate:.2f}" for rate in rates) + " steps per second", flush=True)
+def compare(arguments, measured):
+    """Fits on 1 and 2 workers; a row for each number of workers."""
     with tempfile.NamedTemporaryFile("w", suffix=".times") as times:
         slept = [t for workers in (1, 2) for run in measured[workers] for t in run["slept"]]
         times.write("\n".join(map(str, slept)))
         times.flush()
         law = f"empirical:file={times.name}"
         alone = statistics.mean(t for run in measured[1] for t in run["exchanged"])
-        overhead = max(0.0, alone - 2 * arguments.bytes / arguments.speed)
-        # The server's part of the overhead is what two workers disturb each other by.
         two = statistics.mean(run["rate"] for run in measured[2])
-        low, high = 0.0, overhead
-        for _ in range(8):
-            middle = (low + high) / 2
-            low, high = (middle, high) if simulate(arguments, 2, law, overhead, middle)[0] > two else (low, middle)
-        server = (low + high) / 2
-        print(f"fitted on 1 and 2: an exchange takes {1e3 * overhead:.2f} ms besides its bytes, "
-              f"{1e3 * server:.2f} ms of them at the server")
+        latency, server = fit(arguments, law, statistics.mean(slept), alone, two)
+        print(f"fitted on 1 and 2: {1e3 * latency:.3f} ms one way, {1e3 * server:.3f} ms a push at the server")
         rows = []
-        for workers in (1, 2, 4, 8):
+        for workers in sorted(measured):
             rates = [run["rate"] for run in measured[workers]]
             mean = statistics.mean(rates)
             spread = (max(rates) - min(rates)) / mean
-            rate, delays = simulate(arguments, workers, law, overhead, server)
+            rate, delays = simulate(arguments, workers, law, latency, server)
             real = {}
             for run in measured[workers]:
                 for delay, count in run["delays"].items():
@@ -107,8 +130,20 @@ def main():
                          "error": rate / mean - 1, "distance": distance(real, delays)})
             print("{workers} workers: measured {measured:.2f} (spread {spread:.1%}), predicted {predicted:.2f} "
                   "({error:+.1%}), distance of the delays {distance:.3f}".format(**rows[-1]))
-    print(json.dumps({"overhead_ms": 1e3 * overhead, "server_ms": 1e3 * server, "runs": rows}))
-    good = all(abs(row["error"]) <= max(0.1, row["spread"]) and row["distance"] <= 0.05 for row in rows[2:])
+    return {"latency_ms": 1e3 * latency, "server_ms": 1e3 * server, "runs": rows}
+
+
+def main():
+    arguments = parse_arguments()
+    measured = {}
+    for workers in (1, 2, 4, 8):
+        measured[workers] = [calm_run(arguments, workers, seed) for seed in range(1, arguments.rounds + 1)]
+        rates = [run["rate"] for run in measured[workers]]
+        print(f"{workers} workers: " + " ".join(f"{rate:.2f}" for rate in rates) + " steps per second, longest stall "
+              f"{1e3 * max(run['stall'] for run in measured[workers]):.0f} ms", flush=True)
+    result = compare(arguments, measured)
+    print(json.dumps(result))
+    good = all(abs(row["error"]) <= max(0.1, row["spread"]) and row["distance"] <= 0.05 for row in result["runs"][2:])
     return 0 if good else 1
 
 

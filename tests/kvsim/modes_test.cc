@@ -24,10 +24,9 @@ Model model_of(const std::string& mode, int workers = 8) {
 }
 
 TEST(Simulation, IsTheSameFromTheSameSeed) {
-  for (const char* mode :
-       {"local", "ring", "dist_sync", "dist_sync:backup=2", "dist_async", "dist_async:bound=1", "dist_async:bound=1..4",
-        "dist_local:steps=4",
-        "dist_local:steps=4,method=elastic", "dist_local:steps=2,method=federated,fraction=0.5"}) {
+  for (const char* mode : {"local", "ring", "dist_sync", "dist_sync:backup=2", "dist_async", "dist_async:bound=1",
+                           "dist_async:bound=1..4", "dist_local:steps=4", "dist_local:steps=4,method=elastic",
+                           "dist_local:steps=2,method=federated,fraction=0.5"}) {
     Model model = model_of(mode);
     const Result first = Simulation(model).run(), again = Simulation(model).run();
     EXPECT_EQ(first.simulated_seconds, again.simulated_seconds) << mode;
@@ -70,6 +69,42 @@ TEST(Simulation, OneMessageTakesItsTime) {
   EXPECT_NEAR(1 / Simulation(model).run().steps_per_second, 0.1 + exchange, 1e-9);
   model.mode = Spec::parse("dist_sync");
   EXPECT_NEAR(1 / Simulation(model).run().steps_per_second, 0.1 + exchange + 2e-4, 1e-9);
+}
+
+TEST(Simulation, UnderABoundEachMessageIsPulledWhenItsOwnPushWasTaken) {
+  Model model = model_of("dist_async:bound=3", 1);
+  model.servers = 1;
+  model.slice_bytes = 5e5;
+  model.compute = TimeLaw::constant(0.1);
+  const double message = 1e-5 + 5e5 / 1e8, latency = 1e-4, applied = 1e-5 + 5e5 * 1e-9;
+  // The first pull is answered while the second push is on its way.
+  EXPECT_NEAR(1 / Simulation(model).run().steps_per_second, 0.1 + 3 * message + 4 * latency + applied, 1e-9);
+  // On one line the first pull leaves behind the second push.
+  model.one_line = true;
+  EXPECT_NEAR(1 / Simulation(model).run().steps_per_second, 0.1 + 4 * message + 2 * latency + applied, 1e-9);
+  model.one_line = false;
+  model.pull_after_call = true;
+  EXPECT_NEAR(1 / Simulation(model).run().steps_per_second, 0.1 + 4 * message + 4 * latency + applied, 1e-9);
+}
+
+TEST(Simulation, OnOneLineAcknowledgementsWaitForTheWeightsAheadOfThem) {
+  Model model = model_of("dist_async:bound=1", 2);
+  model.servers = 1;
+  model.server_push = {};
+  model.iterations = 2;
+  model.warm_up = 0;
+  const double compute = 0.1, message = 1e-5 + 1e6 / 1e8, latency = 1e-4;
+  model.compute = TimeLaw::constant(compute);
+  model.slow_workers = 1;
+  model.slow_factor = 1 + 0.5 * message / compute;
+  // The fourth step is the slow worker's second; its weights leave when those of the other have left.
+  const double slow = 2 * compute * model.slow_factor + 2.5 * message + 4 * latency;
+  model.one_line = true;
+  const double with_line = Simulation(model).run().simulated_seconds;
+  model.one_line = false;
+  const double without = Simulation(model).run().simulated_seconds;
+  EXPECT_NEAR(without, slow, 1e-9);
+  EXPECT_NEAR(with_line, slow + 2 * latency, 1e-9);  // the way of acknowledgement and pull is no longer hidden
 }
 
 TEST(Simulation, SlowLinksOfTheServersAreSharedByAll) {

@@ -42,6 +42,7 @@ DEFINE_int32(server_threads, 1, "threads of a server that do this");
 DEFINE_int32(shared_cores, 0, "cores that all processes of the job share; 0: every process has its own");
 DEFINE_string(kvbench, "",
               "file whose last line is kvbench's JSON: sets latency and costs per byte that are not given");
+DEFINE_bool(one_line, false, "acknowledgements, pulls and ends of steps wait for the bytes ahead of them on the link");
 DEFINE_bool(pull_after_call, false, "pulls wait until all pushes of their layer are acknowledged");
 DEFINE_bool(cancel_late, false, "who is late for its round stops computing; no mode of the store does that yet");
 DEFINE_int64(iterations, 100, "steps of each worker, on average");
@@ -151,6 +152,7 @@ Model model_of_flags() {
   if (!FLAGS_kvbench.empty()) take_measured(&model);
   model.server_threads = FLAGS_server_threads;
   model.shared_cores = FLAGS_shared_cores;
+  model.one_line = FLAGS_one_line;
   model.pull_after_call = FLAGS_pull_after_call;
   model.cancel_late = FLAGS_cancel_late;
   model.iterations = FLAGS_iterations;

@@ -64,6 +64,7 @@ struct Model {
   int server_threads = 1;
   int shared_cores = 0;  // all processes of the job share so many cores; 0: nobody shares
 
+  bool one_line = false;         // small messages leave a machine behind the large ones that came first
   bool pull_after_call = false;  // a layer's pulls leave when all its pushes are acknowledged, not each by itself
   bool cancel_late = false;      // who comes too late for its round stops computing and joins the next
 

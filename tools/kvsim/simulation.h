@@ -4,6 +4,7 @@
 
 #include <paceline/mode.h>
 
+#include <algorithm>
 #include <functional>
 #include <limits>
 #include <map>
@@ -111,6 +112,9 @@ class Simulation {
   int machine_index(int server) const {
     return server < model_.colocated ? server : model_.workers + server - model_.colocated;
   }
+  double small_arrives(const Machine& from, double at) const {
+    return (model_.one_line ? std::max(at, from.out_free) : at) + model_.latency_seconds;
+  }
   bool same_machine(int w, int server) const { return machine_index(server) == w; }
 
   // Servers.
@@ -119,7 +123,7 @@ class Simulation {
   void close_round(int slice, double now);
   void cancel_late(int slice, std::int64_t round, double now);
   void acknowledge(int w, int slice, double at);
-  void acknowledged(int w, int layer, double now);
+  void acknowledged(int w, int slice, double now);
   void pull(int w, int slice, double now, double asked);
   bool dynamic_bound_lets_go(int w, std::int64_t need, double asked) const;
   void answer(int w, int slice, double now);

@@ -80,17 +80,22 @@ void Simulation::cancel_late(int slice, std::int64_t round, double now) {
 }
 
 void Simulation::acknowledge(int w, int slice, double at) {
-  if (bounded_ || model_.pull_after_call)
-    schedule(at + model_.latency_seconds, kAcknowledged, w, slices_[static_cast<std::size_t>(slice)].layer);
+  const int server = slices_[static_cast<std::size_t>(slice)].server;
+  if (bounded_ || model_.pull_after_call || model_.one_line)
+    schedule(small_arrives(machines_[static_cast<std::size_t>(machine_index(server))], at), kAcknowledged, w, slice);
   else
     schedule(at + 2 * model_.latency_seconds, kPull, w, slice);
 }
 
-void Simulation::acknowledged(int w, int layer, double now) {
-  if (--unacknowledged_[at_layer(w, layer)] > 0) return;
-  const double there = now + model_.latency_seconds;
-  if (--workers_[static_cast<std::size_t>(w)].layers_unacknowledged == 0 && bounded_) schedule(there, kStepEnd, w, 0);
-  for (const std::int32_t slice : slices_of_layer_[static_cast<std::size_t>(layer)]) schedule(there, kPull, w, slice);
+void Simulation::acknowledged(int w, int slice, double now) {
+  const int layer = slices_[static_cast<std::size_t>(slice)].layer;
+  const double there = small_arrives(machine_of_worker(w), now);
+  const bool all = --unacknowledged_[at_layer(w, layer)] == 0;
+  if (all && --workers_[static_cast<std::size_t>(w)].layers_unacknowledged == 0 && bounded_)
+    schedule(there, kStepEnd, w, 0);
+  if (!model_.pull_after_call) return schedule(there, kPull, w, slice);
+  if (!all) return;
+  for (const std::int32_t pulled : slices_of_layer_[static_cast<std::size_t>(layer)]) schedule(there, kPull, w, pulled);
 }
 
 bool Simulation::dynamic_bound_lets_go(int w, std::int64_t need, double asked) const {
