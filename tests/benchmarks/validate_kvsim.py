@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs sleep_job with 1, 2, 4 and 8 workers, fits kvsim's constants on 1 and 2, and compares its prediction for 4 and 8.
+"""Runs sleep_job with 1, 2, 4 and 8 workers, fits kvsim's constants on 1 and 2, compares its prediction for 4 and 8.
 
 All that a process sends goes through a line of --speed bytes a second, so that the server's line, not this machine's
 processors, is what the workers share. The last line is a JSON object. Standard library only.
@@ -26,7 +26,7 @@ def parse_arguments():
                         help="of the weights; kvsim cuts messages as the store does where they are all full")
     parser.add_argument("--speed", type=float, default=20e6, help="bytes per second of each process's line")
     parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each number of workers; the spread comes from them")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each number of workers; they give the spread")
     parser.add_argument("--stall", type=float, default=0.05,
                         help="a run is repeated where a sleep of 1 ms beside it took so much longer, in seconds")
     parser.add_argument("--repeats", type=int, default=5, help="so often at most; then the calmest run counts")
