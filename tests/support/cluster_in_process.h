@@ -37,7 +37,8 @@ class ClusterInProcess {
  public:
   explicit ClusterInProcess(const ClusterOptions& options) : options_(options) {
     base_ = job_config(options.transport, options.servers, options.workers, options.faulty);
-    base_.silence_deadline_seconds = options.silence_seconds;
+    // Where heartbeats are lost, three seconds of silence mean nothing.
+    base_.silence_deadline_seconds = options.faulty ? 30 : options.silence_seconds;
     ClusterConfig between_processes = base_;
     if (options.transport == "inproc") between_processes.transport = "tcp";
     between_processes.scheduler_host = ClusterConfig().scheduler_host;
