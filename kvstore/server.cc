@@ -21,6 +21,13 @@ constexpr std::uint64_t kBusy = 4 << 20;  // bytes in 200 ms
 constexpr int kQuietLooks = 5;
 constexpr std::size_t kShort = 64 << 10;  // bytes pushed and pulled; applying them takes less than waking a thread
 
+void give_freed_memory_back() {
+  // Sanitizers bring an allocator of their own; beside it glibc's was never made ready for several threads.
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+  malloc_trim(0);
+#endif
+}
+
 }  // namespace
 
 struct Server::Impl {
@@ -191,7 +198,7 @@ struct Server::Impl {
       const std::uint64_t moved_now = moved;
       quiet = moved_now - moved_before > kBusy ? 0 : quiet + 1;
       moved_before = moved_now;
-      if (quiet == kQuietLooks) malloc_trim(0);
+      if (quiet == kQuietLooks) give_freed_memory_back();
       if (const std::exception_ptr failure = node->failure()) std::rethrow_exception(failure);
     }
   }
