@@ -307,7 +307,7 @@ void Shard::pull(Waiting waiting, ServedPartition& partition) {
   const auto now = std::chrono::steady_clock::now();
   if (waiting.held) {
     waits_.release(call.worker(), waiting.since, now);
-    clocks_.released(call.worker(), now);
+    clocks_.released(call.worker(), request.need(), waiting.since, now);
   }
   const auto waited = now - waiting.since;
   const std::int64_t microseconds = std::chrono::duration_cast<std::chrono::microseconds>(waited).count();

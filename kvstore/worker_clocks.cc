@@ -66,9 +66,14 @@ void WorkerClocks::step_end(int rank, std::uint64_t incarnation, const wire::Ste
   }
 }
 
-void WorkerClocks::released(int worker, Time now) {
+void WorkerClocks::released(int worker, std::uint64_t step, Time asked, Time now) {
   const auto found = workers_.find(worker);
-  if (found != workers_.end()) found->second.began = now;
+  if (found == workers_.end()) return;
+  std::optional<Time>& began = found->second.began;
+  if (found->second.clock >= step)
+    began = now;
+  else if (began)
+    *began += now - asked;
 }
 
 Progress WorkerClocks::progress(int worker, std::uint64_t step, Time asked) const {

@@ -25,8 +25,9 @@ class WorkerClocks {
   void set_roster(const Roster& roster);
   // Late and repeated messages change nothing.
   void step_end(int worker, std::uint64_t incarnation, const wire::StepEnd& message, Time now);
-  // The worker was held back until now: its step begins here.
-  void released(int worker, Time now);
+  // The worker, held back since `asked` before its step `step`, goes on. That is no part of a step's time, whether the
+  // end of the step before has come already or not.
+  void released(int worker, std::uint64_t step, Time asked, Time now);
 
   // Live, not finished, not inside a barrier or paused: rounds and bounds wait for it.
   bool contributes(int worker) const;

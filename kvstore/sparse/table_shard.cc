@@ -192,7 +192,7 @@ void TableShard::pull(Waiting waiting) {
   const auto now = std::chrono::steady_clock::now();
   if (waiting.held) {
     waits_.release(call.worker(), waiting.since, now);
-    clocks_.released(call.worker(), now);
+    clocks_.released(call.worker(), need, waiting.since, now);
   }
   const auto waited = now - waiting.since;
   const std::int64_t microseconds = std::chrono::duration_cast<std::chrono::microseconds>(waited).count();

@@ -210,7 +210,7 @@ TEST(WorkerClocks, TellAModeHowLongStepsTake) {
   expect(0, 5, 10, {5, 2, 2, 4, 1});  // workers 1 and 2 are slowest, and 2 will take longer
   expect(0, 5, 8, {5, 2, 2, 4, 0});   // asked before the slowest had come so far
   // Time that a worker was held back is no part of its step, nor is a barrier's.
-  clocks.released(0, at(12));
+  clocks.released(0, 5, at(9), at(12));
   end(0, 6, 13);
   expect(0, 6, 13, {6, 2, 1, 4, 4});
   for (int rank = 0; rank < 3; ++rank)
@@ -224,6 +224,11 @@ TEST(WorkerClocks, TellAModeHowLongStepsTake) {
   EXPECT_TRUE(mode->may_pull(clocks.progress(0, 7, at(52))));
   EXPECT_FALSE(mode->may_pull(clocks.progress(0, 7, at(53))));
   EXPECT_FALSE(make_mode(Spec::parse("dist_async:bound=0"))->may_pull(clocks.progress(0, 7, at(52))));
+
+  // Held back before the end of its step was told: no part of the step either.
+  clocks.released(0, 8, at(54), at(60));
+  end(0, 8, 61);
+  expect(0, 8, 61, {8, 6, 3, 4, 11});
 }
 
 TEST(Payload, KeepsRunsWholeAndAligned) {

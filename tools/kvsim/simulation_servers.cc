@@ -110,8 +110,10 @@ void Simulation::pull(int w, int slice, double now, double asked) {
   if (rounds_ && self.round < need) return self.parked.push_back(w);
   if (bounded_ && need - slowest_ > bound_ && !(dynamic_ && dynamic_bound_lets_go(w, need, asked)))
     return parked_.push_back({w, slice, asked});
-  // Who was held back begins its step only now.
-  if (asked < now) paces_[static_cast<std::size_t>(w)].began = now;
+  if (asked < now) {  // being held back is no part of a step's time
+    double& began = paces_[static_cast<std::size_t>(w)].began;
+    began = server_clock_[static_cast<std::size_t>(w)] >= need ? now : began + now - asked;
+  }
   answer(w, slice, now);
 }
 
