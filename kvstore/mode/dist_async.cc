@@ -3,6 +3,7 @@
 // al. 2019): a worker past the first goes on where it would then wait for the slowest less.
 #include <paceline/mode.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -10,13 +11,13 @@
 namespace paceline {
 namespace {
 
+constexpr std::int64_t kForesight = 1000;  // steps; a prediction further ahead says nothing
+
 struct Bound {
   std::int64_t low, high;
 };
 
 Bound parse_bound(const std::string& text) {
-  constexpr std::int64_t kUnbounded = std::numeric_limits<std::int64_t>::max();
-  if (text.empty()) return {kUnbounded, kUnbounded};
   const auto number = [&text](const std::string& part) {
     std::int64_t value = -1;
     const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
@@ -39,7 +40,7 @@ class DistAsync final : public Mode {
   bool may_pull(const Progress& progress) const override {
     const std::int64_t ahead = progress.mine - progress.slowest;
     if (ahead <= bound_.low) return true;
-    return ahead <= bound_.high && shortest_wait_after(progress, bound_.high - ahead + 1) > 0;
+    return ahead <= bound_.high && shortest_wait_after(progress, std::min(bound_.high - ahead + 1, kForesight)) > 0;
   }
   std::string default_staleness(const std::string& optimizer) const override {
     return optimizer == "momentum" || optimizer == "nesterov" ? "dana+gap_aware" : "gap_aware";
@@ -67,7 +68,9 @@ class DistAsync final : public Mode {
 }  // namespace
 
 std::unique_ptr<Mode> make_dist_async_mode(const Options& options) {
-  return std::make_unique<DistAsync>(parse_bound(options.get("bound", "")));
+  constexpr std::int64_t kUnbounded = std::numeric_limits<std::int64_t>::max();
+  return std::make_unique<DistAsync>(options.has("bound") ? parse_bound(options.get("bound", ""))
+                                                          : Bound{kUnbounded, kUnbounded});
 }
 
 }  // namespace paceline
