@@ -25,8 +25,8 @@ Model model_of(const std::string& mode, int workers = 8) {
 
 TEST(Simulation, IsTheSameFromTheSameSeed) {
   for (const char* mode : {"local", "ring", "dist_sync", "dist_sync:backup=2", "dist_async", "dist_async:bound=1",
-                           "dist_async:bound=1..4", "dist_local:steps=4", "dist_local:steps=4,method=elastic",
-                           "dist_local:steps=2,method=federated,fraction=0.5"}) {
+                           "dist_async:bound=1..4", "dist_local:steps=4", "dist_local:steps=4,averaging=elastic",
+                           "dist_local:steps=2,averaging=federated,fraction=0.5"}) {
     Model model = model_of(mode);
     const Result first = Simulation(model).run(), again = Simulation(model).run();
     EXPECT_EQ(first.simulated_seconds, again.simulated_seconds) << mode;
@@ -129,7 +129,7 @@ TEST(Simulation, ABackupRefusesWhatComesLate) {
 }
 
 TEST(Simulation, AFractionOfTheClientsMakesARound) {
-  Model model = model_of("dist_local:steps=3,method=federated,fraction=0.25");
+  Model model = model_of("dist_local:steps=3,averaging=federated,fraction=0.25");
   model.compute = TimeLaw::constant(0.1);
   model.iterations = 90;
   const Result result = Simulation(model).run();
@@ -171,7 +171,7 @@ TEST(Simulation, RefusesWhatMakesNoSense) {
   EXPECT_THROW(Simulation(model_of("dist_async:bound=-1")), InvalidArgument);
   EXPECT_THROW(Simulation(model_of("dist_sync:backup=8")), InvalidArgument);
   EXPECT_THROW(Simulation(model_of("dist_local:steps=0")), InvalidArgument);
-  EXPECT_THROW(Simulation(model_of("dist_local:method=sum")), InvalidArgument);
+  EXPECT_THROW(Simulation(model_of("dist_local:averaging=sum")), InvalidArgument);
   EXPECT_THROW(TimeLaw::parse("normal:mean=1"), InvalidArgument);
   EXPECT_THROW(TimeLaw::parse("constant:second=1"), InvalidArgument);
   EXPECT_THROW(TimeLaw::parse("uniform:low=2,high=1"), InvalidArgument);

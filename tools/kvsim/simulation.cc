@@ -23,7 +23,7 @@ Simulation::Simulation(const Model& model) : model_(model) {
             " workers");
   } else if (name == "dist_async") {
     const std::string bound = options.get("bound", "");
-    bounded_ = !bound.empty();
+    bounded_ = options.has("bound");
     if (bounded_) {
       dynamic_ = make_mode({"dist_async", {{"bound", bound}}});
       bound_ = std::stoll(bound);
@@ -32,11 +32,11 @@ Simulation::Simulation(const Model& model) : model_(model) {
   } else if (name == "dist_local") {
     local_steps_ = options.get<std::int64_t>("steps", 1);
     require(local_steps_ >= 1, "[kvsim] steps is ", local_steps_, ", expected at least 1");
-    const std::string method = options.get("method", "average");
-    require(method == "average" || method == "elastic" || method == "federated", "[kvsim] unknown method '", method,
-            "' of dist_local; known: average elastic federated");
-    rounds_ = method != "elastic";
-    federated_ = method == "federated";
+    const std::string averaging = options.get("averaging", "average");
+    require(averaging == "average" || averaging == "elastic" || averaging == "federated",
+            "[kvsim] unknown averaging '", averaging, "' of dist_local; known: average elastic federated");
+    rounds_ = averaging != "elastic";
+    federated_ = averaging == "federated";
     fraction_ = federated_ ? options.get<double>("fraction", 1) : 1;
     require(fraction_ > 0 && fraction_ <= 1, "[kvsim] fraction is ", fraction_, ", expected above 0 and at most 1");
   } else if (name == "ring") {
