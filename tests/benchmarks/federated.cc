@@ -76,9 +76,11 @@ std::vector<std::vector<std::int64_t>> share_out(const Examples& examples, std::
   std::vector<std::size_t> shards(2 * clients);
   std::iota(shards.begin(), shards.end(), 0);
   std::shuffle(shards.begin(), shards.end(), random);
-  for (std::size_t c = 0; c < clients; ++c)
-    while (shards[2 * c] % kClasses == shards[2 * c + 1] % kClasses)
-      std::swap(shards[2 * c + 1], shards[random() % shards.size()]);
+  // A swap may spoil a pair that was good before.
+  for (std::size_t good = 0, c = 0; good < clients; c = (c + 1) % clients) {
+    good = shards[2 * c] % kClasses == shards[2 * c + 1] % kClasses ? 0 : good + 1;
+    if (good == 0) std::swap(shards[2 * c + 1], shards[random() % shards.size()]);
+  }
   const std::size_t in_class = 2 * clients / kClasses;
   std::vector<std::vector<std::int64_t>> shares(clients);
   for (std::size_t i = 0; i < shards.size(); ++i) {
@@ -125,7 +127,7 @@ class Progress {
     if (round < next_) return;
     const std::lock_guard lock(mutex_);
     if (round < next_ || over_) return;
-    next_ = (round / FLAGS_every + 1) * FLAGS_every;
+    next_ = std::min<std::int64_t>((round / FLAGS_every + 1) * FLAGS_every, FLAGS_rounds);
     wait_for_weights(net);
     RecordLoader test(FLAGS_test, images());
     const double accuracy = nn::evaluate(net, test);
@@ -139,7 +141,7 @@ class Progress {
  private:
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::mutex mutex_;
-  std::atomic<std::int64_t> next_ = FLAGS_every;
+  std::atomic<std::int64_t> next_ = std::min(FLAGS_every, FLAGS_rounds);
   std::atomic<bool> over_ = false, reached_ = false;
 };
 
@@ -164,7 +166,7 @@ class Client {
       for (std::int64_t step = 0; step < FLAGS_local_epochs * batches_; ++step) {
         if (step % batches_ == 0) std::shuffle(mine_.begin(), mine_.end(), random_);
         trainer.step(batch(step % batches_), nn::softmax_ce);
-        if (vanishes_ && step == batches_) throw Vanished();
+        if (vanishes_ && step == FLAGS_local_epochs * batches_ / 2) throw Vanished();
         if (step > 0) continue;
         // In rounds of others the store drops a step and waits for the next round of this client's own.
         if (const std::int64_t own = store_->report().clock; own != round) {
