@@ -177,8 +177,9 @@ void ServerControl::log_report() const {
               << histogram.mean() << " p50 " << histogram.quantile(0.5) << " p99 " << histogram.quantile(0.99)
               << "; held back " << wait.times << " times, for " << wait.seconds << " s";
   }
-  LOG(INFO) << "slices refused: " << updater_.refused() + late << ", of them " << late << " too late for their round; "
-            << "no worker began a step more than " << waits_.furthest_ahead() << " ahead of the slowest";
+  LOG(INFO) << "slices refused: " << updater_.refused() + late << ", of them " << late << " too late for their round";
+  if (waits_.furthest_ahead() > 0)
+    LOG(INFO) << "no worker began a step more than " << waits_.furthest_ahead() << " ahead of the slowest";
 }
 
 void ServerControl::save(const Request& request) {

@@ -49,7 +49,8 @@ class Codec {
   virtual bool suits_weights() const { return false; }
   // True: a round applies the sign of the sum of what its workers sent (0 for a tie), not their mean.
   virtual bool votes() const { return false; }
-  // True: the codec keeps the optimizer's momentum (options `momentum`, `nesterov`), the server runs plain SGD.
+  // True: the codec keeps the optimizer's momentum (options `momentum`, `nesterov`), the server runs plain SGD, also for
+  // keys and tables that are sent as they are.
   virtual bool takes_momentum() const { return false; }
 };
 
