@@ -68,12 +68,12 @@ void Fuser::send(std::vector<SmallRequest> requests) {
   std::size_t bytes = 0;
   for (const SmallRun& run : group->runs) {
     wire::Part& part = parts.part_of(*run.slice, run.need);
-    if (run.gradient) {
+    if (run.push) {
       PartWriter::push(part, *run.slice);
       payload.add(run.gradient, run.bytes, nullptr);
       bytes += run.bytes;
     }
-    if (run.out) part.add_pull(run.slice->number);
+    if (run.pull) part.add_pull(run.slice->number);
   }
   Message message;
   message.header.kind = MessageKind::kPushPull;
@@ -101,14 +101,14 @@ void Fuser::send(std::vector<SmallRequest> requests) {
 }
 
 std::int64_t Fuser::take_answer(const Group& group, const Message& answer) {
-  const auto pulled = std::count_if(group.runs.begin(), group.runs.end(), [](const SmallRun& run) { return run.out; });
+  const auto pulled = std::count_if(group.runs.begin(), group.runs.end(), [](const SmallRun& run) { return run.pull; });
   wire::PushPullReply reply;
   if (!reply.ParseFromString(answer.body) || reply.versions_size() != pulled)
     throw Corrupt("a server's answer cannot be parsed");
   PayloadReader payload(answer.payload);
   int next = 0;
   for (const SmallRun& run : group.runs) {
-    if (!run.out) continue;
+    if (!run.pull) continue;
     if (const std::byte* data = payload.next(run.bytes)) std::memcpy(run.out, data, run.bytes);
     run.slice->base = reply.versions(next++);
   }

@@ -1,5 +1,6 @@
 #pragma once
-// Small requests to one server, several to a message: while two are under way the next ones gather.
+// Small requests to one server, several to a message: while two are under way the next ones gather, but for those that
+// are more urgent than all of these.
 
 #include <paceline/mutex.h>
 
@@ -20,8 +21,9 @@ namespace paceline {
 
 struct SmallRun {
   RemoteSlice* slice = nullptr;
-  const std::byte* gradient = nullptr;  // null: only pulled
-  std::byte* out = nullptr;             // null: only pushed
+  bool push = false, pull = false;
+  const std::byte* gradient = nullptr;  // an empty array may have no memory
+  std::byte* out = nullptr;
   std::size_t bytes = 0;
   std::uint64_t need = 0;
 };

@@ -148,7 +148,7 @@ void Transfer::send_small(bool pushes, bool pulls) {
       const std::size_t offset = static_cast<std::size_t>(slice.begin) * width;
       const std::size_t bytes = static_cast<std::size_t>(slice.end - slice.begin) * width;
       request->second.runs.push_back(
-          {&slice, push ? gradient + offset : nullptr, pull ? out + offset : nullptr, bytes, item.need});
+          {&slice, push, pull, push ? gradient + offset : nullptr, pull ? out + offset : nullptr, bytes, item.need});
     }
   }
   messages_ = static_cast<int>(requests.size()) + 1;

@@ -122,6 +122,22 @@ TEST(Store, EveryPushIsAppliedExactlyOnceOverABadNetwork) {
   }
 }
 
+TEST(Store, AnEmptyArrayWithoutMemoryCountsInItsRound) {
+  ClusterInProcess cluster({.mode = "dist_sync"});
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    const NDArray weight = NDArray::zeros(Shape{0}, DType::kFloat64, {}, engine);
+    store.init({{"empty", weight}});
+    store.set_optimizer(optim::SGD{.lr = 1});
+    const NDArray none = NDArray::wrap(nullptr, Shape{0}, DType::kFloat64, nullptr, engine);
+    for (int step = 0; step < 3; ++step) {
+      store.push_pull({{"empty", none}}, {{"empty", weight}});
+      weight.wait();
+      store.step_end(1);
+    }
+  });
+}
+
 TEST(Store, LearningRateIsSetEverywhereWhenTheCallReturns) {
   ClusterInProcess cluster({});
   const auto weights = start(cluster, {0, 0}, optim::SGD{.lr = 1});
