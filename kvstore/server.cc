@@ -23,7 +23,7 @@ constexpr std::size_t kShort = 64 << 10;  // bytes pushed and pulled; applying t
 
 void give_freed_memory_back() {
   // Sanitizers bring an allocator of their own; beside it glibc's was never made ready for several threads.
-#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) && !defined(__clang__)
   malloc_trim(0);
 #endif
 }
@@ -39,7 +39,7 @@ struct Server::Impl {
   std::unique_ptr<ServerControl> control;
   std::vector<std::unique_ptr<Shard>> shards;  // destroyed first: their threads use what is above
 
-  std::atomic<std::uint64_t> moved{0};  // bytes of slices pushed and pulled
+  std::atomic<std::uint64_t> moved{0};  // bytes, about
 
   Mutex mutex;
   CondVar changed;
@@ -59,6 +59,7 @@ struct Server::Impl {
     node = std::make_unique<Node>(config, std::move(handlers));
   }
   void on_request(const Request& request) {
+    for (const Frame& frame : request.message().payload) moved += frame.size;
     answer_or_refuse(request, [&] {
       require(request.from().role == Role::kWorker, "a server answers workers only");
       switch (request.message().header.kind) {
@@ -141,7 +142,7 @@ struct Server::Impl {
     const auto body = std::make_shared<const wire::StepEnd>(parse_body<wire::StepEnd>(request.message()));
     const auto left = std::make_shared<std::atomic<std::size_t>>(shards.size());
     for (const auto& shard : shards) {
-      shard->post_short([request, body, left](Shard& self) {
+      shard->post([request, body, left](Shard& self) {
         const WorkerClocks::Range others = self.step_end(request.from().rank, request.incarnation(), *body);
         if (left->fetch_sub(1) != 1) return;
         wire::StepEndReply reply;
@@ -189,11 +190,13 @@ struct Server::Impl {
   // False: stopped.
   bool run() {
     node->join();
-    Lock lock(mutex);
     std::uint64_t moved_before = 0;
     for (int quiet = 0;;) {
-      changed.wait_for(mutex, std::chrono::milliseconds(200), [this]() REQUIRES(mutex) { return over || stopped; });
-      if (over || stopped) return !stopped;
+      {
+        const Lock lock(mutex);
+        changed.wait_for(mutex, std::chrono::milliseconds(200), [this]() REQUIRES(mutex) { return over || stopped; });
+        if (over || stopped) return !stopped;
+      }
       // Freed memory is kept for the next large messages (keep_freed_memory()); at rest it is given back.
       const std::uint64_t moved_now = moved;
       quiet = moved_now - moved_before > kBusy ? 0 : quiet + 1;
