@@ -51,8 +51,8 @@ struct TaskInfo {
   Device device = {};
   Lane lane = Lane::kCompute;
   int priority = 0;  // larger runs sooner among the tasks that may run; ties in push order
-  // The work is shorter than waking a thread and never blocks: where nothing holds the task back it runs on the thread
-  // that pushes it, before push returns. For tasks of a CPU.
+  // The work is shorter than waking a thread, never blocks and takes no lock that a pusher may hold: where nothing holds
+  // the task back it runs on the thread that pushes it, before push returns. For tasks of a CPU.
   bool at_once = false;
 };
 
