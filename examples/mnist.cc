@@ -151,6 +151,7 @@ void train() {
   kv->finish();
   if (!leads) return;
   const Histogram delays = report.all_delays();
+  const bool bounded = Spec::parse(FLAGS_kvstore).options.has("bound");  // else nobody counts
   nlohmann::json waits = nlohmann::json::array();
   for (const WorkerWait& wait : report.waits) waits.push_back(wait.seconds);
   const double examples = static_cast<double>(data.size() * (trainer.epoch() - first_epoch));
@@ -166,7 +167,7 @@ void train() {
                               {"delay_p50", delays.quantile(0.5)},
                               {"delay_p99", delays.quantile(0.99)},
                               {"wait_seconds", waits},
-                              {"furthest_ahead", report.furthest_ahead},
+                              {"furthest_ahead", bounded ? nlohmann::json(report.furthest_ahead) : nlohmann::json()},
                               {"checkpoint", checkpoint}}
             << std::endl;
 }

@@ -22,7 +22,8 @@ constexpr int kQuietLooks = 5;
 constexpr std::size_t kShort = 64 << 10;  // bytes pushed and pulled; applying them takes less than waking a thread
 
 void give_freed_memory_back() {
-  // Sanitizers bring an allocator of their own; beside it glibc's was never made ready for several threads.
+  // Sanitizers bring an allocator of their own, beside which glibc's was never made ready for several threads. Clang does
+  // not tell of them by a macro: there nothing is given back.
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) && !defined(__clang__)
   malloc_trim(0);
 #endif

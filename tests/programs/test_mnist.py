@@ -68,6 +68,7 @@ class Mnist(ProgramTest):
         self.assertLessEqual(result["delay_mean"], 1)
         self.assertEqual(self.evaluate(result["checkpoint"]), result["test_accuracy"])
         self.assertRegex(ended.err, r"delays of worker 1: \d+ slices pushed, mean [\d.]+")
+        self.assertIsNone(result["furthest_ahead"])
 
     def test_bound(self):
         ended = self.run_job("dist_async:bound=2", "--checkpoint", "ck")
@@ -79,6 +80,7 @@ class Mnist(ProgramTest):
         ended = self.run_job("dist_async:bound=2", "--slow_worker", 1, "--slow_factor", 5, workers=3, epochs=1)
         self.assertEqual(ended.code, 0, ended)
         self.assertLessEqual(ended.result["furthest_ahead"], 2)
+        self.assertGreater(ended.result["furthest_ahead"], 0)
         self.assertEqual(len(ended.result["wait_seconds"]), 3)
         self.assertGreater(max(ended.result["wait_seconds"]), 0)
         for worker in range(3):
