@@ -68,7 +68,7 @@ def simulate(arguments, workers, law, latency, server):
                "--compute", law, "--bytes", str(arguments.bytes), "--slice_bytes", str(MESSAGE_BYTES),
                "--iterations", "20000", "--worker_gbit", str(arguments.speed * 8e-9),
                "--server_gbit", str(arguments.speed * 8e-9), "--server_gbit_in", "0", "--one_line",
-               "--latency_us", str(1e6 * latency), "--server_push", f"us={1e6 * server}",
+               "--latency_us", str(1e6 * latency), "--acknowledgement_us", str(1e6 * latency), "--server_push", f"us={1e6 * server}",
                "--server_pull", "", "--delays"]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     result = json.loads(output.splitlines()[-1])

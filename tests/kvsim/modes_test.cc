@@ -107,6 +107,20 @@ TEST(Simulation, OnOneLineAcknowledgementsWaitForTheWeightsAheadOfThem) {
   EXPECT_NEAR(with_line, slow + 2 * latency, 1e-9);  // the way of acknowledgement and pull is no longer hidden
 }
 
+TEST(Simulation, AcknowledgementsAreHandledOneAfterTheOther) {
+  constexpr double kLatency = 1e-3, kMean = 0.01;
+  Model model = model_of("dist_async:bound=1", 1);
+  model.compute = TimeLaw::constant(0.1);
+  model.layers = {{0, 1, 2}};
+  model.slice_bytes = 1;
+  model.worker_link = model.server_link = {};
+  model.server_push = model.server_pull = {};
+  model.latency_seconds = kLatency;
+  model.acknowledgement_seconds = kMean;
+  model.iterations = 5000;
+  EXPECT_NEAR(1 / Simulation(model).run().steps_per_second, 0.1 + 4 * kLatency + 2 * kMean, 0.02 * kMean);
+}
+
 TEST(Simulation, SlowLinksOfTheServersAreSharedByAll) {
   Model model = model_of("dist_async", 64);
   model.server_link.in_bytes_per_second = 1e7;

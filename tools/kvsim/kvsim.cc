@@ -35,6 +35,7 @@ DEFINE_double(latency_us, 50, "time between machines");
 DEFINE_int32(colocated, 0, "so many servers run on workers' machines and share their links");
 DEFINE_string(worker_push, "", "processor time of sending a message: us=N,ns_per_byte=N");
 DEFINE_string(worker_pull, "", "the same for taking weights");
+DEFINE_double(acknowledgement_us, 0, "mean time that a worker takes over an acknowledgement, between 0 and twice that");
 DEFINE_string(server_push, "us=20,ns_per_byte=0.25", "the same for taking a gradient (and applying it, in dist_async)");
 DEFINE_string(server_pull, "us=10", "the same for sending weights");
 DEFINE_string(server_apply, "", "the same for applying a round");
@@ -150,6 +151,8 @@ Model model_of_flags() {
   model.server_pull = cost(FLAGS_server_pull, "server_pull");
   model.server_apply = cost(FLAGS_server_apply, "server_apply");
   if (!FLAGS_kvbench.empty()) take_measured(&model);
+  require(FLAGS_acknowledgement_us >= 0, "--acknowledgement_us=", FLAGS_acknowledgement_us, " is negative");
+  model.acknowledgement_seconds = FLAGS_acknowledgement_us * 1e-6;
   model.server_threads = FLAGS_server_threads;
   model.shared_cores = FLAGS_shared_cores;
   model.one_line = FLAGS_one_line;

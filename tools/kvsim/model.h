@@ -61,6 +61,9 @@ struct Model {
   Cost worker_push, worker_pull;
   Cost server_push, server_pull, server_apply;  // apply: once a round, in the modes that have rounds
   TimeLaw service = TimeLaw::constant(1);       // multiplies the cost of a push at its server
+  // A worker handles acknowledgements one after the other, each in a time between 0 and twice this. Where several
+  // workers hear at once, that decides whose pulls come first.
+  double acknowledgement_seconds = 0;
   int server_threads = 1;
   int shared_cores = 0;  // all processes of the job share so many cores; 0: nobody shares
 

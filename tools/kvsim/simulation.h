@@ -60,7 +60,9 @@ class Simulation {
     bool sending = false;
     double factor = 1;  // the draw of this step
     double speed = 1;
-    double busy_until = 0;  // its processor, handling messages
+    double busy_until = 0;   // its processor, handling messages
+    double heard_until = 0;  // the same, acknowledgements
+    std::uint64_t acknowledgements = 0;
     double pushed_at = 0;
     double last_step = 0;
     std::vector<std::int32_t> outbox;  // slices in the order pushed

@@ -7,7 +7,7 @@
 namespace paceline::sim {
 namespace {
 
-enum Stream : std::uint64_t { kService = 2, kChoice = 3 };
+enum Stream : std::uint64_t { kService = 2, kChoice = 3, kAcknowledgement = 4 };
 
 }  // namespace
 
@@ -80,11 +80,17 @@ void Simulation::cancel_late(int slice, std::int64_t round, double now) {
 }
 
 void Simulation::acknowledge(int w, int slice, double at) {
+  if (!bounded_ && !model_.pull_after_call && !model_.one_line)
+    return schedule(at + 2 * model_.latency_seconds, kPull, w, slice);
   const int server = slices_[static_cast<std::size_t>(slice)].server;
-  if (bounded_ || model_.pull_after_call || model_.one_line)
-    schedule(small_arrives(machines_[static_cast<std::size_t>(machine_index(server))], at), kAcknowledged, w, slice);
-  else
-    schedule(at + 2 * model_.latency_seconds, kPull, w, slice);
+  double there = small_arrives(machines_[static_cast<std::size_t>(machine_index(server))], at);
+  if (model_.acknowledgement_seconds > 0) {
+    Worker& worker = workers_[static_cast<std::size_t>(w)];
+    Draws draws(model_.seed, kAcknowledgement, static_cast<std::uint64_t>(w), worker.acknowledgements++);
+    there = std::max(there, worker.heard_until) + 2 * model_.acknowledgement_seconds * draws.uniform();
+    worker.heard_until = there;
+  }
+  schedule(there, kAcknowledged, w, slice);
 }
 
 void Simulation::acknowledged(int w, int slice, double now) {
