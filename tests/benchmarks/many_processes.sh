@@ -32,33 +32,34 @@ for set in train t10k; do
   "$bin/im2rec" --shards "$workers" "$out/$set" "$images" >/dev/null 2>&1 || fail "the record files could not be written"
 done
 
-# Folders in /proc of the processes that belong to us.
-processes() {
-  local folder
-  for folder in /proc/[0-9]*; do
-    case $(cat "$folder/cmdline" 2>/dev/null | tr '\0' ' ' || true) in
-      "$bin/mnist "* | "$bin/paceline_server"*) echo "$folder" ;;
-    esac
-  done
-}
-
-# The most descriptors and threads of any process that belongs to us, while the file $1 is there.
+# While the file $1 is there: the most descriptors and threads of any process of a job. Then: how many are left.
 watch_processes() {
-  local most_files=0 most_threads=0 folder files threads
-  while [ -e "$1" ]; do
-    for folder in $(processes); do
-      files=$(ls "$folder/fd" 2>/dev/null | wc -l) && threads=$(ls "$folder/task" 2>/dev/null | wc -l) || continue
-      [ "$files" -le $most_files ] || most_files=$files
-      [ "$threads" -le $most_threads ] || most_threads=$threads
-    done
-    sleep 0.5
-  done
-  echo "$most_files descriptors, $most_threads threads" >"$1.most"
+  python3 - "$bin" "$1" <<'EOF'
+import os, pathlib, sys, time
+
+programs = tuple(os.fsencode(f"{sys.argv[1]}/{name}\0") for name in ("mnist", "paceline_server"))
+
+def processes():
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if (folder / "cmdline").read_bytes().startswith(programs):
+                yield len(list((folder / "fd").iterdir())), len(list((folder / "task").iterdir()))
+        except OSError:
+            pass  # it has just ended
+
+files = threads = 0
+running = pathlib.Path(sys.argv[2])
+while running.exists():
+    for some_files, some_threads in processes():
+        files, threads = max(files, some_files), max(threads, some_threads)
+    time.sleep(0.2)
+print(f"at most {files} descriptors, {threads} threads, {len(list(processes()))} processes left")
+EOF
 }
 
 for mode in "${modes[@]}"; do
   touch "$out/running"
-  watch_processes "$out/running" &
+  watch_processes "$out/running" >"$out/watched" &
   before=$(ls /dev/shm | wc -l) start=$SECONDS status=0 mode_servers=$servers
   [[ $mode != ring* ]] || mode_servers=0
   tools/launch.py -n "$workers" -s "$mode_servers" --log-dir "$out/logs" "$bin/mnist" --kvstore "$mode" --epochs 1 \
@@ -68,8 +69,9 @@ for mode in "${modes[@]}"; do
   wait
   [ $status -eq 0 ] || { tail -n 20 "$out/log" >&2; fail "$mode ended with exit code $status, see above"; }
   ! grep 'but lost' "$out/log" >&2 || fail "$mode lost a worker"
-  left=$(($(ls /dev/shm | wc -l) - before)) running=$(processes | wc -l)
-  [ $((left > 0 || running > 0)) -eq 0 ] || fail "$mode left $left files in /dev/shm, $running processes"
+  grep -q ' 0 processes left' "$out/watched" || fail "$mode: $(cat "$out/watched")"
+  left=$(($(ls /dev/shm | wc -l) - before))
+  [ $left -le 0 ] || fail "$mode left $left files in /dev/shm"
   echo "$mode: $((SECONDS - start)) s, $(tail -n 1 "$out/log" | python3 -c 'import json, sys; print("test accuracy", json.load(sys.stdin)["test_accuracy"])')," \
-    "at most $(cat "$out/running.most")"
+    "$(cat "$out/watched")"
 done
