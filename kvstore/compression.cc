@@ -46,6 +46,8 @@ class ErrorFeedback final : public Codec {
   bool suits_weights() const override { return codec_->suits_weights(); }
   bool votes() const override { return codec_->votes(); }
   bool takes_momentum() const override { return codec_->takes_momentum(); }
+  Options in_lockstep() const override { return codec_->in_lockstep(); }
+  bool by_rows() const override { return codec_->by_rows(); }
 
  private:
   const std::unique_ptr<Codec> codec_;

@@ -92,9 +92,33 @@ CompressionSetting CompressionSetting::take(Options* options) {
   return setting;
 }
 
+void CompressionSetting::suit(bool lockstep) {
+  auto codec = make_codec(push);
+  if (!codec) return;
+  if (const Options more = codec->in_lockstep(); lockstep && !measured && !more.empty()) {
+    for (const std::string& item : split(more.text(), ',')) {
+      const std::size_t mark = item.find('=');
+      push.options.set(item.substr(0, mark), item.substr(mark + 1));
+    }
+    if (push.options.get("error_feedback", true)) push.options.erase("error_feedback");  // it has its own
+    codec = make_codec(push);
+  }
+  if (!codec->two_rounds()) return;
+  require(lockstep, "compression '", push.text(), "' takes two rounds, which only mode dist_sync without backup does; ",
+          "leave out rounds=2");
+  require(!measured, "compression '", push.text(), "' takes two rounds, for which all workers must encode the same keys: ",
+          "leave out bandwidth=");
+}
+
 bool CompressionSetting::covers(const KeyInfo& key) const {
   return key.dtype == DType::kFloat32 && !key.average && key.bytes() >= std::max<std::int64_t>(min_bytes, 1) &&
          !matches_any(except, key.name) && (only.empty() || matches_any(only, key.name));
+}
+
+std::int64_t CompressionSetting::row_of(const KeyInfo& key) const {
+  const auto codec = make_codec(push);
+  const bool matrix = key.shape.ndim() > 1 && key.shape[0] > 0 && key.shape.size() > key.shape[0];
+  return codec && codec->by_rows() && matrix && covers(key) ? key.shape.size() / key.shape[0] : 0;
 }
 
 std::string CompressionSetting::text() const {

@@ -22,10 +22,15 @@ struct CompressionSetting {
 
   // Takes its keys out of a mode's options. Throws InvalidArgument listing what is known.
   static CompressionSetting take(Options* options);
+  // Settles what depends on the mode: does its every round wait for all workers? Throws InvalidArgument on what it
+  // cannot do.
+  void suit(bool lockstep);
 
   bool active() const { return push.name != "none" || pull.name != "none"; }
   // May this key travel encoded at all?
   bool covers(const KeyInfo& key) const;
+  // How many elements of this key are best kept together, in few slices; 0: it may be cut anywhere.
+  std::int64_t row_of(const KeyInfo& key) const;
   // Empty where nothing is compressed; else what every worker must agree on.
   std::string text() const;
 };

@@ -27,12 +27,13 @@ std::int64_t target_bytes(std::int64_t total, std::int64_t servers) {
 
 // Equal pieces of at most about `most` bytes.
 std::vector<SliceRange> cut(const SliceRange& range, const KeyInfo& key, std::int64_t most) {
-  constexpr std::int64_t kAligned = 64;
   const std::int64_t elements = range.end - range.begin;
   const std::int64_t bytes = elements * static_cast<std::int64_t>(size_of(key.dtype));
   if (bytes <= most) return {range};
   const std::int64_t pieces = (bytes + most - 1) / most;
-  const std::int64_t length = ((elements + pieces - 1) / pieces + kAligned - 1) / kAligned * kAligned;
+  const std::int64_t row_bytes = key.row * static_cast<std::int64_t>(size_of(key.dtype));
+  const std::int64_t aligned = key.row > 0 && row_bytes <= kSliceBytes ? key.row : 64;
+  const std::int64_t length = ((elements + pieces - 1) / pieces + aligned - 1) / aligned * aligned;
   std::vector<SliceRange> cuts;
   for (std::int64_t begin = range.begin; begin < range.end; begin += length)
     cuts.push_back({range.key, begin, std::min(begin + length, range.end)});
@@ -61,6 +62,10 @@ Layout make_layout(std::vector<KeyInfo> keys, std::span<std::int64_t> loads, int
   for (int k = 0; k < static_cast<int>(layout.keys.size()); ++k) {
     const KeyInfo& key = layout.keys[static_cast<std::size_t>(k)];
     const SliceRange whole{k, 0, key.shape.size()};
+    if (key.row > 0 && key.bytes() > target / 2) {
+      for (const SliceRange& piece : cut(whole, key, kPartitionBytes)) layout.partitions.push_back({0, 0, {piece}});
+      continue;
+    }
     if (key.bytes() > target + target / 2) {
       // Each piece is a partition of its own.
       for (const SliceRange& piece : cut(whole, key, target))
@@ -68,7 +73,8 @@ Layout make_layout(std::vector<KeyInfo> keys, std::span<std::int64_t> loads, int
       continue;
     }
     if (grouped + key.bytes() > target + target / 2) close_group();
-    for (const SliceRange& slice : cut(whole, key, kSliceBytes)) group.slices.push_back(slice);
+    for (const SliceRange& slice : cut(whole, key, key.row > 0 ? kPartitionBytes : kSliceBytes))
+      group.slices.push_back(slice);
     grouped += key.bytes();
     if (grouped >= target) close_group();
   }
@@ -108,6 +114,9 @@ KeyInfo parse_key(const wire::KeyDeclaration& message) {
     key.shape.push_back(extent);
   }
   key.average = message.average();
+  if (message.row() < 0 || message.row() > key.shape.size())
+    throw Corrupt(str("key '", key.name, "' has rows of ", message.row(), " elements"));
+  key.row = message.row();
   return key;
 }
 
@@ -116,6 +125,7 @@ void write_key(const KeyInfo& key, wire::KeyDeclaration* message) {
   message->set_dtype(static_cast<int>(key.dtype));
   for (const std::int64_t extent : key.shape) message->add_shape(extent);
   message->set_average(key.average);
+  message->set_row(key.row);
 }
 
 Partition parse_partition(const wire::PartitionPlan& message, const std::vector<KeyInfo>& keys) {

@@ -109,6 +109,8 @@ const char* known_name(MessageKind kind) {
       return "save";
     case MessageKind::kLoad:
       return "load";
+    case MessageKind::kAgree:
+      return "agree";
     case MessageKind::kDeclareTable:
       return "declare_table";
     case MessageKind::kPushPullRows:

@@ -39,6 +39,7 @@ enum class MessageKind : std::uint8_t {
   kReport = 36,
   kSave = 37,
   kLoad = 38,
+  kAgree = 39,
   // row-sparse tables, answered by servers
   kDeclareTable = 48,
   kPushPullRows = 49,

@@ -68,6 +68,8 @@ struct Server::Impl {
           return push_pull(request);
         case MessageKind::kStepEnd:
           return step_end(request);
+        case MessageKind::kAgree:
+          return agree(request);
         default:
           require(control->on_request(request), "a server does not answer messages of kind ",
                   static_cast<int>(request.message().header.kind));
@@ -154,6 +156,16 @@ struct Server::Impl {
         request.reply(std::move(message));
       });
     }
+  }
+
+  void agree(const Request& request) {
+    const auto body = std::make_shared<const wire::AgreeRequest>(parse_body<wire::AgreeRequest>(request.message()));
+    ServedPartition* const partition = table.find(body->partition());
+    if (!partition || body->slice() >= partition->slices.size())
+      throw Corrupt(str("this server has no slice ", body->slice(), " of partition ", body->partition()));
+    partition->shard->post([request, body, partition](Shard& self) {
+      answer_or_refuse(request, [&] { self.agree(request, *body, *partition); });
+    });
   }
 
   void on_roster(const Roster& roster) {

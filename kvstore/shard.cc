@@ -147,8 +147,11 @@ void Shard::push(const std::shared_ptr<PushPullCall>& call, int part, ServedPart
   const std::vector<PushedSlice>& gradients = call->gradients[static_cast<std::size_t>(part)];
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const std::size_t count = partition.slices[request.push(static_cast<int>(i))].bytes / sizeof(float);
-    if (const Codec* codec = gradients[i].codec)
-      codec->check({gradients[i].data, gradients[i].bytes}, static_cast<std::int64_t>(count));
+    const Codec* const codec = gradients[i].codec;
+    if (!codec) continue;
+    codec->check({gradients[i].data, gradients[i].bytes}, static_cast<std::int64_t>(count));
+    require(!codec->two_rounds() || in_lockstep(), "this mode's rounds do not wait for all workers: a codec cannot take ",
+            "two of them");
   }
   if (!taken.window.take(request.sequence())) return;
 
@@ -172,6 +175,8 @@ void Shard::push(const std::shared_ptr<PushPullCall>& call, int part, ServedPart
 namespace {
 
 // Is a contribution of the same incarnation of the worker there?
+bool proposes(const Contribution& contribution) { return contribution.codec && contribution.codec->two_rounds(); }
+
 bool has_kept(const std::map<int, ServedSlice::Kept>& round, const PushPullCall& call) {
   const auto kept = round.find(call.worker());
   return kept != round.end() && kept->second.call->request.incarnation() == call.request.incarnation();
@@ -189,7 +194,7 @@ void Shard::contribute(const std::shared_ptr<PushPullCall>& call, ServedSlice& s
   advance(slice);
   if (mode_->drops_late()) round = slice.next_round;
   const auto open = slice.rounds.find(round);
-  bool late = round < slice.next_round;
+  bool late = round < slice.next_round || (slice.agreement && slice.agreement->round() == round);
   if (mode_->drops_late()) {
     const bool average = updater_.info(slice.number).kind == SliceInfo::Kind::kAverage;
     late = (!average && contribution.version != updater_.version(slice.number)) ||
@@ -203,6 +208,8 @@ void Shard::contribute(const std::shared_ptr<PushPullCall>& call, ServedSlice& s
     ++call->refused;
     return;
   }
+  require(open == slice.rounds.end() || proposes(open->second.begin()->second.contribution) == proposes(contribution),
+          "worker ", call->worker(), " encodes key '", slice.name, "' otherwise than the others");
   // What a lost incarnation of the worker said for the round gives way.
   slice.rounds[round].insert_or_assign(call->worker(), ServedSlice::Kept{call, contribution});
   active_.insert(&slice);
@@ -255,18 +262,25 @@ void Shard::advance(ServedSlice& slice) {
     if (slice.next_round < round) return;
 
     const auto& kept = slice.rounds.begin()->second;
-    int missing = 0;
-    clocks_.for_each_contributing(
-        [&](int worker, std::uint64_t clock) { missing += clock <= round && kept.count(worker) == 0; });
-    const int contributed = static_cast<int>(kept.size());
-    if (!mode_->round_complete({contributed, contributed + missing})) return;
-    close_round(slice);
+    if (!slice.agreement || slice.agreement->round() != round) {
+      int missing = 0;
+      clocks_.for_each_contributing(
+          [&](int worker, std::uint64_t clock) { missing += clock <= round && kept.count(worker) == 0; });
+      const int contributed = static_cast<int>(kept.size());
+      if (!mode_->round_complete({contributed, contributed + missing})) return;
+      if (!begin_agreement(slice)) {
+        close_round(slice);
+        continue;
+      }
+    }
+    if (!close_agreement(slice)) return;
   }
   slice.next_round = std::max(slice.next_round, slowest.value_or(slice.next_round));
   if (slice.waiting.empty()) active_.erase(&slice);
 }
 
 void Shard::answer_waiting(ServedSlice& slice) {
+  answer_asking(slice);
   std::vector<Waiting> waiting;
   waiting.swap(slice.waiting);
   for (Waiting& entry : waiting) {
@@ -347,7 +361,12 @@ void Shard::set_roster(const Roster& roster) {
     return !clocks_.is_live(waiting.call->worker(), waiting.call->request.incarnation());
   };
   std::erase_if(waiting_for_clocks_, gone);
-  for (ServedSlice* slice : active_) std::erase_if(slice->waiting, gone);
+  for (ServedSlice* slice : active_) {
+    std::erase_if(slice->waiting, gone);
+    std::erase_if(slice->asking, [this](const ServedSlice::Asking& asking) {
+      return !clocks_.is_live(asking.request.from().rank, asking.request.incarnation());
+    });
+  }
   reconsider();
 }
 

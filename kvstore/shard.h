@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "agreement.h"
 #include "node.h"
 #include "sequence_window.h"
 #include "sparse/table_shard.h"
@@ -93,6 +94,15 @@ struct ServedSlice {
   std::map<int, std::uint64_t> contributed;  // per worker, the round after the last that it pushed in
   std::map<int, Answered> answered;
   std::vector<Waiting> waiting;  // pulls that need a round of this slice
+  // Where a codec takes two rounds: of the oldest round, once all have proposed, until that of the next one; and who
+  // asks for it or for what it comes to.
+  struct Asking {
+    Request request;
+    std::uint64_t round;
+    bool answers;
+  };
+  std::unique_ptr<Agreement> agreement;
+  std::vector<Asking> asking;
 };
 
 struct ServedPartition {
@@ -125,6 +135,8 @@ class Shard {
   void set_mode(std::shared_ptr<const Mode> mode) { mode_ = std::move(mode); }
   void run(const std::shared_ptr<PushPullCall>& call, int part, ServedPartition& partition);
   WorkerClocks::Range step_end(int worker, std::uint64_t incarnation, const wire::StepEnd& message);
+  // A worker asks what a round agreed on, or gives its answer to that and asks for the mean.
+  void agree(const Request& request, const wire::AgreeRequest& message, ServedPartition& partition);
   void set_roster(const Roster& roster);
   // The rules have changed: what workers pulled before and no update has touched since is remembered where the new
   // rules want that.
@@ -136,6 +148,8 @@ class Shard {
  private:
   using Waiting = ServedSlice::Waiting;
 
+  // Does every round wait for all workers?
+  bool in_lockstep() const { return mode_ && mode_->synchronous() && !mode_->drops_late(); }
   void loop();
   void run_job(Job& job);
   void push(const std::shared_ptr<PushPullCall>& call, int part, ServedPartition& partition);
@@ -146,6 +160,10 @@ class Shard {
   void advance_open_round(ServedSlice& slice);
   // Applies the oldest round.
   void close_round(ServedSlice& slice);
+  // The same where its codec takes two rounds: false if it does not, and if answers are missing.
+  bool begin_agreement(ServedSlice& slice);
+  bool close_agreement(ServedSlice& slice);
+  void answer_asking(ServedSlice& slice);
   // Does a pull wait for a round of this slice?
   bool waits_for_round(const ServedSlice& slice, const PushPullCall& call, std::uint64_t need) const;
   void answer_waiting(ServedSlice& slice);

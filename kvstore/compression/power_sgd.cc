@@ -1,18 +1,22 @@
 // PowerSGD (Vogels et al. 2019): a slice, seen as a matrix M of the key's rows, travels as P Q' of low `rank`:
 // P = orth(M Q), Q = M' P, where Q is that of the last push. One half of a power iteration each push, so that a slowly
-// changing gradient is followed closely. All-reduce needs a second round, in which the workers agree on P; servers add
-// up what each worker sends, so it takes none here, and works in every mode. Vectors, and the elements behind the last
-// whole row, travel raw.
+// changing gradient is followed closely. Vectors, and the elements behind the last whole row, travel raw.
+//
+// With rounds=2, in modes whose rounds wait for every worker, as in the paper: the workers propose M Q, the server makes
+// P of the mean, and all use that P; so Q, too, is of the mean, and the job does what one worker would with the mean of
+// the gradients. With rounds=1 every worker has P and Q of its own, and servers add up what each sends.
 #include <paceline/random.h>
 
 #include <vector>
 
 #include "compression/encoded.h"
+#include "two_rounds.h"
 
 namespace paceline {
 namespace {
 
 constexpr std::size_t kHeader = 16;  // rows, columns, rank: u32; 4 bytes unused
+constexpr std::size_t kProposalHeader = kHeader + 8;  // and a hash of Q: u64
 constexpr std::int64_t kMostRank = 64;
 
 struct Form {
@@ -23,9 +27,33 @@ struct Form {
   std::size_t bytes(std::int64_t count) const {
     return kHeader + sizeof(float) * static_cast<std::size_t>(factors() + count - elements());
   }
+  std::size_t p() const { return static_cast<std::size_t>(rank * rows); }
+  std::size_t q() const { return static_cast<std::size_t>(rank * columns); }
+
+  // Raw where the factors would not be half the size.
+  static Form of(std::int64_t count, std::int64_t columns, std::int64_t rank) {
+    if (columns <= 1) return {};
+    const Form form{count / columns, columns, std::min({rank, columns, count / columns})};
+    return form.rank > 0 && 2 * form.factors() <= form.elements() ? form : Form{};
+  }
   static Form read(const std::byte* bytes) {
     return {encoded::load<std::uint32_t>(bytes), encoded::load<std::uint32_t>(bytes + 4),
             encoded::load<std::uint32_t>(bytes + 8)};
+  }
+  void write(std::byte* to) const {
+    encoded::store(to, static_cast<std::uint32_t>(rows));
+    encoded::store(to + 4, static_cast<std::uint32_t>(columns));
+    encoded::store(to + 8, static_cast<std::uint32_t>(rank));
+    encoded::store(to + 12, std::uint32_t{0});
+  }
+  // Throws Corrupt unless a gradient of `count` elements can have this form.
+  void check(std::int64_t count) const {
+    const bool none = rows == 0 && columns == 0 && rank == 0;
+    const bool some = rows > 0 && columns > 0 && rank > 0 && rank <= kMostRank && columns <= count &&
+                      rows <= count / columns;
+    if (!none && !some)
+      throw Corrupt(str("a gradient of ", count, " elements encoded as power_sgd is ", rows, " x ", columns,
+                        " of rank ", rank));
   }
 };
 
@@ -61,62 +89,92 @@ void orthonormalise(std::vector<float>* p, std::size_t rank, std::size_t length)
   }
 }
 
+// What the factors begin from, the same at every worker.
+void start(float* q, std::size_t count, std::uint64_t slice) {
+  if (std::any_of(q, q + count, [](float value) { return value != 0; })) return;
+  for (std::size_t i = 0; i < count; ++i) q[i] = random_uniform(slice, i) - 0.5f;
+}
+
+// What is no number would stay for ever.
+void drop_if_no_number(float* q, std::size_t count) {
+  if (!std::all_of(q, q + count, [](float value) { return std::isfinite(value); })) std::fill_n(q, count, 0.0f);
+}
+
+// p = M q, both a factor after the other.
+void multiply(const float* matrix, const Form& form, const float* q, float* p) {
+  const auto rows = static_cast<std::size_t>(form.rows), columns = static_cast<std::size_t>(form.columns);
+  for (std::size_t k = 0; k < static_cast<std::size_t>(form.rank); ++k)
+    for (std::size_t i = 0; i < rows; ++i) p[k * rows + i] = dot(matrix + i * columns, q + k * columns, columns);
+}
+
+// q = M' p
+void multiply_transposed(const float* matrix, const Form& form, const float* p, float* q) {
+  const auto rows = static_cast<std::size_t>(form.rows), columns = static_cast<std::size_t>(form.columns);
+  std::fill_n(q, form.q(), 0.0f);
+  for (std::size_t i = 0; i < rows; ++i)
+    for (std::size_t k = 0; k < static_cast<std::size_t>(form.rank); ++k)
+      add(p[k * rows + i], matrix + i * columns, q + k * columns, columns);
+}
+
+std::vector<float> floats_at(const std::byte* from, std::size_t count) {
+  std::vector<float> values(count);
+  if (count > 0) std::memcpy(values.data(), from, count * sizeof(float));
+  return values;
+}
+
+std::byte* append(std::byte* to, const float* values, std::size_t count) {
+  if (count > 0) std::memcpy(to, values, count * sizeof(float));
+  return to + count * sizeof(float);
+}
+
+// The weighted sum of `count` floats of each part, from `offset` on.
+std::vector<float> sum_of_parts(std::span<const TwoRounds::Part> parts, std::size_t offset, std::size_t count) {
+  std::vector<float> sum(count);
+  for (const TwoRounds::Part& part : parts) {
+    const std::vector<float> values = floats_at(part.bytes.data() + offset, count);
+    add(part.share, values.data(), sum.data(), count);
+  }
+  return sum;
+}
+
 class PowerSgd final : public Codec {
  public:
-  explicit PowerSgd(std::int64_t rank) : rank_(rank) {}
+  PowerSgd(std::int64_t rank, bool named) : rank_(rank), named_(named) {}
 
   std::size_t max_bytes(std::int64_t count) const override { return Form{}.bytes(count); }
 
   std::size_t encode(std::span<const float> values, const EncodeContext& context, std::span<float* const> state,
                      std::byte* out) const override {
     const auto count = static_cast<std::int64_t>(values.size());
-    const Form form = form_of(count, context.columns);
-    encoded::store(out, static_cast<std::uint32_t>(form.rows));
-    encoded::store(out + 4, static_cast<std::uint32_t>(form.columns));
-    encoded::store(out + 8, static_cast<std::uint32_t>(form.rank));
-    encoded::store(out + 12, std::uint32_t{0});
+    const Form form = Form::of(count, context.columns, rank_);
+    form.write(out);
     std::byte* to = out + kHeader;
     if (form.rank > 0) {
-      const auto rows = static_cast<std::size_t>(form.rows), columns = static_cast<std::size_t>(form.columns),
-                 rank = static_cast<std::size_t>(form.rank);
-      float* const q = state.front();  // rank x columns
-      if (std::all_of(q, q + rank * columns, [](float value) { return value == 0; }))
-        for (std::size_t i = 0; i < rank * columns; ++i) q[i] = random_uniform(context.slice, i) - 0.5f;
-      std::vector<float> p(rank * rows);  // rank x rows
-      for (std::size_t k = 0; k < rank; ++k)
-        for (std::size_t i = 0; i < rows; ++i)
-          p[k * rows + i] = dot(values.data() + i * columns, q + k * columns, columns);
-      orthonormalise(&p, rank, rows);
-      std::fill_n(q, rank * columns, 0.0f);
-      for (std::size_t i = 0; i < rows; ++i)
-        for (std::size_t k = 0; k < rank; ++k)
-          add(p[k * rows + i], values.data() + i * columns, q + k * columns, columns);
-      std::memcpy(to, p.data(), p.size() * sizeof(float));
-      to += p.size() * sizeof(float);
-      std::memcpy(to, q, rank * columns * sizeof(float));
-      to += rank * columns * sizeof(float);
-      // What is no number would stay for ever.
-      if (!std::all_of(q, q + rank * columns, [](float value) { return std::isfinite(value); }))
-        std::fill_n(q, rank * columns, 0.0f);
+      float* const q = state.front();
+      start(q, form.q(), context.slice);
+      std::vector<float> p(form.p());
+      multiply(values.data(), form, q, p.data());
+      orthonormalise(&p, static_cast<std::size_t>(form.rank), static_cast<std::size_t>(form.rows));
+      multiply_transposed(values.data(), form, p.data(), q);
+      to = append(append(to, p.data(), form.p()), q, form.q());
+      drop_if_no_number(q, form.q());
     }
-    const auto tail = values.subspan(static_cast<std::size_t>(form.elements()));
-    if (!tail.empty()) std::memcpy(to, tail.data(), tail.size_bytes());
+    append(to, values.data() + form.elements(), static_cast<std::size_t>(count - form.elements()));
     return form.bytes(count);
   }
 
   void check(EncodedBytes bytes, std::int64_t count) const override {
     if (bytes.size() < kHeader) throw Corrupt(str("a gradient encoded as power_sgd has ", bytes.size(), " bytes"));
     const Form form = Form::read(bytes.data());
-    const bool none = form.rows == 0 && form.columns == 0 && form.rank == 0;
-    const bool some = form.rows > 0 && form.columns > 0 && form.rank > 0 && form.rank <= kMostRank &&
-                      form.columns <= count && form.rows <= count / form.columns;
-    if (!none && !some)
-      throw Corrupt(str("a gradient of ", count, " elements encoded as power_sgd is ", form.rows, " x ", form.columns,
-                        " of rank ", form.rank));
+    form.check(count);
     encoded::expect_bytes("power_sgd", bytes, form.bytes(count), count);
   }
 
   void decode(EncodedBytes bytes, std::int64_t, std::int64_t begin, std::span<float> out) const override {
+    decode_factors(bytes, begin, out);
+  }
+
+  static void decode_factors(EncodedBytes bytes, std::int64_t begin, std::span<float> out) {
     const Form form = Form::read(bytes.data());
     const auto factor = [from = bytes.data() + kHeader](std::int64_t i) {
       return encoded::load<float>(from + sizeof(float) * static_cast<std::size_t>(i));
@@ -140,16 +198,134 @@ class PowerSgd final : public Codec {
   }
 
   std::vector<std::string> state_names() const override { return {"query"}; }
+  Options in_lockstep() const override { return named_ ? Options() : Options{{"rounds", "2"}}; }
+  bool by_rows() const override { return true; }
 
  private:
-  // Raw where the factors would not be half the size.
-  Form form_of(std::int64_t count, std::int64_t columns) const {
-    if (columns <= 1) return {};
-    const Form form{count / columns, columns, std::min({rank_, columns, count / columns})};
-    return form.rank > 0 && 2 * form.factors() <= form.elements() ? form : Form{};
+  const std::int64_t rank_;
+  const bool named_;  // the number of rounds
+};
+
+// A proposal is header, hash of Q, M Q; agreed is header and P; an answer is Q and the elements behind the last row.
+class PowerSgdTogether final : public Codec, public TwoRounds {
+ public:
+  PowerSgdTogether(std::int64_t rank, bool feedback) : rank_(rank), feedback_(feedback) {}
+
+  std::size_t max_bytes(std::int64_t count) const override {
+    return kProposalHeader + sizeof(float) * static_cast<std::size_t>(count) / 2;
+  }
+
+  std::size_t encode(std::span<const float> values, const EncodeContext& context, State state,
+                     std::byte* out) const override {
+    float* const matrix = state[0];
+    float* const q = state[1];
+    for (std::size_t i = 0; i < values.size(); ++i) matrix[i] = feedback_ ? matrix[i] + values[i] : values[i];
+    const Form form = Form::of(static_cast<std::int64_t>(values.size()), context.columns, rank_);
+    form.write(out);
+    start(q, form.q(), context.slice);
+    std::uint64_t hash = form.q();
+    for (std::size_t i = 0; i < form.q(); ++i) hash = encoded::mix(hash, std::bit_cast<std::uint32_t>(q[i]));
+    encoded::store(out + kHeader, hash);
+    std::vector<float> p(form.p());
+    multiply(matrix, form, q, p.data());
+    append(out + kProposalHeader, p.data(), form.p());
+    return proposal_bytes(form);
+  }
+
+  void check(EncodedBytes bytes, std::int64_t count) const override {
+    if (bytes.size() < kProposalHeader)
+      throw Corrupt(str("a gradient proposed as power_sgd has ", bytes.size(), " bytes"));
+    const Form form = Form::read(bytes.data());
+    form.check(count);
+    encoded::expect_bytes("power_sgd, rounds=2,", bytes, proposal_bytes(form), count);
+  }
+
+  void decode(EncodedBytes bytes, std::int64_t, std::int64_t begin, std::span<float> out) const override {
+    PowerSgd::decode_factors(bytes, begin, out);
+  }
+
+  std::vector<std::string> state_names() const override { return {"residual", "query"}; }
+  bool biased() const override { return false; }
+  const TwoRounds* two_rounds() const override { return this; }
+  bool by_rows() const override { return true; }
+
+  std::vector<std::byte> agree(std::span<const Part> proposals) const override {
+    const EncodedBytes first = proposals.front().bytes;
+    // Of products with another Q, as a worker that has just come has it, there is no mean.
+    if (!std::all_of(proposals.begin(), proposals.end(), [&](const Part& part) {
+          return std::equal(first.begin(), first.begin() + kProposalHeader, part.bytes.begin());
+        }))
+      return {};
+    const Form form = Form::read(first.data());
+    std::vector<float> p = sum_of_parts(proposals, kProposalHeader, form.p());
+    orthonormalise(&p, static_cast<std::size_t>(form.rank), static_cast<std::size_t>(form.rows));
+    std::vector<std::byte> agreed(kHeader + sizeof(float) * form.p());
+    form.write(agreed.data());
+    append(agreed.data() + kHeader, p.data(), form.p());
+    return agreed;
+  }
+
+  std::size_t answer_bytes(EncodedBytes agreed, std::int64_t count) const override {
+    const Form form = agreed.empty() ? Form{} : Form::read(agreed.data());
+    return sizeof(float) * (form.q() + static_cast<std::size_t>(count - form.elements()));
+  }
+
+  std::vector<std::byte> mean(EncodedBytes agreed, std::span<const Part> answers) const override {
+    if (agreed.empty()) return {};
+    const Form form = Form::read(agreed.data());
+    const std::vector<float> q = sum_of_parts(answers, 0, form.q());
+    std::vector<std::byte> bytes(sizeof(float) * form.q());
+    append(bytes.data(), q.data(), form.q());
+    return bytes;
+  }
+
+  std::vector<std::byte> answer(EncodedBytes agreed, std::int64_t count, State state) const override {
+    const float* const matrix = state[0];
+    const Form form = agreed_form(agreed, count);
+    std::vector<std::byte> bytes(answer_bytes(agreed, count));
+    const std::vector<float> p = floats_at(agreed.data() + (form.rank > 0 ? kHeader : 0), form.p());
+    std::vector<float> q(form.q());
+    multiply_transposed(matrix, form, p.data(), q.data());
+    append(append(bytes.data(), q.data(), form.q()), matrix + form.elements(),
+           static_cast<std::size_t>(count - form.elements()));
+    return bytes;
+  }
+
+  void finish(EncodedBytes agreed, EncodedBytes mean, std::int64_t count, State state) const override {
+    float* const matrix = state[0];
+    float* const q = state[1];
+    const Form form = agreed_form(agreed, count);
+    if (mean.size() != sizeof(float) * form.q()) throw Corrupt("a mean of power_sgd has another size than its parts");
+    std::fill(matrix + form.elements(), matrix + count, 0.0f);
+    // Raw: whoever had another Q has none now, nor has anybody else.
+    if (agreed.empty()) std::fill_n(q, count, 0.0f);
+    if (form.rank == 0) return;
+    append(reinterpret_cast<std::byte*>(q), floats_at(mean.data(), form.q()).data(), form.q());
+    const std::vector<float> p = floats_at(agreed.data() + kHeader, form.p());
+    const auto rows = static_cast<std::size_t>(form.rows), columns = static_cast<std::size_t>(form.columns);
+    for (std::size_t i = 0; i < rows; ++i) {
+      float* const row = matrix + i * columns;
+      for (std::size_t k = 0; k < static_cast<std::size_t>(form.rank); ++k)
+        add(-p[k * rows + i], q + k * columns, row, columns);
+      for (std::size_t j = 0; j < columns; ++j) row[j] = row[j] - row[j] == 0 ? row[j] : 0;
+    }
+    drop_if_no_number(q, form.q());
+  }
+
+ private:
+  static std::size_t proposal_bytes(const Form& form) { return kProposalHeader + sizeof(float) * form.p(); }
+
+  static Form agreed_form(EncodedBytes agreed, std::int64_t count) {
+    if (agreed.empty()) return {};
+    if (agreed.size() < kHeader) throw Corrupt("what power_sgd agreed on has no header");
+    const Form form = Form::read(agreed.data());
+    form.check(count);
+    encoded::expect_bytes("power_sgd, agreed on,", agreed, kHeader + sizeof(float) * form.p(), count);
+    return form;
   }
 
   const std::int64_t rank_;
+  const bool feedback_;
 };
 
 }  // namespace
@@ -157,7 +333,10 @@ class PowerSgd final : public Codec {
 std::unique_ptr<Codec> make_power_sgd_compression(const Options& options) {
   const auto rank = options.get("rank", std::int64_t{2});
   require(rank >= 1 && rank <= kMostRank, "rank is ", rank, ", expected 1 to ", kMostRank);
-  return std::make_unique<PowerSgd>(rank);
+  const auto rounds = options.get("rounds", 1);
+  require(rounds == 1 || rounds == 2, "rounds is ", rounds, ", expected 1 or 2");
+  if (rounds == 2) return std::make_unique<PowerSgdTogether>(rank, options.get("error_feedback", true));
+  return std::make_unique<PowerSgd>(rank, options.has("rounds"));
 }
 
 }  // namespace paceline

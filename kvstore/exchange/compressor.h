@@ -28,6 +28,11 @@ class Compressor {
   std::shared_ptr<const EncodedGradient> encode(const RemoteKey& key, const NDArray& gradient, int rank, int workers,
                                                 int priority);
 
+  // What is left to do of the push of a proposal, where the codec takes two rounds (two_round_push.h).
+  bool two_rounds() const { return push_ && push_->codec->two_rounds(); }
+  const std::shared_ptr<const WireCodec>& push_codec() const { return push_; }
+  const std::vector<NDArray>& arrays_of(const std::string& key) const { return slots_.at(key).arrays; }
+
   // State arrays as "<key>/<slot>"; wait for them. load() takes those arrays that are its own out of `state`.
   NamedArrays state() const;
   void load(NamedArrays* state);

@@ -169,7 +169,7 @@ class RingExchange final : public Exchange {
                         [pending](std::optional<Message>, std::exception_ptr) { pending->remove(); });
     };
     if (step)
-      step->then(std::move(send));
+      step->delivery()->then(std::move(send));
     else
       send();
   }

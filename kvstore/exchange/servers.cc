@@ -9,6 +9,7 @@
 #include <exception>
 
 #include "exchange/averaging.h"
+#include "exchange/two_round_push.h"
 #include "parse_body.h"
 #include "store.pb.h"
 
@@ -37,6 +38,7 @@ ModeSetting ModeSetting::parse(const Spec& spec) {
   }
   make_mode(setting.mode);
   setting.compression = CompressionSetting::take(&rest);
+  setting.compression.suit(spec.name == "dist_sync" && !make_mode(setting.mode)->drops_late());
   const std::string policy = setting.staleness.empty() ? "dana+gap_aware" : setting.staleness;
   try {
     make_staleness(policy, rest);
@@ -146,12 +148,15 @@ void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std
   std::vector<std::pair<NDArray, NDArray>> copies;
   {
     Lock lock(mutex_);
+    const bool two_rounds = compressor_ && compressor_->two_rounds();
     const std::uint64_t step = step_->number();
     const std::uint64_t call = ++calls_;
     items.reserve(std::max(gradients.size(), weights.size()));
     for (const PushItem& item : gradients) {
       RemoteKey& key = find(item.key, item.gradient, "the gradient");
       if (key.call == call) throw InvalidArgument("key '" + item.key + "' is pushed twice in one call");
+      require(!two_rounds || key.last_step != step, "key '", item.key, "' is pushed twice in step ", step,
+              "; call step_end() between steps");
       key.call = call;
       key.place = items.size();
       items.push_back({&key, item.gradient, {}, 0});
@@ -190,7 +195,19 @@ void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std
     if (rule_ && rule_->predicts())
       for (const Transfer::Item& item : items)
         if (!item.out.is_none() && item.key->unpulled_pushes > 0) predicted.emplace_back(item.key, item.out);
+    std::vector<RemoteKey*> proposed;
+    std::vector<Transfer::Item> later;  // pulls of what is only proposed
+    if (two_rounds) {
+      for (Transfer::Item& item : items) {
+        if (!item.encoded) continue;
+        proposed.push_back(item.key);
+        if (!item.out.is_none()) later.push_back({item.key, {}, item.out, item.need, nullptr, item.pull_codec});
+        item.out = {};
+      }
+    }
     launch(name, std::move(items), examples, priority);
+    for (RemoteKey* const key : proposed) finish_proposal(*key, priority);
+    if (!later.empty()) launch("store.pull", std::move(later), 0, priority);
     for (const auto& [key, out] : predicted) predict(*key, out, priority);
   }
   for (const auto& [target, source] : copies) target.copy_from(source, priority);
@@ -225,6 +242,17 @@ void ServersExchange::launch(const char* name, std::vector<Transfer::Item> items
                      });
 }
 
+void ServersExchange::finish_proposal(RemoteKey& key, int priority) {
+  pending_->add();
+  const std::shared_ptr<void> held(step_->delivery().get(),
+                                   [pending = pending_, delivery = step_->delivery()](void*) mutable {
+                                     delivery.reset();
+                                     pending->remove();
+                                   });
+  TwoRoundPush::start(engine_, {&key, compressor_->push_codec(), compressor_->arrays_of(key.info.name), step_->number(),
+                                priority, &outboxes_, held});
+}
+
 std::shared_ptr<Step> ServersExchange::new_step(std::uint64_t number) {
   return std::make_shared<Step>(number, [this](std::uint64_t ended) {
     wire::StepEnd body;
@@ -245,19 +273,19 @@ void ServersExchange::step_end(std::int64_t) {
   Lock lock(mutex_);
   auto next = new_step(step_->number() + 1);
   step_->close(next);
-  last_step_ = step_;
+  last_delivery_ = step_->delivery();
   ended = std::exchange(step_, std::move(next));
   pushed_in_step_ = false;
 }
 
 void ServersExchange::when_pushed(std::function<void()> action) {
-  std::shared_ptr<Step> step;
+  std::shared_ptr<Delivery> delivery;
   {
     Lock lock(mutex_);
-    step = pushed_in_step_ ? step_ : last_step_.lock();
+    delivery = pushed_in_step_ ? step_->delivery() : last_delivery_.lock();
   }
-  if (!step) return action();
-  step->then(std::move(action));
+  if (!delivery) return action();
+  delivery->then(std::move(action));
 }
 
 namespace {

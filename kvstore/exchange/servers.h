@@ -106,6 +106,8 @@ class ServersExchange final : public Exchange {
   // Moves what was pulled into `out` on, where the policy predicts.
   void predict(RemoteKey& key, const NDArray& out, int priority) REQUIRES(mutex_);
   void launch(const char* name, std::vector<Transfer::Item> items, std::int64_t examples, int priority);
+  // The rest of a push that only proposes.
+  void finish_proposal(RemoteKey& key, int priority) REQUIRES(mutex_);
   // Runs when everything pushed so far was answered.
   void when_pushed(std::function<void()> action);
   std::shared_ptr<Step> new_step(std::uint64_t number);
@@ -161,7 +163,7 @@ class ServersExchange final : public Exchange {
   std::map<std::string, std::unique_ptr<RemoteTable>> tables_ GUARDED_BY(mutex_);
   std::uint64_t row_calls_ GUARDED_BY(mutex_) = 0;
   std::shared_ptr<Step> step_ GUARDED_BY(mutex_);
-  std::weak_ptr<Step> last_step_ GUARDED_BY(mutex_);
+  std::weak_ptr<Delivery> last_delivery_ GUARDED_BY(mutex_);
   bool pushed_in_step_ GUARDED_BY(mutex_) = false;
   std::shared_ptr<WorkerRule> rule_ GUARDED_BY(mutex_);
   std::unique_ptr<Compressor> compressor_ GUARDED_BY(mutex_);  // null: nothing is encoded

@@ -21,8 +21,11 @@ void ServersExchange::init(const std::vector<InitValue>& values) {
   request.set_call(++init_calls_);
   const std::string compression = setting_.compression.text();
   request.set_mode(setting_.mode.text() + (compression.empty() ? "" : " with " + compression));
-  for (const InitValue& value : here)
-    write_key({value.key, value.value.dtype(), value.value.shape(), value.average}, request.add_keys());
+  for (const InitValue& value : here) {
+    KeyInfo key{value.key, value.value.dtype(), value.value.shape(), value.average};
+    key.row = setting_.compression.row_of(key);
+    write_key(key, request.add_keys());
+  }
   auto reply = parse_body<wire::InitReply>(client_.ask(MessageKind::kInit, request));
   request.clear_keys();
   request.set_values(true);

@@ -11,8 +11,7 @@
 
 namespace paceline {
 
-Step::~Step() {
-  if (on_end_) on_end_(number_);
+Delivery::~Delivery() {
   std::vector<std::function<void()>> actions;
   {
     Lock lock(mutex_);
@@ -21,12 +20,17 @@ Step::~Step() {
   for (const auto& action : actions) action();
 }
 
-void Step::close(std::shared_ptr<Step> next) { next_ = std::move(next); }
-
-void Step::then(std::function<void()> action) {
+void Delivery::then(std::function<void()> action) {
   Lock lock(mutex_);
   actions_.push_back(std::move(action));
 }
+
+Step::~Step() {
+  if (on_end_) on_end_(number_);
+  delivery_.reset();
+}
+
+void Step::close(std::shared_ptr<Step> next) { next_ = std::move(next); }
 
 void Pending::add() {
   Lock lock(mutex_);

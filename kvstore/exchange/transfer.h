@@ -46,6 +46,17 @@ struct EncodedGradient {
   std::vector<Slice> slices;  // as in RemoteKey
 };
 
+// Runs actions when whoever holds it has let it go.
+class Delivery {
+ public:
+  ~Delivery();
+  void then(std::function<void()> action);
+
+ private:
+  Mutex mutex_;
+  std::vector<std::function<void()>> actions_ GUARDED_BY(mutex_);
+};
+
 // A step of this worker: pushes hold it, so that it ends when the last was answered.
 class Step {
  public:
@@ -56,14 +67,13 @@ class Step {
   void close(std::shared_ptr<Step> next);
   // It will not end: it is replaced by one of another number.
   void cancel() { on_end_ = nullptr; }
-  // Runs when the step has ended.
-  void then(std::function<void()> action);
+  // Held by the step, and by what of its pushes is still to be sent when it has ended.
+  const std::shared_ptr<Delivery>& delivery() const { return delivery_; }
 
  private:
   const std::uint64_t number_;
   std::function<void(std::uint64_t)> on_end_;
-  Mutex mutex_;
-  std::vector<std::function<void()>> actions_ GUARDED_BY(mutex_);
+  std::shared_ptr<Delivery> delivery_ = std::make_shared<Delivery>();
   std::shared_ptr<Step> next_;
 };
 

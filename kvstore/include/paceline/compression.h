@@ -15,6 +15,7 @@
 namespace paceline {
 
 using EncodedBytes = std::span<const std::byte>;
+class TwoRounds;
 
 // What a codec knows of one push of one slice besides its values.
 struct EncodeContext {
@@ -52,6 +53,13 @@ class Codec {
   // True: the codec keeps the optimizer's momentum (options `momentum`, `nesterov`), the server runs plain SGD, also for
   // keys and tables that are sent as they are.
   virtual bool takes_momentum() const { return false; }
+  // Options that suit a mode whose every round waits for all workers, where the user named none of them.
+  virtual Options in_lockstep() const { return {}; }
+  // Not null: encode() writes what a worker proposes, and decode() takes what the workers of a round make of their
+  // proposals (two_rounds.h).
+  virtual const TwoRounds* two_rounds() const { return nullptr; }
+  // True: a matrix is best encoded in whole rows and few slices.
+  virtual bool by_rows() const { return false; }
 };
 
 // `2bit:threshold=0.5`. Biased codecs come wrapped in error feedback, which remembers at the worker, as state

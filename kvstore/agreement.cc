@@ -1,0 +1,147 @@
+#include "agreement.h"
+
+#include <paceline/error.h>
+#include <paceline/log.h>
+
+#include "payload.h"
+#include "shard.h"
+#include "two_rounds.h"
+
+namespace paceline {
+namespace {
+
+std::vector<TwoRounds::Part> parts_of(const std::vector<Contribution>& contributions, std::size_t skipped) {
+  std::int64_t examples = 0;
+  for (const Contribution& contribution : contributions) examples += contribution.examples;
+  std::vector<TwoRounds::Part> parts;
+  for (const Contribution& contribution : contributions) {
+    const float share = examples == 0 ? 1.0f / static_cast<float>(contributions.size())
+                                      : static_cast<float>(contribution.examples) / static_cast<float>(examples);
+    const auto* data = static_cast<const std::byte*>(contribution.gradient);
+    parts.push_back({share, EncodedBytes(data, contribution.bytes).subspan(skipped)});
+  }
+  return parts;
+}
+
+void reply(const Request& request, bool over, const Agreement::Bytes& bytes) {
+  wire::AgreeReply body;
+  body.set_over(over);
+  PayloadWriter payload;
+  if (bytes) {
+    body.set_bytes(bytes->size());
+    payload.add(bytes->data(), bytes->size(), bytes);
+  }
+  Message message;
+  message.body = body.SerializeAsString();
+  message.payload = payload.finish();
+  request.reply(std::move(message));
+}
+
+}  // namespace
+
+Agreement::Agreement(std::uint64_t round, const std::vector<Proposal>& proposals, std::int64_t count)
+    : round_(round), count_(count), codec_(*proposals.front().contribution.codec) {
+  std::vector<Contribution> contributions;
+  for (const Proposal& proposal : proposals) {
+    contributions.push_back(proposal.contribution);
+    members_.emplace(proposal.contribution.worker, Member{proposal.incarnation, proposal.contribution, {}});
+  }
+  agreed_ = std::make_shared<std::vector<std::byte>>(codec_.two_rounds()->agree(parts_of(contributions, 0)));
+}
+
+void Agreement::answer(int worker, std::uint64_t incarnation, const std::byte* data, std::size_t bytes) {
+  const auto member = members_.find(worker);
+  if (member == members_.end() || member->second.incarnation != incarnation)
+    throw Corrupt(str("worker ", worker, " has proposed nothing in round ", round_));
+  if (bytes != codec_.two_rounds()->answer_bytes(*agreed_, count_))
+    throw Corrupt(str("an answer of ", bytes, " bytes, expected ", codec_.two_rounds()->answer_bytes(*agreed_, count_)));
+  std::vector<std::byte>& encoded = member->second.encoded;
+  if (!encoded.empty()) return;
+  encoded.reserve(agreed_->size() + bytes);
+  encoded.assign(agreed_->begin(), agreed_->end());
+  encoded.insert(encoded.end(), data, data + bytes);
+}
+
+std::vector<Contribution> Agreement::contributions() const {
+  std::vector<Contribution> all;
+  for (const auto& [worker, member] : members_) {
+    if (member.encoded.empty()) continue;
+    all.push_back(member.contribution);
+    all.back().gradient = member.encoded.data();
+    all.back().bytes = member.encoded.size();
+    all.back().codec = agreed_->empty() ? nullptr : &codec_;
+  }
+  return all;
+}
+
+void Agreement::close() {
+  const std::vector<TwoRounds::Part> answers = parts_of(contributions(), agreed_->size());
+  mean_ = std::make_shared<std::vector<std::byte>>(
+      answers.empty() ? std::vector<std::byte>() : codec_.two_rounds()->mean(*agreed_, answers));
+  members_.clear();
+}
+
+bool Shard::begin_agreement(ServedSlice& slice) {
+  const auto& [round, kept] = *slice.rounds.begin();
+  const Codec* const codec = kept.begin()->second.contribution.codec;
+  if (!codec || !codec->two_rounds()) return false;
+  std::vector<Agreement::Proposal> proposals;
+  for (const auto& [worker, entry] : kept)
+    proposals.push_back({entry.contribution, entry.call->request.incarnation()});
+  slice.agreement =
+      std::make_unique<Agreement>(round, proposals, static_cast<std::int64_t>(slice.bytes / sizeof(float)));
+  return true;
+}
+
+bool Shard::close_agreement(ServedSlice& slice) {
+  Agreement& agreement = *slice.agreement;
+  bool missing = false;
+  agreement.for_each_missing(
+      [&](int worker, std::uint64_t incarnation) { missing |= clocks_.is_live(worker, incarnation); });
+  if (missing) return false;
+  const std::vector<Contribution> contributions = agreement.contributions();
+  try {
+    if (!contributions.empty()) updater_.apply_round(slice.number, contributions);
+  } catch (const Error& error) {
+    LOG(ERROR) << "round " << agreement.round() << " of key '" << slice.name << "' was dropped: " << error.what();
+  }
+  agreement.close();
+  slice.next_round = agreement.round() + 1;
+  slice.rounds.erase(slice.rounds.begin());
+  return true;
+}
+
+void Shard::agree(const Request& request, const wire::AgreeRequest& message, ServedPartition& partition) {
+  require(in_lockstep(), "this mode's rounds do not wait for all workers: they agree on nothing");
+  partitions_[partition.id] = &partition;
+  ServedSlice& slice = partition.slices.at(message.slice());
+  const std::uint64_t round = message.round();
+  const bool answers = message.bytes() > 0;
+  if (answers && round >= slice.next_round) {
+    if (!slice.agreement || slice.agreement->round() != round)
+      throw Corrupt(str("an answer to what round ", round, " of key '", slice.name, "' has not agreed on yet"));
+    PayloadReader payload(request.message().payload);
+    const std::byte* const data = payload.next(message.bytes());
+    slice.agreement->answer(request.from().rank, request.incarnation(), data, message.bytes());
+  }
+  slice.asking.push_back({request, round, answers});
+  active_.insert(&slice);
+  advance(slice);
+  answer_waiting(slice);
+}
+
+void Shard::answer_asking(ServedSlice& slice) {
+  std::erase_if(slice.asking, [&](const ServedSlice::Asking& asking) {
+    const Agreement* const agreement =
+        slice.agreement && slice.agreement->round() == asking.round ? slice.agreement.get() : nullptr;
+    if (asking.round < slice.next_round)
+      reply(asking.request, !(agreement && asking.answers), agreement && asking.answers ? agreement->mean() : nullptr);
+    else if (agreement && !asking.answers)
+      reply(asking.request, false, agreement->agreed());
+    else
+      return false;
+    return true;
+  });
+}
+
+}  // namespace paceline

@@ -1,0 +1,367 @@
+// PowerSGD in two rounds, through servers: what a job of several workers does is what one does with the mean.
+#include <gtest/gtest.h>
+#include <paceline/compression.h>
+#include <paceline/error.h>
+#include <support/cluster_in_process.h>
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+
+#include "key_partition.h"
+#include "pushed.h"
+#include "store.pb.h"
+
+namespace paceline::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0, whole = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(static_cast<double>(a[i] - b[i]), 2);
+    whole += std::pow(static_cast<double>(b[i]), 2);
+  }
+  return std::sqrt(difference / whole);
+}
+
+// rows x columns, the sum of `rank` products of Gaussian vectors.
+std::vector<float> low_rank(std::int64_t rows, std::int64_t columns, int rank, unsigned seed) {
+  const std::vector<float> a = gaussian(rank * rows, seed), b = gaussian(rank * columns, seed + 1000);
+  std::vector<float> matrix(static_cast<std::size_t>(rows * columns));
+  for (std::int64_t k = 0; k < rank; ++k)
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < columns; ++j)
+        matrix[static_cast<std::size_t>(i * columns + j)] +=
+            a[static_cast<std::size_t>(k * rows + i)] * b[static_cast<std::size_t>(k * columns + j)];
+  return matrix;
+}
+
+// Three tensors: of one slice, of two, and one that travels raw.
+const std::vector<std::pair<std::string, Shape>> kKeys = {
+    {"conv", Shape{24, 6, 5, 5}}, {"wide", Shape{1100, 1024}}, {"bias", Shape{50}}};
+
+std::vector<float> gradient_of(std::size_t key, int step, int worker) {
+  const Shape& shape = kKeys[key].second;
+  if (shape.ndim() == 1) return gaussian(shape.size(), static_cast<unsigned>(100 * step + worker));
+  // Mostly of low rank, so that the factors mean something, and noise, so that something is left.
+  std::vector<float> values = low_rank(shape[0], shape.size() / shape[0], 2, static_cast<unsigned>(7 * step + worker));
+  for (float& value : values) value += 0.1f * std::sin(static_cast<float>(&value - values.data() + worker));
+  return values;
+}
+
+constexpr int kWorkers = 3, kSteps = 4;
+constexpr std::int64_t kExamples[kWorkers] = {1, 2, 5};
+
+// What `workers` make of the gradients: as many as there are, or one with their mean.
+std::vector<std::vector<float>> train(int workers, bool faulty) {
+  std::vector<std::vector<float>> weights(kKeys.size());
+  ClusterInProcess cluster({.mode = "dist_sync:compression=power_sgd,min_bytes=0",
+                            .workers = workers,
+                            .servers = 2,
+                            .faulty = faulty,
+                            .serial = false});
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    std::vector<InitValue> init;
+    for (const auto& [name, shape] : kKeys) init.push_back({name, NDArray::zeros(shape, DType::kFloat32, {}, engine)});
+    store.init(init);
+    store.set_optimizer(optim::SGD{.lr = 0.1, .momentum = 0.9});
+    for (int step = 0; step < kSteps; ++step) {
+      std::vector<PushItem> pushes;
+      std::vector<PullItem> pulls;
+      for (std::size_t k = 0; k < kKeys.size(); ++k) {
+        std::vector<float> gradient = gradient_of(k, step, worker);
+        if (workers == 1) {
+          for (float& value : gradient) value *= 1.0f / 8;
+          for (int other = 1; other < kWorkers; ++other) {
+            const std::vector<float> more = gradient_of(k, step, other);
+            for (std::size_t i = 0; i < gradient.size(); ++i)
+              gradient[i] += static_cast<float>(kExamples[other]) / 8 * more[i];
+          }
+        }
+        pushes.push_back({kKeys[k].first, NDArray::from<float>(gradient, kKeys[k].second, {}, engine)});
+        pulls.push_back({kKeys[k].first, init[k].value});
+      }
+      store.push_pull(pushes, pulls, workers == 1 ? 8 : kExamples[worker]);
+      store.step_end(1);
+    }
+    std::vector<std::vector<float>> mine;
+    for (const InitValue& value : init) mine.push_back(value.value.to_vector<float>());
+    if (worker == 0) weights = mine;
+  });
+  return weights;
+}
+
+// T2.6, linearity, with error feedback, momentum, unequal batches, several servers and slices.
+TEST(PowerSgd, WorkersDoWhatOneDoesWithTheMean) {
+  const auto together = train(kWorkers, false), alone = train(1, false);
+  for (std::size_t k = 0; k < kKeys.size(); ++k) EXPECT_LT(distance(together[k], alone[k]), 1e-5) << kKeys[k].first;
+}
+
+TEST(PowerSgd, LostMessagesChangeNothing) {
+  const auto sound = train(kWorkers, false), faulty = train(kWorkers, true);
+  for (std::size_t k = 0; k < kKeys.size(); ++k) EXPECT_EQ(sound[k], faulty[k]) << kKeys[k].first;
+}
+
+// T2.6: what is of the codec's rank arrives whole after one warm step; each worker has another part of it.
+TEST(PowerSgd, TheMeanArrivesWholeWhereItIsOfTheRank) {
+  for (const int rank : {1, 2, 4}) {
+    ClusterInProcess cluster({.mode = str("dist_sync:compression=power_sgd,error_feedback=0,min_bytes=0,rank=", rank),
+                              .workers = 3,
+                              .servers = 2});
+    const Shape shape{60, 40};
+    cluster.run([&](int worker, KVStore& store) {
+      Engine& engine = cluster.engine(worker);
+      const std::vector<float> mean = low_rank(60, 40, rank, 3), noise = gaussian(2400, 4);
+      std::vector<float> own = mean;
+      for (std::size_t i = 0; i < own.size(); ++i) own[i] += static_cast<float>(worker - 1) * noise[i];
+      const NDArray weight = NDArray::zeros(shape, DType::kFloat32, {}, engine);
+      store.init({{"w", weight}});
+      store.set_optimizer(optim::SGD{.lr = 1});
+      std::vector<float> before, after;
+      for (int step = 0; step < 2; ++step) {
+        before = weight.to_vector<float>();
+        store.push_pull({{"w", NDArray::from<float>(own, shape, {}, engine)}}, {{"w", weight}});
+        store.step_end(1);
+        after = weight.to_vector<float>();
+      }
+      for (std::size_t i = 0; i < after.size(); ++i) before[i] -= after[i];
+      EXPECT_LT(distance(before, mean), 1e-5) << rank;
+    });
+  }
+}
+
+struct Matrix {
+  NDArray weight;
+  Engine* engine;
+  // Every element by `value`: of rank one, so that it arrives whole.
+  NDArray gradient(float value) const { return NDArray::full(Shape{20, 30}, value, DType::kFloat32, {}, *engine); }
+};
+
+Matrix begin(ClusterInProcess& cluster, int worker, KVStore& store, const std::vector<std::string>& keys = {"w"}) {
+  Engine& engine = cluster.engine(worker);
+  const Matrix matrix{NDArray::zeros(Shape{20, 30}, DType::kFloat32, {}, engine), &engine};
+  std::vector<InitValue> values{{keys[0], matrix.weight}};
+  for (std::size_t k = 1; k < keys.size(); ++k) values.push_back({keys[k], matrix.weight.clone()});
+  store.init(values);
+  store.set_optimizer(optim::SGD{.lr = 1});
+  return matrix;
+}
+
+const char* const kMode = "dist_sync:compression=power_sgd,min_bytes=0";
+
+TEST(PowerSgd, PushAndPullMayBeApart) {
+  ClusterInProcess cluster({.mode = kMode, .workers = 3, .serial = false});
+  cluster.run([&](int worker, KVStore& store) {
+    const Matrix matrix = begin(cluster, worker, store);
+    for (int step = 0; step < 5; ++step) {
+      store.push("w", matrix.gradient(-1));
+      if (step % 2 == 0) store.pull("w", matrix.weight);
+      store.step_end(1);
+      if (step % 2 == 1) store.pull("w", matrix.weight);
+      EXPECT_NEAR(matrix.weight.to_vector<float>()[7], step + 1, 1e-4);
+    }
+    store.push("w", matrix.gradient(-1));
+    EXPECT_THROW(store.push("w", matrix.gradient(-1)), InvalidArgument);  // twice in a step
+    store.step_end(1);
+    store.barrier();
+    store.pull("w", matrix.weight);
+    EXPECT_NEAR(matrix.weight.to_vector<float>()[7], 6, 1e-4);
+  });
+}
+
+// A step of a worker ends though its own pushes wait for the others, who wait for its step's end.
+TEST(PowerSgd, AKeyThatOnlyOneWorkerPushesHoldsNobodyUp) {
+  ClusterInProcess cluster({.mode = kMode, .workers = 2, .serial = false});
+  cluster.run([&](int worker, KVStore& store) {
+    const Matrix matrix = begin(cluster, worker, store, {"a", "b"});
+    for (int step = 0; step < 5; ++step) {
+      store.push(worker == 0 ? "a" : "b", matrix.gradient(-1));
+      store.step_end(1);
+    }
+    for (const char* key : {"a", "b"}) {
+      store.pull(key, matrix.weight);
+      EXPECT_NEAR(matrix.weight.to_vector<float>()[7], 5, 1e-4);
+    }
+  });
+}
+
+// Killed when it has proposed, or just before: the others finish the round, and its part is not missed, for theirs is of
+// the codec's rank with or without it.
+TEST(PowerSgd, ARoundEndsWithoutAWorkerThatIsLostInIt) {
+  ClusterInProcess cluster({.mode = kMode, .workers = 3, .serial = false, .silence_seconds = 1.5});
+  std::atomic<bool> killed = false;
+  cluster.run([&](int worker, KVStore& store) {
+    const Matrix matrix = begin(cluster, worker, store);
+    if (worker == 2) {
+      store.push("w", NDArray::from<float>(low_rank(20, 30, 1, 5), Shape{20, 30}, {}, *matrix.engine));
+      std::this_thread::sleep_for(50ms);
+      cluster.kill_worker(2);
+      killed = true;
+      return;
+    }
+    while (!killed) std::this_thread::sleep_for(1ms);
+    for (int step = 0; step < 3; ++step) {
+      store.push_pull({{"w", matrix.gradient(-1)}}, {{"w", matrix.weight}});
+      store.step_end(1);
+    }
+    for (const float value : matrix.weight.to_vector<float>()) ASSERT_NEAR(value, 3, 1e-4);
+  });
+}
+
+// It has no factor from before: the first round with it travels raw.
+TEST(PowerSgd, AWorkerMayReturn) {
+  ClusterInProcess cluster({.mode = kMode, .workers = 3, .serial = false, .silence_seconds = 1.5});
+  std::atomic<int> ready = 0;
+  std::atomic<bool> returned = false;
+  std::array<std::atomic<int>, 3> steps{};
+  const auto step = [&](KVStore& store, const Matrix& matrix, int worker) {
+    store.push_pull({{"w", matrix.gradient(-1)}}, {{"w", matrix.weight}});
+    store.step_end(1);
+    matrix.weight.wait();
+    ++steps[static_cast<std::size_t>(worker)];
+  };
+  const auto expect_all = [&](KVStore& store, const Matrix& matrix) {
+    store.barrier();
+    store.pull("w", matrix.weight);
+    const float expected = static_cast<float>(std::max(steps[0], steps[2]));
+    for (const float value : matrix.weight.to_vector<float>()) EXPECT_NEAR(value, expected, 1e-4 * expected);
+    store.barrier();
+  };
+  cluster.run([&](int worker, KVStore& store) {
+    {
+      const Matrix matrix = begin(cluster, worker, store);
+      store.barrier();
+      for (int i = 0; i < 5; ++i) step(store, matrix, worker);
+      store.barrier();
+      ++ready;
+      if (worker != 1) {
+        while (!returned) step(store, matrix, worker);
+        return expect_all(store, matrix);
+      }
+    }
+    while (ready < 3) std::this_thread::sleep_for(1ms);
+    cluster.kill_worker(1);
+    cluster.join_worker(1);
+    KVStore& again = cluster.worker(1);
+    again.barrier();  // of the program's start: the others have passed it
+    const Matrix matrix = begin(cluster, worker, again);
+    for (int i = 0; i < 10; ++i) step(again, matrix, worker);
+    returned = true;
+    expect_all(again, matrix);
+  });
+}
+
+TEST(PowerSgd, TakesTwoRoundsWhereTheModeDoes) {
+  const auto text = [](const std::string& mode) { return ModeSetting::parse(Spec::parse(mode)).compression.push.text(); };
+  EXPECT_EQ(text("dist_sync:compression=power_sgd,rank=4"), "power_sgd:rank=4,rounds=2");
+  EXPECT_EQ(text("dist_sync:compression=power_sgd,error_feedback=1"), "power_sgd:rounds=2");
+  EXPECT_EQ(text("dist_sync:compression=power_sgd,error_feedback=0"), "power_sgd:error_feedback=0,rounds=2");
+  EXPECT_EQ(text("dist_sync:compression=power_sgd,rounds=1"), "power_sgd:rounds=1");
+  EXPECT_EQ(text("dist_sync:compression=power_sgd,backup=1"), "power_sgd");
+  EXPECT_EQ(text("dist_sync:compression=power_sgd,bandwidth=1e9"), "power_sgd");
+  EXPECT_EQ(text("dist_async:compression=power_sgd"), "power_sgd");
+  EXPECT_EQ(text("dist_local:steps=2,compression=power_sgd"), "power_sgd");
+  EXPECT_EQ(text("dist_sync:compression=2bit"), "2bit");
+  for (const char* mode : {"dist_async:compression=power_sgd,rounds=2", "dist_sync:backup=1,compression=power_sgd,rounds=2",
+                           "dist_local:steps=2,compression=power_sgd,rounds=2",
+                           "dist_sync:compression=power_sgd,rounds=2,bandwidth=1e9",
+                           "dist_sync:compression=power_sgd,rounds=3"})
+    EXPECT_THROW(text(mode), InvalidArgument) << mode;
+}
+
+// A matrix is cut between rows, in pieces as large as partitions.
+TEST(PowerSgd, SlicesAreWholeRows) {
+  std::vector<std::int64_t> loads(2);
+  const Layout layout = make_layout({{"large", DType::kFloat32, {3000, 1001}, false, 1001},
+                                     {"small", DType::kFloat32, {300, 500}, false, 500},
+                                     {"vector", DType::kFloat32, {300000}, false, 0}},
+                                    loads, 0);
+  std::vector<std::int64_t> elements(3), slices(3);
+  for (const Partition& partition : layout.partitions) {
+    for (const SliceRange& slice : partition.slices) {
+      const auto key = static_cast<std::size_t>(slice.key);
+      elements[key] += slice.end - slice.begin;
+      ++slices[key];
+      const std::int64_t row = layout.keys[key].row;
+      EXPECT_TRUE(row == 0 || slice.begin % row == 0);
+    }
+  }
+  EXPECT_EQ(elements, (std::vector<std::int64_t>{3003000, 150000, 300000}));
+  EXPECT_EQ(slices[0], 3);
+  EXPECT_EQ(slices[1], 1);
+  EXPECT_GT(slices[2], 2);
+}
+
+// What no worker of ours says is refused, and the round goes on.
+TEST(PowerSgd, ServersRefuseAnswersThatDoNotFit) {
+  ClusterConfig base = job_config("inproc", 1, 1);
+  SchedulerThread scheduler(base);
+  Server server(member(base, Role::kServer, 0), nullptr, 1);
+  std::thread serving([&] { server.run(); });
+  Node node(member(base, Role::kWorker, 0, 0), Node::Handlers{});
+  node.join();
+  const auto ask = [&](MessageKind kind, const google::protobuf::MessageLite& body, std::vector<Frame> payload = {}) {
+    Message message;
+    message.header.kind = kind;
+    message.body = body.SerializeAsString();
+    message.payload = std::move(payload);
+    return node.ask_and_wait({Role::kServer, 0}, message);
+  };
+  const auto frame = [](const std::vector<std::byte>& bytes) {
+    std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    text.resize((text.size() + 7) / 8 * 8);
+    return Frame::of(text);
+  };
+  wire::InitValuesRequest values;
+  values.set_mode("dist_sync");
+  write_key({"w", DType::kFloat32, Shape{8, 8}, false}, values.add_keys());
+  values.mutable_partition()->add_slices()->set_end(64);
+  ask(MessageKind::kInitValues, values, {Frame::of(std::string(256, '\0'))});
+
+  wire::AgreeRequest agree;
+  const auto refusal = [&](const std::vector<std::byte>& answer) {
+    agree.set_bytes(answer.size());
+    return error_of_call([&] {
+      ask(MessageKind::kAgree, agree, answer.empty() ? std::vector<Frame>{} : std::vector<Frame>{frame(answer)});
+    });
+  };
+  agree.set_slice(1);
+  EXPECT_NE(refusal({}).find("no slice 1"), std::string::npos);
+  agree.set_slice(0);
+  agree.set_partition(9);
+  EXPECT_NE(refusal({}).find("partition 9"), std::string::npos);
+  agree.set_partition(0);
+  EXPECT_NE(refusal(std::vector<std::byte>(4)).find("not agreed"), std::string::npos);
+
+  const auto codec = codec_of("power_sgd:rounds=2,rank=1");
+  const std::vector<float> ones(64, 1);
+  std::vector<float> residual(64), query(64);
+  const std::array<float*, 2> state{residual.data(), query.data()};
+  std::vector<std::byte> proposal(codec->max_bytes(64));
+  proposal.resize(codec->encode(ones, {.columns = 8}, state, proposal.data()));
+  EXPECT_THROW(codec->check({proposal.data(), proposal.size() - 1}, 64), Corrupt);
+  wire::PushPullRequest push;
+  push.set_examples(1);
+  push.add_codecs("power_sgd:rounds=2,rank=1");
+  wire::Part* part = push.add_parts();
+  part->set_sequence(1);
+  part->add_push(0);
+  part->add_base(0);
+  part->add_push_codec(1);
+  part->add_push_bytes(proposal.size());
+  ask(MessageKind::kPushPull, push, {frame(proposal)});
+  EXPECT_NE(refusal(std::vector<std::byte>(5)).find("an answer of 5 bytes"), std::string::npos);
+  EXPECT_NE(refusal(std::vector<std::byte>(4 * 64)).find("an answer of 256 bytes"), std::string::npos);
+  // What was said well is still good.
+  EXPECT_EQ(refusal({}), "");
+  EXPECT_EQ(refusal(std::vector<std::byte>(4 * 8)), "");
+  EXPECT_EQ(refusal({}), "");  // over
+  node.leave();
+  serving.join();
+}
+
+}  // namespace
+}  // namespace paceline::test
