@@ -54,7 +54,8 @@ void Agreement::answer(int worker, std::uint64_t incarnation, const std::byte* d
   if (member == members_.end() || member->second.incarnation != incarnation)
     throw Corrupt(str("worker ", worker, " has proposed nothing in round ", round_));
   if (bytes != codec_.two_rounds()->answer_bytes(*agreed_, count_))
-    throw Corrupt(str("an answer of ", bytes, " bytes, expected ", codec_.two_rounds()->answer_bytes(*agreed_, count_)));
+    throw Corrupt(
+        str("an answer of ", bytes, " bytes, expected ", codec_.two_rounds()->answer_bytes(*agreed_, count_)));
   std::vector<std::byte>& encoded = member->second.encoded;
   if (!encoded.empty()) return;
   encoded.reserve(agreed_->size() + bytes);
@@ -76,8 +77,8 @@ std::vector<Contribution> Agreement::contributions() const {
 
 void Agreement::close() {
   const std::vector<TwoRounds::Part> answers = parts_of(contributions(), agreed_->size());
-  mean_ = std::make_shared<std::vector<std::byte>>(
-      answers.empty() ? std::vector<std::byte>() : codec_.two_rounds()->mean(*agreed_, answers));
+  mean_ = std::make_shared<std::vector<std::byte>>(answers.empty() ? std::vector<std::byte>()
+                                                                   : codec_.two_rounds()->mean(*agreed_, answers));
   members_.clear();
 }
 
@@ -86,8 +87,7 @@ bool Shard::begin_agreement(ServedSlice& slice) {
   const Codec* const codec = kept.begin()->second.contribution.codec;
   if (!codec || !codec->two_rounds()) return false;
   std::vector<Agreement::Proposal> proposals;
-  for (const auto& [worker, entry] : kept)
-    proposals.push_back({entry.contribution, entry.call->request.incarnation()});
+  for (const auto& [worker, entry] : kept) proposals.push_back({entry.contribution, entry.call->request.incarnation()});
   slice.agreement =
       std::make_unique<Agreement>(round, proposals, static_cast<std::int64_t>(slice.bytes / sizeof(float)));
   return true;

@@ -121,7 +121,8 @@ void ServerControl::set_rules(const Request& request) {
             "server does not have: run your own program in every role instead of paceline_server");
     const Options options = Options::parse(body.staleness_options());
     updater_.set_rules(Spec::parse(body.optimizer()), body.staleness(), options);
-    tables_.set_rules(RowRules::make(Spec::parse(body.optimizer()), body.staleness(), options, policy_));
+    const std::string& of_tables = body.table_optimizer().empty() ? body.optimizer() : body.table_optimizer();
+    tables_.set_rules(RowRules::make(Spec::parse(of_tables), body.staleness(), options, policy_));
     rules_call_ = body.call();
     for (const auto& shard : shards_) shard->post([](Shard& self) { self.remember_pulled(); });
     const std::shared_ptr<const Staleness> policy = policy_ ? policy_ : make_staleness(body.staleness(), options);

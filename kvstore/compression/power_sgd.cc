@@ -2,9 +2,9 @@
 // P = orth(M Q), Q = M' P, where Q is that of the last push. One half of a power iteration each push, so that a slowly
 // changing gradient is followed closely. Vectors, and the elements behind the last whole row, travel raw.
 //
-// With rounds=2, in modes whose rounds wait for every worker, as in the paper: the workers propose M Q, the server makes
-// P of the mean, and all use that P; so Q, too, is of the mean, and the job does what one worker would with the mean of
-// the gradients. With rounds=1 every worker has P and Q of its own, and servers add up what each sends.
+// With rounds=2, in modes whose rounds wait for every worker, as in the paper: the workers propose M Q, the server
+// makes P of the mean, and all use that P; so Q, too, is of the mean, and the job does what one worker would with the
+// mean of the gradients. With rounds=1 every worker has P and Q of its own, and servers add up what each sends.
 #include <paceline/random.h>
 
 #include <vector>
@@ -15,7 +15,7 @@
 namespace paceline {
 namespace {
 
-constexpr std::size_t kHeader = 16;  // rows, columns, rank: u32; 4 bytes unused
+constexpr std::size_t kHeader = 16;                   // rows, columns, rank: u32; 4 bytes unused
 constexpr std::size_t kProposalHeader = kHeader + 8;  // and a hash of Q: u64
 constexpr std::int64_t kMostRank = 64;
 
@@ -49,11 +49,11 @@ struct Form {
   // Throws Corrupt unless a gradient of `count` elements can have this form.
   void check(std::int64_t count) const {
     const bool none = rows == 0 && columns == 0 && rank == 0;
-    const bool some = rows > 0 && columns > 0 && rank > 0 && rank <= kMostRank && columns <= count &&
-                      rows <= count / columns;
+    const bool some =
+        rows > 0 && columns > 0 && rank > 0 && rank <= kMostRank && columns <= count && rows <= count / columns;
     if (!none && !some)
-      throw Corrupt(str("a gradient of ", count, " elements encoded as power_sgd is ", rows, " x ", columns,
-                        " of rank ", rank));
+      throw Corrupt(
+          str("a gradient of ", count, " elements encoded as power_sgd is ", rows, " x ", columns, " of rank ", rank));
   }
 };
 

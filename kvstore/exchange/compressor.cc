@@ -6,12 +6,23 @@
 #include <paceline/updater.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 
 namespace paceline {
 namespace {
 
 constexpr const char* kPushes = "pushes";
+constexpr const char* kVelocity = "raw_velocity";
+
+// As the optimizer would: MomentumRule.
+template <class T>
+void accumulate(T momentum, bool nesterov, std::int64_t count, const T* gradient, T* velocity, T* update) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    velocity[i] = momentum * velocity[i] + gradient[i];
+    update[i] = nesterov ? gradient[i] + momentum * velocity[i] : velocity[i];
+  }
+}
 
 std::shared_ptr<const WireCodec> wire_codec(const Spec& spec, const Options& more) {
   Spec whole = spec;
@@ -30,6 +41,11 @@ Compressor::Compressor(const CompressionSetting& setting, Engine& engine, const 
       push_(wire_codec(setting.push, momentum)),
       pull_(wire_codec(setting.pull, {})) {
   if (push_) names_ = push_->codec->state_names();
+  if (push_ && push_->codec->takes_momentum()) {
+    const Options& own = setting.push.options;
+    momentum_ = (own.has("momentum") ? own : momentum).get("momentum", 0.0);
+    nesterov_ = (own.has("nesterov") ? own : momentum).get("nesterov", false);
+  }
   bandwidth_ = setting.bandwidth;
   if (!setting.measured) return;
   if (push_) push_speed_ = measure(*push_->codec);
@@ -142,8 +158,30 @@ std::shared_ptr<const EncodedGradient> Compressor::encode(const RemoteKey& key, 
   return encoded;
 }
 
+NDArray Compressor::with_momentum(const RemoteKey& key, const NDArray& gradient, int priority) {
+  if (momentum_ == 0 || key.info.average) return gradient;
+  Velocity& slot = velocities_[key.info.name];
+  if (slot.velocity.is_none()) slot.velocity = NDArray::zeros(key.info.shape, key.info.dtype, {}, engine_);
+  if (slot.update.is_none()) slot.update = NDArray(key.info.shape, key.info.dtype, {}, engine_);
+  require(slot.velocity.size() == gradient.size() && slot.velocity.dtype() == gradient.dtype(), "the velocity of key '",
+          key.info.name, "' is ", slot.velocity.describe(), ", but the key is ", key.info.describe());
+  launch_host("store.momentum", std::array{gradient, slot.velocity}, std::array{slot.velocity, slot.update},
+              [momentum = momentum_, nesterov = nesterov_](const KernelContext&, std::span<const Tensor> in,
+                                                           std::span<const Tensor> out) {
+                if (in[0].dtype == DType::kFloat32)
+                  accumulate(static_cast<float>(momentum), nesterov, in[0].size(), in[0].as<float>(),
+                             out[0].as<float>(), out[1].as<float>());
+                else
+                  accumulate(momentum, nesterov, in[0].size(), in[0].as<double>(), out[0].as<double>(),
+                             out[1].as<double>());
+              },
+              {.priority = priority});
+  return slot.update;
+}
+
 NamedArrays Compressor::state() const {
   NamedArrays arrays;
+  for (const auto& [key, slot] : velocities_) arrays.emplace_back(key + "/" + kVelocity, slot.velocity);
   for (const auto& [key, slot] : slots_) {
     for (std::size_t i = 0; i < names_.size(); ++i) arrays.emplace_back(key + "/" + names_[i], slot.arrays[i]);
     arrays.emplace_back(key + "/" + kPushes, slot.pushes);
@@ -153,6 +191,7 @@ NamedArrays Compressor::state() const {
 
 void Compressor::load(NamedArrays* state) {
   slots_.clear();
+  velocities_.clear();
   const auto expect = [](const std::string& name, bool fits, const NDArray& array) {
     require(fits, "the compression's state '", name, "' cannot be ", array.describe());
   };
@@ -162,7 +201,9 @@ void Compressor::load(NamedArrays* state) {
     if (mark == std::string::npos) return false;
     const std::string key = name.substr(0, mark), kind = name.substr(mark + 1);
     const auto found = std::find(names_.begin(), names_.end(), kind);
-    if (kind == kPushes) {
+    if (kind == kVelocity) {
+      velocities_[key].velocity = array.clone();
+    } else if (kind == kPushes) {
       expect(name, array.dtype() == DType::kFloat64 && array.size() == 1, array);
       slots_[key].pushes = array.clone();
     } else if (found != names_.end()) {

@@ -28,6 +28,9 @@ class Compressor {
   std::shared_ptr<const EncodedGradient> encode(const RemoteKey& key, const NDArray& gradient, int rank, int workers,
                                                 int priority);
 
+  // What a key that travels raw sends where the codec takes the optimizer's momentum: the same momentum, kept here, too.
+  NDArray with_momentum(const RemoteKey& key, const NDArray& gradient, int priority);
+
   // What is left to do of the push of a proposal, where the codec takes two rounds (two_round_push.h).
   bool two_rounds() const { return push_ && push_->codec->two_rounds(); }
   const std::shared_ptr<const WireCodec>& push_codec() const { return push_; }
@@ -48,6 +51,9 @@ class Compressor {
   struct Speed {
     double encode_seconds = 0, decode_seconds = 0, bytes = 0;
   };
+  struct Velocity {
+    NDArray velocity, update;
+  };
   static Speed measure(const Codec& codec);
   Slot& slot_of(const std::string& key, const Shape& shape);
   bool encodes(const KeyInfo& key, const Speed& speed) const;
@@ -59,6 +65,9 @@ class Compressor {
   double bandwidth_ = 0;            // 0: unknown
   std::vector<std::string> names_;  // of the codec's state
   std::map<std::string, Slot> slots_;
+  double momentum_ = 0;  // that the codec takes
+  bool nesterov_ = false;
+  std::map<std::string, Velocity> velocities_;  // of keys that travel raw
 };
 
 }  // namespace paceline

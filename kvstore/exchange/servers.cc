@@ -174,7 +174,10 @@ void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std
         item.gradient = prepare_gradient(key, item.gradient);
         ++key.unpulled_pushes;
         if (compressor_) item.encoded = compressor_->encode(key, item.gradient, rank(), workers_, priority);
-        if (item.encoded) item.gradient = item.encoded->bytes;
+        if (item.encoded)
+          item.gradient = item.encoded->bytes;
+        else if (compressor_)
+          item.gradient = compressor_->with_momentum(key, item.gradient, priority);
         key.last_step = step;
         pushed_in_step_ = true;
       }

@@ -122,11 +122,12 @@ void ServersExchange::set_optimizer(const Spec& optimizer) {
   wire::SetRules rules;
   rules.set_call(++optimizer_calls_);
   rules.set_optimizer(served.text());
+  if (encoded) rules.set_table_optimizer(optimizer.text());
   rules.set_staleness(policy);
   rules.set_staleness_options(setting_.staleness_options.text());
   rules.set_own_policy(own_policy_ != nullptr);
   client_.agree_on_rules(rules.call(),
-                         rules.optimizer() + " with staleness=" + rules.staleness() +
+                         optimizer.text() + " with staleness=" + rules.staleness() +
                              (setting_.staleness_options.empty() ? "" : "," + rules.staleness_options()));
 
   Message message;

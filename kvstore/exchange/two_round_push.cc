@@ -60,10 +60,9 @@ void TwoRoundPush::start(Engine& engine, Job job) {
   const std::array talks{push->job_.key->order, push->job_.state.front().variable()};
   std::vector<Variable> changes;
   for (const NDArray& array : push->job_.state) changes.push_back(array.variable());
-  engine.push_async({"store.agree", {}, Lane::kCommunication, priority}, talks, talks,
-                    [push](TaskContext&, Completion completion) {
-                      push->ask(std::move(completion), nullptr, &push->agreed_);
-                    });
+  engine.push_async(
+      {"store.agree", {}, Lane::kCommunication, priority}, talks, talks,
+      [push](TaskContext&, Completion completion) { push->ask(std::move(completion), nullptr, &push->agreed_); });
   engine.push({"store.encode", {}, Lane::kCompute, priority}, changes, changes,
               [push](TaskContext&) { push->answer(); });
   engine.push_async({"store.answer", {}, Lane::kCommunication, priority}, talks, talks,

@@ -1,6 +1,6 @@
 #pragma once
-// What follows the push of a proposal, for one key: asking what the workers agreed on, answering that, and taking up the
-// mean of the answers (two_rounds.h). Engine tasks; the weights may be pulled after the last but one.
+// What follows the push of a proposal, for one key: asking what the workers agreed on, answering that, and taking up
+// the mean of the answers (two_rounds.h). Engine tasks; the weights may be pulled after the last but one.
 
 #include <paceline/ndarray.h>
 

@@ -5,6 +5,9 @@
 #include <paceline/updater.h>
 #include <support/cluster_in_process.h>
 
+#include <cmath>
+#include <map>
+
 #include "compression_setting.h"
 #include "exchange/compressor.h"
 #include "key_partition.h"
@@ -68,6 +71,48 @@ TEST(Compression, VotesTakeTheMomentumOfTheOptimizer) {
       }
     }
   });
+}
+
+// What is sent as it is trains as it does without the codec: float32 and float64 keys by momentum of the worker's, tables
+// by the server's. In the middle the job is saved and loaded.
+TEST(Compression, WhatTravelsRawKeepsTheMomentum) {
+  for (const char* optimizer : {"momentum:lr=0.5,momentum=0.9", "nesterov:lr=0.5,momentum=0.9"}) {
+    std::map<std::string, std::vector<double>> weights;
+    for (const char* codec : {"none", "dgc,ratio=0.01", "sign,majority=1,min_bytes=4096"}) {
+      ClusterInProcess cluster({.mode = str("dist_sync:compression=", codec)});
+      cluster.run([&](int worker, KVStore& store) {
+        Engine& engine = cluster.engine(worker);
+        const NDArray single = NDArray::zeros(Shape{3}, DType::kFloat32, {}, engine);
+        const NDArray twofold = NDArray::zeros(Shape{3}, DType::kFloat64, {}, engine);
+        const NDArray large = NDArray::zeros(Shape{2000}, DType::kFloat32, {}, engine);
+        const NDArray rows = NDArray::zeros(Shape{2, 2}, DType::kFloat32, {}, engine);
+        const NDArray ids = NDArray::from<std::int64_t>({3, 5}, Shape{2}, {}, engine);
+        store.init({{"single", single}, {"twofold", twofold}, {"large", large}});
+        store.init_table({.name = "table", .rows = 10, .width = 2});
+        store.set_optimizer(Spec::parse(optimizer));
+        for (int step = 0; step < 6; ++step) {
+          const double value = (worker + 1) * (step % 3 - 0.5);
+          const auto gradient = [&](const NDArray& weight) {
+            return NDArray::full(weight.shape(), value, weight.dtype(), {}, engine);
+          };
+          store.push_pull({{"single", gradient(single)}, {"twofold", gradient(twofold)}, {"large", gradient(large)}},
+                          {{"single", single}, {"twofold", twofold}, {"large", large}}, worker + 1);
+          store.push_pull_rows({{"table", ids, gradient(rows)}}, {{"table", ids, rows}}, worker + 1);
+          store.step_end(worker + 1);
+          if (step == 2) store.load(store.save());
+        }
+        if (worker != 0) return;
+        std::vector<double>& found = weights[codec];
+        found = twofold.to_vector<double>();
+        for (const NDArray& array : {single, rows})
+          for (const float weight : array.to_vector<float>()) found.push_back(static_cast<double>(weight));
+      });
+    }
+    for (const auto& [codec, found] : weights)
+      for (std::size_t i = 0; i < found.size(); ++i)
+        EXPECT_NEAR(found[i], weights["none"][i], 1e-5) << codec << " " << optimizer << " " << i;
+    EXPECT_GT(std::abs(weights["none"][0]), 0.1);
+  }
 }
 
 // A link so fast that no codec pays, and one so slow that every one does.

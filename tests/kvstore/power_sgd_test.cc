@@ -188,8 +188,8 @@ TEST(PowerSgd, AKeyThatOnlyOneWorkerPushesHoldsNobodyUp) {
   });
 }
 
-// Killed when it has proposed, or just before: the others finish the round, and its part is not missed, for theirs is of
-// the codec's rank with or without it.
+// Killed when it has proposed, or just before: the others finish the round, and its part is not missed, for theirs is
+// of the codec's rank with or without it.
 TEST(PowerSgd, ARoundEndsWithoutAWorkerThatIsLostInIt) {
   ClusterInProcess cluster({.mode = kMode, .workers = 3, .serial = false, .silence_seconds = 1.5});
   std::atomic<bool> killed = false;
@@ -255,7 +255,9 @@ TEST(PowerSgd, AWorkerMayReturn) {
 }
 
 TEST(PowerSgd, TakesTwoRoundsWhereTheModeDoes) {
-  const auto text = [](const std::string& mode) { return ModeSetting::parse(Spec::parse(mode)).compression.push.text(); };
+  const auto text = [](const std::string& mode) {
+    return ModeSetting::parse(Spec::parse(mode)).compression.push.text();
+  };
   EXPECT_EQ(text("dist_sync:compression=power_sgd,rank=4"), "power_sgd:rank=4,rounds=2");
   EXPECT_EQ(text("dist_sync:compression=power_sgd,error_feedback=1"), "power_sgd:rounds=2");
   EXPECT_EQ(text("dist_sync:compression=power_sgd,error_feedback=0"), "power_sgd:error_feedback=0,rounds=2");
@@ -265,10 +267,10 @@ TEST(PowerSgd, TakesTwoRoundsWhereTheModeDoes) {
   EXPECT_EQ(text("dist_async:compression=power_sgd"), "power_sgd");
   EXPECT_EQ(text("dist_local:steps=2,compression=power_sgd"), "power_sgd");
   EXPECT_EQ(text("dist_sync:compression=2bit"), "2bit");
-  for (const char* mode : {"dist_async:compression=power_sgd,rounds=2", "dist_sync:backup=1,compression=power_sgd,rounds=2",
-                           "dist_local:steps=2,compression=power_sgd,rounds=2",
-                           "dist_sync:compression=power_sgd,rounds=2,bandwidth=1e9",
-                           "dist_sync:compression=power_sgd,rounds=3"})
+  for (const char* mode :
+       {"dist_async:compression=power_sgd,rounds=2", "dist_sync:backup=1,compression=power_sgd,rounds=2",
+        "dist_local:steps=2,compression=power_sgd,rounds=2", "dist_sync:compression=power_sgd,rounds=2,bandwidth=1e9",
+        "dist_sync:compression=power_sgd,rounds=3"})
     EXPECT_THROW(text(mode), InvalidArgument) << mode;
 }
 
