@@ -47,6 +47,7 @@ void CreditWindow::step_over() {
 double CreditWindow::bytes_per_second() const { return std::max(fastest_, fastest_before_); }
 
 std::size_t CreditWindow::message_bytes() const {
+  if (fixed_message_ > 0) return fixed_message_;
   const double speed = bytes_per_second();
   const double best = speed > 0 ? std::sqrt(latency_ * speed * std::max(burst_, last_burst_) / 2) : kMostMessage;
   return static_cast<std::size_t>(std::clamp(best, kLeastMessage, kMostMessage));

@@ -20,6 +20,8 @@ class CreditWindow {
     double answered_before = 0;
   };
 
+  explicit CreditWindow(std::size_t message_bytes = 0) : fixed_message_(message_bytes) {}
+
   // `bytes` joined what is to be sent.
   void submitted(std::size_t bytes) { burst_ += static_cast<double>(bytes); }
   Ticket sent(Time now) const { return {now, last_answer_ == Time() ? now : last_answer_, answered_}; }
@@ -39,6 +41,7 @@ class CreditWindow {
   double bytes_per_second() const;
 
  private:
+  std::size_t fixed_message_;         // 0: measured
   double burst_ = 0, last_burst_ = 0;  // of this step, and of the last
   double answered_ = 0;
   Time last_answer_;  // since the last rest

@@ -14,7 +14,9 @@ namespace paceline {
 
 class Outbox {
  public:
-  Outbox(Node& node, PeerId server) : node_(node), server_(server) {}
+  // `message_bytes`: what is best in one message, whatever is measured; 0: as measured.
+  Outbox(Node& node, PeerId server, std::size_t message_bytes = 0)
+      : node_(node), server_(server), credit_(message_bytes) {}
 
   // Sends now or when others were answered; larger priorities first, equal ones in the order given. `bytes` count
   // against what may be under way. Thread-safe.

@@ -61,7 +61,8 @@ ServersExchange::ServersExchange(const ClusterConfig& config, ModeSetting settin
       servers_(config.servers),
       node_(std::make_unique<Node>(config, Node::Handlers{})),
       client_(*node_) {
-  for (int s = 0; s < servers_; ++s) outboxes_.push_back(std::make_unique<Outbox>(*node_, PeerId{Role::kServer, s}));
+  for (int s = 0; s < servers_; ++s) outboxes_.push_back(std::make_unique<Outbox>(
+      *node_, PeerId{Role::kServer, s}, static_cast<std::size_t>(config.message_bytes)));
   scheduler_ = std::make_unique<Outbox>(*node_, PeerId{Role::kScheduler, 0});
   for (const auto& outbox : outboxes_) fusers_.push_back(std::make_unique<Fuser>(*outbox));
   route_.outboxes = &outboxes_;

@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 struct Line {
   double latency, bytes_per_second;
   double now = 1, free = 0;
-  CreditWindow window = {};
+  CreditWindow window{};
 
   static CreditWindow::Time at(double seconds) {
     return CreditWindow::Time(std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
@@ -209,6 +209,29 @@ TEST_F(OutboxOverTcp, AnUrgentRequestWaitsForTheWindowOnly) {
   run(8, 0);
   run(64, 4);
   EXPECT_GE(received_, 72 * kLow + kUrgent + 20 * 64);
+}
+
+// T3.2, what the window is for: handed over at once, the low ones are all ahead of the urgent one, of whatever priority.
+TEST_F(OutboxOverTcp, WithoutAWindowAnUrgentRequestWaitsForAll) {
+  constexpr std::size_t kLow = 1 << 20;
+  constexpr int kCount = 16;
+  std::atomic<int> low = 0, done = 0, before = -1;
+  const auto ask = [&](std::size_t bytes, std::function<void()> then) {
+    Message message;
+    message.header.kind = MessageKind::kPushPull;
+    message.payload.push_back({backlog_, backlog_.get(), bytes});
+    worker_->ask({Role::kServer, 0}, std::move(message),
+                 [&done, then = std::move(then)](std::optional<Message> answer, std::exception_ptr) {
+                   EXPECT_TRUE(answer.has_value());
+                   then();
+                   ++done;
+                 });
+  };
+  for (int i = 0; i < kCount; ++i) ask(kLow, [&] { ++low; });
+  ask(64 << 10, [&] { before = low.load(); });
+  while (done < kCount + 1) std::this_thread::sleep_for(1ms);
+  EXPECT_EQ(before, kCount);
+  EXPECT_GT(kCount * static_cast<double>(kLow) / 125e6, 0.1);  // seconds on that line
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "key_partition.h"
 #include "pushed.h"
 #include "store.pb.h"
+#include "two_rounds.h"
 
 namespace paceline::test {
 namespace {
@@ -130,6 +131,51 @@ TEST(PowerSgd, TheMeanArrivesWholeWhereItIsOfTheRank) {
       for (std::size_t i = 0; i < after.size(); ++i) before[i] -= after[i];
       EXPECT_LT(distance(before, mean), 1e-5) << rank;
     });
+  }
+}
+
+// T2.2 for two rounds: what was delivered and the mean of what is kept add up to what was given.
+TEST(PowerSgd, LosesNothing) {
+  constexpr std::int64_t kRows = 12, kColumns = 25, kCount = kRows * kColumns + 3;
+  const auto codec = codec_of("power_sgd:rounds=2");
+  const TwoRounds& rounds = *codec->two_rounds();
+  std::array<std::array<std::vector<float>, 2>, kWorkers> states;
+  for (auto& state : states) state.fill(std::vector<float>(kCount));
+  std::vector<double> given(kCount), delivered(kCount), size(kCount);
+  for (unsigned step = 0; step < 1000; ++step) {
+    std::array<std::vector<std::byte>, kWorkers> proposals, answers;
+    std::vector<TwoRounds::Part> parts;
+    const auto pointers = [&](std::size_t w) { return std::array<float*, 2>{states[w][0].data(), states[w][1].data()}; };
+    for (std::size_t w = 0; w < kWorkers; ++w) {
+      const std::vector<float> values = gaussian(kCount, 3 * step + static_cast<unsigned>(w));
+      for (std::size_t i = 0; i < kCount; ++i) {
+        given[i] += static_cast<double>(values[i]) / kWorkers;
+        size[i] += std::abs(static_cast<double>(values[i])) / kWorkers;
+      }
+      proposals[w].resize(codec->max_bytes(kCount));
+      proposals[w].resize(codec->encode(values, {.slice = 4, .columns = kColumns}, pointers(w), proposals[w].data()));
+      codec->check(proposals[w], kCount);
+      parts.push_back({1.0f / kWorkers, proposals[w]});
+    }
+    const std::vector<std::byte> agreed = rounds.agree(parts);
+    ASSERT_FALSE(agreed.empty());
+    for (std::size_t w = 0; w < kWorkers; ++w) {
+      answers[w] = rounds.answer(agreed, kCount, pointers(w));
+      ASSERT_EQ(answers[w].size(), rounds.answer_bytes(agreed, kCount));
+      parts[w].bytes = answers[w];
+      std::vector<std::byte> whole = agreed;
+      whole.insert(whole.end(), answers[w].begin(), answers[w].end());
+      std::vector<float> sent(kCount);
+      codec->decode(whole, kCount, 0, sent);
+      for (std::size_t i = 0; i < kCount; ++i) delivered[i] += static_cast<double>(sent[i]) / kWorkers;
+    }
+    const std::vector<std::byte> mean = rounds.mean(agreed, parts);
+    for (std::size_t w = 0; w < kWorkers; ++w) rounds.finish(agreed, mean, kCount, pointers(w));
+  }
+  for (std::size_t i = 0; i < kCount; ++i) {
+    double kept = 0;
+    for (const auto& state : states) kept += static_cast<double>(state[0][i]) / kWorkers;
+    EXPECT_LT(std::abs(delivered[i] + kept - given[i]), 1e-4 * size[i]);
   }
 }
 

@@ -29,6 +29,7 @@ struct ClusterConfig {
   // then the name of the job).
   std::string transport = "shm";
   Options faults;                        // PACELINE_FAULTS: loss, duplicate, reorder, delay_ms, seed; tests only
+  int message_bytes = 0;                 // PACELINE_MESSAGE_BYTES: a worker's messages; 0: what its link is best at
   double start_deadline_seconds = 60;    // PACELINE_START_DEADLINE: until every process has joined
   double silence_deadline_seconds = 15;  // PACELINE_SILENCE_DEADLINE: until a process not heard of is lost
   double heartbeat_seconds = 1;          // PACELINE_HEARTBEAT
