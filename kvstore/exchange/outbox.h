@@ -19,7 +19,7 @@ class Outbox {
       : node_(node), server_(server), credit_(message_bytes) {}
 
   // Sends now or when others were answered; larger priorities first, equal ones in the order given. `bytes` count
-  // against what may be under way. Thread-safe.
+  // against what may be under way; requests of 0 bytes, which need no room, do not wait for others that do. Thread-safe.
   void submit(int priority, std::size_t bytes, Message request, Node::ReplyHandler on_reply);
   // Fails what was not sent; no use of the node begins afterwards.
   void close();
@@ -39,6 +39,7 @@ class Outbox {
     Node::ReplyHandler on_reply;
     // The heap's order: is this one to be sent after `other`?
     bool operator<(const Entry& other) const {
+      if ((bytes == 0) != (other.bytes == 0)) return bytes != 0;
       return priority != other.priority ? priority < other.priority : number > other.number;
     }
   };

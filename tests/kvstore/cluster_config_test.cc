@@ -18,7 +18,7 @@ class ClusterEnvironment : public testing::Test {
          {"DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_SERVER", "DMLC_NUM_WORKER", "DMLC_NODE_HOST",
           "DMLC_INTERFACE", "DMLC_TASK_ID", "PACELINE_JOB_ID", "PACELINE_PORT_FILE", "PACELINE_FAULTS",
           "PACELINE_TRANSPORT", "PACELINE_START_DEADLINE", "PACELINE_SILENCE_DEADLINE", "PACELINE_HEARTBEAT",
-          "PACELINE_NODE_PORT", "PACELINE_ON_WORKER_LOSS"}) {
+          "PACELINE_NODE_PORT", "PACELINE_ON_WORKER_LOSS", "PACELINE_MESSAGE_BYTES"}) {
       const char* value = std::getenv(name);
       before_[name] = value ? value : "";
       unsetenv(name);
@@ -70,6 +70,7 @@ TEST_F(ClusterEnvironment, the_others_are_read) {
   set("PACELINE_FAULTS", "loss=0.5,seed=3");
   set("PACELINE_START_DEADLINE", "2.5");
   set("PACELINE_SILENCE_DEADLINE", "2");
+  set("PACELINE_MESSAGE_BYTES", "100000");
   set("PACELINE_NODE_PORT", "9000");
   set("PACELINE_ON_WORKER_LOSS", "stop");
   const ClusterConfig config = ClusterConfig::from_environment();
@@ -81,6 +82,7 @@ TEST_F(ClusterEnvironment, the_others_are_read) {
   EXPECT_EQ(config.silence_deadline_seconds, 2);
   EXPECT_EQ(config.heartbeat_seconds, 0.5);
   EXPECT_EQ(config.node_port, 9000);
+  EXPECT_EQ(config.message_bytes, 100000);
   EXPECT_TRUE(config.stop_on_worker_loss);
 }
 
