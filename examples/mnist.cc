@@ -17,7 +17,7 @@
 
 #include "../tools/flags.h"
 
-DEFINE_string(kvstore, "local", "local, ring, dist_sync or dist_async, with options: dist_async:bound=4,staleness=gap_aware");
+DEFINE_string(kvstore, "local", "mode of the store, with options: local, dist_sync, dist_async:bound=4,staleness=gap_aware, ...");
 DEFINE_string(train, "", "manifest of the training set, written by im2rec");
 DEFINE_string(test, "", "manifest of the test set; without it nothing is evaluated, and test_accuracy is null");
 DEFINE_string(network, "lenet", "lenet (LeNet-5, 61,706 parameters) or mlp (784-512-512-10)");

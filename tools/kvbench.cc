@@ -22,7 +22,7 @@
 
 #include "flags.h"
 
-DEFINE_string(mode, "dist_async:staleness=none", "local, device, ring, dist_sync or dist_async, with options");
+DEFINE_string(mode, "dist_async:staleness=none", "mode of the store, with options: local, device, ring, dist_sync, ..., dist_local:steps=8");
 DEFINE_string(compression, "", "codec with its options, added to the mode: bf16, or top_k,ratio=0.01");
 DEFINE_string(transport, "tcp", "tcp or shm (every role is a process) or inproc (every role is a thread)");
 DEFINE_int32(servers, 1, "servers; mode ring has none");

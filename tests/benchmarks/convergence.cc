@@ -21,20 +21,27 @@
 #include <random>
 #include <thread>
 
+#include "../../tools/flags.h"
+
 DEFINE_string(data, "", "folder with train/CLASS/*.jpg and test/CLASS/*.jpg");
 DEFINE_string(rows, "sequential,asgd,dc,ga,dana,dana+ga", "rows of the table, or policies as in staleness=...");
 DEFINE_string(schedule, "exp", "exp: a random worker pushes next; const: they take turns");
 DEFINE_int32(workers, 8, "logical workers");
 DEFINE_int32(seed, 1, "of images, weights, batches and schedule");
-DEFINE_int32(epochs, 6, "");
+DEFINE_int32(epochs, 6, "passes over the images");
 DEFINE_double(lr, 0.02, "learning rate; a tenth of it in the last quarter");
-DEFINE_double(momentum, 0.9, "");
+DEFINE_double(momentum, 0.9, "of the optimizer");
 DEFINE_bool(processes, false,
             "join the job that the environment describes (DMLC_*) instead of a server in this process");
 
 using namespace paceline;
 
 namespace {
+
+constexpr char kUsage[] =
+    "convergence --data DIR [flags]\n\n"
+    "Trains a small residual network on 10,000 images of CIFAR-10 by logical workers that push through a real server\n"
+    "under a deterministic schedule of delays. Prints a table of staleness policies and their test accuracy.";
 
 constexpr std::int64_t kTrain = 10000, kTest = 2000, kBatch = 32, kPixels = 3 * 32 * 32;
 
@@ -301,7 +308,7 @@ int run() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  gflags::ParseCommandLineFlags(&argc, &argv, true);
+  tools::parse_flags(kUsage, __FILE__, &argc, &argv);
   start_logging(argv[0]);
   FLAGS_minloglevel = 1;
   try {

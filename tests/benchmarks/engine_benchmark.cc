@@ -15,6 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include "../../tools/flags.h"
+
 DEFINE_int64(tasks, 1000000, "tasks per round");
 DEFINE_int32(predecessors, 3, "earlier tasks whose variable a task reads");
 DEFINE_int32(threads, 2, "threads that run tasks; one more pushes them");
@@ -23,6 +25,10 @@ DEFINE_int64(queue_limit, 4096, "unfinished tasks before the pushing thread is h
 DEFINE_uint64(seed, 1, "of the graph");
 
 namespace {
+
+constexpr char kUsage[] =
+    "engine_benchmark [flags]\n\n"
+    "Measures empty tasks per second over a random dependency graph. The last line is a JSON object.";
 
 using namespace paceline;
 
@@ -65,8 +71,7 @@ Cost run_round(Engine& engine, const std::vector<std::uint32_t>& graph) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  gflags::SetUsageMessage("measures empty tasks per second over a random dependency graph");
-  gflags::ParseCommandLineFlags(&argc, &argv, true);
+  tools::parse_flags(kUsage, __FILE__, &argc, &argv);
   try {
     require(FLAGS_tasks > 0 && FLAGS_predecessors >= 0 && FLAGS_rounds > 0,
             "--tasks and --rounds are at least 1, --predecessors at least 0");

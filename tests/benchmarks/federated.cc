@@ -19,9 +19,11 @@
 #include <random>
 #include <thread>
 
+#include "../../tools/flags.h"
+
 DEFINE_string(train, "", "manifest of the training set, written by im2rec");
 DEFINE_string(test, "", "manifest of the test set");
-DEFINE_int32(clients, 100, "");
+DEFINE_int32(clients, 100, "a multiple of 5");
 DEFINE_double(fraction, 0.1, "of the clients in each round");
 DEFINE_int32(local_epochs, 5, "that a client trains in a round");
 DEFINE_int32(batch_size, 10, "examples in a batch, about: every client cuts its images into as many batches");
@@ -38,6 +40,12 @@ DEFINE_bool(processes, false,
 using namespace paceline;
 
 namespace {
+
+constexpr char kUsage[] =
+    "federated --train MANIFEST --test MANIFEST [flags]\n\n"
+    "Federated averaging on MNIST: every client is a thread with images of two classes and a store of its own; two\n"
+    "servers average what those that were drawn for a round learned in it. Prints a table of rounds and accuracy, and\n"
+    "ends with 0 once the mean is as good as --target.";
 
 constexpr std::int64_t kPixels = 28 * 28;
 constexpr int kClasses = 10;
@@ -255,7 +263,7 @@ int run() {
 int main(int argc, char** argv) {
   use_passive_waiting(argv);
   keep_freed_memory();
-  gflags::ParseCommandLineFlags(&argc, &argv, true);
+  tools::parse_flags(kUsage, __FILE__, &argc, &argv);
   start_logging(argv[0]);
   FLAGS_minloglevel = 2;  // a server that keeps a client waiting for its round is worth a warning elsewhere
   try {

@@ -21,6 +21,8 @@
 #include <vector>
 #include <zmq.hpp>
 
+#include "../../tools/flags.h"
+
 DEFINE_int32(servers, 2, "servers");
 DEFINE_int32(workers, 2, "workers");
 DEFINE_int64(keys, 25, "keys; all of them travel in one round");
@@ -29,6 +31,11 @@ DEFINE_bool(bf16, false, "send the upper halves of the floats, both ways");
 DEFINE_double(seconds, 2, "how long each of the four measurements runs");
 
 namespace {
+
+constexpr char kUsage[] =
+    "kvfloor [flags]\n\n"
+    "What ZeroMQ alone makes of kvbench's work: the same bytes, without engine and protocol. The last line is the same\n"
+    "JSON object.";
 
 using Clock = std::chrono::steady_clock;
 using Floats = std::vector<float>;
@@ -307,8 +314,7 @@ nlohmann::json run() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  gflags::SetUsageMessage("kvfloor [flags]: what ZeroMQ alone makes of kvbench's work; the same JSON on the last line");
-  gflags::ParseCommandLineFlags(&argc, &argv, true);
+  paceline::tools::parse_flags(kUsage, __FILE__, &argc, &argv);
   constexpr int kLarge = 1 << 30;
   mallopt(M_MMAP_THRESHOLD, kLarge);
   mallopt(M_TRIM_THRESHOLD, kLarge);

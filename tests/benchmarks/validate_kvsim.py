@@ -33,10 +33,15 @@ def parse_arguments():
     return parser.parse_args()
 
 
+def servers_of(arguments):
+    return "0" if arguments.mode.startswith("ring") else "1"
+
+
 def run_job(arguments, workers, seed):
     """Steps per second of all workers, delays as {delay: count}, times slept and exchanged, the machine's stall."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, str(ROOT / "tools/launch.py"), "-n", str(workers), "-s", "1", "--log-dir", folder,
+        command = [sys.executable, str(ROOT / "tools/launch.py"), "-n", str(workers), "-s", servers_of(arguments), "--log-dir",
+                   folder,
                    "--env", f"PACELINE_FAULTS=bytes_per_second={arguments.speed:g}",
                    f"{arguments.bin}/sleep_job", "--mode", arguments.mode, "--compute", arguments.compute,
                    "--bytes", str(arguments.bytes), "--seconds", str(arguments.seconds), "--seed", str(seed)]
@@ -63,13 +68,18 @@ def calm_run(arguments, workers, seed):
 
 
 def simulate(arguments, workers, law, latency, server):
-    """kvsim with `latency` seconds one way and `server` seconds a push at the server, one after the other."""
+    """kvsim with `latency` seconds one way and `server` seconds a push at the server, one after the other.
+
+    Without servers, `server` is what a worker takes over the bytes of a whole gradient.
+    """
     command = [f"{arguments.bin}/kvsim", "--mode", arguments.mode, "--workers", str(workers), "--servers", "1",
                "--compute", law, "--bytes", str(arguments.bytes), "--slice_bytes", str(MESSAGE_BYTES),
                "--iterations", "20000", "--worker_gbit", str(arguments.speed * 8e-9),
                "--server_gbit", str(arguments.speed * 8e-9), "--server_gbit_in", "0", "--one_line",
                "--latency_us", str(1e6 * latency), "--acknowledgement_us", str(1e6 * latency), "--server_push", f"us={1e6 * server}",
                "--server_pull", "", "--delays"]
+    if servers_of(arguments) == "0":
+        command += ["--worker_push", f"ns_per_byte={1e9 * server / arguments.bytes}"]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     result = json.loads(output.splitlines()[-1])
     return result["steps_per_second"], {int(d): n for d, n in result.get("delays", {"0": 1}).items()}
@@ -77,6 +87,13 @@ def simulate(arguments, workers, law, latency, server):
 
 def fit(arguments, law, slept, alone, two):
     """Latency and the server's time: `alone` seconds an exchange of one worker, `two` steps per second of two."""
+    if servers_of(arguments) == "0":  # one worker sends nothing
+        low, high = 0.0, 1.0
+        for _ in range(16):
+            server = (low + high) / 2
+            low, high = (server, high) if simulate(arguments, 2, law, 0, server)[0] > two else (low, server)
+        return 0.0, low
+
     def latency_with(server):
         low, high = 0.0, alone
         for _ in range(12):
@@ -115,7 +132,8 @@ def compare(arguments, measured):
         alone = statistics.mean(t for run in measured[1] for t in run["exchanged"])
         two = statistics.mean(run["rate"] for run in measured[2])
         latency, server = fit(arguments, law, statistics.mean(slept), alone, two)
-        print(f"fitted on 1 and 2: {1e3 * latency:.3f} ms one way, {1e3 * server:.3f} ms a push at the server")
+        print(f"fitted on 1 and 2: {1e3 * latency:.3f} ms one way, {1e3 * server:.3f} ms a push "
+              f"at the {'worker' if servers_of(arguments) == '0' else 'server'}")
         rows = []
         for workers in sorted(measured):
             rates = [run["rate"] for run in measured[workers]]

@@ -27,18 +27,18 @@ DEFINE_string(shares, "", "parts of the weights that the servers hold, separated
 DEFINE_int32(slow_workers, 0, "workers that are slower than the others");
 DEFINE_double(slow_factor, 2, "how many times slower they are");
 DEFINE_double(worker_gbit, 25, "speed of a worker's link, each way; 0: no limit");
-DEFINE_double(worker_gbit_in, -1, "the same into the worker, where it differs");
+DEFINE_double(worker_gbit_in, -1, "speed into the worker, where it differs");
 DEFINE_double(server_gbit, 25, "speed of a server's link, each way; 0: no limit");
-DEFINE_double(server_gbit_in, -1, "the same into the server, where it differs");
+DEFINE_double(server_gbit_in, -1, "speed into the server, where it differs");
 DEFINE_double(message_us, 0, "time that a message occupies a link besides its bytes");
 DEFINE_double(latency_us, 50, "time between machines");
 DEFINE_int32(colocated, 0, "so many servers run on workers' machines and share their links");
-DEFINE_string(worker_push, "", "processor time of sending a message: us=N,ns_per_byte=N");
-DEFINE_string(worker_pull, "", "the same for taking weights");
+DEFINE_string(worker_push, "", "processor time of sending a gradient's message: us=N,ns_per_byte=N");
+DEFINE_string(worker_pull, "", "processor time of taking weights, as --worker_push");
 DEFINE_double(acknowledgement_us, 0, "mean time that a worker takes over an acknowledgement, between 0 and twice that");
-DEFINE_string(server_push, "us=20,ns_per_byte=0.25", "the same for taking a gradient (and applying it, in dist_async)");
-DEFINE_string(server_pull, "us=10", "the same for sending weights");
-DEFINE_string(server_apply, "", "the same for applying a round");
+DEFINE_string(server_push, "us=20,ns_per_byte=0.25", "processor time of taking a gradient (and applying it, in dist_async), as --worker_push");
+DEFINE_string(server_pull, "us=10", "processor time of sending weights, as --worker_push");
+DEFINE_string(server_apply, "", "processor time of applying a round, as --worker_push");
 DEFINE_int32(server_threads, 1, "threads of a server that do this");
 DEFINE_int32(shared_cores, 0, "cores that all processes of the job share; 0: every process has its own");
 DEFINE_string(kvbench, "",
