@@ -46,7 +46,7 @@ fi
 
 out=$PWD/out/quickstart
 bin=$PWD/build/cpu/bin
-targets=(mnist paceline_server im2rec draw_digits kvbench rec)  # what runs here, and what `cmake --install` wants
+targets=(mnist draw_digits installed_programs)  # what runs here, and what `cmake --install` wants
 names=(train-images-idx3-ubyte train-labels-idx1-ubyte t10k-images-idx3-ubyte t10k-labels-idx1-ubyte)
 mkdir -p "$out"
 
