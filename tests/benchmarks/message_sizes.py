@@ -51,7 +51,8 @@ def main():
     medians = {name: statistics.median(values) for name, values in runs.items()}
     best = max(medians.values())
     for name, median in medians.items():
-        print(f"{name:>8}{"" if name == "chosen" else " KiB"}: {median:.4f} GB/s, {median / best:.3f} of the best, "
+        label = name if name == "chosen" else name + " KiB"
+        print(f"{label:>8}: {median:.4f} GB/s, {median / best:.3f} of the best, "
               f"runs {min(runs[name]):.4f} to {max(runs[name]):.4f}")
     print(json.dumps({"flags": flags, "gbit": arguments.gbit, "medians": medians,
                       "ratio": medians["chosen"] / best}))
