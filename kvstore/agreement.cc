@@ -83,18 +83,20 @@ void Agreement::close() {
 }
 
 bool Shard::begin_agreement(ServedSlice& slice) {
-  const auto& [round, kept] = *slice.rounds.begin();
+  SliceRounds& state = rounds_of(slice);
+  const auto& [round, kept] = *state.rounds.begin();
   const Codec* const codec = kept.begin()->second.contribution.codec;
   if (!codec || !codec->two_rounds()) return false;
   std::vector<Agreement::Proposal> proposals;
   for (const auto& [worker, entry] : kept) proposals.push_back({entry.contribution, entry.call->request.incarnation()});
-  slice.agreement =
+  state.agreement =
       std::make_unique<Agreement>(round, proposals, static_cast<std::int64_t>(slice.bytes / sizeof(float)));
   return true;
 }
 
 bool Shard::close_agreement(ServedSlice& slice) {
-  Agreement& agreement = *slice.agreement;
+  SliceRounds& state = rounds_of(slice);
+  Agreement& agreement = *state.agreement;
   bool missing = false;
   agreement.for_each_missing(
       [&](int worker, std::uint64_t incarnation) { missing |= clocks_.is_live(worker, incarnation); });
@@ -103,38 +105,41 @@ bool Shard::close_agreement(ServedSlice& slice) {
   try {
     if (!contributions.empty()) updater_.apply_round(slice.number, contributions);
   } catch (const Error& error) {
-    LOG(ERROR) << "round " << agreement.round() << " of key '" << slice.name << "' was dropped: " << error.what();
+    LOG(ERROR) << "round " << agreement.round() << " of key '" << updater_.info(slice.number).name
+               << "' was dropped: " << error.what();
   }
   agreement.close();
-  slice.next_round = agreement.round() + 1;
-  slice.rounds.erase(slice.rounds.begin());
+  state.next_round = agreement.round() + 1;
+  state.rounds.erase(state.rounds.begin());
   return true;
 }
 
 void Shard::agree(const Request& request, const wire::AgreeRequest& message, ServedPartition& partition) {
   require(in_lockstep(), "this mode's rounds do not wait for all workers: they agree on nothing");
-  partitions_[partition.id] = &partition;
+  partitions_.insert(&partition);
   ServedSlice& slice = partition.slices.at(message.slice());
+  SliceRounds& state = rounds_of(slice);
   const std::uint64_t round = message.round();
   const bool answers = message.bytes() > 0;
-  if (answers && round >= slice.next_round) {
-    if (!slice.agreement || slice.agreement->round() != round)
-      throw Corrupt(str("an answer to what round ", round, " of key '", slice.name, "' has not agreed on yet"));
+  if (answers && round >= state.next_round) {
+    if (!state.agreement || state.agreement->round() != round)
+      throw Corrupt(str("an answer to what round ", round, " of key '", updater_.info(slice.number).name, "' has not agreed on yet"));
     PayloadReader payload(request.message().payload);
     const std::byte* const data = payload.next(message.bytes());
-    slice.agreement->answer(request.from().rank, request.incarnation(), data, message.bytes());
+    state.agreement->answer(request.from().rank, request.incarnation(), data, message.bytes());
   }
-  slice.asking.push_back({request, round, answers});
+  state.asking.push_back({request, round, answers});
   active_.insert(&slice);
   advance(slice);
   answer_waiting(slice);
 }
 
 void Shard::answer_asking(ServedSlice& slice) {
-  std::erase_if(slice.asking, [&](const ServedSlice::Asking& asking) {
+  SliceRounds& state = rounds_of(slice);
+  std::erase_if(state.asking, [&](const SliceRounds::Asking& asking) {
     const Agreement* const agreement =
-        slice.agreement && slice.agreement->round() == asking.round ? slice.agreement.get() : nullptr;
-    if (asking.round < slice.next_round)
+        state.agreement && state.agreement->round() == asking.round ? state.agreement.get() : nullptr;
+    if (asking.round < state.next_round)
       reply(asking.request, !(agreement && asking.answers), agreement && asking.answers ? agreement->mean() : nullptr);
     else if (agreement && !asking.answers)
       reply(asking.request, false, agreement->agreed());

@@ -7,6 +7,7 @@
 #include <paceline/error.h>
 #include <paceline/transport.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -19,6 +20,8 @@ inline std::size_t padded(std::size_t bytes) { return (bytes + 7) / 8 * 8; }
 
 class PayloadWriter {
  public:
+  // What is copied next has about that many bytes in all.
+  void reserve(std::size_t bytes) { next_capacity_ = std::clamp(bytes, kLeastRoom, kMostRoom); }
   // `owner` keeps `data` alive; where it is null the bytes are copied.
   void add(const void* data, std::size_t bytes, std::shared_ptr<const void> owner) {
     if (bytes == 0) return;
@@ -34,14 +37,18 @@ class PayloadWriter {
       frames_.push_back({std::move(owner), static_cast<const std::byte*>(data), bytes});
       return;
     }
+    std::memcpy(room(bytes), data, bytes);
+  }
+  // Where to write the next run, before finish().
+  std::byte* room(std::size_t bytes) {
     if (!room_ || used_ + padded(bytes) > capacity_) {
       close();
       capacity_ = std::max(next_capacity_, padded(bytes));
-      next_capacity_ = std::min<std::size_t>(next_capacity_ * 4, std::size_t{1} << 20);
+      next_capacity_ = std::min(next_capacity_ * 4, kMostRoom);
       room_ = detail::allocate_host(capacity_);
     }
-    std::memcpy(room_.get() + used_, data, bytes);
     used_ += padded(bytes);
+    return room_.get() + used_ - padded(bytes);
   }
 
   std::vector<Frame> finish() {
@@ -50,6 +57,8 @@ class PayloadWriter {
   }
 
  private:
+  static constexpr std::size_t kLeastRoom = 1024, kMostRoom = std::size_t{1} << 20;  // one small key needs little
+
   void close() {
     if (room_ && used_ > 0) frames_.push_back({room_, room_.get(), used_});
     room_.reset();
@@ -58,7 +67,7 @@ class PayloadWriter {
 
   std::vector<Frame> frames_;
   std::shared_ptr<std::byte[]> room_;
-  std::size_t used_ = 0, capacity_ = 0, next_capacity_ = 1024;  // one small key needs little
+  std::size_t used_ = 0, capacity_ = 0, next_capacity_ = kLeastRoom;
 };
 
 // Finds the runs again. `frames` must outlive the pointers.

@@ -83,18 +83,18 @@ struct Server::Impl {
     if (!call->body.ParseFromString(message.body)) throw Corrupt("the body of a push cannot be parsed");
     if (call->body.examples() < 0) throw Corrupt("a push of a negative number of examples");
     const auto parts = static_cast<std::size_t>(call->body.parts_size());
-    call->gradients.resize(parts);
-    call->weights.resize(parts);
+    call->parts.resize(parts);
     for (const std::string& codec : call->body.codecs()) call->codecs.push_back(codecs.at(codec));
-    std::vector<ServedPartition*> partitions;
     std::size_t bytes = 0;
     PayloadReader payload(message.payload);
     for (std::size_t p = 0; p < parts; ++p) {
       const wire::Part& part = call->body.parts(static_cast<int>(p));
-      ServedPartition* partition = table.find(part.partition());
-      if (!partition) throw Corrupt(str("this server has no partition ", part.partition()));
+      PushPullCall::Part& served = call->parts[p];
+      served.partition = table.find(part.partition());
+      if (!served.partition) throw Corrupt(str("this server has no partition ", part.partition()));
       if (part.push_size() != part.base_size()) throw Corrupt("a push without a version for each slice");
-      const std::vector<ServedSlice>& slices = partition->slices;
+      const std::vector<ServedSlice>& slices = served.partition->slices;
+      served.gradients.reserve(static_cast<std::size_t>(part.push_size()));
       int encoded = 0;
       for (int i = 0; i < part.push_size(); ++i) {
         const std::uint32_t slice = part.push(i);
@@ -107,7 +107,7 @@ struct Server::Impl {
         }
         pushed.data = payload.next(pushed.bytes);
         bytes += slices[slice].bytes;
-        call->gradients[p].push_back(pushed);
+        served.gradients.push_back(pushed);
       }
       for (int i = 0; i < part.pull_size(); ++i) {
         const std::uint32_t slice = part.pull(i);
@@ -117,25 +117,23 @@ struct Server::Impl {
         if (codec && !(slices[slice].encodable && codec->suits_weights() && codec->state_names().empty()))
           throw Corrupt(str("slice ", slice, " of partition ", part.partition(), " cannot be pulled encoded"));
       }
-      partitions.push_back(partition);
     }
     payload.expect_end();
     moved += bytes;
     call->aligned = payload.take_copies();
     call->parts_left = static_cast<int>(parts) + 1;
-    post_parts(call, partitions, bytes <= kShort && !own_policy);
+    post_parts(call, bytes <= kShort && !own_policy);
     call->finish_part();
   }
 
   // One job per shard, so that a message of many parts costs few hand-overs.
-  static void post_parts(const std::shared_ptr<PushPullCall>& call, const std::vector<ServedPartition*>& partitions,
-                         bool short_work) {
-    std::map<Shard*, std::vector<std::pair<int, ServedPartition*>>> jobs;
-    for (std::size_t p = 0; p < partitions.size(); ++p)
-      jobs[partitions[p]->shard].emplace_back(static_cast<int>(p), partitions[p]);
+  static void post_parts(const std::shared_ptr<PushPullCall>& call, bool short_work) {
+    std::map<Shard*, std::vector<int>> jobs;
+    for (std::size_t p = 0; p < call->parts.size(); ++p)
+      jobs[call->parts[p].partition->shard].push_back(static_cast<int>(p));
     for (auto& [shard, parts] : jobs) {
       Shard::Job job = [call, parts = std::move(parts)](Shard& self) {
-        for (const auto& [part, partition] : parts) self.run(call, part, *partition);
+        for (const int part : parts) self.run(call, part);
       };
       short_work ? shard->post_short(std::move(job)) : shard->post(std::move(job));
     }

@@ -107,7 +107,6 @@ void ServerControl::add_partition(const Request& request, Shard& shard) {
     slice.number = updater_.add_slice(info, data);
     slice.bytes = static_cast<std::size_t>(info.end - info.begin) * size_of(info.dtype);
     slice.encodable = info.dtype == DType::kFloat32 && info.kind == SliceInfo::Kind::kGradient;
-    slice.name = info.name;
   }
   table_.add(std::move(partition));
   request.reply({});

@@ -10,7 +10,6 @@
 #include <paceline/updater.h>
 
 #include <atomic>
-#include <chrono>
 #include <deque>
 #include <map>
 #include <memory>
@@ -19,12 +18,11 @@
 #include <vector>
 
 #include "agreement.h"
-#include "node.h"
+#include "payload.h"
 #include "sequence_window.h"
+#include "served_call.h"
 #include "sparse/table_shard.h"
 #include "store.pb.h"
-#include "waits.h"
-#include "worker_clocks.h"
 
 namespace paceline {
 
@@ -37,63 +35,46 @@ struct PushedSlice {
   const Codec* codec = nullptr;  // null: raw
 };
 
-// A kPushPull request on its way through the shards. Each part is written by one of them; the last answers.
-struct PushPullCall {
-  Request request;
-  wire::PushPullRequest body;
-  std::vector<std::vector<PushedSlice>> gradients;       // per part and pushed slice
-  std::vector<std::shared_ptr<const Codec>> codecs;      // that the request names
-  std::vector<std::unique_ptr<std::byte[]>> aligned;     // copies of gradients that a transport did not align
-  std::vector<std::vector<Snapshot>> weights;            // per part and pulled slice
-  std::atomic<std::uint64_t> refused{0};
-  std::atomic<std::int64_t> waited_microseconds{0};
-  std::atomic<int> parts_left{0};
-  Mutex mutex;
-  std::exception_ptr error GUARDED_BY(mutex);
+struct ServedPartition;
 
-  explicit PushPullCall(Request from) : request(std::move(from)) {}
-  int worker() const { return request.from().rank; }
+// A kPushPull request.
+struct PushPullCall final : ServedCall {
+  // What the shard of a partition answers.
+  struct Part {
+    ServedPartition* partition = nullptr;
+    std::vector<PushedSlice> gradients;
+    std::vector<std::uint64_t> versions;      // of the pulled slices
+    std::vector<std::uint64_t> encoded_bytes;  // of those that are encoded
+    PayloadWriter payload;
+  };
+
+  wire::PushPullRequest body;
+  std::vector<Part> parts;
+  std::vector<std::shared_ptr<const Codec>> codecs;   // that the request names
+  std::vector<std::unique_ptr<std::byte[]>> aligned;  // copies of gradients that a transport did not align
+
+  using ServedCall::ServedCall;
   // The codec of that number, null for 0.
   std::shared_ptr<const Codec> codec(std::uint32_t number) const;
-  void fail(std::exception_ptr reason);
-  // A part is done; answers after the last.
-  void finish_part();
+
+ protected:
+  Message answer() override;
 };
 
-struct ServedSlice {
+// Where a synchronous mode stands with a slice.
+struct SliceRounds {
   // A gradient that waits for its round; the call keeps its bytes alive.
   struct Kept {
     std::shared_ptr<PushPullCall> call;
     Contribution contribution;
   };
-  // What a worker was answered last, to answer a repeated request alike.
-  struct Answered {
-    std::uint64_t incarnation = 0;
-    std::uint64_t request = 0;
-    std::uint64_t version = 0;
-    std::weak_ptr<const std::byte[]> data;
-    std::size_t bytes = 0;
-    std::shared_ptr<const Codec> codec;
-  };
-  struct Waiting {
-    std::shared_ptr<PushPullCall> call;
-    int part;
-    std::chrono::steady_clock::time_point since;
-    bool held = false;  // the mode has not let it pass at once
-  };
-
-  int number = 0;  // in the Updater
-  std::size_t bytes = 0;
-  bool encodable = false;  // float32 weights: they and their gradients may travel encoded
-  std::string name;
   std::uint64_t next_round = 0;  // all before it are closed
   // Where the mode drops late contributions, rounds are the slice's own, and one is open at a time: the workers' clocks
   // when it got its first.
   std::map<int, std::uint64_t> clocks_at_opening;
   std::map<std::uint64_t, std::map<int, Kept>> rounds;
-  std::map<int, std::uint64_t> contributed;  // per worker, the round after the last that it pushed in
-  std::map<int, Answered> answered;
-  std::vector<Waiting> waiting;  // pulls that need a round of this slice
+  std::map<int, std::uint64_t> contributed;         // per worker, the round after the last that it pushed in
+  std::vector<WaitingPull<PushPullCall>> waiting;  // pulls that need a round of this slice
   // Where a codec takes two rounds: of the oldest round, once all have proposed, until that of the next one; and who
   // asks for it or for what it comes to.
   struct Asking {
@@ -105,16 +86,35 @@ struct ServedSlice {
   std::vector<Asking> asking;
 };
 
+struct ServedSlice {
+  int number = 0;          // in the Updater
+  bool encodable = false;  // float32 weights: they and their gradients may travel encoded
+  std::size_t bytes = 0;
+  std::unique_ptr<SliceRounds> rounds;  // null in modes without
+};
+
+inline SliceRounds& rounds_of(ServedSlice& slice) {
+  if (!slice.rounds) slice.rounds = std::make_unique<SliceRounds>();
+  return *slice.rounds;
+}
+
+// Numbers, bytes and what is encodable never change; the rest is the shard's.
 struct ServedPartition {
-  struct Taken {
-    std::uint64_t incarnation = 0;
-    SequenceWindow window;
+  // What a worker was answered last.
+  struct Answered {
+    std::uint64_t request = 0;
+    std::uint64_t version = 0;
+    std::shared_ptr<const Codec> codec;
+  };
+  struct Worker {
+    TakenPushes taken;
+    std::vector<Answered> answered;  // by slice
   };
 
   int id = 0;
   Shard* shard = nullptr;
-  std::vector<ServedSlice> slices;  // bytes and number never change; the rest is the shard's
-  std::map<int, Taken> taken;       // by worker
+  std::vector<ServedSlice> slices;
+  std::map<int, Worker> workers;
 };
 
 class Shard {
@@ -133,7 +133,7 @@ class Shard {
   // The functions below belong to the shard's thread.
 
   void set_mode(std::shared_ptr<const Mode> mode) { mode_ = std::move(mode); }
-  void run(const std::shared_ptr<PushPullCall>& call, int part, ServedPartition& partition);
+  void run(const std::shared_ptr<PushPullCall>& call, int part);
   WorkerClocks::Range step_end(int worker, std::uint64_t incarnation, const wire::StepEnd& message);
   // A worker asks what a round agreed on, or gives its answer to that and asks for the mean.
   void agree(const Request& request, const wire::AgreeRequest& message, ServedPartition& partition);
@@ -146,13 +146,15 @@ class Shard {
   std::int64_t late() const { return late_; }
 
  private:
-  using Waiting = ServedSlice::Waiting;
+  using Waiting = WaitingPull<PushPullCall>;
 
   // Does every round wait for all workers?
   bool in_lockstep() const { return mode_ && mode_->synchronous() && !mode_->drops_late(); }
   void loop();
   void run_job(Job& job);
-  void push(const std::shared_ptr<PushPullCall>& call, int part, ServedPartition& partition);
+  // What is known of the worker, in its latest incarnation.
+  static ServedPartition::Worker& worker_of(ServedPartition& partition, const PushPullCall& call);
+  void push(const std::shared_ptr<PushPullCall>& call, int part);
   void contribute(const std::shared_ptr<PushPullCall>& call, ServedSlice& slice, const Contribution& contribution);
   // Closes the rounds that are complete.
   void advance(ServedSlice& slice);
@@ -165,11 +167,11 @@ class Shard {
   bool close_agreement(ServedSlice& slice);
   void answer_asking(ServedSlice& slice);
   // Does a pull wait for a round of this slice?
-  bool waits_for_round(const ServedSlice& slice, const PushPullCall& call, std::uint64_t need) const;
+  bool waits_for_round(ServedSlice& slice, const PushPullCall& call, std::uint64_t need) const;
   void answer_waiting(ServedSlice& slice);
   // Answers the pulls of a part, or parks it.
-  void pull(Waiting waiting, ServedPartition& partition);
-  Snapshot snapshot(ServedSlice& slice, const Request& request, const std::shared_ptr<const Codec>& codec);
+  void pull(Waiting waiting);
+  void read(const PushPullCall& call, const wire::Part& request, PushPullCall::Part& part);
   // Clocks have changed: everything that waits is looked at again.
   void reconsider();
 
@@ -177,8 +179,12 @@ class Shard {
   Waits& waits_;
   std::shared_ptr<const Mode> mode_;
   WorkerClocks clocks_;
+  PullGate gate_{clocks_, mode_, waits_};
   TableShard tables_{clocks_, mode_, waits_};
-  std::map<int, ServedPartition*> partitions_;
+  std::set<ServedPartition*> partitions_;  // that were used
+  std::vector<SliceContribution> contributions_;  // of a part, kept for their memory
+  std::vector<SliceRead> reads_;
+  std::vector<int> read_places_;  // among the pulled slices
   std::set<ServedSlice*> active_;  // with rounds or pulls that wait
   std::vector<Waiting> waiting_for_clocks_;
   std::atomic<std::int64_t> late_{0};

@@ -17,7 +17,7 @@ class Weights {
     set(detail::allocate_host(size));
     if (size > 0) std::memcpy(memory_->bytes.get(), bytes, size);
   }
-  const std::byte* data() const { return memory_->bytes.get(); }
+  const std::byte* data() const { return data_.load(std::memory_order_relaxed); }
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
 
@@ -29,6 +29,12 @@ class Weights {
     shared_ = shared;
     return shared;
   }
+  // They will be used soon. Thread-safe.
+  void prefetch(std::size_t bytes) const {
+    constexpr std::size_t kLine = 64;
+    const std::byte* data = data_.load(std::memory_order_relaxed);
+    for (std::size_t i = 0; i < bytes; i += kLine) __builtin_prefetch(data + i, 1);
+  }
   // Where the next weights may be written: in place of these, unless somebody holds these.
   std::shared_ptr<std::byte[]> writable() const {
     return memory_->leases.load(std::memory_order_acquire) == 0 ? memory_->bytes : detail::allocate_host(size_);
@@ -37,6 +43,7 @@ class Weights {
     if (memory_ && memory_->bytes == bytes) return;
     memory_ = std::make_shared<Memory>();
     memory_->bytes = std::move(bytes);
+    data_.store(memory_->bytes.get(), std::memory_order_relaxed);
     shared_.reset();
   }
 
@@ -53,6 +60,7 @@ class Weights {
   };
 
   std::size_t size_ = 0;
+  std::atomic<std::byte*> data_ = nullptr;
   std::shared_ptr<Memory> memory_;
   std::weak_ptr<const std::byte[]> shared_;
 };

@@ -138,20 +138,22 @@ nlohmann::json measure(KVStore& kv) {
   }
   kv.init(initial);
 
+  // Who pulls what it pushes need not wait for the gradients too.
   const auto wait = [&](bool pushed, bool pulled) {
     for (const PushItem& item : pushes)
-      if (pushed) item.gradient.engine().wait_unused(item.gradient.variable());
+      if (pushed && !pulled) item.gradient.engine().wait_unused(item.gradient.variable());
     for (const PullItem& item : pulls)
       if (pulled) item.out.wait();
   };
+  const std::vector<PushItem> no_pushes;
+  const std::vector<PullItem> no_pulls;
   const auto exchange = [&](bool push, bool pull) {
     if (!FLAGS_call_per_key) {
-      kv.push_pull(push ? pushes : std::vector<PushItem>(), pull ? pulls : std::vector<PullItem>());
+      kv.push_pull(push ? std::as_const(pushes) : no_pushes, pull ? std::as_const(pulls) : no_pulls);
       return;
     }
     for (std::size_t k = 0; k < pushes.size(); ++k)
-      kv.push_pull(push ? std::vector{pushes[k]} : std::vector<PushItem>(),
-                   pull ? std::vector{pulls[k]} : std::vector<PullItem>());
+      kv.push_pull(push ? std::vector{pushes[k]} : no_pushes, pull ? std::vector{pulls[k]} : no_pulls);
   };
   const double gigabytes = 4e-9 * static_cast<double>(elements) * static_cast<double>(FLAGS_keys);
   const auto phase = [&](const std::function<void()>& step) { return rate_of_steps(kv, step); };

@@ -1,5 +1,6 @@
 #include "exchange/servers.h"
 
+#include <paceline/detail/array_builder.h>
 #include <paceline/error.h>
 #include <paceline/log.h>
 
@@ -99,8 +100,13 @@ RemoteKey& ServersExchange::find(const std::string& name) {
   return *found->second;
 }
 
-RemoteKey& ServersExchange::find(const std::string& name, const NDArray& array, const char* use) {
-  RemoteKey& key = find(name);
+RemoteKey& ServersExchange::find(const std::string& name, const NDArray& array, const char* use, RemoteKey*& previous) {
+  // Training names its keys in the same order in each step; looking one up costs more than all else that is done for it.
+  RemoteKey* const guess = previous ? previous->next : nullptr;
+  RemoteKey& key = guess && guess->info.name == name ? *guess : find(name);
+  if (previous) previous->next = &key;
+  previous = &key;
+  __builtin_prefetch(key.next);
   // The text is made only when it is needed: a call may hold ten thousand keys.
   if (array.size() != key.info.shape.size() || array.dtype() != key.info.dtype)
     throw InvalidArgument(str(use, " of key '", name, "' is ", array.describe(), ", expected ", key.info.describe()));
@@ -108,7 +114,7 @@ RemoteKey& ServersExchange::find(const std::string& name, const NDArray& array, 
 }
 
 NDArray ServersExchange::prepare_gradient(RemoteKey& key, const NDArray& gradient) {
-  NDArray update = gradient.to(Device{}).contiguous();
+  NDArray update = gradient.device() == Device{} && gradient.is_contiguous() ? gradient : gradient.to(Device{}).contiguous();
   if (rule_ && !key.info.average) update = rule_->prepare(key.info.name, update.view(key.info.shape), key.weight);
   return update;
 }
@@ -154,7 +160,7 @@ void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std
     const std::uint64_t call = ++calls_;
     items.reserve(std::max(gradients.size(), weights.size()));
     for (const PushItem& item : gradients) {
-      RemoteKey& key = find(item.key, item.gradient, "the gradient");
+      RemoteKey& key = find(item.key, item.gradient, "the gradient", last_key_);
       if (key.call == call) throw InvalidArgument("key '" + item.key + "' is pushed twice in one call");
       require(!two_rounds || key.last_step != step, "key '", item.key, "' is pushed twice in step ", step,
               "; call step_end() between steps");
@@ -163,7 +169,7 @@ void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std
       items.push_back({&key, item.gradient, {}, 0});
     }
     for (const PullItem& item : weights) {
-      RemoteKey& key = find(item.key, item.out, "the output");
+      RemoteKey& key = find(item.key, item.out, "the output", last_key_);
       if (key.call == call && items[key.place].out.is_none())
         items[key.place].out = item.out;
       else
@@ -179,6 +185,7 @@ void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std
           item.gradient = item.encoded->bytes;
         else if (compressor_)
           item.gradient = compressor_->with_momentum(key, item.gradient, priority);
+        item.pushed = static_cast<const std::byte*>(ArrayBuilder::data(item.gradient));
         key.last_step = step;
         pushed_in_step_ = true;
       }
@@ -191,7 +198,9 @@ void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std
         copies.emplace_back(item.out, out);
         item.out = out;
       }
-      key.weight = item.out.shape() == key.info.shape ? item.out : item.out.view(key.info.shape);
+      item.pulled = static_cast<std::byte*>(ArrayBuilder::data(item.out));
+      if (!key.weight.shares_memory_with(item.out) || ArrayBuilder::data(key.weight) != item.pulled)
+        key.weight = item.out.shape() == key.info.shape ? item.out : item.out.view(key.info.shape);
     }
     if (items.empty()) return;
     const char* name = weights.empty() ? "store.push" : gradients.empty() ? "store.pull" : "store.push_pull";
@@ -205,7 +214,7 @@ void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std
       for (Transfer::Item& item : items) {
         if (!item.encoded) continue;
         proposed.push_back(item.key);
-        if (!item.out.is_none()) later.push_back({item.key, {}, item.out, item.need, nullptr, item.pull_codec});
+        if (!item.out.is_none()) later.push_back({item.key, {}, item.out, item.need, nullptr, item.pull_codec, nullptr, item.pulled});
         item.out = {};
       }
     }

@@ -92,8 +92,8 @@ class ServersExchange final : public Exchange {
 
  private:
   RemoteKey& find(const std::string& name);
-  // The same, for that array; throws InvalidArgument where it does not fit.
-  RemoteKey& find(const std::string& name, const NDArray& array, const char* use);
+  // The key after `previous` in a call, for that array; throws InvalidArgument where it does not fit.
+  RemoteKey& find(const std::string& name, const NDArray& array, const char* use, RemoteKey*& previous);
   NDArray prepare_gradient(RemoteKey& key, const NDArray& gradient);
   // `exact`: nothing is encoded. `need`: the steps that a pull waits for, where they are not this worker's own.
   void transfer(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, std::int64_t examples,
@@ -160,6 +160,7 @@ class ServersExchange final : public Exchange {
   Mutex mutex_;  // calls of push, pull and step_end may come from several threads
   std::unordered_map<std::string, std::unique_ptr<RemoteKey>> keys_ GUARDED_BY(mutex_);
   std::uint64_t calls_ GUARDED_BY(mutex_) = 0;
+  RemoteKey* last_key_ GUARDED_BY(mutex_) = nullptr;  // that a call named
   std::map<std::string, std::unique_ptr<RemoteTable>> tables_ GUARDED_BY(mutex_);
   std::uint64_t row_calls_ GUARDED_BY(mutex_) = 0;
   std::shared_ptr<Step> step_ GUARDED_BY(mutex_);

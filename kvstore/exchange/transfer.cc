@@ -139,8 +139,6 @@ void Transfer::send_small(bool pushes, bool pulls) {
   for (const Item& item : items_) {
     const bool push = pushes && !item.gradient.is_none(), pull = pulls && !item.out.is_none();
     if (!push && !pull) continue;
-    const auto* gradient = push ? static_cast<const std::byte*>(item.gradient.data()) : nullptr;
-    auto* out = pull ? static_cast<std::byte*>(item.out.data()) : nullptr;
     const std::size_t width = size_of(item.key->info.dtype);
     for (RemoteSlice& slice : item.key->slices) {
       const int server = slice.partition->server;
@@ -152,7 +150,8 @@ void Transfer::send_small(bool pushes, bool pulls) {
       const std::size_t offset = static_cast<std::size_t>(slice.begin) * width;
       const std::size_t bytes = static_cast<std::size_t>(slice.end - slice.begin) * width;
       request->second.runs.push_back(
-          {&slice, push, pull, push ? gradient + offset : nullptr, pull ? out + offset : nullptr, bytes, item.need});
+          {&slice, push, pull, push ? item.pushed + offset : nullptr, pull ? item.pulled + offset : nullptr, bytes,
+           item.need});
     }
   }
   messages_ = static_cast<int>(requests.size()) + 1;
@@ -161,103 +160,119 @@ void Transfer::send_small(bool pushes, bool pulls) {
   finish_message();
 }
 
+struct Transfer::Run {
+  RemoteSlice* slice;
+  const Item* item;
+  bool push, pull;
+  std::size_t offset, bytes;      // in the arrays
+  EncodedGradient::Slice pushed;  // in what is sent
+  std::size_t pulled_bytes;       // of what is sent back, at most
+};
+
+Transfer::Run Transfer::run_of(const Item& item, RemoteSlice& slice, bool push, bool pull) {
+  const std::int64_t count = slice.end - slice.begin;
+  const std::size_t width = size_of(item.key->info.dtype);
+  Run run{&slice, &item, push, pull, static_cast<std::size_t>(slice.begin) * width,
+          static_cast<std::size_t>(count) * width, {}, 0};
+  if (push && item.encoded)
+    run.pushed = item.encoded->slices[static_cast<std::size_t>(&slice - item.key->slices.data())];
+  else if (push)
+    run.pushed = {run.offset, run.bytes};
+  if (pull) run.pulled_bytes = item.pull_codec ? item.pull_codec->codec->max_bytes(count) : run.bytes;
+  return run;
+}
+
 void Transfer::send(bool pushes, bool pulls) {
-  struct Run {
-    RemoteSlice* slice;
-    const Item* item;
-    bool push, pull;
-  };
   std::vector<Run> runs;
+  runs.reserve(items_.size());
   for (const Item& item : items_) {
     const bool push = pushes && !item.gradient.is_none(), pull = pulls && !item.out.is_none();
     if (!push && !pull) continue;
-    for (RemoteSlice& slice : item.key->slices) runs.push_back({&slice, &item, push, pull});
+    for (RemoteSlice& slice : item.key->slices) runs.push_back(run_of(item, slice, push, pull));
   }
-  std::stable_sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) {
+  const auto before = [](const Run& a, const Run& b) {
     if (a.slice->partition->server != b.slice->partition->server)
       return a.slice->partition->server < b.slice->partition->server;
     return a.slice->partition->id != b.slice->partition->id ? a.slice->partition->id < b.slice->partition->id
                                                             : a.item->need < b.item->need;
-  });
+  };
+  if (!std::is_sorted(runs.begin(), runs.end(), before)) std::stable_sort(runs.begin(), runs.end(), before);
 
-  std::vector<std::unique_ptr<Outgoing>> messages;
-  const auto open_message = [this](int server) {
+  // One more than there are messages: the first answers may come while the others are made.
+  messages_ = 1;
+  pushing_ = 1;
+  for (std::span<const Run> rest = runs; !rest.empty();) {
+    const int server = rest.front().slice->partition->server;
+    const std::size_t limit = (*route_.outboxes)[static_cast<std::size_t>(server)]->message_bytes();
+    std::size_t count = 0, pushed = 0, pulled = 0;
+    for (; count < rest.size() && rest[count].slice->partition->server == server; ++count) {
+      pushed += rest[count].pushed.bytes;
+      pulled += rest[count].pulled_bytes;
+      if (count > 0 && std::max(pushed, pulled) > limit) break;
+    }
+    std::unique_ptr<Outgoing> message = make_message(rest.first(count), pushes && pulls && route_.pulls_wait);
+    rest = rest.subspan(count);
+    messages_ += message->pulls ? 2 : 1;
+    pushing_ += message->pushes ? 1 : 0;
+    submit(std::move(message));
+  }
+  finish_push();
+  finish_message();
+}
+
+std::unique_ptr<Transfer::Outgoing> Transfer::make_message(std::span<const Run> runs, bool pulls_apart) {
+  const auto open = [&] {
     auto message = std::make_unique<Outgoing>();
-    message->server = server;
+    message->server = runs.front().slice->partition->server;
     message->body.set_examples(examples_);
     message->body.set_round(step_ ? step_->number() : 0);
     return message;
   };
-  std::size_t limit = 0;
+  std::unique_ptr<Outgoing> message = open();
+  if (pulls_apart) message->pulls = open();
+  Outgoing& answered = pulls_apart ? *message->pulls : *message;
+  const auto is_shared = [this](const Run& run) { return run.pushed.bytes >= kLargeRun && !route_.copies; };
+  std::size_t copied = 0;
+  for (const Run& run : runs)
+    if (run.push && !is_shared(run)) copied += padded(run.pushed.bytes);
+  message->payload.reserve(copied);
+
   const Item* owned = nullptr;
   std::shared_ptr<const NDArray> owner;  // of what `owned` pushes
   for (const Run& run : runs) {
-    const RemotePartition& partition = *run.slice->partition;
-    const std::size_t width = size_of(run.item->key->info.dtype);
-    const std::size_t bytes = static_cast<std::size_t>(run.slice->end - run.slice->begin) * width;
-    const std::size_t offset = static_cast<std::size_t>(run.slice->begin) * width;
-    const WireCodec* const pull_codec = run.pull ? run.item->pull_codec : nullptr;
-    const EncodedGradient::Slice pushed =
-        run.item->encoded
-            ? run.item->encoded->slices[static_cast<std::size_t>(run.slice - run.item->key->slices.data())]
-            : EncodedGradient::Slice{offset, bytes};
-    const std::size_t pulled_bytes =
-        pull_codec ? pull_codec->codec->max_bytes(run.slice->end - run.slice->begin) : bytes;
-    const auto full = [&](const Outgoing& message) {
-      const Outgoing& answered = message.pulls ? *message.pulls : message;
-      return std::max(message.pushed_bytes + (run.push ? pushed.bytes : 0),
-                      answered.pulled_bytes + (run.pull ? pulled_bytes : 0)) > limit;
-    };
-    const bool first = messages.empty() || messages.back()->server != partition.server;
-    if (first) limit = (*route_.outboxes)[static_cast<std::size_t>(partition.server)]->message_bytes();
-    if (first || full(*messages.back())) {
-      messages.push_back(open_message(partition.server));
-      if (pushes && pulls && route_.pulls_wait) messages.back()->pulls = open_message(partition.server);
-    }
+    const Item& item = *run.item;
     if (run.push) {
-      Outgoing& message = *messages.back();
-      message.pushes = true;
-      wire::Part* const part = &message.parts.part_of(*run.slice, run.item->need);
+      message->pushes = true;
+      wire::Part* const part = &message->parts.part_of(*run.slice, item.need);
       PartWriter::push(*part, *run.slice);
-      if (run.item->encoded) {
+      if (item.encoded) {
         part->mutable_push_codec()->Resize(part->push_size() - 1, 0);
-        part->add_push_codec(message.number_of(*run.item->encoded->codec));
-        part->add_push_bytes(pushed.bytes);
+        part->add_push_codec(message->number_of(*item.encoded->codec));
+        part->add_push_bytes(run.pushed.bytes);
       }
-      const auto* data = static_cast<const std::byte*>(run.item->gradient.data()) + pushed.offset;
-      const bool large = pushed.bytes >= kLargeRun && !route_.copies;
-      if (large && owned != run.item) {
-        owned = run.item;
-        owner = std::make_shared<NDArray>(run.item->gradient);
+      const bool shared = is_shared(run);
+      if (shared && owned != &item) {
+        owned = &item;
+        owner = std::make_shared<NDArray>(item.gradient);
       }
-      message.payload.add(data, pushed.bytes, large ? owner : nullptr);
-      message.pushed_bytes += pushed.bytes;
+      message->payload.add(item.pushed + run.pushed.offset, run.pushed.bytes, shared ? owner : nullptr);
+      message->pushed_bytes += run.pushed.bytes;
     }
     if (run.pull) {
-      Outgoing& message = messages.back()->pulls ? *messages.back()->pulls : *messages.back();
-      wire::Part* const part = &message.parts.part_of(*run.slice, run.item->need);
+      wire::Part* const part = &answered.parts.part_of(*run.slice, item.need);
       part->add_pull(run.slice->number);
-      if (pull_codec) {
+      if (item.pull_codec) {
         part->mutable_pull_codec()->Resize(part->pull_size() - 1, 0);
-        part->add_pull_codec(message.number_of(*pull_codec));
+        part->add_pull_codec(answered.number_of(*item.pull_codec));
       }
-      message.batch.pulled.push_back({run.slice, static_cast<std::byte*>(run.item->out.data()) + offset, bytes,
-                                      pull_codec ? pull_codec->codec.get() : nullptr});
-      message.pulled_bytes += pulled_bytes;
+      answered.batch.pulled.push_back({run.slice, item.pulled + run.offset, run.bytes,
+                                       item.pull_codec ? item.pull_codec->codec.get() : nullptr});
+      answered.pulled_bytes += run.pulled_bytes;
     }
   }
-  // One more than there are messages: the first answers may come while the others are being sent.
-  messages_ = 1;
-  pushing_ = 1;
-  for (auto& message : messages) {
-    if (!message->pushes && message->pulls) message = std::move(message->pulls);
-    if (message->pulls && message->pulls->batch.pulled.empty()) message->pulls.reset();
-    messages_ += message->pulls ? 2 : 1;
-    pushing_ += message->pushes ? 1 : 0;
-  }
-  for (auto& message : messages) submit(std::move(message));
-  finish_push();
-  finish_message();
+  if (message->pulls && message->pulls->batch.pulled.empty()) message->pulls.reset();
+  if (!message->pushes && message->pulls) return std::move(message->pulls);
+  return message;
 }
 
 void Transfer::submit(std::shared_ptr<Outgoing> sent) {
@@ -342,7 +357,8 @@ void Transfer::finish_message() {
   step_.reset();
   std::optional<Completion> completion = std::move(completion_);
   completion_.reset();
-  items_.clear();
+  // Let go after whoever waits has been told: there may be thousands.
+  const std::vector<Item> items = std::move(items_);
   if (error)
     completion->fail(std::move(error));
   else

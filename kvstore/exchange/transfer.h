@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "exchange/fuser.h"
@@ -19,15 +20,17 @@
 
 namespace paceline {
 
+// First what every call looks at.
 struct RemoteKey {
+  RemoteKey* next = nullptr;  // named after this one when it was last named: likely to be so again
+  std::uint64_t call = 0;     // the last call that pushes it, and its place there
+  std::size_t place = 0;
   KeyInfo info;
-  std::vector<RemoteSlice> slices;
   Variable order;  // written by every task about this key, so that they are sent one after the other
-  NDArray weight;  // the array that holds the worker's weights
   std::optional<std::uint64_t> last_step;  // the last in which it was pushed
   std::int64_t unpulled_pushes = 0;        // since weights were last pulled and moved on by a rule
-  std::uint64_t call = 0;                  // the last call that pushes it, and its place there
-  std::size_t place = 0;
+  std::vector<RemoteSlice> slices;
+  NDArray weight;  // the array that holds the worker's weights
 };
 
 // A codec and the text that names it to a server.
@@ -99,6 +102,8 @@ class Transfer final : public SmallCaller, public std::enable_shared_from_this<T
     std::uint64_t need = 0;
     std::shared_ptr<const EncodedGradient> encoded = nullptr;  // `gradient` is its bytes
     const WireCodec* pull_codec = nullptr;                     // null: the weights come raw
+    const std::byte* pushed = nullptr;                         // where the gradient lies
+    std::byte* pulled = nullptr;                               // where the weights go
   };
   struct Route {
     std::vector<std::unique_ptr<Outbox>>* outboxes;
@@ -120,8 +125,12 @@ class Transfer final : public SmallCaller, public std::enable_shared_from_this<T
  private:
   struct Outgoing;
   struct Batch;
+  struct Run;
 
+  static Run run_of(const Item& item, RemoteSlice& slice, bool push, bool pull);
   void send(bool pushes, bool pulls);
+  // Of runs to one server. `pulls_apart`: the pulls are a message of their own, which follows.
+  std::unique_ptr<Outgoing> make_message(std::span<const Run> runs, bool pulls_apart);
   // Nothing that waits or is encoded, and few bytes: it may go with others.
   bool is_small(bool pushes, bool pulls) const;
   void send_small(bool pushes, bool pulls);

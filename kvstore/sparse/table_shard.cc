@@ -11,26 +11,7 @@
 
 namespace paceline {
 
-void RowCall::fail(std::exception_ptr reason) {
-  Lock lock(mutex);
-  if (!error) error = std::move(reason);
-}
-
-void RowCall::finish_part() {
-  if (parts_left.fetch_sub(1) != 1) return;
-  std::exception_ptr reason;
-  {
-    Lock lock(mutex);
-    reason = error;
-  }
-  if (reason) {
-    try {
-      std::rethrow_exception(reason);
-    } catch (const std::exception& refusal) {
-      request.refuse(refusal);
-    }
-    return;
-  }
+Message RowCall::answer() {
   wire::PushPullRowsReply reply;
   reply.set_refused(refused);
   reply.set_waited_microseconds(static_cast<std::uint64_t>(waited_microseconds.load()));
@@ -42,14 +23,14 @@ void RowCall::finish_part() {
   Message message;
   message.body = reply.SerializeAsString();
   message.payload = payload.finish();
-  request.reply(std::move(message));
+  return message;
 }
 
 void TableShard::run(const std::shared_ptr<RowCall>& call, int part) {
   try {
     check(call->parts[static_cast<std::size_t>(part)]);
     push(call, part);
-    pull({call, part, std::chrono::steady_clock::now()});
+    pull({call, part});
   } catch (const Error&) {
     call->fail(std::current_exception());
     call->finish_part();
@@ -73,15 +54,9 @@ void TableShard::push(const std::shared_ptr<RowCall>& call, int part) {
   const wire::RowPart& request = call->body.parts(part);
   if (request.sequence() == 0) return;
   ServedRows& served = *call->parts[static_cast<std::size_t>(part)].served;
-  ServedRows::Taken& taken = served.taken[call->worker()];
-  if (taken.incarnation < call->request.incarnation()) {
-    taken = {call->request.incarnation(), {}};
-    served.contributed.erase(call->worker());
-  }
-  require(taken.incarnation == call->request.incarnation(), "worker ", call->worker(),
-          " has returned since this push was sent");
-  require(taken.window.plausible(request.sequence()), "push number ", request.sequence(), " of worker ", call->worker(),
-          " is far ahead of those before it");
+  TakenPushes& taken = served.taken[call->worker()];
+  if (taken.renew(call->request.incarnation())) served.contributed.erase(call->worker());
+  taken.expect(call->worker(), call->request.incarnation(), request.sequence());
   if (!taken.window.take(request.sequence())) return;
   if (mode_ && mode_->synchronous())
     contribute(call, part);
@@ -169,18 +144,13 @@ void TableShard::pull(Waiting waiting) {
       // Whoever is past its last step (or lost) waits for the others no more than they for it.
       if (served.next_round < need && clocks_.slowest()) {
         active_.insert(&served);
-        if (!std::exchange(waiting.held, true)) waits_.hold(call.worker(), need);
+        gate_.hold(waiting, need);
         served.waiting.push_back(std::move(waiting));
         return;
       }
-    } else {
-      const Progress progress = clocks_.progress(call.worker(), need, waiting.since);
-      if (!mode_->may_pull(progress)) {
-        if (!std::exchange(waiting.held, true)) waits_.hold(call.worker(), need);
-        waiting_for_clocks_.push_back(std::move(waiting));
-        return;
-      }
-      waits_.ahead(progress.mine - progress.slowest);
+    } else if (!gate_.passes(waiting, need)) {
+      waiting_for_clocks_.push_back(std::move(waiting));
+      return;
     }
   }
   if (!part.pulled.empty()) {
@@ -189,17 +159,7 @@ void TableShard::pull(Waiting waiting) {
     served.table.read(part.pulled, call.worker(), call.body.call(),
                       reinterpret_cast<std::uint64_t*>(part.versions.get()), part.values.get());
   }
-  const auto now = std::chrono::steady_clock::now();
-  if (waiting.held) {
-    waits_.release(call.worker(), waiting.since, now);
-    clocks_.released(call.worker(), need, waiting.since, now);
-  }
-  const auto waited = now - waiting.since;
-  const std::int64_t microseconds = std::chrono::duration_cast<std::chrono::microseconds>(waited).count();
-  std::int64_t longest = call.waited_microseconds;
-  while (microseconds > longest && !call.waited_microseconds.compare_exchange_weak(longest, microseconds)) {
-  }
-  call.finish_part();
+  gate_.finish(waiting, need);
 }
 
 void TableShard::reconsider() {

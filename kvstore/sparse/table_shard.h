@@ -2,30 +2,24 @@
 // Pushes and pulls of row-sparse tables, as a shard of a server sees them: what Shard does for slices, for the
 // partitions of tables. All of it runs on the shard's thread.
 
-#include <paceline/mode.h>
-#include <paceline/mutex.h>
-
 #include <atomic>
-#include <chrono>
 #include <map>
 #include <memory>
 #include <set>
 #include <vector>
 
-#include "node.h"
 #include "sequence_window.h"
+#include "served_call.h"
 #include "sparse.pb.h"
 #include "sparse/row_table.h"
-#include "waits.h"
-#include "worker_clocks.h"
 
 namespace paceline {
 
 class Shard;
 struct ServedRows;
 
-// A kPushPullRows request on its way through the shards. Each part is handled by one of them; the last answers.
-struct RowCall {
+// A kPushPullRows request.
+struct RowCall final : ServedCall {
   struct Part {
     ServedRows* served = nullptr;
     RowGradients push;
@@ -33,29 +27,18 @@ struct RowCall {
     std::shared_ptr<std::byte[]> versions, values;  // of the pulled rows
   };
 
-  Request request;
   wire::PushPullRowsRequest body;
   std::vector<Part> parts;
   std::vector<std::unique_ptr<std::byte[]>> aligned;  // what a transport did not align
-  std::atomic<std::uint64_t> refused{0};
-  std::atomic<std::int64_t> waited_microseconds{0};
-  std::atomic<int> parts_left{0};
-  Mutex mutex;
-  std::exception_ptr error GUARDED_BY(mutex);
 
-  explicit RowCall(Request from) : request(std::move(from)) {}
-  int worker() const { return request.from().rank; }
-  void fail(std::exception_ptr reason);
-  // A part is done; answers after the last.
-  void finish_part();
+  using ServedCall::ServedCall;
+
+ protected:
+  Message answer() override;
 };
 
 // A partition of a table at its server. Belongs to its shard, save for the table and what never changes.
 struct ServedRows {
-  struct Taken {
-    std::uint64_t incarnation = 0;
-    SequenceWindow window;
-  };
   // Pieces of a contribution that wait for their round; the calls keep the bytes alive.
   struct Kept {
     std::vector<std::pair<std::shared_ptr<RowCall>, int>> pieces;
@@ -66,12 +49,7 @@ struct ServedRows {
     std::uint64_t rounds = 0;  // the round after the last that the worker pushed in
     std::uint64_t call = 0;    // by which call
   };
-  struct Waiting {
-    std::shared_ptr<RowCall> call;
-    int part;
-    std::chrono::steady_clock::time_point since;
-    bool held = false;  // the mode has not let it pass at once
-  };
+  using Waiting = WaitingPull<RowCall>;
 
   ServedRows(const TableSpec& spec, const TableLayout& layout, int number, Shard& owner)
       : table(spec, layout.block_bits()), layout(layout), partition(number), shard(&owner) {}
@@ -80,7 +58,7 @@ struct ServedRows {
   const TableLayout layout;
   const int partition;
   Shard* const shard;
-  std::map<int, Taken> taken;                    // by worker
+  std::map<int, TakenPushes> taken;              // by worker
   std::map<std::uint64_t, std::uint64_t> loads;  // by incarnation, the last load that it began
   std::uint64_t next_round = 0;                  // all before it are closed
   std::map<std::uint64_t, std::map<int, Kept>> rounds;
@@ -92,7 +70,7 @@ class TableShard {
  public:
   // All are the shard's.
   TableShard(WorkerClocks& clocks, const std::shared_ptr<const Mode>& mode, Waits& waits)
-      : clocks_(clocks), mode_(mode), waits_(waits) {}
+      : clocks_(clocks), mode_(mode), gate_(clocks, mode, waits) {}
 
   void run(const std::shared_ptr<RowCall>& call, int part);
   // Throws Corrupt unless the rows ascend and belong to the partition.
@@ -115,7 +93,7 @@ class TableShard {
 
   WorkerClocks& clocks_;
   const std::shared_ptr<const Mode>& mode_;
-  Waits& waits_;
+  PullGate gate_;
   std::set<ServedRows*> active_;  // with rounds or pulls that wait
   std::vector<Waiting> waiting_for_clocks_;
   std::atomic<std::int64_t> late_{0};

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,19 @@ struct SliceCounters {
   std::int64_t policy_updates = 0;
 };
 
+struct SliceContribution {
+  int slice = 0;
+  Contribution contribution;
+};
+
+// A slice whose weights `worker` wants copied to `out`; `version` is the answer.
+struct SliceRead {
+  int slice = 0;
+  int worker = -1;
+  void* out = nullptr;
+  std::uint64_t version = 0;
+};
+
 struct Applied {
   std::uint64_t version = 0;  // after it
   std::int64_t delay = 0;
@@ -87,6 +101,8 @@ class Updater {
 
   // Corrects, updates, counts: one pass over the slice. Throws InvalidArgument for a version from the future.
   virtual Applied apply(int slice, const Contribution& contribution) = 0;
+  // Each in turn, in less time where there are many small ones; how many the policy refused.
+  virtual int apply_all(std::span<const SliceContribution> contributions) = 0;
   // The mean of several contributions weighted by their examples, summed in the order given, applied as one update of
   // delay 0 (synchronous modes). A worker below 0 is in no histogram of delays.
   virtual Applied apply_round(int slice, const std::vector<Contribution>& contributions,
@@ -96,6 +112,9 @@ class Updater {
   virtual Snapshot pull(int slice, int worker, const std::shared_ptr<const Codec>& codec = nullptr) = 0;
   // The same, copied to `out`; returns the version.
   virtual std::uint64_t read(int slice, int worker, void* out) = 0;
+  virtual void read_all(std::span<SliceRead> reads) = 0;
+  // What the worker pulled last, where the policy needs it remembered; else without data.
+  virtual Snapshot pulled(int slice, int worker) const = 0;
   // Overwrites the weights alone (local training takes up an average).
   virtual void write(int slice, const void* weight) = 0;
   virtual std::uint64_t version(int slice) const = 0;

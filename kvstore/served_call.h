@@ -1,0 +1,84 @@
+#pragma once
+// What pushes and pulls of slices and of rows have in common at a server.
+
+#include <paceline/mode.h>
+#include <paceline/mutex.h>
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <memory>
+
+#include "node.h"
+#include "waits.h"
+#include "worker_clocks.h"
+
+namespace paceline {
+
+// A request on its way through the shards: each part is handled by one of them, the last answers.
+struct ServedCall {
+  Request request;
+  std::atomic<std::uint64_t> refused{0};
+  std::atomic<std::int64_t> waited_microseconds{0};  // of its longest part
+  std::atomic<int> parts_left{0};
+
+  explicit ServedCall(Request from) : request(std::move(from)) {}
+  virtual ~ServedCall() = default;
+  int worker() const { return request.from().rank; }
+  void fail(std::exception_ptr reason);
+  // A part is done; answers after the last.
+  void finish_part();
+
+ protected:
+  virtual Message answer() = 0;
+
+ private:
+  Mutex mutex_;
+  std::exception_ptr error_ GUARDED_BY(mutex_);
+};
+
+// A pull that the mode may hold back.
+template <class Call>
+struct WaitingPull {
+  std::shared_ptr<Call> call;
+  int part = 0;
+  WorkerClocks::Time since = std::chrono::steady_clock::now();
+  bool held = false;  // the mode has not let it pass at once
+};
+
+// Which pulls go on, as the clocks and the mode of one shard say.
+class PullGate {
+ public:
+  PullGate(WorkerClocks& clocks, const std::shared_ptr<const Mode>& mode, Waits& waits)
+      : clocks_(clocks), mode_(mode), waits_(waits) {}
+
+  // `need`: the step that the worker will compute from what it pulls. False: the pull is held back.
+  template <class Call>
+  bool passes(WaitingPull<Call>& pull, std::uint64_t need) {
+    const Progress progress = clocks_.progress(pull.call->worker(), need, pull.since);
+    if (!mode_->may_pull(progress)) {
+      hold(pull, need);
+      return false;
+    }
+    waits_.ahead(progress.mine - progress.slowest);
+    return true;
+  }
+  template <class Call>
+  void hold(WaitingPull<Call>& pull, std::uint64_t need) {
+    if (!std::exchange(pull.held, true)) waits_.hold(pull.call->worker(), need);
+  }
+  // It is answered now, and its part is done.
+  template <class Call>
+  void finish(const WaitingPull<Call>& pull, std::uint64_t need) {
+    finish(*pull.call, pull.since, pull.held, need);
+  }
+
+ private:
+  void finish(ServedCall& call, WorkerClocks::Time since, bool held, std::uint64_t need);
+
+  WorkerClocks& clocks_;
+  const std::shared_ptr<const Mode>& mode_;
+  Waits& waits_;
+};
+
+}  // namespace paceline

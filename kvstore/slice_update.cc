@@ -1,0 +1,180 @@
+#include "slice_update.h"
+
+#include <paceline/detail/host_memory.h>
+#include <paceline/tile.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "stream_copy.h"
+
+namespace paceline {
+namespace {
+
+template <class T>
+const T* pulled_tile(const Snapshot& pulled, std::int64_t count, std::int64_t begin, std::span<T> scratch) {
+  if (!pulled.data) return nullptr;
+  if constexpr (std::is_same_v<T, float>) {
+    if (pulled.codec) {
+      pulled.codec->decode({pulled.data.get(), pulled.bytes}, count, begin, scratch);
+      return scratch.data();
+    }
+  }
+  return reinterpret_cast<const T*>(pulled.data.get()) + begin;
+}
+
+// The gradient of a tile, decoded into `scratch` where it is encoded.
+template <class T>
+const T* gradient_tile(const Contribution& contribution, std::int64_t count, std::int64_t begin, std::span<T> scratch) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (contribution.codec) {
+      const EncodedBytes bytes(static_cast<const std::byte*>(contribution.gradient), contribution.bytes);
+      contribution.codec->decode(bytes, count, begin, scratch);
+      return scratch.data();
+    }
+  }
+  return static_cast<const T*>(contribution.gradient) + begin;
+}
+
+// Calls fill(offset, count, scratch) to get each tile's gradient, then runs the rules over it.
+template <class T, class Fill>
+void update_tiles(Slice& slice, const Rules& rules, const Snapshot& pulled, const StaleContext& context, Fill fill,
+                  T* copy = nullptr) REQUIRES(slice.mutex) {
+  std::vector<T*> arrays;
+  slice.state.resize(rules.state_names.size());
+  for (Slice::Bytes& bytes : slice.state) {
+    bytes.resize(slice.weight.size());
+    arrays.push_back(reinterpret_cast<T*>(bytes.data()));
+  }
+  const UpdateStep step{context.learning_rate, slice.counters.optimizer_updates + 1};
+  alignas(64) std::array<T, static_cast<std::size_t>(Tile<T>::kElements)> scratch, pulled_scratch;
+  const std::shared_ptr<std::byte[]> written = slice.weight.writable();
+  const T* before = reinterpret_cast<const T*>(slice.weight.data());
+  T* weight = reinterpret_cast<T*>(written.get());
+  const std::int64_t count = slice.count();
+  for (std::int64_t begin = 0; begin < count; begin += Tile<T>::kElements) {
+    Tile<T> tile;
+    tile.count = std::min(Tile<T>::kElements, count - begin);
+    tile.gradient = scratch.data();
+    tile.weight = weight + begin;
+    const std::span own(pulled_scratch.data(), static_cast<std::size_t>(tile.count));
+    tile.pulled = pulled_tile(pulled, count, begin, own);
+    if (weight != before) std::copy_n(before + begin, tile.count, tile.weight);
+    fill(begin, tile.count, scratch.data());
+    rules.preparation.apply(tile.gradient, tile.weight, tile.count);
+    tile.state = arrays.data() + rules.optimizer_states;
+    rules.staleness->correct(tile, context);
+    tile.state = arrays.data();
+    rules.optimizer->update(tile, step);
+    if (copy) stream_copy(tile.weight, copy + begin, static_cast<std::size_t>(tile.count) * sizeof(T));
+    for (T*& array : arrays) array += tile.count;
+  }
+  if (copy) stream_end();
+  slice.weight.set(written);
+}
+
+template <class T>
+void update_one(Slice& slice, const Rules& rules, const Contribution& contribution, const Snapshot& pulled,
+                const StaleContext& context) REQUIRES(slice.mutex) {
+  const std::int64_t whole = slice.count();
+  update_tiles<T>(slice, rules, pulled, context, [&, whole](std::int64_t begin, std::int64_t count, T* scratch) {
+    const T* source = gradient_tile<T>(contribution, whole, begin, {scratch, static_cast<std::size_t>(count)});
+    if (source != scratch) std::copy_n(source, count, scratch);
+  });
+}
+
+template <class T>
+void update_mean(Slice& slice, const Rules& rules, const std::vector<Contribution>& contributions,
+                 std::int64_t examples, const StaleContext& context, const RoundCopies& copies) REQUIRES(slice.mutex) {
+  const std::int64_t whole = slice.count();
+  const bool votes = std::all_of(contributions.begin(), contributions.end(), [](const Contribution& contribution) {
+    return contribution.codec && contribution.codec->votes();
+  });
+  std::array<T, static_cast<std::size_t>(Tile<T>::kElements)> decoded;
+  const auto fill = [&, whole](std::int64_t begin, std::int64_t count, T* __restrict mean) {
+    bool first = true;
+    for (const Contribution& contribution : contributions) {
+      const T share = votes           ? T(1)
+                      : examples == 0 ? T(1) / static_cast<T>(contributions.size())
+                                      : static_cast<T>(contribution.examples) / static_cast<T>(examples);
+      const T* __restrict source =
+          gradient_tile<T>(contribution, whole, begin, {decoded.data(), static_cast<std::size_t>(count)});
+      // Sums begin at 0, not at the first summand: that makes -0 a 0.
+      if (std::exchange(first, false))
+        for (std::int64_t i = 0; i < count; ++i) mean[i] = T(0) + share * source[i];
+      else
+        for (std::int64_t i = 0; i < count; ++i) mean[i] += share * source[i];
+    }
+    if (votes)
+      for (std::int64_t i = 0; i < count; ++i) mean[i] = static_cast<T>((mean[i] > 0) - (mean[i] < 0));
+    if (copies.mean) std::copy_n(mean, count, static_cast<T*>(copies.mean) + begin);
+  };
+  update_tiles<T>(slice, rules, {}, context, fill, static_cast<T*>(copies.weight));
+}
+
+template <class T>
+void average_of(Slice& slice) REQUIRES(slice.mutex) {
+  const std::shared_ptr<std::byte[]> written = slice.weight.writable();
+  T* weight = reinterpret_cast<T*>(written.get());
+  std::fill_n(weight, slice.count(), T(0));
+  const auto& averaged = slice.remember().averaged;
+  for (const auto& [worker, bytes] : averaged) {
+    const T* value = reinterpret_cast<const T*>(bytes.data());
+    for (std::int64_t i = 0; i < slice.count(); ++i) weight[i] += value[i] / static_cast<T>(averaged.size());
+  }
+  slice.weight.set(written);
+}
+
+}  // namespace
+
+void Rules::use(const std::shared_ptr<const Staleness>& own) {
+  staleness = own ? own : named;
+  needs_pulled = staleness->needs_pulled();
+  step_size = optimizer->step_size();
+  state_names = optimizer->state_names();
+  optimizer_states = state_names.size();
+  for (const std::string& name : staleness->state_names()) state_names.push_back(name);
+}
+
+void update(Slice& slice, const Rules& rules, const Contribution& contribution, const Snapshot& pulled,
+            const StaleContext& context) {
+  if (slice.info.dtype == DType::kFloat32)
+    update_one<float>(slice, rules, contribution, pulled, context);
+  else
+    update_one<double>(slice, rules, contribution, pulled, context);
+}
+
+void update_by_mean(Slice& slice, const Rules& rules, const std::vector<Contribution>& contributions,
+                    std::int64_t examples, const StaleContext& context, const RoundCopies& copies) {
+  if (slice.info.dtype == DType::kFloat32)
+    update_mean<float>(slice, rules, contributions, examples, context, copies);
+  else
+    update_mean<double>(slice, rules, contributions, examples, context, copies);
+}
+
+void average(Slice& slice, std::span<const Contribution> contributions) {
+  for (const Contribution& contribution : contributions) {
+    const auto* bytes = static_cast<const std::byte*>(contribution.gradient);
+    slice.remember().averaged[contribution.worker].assign(bytes, bytes + slice.weight.size());
+  }
+  if (slice.info.dtype == DType::kFloat32)
+    average_of<float>(slice);
+  else
+    average_of<double>(slice);
+}
+
+Snapshot encoded_weights(Slice& slice, const std::shared_ptr<const Codec>& codec) {
+  std::vector<Snapshot>& latest = slice.remember().latest;
+  std::erase_if(latest, [&](const Snapshot& snapshot) { return snapshot.version != slice.counters.version; });
+  const auto known =
+      std::find_if(latest.begin(), latest.end(), [&](const Snapshot& snapshot) { return snapshot.codec == codec; });
+  if (known != latest.end()) return *known;
+  std::shared_ptr<std::byte[]> copy = detail::allocate_host(codec->max_bytes(slice.count()));
+  const std::span values(reinterpret_cast<const float*>(slice.weight.data()), static_cast<std::size_t>(slice.count()));
+  const std::size_t bytes = codec->encode(values, {}, {}, copy.get());
+  latest.push_back({slice.counters.version, std::move(copy), bytes, codec});
+  return latest.back();
+}
+
+}  // namespace paceline
