@@ -3,6 +3,7 @@
 #include <paceline/error.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "roster.h"
@@ -12,9 +13,9 @@ namespace {
 
 constexpr std::size_t kRepeatedWhole = 16 << 10;  // bytes
 constexpr double kBytesPerSecond = 100e6;         // a pessimist's network
-constexpr double kGrowth = 1.5;                   // of a pause with each repetition
-constexpr double kLongestPause = 3;
-constexpr double kLongestUsual = 0.5;
+constexpr double kGrowth = 2;                     // of a pause with each repetition
+constexpr double kMostGrowth = 16, kLongestPause = 3;
+constexpr double kLongestRoundTrip = 0.5;
 constexpr double kSlowSeconds = 10;
 
 double seconds_between(Asks::Clock::time_point from, Asks::Clock::time_point to) {
@@ -42,11 +43,21 @@ void Asks::add(std::uint64_t number, const PeerId& peer, MessageKind kind, Packe
   ask.packet = std::move(packet);
   ask.handler = std::move(handler);
   traffic.bytes_in_flight += ask.bytes;
-  ask.pause = first_pause_ + 2 * std::min(traffic.usual_seconds, kLongestUsual) +
+  ask.pause = first_pause_ + std::min(traffic.round_trip + 4 * traffic.variation, kLongestRoundTrip) +
               static_cast<double>(traffic.bytes_in_flight) / kBytesPerSecond;
+  ask.longest_pause = std::min(kMostGrowth * ask.pause, std::max(kLongestPause, ask.pause));
   ask.asked = Clock::now();
   ask.repeat_at = ask.asked + as_duration(ask.pause);
   asks_.emplace(number, std::move(ask));
+}
+
+void Asks::Traffic::measured(double seconds) {
+  variation += round_trip == 0 ? seconds / 2 : (std::abs(round_trip - seconds) - variation) / 4;
+  round_trip += round_trip == 0 ? seconds : (seconds - round_trip) / 8;
+}
+
+void Asks::heard(const Ask& ask) {
+  if (ask.repeats > 0) traffic_[ask.peer].measured(seconds_between(ask.repeated, Clock::now()));
 }
 
 Node::ReplyHandler Asks::remove(std::map<std::uint64_t, Ask>::iterator ask) {
@@ -60,25 +71,28 @@ Node::ReplyHandler Asks::take(std::uint64_t number) {
   const Lock lock(mutex_);
   const auto found = asks_.find(number);
   if (found == asks_.end()) return nullptr;
-  if (found->second.repeats == 0) {
-    double& usual = traffic_[found->second.peer].usual_seconds;
-    usual += (seconds_between(found->second.asked, Clock::now()) - usual) / 8;
-  }
+  // Of a repeated one it is not known which is answered.
+  if (found->second.repeats == 0)
+    traffic_[found->second.peer].measured(seconds_between(found->second.asked, Clock::now()));
   return remove(found);
 }
 
 void Asks::received(std::uint64_t number) {
   const Lock lock(mutex_);
   const auto found = asks_.find(number);
-  if (found != asks_.end()) found->second.held = true;
+  if (found == asks_.end()) return;
+  heard(found->second);
+  found->second.held = true;
 }
 
-Packet Asks::packet(std::uint64_t number) {
+std::optional<Asks::Repeat> Asks::repeat(std::uint64_t number) {
   const Lock lock(mutex_);
   const auto found = asks_.find(number);
-  if (found == asks_.end()) return {};
-  found->second.held = false;
-  return found->second.packet;
+  if (found == asks_.end()) return std::nullopt;
+  Ask& ask = found->second;
+  heard(ask);
+  ask.held = false;
+  return Repeat{ask.peer, number, ask.packet};
 }
 
 std::vector<Asks::Repeat> Asks::due(std::vector<Slow>& slow) {
@@ -93,7 +107,8 @@ std::vector<Asks::Repeat> Asks::due(std::vector<Slow>& slow) {
     }
     if (now < ask.repeat_at) continue;
     ++ask.repeats;
-    ask.pause = std::min(kGrowth * ask.pause, kLongestPause);
+    ask.repeated = now;
+    ask.pause = std::min(kGrowth * ask.pause, ask.longest_pause);
     ask.repeat_at = now + as_duration(ask.pause);
     const bool whole = ask.bytes <= kRepeatedWhole && !ask.held;
     repeats.push_back({ask.peer, number, whole ? ask.packet : Packet()});

@@ -1,12 +1,13 @@
 #pragma once
 // The requests of one process that wait for an answer, and when to repeat them. A small request is repeated whole; for
-// a large one, or one that the peer said it holds, a probe asks first. The pauses grow with what is in flight to the
-// peer, with its usual delay and with every repetition.
+// a large one, or one that the peer said it holds, a probe asks first. The pause before the first repetition follows the
+// round trip (as RFC 6298 does it) and what is in flight to the peer; it doubles with every repetition, up to a bound.
 
 #include <paceline/mutex.h>
 
 #include <chrono>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,8 +42,8 @@ class Asks {
   Node::ReplyHandler take(std::uint64_t number);
   // The peer holds the request and will answer it.
   void received(std::uint64_t number);
-  // The whole packet again, because the peer does not know the request; empty where it is no longer asked.
-  Packet packet(std::uint64_t number);
+  // The whole packet again, because the peer does not know the request; none where it is no longer asked.
+  std::optional<Repeat> repeat(std::uint64_t number);
   // What to send now; `slow` gets what has been unanswered for another ten seconds.
   std::vector<Repeat> due(std::vector<Slow>& slow);
   // Removes the asks to that peer; `why`: "server 1 at hostB was lost".
@@ -57,17 +58,22 @@ class Asks {
     std::size_t bytes = 0;
     Node::ReplyHandler handler;
     Clock::time_point asked;
+    Clock::time_point repeated;  // last
     Clock::time_point repeat_at;
-    double pause = 0;
+    double pause = 0, longest_pause = 0;
     int repeats = 0;
     int slow_reports = 0;
     bool held = false;  // by the peer
   };
   struct Traffic {
     std::size_t bytes_in_flight = 0;
-    double usual_seconds = 0;  // smoothed time to an answer
+    double round_trip = 0, variation = 0;  // smoothed; 0: not known
+
+    void measured(double seconds);
   };
 
+  // The peer has said something of a repeated request, at once: that is a round trip without its work.
+  void heard(const Ask& ask) REQUIRES(mutex_);
   Node::ReplyHandler remove(std::map<std::uint64_t, Ask>::iterator ask) REQUIRES(mutex_);
 
   const double first_pause_;

@@ -118,15 +118,8 @@ void Node::Impl::on_answer(Message message) {
   if (message.header.kind == MessageKind::kReceived) {
     asks_.received(number);
   } else if (message.header.kind == MessageKind::kResend) {
-    // The answer comes from whoever was asked, so its incarnation says where the request should go again.
-    Packet packet = asks_.packet(number);
-    std::optional<PeerId> peer;
-    {
-      const Lock lock(mutex_);
-      for (const Peer& known : roster_.peers)
-        if (known.incarnation == message.header.incarnation) peer = known.id;
-    }
-    if (!packet.empty()) send(peer ? link_to(*peer) : scheduler_link_, std::move(packet));
+    // Not where the answer's sender is thought to be: it may not know its own incarnation yet.
+    if (std::optional<Asks::Repeat> repeat = asks_.repeat(number)) send(link_to(repeat->peer), std::move(repeat->packet));
   } else if (message.header.kind == MessageKind::kRefusal) {
     const std::exception_ptr error = error_of(message.body);
     if (number == 0) fail(error);
