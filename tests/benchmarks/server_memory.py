@@ -3,10 +3,13 @@
 
     tests/benchmarks/server_memory.py [--bin build/cpu/bin] [--transport shm] [-- flags of kvbench]
 
-Prints megabytes: the weights; what each process holds of its own (not what it reads of its peers) at most, in the last
-phase, when it is at rest, and how much more that is than after a fifth of the run, amid the pushes. Millions of pushes:
+Prints megabytes: the weights; what each process holds of its own (not what it reads of its peers) at most, after 20, 60
+and 80 % of the run, amid the pushes, and in the last phase, when it is at rest; of the server also what it held before
+there were keys, and the bytes at rest beside that and the weights for each key. Millions of pushes:
 
     tests/benchmarks/server_memory.py -- --call_per_key --keys 10000 --key_bytes 1024 --seconds 10
+
+--load N keeps N processes busy beside it.
 """
 
 import argparse
@@ -15,6 +18,7 @@ import os
 import pathlib
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -38,10 +42,20 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default="build/cpu/bin", help="folder of the programs")
     parser.add_argument("--transport", default="shm")
+    parser.add_argument("--load", type=int, default=0, help="processes that compute beside it")
     parser.add_argument("flags", nargs="*", help="of kvbench, after --")
     arguments = parser.parse_args()
     flags = arguments.flags or ["--keys", "50", "--key_bytes", "4194304", "--seconds", "2"]
 
+    load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(arguments.load)]
+    try:
+        print(json.dumps(watch(arguments, flags)))
+    finally:
+        for process in load:
+            process.kill()
+
+
+def watch(arguments, flags):
     with tempfile.TemporaryDirectory() as folder:
         environment = dict(os.environ, DMLC_PS_ROOT_URI="127.0.0.1", DMLC_NODE_HOST="127.0.0.1", DMLC_PS_ROOT_PORT="0",
                            DMLC_NUM_SERVER="1", DMLC_NUM_WORKER="1", OMP_WAIT_POLICY="PASSIVE",
@@ -53,6 +67,8 @@ def main():
         time.sleep(0.1)
         environment["DMLC_PS_ROOT_PORT"] = pathlib.Path(f"{folder}/port").read_text().split()[1]
         server = subprocess.Popen([server_program], env=dict(environment, DMLC_ROLE="server"))
+        time.sleep(0.5)
+        empty = memory_of(server.pid)
         worker = subprocess.Popen([f"{arguments.bin}/kvbench", *flags], env=dict(environment, DMLC_ROLE="worker"),
                                   stdout=subprocess.PIPE, text=True)
         processes = {"server": server, "worker": worker, "scheduler": scheduler}
@@ -70,14 +86,22 @@ def main():
 
     sizes = {name: int(flags[flags.index(name) + 1]) for name in ("--keys", "--key_bytes")}
     megabyte = 1e6
-    result = {"weights": sizes["--keys"] * sizes["--key_bytes"] / megabyte}
+    weights = sizes["--keys"] * sizes["--key_bytes"]
+    result = {"weights": weights / megabyte}
     for name, held in samples.items():
-        length = max(1, len(held) // 10)
-        rest = statistics.median(held[-length:-1])
-        early = statistics.median(held[2 * length: 3 * length])
-        result[name] = {"most": max(held) / megabyte, "at_rest": rest / megabyte, "grown": (rest - early) / megabyte}
+        width = max(1, len(held) // 20)
+
+        def after(share):
+            at = int(share * len(held))
+            return statistics.median(held[max(0, at - width): at + 1])
+
+        rest = statistics.median(held[-2 * width:-1])
+        result[name] = {"most": max(held) / megabyte, "after_20_60_80": [after(share) / megabyte for share in (0.2, 0.6, 0.8)],
+                        "at_rest": rest / megabyte}
+    rest = result["server"]["at_rest"] * megabyte
+    result["server"].update({"empty": empty / megabyte, "bytes_beside_each_key": (rest - empty - weights) / sizes["--keys"]})
     result["keys_per_second"] = figures["keys_per_second"]
-    print(json.dumps(result))
+    return result
 
 
 if __name__ == "__main__":
