@@ -5,6 +5,7 @@
 #include <paceline/mode.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "key_partition.h"
@@ -115,7 +116,8 @@ void ServerControl::add_partition(const Request& request, Shard& shard) {
 void ServerControl::set_rules(const Request& request) {
   const auto body = parse_body<wire::SetRules>(request.message());
   Lock lock(mutex_);
-  if (body.call() > rules_call_) {
+  const bool changed = body.call() > rules_call_;
+  if (changed) {
     require(!body.own_policy() || policy_, "the workers correct staleness by an object of their program, which this "
             "server does not have: run your own program in every role instead of paceline_server");
     const Options options = Options::parse(body.staleness_options());
@@ -123,7 +125,6 @@ void ServerControl::set_rules(const Request& request) {
     const std::string& of_tables = body.table_optimizer().empty() ? body.optimizer() : body.table_optimizer();
     tables_.set_rules(RowRules::make(Spec::parse(of_tables), body.staleness(), options, policy_));
     rules_call_ = body.call();
-    for (const auto& shard : shards_) shard->post([](Shard& self) { self.remember_pulled(); });
     const std::shared_ptr<const Staleness> policy = policy_ ? policy_ : make_staleness(body.staleness(), options);
     LOG(INFO) << "optimizer " << body.optimizer() << ", staleness policy "
               << (policy_ ? std::string("of the user's own") : body.staleness()) << ": "
@@ -137,7 +138,14 @@ void ServerControl::set_rules(const Request& request) {
     }
     last = std::max(last, body.rate_call());
   }
-  request.reply({});
+  if (!changed) return request.reply({});
+  const auto left = std::make_shared<std::atomic<std::size_t>>(shards_.size());
+  for (const auto& shard : shards_) {
+    shard->post([request, left](Shard& self) {
+      self.remember_pulled();
+      if (left->fetch_sub(1) == 1) request.reply({});
+    });
+  }
 }
 
 void ServerControl::report(const Request& request) const {
