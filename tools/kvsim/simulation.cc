@@ -262,13 +262,14 @@ void Simulation::go_on(int w, double now) {
   if (worker.stage == 0) {
     worker.round = std::max(worker.round, worker.newest);
     if (federated_ && worker.iteration % local_steps_ == 0 && !chosen(worker.round)[static_cast<std::size_t>(w)]) {
-      // Not asked for in this round: waits for the weights of the next.
+      // Not asked for in this round: waits for the weights of the next that it is asked for in.
+      do ++worker.round;
+      while (!chosen(worker.round)[static_cast<std::size_t>(w)]);
       for (std::size_t l = 0; l < model_.layers.size(); ++l) {
         missing_[at_layer(w, static_cast<int>(l))] = static_cast<std::int32_t>(slices_of_layer_[l].size());
-        need_[at_layer(w, static_cast<int>(l))] = worker.round + 1;
+        need_[at_layer(w, static_cast<int>(l))] = worker.round;
         for (const std::int32_t slice : slices_of_layer_[l]) schedule(now + model_.latency_seconds, kPull, w, slice);
       }
-      ++worker.round;
       worker.waits = true;
       return;
     }

@@ -60,7 +60,12 @@ void Simulation::close_round(int slice, double now) {
   ++rounds_closed_;
   std::vector<std::int32_t> parked;
   parked.swap(self.parked);
-  for (const std::int32_t w : parked) answer(w, slice, applied);
+  for (const std::int32_t w : parked) {
+    if (need_[at_layer(w, self.layer)] > self.round)
+      self.parked.push_back(w);
+    else
+      answer(w, slice, applied);
+  }
   if (model_.cancel_late) cancel_late(slice, round, applied);
 }
 
