@@ -7,6 +7,7 @@ processors, is what the workers share. The last line is a JSON object. Standard 
 
 import argparse
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -45,7 +46,9 @@ def run_job(arguments, workers, seed):
                    "--env", f"PACELINE_FAULTS=bytes_per_second={arguments.speed:g}",
                    f"{arguments.bin}/sleep_job", "--mode", arguments.mode, "--compute", arguments.compute,
                    "--bytes", str(arguments.bytes), "--seconds", str(arguments.seconds), "--seed", str(seed)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=120 + 3 * arguments.seconds)
+        environment = {**os.environ, "PACELINE_KVSTORE": arguments.mode}  # tells the launcher whether there are servers
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=120 + 3 * arguments.seconds,
+                       env=environment)
         results = []
         for log in pathlib.Path(folder).rglob("worker-*.log"):
             results += [json.loads(line) for line in log.read_text().splitlines() if line.startswith('{"')]
