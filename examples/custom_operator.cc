@@ -1,4 +1,4 @@
-// An operator of one's own: leaky_relu, with a kernel and a gradient. It needs no registration.
+// An operator of one's own: bend, x > 0 ? x : slope * x, with a kernel and a gradient. It needs no registration.
 #include <paceline/autograd.h>
 #include <paceline/ops.h>
 
@@ -6,31 +6,30 @@
 
 using namespace paceline;
 
-struct LeakyReluAttributes {
+struct BendAttributes {
   float slope = 0.1f;
 };
 
-void leaky_relu_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out,
-                    const void* attributes) {
-  const float slope = static_cast<const LeakyReluAttributes*>(attributes)->slope;
+void bend_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out, const void* attributes) {
+  const float slope = static_cast<const BendAttributes*>(attributes)->slope;
   const float* x = in[0].as<const float>();
   float* y = out[0].as<float>();
   for (std::int64_t i = 0; i < in[0].size(); ++i) y[i] = x[i] > 0 ? x[i] : slope * x[i];
 }
 
-const OpDef& leaky_relu() {
+const OpDef& bend() {
   static const OpDef op =
-      OpDef("leaky_relu")
-          .attributes<LeakyReluAttributes>()
+      OpDef("bend")
+          .attributes<BendAttributes>()
           .input("x")
           .saves_inputs({0})
           .infer([](const std::vector<NDArray>& inputs, const void*) {
-            require(inputs[0].dtype() == DType::kFloat32, "[leaky_relu] x is ", inputs[0].describe());
+            require(inputs[0].dtype() == DType::kFloat32, "[bend] x is ", inputs[0].describe());
             return std::vector<ArraySpec>{{inputs[0].shape(), DType::kFloat32}};
           })
-          .cpu(leaky_relu_cpu)
+          .cpu(bend_cpu)
           .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
-            const double slope = call.attributes<LeakyReluAttributes>().slope;
+            const double slope = call.attributes<BendAttributes>().slope;
             const NDArray positive = cast(greater(call.inputs[0], 0), DType::kFloat32);
             return {gradients[0] * (positive * (1 - slope) + slope)};
           });
@@ -42,7 +41,7 @@ int main() {
   const NDArray gradient = NDArray::zeros({4});
   Tape tape;
   tape.watch(x, gradient);
-  const NDArray y = invoke(leaky_relu(), {x}, LeakyReluAttributes{.slope = 0.25f});
+  const NDArray y = invoke(bend(), {x}, BendAttributes{.slope = 0.25f});
   tape.backward(sum(y));
   for (const NDArray& array : {y, gradient})
     for (const float value : array.to_vector<float>()) std::printf("%g ", static_cast<double>(value));

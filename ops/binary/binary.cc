@@ -5,6 +5,7 @@
 #include "reduce/reduce.h"
 #include "shared/vector_map.h"
 #include "unary/unary.h"
+#include "where/where.h"
 
 #include <cmath>
 
@@ -96,13 +97,25 @@ Gradients both(const OpCall& call, const A& of_a, const B& of_b) {
   return result;
 }
 
-// log(a), but 0 where a is 0: there a^b does not depend on b.
-NDArray log_or_zero(const NDArray& a) { return log(a + cast(equal(a, 0), a.dtype())); }
+// d a^b / d b, but 0 where a is 0 and b is not negative: there a^b does not depend on b.
+NDArray power_by_exponent(const NDArray& a, const NDArray& b, const NDArray& result) {
+  const NDArray slope = result * log(a);
+  return where(equal(a, 0), where(greater_equal(b, 0), 0, slope), slope);
+}
 
 const ScalarAttributes& scalar_of(const OpCall& call) { return call.attributes<ScalarAttributes>(); }
 
-// The gradient through maximum or minimum, where `chosen` says whose element was taken.
-NDArray masked(const NDArray& gradient, const NDArray& chosen) { return gradient * cast(chosen, gradient.dtype()); }
+NDArray masked(const NDArray& gradient, const NDArray& chosen) { return where(chosen, gradient, 0); }
+
+// The gradients through maximum or minimum, where `lost` says whose element was not taken; equal ones share.
+template <class Lost>
+Gradients extreme_gradients(const OpCall& call, const NDArray& gradient, const Lost& lost) {
+  const NDArray& a = call.inputs[0];
+  const NDArray& b = call.inputs[1];
+  const NDArray share = where(equal(a, b), gradient * 0.5, gradient);
+  return both(
+      call, [&] { return where(lost(a, b), 0, share); }, [&] { return where(lost(b, a), 0, share); });
+}
 
 }  // namespace
 
@@ -121,7 +134,6 @@ PACELINE_BINARY(add, Add)
 PACELINE_BINARY(subtract, Subtract)
 PACELINE_BINARY(multiply, Multiply)
 PACELINE_BINARY(divide, Divide)
-PACELINE_BINARY(power, Power)
 PACELINE_BINARY(maximum, Maximum)
 PACELINE_BINARY(minimum, Minimum)
 PACELINE_COMPARISON(equal, Equal)
@@ -132,6 +144,14 @@ PACELINE_COMPARISON(less, Less)
 PACELINE_COMPARISON(less_equal, LessEqual)
 #undef PACELINE_COMPARISON
 #undef PACELINE_BINARY
+
+const OpDef& power_operator();
+const OpDef& power_scalar_operator();
+NDArray power(const NDArray& a, const NDArray& b) { return invoke(power_operator(), {a, b})[0]; }
+NDArray power(const NDArray& a, double b) {
+  if (b == 0.5) return sqrt(a);
+  return invoke(power_scalar_operator(), {a}, ScalarAttributes{b, false});
+}
 
 NDArray subtract(double a, const NDArray& b) {
   return invoke(subtract_scalar_operator(), {b}, ScalarAttributes{a, true});
@@ -175,23 +195,20 @@ OpDef power_op() {
         const NDArray& a = call.inputs[0];
         const NDArray& b = call.inputs[1];
         return both(
-            call, [&] { return g[0] * b * power(a, b - 1); }, [&] { return g[0] * call.outputs[0] * log_or_zero(a); });
+            call, [&] { return g[0] * where(equal(b, 0), 0, b * power(a, b - 1)); },
+            [&] { return g[0] * power_by_exponent(a, b, call.outputs[0]); });
       });
 }
 
 OpDef maximum_op() {
   return binary<Maximum>("maximum").saves_inputs({0, 1}).gradient([](const OpCall& call, const Arrays& g) {
-    const NDArray from_a = greater_equal(call.inputs[0], call.inputs[1]);
-    return both(
-        call, [&] { return masked(g[0], from_a); }, [&] { return masked(g[0], equal(from_a, 0)); });
+    return extreme_gradients(call, g[0], [](const NDArray& a, const NDArray& b) { return less(a, b); });
   });
 }
 
 OpDef minimum_op() {
   return binary<Minimum>("minimum").saves_inputs({0, 1}).gradient([](const OpCall& call, const Arrays& g) {
-    const NDArray from_a = less_equal(call.inputs[0], call.inputs[1]);
-    return both(
-        call, [&] { return masked(g[0], from_a); }, [&] { return masked(g[0], equal(from_a, 0)); });
+    return extreme_gradients(call, g[0], [](const NDArray& a, const NDArray& b) { return greater(a, b); });
   });
 }
 
@@ -227,20 +244,23 @@ OpDef power_scalar_op() {
       .saves_outputs({0})
       .gradient([](const OpCall& call, const Arrays& g) {
         const double scalar = scalar_of(call).scalar;
-        if (!scalar_of(call).scalar_first) return Gradients{g[0] * (power(call.inputs[0], scalar - 1) * scalar)};
+        if (!scalar_of(call).scalar_first) {
+          if (scalar == 0) return Gradients{g[0] * 0};
+          return Gradients{g[0] * (power(call.inputs[0], scalar - 1) * scalar)};
+        }
         return Gradients{g[0] * call.outputs[0] * (scalar == 0 ? 0 : std::log(scalar))};
       });
 }
 
 OpDef maximum_scalar_op() {
   return with_number<Maximum>("maximum_scalar").saves_inputs({0}).gradient([](const OpCall& call, const Arrays& g) {
-    return Gradients{masked(g[0], greater_equal(call.inputs[0], scalar_of(call).scalar))};
+    return Gradients{masked(g[0], greater(call.inputs[0], scalar_of(call).scalar))};
   });
 }
 
 OpDef minimum_scalar_op() {
   return with_number<Minimum>("minimum_scalar").saves_inputs({0}).gradient([](const OpCall& call, const Arrays& g) {
-    return Gradients{masked(g[0], less_equal(call.inputs[0], scalar_of(call).scalar))};
+    return Gradients{masked(g[0], less(call.inputs[0], scalar_of(call).scalar))};
   });
 }
 

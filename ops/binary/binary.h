@@ -13,7 +13,7 @@ NDArray subtract(const NDArray& a, const NDArray& b);
 NDArray multiply(const NDArray& a, const NDArray& b);
 NDArray divide(const NDArray& a, const NDArray& b);
 NDArray power(const NDArray& a, const NDArray& b);
-NDArray maximum(const NDArray& a, const NDArray& b);  // NaN if either is; where equal, the gradient goes to a
+NDArray maximum(const NDArray& a, const NDArray& b);  // NaN if either is; equal elements share the gradient
 NDArray minimum(const NDArray& a, const NDArray& b);
 NDArray equal(const NDArray& a, const NDArray& b);
 NDArray not_equal(const NDArray& a, const NDArray& b);
@@ -36,7 +36,7 @@ NDArray divide(const NDArray& a, double b);
 NDArray divide(double a, const NDArray& b);
 NDArray power(const NDArray& a, double b);
 NDArray power(double a, const NDArray& b);
-NDArray maximum(const NDArray& a, double b);
+NDArray maximum(const NDArray& a, double b);  // where equal, the gradient is 0
 NDArray minimum(const NDArray& a, double b);
 NDArray equal(const NDArray& a, double b);
 NDArray not_equal(const NDArray& a, double b);

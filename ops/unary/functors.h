@@ -1,8 +1,9 @@
 #pragma once
 // The mathematics of the unary family, for host and device. A functor maps an element; `derivative` gives the slope
-// from what is saved, the argument or the result.
+// from what is saved, the argument or the result. Functors with parameters hold their attributes.
 
 #include "shared/fast_math.h"
+#include "unary/unary.h"
 
 #include <cmath>
 #include <type_traits>
@@ -20,7 +21,7 @@ struct Relu {
   }
   template <class T>
   HOST_DEVICE static T derivative(T y) {
-    return y > T(0) ? T(1) : T(0);
+    return y <= T(0) ? T(0) : T(1);  // 1 for NaN, so that it is seen
   }
 };
 
@@ -176,7 +177,7 @@ struct Sign {
   static constexpr bool kIntegers = true;
   template <class T>
   HOST_DEVICE T operator()(T x) const {
-    return x > T(0) ? T(1) : x < T(0) ? T(-1) : x;
+    return x > T(0) ? T(1) : x < T(0) ? T(-1) : T(0);
   }
 };
 
@@ -214,12 +215,211 @@ struct Cos {
   }
 };
 
+struct GeluTanh {
+  static constexpr bool kIntegers = false;
+  static constexpr Saved kSaved = Saved::kArgument;
+  // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)) keeps the relative precision of the left tail.
+  template <class T>
+  HOST_DEVICE T operator()(T x) const {
+    return x * logistic(T(2) * inner(x));
+  }
+  template <class T>
+  HOST_DEVICE static T derivative(T x) {
+    const T s = logistic(T(2) * inner(x));
+    const T slope = T(0.79788456080286535588) * (T(1) + T(3 * 0.044715) * x * x);
+    return s + T(2) * x * s * (T(1) - s) * slope;
+  }
+
+ private:
+  template <class T>
+  HOST_DEVICE static T logistic(T x) {
+    return T(1) / (T(1) + fast_exp(-x));
+  }
+  template <class T>
+  HOST_DEVICE static T inner(T x) {
+    return T(0.79788456080286535588) * (x + T(0.044715) * x * x * x);
+  }
+};
+
+struct Silu {
+  static constexpr bool kIntegers = false;
+  static constexpr Saved kSaved = Saved::kArgument;
+  template <class T>
+  HOST_DEVICE T operator()(T x) const {
+    return x / (T(1) + fast_exp(-x));
+  }
+  template <class T>
+  HOST_DEVICE static T derivative(T x) {
+    const T s = T(1) / (T(1) + fast_exp(-x));
+    return s * (T(1) + x * (T(1) - s));
+  }
+};
+
+struct Softsign {
+  static constexpr bool kIntegers = false;
+  static constexpr Saved kSaved = Saved::kArgument;
+  template <class T>
+  HOST_DEVICE T operator()(T x) const {
+    return x / (T(1) + std::fabs(x));
+  }
+  template <class T>
+  HOST_DEVICE static T derivative(T x) {
+    const T size = T(1) + std::fabs(x);
+    return (T(1) + (x - x)) / (size * size);  // NaN at infinity, where the quotient is
+  }
+};
+
+struct Selu {
+  static constexpr bool kIntegers = false;
+  static constexpr Saved kSaved = Saved::kArgument;
+  template <class T>
+  HOST_DEVICE T operator()(T x) const {
+    return T(kScale) * (x > T(0) ? x : T(kAlpha) * std::expm1(x));
+  }
+  template <class T>
+  HOST_DEVICE static T derivative(T x) {
+    return T(kScale) * (x <= T(0) ? T(kAlpha) * std::exp(x) : T(1));
+  }
+
+ private:
+  static constexpr double kScale = 1.0507009873554804934193349852946;
+  static constexpr double kAlpha = 1.6732632423543772848170429916717;
+};
+
+struct Expm1 {
+  static constexpr bool kIntegers = false;
+  static constexpr Saved kSaved = Saved::kResult;
+  template <class T>
+  HOST_DEVICE T operator()(T x) const {
+    return std::expm1(x);
+  }
+  template <class T>
+  HOST_DEVICE static T derivative(T y) {
+    return y + T(1);
+  }
+};
+
+struct Log1p {
+  static constexpr bool kIntegers = false;
+  static constexpr Saved kSaved = Saved::kArgument;
+  template <class T>
+  HOST_DEVICE T operator()(T x) const {
+    return std::log1p(x);
+  }
+  template <class T>
+  HOST_DEVICE static T derivative(T x) {
+    return T(1) / (T(1) + x);
+  }
+};
+
+struct Erf {
+  static constexpr bool kIntegers = false;
+  static constexpr Saved kSaved = Saved::kArgument;
+  template <class T>
+  HOST_DEVICE T operator()(T x) const {
+    return std::erf(x);
+  }
+  template <class T>
+  HOST_DEVICE static T derivative(T x) {
+    return T(1.12837916709551257390) * std::exp(-x * x);
+  }
+};
+
+struct Floor {
+  static constexpr bool kIntegers = true;
+  template <class T>
+  HOST_DEVICE T operator()(T x) const {
+    if constexpr (std::is_floating_point_v<T>)
+      return std::floor(x);
+    else
+      return x;
+  }
+};
+
+struct Ceil {
+  static constexpr bool kIntegers = true;
+  template <class T>
+  HOST_DEVICE T operator()(T x) const {
+    if constexpr (std::is_floating_point_v<T>)
+      return std::ceil(x);
+    else
+      return x;
+  }
+};
+
+struct Round {
+  static constexpr bool kIntegers = true;
+  template <class T>
+  HOST_DEVICE T operator()(T x) const {
+    if constexpr (std::is_floating_point_v<T>)
+      return std::rint(x);
+    else
+      return x;
+  }
+};
+
+struct LeakyRelu {
+  static constexpr bool kIntegers = false;
+  static constexpr Saved kSaved = Saved::kArgument;
+  using Attributes = LeakyReluAttributes;
+  Attributes attributes;
+  template <class T>
+  HOST_DEVICE T operator()(T x) const {
+    return x > T(0) ? x : x * T(attributes.slope);
+  }
+  template <class T>
+  HOST_DEVICE T derivative(T x) const {
+    return x > T(0) ? T(1) : T(attributes.slope);
+  }
+};
+
+struct Elu {
+  static constexpr bool kIntegers = false;
+  static constexpr Saved kSaved = Saved::kArgument;
+  using Attributes = EluAttributes;
+  Attributes attributes;
+  template <class T>
+  HOST_DEVICE T operator()(T x) const {
+    return x > T(0) ? x : T(attributes.alpha) * std::expm1(x);
+  }
+  template <class T>
+  HOST_DEVICE T derivative(T x) const {
+    return x <= T(0) ? T(attributes.alpha) * std::exp(x) : T(1);
+  }
+};
+
+struct Clip {
+  static constexpr bool kIntegers = false;
+  static constexpr Saved kSaved = Saved::kArgument;
+  using Attributes = ClipAttributes;
+  Attributes attributes;
+  template <class T>
+  HOST_DEVICE T operator()(T x) const {
+    const T above = x < T(attributes.low) ? T(attributes.low) : x;
+    return above > T(attributes.high) ? T(attributes.high) : above;
+  }
+  template <class T>
+  HOST_DEVICE T derivative(T x) const {
+    return x > T(attributes.low) && x < T(attributes.high) ? T(1) : T(0);
+  }
+};
+
+// F with the parameters of a call.
+template <class F>
+F functor_of(const void* attributes) {
+  if constexpr (requires { typename F::Attributes; })
+    return F{*static_cast<const typename F::Attributes*>(attributes)};
+  else
+    return F();
+}
+
 // The gradient's chain rule: (gradient, saved) -> gradient * derivative.
 template <class F>
 struct Chain {
+  F f;
   template <class T>
   HOST_DEVICE T operator()(T gradient, T saved) const {
-    return gradient * F::derivative(saved);
+    return gradient * f.derivative(saved);
   }
 };
 

@@ -18,13 +18,16 @@ void visit_argument(DType dtype, Visitor&& visitor) {
 }
 
 template <class F>
-void unary_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out, const void*) {
-  visit_argument<F::kIntegers>(in[0].dtype, [&]<class T>(TypeTag<T>) { map_elements<T>(F(), out[0], in[0]); });
+void unary_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out, const void* attributes) {
+  const F f = functor_of<F>(attributes);
+  visit_argument<F::kIntegers>(in[0].dtype, [&]<class T>(TypeTag<T>) { map_elements<T>(f, out[0], in[0]); });
 }
 
 template <class F>
-void unary_backward_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out, const void*) {
-  visit_argument<false>(in[0].dtype, [&]<class T>(TypeTag<T>) { map_elements<T>(Chain<F>(), out[0], in[0], in[1]); });
+void unary_backward_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out,
+                        const void* attributes) {
+  const Chain<F> chain{functor_of<F>(attributes)};
+  visit_argument<false>(in[0].dtype, [&]<class T>(TypeTag<T>) { map_elements<T>(chain, out[0], in[0], in[1]); });
 }
 
 template <class F>
@@ -50,7 +53,7 @@ OpDef differentiable(const char* name, const OpDef& (*backward)()) {
       .saves_outputs(kResult ? std::vector<int>{0} : std::vector<int>{})
       .gradient([backward](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
         const NDArray& saved = F::kSaved == Saved::kResult ? call.outputs[0] : call.inputs[0];
-        return {invoke(backward(), {gradients[0], saved})[0]};
+        return {invoke(backward(), {gradients[0], saved}, call.attribute_data)[0]};
       });
 }
 
@@ -93,10 +96,64 @@ PACELINE_UNARY(reciprocal, Reciprocal)
 PACELINE_UNARY(abs, Abs)
 PACELINE_UNARY(sin, Sin)
 PACELINE_UNARY(cos, Cos)
+PACELINE_UNARY(gelu_tanh, GeluTanh)
+PACELINE_UNARY(silu, Silu)
+PACELINE_UNARY(softsign, Softsign)
+PACELINE_UNARY(selu, Selu)
+PACELINE_UNARY(expm1, Expm1)
+PACELINE_UNARY(log1p, Log1p)
+PACELINE_UNARY(erf, Erf)
 #undef PACELINE_UNARY
 
+#define PACELINE_STEP(name, Functor)                  \
+  const OpDef& name##_operator();                     \
+  OpDef name##_op() { return unary<Functor>(#name); } \
+  NDArray name(const NDArray& x) { return invoke(name##_operator(), {x})[0]; }
+
+PACELINE_STEP(sign, Sign)
+PACELINE_STEP(floor, Floor)
+PACELINE_STEP(ceil, Ceil)
+PACELINE_STEP(round, Round)
+#undef PACELINE_STEP
+
+#define PACELINE_PARAMETRIC(name, Functor, describe)                                                                  \
+  const OpDef& name##_operator();                                                                                     \
+  const OpDef& name##_backward_operator();                                                                            \
+  OpDef name##_op() {                                                                                                 \
+    return differentiable<Functor>(#name, name##_backward_operator).attributes<Functor::Attributes>().text(describe); \
+  }                                                                                                                   \
+  OpDef name##_backward_op() {                                                                                        \
+    return backward<Functor>(#name "_backward").attributes<Functor::Attributes>().text(describe);                     \
+  }
+
+namespace {
+AttributeText slope_text(const void* attributes) {
+  return {{"slope", str(static_cast<const LeakyReluAttributes*>(attributes)->slope)}};
+}
+AttributeText alpha_text(const void* attributes) {
+  return {{"alpha", str(static_cast<const EluAttributes*>(attributes)->alpha)}};
+}
+AttributeText range_text(const void* attributes) {
+  const auto& [low, high] = *static_cast<const ClipAttributes*>(attributes);
+  return {{"low", str(low)}, {"high", str(high)}};
+}
+}  // namespace
+
+PACELINE_PARAMETRIC(leaky_relu, LeakyRelu, slope_text)
+PACELINE_PARAMETRIC(elu, Elu, alpha_text)
+PACELINE_PARAMETRIC(clip, Clip, range_text)
+#undef PACELINE_PARAMETRIC
+
+NDArray leaky_relu(const NDArray& x, double slope) {
+  return invoke(leaky_relu_operator(), {x}, LeakyReluAttributes{slope});
+}
+NDArray elu(const NDArray& x, double alpha) { return invoke(elu_operator(), {x}, EluAttributes{alpha}); }
+NDArray clip(const NDArray& x, double low, double high) {
+  require(low <= high, "[clip] low is ", low, " and high is ", high, ", expected low <= high");
+  return invoke(clip_operator(), {x}, ClipAttributes{low, high});
+}
+
 const OpDef& negative_operator();
-const OpDef& sign_operator();
 
 OpDef negative_op() {
   return unary<Negative>("negative")
@@ -104,9 +161,7 @@ OpDef negative_op() {
         return {negative(gradients[0])};
       });
 }
-OpDef sign_op() { return unary<Sign>("sign"); }
 
 NDArray negative(const NDArray& x) { return invoke(negative_operator(), {x})[0]; }
-NDArray sign(const NDArray& x) { return invoke(sign_operator(), {x})[0]; }
 
 }  // namespace paceline

@@ -10,20 +10,23 @@ using namespace functors;
 namespace {
 
 template <class F>
-void unary_cuda(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out, const void*) {
+void unary_cuda(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
+                const void* attributes) {
+  const F f = functor_of<F>(attributes);
   visit_dtype(in[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     if constexpr (!std::is_integral_v<T> || (F::kIntegers && std::is_signed_v<T>))
-      detail::elementwise_cuda<T, T>(context, F(), out[0], in[0]);
+      detail::elementwise_cuda<T, T>(context, f, out[0], in[0]);
   });
 }
 
 template <class F>
 void unary_backward_cuda(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
-                         const void*) {
+                         const void* attributes) {
+  const Chain<F> chain{functor_of<F>(attributes)};
   visit_floating(in[0].dtype, "unary", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    detail::elementwise_cuda<T, T, T>(context, Chain<F>(), out[0], in[0], in[1]);
+    detail::elementwise_cuda<T, T, T>(context, chain, out[0], in[0], in[1]);
   });
 }
 
@@ -47,9 +50,22 @@ PACELINE_UNARY(reciprocal, Reciprocal)
 PACELINE_UNARY(abs, Abs)
 PACELINE_UNARY(sin, Sin)
 PACELINE_UNARY(cos, Cos)
+PACELINE_UNARY(gelu_tanh, GeluTanh)
+PACELINE_UNARY(silu, Silu)
+PACELINE_UNARY(softsign, Softsign)
+PACELINE_UNARY(selu, Selu)
+PACELINE_UNARY(expm1, Expm1)
+PACELINE_UNARY(log1p, Log1p)
+PACELINE_UNARY(erf, Erf)
+PACELINE_UNARY(leaky_relu, LeakyRelu)
+PACELINE_UNARY(elu, Elu)
+PACELINE_UNARY(clip, Clip)
 #undef PACELINE_UNARY
 
 OpDef negative_on_cuda(OpDef op) { return std::move(op).cuda(unary_cuda<Negative>); }
 OpDef sign_on_cuda(OpDef op) { return std::move(op).cuda(unary_cuda<Sign>); }
+OpDef floor_on_cuda(OpDef op) { return std::move(op).cuda(unary_cuda<Floor>); }
+OpDef ceil_on_cuda(OpDef op) { return std::move(op).cuda(unary_cuda<Ceil>); }
+OpDef round_on_cuda(OpDef op) { return std::move(op).cuda(unary_cuda<Round>); }
 
 }  // namespace paceline

@@ -1,19 +1,42 @@
 #pragma once
-// Functions of one variable, applied to every element. Floating types; relu, square, abs, sign and negative also take
-// signed integers. The result has the argument's shape and type; float16 and bfloat16 are computed in float32. NaN
-// propagates. exp, tanh and sigmoid in float32 are within 4 units in the last place of normal results.
+// Functions of one variable, applied to every element. Floating types; relu, square, abs, sign, negative, floor,
+// ceil and round also take signed integers. The result has the argument's shape and type; float16 and bfloat16 are
+// computed in float32. NaN propagates (sign gives 0). exp, tanh and sigmoid in float32 are within 4 units in the last
+// place of normal results.
 
 #include <paceline/op.h>
 
+#include <limits>
+
 namespace paceline {
 
-NDArray relu(const NDArray& x);     // max(x, 0)
-NDArray sigmoid(const NDArray& x);  // 1 / (1 + exp(-x))
+struct LeakyReluAttributes {
+  double slope = 0.01;
+};
+struct EluAttributes {
+  double alpha = 1;
+};
+struct ClipAttributes {
+  double low = -std::numeric_limits<double>::infinity();
+  double high = std::numeric_limits<double>::infinity();
+};
+
+NDArray relu(const NDArray& x);                             // max(x, 0)
+NDArray leaky_relu(const NDArray& x, double slope = 0.01);  // x > 0 ? x : slope * x
+NDArray elu(const NDArray& x, double alpha = 1);            // x > 0 ? x : alpha * (exp(x) - 1)
+NDArray selu(const NDArray& x);                             // elu scaled to keep mean 0 and variance 1
+NDArray sigmoid(const NDArray& x);                          // 1 / (1 + exp(-x))
 NDArray tanh(const NDArray& x);
-NDArray gelu(const NDArray& x);      // x * P(N(0, 1) <= x), with the error function
-NDArray softplus(const NDArray& x);  // log(1 + exp(x))
+NDArray gelu(const NDArray& x);       // x * P(N(0, 1) <= x), with the error function
+NDArray gelu_tanh(const NDArray& x);  // the approximation x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))
+NDArray silu(const NDArray& x);       // x * sigmoid(x)
+NDArray softplus(const NDArray& x);   // log(1 + exp(x))
+NDArray softsign(const NDArray& x);   // x / (1 + |x|)
 NDArray exp(const NDArray& x);
+NDArray expm1(const NDArray& x);  // exp(x) - 1, exact near 0
 NDArray log(const NDArray& x);
+NDArray log1p(const NDArray& x);  // log(1 + x), exact near 0
+NDArray erf(const NDArray& x);
 NDArray sqrt(const NDArray& x);
 NDArray rsqrt(const NDArray& x);  // 1 / sqrt(x)
 NDArray square(const NDArray& x);
@@ -23,6 +46,11 @@ NDArray sign(const NDArray& x);        // -1, 0 or 1; gradient 0
 NDArray negative(const NDArray& x);
 NDArray sin(const NDArray& x);
 NDArray cos(const NDArray& x);
+NDArray floor(const NDArray& x);  // floor, ceil, round: gradient 0
+NDArray ceil(const NDArray& x);
+NDArray round(const NDArray& x);  // halves to even
+// Into [low, high]; the gradient is 0 outside it and at its ends. Throws InvalidArgument unless low <= high.
+NDArray clip(const NDArray& x, double low, double high);
 
 inline NDArray operator-(const NDArray& x) { return negative(x); }
 

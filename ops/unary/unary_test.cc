@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <string>
 
 namespace paceline::test {
@@ -24,17 +25,19 @@ struct UnaryCases {
       return OperatorCase{
           .name = what, .inputs = {x}, .expected = {mapped(x, f)}, .gradient = gradient, .tolerance = 2};
     };
-    RegisterCases(
-        name,
-        {like("3-d", sample({2, 3, 4}, 1, low, high)),
-         like("one element", sample({1}, 2, low, high)),
-         like("scalar", sample({}, 3, low, high)),
-         like("empty", sample({3, 0}, 4), false),
-         like("long", sample({70001}, 5, low, high)),
-         {.name = "NaN", .inputs = {array({2}, {kNaN, 1})}, .expected = {array({2}, {kNaN, f(1)})}, .gradient = false}},
-        {{"x is bool", {typed(DType::kBool, {1}, {1})}},
-         {"got 2 inputs, expected 1", {array({1}, {1}), array({1}, {1})}},
-         {"x is none", {no_array()}}});
+    RegisterCases(name,
+                  {like("3-d", sample({2, 3, 4}, 1, low, high)),
+                   like("one element", sample({1}, 2, low, high)),
+                   like("scalar", sample({}, 3, low, high)),
+                   like("empty", sample({3, 0}, 4), false),
+                   like("long", sample({70001}, 5, low, high)),
+                   {.name = "NaN",
+                    .inputs = {array({2}, {kNaN, 1})},
+                    .expected = {array({2}, {f(kNaN), f(1)})},
+                    .gradient = false}},
+                  {{"x is bool", {typed(DType::kBool, {1}, {1})}},
+                   {"got 2 inputs, expected 1", {array({1}, {1}), array({1}, {1})}},
+                   {"x is none", {no_array()}}});
   }
 };
 
@@ -57,10 +60,45 @@ const UnaryCases kSquare("square", [](double x) { return x * x; });
 const UnaryCases kReciprocal(
     "reciprocal", [](double x) { return 1 / x; }, 0.5, 4);
 const UnaryCases kAbs("abs", [](double x) { return std::fabs(x); });
-const UnaryCases kSign("sign", [](double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x; });
+const UnaryCases kSign("sign", [](double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : 0.0; });
 const UnaryCases kNegative("negative", [](double x) { return -x; });
 const UnaryCases kSin("sin", [](double x) { return std::sin(x); });
 const UnaryCases kCos("cos", [](double x) { return std::cos(x); });
+const UnaryCases kGeluTanh("gelu_tanh", [](double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+});
+const UnaryCases kSilu("silu", [](double x) { return x / (1 + std::exp(-x)); });
+const UnaryCases kSoftsign("softsign", [](double x) { return x / (1 + std::fabs(x)); });
+const UnaryCases kSelu("selu",
+                       [](double x) { return 1.0507009873554805 * (x > 0 ? x : 1.6732632423543772 * std::expm1(x)); });
+const UnaryCases kExpm1("expm1", [](double x) { return std::expm1(x); });
+const UnaryCases kLog1p(
+    "log1p", [](double x) { return std::log1p(x); }, -0.5, 4);
+const UnaryCases kErf("erf", [](double x) { return std::erf(x); });
+const UnaryCases kFloor("floor", [](double x) { return std::floor(x); });
+const UnaryCases kCeil("ceil", [](double x) { return std::ceil(x); });
+const UnaryCases kRound("round", [](double x) { return std::nearbyint(x); });
+const UnaryCases kLeakyRelu("leaky_relu", [](double x) { return x > 0 ? x : 0.01 * x; });
+const UnaryCases kElu("elu", [](double x) { return x > 0 ? x : std::expm1(x); });
+const UnaryCases kClip("clip", [](double x) { return x; });
+
+const RegisterCases kSlope("leaky_relu", {{.name = "slope",
+                                           .inputs = {array({3}, {-2, 0, 3})},
+                                           .attributes = with(LeakyReluAttributes{0.5}),
+                                           .expected = {array({3}, {-1, 0, 3})},
+                                           .gradient = false}});
+const RegisterCases kAlpha("elu", {{.name = "alpha",
+                                    .inputs = {array({2}, {-1, 3})},
+                                    .attributes = with(EluAttributes{2}),
+                                    .expected = {array({2}, {2 * std::expm1(-1.0), 3})}}});
+const RegisterCases kRange("clip", {{.name = "range",
+                                     .inputs = {array({4}, {-2, -0.25, 0.5, 3})},
+                                     .attributes = with(ClipAttributes{-1, 2}),
+                                     .expected = {array({4}, {-1, -0.25, 0.5, 2})}}});
+const RegisterCases kHalves("round", {{.name = "halves to even",
+                                       .inputs = {array({6}, {-2.5, -1.5, -0.5, 0.5, 1.5, 2.5})},
+                                       .expected = {array({6}, {-2, -2, 0, 0, 2, 2})},
+                                       .gradient = false}});
 
 const RegisterCases kIntegers("abs", {{.name = "int32",
                                        .inputs = {typed(DType::kInt32, {3}, {-3, 0, 7})},
