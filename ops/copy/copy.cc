@@ -1,12 +1,16 @@
 #include "copy/copy.h"
 
 #include "reduce/reduce.h"
+#include "reshape/reshape.h"
+#include "shared/rows.h"
+#include "shared/text.h"
 
 namespace paceline {
 
 const OpDef& copy_operator();
 const OpDef& cast_operator();
 const OpDef& broadcast_to_operator();
+const OpDef& reshape_operator();
 
 OpDef copy_op() {
   return OpDef("copy")
@@ -75,6 +79,40 @@ NDArray cast(const NDArray& x, DType dtype) { return invoke(cast_operator(), {x}
 
 NDArray broadcast_to(const NDArray& x, const Shape& shape) {
   return invoke(broadcast_to_operator(), {x}, BroadcastToAttributes{shape});
+}
+
+namespace {
+
+// x as (before, 1, after), repeated along the middle, in the shape `to`.
+NDArray repeat_middle(const NDArray& x, std::int64_t before, std::int64_t times, std::int64_t after, const Shape& to) {
+  const NDArray flat = invoke(reshape_operator(), {x}, ReshapeAttributes{{before, 1, after}, true});
+  return invoke(reshape_operator(), {broadcast_to(flat, {before, times, after})}, ReshapeAttributes{to, true});
+}
+
+}  // namespace
+
+NDArray tile(const NDArray& x, const std::vector<std::int64_t>& times) {
+  bool right = static_cast<int>(times.size()) == x.ndim();
+  for (const std::int64_t number : times) right = right && number >= 0;
+  require(right, "[tile] times ", text_of(times), " does not say how often for each of the axes of x, ", x.describe());
+  NDArray result = x;
+  for (int i = 0; i < x.ndim(); ++i) {
+    const std::int64_t number = times[static_cast<std::size_t>(i)];
+    const AxisView view = around_axis(result.shape(), i);
+    Shape to = result.shape();
+    to[i] *= number;
+    if (number != 1) result = repeat_middle(result, view.outer, number, view.size * view.inner, to);
+  }
+  return result;
+}
+
+NDArray repeat(const NDArray& x, std::int64_t times, int axis) {
+  require(times >= 0, "[repeat] times is ", times, ", expected none negative, for x, ", x.describe());
+  const int place = normalize_axis(axis, x.ndim(), "[repeat]");
+  const AxisView view = around_axis(x.shape(), place);
+  Shape to = x.shape();
+  to[place] *= times;
+  return repeat_middle(x, view.outer * view.size, times, view.inner, to);
 }
 
 }  // namespace paceline

@@ -16,5 +16,9 @@ NDArray copy(const NDArray& x);               // new row-major memory
 NDArray cast(const NDArray& x, DType dtype);  // no gradient to or from integer types
 // Repeats x along axes of size 1 and new leading axes, into new memory. Throws InvalidArgument if it does not fit.
 NDArray broadcast_to(const NDArray& x, const Shape& shape);
+// x `times[i]` times along axis i. Throws InvalidArgument unless there is a number, none negative, for each axis.
+NDArray tile(const NDArray& x, const std::vector<std::int64_t>& times);
+// Each slice of x along `axis` `times` times, one after the other.
+NDArray repeat(const NDArray& x, std::int64_t times, int axis);
 
 }  // namespace paceline

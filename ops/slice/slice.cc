@@ -1,5 +1,7 @@
 #include "slice/slice.h"
 
+#include "shared/text.h"
+
 #include <algorithm>
 
 namespace paceline {
@@ -61,6 +63,24 @@ std::vector<NDArray> split(const NDArray& x, int parts, int axis) {
           " equal parts");
   std::vector<NDArray> result;
   for (int i = 0; i < parts; ++i) result.push_back(slice(x, axis, i * (size / parts), (i + 1) * (size / parts)));
+  return result;
+}
+
+std::vector<NDArray> split(const NDArray& x, const std::vector<std::int64_t>& sizes, int axis) {
+  std::int64_t end = 0;
+  bool right = true;
+  for (const std::int64_t size : sizes) {
+    right = right && size >= 0;
+    end += size;
+  }
+  require(right && end == x.size(axis), "[split] axis ", axis, " of x, ", x.describe(), ", cannot be cut into ",
+          text_of(sizes));
+  std::vector<NDArray> result;
+  std::int64_t begin = 0;
+  for (const std::int64_t size : sizes) {
+    result.push_back(slice(x, axis, begin, begin + size));
+    begin += size;
+  }
   return result;
 }
 

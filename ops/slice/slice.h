@@ -19,5 +19,7 @@ NDArray slice(const NDArray& x, int axis, std::int64_t begin,
 
 // Cuts x into `parts` equal slices along `axis`; throws InvalidArgument if the size is not divisible.
 std::vector<NDArray> split(const NDArray& x, int parts, int axis);
+// Cuts x into slices of these sizes; throws InvalidArgument unless they make up the axis.
+std::vector<NDArray> split(const NDArray& x, const std::vector<std::int64_t>& sizes, int axis);
 
 }  // namespace paceline

@@ -1,0 +1,270 @@
+#include "index/index.h"
+
+#include "shared/rows.h"
+
+#include <paceline/detail/elementwise.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+namespace paceline {
+
+const OpDef& gather_operator();
+const OpDef& scatter_add_operator();
+const OpDef& take_operator();
+const OpDef& one_hot_operator();
+
+namespace {
+
+int axis_of(const void* attributes) { return static_cast<const IndexAttributes*>(attributes)->axis; }
+
+// Positions of either type, all checked to lie in [0, size).
+class Positions {
+ public:
+  Positions(const char* name, const Tensor& positions, std::int64_t size) : positions_(positions) {
+    for (std::int64_t i = 0; i < positions.size(); ++i) {
+      const std::int64_t position = (*this)[i];
+      require(position >= 0 && position < size, "[", name, "] position ", position, " (number ", i, ") is outside [0, ",
+              size, ")");
+    }
+  }
+  std::int64_t operator[](std::int64_t i) const {
+    return positions_.dtype == DType::kInt32 ? positions_.as<const std::int32_t>()[i]
+                                             : positions_.as<const std::int64_t>()[i];
+  }
+
+ private:
+  const Tensor& positions_;
+};
+
+// Calls visit(place, element) for each element of `positions`: `place` counts them, `element` is where it points in a
+// row-major array of `shape`.
+template <class Visit>
+void for_each_element(const char* name, const Tensor& tensor, const Shape& shape, int axis, const Visit& visit) {
+  const Positions positions(name, tensor, shape[axis]);
+  const Strides strides = row_major(shape);
+  std::int64_t index[Shape::kMaxDims] = {};
+  std::int64_t base = 0;  // of the index without `axis`
+  const int last = shape.ndim() - 1;
+  for (std::int64_t i = 0; i < tensor.size(); ++i) {
+    visit(i, base + positions[i] * strides[axis]);
+    for (int d = last; d >= 0; --d) {
+      const std::int64_t stride = d == axis ? 0 : strides[d];
+      base += stride;
+      if (++index[d] < tensor.shape[d]) break;
+      base -= stride * tensor.shape[d];
+      index[d] = 0;
+    }
+  }
+}
+
+void gather_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out, const void* attributes) {
+  const Shape& shape = in[0].shape;
+  const int axis = normalize_axis(axis_of(attributes), shape.ndim(), "gather");
+  visit_dtype(in[0].dtype, [&]<class T>(TypeTag<T>) {
+    const T* const x = in[0].as<const T>();
+    T* const y = out[0].as<T>();
+    for_each_element("gather", in[1], shape, axis, [=](std::int64_t i, std::int64_t from) { y[i] = x[from]; });
+  });
+}
+
+// The workspace takes the sums of small types.
+void scatter_add_cpu(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
+                     const void* attributes) {
+  const Shape& shape = in[0].shape;
+  const int axis = normalize_axis(axis_of(attributes), shape.ndim(), "scatter_add");
+  visit_dtype(in[0].dtype, [&]<class T>(TypeTag<T>) {
+    if constexpr (!std::is_same_v<T, bool>) {
+      using A = accumulator_t<T>;
+      A* const sums = std::is_same_v<A, T> ? static_cast<A*>(out[0].data) : static_cast<A*>(context.workspace);
+      const T* const x = in[0].as<const T>();
+      const T* const values = in[2].as<const T>();
+      for (std::int64_t i = 0; i < shape.size(); ++i) sums[i] = static_cast<A>(x[i]);
+      for_each_element("scatter_add", in[1], shape, axis, [=](std::int64_t i, std::int64_t to) {
+        sums[to] = static_cast<A>(sums[to] + static_cast<A>(values[i]));
+      });
+      if constexpr (!std::is_same_v<A, T>)
+        for (std::int64_t i = 0; i < shape.size(); ++i) out[0].as<T>()[i] = T(sums[i]);
+    }
+  });
+}
+
+void take_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out, const void* attributes) {
+  const AxisView view = around_axis(in[0].shape, normalize_axis(axis_of(attributes), in[0].shape.ndim(), "take"));
+  const Positions positions("take", in[1], view.size);
+  const std::int64_t count = in[1].size();
+  const auto width = static_cast<std::int64_t>(size_of(in[0].dtype)) * view.inner;
+  if (out[0].size() == 0) return;
+  detail::parallel_ranges(
+      view.outer * count, std::max<std::int64_t>(1, 65536 / width), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i)
+          std::memcpy(out[0].as<char>() + i * width,
+                      in[0].as<const char>() + (i / count * view.size + positions[i % count]) * width,
+                      static_cast<std::size_t>(width));
+      });
+}
+
+void one_hot_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out,
+                 const void* attributes) {
+  const std::int64_t classes = static_cast<const OneHotAttributes*>(attributes)->classes;
+  const Positions positions("one_hot", in[0], classes);
+  visit_dtype(out[0].dtype, [&]<class T>(TypeTag<T>) {
+    T* const y = out[0].as<T>();
+    std::fill_n(y, out[0].size(), detail::convert<T>(0));
+    for (std::int64_t i = 0; i < in[0].size(); ++i) y[i * classes + positions[i]] = detail::convert<T>(1);
+  });
+}
+
+void check_positions(const char* name, const NDArray& positions) {
+  require(positions.dtype() == DType::kInt32 || positions.dtype() == DType::kInt64, "[", name, "] positions is ",
+          positions.describe(), ", expected int32 or int64");
+}
+
+// gather and scatter_add walk the same pairs of elements.
+void check_pairs(const char* name, const NDArray& x, const NDArray& positions, const void* attributes) {
+  check_positions(name, positions);
+  const int axis = normalize_axis(axis_of(attributes), x.ndim(), str("[", name, "]").c_str());
+  bool fits = positions.ndim() == x.ndim();
+  for (int i = 0; fits && i < x.ndim(); ++i) fits = i == axis || positions.size(i) <= x.size(i);
+  require(fits, "[", name, "] positions has shape ", positions.shape(), ", which does not lie inside x, ", x.describe(),
+          ", but along axis ", axis);
+}
+
+// `x` with `axis` first.
+NDArray axis_first(const NDArray& x, int axis, bool back = false) {
+  std::vector<int> axes(static_cast<std::size_t>(x.ndim()));
+  std::iota(axes.begin(), axes.end(), 0);
+  if (back)
+    std::rotate(axes.begin(), axes.begin() + 1, axes.begin() + axis + 1);
+  else
+    std::rotate(axes.begin(), axes.begin() + axis, axes.begin() + axis + 1);
+  return x.permute(axes);
+}
+
+NDArray zeros_like(const ArraySpec& spec, const NDArray& near) {
+  return NDArray::zeros(spec.shape, spec.dtype, near.device(), near.engine());
+}
+
+AttributeText axis_text(const void* attributes) { return {{"axis", str(axis_of(attributes))}}; }
+
+}  // namespace
+
+OpDef gather_op() {
+  return OpDef("gather")
+      .attributes<IndexAttributes>()
+      .input("x")
+      .input("positions")
+      .saves_inputs({1})
+      .infer([](const std::vector<NDArray>& inputs, const void* attributes) {
+        check_pairs("gather", inputs[0], inputs[1], attributes);
+        return std::vector<ArraySpec>{{inputs[1].shape(), inputs[0].dtype()}};
+      })
+      .cpu(gather_cpu)
+      .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
+        return {scatter_add(zeros_like(call.input_specs[0], gradients[0]), call.inputs[1], gradients[0],
+                            call.attributes<IndexAttributes>().axis),
+                Gradient()};
+      })
+      .text(axis_text);
+}
+
+OpDef scatter_add_op() {
+  return OpDef("scatter_add")
+      .attributes<IndexAttributes>()
+      .input("x")
+      .input("positions")
+      .input("values")
+      .saves_inputs({1})
+      .infer([](const std::vector<NDArray>& inputs, const void* attributes) {
+        const auto& [x, positions, values] = std::tie(inputs[0], inputs[1], inputs[2]);
+        check_pairs("scatter_add", x, positions, attributes);
+        require(x.dtype() != DType::kBool, "[scatter_add] x is ", x.describe(), ", cast it first");
+        require(values.shape() == positions.shape() && values.dtype() == x.dtype(), "[scatter_add] values is ",
+                values.describe(), ", expected ", name_of(x.dtype()), " ", positions.shape());
+        return std::vector<ArraySpec>{{x.shape(), x.dtype()}};
+      })
+      .workspace([](const std::vector<NDArray>& inputs, const void*) {
+        const bool small = size_of(inputs[0].dtype()) == 2;
+        return small ? static_cast<std::size_t>(inputs[0].size()) * sizeof(float) : 0;
+      })
+      .cpu(scatter_add_cpu)
+      .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) {
+        std::vector<Gradient> result(3);
+        if (call.wants_gradient(0)) result[0] = gradients[0];
+        if (call.wants_gradient(2))
+          result[2] = gather(gradients[0], call.inputs[1], call.attributes<IndexAttributes>().axis);
+        return result;
+      })
+      .text(axis_text);
+}
+
+OpDef take_op() {
+  return OpDef("take")
+      .attributes<IndexAttributes>()
+      .input("x")
+      .input("positions")
+      .saves_inputs({1})
+      .infer([](const std::vector<NDArray>& inputs, const void* attributes) {
+        const NDArray& x = inputs[0];
+        check_positions("take", inputs[1]);
+        const int axis = normalize_axis(axis_of(attributes), x.ndim(), "[take]");
+        require(x.ndim() - 1 + inputs[1].ndim() <= Shape::kMaxDims, "[take] x is ", x.describe(),
+                " and positions has shape ", inputs[1].shape(), ": the result would have more than ", Shape::kMaxDims,
+                " dimensions");
+        Shape shape;
+        for (int i = 0; i < axis; ++i) shape.push_back(x.size(i));
+        for (const std::int64_t size : inputs[1].shape()) shape.push_back(size);
+        for (int i = axis + 1; i < x.ndim(); ++i) shape.push_back(x.size(i));
+        return std::vector<ArraySpec>{{shape, x.dtype()}};
+      })
+      .cpu(take_cpu)
+      .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
+        const ArraySpec& spec = call.input_specs[0];
+        const int axis = normalize_axis(call.attributes<IndexAttributes>().axis, spec.shape.ndim(), "[take]");
+        const NDArray positions = call.inputs[1].cast(DType::kInt64).contiguous().view({call.inputs[1].size()});
+        Shape slices = spec.shape;
+        slices[axis] = positions.size();
+        const NDArray by_slice = axis_first(gradients[0].contiguous().view(slices), axis).contiguous();
+        const NDArray table = axis_first(zeros_like(spec, gradients[0]), axis).contiguous();
+        scatter_add(table, RowSparse{positions, by_slice, table.shape()});
+        return {axis_first(table, axis, true), Gradient()};
+      })
+      .text(axis_text);
+}
+
+OpDef one_hot_op() {
+  return OpDef("one_hot")
+      .attributes<OneHotAttributes>()
+      .input("positions")
+      .infer([](const std::vector<NDArray>& inputs, const void* attributes) {
+        const auto& [classes, dtype] = *static_cast<const OneHotAttributes*>(attributes);
+        check_positions("one_hot", inputs[0]);
+        require(classes >= 1 && inputs[0].ndim() < Shape::kMaxDims, "[one_hot] classes is ", classes,
+                " and positions has shape ", inputs[0].shape(), ", expected at least 1 and fewer than ",
+                Shape::kMaxDims, " dimensions");
+        Shape shape = inputs[0].shape();
+        shape.push_back(classes);
+        return std::vector<ArraySpec>{{shape, dtype}};
+      })
+      .cpu(one_hot_cpu)
+      .text([](const void* attributes) {
+        const auto& [classes, dtype] = *static_cast<const OneHotAttributes*>(attributes);
+        return AttributeText{{"classes", str(classes)}, {"dtype", name_of(dtype)}};
+      });
+}
+
+NDArray gather(const NDArray& x, const NDArray& positions, int axis) {
+  return invoke(gather_operator(), {x, positions}, IndexAttributes{axis});
+}
+NDArray scatter_add(const NDArray& x, const NDArray& positions, const NDArray& values, int axis) {
+  return invoke(scatter_add_operator(), {x, positions, values}, IndexAttributes{axis});
+}
+NDArray take(const NDArray& x, const NDArray& positions, int axis) {
+  return invoke(take_operator(), {x, positions}, IndexAttributes{axis});
+}
+NDArray one_hot(const NDArray& positions, std::int64_t classes, DType dtype) {
+  return invoke(one_hot_operator(), {positions}, OneHotAttributes{classes, dtype});
+}
+
+}  // namespace paceline

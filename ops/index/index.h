@@ -1,0 +1,28 @@
+#pragma once
+// Elements chosen by position. Positions are int32 or int64 in [0, size of the axis); one outside fails the task with
+// an InvalidArgument that names it. Negative axes count from the back. Throw InvalidArgument on shapes, types and axes.
+
+#include <paceline/op.h>
+
+namespace paceline {
+
+struct IndexAttributes {
+  int axis = 0;
+};
+struct OneHotAttributes {
+  std::int64_t classes = 1;
+  DType dtype = DType::kFloat32;
+};
+
+// out[i][j][k] = x[positions[i][j][k]][j][k] for axis 0. `positions` has x's dimensions, no larger than x but along
+// `axis`. The result has its shape.
+NDArray gather(const NDArray& x, const NDArray& positions, int axis);
+// A copy of x with values[i][j][k] added to element [positions[i][j][k]][j][k] (axis 0), in order. `values` has
+// the shape of `positions`.
+NDArray scatter_add(const NDArray& x, const NDArray& positions, const NDArray& values, int axis);
+// The slices of x at `positions` (any shape), which takes the place of `axis` in the result's shape.
+NDArray take(const NDArray& x, const NDArray& positions, int axis = 0);
+// 1 at each position along a new last axis of size `classes`, else 0; no gradient.
+NDArray one_hot(const NDArray& positions, std::int64_t classes, DType dtype = DType::kFloat32);
+
+}  // namespace paceline
