@@ -10,20 +10,22 @@
 namespace paceline {
 
 const OpDef& argmax_operator();
+const OpDef& argmin_operator();
 const OpDef& top1_count_operator();
 
 namespace {
 
 const ArgmaxAttributes& of(const void* attributes) { return *static_cast<const ArgmaxAttributes*>(attributes); }
 
-template <class T>
+// With kSmallest, the first smallest.
+template <bool kSmallest = false, class T>
 std::int64_t first_largest(const T* x, std::int64_t size, std::int64_t stride) {
   using A = accumulator_t<T>;
   std::int64_t best = 0;
   A top = static_cast<A>(x[0]);
   for (std::int64_t i = 1; i < size && top == top; ++i) {
     const A value = static_cast<A>(x[i * stride]);
-    if (value > top || value != value) {
+    if ((kSmallest ? value < top : value > top) || value != value) {
       top = value;
       best = i;
     }
@@ -31,6 +33,7 @@ std::int64_t first_largest(const T* x, std::int64_t size, std::int64_t stride) {
   return best;
 }
 
+template <bool kSmallest>
 void argmax_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out, const void* attributes) {
   const Shape& shape = in[0].shape;
   const auto view = around_axis(shape, normalize_axis(of(attributes).axis, shape.ndim(), "argmax"));
@@ -40,7 +43,7 @@ void argmax_cpu(const KernelContext&, std::span<const Tensor> in, std::span<cons
     detail::parallel_ranges(view.outer * view.inner, smallest, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         const std::int64_t first = i / view.inner * view.size * view.inner + i % view.inner;
-        positions[i] = first_largest(in[0].as<const T>() + first, view.size, view.inner);
+        positions[i] = first_largest<kSmallest>(in[0].as<const T>() + first, view.size, view.inner);
       }
     });
   });
@@ -59,14 +62,16 @@ void top1_count_cpu(const KernelContext&, std::span<const Tensor> in, std::span<
 
 }  // namespace
 
-OpDef argmax_op() {
-  return OpDef("argmax")
+namespace {
+
+OpDef extreme_position(const char* name) {
+  return OpDef(name)
       .attributes<ArgmaxAttributes>()
       .input("x")
-      .infer([](const std::vector<NDArray>& inputs, const void* attributes) {
+      .infer([name](const std::vector<NDArray>& inputs, const void* attributes) {
         const NDArray& x = inputs[0];
-        const int axis = normalize_axis(of(attributes).axis, x.ndim(), "[argmax]");
-        require(x.size(axis) > 0, "[argmax] axis ", axis, " of shape ", x.shape(), " has no elements");
+        const int axis = normalize_axis(of(attributes).axis, x.ndim(), str("[", name, "]").c_str());
+        require(x.size(axis) > 0, "[", name, "] axis ", axis, " of shape ", x.shape(), " has no elements");
         Shape shape;
         for (int i = 0; i < x.ndim(); ++i) {
           if (i != axis)
@@ -76,11 +81,15 @@ OpDef argmax_op() {
         }
         return std::vector<ArraySpec>{{shape, DType::kInt64}};
       })
-      .cpu(argmax_cpu)
       .text([](const void* attributes) {
         return AttributeText{{"axis", str(of(attributes).axis)}, {"keep_dims", of(attributes).keep_dims ? "1" : "0"}};
       });
 }
+
+}  // namespace
+
+OpDef argmax_op() { return extreme_position("argmax").cpu(argmax_cpu<false>); }
+OpDef argmin_op() { return extreme_position("argmin").cpu(argmax_cpu<true>); }
 
 OpDef top1_count_op() {
   return OpDef("top1_count")
@@ -95,6 +104,10 @@ OpDef top1_count_op() {
 
 NDArray argmax(const NDArray& x, int axis, bool keep_dims) {
   return invoke(argmax_operator(), {x}, ArgmaxAttributes{axis, keep_dims});
+}
+
+NDArray argmin(const NDArray& x, int axis, bool keep_dims) {
+  return invoke(argmin_operator(), {x}, ArgmaxAttributes{axis, keep_dims});
 }
 
 NDArray top1_count(const NDArray& scores, const NDArray& labels) {

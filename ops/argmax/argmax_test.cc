@@ -10,6 +10,15 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 const CaseArray kScores = array({3, 3}, {1, 3, 2, 5, 5, 0, -3, -2, -1});
 
+const RegisterCases kArgmin(
+    "argmin",
+    {{.name = "rows, first of equals",
+      .inputs = {array({2, 3}, {3, 1, 1, -2, 0, 5})},
+      .expected = {typed(DType::kInt64, {2}, {1, 0})}},
+     {.name = "NaN is smallest", .inputs = {array({3}, {1, kNaN, -9})}, .expected = {typed(DType::kInt64, {}, {1})}},
+     {.name = "no rows", .inputs = {array({0, 2}, {})}, .expected = {typed(DType::kInt64, {0}, {})}}},
+    {{"has no elements", {array({2, 0}, {})}}});
+
 const RegisterCases kArgmax(
     "argmax",
     {{.name = "rows, first of equals", .inputs = {kScores}, .expected = {typed(DType::kInt64, {3}, {1, 0, 2})}},

@@ -1,8 +1,10 @@
 #pragma once
-// The mathematics of reductions, for host and device: a start value, a way to combine, and a last step.
+// The mathematics of reductions, for host and device: a first step on each element, a start value, a way to combine,
+// and a last step.
 
 #include <paceline/dtype.h>
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
@@ -13,7 +15,19 @@ namespace paceline::functors {
 template <class T>
 using reduction_t = std::conditional_t<std::is_integral_v<T>, std::int64_t, accumulator_t<T>>;
 
-struct Sum {
+struct Fold {
+  static constexpr bool kIntegers = true;
+  template <class A>
+  HOST_DEVICE static A map(A a) {
+    return a;
+  }
+  template <class A>
+  HOST_DEVICE static A finish(A a, std::int64_t) {
+    return a;
+  }
+};
+
+struct Sum : Fold {
   template <class A>
   HOST_DEVICE static A start() {
     return A(0);
@@ -22,20 +36,17 @@ struct Sum {
   HOST_DEVICE static A combine(A a, A b) {
     return a + b;
   }
-  template <class A>
-  HOST_DEVICE static A finish(A a, std::int64_t) {
-    return a;
-  }
 };
 
 struct Mean : Sum {
+  static constexpr bool kIntegers = false;
   template <class A>
   HOST_DEVICE static A finish(A a, std::int64_t count) {
     return a / static_cast<A>(count);
   }
 };
 
-struct Max {
+struct Max : Fold {
   template <class A>
   HOST_DEVICE static A start() {
     if constexpr (std::is_integral_v<A>)
@@ -47,13 +58,9 @@ struct Max {
   HOST_DEVICE static A combine(A a, A b) {
     return b > a || b != b ? b : a;
   }
-  template <class A>
-  HOST_DEVICE static A finish(A a, std::int64_t) {
-    return a;
-  }
 };
 
-struct Min {
+struct Min : Fold {
   template <class A>
   HOST_DEVICE static A start() {
     if constexpr (std::is_integral_v<A>)
@@ -65,9 +72,48 @@ struct Min {
   HOST_DEVICE static A combine(A a, A b) {
     return b < a || b != b ? b : a;
   }
+};
+
+struct Prod : Fold {
+  template <class A>
+  HOST_DEVICE static A start() {
+    return A(1);
+  }
+  template <class A>
+  HOST_DEVICE static A combine(A a, A b) {
+    return a * b;
+  }
+};
+
+struct L1Norm : Sum {
+  static constexpr bool kIntegers = false;
+  template <class A>
+  HOST_DEVICE static A map(A a) {
+    return a < A(0) ? -a : a;
+  }
+};
+
+struct L2Norm : Sum {
+  static constexpr bool kIntegers = false;
+  template <class A>
+  HOST_DEVICE static A map(A a) {
+    return a * a;
+  }
   template <class A>
   HOST_DEVICE static A finish(A a, std::int64_t) {
-    return a;
+    return std::sqrt(a);
+  }
+};
+
+struct MaxNorm : Max {
+  static constexpr bool kIntegers = false;
+  template <class A>
+  HOST_DEVICE static A start() {
+    return A(0);
+  }
+  template <class A>
+  HOST_DEVICE static A map(A a) {
+    return a < A(0) ? -a : a;
   }
 };
 

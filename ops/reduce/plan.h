@@ -4,6 +4,7 @@
 
 #include "reduce/reduce.h"
 
+#include <paceline/detail/convert.h>
 #include <paceline/host_device.h>
 
 #include <vector>
@@ -35,5 +36,24 @@ struct ReductionPlan {
 std::vector<bool> reduced_axes(const char* name, const Shape& shape, const ReduceAttributes& attributes);
 
 ReductionPlan make_plan(const Shape& shape, const std::vector<bool>& reduced);
+
+// The gradient of product number i: of each element, the gradient times those before it times those after it.
+template <class T>
+HOST_DEVICE void products_of_others(const ReductionPlan& plan, std::int64_t i, const T* gradient, const T* x, T* dx) {
+  using A = accumulator_t<T>;
+  const std::int64_t start = plan.kept.offset(i);
+  A before = A(1);
+  for (std::int64_t r = 0; r < plan.reduced.count; ++r) {
+    const std::int64_t at = start + plan.reduced.offset(r);
+    dx[at] = detail::convert<T>(before);
+    before *= static_cast<A>(x[at]);
+  }
+  A after = static_cast<A>(gradient[i]);
+  for (std::int64_t r = plan.reduced.count - 1; r >= 0; --r) {
+    const std::int64_t at = start + plan.reduced.offset(r);
+    dx[at] = detail::convert<T>(static_cast<A>(dx[at]) * after);
+    after *= static_cast<A>(x[at]);
+  }
+}
 
 }  // namespace paceline

@@ -7,6 +7,8 @@
 #include "reshape/reshape.h"
 #include "shared/lanes.h"
 #include "shared/text.h"
+#include "unary/unary.h"
+#include "where/where.h"
 
 #include <paceline/detail/elementwise.h>
 
@@ -73,7 +75,7 @@ class Reducer {
   static constexpr std::int64_t kColumns = 256;
 
   static A combine(A a, A b) { return Op::template combine<A>(a, b); }
-  static A load(const T& value) { return static_cast<A>(detail::load(value)); }
+  static A load(const T& value) { return Op::map(static_cast<A>(detail::load(value))); }
 
   void store(std::int64_t i, A value) { out_[i] = detail::convert<T>(Op::template finish<A>(value, count_)); }
 
@@ -148,7 +150,7 @@ template <class Op>
 void reduce_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out, const void* attributes) {
   const ReductionPlan plan = make_plan(in[0].shape, reduced_axes("reduce", in[0].shape, of(attributes)));
   visit_dtype(in[0].dtype, [&]<class T>(TypeTag<T>) {
-    if constexpr (!std::is_same_v<T, bool> && (!std::is_same_v<Op, Mean> || !std::is_integral_v<T>))
+    if constexpr (!std::is_same_v<T, bool> && (Op::kIntegers || !std::is_integral_v<T>))
       Reducer<Op, T>(plan, in[0].as<const T>(), out[0].as<T>()).run();
   });
 }
@@ -164,29 +166,31 @@ Shape reduced_shape(const Shape& shape, const std::vector<bool>& reduced, bool k
   return result;
 }
 
-template <class Op>
-OpDef reduction(const char* name) {
+OpDef schema(const char* name, bool integers, bool of_nothing) {
   return OpDef(name)
       .attributes<ReduceAttributes>()
       .input("x")
-      .infer([name](const std::vector<NDArray>& inputs, const void* attributes) {
+      .infer([=](const std::vector<NDArray>& inputs, const void* attributes) {
         const NDArray& x = inputs[0];
         require(x.dtype() != DType::kBool, "[", name, "] x is bool, cast it first");
-        constexpr bool kMean = std::is_same_v<Op, Mean>;
-        require(!kMean || is_floating(x.dtype()), "[", name, "] x is ", name_of(x.dtype()),
+        require(integers || is_floating(x.dtype()), "[", name, "] x is ", name_of(x.dtype()),
                 ", expected a floating type");
         const std::vector<bool> reduced = reduced_axes(name, x.shape(), of(attributes));
-        constexpr bool kExtreme = std::is_same_v<Op, Max> || std::is_same_v<Op, Min>;
-        for (int i = 0; kExtreme && i < x.ndim(); ++i)
+        for (int i = 0; !of_nothing && i < x.ndim(); ++i)
           require(!reduced[static_cast<std::size_t>(i)] || x.size(i) > 0, "[", name, "] axis ", i, " of shape ",
                   x.shape(), " has no elements");
         return std::vector<ArraySpec>{{reduced_shape(x.shape(), reduced, of(attributes).keep_dims), x.dtype()}};
       })
-      .cpu(reduce_cpu<Op>)
       .text([](const void* attributes) {
         return AttributeText{{"axes", text_of(of(attributes).axes)},
                              {"keep_dims", of(attributes).keep_dims ? "1" : "0"}};
       });
+}
+
+template <class Op>
+OpDef reduction(const char* name) {
+  constexpr bool kExtreme = std::is_base_of_v<Max, Op> || std::is_same_v<Op, Min>;
+  return schema(name, Op::kIntegers, !kExtreme).cpu(reduce_cpu<Op>);
 }
 
 // `x` in the shape that keep_dims would have given it.
@@ -203,8 +207,71 @@ std::vector<Gradient> extreme_gradient(const OpCall& call, const std::vector<NDA
   return {chosen * (with_kept_axes(gradients[0], call) / ties)};
 }
 
+// Inputs: gradient, x. An element's gradient is the product of the others: of those before it and those after it.
+void prod_backward_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out,
+                       const void* attributes) {
+  const ReductionPlan plan = make_plan(in[1].shape, reduced_axes("prod_backward", in[1].shape, of(attributes)));
+  visit_floating(in[1].dtype, "prod_backward", [&]<class T>(TypeTag<T>) {
+    const std::int64_t smallest = detail::kElementsPerThread / std::max<std::int64_t>(1, plan.reduced.count);
+    detail::parallel_ranges(plan.kept.count, std::max<std::int64_t>(1, smallest), [&](auto begin, auto end) {
+      for (std::int64_t i = begin; i < end; ++i)
+        products_of_others(plan, i, in[0].as<const T>(), in[1].as<const T>(), out[0].as<T>());
+    });
+  });
+}
+
+std::vector<Gradient> l2_gradient(const OpCall& call, const std::vector<NDArray>& gradients) {
+  const NDArray norm = with_kept_axes(call.outputs[0], call);
+  return {with_kept_axes(gradients[0], call) * where(equal(norm, 0), 0, call.inputs[0] / norm)};
+}
+
+std::vector<Gradient> max_norm_gradient(const OpCall& call, const std::vector<NDArray>& gradients) {
+  const NDArray& x = call.inputs[0];
+  // A NaN among the elements was chosen.
+  const NDArray largest = cast(equal(abs(x), with_kept_axes(call.outputs[0], call)), x.dtype());
+  const NDArray chosen = where(equal(x, x), largest, 1);
+  const NDArray ties = sum(chosen, call.attributes<ReduceAttributes>().axes, true);
+  return {sign(x) * chosen * (with_kept_axes(gradients[0], call) / ties)};
+}
+
+// (sum |x|^order)^(1 / order), in float32 at least.
+NDArray lp_norm(const NDArray& given, const NormAttributes& how) {
+  const bool small = size_of(given.dtype()) < size_of(DType::kFloat32);
+  const NDArray x = small ? given.cast(DType::kFloat32) : given;
+  const NDArray result = power(sum(power(abs(x), how.order), how.axes, how.keep_dims), 1 / how.order);
+  return small ? result.cast(given.dtype()) : result;
+}
+
+std::vector<Gradient> lp_gradient(const OpCall& call, const std::vector<NDArray>& gradients) {
+  const NDArray& x = call.inputs[0];
+  const double order = call.attributes<NormAttributes>().order;
+  const NDArray norm = with_kept_axes(call.outputs[0], call);
+  const NDArray slope = sign(x) * power(abs(x), order - 1) / power(norm, order - 1);
+  return {with_kept_axes(gradients[0], call) * where(equal(norm, 0), 0, slope)};
+}
+
+// log(sum(exp(x - top))) + top in float32 at least; top is 0 where the largest element is infinite.
+NDArray log_sum_exp(const NDArray& given, const std::vector<int>& axes, const Shape& shape) {
+  if (given.size() == 0)
+    return NDArray::full(shape, -std::numeric_limits<double>::infinity(), given.dtype(), given.device(),
+                         given.engine());
+  const bool small = size_of(given.dtype()) < size_of(DType::kFloat32);
+  const NDArray x = small ? given.cast(DType::kFloat32) : given;
+  const NDArray largest = max(x, axes, true);
+  const NDArray top = where(less(abs(largest), std::numeric_limits<double>::infinity()), largest, 0);
+  const NDArray result = log(sum(exp(x - top), axes, true)) + top;
+  return (small ? result.cast(given.dtype()) : result).view(shape);
+}
+
 }  // namespace
 
+const OpDef& prod_operator();
+const OpDef& l1_norm_operator();
+const OpDef& l2_norm_operator();
+const OpDef& max_norm_operator();
+const OpDef& logsumexp_operator();
+const OpDef& lp_norm_operator();
+const OpDef& prod_backward_operator();
 const OpDef& sum_operator();
 const OpDef& mean_operator();
 const OpDef& max_operator();
@@ -228,6 +295,85 @@ OpDef mean_op() {
 
 OpDef max_op() { return reduction<Max>("max").saves_inputs({0}).saves_outputs({0}).gradient(extreme_gradient); }
 OpDef min_op() { return reduction<Min>("min").saves_inputs({0}).saves_outputs({0}).gradient(extreme_gradient); }
+
+OpDef prod_op() {
+  return reduction<Prod>("prod").saves_inputs({0}).gradient(
+      [](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
+        return {invoke(prod_backward_operator(), {gradients[0], call.inputs[0]}, call.attribute_data)[0]};
+      });
+}
+OpDef prod_backward_op() {
+  return OpDef("prod_backward")
+      .attributes<ReduceAttributes>()
+      .input("gradient")
+      .input("x")
+      .infer([](const std::vector<NDArray>& inputs, const void* attributes) {
+        const NDArray& x = inputs[1];
+        const std::vector<bool> reduced = reduced_axes("prod_backward", x.shape(), of(attributes));
+        const Shape shape = reduced_shape(x.shape(), reduced, of(attributes).keep_dims);
+        require(is_floating(x.dtype()) && inputs[0].dtype() == x.dtype() && inputs[0].shape() == shape,
+                "[prod_backward] gradient is ", inputs[0].describe(), ", expected ", shape, " of the floating type of ",
+                x.describe());
+        return std::vector<ArraySpec>{{x.shape(), x.dtype()}};
+      })
+      .cpu(prod_backward_cpu);
+}
+OpDef lp_norm_op() {
+  return schema("lp_norm", false, true)
+      .attributes<NormAttributes>()
+      .saves_inputs({0})
+      .saves_outputs({0})
+      .forward([](const std::vector<NDArray>& inputs, const void* attributes) {
+        return std::vector<NDArray>{lp_norm(inputs[0], *static_cast<const NormAttributes*>(attributes))};
+      })
+      .gradient(lp_gradient)
+      .text([](const void* attributes) {
+        const auto& how = *static_cast<const NormAttributes*>(attributes);
+        return AttributeText{
+            {"axes", text_of(how.axes)}, {"keep_dims", how.keep_dims ? "1" : "0"}, {"order", str(how.order)}};
+      });
+}
+OpDef l1_norm_op() {
+  return reduction<L1Norm>("l1_norm").saves_inputs({0}).gradient(
+      [](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
+        return {sign(call.inputs[0]) * with_kept_axes(gradients[0], call)};
+      });
+}
+OpDef l2_norm_op() { return reduction<L2Norm>("l2_norm").saves_inputs({0}).saves_outputs({0}).gradient(l2_gradient); }
+OpDef max_norm_op() {
+  return reduction<MaxNorm>("max_norm").saves_inputs({0}).saves_outputs({0}).gradient(max_norm_gradient);
+}
+OpDef logsumexp_op() {
+  return schema("logsumexp", false, true)
+      .saves_inputs({0})
+      .saves_outputs({0})
+      .forward([](const std::vector<NDArray>& inputs, const void* attributes) {
+        const NDArray& x = inputs[0];
+        const std::vector<bool> reduced = reduced_axes("logsumexp", x.shape(), of(attributes));
+        return std::vector<NDArray>{
+            log_sum_exp(x, of(attributes).axes, reduced_shape(x.shape(), reduced, of(attributes).keep_dims))};
+      })
+      .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
+        return {with_kept_axes(gradients[0], call) * exp(call.inputs[0] - with_kept_axes(call.outputs[0], call))};
+      });
+}
+
+NDArray prod(const NDArray& x, std::vector<int> axes, bool keep_dims) {
+  return invoke(prod_operator(), {x}, ReduceAttributes{std::move(axes), keep_dims});
+}
+
+NDArray logsumexp(const NDArray& x, std::vector<int> axes, bool keep_dims) {
+  return invoke(logsumexp_operator(), {x}, ReduceAttributes{std::move(axes), keep_dims});
+}
+
+NDArray norm(const NDArray& x, double order, std::vector<int> axes, bool keep_dims) {
+  require(order > 0, "[norm] order is ", order, ", expected a positive number or infinity");
+  ReduceAttributes attributes{std::move(axes), keep_dims};
+  if (order == 1) return invoke(l1_norm_operator(), {x}, std::move(attributes));
+  if (order == 2) return invoke(l2_norm_operator(), {x}, std::move(attributes));
+  if (std::isinf(order)) return invoke(max_norm_operator(), {x}, std::move(attributes));
+  return invoke(lp_norm_operator(), {x}, NormAttributes{std::move(attributes), order});
+}
 
 NDArray sum(const NDArray& x, std::vector<int> axes, bool keep_dims) {
   return invoke(sum_operator(), {x}, ReduceAttributes{std::move(axes), keep_dims});

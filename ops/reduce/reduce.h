@@ -1,7 +1,8 @@
 #pragma once
 // Reductions over some axes (negative ones count from the back), or over all of them when `axes` is empty. The result
 // keeps the type; sums of float16 and bfloat16 are accumulated in float32. Results do not depend on the number of
-// threads. Throws InvalidArgument on wrong or repeated axes, bool, mean of integers, max and min of nothing.
+// threads. Throws InvalidArgument on wrong or repeated axes, bool, mean of integers, max, min
+// and largest norm of nothing.
 
 #include <paceline/op.h>
 
@@ -12,11 +13,21 @@ struct ReduceAttributes {
   bool keep_dims = false;  // keep reduced axes with size 1
 };
 
+struct NormAttributes : ReduceAttributes {
+  double order = 2;
+};
+
 NDArray sum(const NDArray& x, std::vector<int> axes = {}, bool keep_dims = false);   // 0 for nothing
 NDArray mean(const NDArray& x, std::vector<int> axes = {}, bool keep_dims = false);  // NaN for nothing
 // NaN if any element is. Elements that share the extreme value share the gradient equally.
 NDArray max(const NDArray& x, std::vector<int> axes = {}, bool keep_dims = false);
 NDArray min(const NDArray& x, std::vector<int> axes = {}, bool keep_dims = false);
+NDArray prod(const NDArray& x, std::vector<int> axes = {}, bool keep_dims = false);  // 1 for nothing
+// log(sum(exp(x))) without overflow; -infinity for nothing. Floating types.
+NDArray logsumexp(const NDArray& x, std::vector<int> axes = {}, bool keep_dims = false);
+// (sum |x|^order)^(1 / order); infinity: the largest |x|. Floating types. For orders 1, 2 and infinity the gradient
+// where the norm is 0 is 0.
+NDArray norm(const NDArray& x, double order = 2, std::vector<int> axes = {}, bool keep_dims = false);
 
 // Undoes a broadcast: sums over the axes along which an array of `shape` was repeated to give x's shape.
 NDArray sum_to(const NDArray& x, const Shape& shape);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -45,7 +46,8 @@ CaseArray reduced(const CaseArray& x, const std::vector<int>& axes, bool keep_di
 }
 
 struct ReduceCases {
-  ReduceCases(const std::string& name, Fold fold, bool empties) {
+  // `low` and `high` bound the elements; sums of many would not do for `small` results.
+  ReduceCases(const std::string& name, Fold fold, bool empties, bool small = false, double low = -2, double high = 2) {
     std::vector<OperatorCase> cases;
     const auto add = [&](const std::string& what, const CaseArray& x, std::vector<int> axes, bool keep,
                          bool gradient = true) {
@@ -56,19 +58,19 @@ struct ReduceCases {
                        .gradient = gradient,
                        .tolerance = 10});
     };
-    add("all", sample({2, 3, 4}, 1), {}, false);
-    add("all kept", sample({2, 3}, 2), {}, true);
-    add("first", sample({5, 3}, 3), {0}, false);
-    add("last", sample({5, 37}, 4), {-1}, true);
-    add("middle", sample({2, 5, 3}, 5), {1}, false);
-    add("channels", sample({3, 2, 4, 5}, 6), {0, 2, 3}, false);
-    add("outer and inner", sample({3, 4, 1, 5}, 7), {3, 0}, true);
-    add("wide", sample({7, 600}, 8), {0}, false);
-    add("one element", sample({1}, 9), {}, false);
-    add("scalar", sample({}, 10), {}, false);
-    add("no results", sample({0, 3}, 11), {1}, false, false);
-    add("long", sample({70001}, 12), {}, false);
-    if (empties) add("of nothing", sample({2, 0}, 13), {1}, false, false);
+    add("all", sample({2, 3, 4}, 1, low, high), {}, false);
+    add("all kept", sample({2, 3}, 2, low, high), {}, true);
+    add("first", sample({5, 3}, 3, low, high), {0}, false);
+    add("last", sample({5, 37}, 4, low, high), {-1}, true);
+    add("middle", sample({2, 5, 3}, 5, low, high), {1}, false);
+    add("channels", sample({3, 2, 4, 5}, 6, low, high), {0, 2, 3}, false);
+    add("outer and inner", sample({3, 4, 1, 5}, 7, low, high), {3, 0}, true);
+    add("wide", sample({7, 600}, 8, low, high), {0}, false);
+    add("one element", sample({1}, 9, low, high), {}, false);
+    add("scalar", sample({}, 10, low, high), {}, false);
+    add("no results", sample({0, 3}, 11, low, high), {1}, false, false);
+    if (!small) add("long", sample({70001}, 12, low, high), {}, false);
+    if (empties) add("of nothing", sample({2, 0}, 13, low, high), {1}, false, false);
     cases.push_back({.name = "NaN",
                      .inputs = {array({2, 3}, {1, kNaN, 2, 3, 4, 5})},
                      .attributes = with(ReduceAttributes{{1}, false}),
@@ -93,6 +95,52 @@ const ReduceCases kMax(
     "max", [](const std::vector<double>& v) { return *std::max_element(v.begin(), v.end()); }, false);
 const ReduceCases kMin(
     "min", [](const std::vector<double>& v) { return *std::min_element(v.begin(), v.end()); }, false);
+
+const ReduceCases kProd(
+    "prod", [](const std::vector<double>& v) { return std::accumulate(v.begin(), v.end(), 1.0, std::multiplies<>()); },
+    true, true, 0.8, 1.25);
+const ReduceCases kL1(
+    "l1_norm",
+    [](const std::vector<double>& v) {
+      return std::accumulate(v.begin(), v.end(), 0.0, [](double sum, double x) { return sum + std::fabs(x); });
+    },
+    true, true);
+const ReduceCases kL2(
+    "l2_norm",
+    [](const std::vector<double>& v) { return std::sqrt(std::inner_product(v.begin(), v.end(), v.begin(), 0.0)); },
+    true);
+const ReduceCases kMaxNorm(
+    "max_norm",
+    [](const std::vector<double>& v) {
+      return std::accumulate(v.begin(), v.end(), 0.0, [](double top, double x) { return std::max(top, std::fabs(x)); });
+    },
+    false);
+const ReduceCases kLogSumExp(
+    "logsumexp",
+    [](const std::vector<double>& v) {
+      return std::log(std::accumulate(v.begin(), v.end(), 0.0, [](double sum, double x) { return sum + std::exp(x); }));
+    },
+    true);
+const RegisterCases kLp("lp_norm",
+                        {{.name = "order 3",
+                          .inputs = {array({2, 2}, {3, -4, 1, 0.5})},
+                          .attributes = with(NormAttributes{{{1}}, 3}),
+                          .expected = {array({2}, {std::cbrt(91), std::cbrt(1.125)})}},
+                         {.name = "zeros",
+                          .inputs = {array({2}, {0, 0})},
+                          .attributes = with(NormAttributes{{}, 3}),
+                          .expected = {array({}, {0})},
+                          .gradient = false}},
+                        {{"x is int32", {typed(DType::kInt32, {1}, {1})}}});
+const RegisterCases kZeros("prod", {{.name = "zeros",
+                                     .inputs = {array({3, 3}, {1, 0, 2, 0, 3, 0, 4, 5, 6})},
+                                     .attributes = with(ReduceAttributes{{1}}),
+                                     .expected = {array({3}, {0, 0, 120})}}});
+const RegisterCases kHuge("logsumexp", {{.name = "huge",
+                                         .inputs = {array({2, 2}, {1000, 1000, -1000, -1000})},
+                                         .attributes = with(ReduceAttributes{{1}}),
+                                         .expected = {array({2}, {1000 + std::log(2), -1000 + std::log(2)})},
+                                         .gradient = false}});
 
 const RegisterCases kIntegers("sum", {{.name = "int8",
                                        .inputs = {typed(DType::kInt8, {3}, {100, 27, -100})},
