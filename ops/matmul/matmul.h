@@ -14,4 +14,13 @@ struct MatmulAttributes {
 
 NDArray matmul(const NDArray& a, const NDArray& b, bool transpose_a = false, bool transpose_b = false);
 
+// The same for any number of leading axes, which broadcast.
+NDArray batch_matmul(const NDArray& a, const NDArray& b, bool transpose_a = false, bool transpose_b = false);
+// a[i] * b[j] of two vectors.
+NDArray outer(const NDArray& a, const NDArray& b);
+// Sums of products by the names of axes, for instance einsum("bij,bjk->bik", {a, b}): a letter in two operands is the
+// same position in both, one that is not in the result is summed over. Operands are multiplied from left to right. No
+// letter may occur twice in one operand, and there are no ellipses.
+NDArray einsum(const std::string& equation, const std::vector<NDArray>& operands);
+
 }  // namespace paceline

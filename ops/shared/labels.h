@@ -4,6 +4,8 @@
 #include <paceline/detail/convert.h>
 #include <paceline/kernel.h>
 
+#include <optional>
+
 namespace paceline {
 
 // Throws InvalidArgument unless scores are (n, classes >= 1) and labels (n) of a type other than bool.
@@ -17,12 +19,14 @@ inline void check_scores(const char* name, const NDArray& scores, const NDArray&
 
 class Labels {
  public:
-  // Throws InvalidArgument naming the first label outside [0, classes).
-  Labels(const char* name, const Tensor& labels, std::int64_t classes) : labels_(labels) {
+  // Throws InvalidArgument naming the first label outside [0, classes) other than `ignored`.
+  Labels(const char* name, const Tensor& labels, std::int64_t classes,
+         std::optional<std::int64_t> ignored = std::nullopt)
+      : labels_(labels), ignored_(ignored) {
     for (std::int64_t i = 0; i < labels.size(); ++i) {
       const std::int64_t label = (*this)[i];
-      require(label >= 0 && label < classes, "[", name, "] label ", label, " at position ", i, " is outside [0, ",
-              classes, ")");
+      require((label >= 0 && label < classes) || label == ignored, "[", name, "] label ", label, " at position ", i,
+              " is outside [0, ", classes, ")");
     }
   }
 
@@ -31,8 +35,17 @@ class Labels {
                        [&]<class T>(TypeTag<T>) { return detail::convert<std::int64_t>(labels_.as<const T>()[i]); });
   }
 
+  bool is_ignored(std::int64_t i) const { return ignored_ && (*this)[i] == *ignored_; }
+
+  std::int64_t counted() const {
+    std::int64_t count = 0;
+    for (std::int64_t i = 0; i < labels_.size(); ++i) count += !is_ignored(i);
+    return count;
+  }
+
  private:
   const Tensor& labels_;
+  std::optional<std::int64_t> ignored_;
 };
 
 }  // namespace paceline

@@ -1,8 +1,10 @@
 #include "softmax/softmax.h"
 
+#include "binary/binary.h"
 #include "shared/fast_math.h"
 #include "shared/lanes.h"
 #include "shared/rows.h"
+#include "where/where.h"
 
 #include <paceline/detail/elementwise.h>
 
@@ -119,5 +121,26 @@ OpDef log_softmax_backward_op() { return backward("log_softmax_backward").cpu(so
 NDArray softmax(const NDArray& x, int axis) { return invoke(softmax_operator(), {x}, SoftmaxAttributes{axis}); }
 
 NDArray log_softmax(const NDArray& x, int axis) { return invoke(log_softmax_operator(), {x}, SoftmaxAttributes{axis}); }
+
+namespace {
+
+NDArray masked(const char* name, const NDArray& x, const NDArray& mask, double temperature) {
+  require(temperature > 0, "[", name, "] temperature is ", temperature, ", expected a positive number");
+  const NDArray scaled = temperature == 1 ? x : x / temperature;
+  if (mask.is_none()) return scaled;
+  require(mask.dtype() == DType::kBool && broadcast(mask.shape(), x.shape()) == x.shape(), "[", name, "] mask is ",
+          mask.describe(), ", expected bool that broadcasts to x, ", x.describe());
+  return where(mask, scaled, -std::numeric_limits<double>::infinity());
+}
+
+}  // namespace
+
+NDArray softmax(const NDArray& x, const NDArray& mask, double temperature, int axis) {
+  return softmax(masked("softmax", x, mask, temperature), axis);
+}
+
+NDArray log_softmax(const NDArray& x, const NDArray& mask, double temperature, int axis) {
+  return log_softmax(masked("log_softmax", x, mask, temperature), axis);
+}
 
 }  // namespace paceline

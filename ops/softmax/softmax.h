@@ -12,5 +12,9 @@ struct SoftmaxAttributes {
 
 NDArray softmax(const NDArray& x, int axis = -1);
 NDArray log_softmax(const NDArray& x, int axis = -1);
+// Of x / temperature, where `mask` (bool, broadcasts to x) holds; elsewhere 0 (the logarithm: -infinity). A line
+// without any place is NaN. temperature > 0; `mask` may be none. Throws InvalidArgument on a wrong mask or temperature.
+NDArray softmax(const NDArray& x, const NDArray& mask, double temperature = 1, int axis = -1);
+NDArray log_softmax(const NDArray& x, const NDArray& mask, double temperature = 1, int axis = -1);
 
 }  // namespace paceline

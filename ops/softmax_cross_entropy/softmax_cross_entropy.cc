@@ -6,6 +6,7 @@
 
 #include <paceline/detail/elementwise.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace paceline {
@@ -15,24 +16,29 @@ const OpDef& softmax_cross_entropy_backward_operator();
 
 namespace {
 
-Reduction reduction_of(const void* attributes) {
-  return static_cast<const SoftmaxCrossEntropyAttributes*>(attributes)->reduction;
+const SoftmaxCrossEntropyAttributes& of(const void* attributes) {
+  return *static_cast<const SoftmaxCrossEntropyAttributes*>(attributes);
 }
+Reduction reduction_of(const void* attributes) { return of(attributes).reduction; }
 
 AttributeText text(const void* attributes) {
   constexpr const char* kNames[] = {"mean", "sum", "none"};
-  return {{"reduction", kNames[static_cast<int>(reduction_of(attributes))]}};
+  const auto& [reduction, smoothing, ignored] = of(attributes);
+  return {{"reduction", kNames[static_cast<int>(reduction)]},
+          {"label_smoothing", str(smoothing)},
+          {"ignored_label", ignored ? str(*ignored) : "none"}};
 }
 
 // Outputs: loss, probabilities. The workspace takes the losses of the rows.
 void forward_cpu(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
                  const void* attributes) {
-  const Labels labels("softmax_cross_entropy", in[1], in[0].shape[1]);
+  const Labels labels("softmax_cross_entropy", in[1], in[0].shape[1], of(attributes).ignored_label);
   visit_floating(in[0].dtype, "softmax_cross_entropy", [&]<class T>(TypeTag<T>) {
     using A = accumulator_t<T>;
     const std::int64_t rows = in[0].shape[0];
     const std::int64_t classes = in[0].shape[1];
     A* const losses = static_cast<A*>(context.workspace);
+    const A smoothing = static_cast<A>(of(attributes).label_smoothing);
     detail::parallel_ranges(rows, 256, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const T* x = in[0].as<const T>() + row * classes;
@@ -42,7 +48,12 @@ void forward_cpu(const KernelContext& context, std::span<const Tensor> in, std::
         const A total = sum_lanes<A>(classes, [=](std::int64_t i) { return fast_exp(load(i) - top); });
         const A scale = A(1) / total;
         for (std::int64_t i = 0; i < classes; ++i) p[i] = T(fast_exp(load(i) - top) * scale);
+        losses[row] = A(0);
+        if (labels.is_ignored(row)) continue;
         losses[row] = std::log(total) - (load(labels[row]) - top);
+        if (smoothing == A(0)) continue;
+        const A mean = sum_lanes<A>(classes, [=](std::int64_t i) { return load(i) - top; }) / static_cast<A>(classes);
+        losses[row] = (A(1) - smoothing) * losses[row] + smoothing * (std::log(total) - mean);
       }
     });
     T* const loss = out[0].as<T>();
@@ -52,7 +63,7 @@ void forward_cpu(const KernelContext& context, std::span<const Tensor> in, std::
       return;
     }
     const A sum = sum_lanes<A>(rows, [losses](std::int64_t i) { return losses[i]; });
-    loss[0] = T(reduction == Reduction::kMean ? sum / static_cast<A>(rows) : sum);
+    loss[0] = T(reduction == Reduction::kMean ? sum / static_cast<A>(labels.counted()) : sum);
   });
 }
 
@@ -61,19 +72,25 @@ void backward_cpu(const KernelContext&, std::span<const Tensor> in, std::span<co
                   const void* attributes) {
   const std::int64_t rows = in[1].shape[0];
   const std::int64_t classes = in[1].shape[1];
-  const Labels labels("softmax_cross_entropy_backward", in[2], classes);
+  const Labels labels("softmax_cross_entropy_backward", in[2], classes, of(attributes).ignored_label);
   visit_floating(in[0].dtype, "softmax_cross_entropy_backward", [&]<class T>(TypeTag<T>) {
     using A = accumulator_t<T>;
     const bool by_row = reduction_of(attributes) == Reduction::kNone;
-    const A share = reduction_of(attributes) == Reduction::kMean ? A(1) / static_cast<A>(rows) : A(1);
+    const A share = reduction_of(attributes) == Reduction::kMean ? A(1) / static_cast<A>(labels.counted()) : A(1);
+    const A smoothing = static_cast<A>(of(attributes).label_smoothing);
+    const A everywhere = smoothing / static_cast<A>(classes);
     const T* const gradients = in[0].as<const T>();
     for (std::int64_t row = 0; row < rows; ++row) {
       const A gradient = static_cast<A>(gradients[by_row ? row : 0]) * share;
       const T* p = in[1].as<const T>() + row * classes;
       T* dx = out[0].as<T>() + row * classes;
-      for (std::int64_t i = 0; i < classes; ++i) dx[i] = T(static_cast<A>(p[i]) * gradient);
+      if (labels.is_ignored(row)) {
+        std::fill_n(dx, classes, T(0));
+        continue;
+      }
+      for (std::int64_t i = 0; i < classes; ++i) dx[i] = T((static_cast<A>(p[i]) - everywhere) * gradient);
       const std::int64_t label = labels[row];
-      dx[label] = T((static_cast<A>(p[label]) - A(1)) * gradient);
+      dx[label] = T((static_cast<A>(p[label]) - everywhere - (A(1) - smoothing)) * gradient);
     }
   });
 }
@@ -133,6 +150,13 @@ OpDef softmax_cross_entropy_backward_op() {
 
 NDArray softmax_cross_entropy(const NDArray& scores, const NDArray& labels, Reduction reduction) {
   return invoke(softmax_cross_entropy_operator(), {scores, labels}, SoftmaxCrossEntropyAttributes{reduction});
+}
+
+NDArray softmax_cross_entropy(const NDArray& scores, const NDArray& labels,
+                              const SoftmaxCrossEntropyAttributes& attributes) {
+  require(attributes.label_smoothing >= 0 && attributes.label_smoothing < 1,
+          "[softmax_cross_entropy] label_smoothing is ", attributes.label_smoothing, ", expected [0, 1)");
+  return invoke(softmax_cross_entropy_operator(), {scores, labels}, attributes);
 }
 
 }  // namespace paceline

@@ -1,0 +1,60 @@
+#include <paceline/ops.h>
+#include <support/operator_case.h>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace paceline::test {
+namespace {
+
+CaseArray direct(const CaseArray& x, const StandardizeAttributes& how) {
+  std::int64_t size = 1;
+  for (int i = x.shape.ndim() - how.axes; i < x.shape.ndim(); ++i) size *= x.shape[i];
+  CaseArray y = x;
+  for (std::int64_t first = 0; first < x.shape.size(); first += size) {
+    double mean = 0, square = 0;
+    for (std::int64_t i = 0; i < size; ++i)
+      mean += x.values[static_cast<std::size_t>(first + i)] / static_cast<double>(size);
+    if (!how.centered) mean = 0;
+    for (std::int64_t i = 0; i < size; ++i) {
+      const double d = x.values[static_cast<std::size_t>(first + i)] - mean;
+      square += d * d / static_cast<double>(size);
+    }
+    for (std::int64_t i = 0; i < size; ++i) {
+      double& value = y.values[static_cast<std::size_t>(first + i)];
+      value = (value - mean) / std::sqrt(square + how.epsilon);
+    }
+  }
+  return y;
+}
+
+OperatorCase rows(const std::string& name, const Shape& shape, const StandardizeAttributes& how) {
+  const CaseArray x = sample(shape, 3);
+  return {.name = name,
+          .inputs = {x},
+          .attributes = with(how),
+          .expected = {direct(x, how)},
+          .gradient = shape.size() > 0,
+          .tolerance = 8};
+}
+
+const RegisterCases kStandardize("standardize",
+                                 {rows("rows", {4, 10}, {}), rows("two axes", {2, 3, 7}, {.axes = 2}),
+                                  rows("not centered", {3, 21}, {.centered = false, .epsilon = 1e-6}),
+                                  rows("many", {300, 130}, {}), rows("one row", {6}, {}), rows("no rows", {0, 3}, {})},
+                                 {{"axes is 3", {sample({2, 3}, 1)}, with(StandardizeAttributes{3})},
+                                  {"x is int32", {typed(DType::kInt32, {1}, {1})}}});
+
+TEST(Normalize, RefusesParametersThatDoNotFit) {
+  const NDArray x = NDArray::zeros({2, 4, 3}), four = NDArray::zeros({4}), three = NDArray::zeros({3});
+  EXPECT_THROW(layer_norm(x, four, NDArray()), InvalidArgument);
+  EXPECT_THROW(layer_norm(x, three, four), InvalidArgument);
+  EXPECT_THROW(group_norm(x, 3, four, four), InvalidArgument);
+  EXPECT_THROW(group_norm(x, 2, three, four), InvalidArgument);
+  EXPECT_THROW(instance_norm(three, NDArray(), NDArray()), InvalidArgument);
+  EXPECT_NO_THROW(group_norm(x, 2, four, NDArray()).wait());
+}
+
+}  // namespace
+}  // namespace paceline::test
