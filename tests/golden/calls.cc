@@ -1,0 +1,207 @@
+#include "golden/calls.h"
+
+#include <paceline/ops.h>
+
+#include <limits>
+
+namespace paceline::test {
+namespace {
+
+using Arrays = std::vector<NDArray>;
+
+GoldenCall one(NDArray (*f)(const NDArray&)) {
+  return [f](const Arrays& x) { return Arrays{f(x[0])}; };
+}
+GoldenCall two(NDArray (*f)(const NDArray&, const NDArray&)) {
+  return [f](const Arrays& x) { return Arrays{f(x[0], x[1])}; };
+}
+// A call with one result, from an expression over x.
+#define CALL(expression) [](const Arrays& x) { return Arrays{expression}; }
+
+GoldenCalls unary() {
+  return {{"relu", one(relu)},
+          {"leaky_relu(0.1)", CALL(leaky_relu(x[0], 0.1))},
+          {"elu(1.5)", CALL(elu(x[0], 1.5))},
+          {"prelu", two(prelu)},
+          {"selu", one(selu)},
+          {"gelu", one(gelu)},
+          {"gelu_tanh", one(gelu_tanh)},
+          {"silu", one(silu)},
+          {"sigmoid", one(sigmoid)},
+          {"tanh", one(tanh)},
+          {"softplus", one(softplus)},
+          {"softsign", one(softsign)},
+          {"exp", one(exp)},
+          {"expm1", one(expm1)},
+          {"log", one(log)},
+          {"log1p", one(log1p)},
+          {"sqrt", one(sqrt)},
+          {"rsqrt", one(rsqrt)},
+          {"square", one(square)},
+          {"abs", one(abs)},
+          {"sign", one(sign)},
+          {"erf", one(erf)},
+          {"sin", one(sin)},
+          {"cos", one(cos)},
+          {"floor", one(floor)},
+          {"ceil", one(ceil)},
+          {"round", one(round)},
+          {"clip(-1,0.5)", CALL(clip(x[0], -1, 0.5))},
+          {"reciprocal", one(reciprocal)},
+          {"negative", one(negative)}};
+}
+
+GoldenCalls binary() {
+  return {{"add", two(add)},
+          {"subtract", two(subtract)},
+          {"multiply", two(multiply)},
+          {"divide", two(divide)},
+          {"power", two(power)},
+          {"maximum", two(maximum)},
+          {"minimum", two(minimum)},
+          {"equal", two(equal)},
+          {"not_equal", two(not_equal)},
+          {"greater", two(greater)},
+          {"greater_equal", two(greater_equal)},
+          {"less", two(less)},
+          {"less_equal", two(less_equal)},
+          {"add(1.5)", CALL(x[0] + 1.5)},
+          {"subtract(1.5)", CALL(x[0] - 1.5)},
+          {"1.5-subtract", CALL(1.5 - x[0])},
+          {"multiply(1.5)", CALL(x[0] * 1.5)},
+          {"divide(1.5)", CALL(x[0] / 1.5)},
+          {"1.5-divide", CALL(1.5 / x[0])},
+          {"power(3)", CALL(power(x[0], 3))},
+          {"power(0)", CALL(power(x[0], 0))},
+          {"power(0.5)", CALL(power(x[0], 0.5))},
+          {"1.5-power", CALL(power(1.5, x[0]))},
+          {"maximum(0.5)", CALL(maximum(x[0], 0.5))},
+          {"minimum(0.5)", CALL(minimum(x[0], 0.5))},
+          {"greater(0.5)", CALL(greater(x[0], 0.5))},
+          {"less_equal(0.5)", CALL(less_equal(x[0], 0.5))},
+          {"equal(1)", CALL(equal(x[0], 1))},
+          {"where", CALL(where(x[0], x[1], x[2]))}};
+}
+
+using Reduce = std::function<NDArray(const NDArray&, std::vector<int>)>;
+
+GoldenCalls reduction() {
+  GoldenCalls calls;
+  const auto add = [&](const std::string& name, const std::vector<std::vector<int>>& all, const Reduce& f) {
+    for (const std::vector<int>& axes : all) {
+      std::string text;
+      for (const int axis : axes) text += (text.empty() ? "/" : ",") + std::to_string(axis);
+      calls[name + text] = [f, axes](const Arrays& x) { return Arrays{f(x[0], axes)}; };
+    }
+  };
+  const std::vector<std::vector<int>> single{{1}, {2}}, any{{1}, {2}, {0, 2}, {0, 1, 2}};
+  add("sum", any, [](const NDArray& x, auto axes) { return sum(x, axes); });
+  add("mean", any, [](const NDArray& x, auto axes) { return mean(x, axes); });
+  add("max", any, [](const NDArray& x, auto axes) { return max(x, axes); });
+  add("min", any, [](const NDArray& x, auto axes) { return min(x, axes); });
+  add("logsumexp", any, [](const NDArray& x, auto axes) { return logsumexp(x, axes); });
+  add("norm2", any, [](const NDArray& x, auto axes) { return norm(x, 2, axes); });
+  add("norm1", any, [](const NDArray& x, auto axes) { return norm(x, 1, axes); });
+  add("norm3", any, [](const NDArray& x, auto axes) { return norm(x, 3, axes); });
+  add("norm_inf", any,
+      [](const NDArray& x, auto axes) { return norm(x, std::numeric_limits<double>::infinity(), axes); });
+  add("prod", single, [](const NDArray& x, auto axes) { return prod(x, axes); });
+  add("argmax", single, [](const NDArray& x, auto axes) { return argmax(x, axes[0]); });
+  add("argmin", single, [](const NDArray& x, auto axes) { return argmin(x, axes[0]); });
+  add("cumsum", single, [](const NDArray& x, auto axes) { return cumsum(x, axes[0]); });
+  const auto both = [](const Sorted& sorted) { return Arrays{sorted.values, sorted.positions}; };
+  calls["sort/1"] = [=](const Arrays& x) { return both(sort(x[0], 1)); };
+  calls["sort_descending/0"] = [=](const Arrays& x) { return both(sort(x[0], 0, true)); };
+  calls["argsort/1"] = CALL(argsort(x[0], 1));
+  calls["top_2/1"] = [=](const Arrays& x) { return both(top_k(x[0], 2, 1)); };
+  calls["bottom_2/0"] = [=](const Arrays& x) { return both(top_k(x[0], 2, 0, false)); };
+  return calls;
+}
+
+GoldenCalls shape() {
+  return {{"reshape(4,-1)", CALL(reshape(x[0], {4, -1}))},
+          {"transpose(2,0,1)", CALL(transpose(x[0], {2, 0, 1}))},
+          {"concat/1", CALL(concat(x, 1))},
+          {"stack/-1", CALL(stack(x, -1))},
+          {"split/1",
+           [](const Arrays& x) {
+             return split(x[0], std::vector<std::int64_t>{1, 2}, 1);
+           }},
+          {"slice/2", CALL(slice(x[0], 2, 1, 3))},
+          {"pad", CALL(pad(x[0], {{0, 0}, {0, 1}, {1, 2}}, 0.5))},
+          {"tile(2,1,3)", CALL(tile(x[0], {2, 1, 3}))},
+          {"repeat(3)/1", CALL(repeat(x[0], 3, 1))},
+          {"broadcast_to(2,3,4)", CALL(broadcast_to(x[0], {2, 3, 4}))},
+          {"squeeze/1", CALL(squeeze(x[0], 1))},
+          {"expand_dims/1", CALL(expand_dims(x[0], 1))},
+          {"flip(0,2)", CALL(flip(x[0], {0, 2}))},
+          {"take/1", CALL(take(x[0], x[1], 1))},
+          {"gather/1", CALL(gather(x[0], x[1], 1))},
+          {"scatter_add/1", CALL(scatter_add(x[0], x[1], x[2], 1))},
+          {"one_hot(4)", CALL(one_hot(x[0], 4, DType::kInt64))},
+          {"embedding", CALL(embedding(x[0], x[1]))}};
+}
+
+GoldenCalls loss() {
+  GoldenCalls calls;
+  for (const auto& [text, reduction] : {std::pair<std::string, Reduction>{"/mean", Reduction::kMean},
+                                        {"/sum", Reduction::kSum},
+                                        {"/none", Reduction::kNone}}) {
+    const Reduction how = reduction;
+    calls["squared" + text] = [=](const Arrays& x) { return Arrays{squared_loss(x[0], x[1], how)}; };
+    calls["absolute" + text] = [=](const Arrays& x) { return Arrays{absolute_loss(x[0], x[1], how)}; };
+    calls["huber(0.75)" + text] = [=](const Arrays& x) { return Arrays{huber_loss(x[0], x[1], 0.75, how)}; };
+    calls["sigmoid_cross_entropy" + text] = [=](const Arrays& x) {
+      return Arrays{sigmoid_cross_entropy(x[0], x[1], how)};
+    };
+    calls["kl_divergence" + text] = [=](const Arrays& x) { return Arrays{kl_divergence(x[0], x[1], how)}; };
+    calls["cross_entropy(0)" + text] = [=](const Arrays& x) {
+      return Arrays{softmax_cross_entropy(x[0], x[1], {how, 0, 2})};
+    };
+    calls["cross_entropy(0.2)" + text] = [=](const Arrays& x) {
+      return Arrays{softmax_cross_entropy(x[0], x[1], {how, 0.2, 2})};
+    };
+  }
+  calls["hinge/mean"] = CALL(hinge_loss(x[0], x[1]));
+  return calls;
+}
+
+GoldenCalls normalize() {
+  const auto mask = [] { return NDArray::from<double>({1, 0, 1, 1, 1, 1, 1, 0}, {2, 4}).cast(DType::kBool); };
+  return {{"layer_norm", CALL(layer_norm(x[0], x[1], x[2]))},
+          {"layer_norm(plain)", CALL(layer_norm(x[0], NDArray(), NDArray()))},
+          {"rms_norm", CALL(rms_norm(x[0], x[1]))},
+          {"group_norm(2)", CALL(group_norm(x[0], 2, x[1], x[2]))},
+          {"instance_norm", CALL(instance_norm(x[0], x[1], x[2]))},
+          {"l2_normalize/1", CALL(l2_normalize(x[0]))},
+          {"softmax/-1", CALL(softmax(x[0]))},
+          {"softmax/0", CALL(softmax(x[0], 0))},
+          {"softmax(masked,2)", [=](const Arrays& x) { return Arrays{softmax(x[0], mask(), 2)}; }},
+          {"log_softmax/-1", CALL(log_softmax(x[0]))},
+          {"log_softmax/0", CALL(log_softmax(x[0], 0))},
+          {"log_softmax(masked,2)", [=](const Arrays& x) { return Arrays{log_softmax(x[0], mask(), 2)}; }}};
+}
+
+GoldenCalls linear() {
+  GoldenCalls calls{{"matmul", CALL(matmul(x[0], x[1]))},
+                    {"matmul(a',b')", CALL(matmul(x[0], x[1], true, true))},
+                    {"batch_matmul", CALL(batch_matmul(x[0], x[1]))},
+                    {"batch_matmul(b')", CALL(batch_matmul(x[0], x[1], false, true))},
+                    {"outer", two(outer)},
+                    {"dense", CALL(dense(x[0], x[1], x[2]))}};
+  for (const char* equation : {"ij,jk->ik", "bij,bjk->bik", "bhid,bhjd->bhij", "i,j->ij", "i,i->", "ij->ji", "ijk->k",
+                               "ij,kl->il", "ij,jk,kl->il", "bi,bi->b"})
+    calls[std::string("einsum ") + equation] = [equation](const Arrays& x) { return Arrays{einsum(equation, x)}; };
+  return calls;
+}
+
+}  // namespace
+
+const std::map<std::string, GoldenCalls>& golden_calls() {
+  static const auto& calls = *new std::map<std::string, GoldenCalls>{
+      {"unary", unary()}, {"binary", binary()},       {"reduction", reduction()}, {"shape", shape()},
+      {"loss", loss()},   {"normalize", normalize()}, {"linear", linear()}};
+  return calls;
+}
+
+}  // namespace paceline::test

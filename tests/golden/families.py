@@ -1,0 +1,255 @@
+"""The functions and inputs of the fixtures, by family: yields (function, case, call, inputs)."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+NAN, INF = math.nan, math.inf
+
+
+def sample(shape, seed, low=-2.0, high=2.0):
+    """Different multiples of 2^-10 in [low, high), none an integer."""
+    generator = torch.Generator().manual_seed(seed)
+    steps = int((high - low) * 512)
+    count = math.prod(shape)
+    chosen = torch.randperm(steps, generator=generator)[:count] * 2 + 1
+    return (low + chosen.to(torch.float64) / 1024).reshape(shape)
+
+
+def array(values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def integers(values):
+    return torch.tensor(values, dtype=torch.int64)
+
+
+SPECIAL = [NAN, INF, -INF, 0.0, 1.0, -1.0, 30.0, -30.0, 0.5]
+
+
+def unary():
+    identity = [
+        ("relu", torch.relu), ("leaky_relu(0.1)", lambda x: F.leaky_relu(x, 0.1)), ("elu(1.5)", lambda x: F.elu(x, 1.5)),
+        ("selu", torch.selu), ("gelu", F.gelu), ("gelu_tanh", lambda x: F.gelu(x, approximate="tanh")),
+        ("silu", F.silu), ("sigmoid", torch.sigmoid), ("tanh", torch.tanh),
+        ("softplus", lambda x: F.softplus(x, threshold=50)), ("softsign", F.softsign), ("exp", torch.exp),
+        ("expm1", torch.expm1), ("square", torch.square), ("abs", torch.abs), ("sign", torch.sign),
+        ("erf", torch.erf), ("sin", torch.sin), ("cos", torch.cos), ("floor", torch.floor), ("ceil", torch.ceil),
+        ("round", torch.round), ("clip(-1,0.5)", lambda x: torch.clamp(x, -1, 0.5)),
+        ("reciprocal", torch.reciprocal), ("negative", torch.neg),
+    ]
+    positive = [("log", torch.log), ("log1p", torch.log1p), ("sqrt", torch.sqrt), ("rsqrt", torch.rsqrt)]
+    for functions, low, high in ((identity, -3, 3), (positive, 0, 4)):
+        for seed, (name, f) in enumerate(functions):
+            yield name, "ordinary", f, [sample((2, 3, 2), seed, low, high)]
+            yield name, "empty", f, [sample((3, 0), seed)]
+            yield name, "one", f, [sample((), seed, low, high)]
+            yield name, "special", f, [array(SPECIAL)]
+    yield "round", "halves", torch.round, [array([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5])]
+    for slope, case in ((1, "one slope"), (3, "slopes")):
+        yield "prelu", case, F.prelu, [sample((2, 3, 2), 50), sample((slope,), 51)]
+    yield "prelu", "empty", F.prelu, [sample((0, 3), 50), sample((3,), 51)]
+    yield "prelu", "special", F.prelu, [array(SPECIAL), sample((1,), 51)]
+
+
+def binary():
+    arithmetic = [("add", torch.add), ("subtract", torch.sub), ("multiply", torch.mul), ("divide", torch.div),
+                  ("maximum", torch.maximum), ("minimum", torch.minimum)]
+    comparisons = [("equal", torch.eq), ("not_equal", torch.ne), ("greater", torch.gt), ("greater_equal", torch.ge),
+                   ("less", torch.lt), ("less_equal", torch.le)]
+    pairs = [(a, b) for a in (NAN, INF, -INF, 0.0, 2.0) for b in (NAN, INF, -INF, 0.0, 2.0)]
+    left, right = array([a for a, _ in pairs]), array([b for _, b in pairs])
+    for seed, (name, f) in enumerate(arithmetic + comparisons + [("power", torch.pow)]):
+        low = 0 if name == "power" else -2
+        yield name, "ordinary", f, [sample((2, 3), seed, low), sample((2, 3), seed + 40)]
+        yield name, "broadcast", f, [sample((2, 1, 3), seed, low), sample((4, 1), seed + 40)]
+        yield name, "one", f, [sample((1,), seed, low), sample((), seed + 40)]
+        yield name, "empty", f, [sample((0, 3), seed, low), sample((3,), seed + 40)]
+        yield name, "special", f, [left, right]
+    yield "power", "zeros", torch.pow, [array([0, 0, 0, 2, -2]), array([0, 1, 2, 0, 2])]
+    scalars = [
+        ("add(1.5)", lambda x: x + 1.5), ("subtract(1.5)", lambda x: x - 1.5), ("1.5-subtract", lambda x: 1.5 - x),
+        ("multiply(1.5)", lambda x: x * 1.5), ("divide(1.5)", lambda x: x / 1.5), ("1.5-divide", lambda x: 1.5 / x),
+        ("power(3)", lambda x: x**3), ("power(0)", lambda x: x**0), ("power(0.5)", lambda x: x**0.5),
+        ("1.5-power", lambda x: 1.5**x), ("maximum(0.5)", lambda x: torch.clamp(x, min=0.5)),
+        ("minimum(0.5)", lambda x: torch.clamp(x, max=0.5)), ("greater(0.5)", lambda x: x > 0.5),
+        ("less_equal(0.5)", lambda x: x <= 0.5), ("equal(1)", lambda x: x == 1),
+    ]
+    for seed, (name, f) in enumerate(scalars):
+        yield name, "ordinary", f, [sample((2, 3), seed, 0)]
+        yield name, "empty", f, [sample((0, 3), seed)]
+        yield name, "special", f, [array(SPECIAL)]
+    condition = torch.tensor([[True], [False]])
+    yield "where", "ordinary", torch.where, [array([[1, 0, 1], [0, 0, 1]]) > 0, sample((2, 3), 1), sample((2, 3), 2)]
+    yield "where", "broadcast", torch.where, [condition, sample((3,), 1), sample((), 2)]
+    yield "where", "special", torch.where, [left > 0, left, right]
+    yield "where", "empty", torch.where, [condition, sample((2, 0), 1), sample((2, 1), 2)]
+
+
+def reduction():
+    ordinary = sample((2, 3, 4), 1)
+    zeros = array([[1, 0, 2, 4], [0, 3, 0, 1], [4, 5, 6, 2]])
+    special = array([[NAN, 1, 2], [INF, 1, 2], [-INF, 1, 2], [INF, -INF, 0], [-INF, -INF, -INF], [0, 0, 0]])
+    norm = torch.linalg.vector_norm
+    by_axes = [
+        ("sum", torch.sum), ("mean", torch.mean), ("max", torch.amax), ("min", torch.amin),
+        ("logsumexp", torch.logsumexp), ("norm2", lambda x, dim: norm(x, 2, dim)),
+        ("norm1", lambda x, dim: norm(x, 1, dim)), ("norm3", lambda x, dim: norm(x, 3, dim)),
+        ("norm_inf", lambda x, dim: norm(x, INF, dim)), ("prod", lambda x, dim: torch.prod(x, dim[0])),
+        ("argmax", lambda x, dim: torch.argmax(x, dim[0])), ("argmin", lambda x, dim: torch.argmin(x, dim[0])),
+        ("cumsum", lambda x, dim: torch.cumsum(x, dim[0])),
+    ]
+    for name, f in by_axes:
+        one_axis = name in ("prod", "argmax", "argmin", "cumsum")
+        nothing = name not in ("max", "min", "norm_inf", "argmax", "argmin")
+        for case, dims in (("last", (2,)), ("middle", (1,)), ("outer and inner", (0, 2)), ("all", (0, 1, 2))):
+            if len(dims) == 1 or not one_axis:
+                yield f"{name}/{','.join(map(str, dims))}", case, lambda x, f=f, d=dims: f(x, d), [ordinary]
+        last = lambda x, f=f: f(x, (1,))
+        yield f"{name}/1", "special", last, [special]
+        yield f"{name}/1", "one", last, [sample((1, 1), 2)]
+        yield f"{name}/1", "no results", last, [sample((0, 3), 2)]
+        if nothing:
+            yield f"{name}/1", "of nothing", last, [sample((2, 0), 2)]
+    yield "prod/1", "zeros", lambda x: torch.prod(x, 1), [zeros]
+    yield "max/1", "ties", lambda x: torch.amax(x, 1), [array([[1, 3, 3], [2, 2, 2]])]
+    ordered = [("sort/1", lambda x: torch.sort(x, dim=1, stable=True)),
+               ("sort_descending/0", lambda x: torch.sort(x, dim=0, descending=True, stable=True)),
+               ("argsort/1", lambda x: torch.argsort(x, dim=1, stable=True)),
+               ("top_2/1", lambda x: torch.topk(x, 2, 1)), ("bottom_2/0", lambda x: torch.topk(x, 2, 0, largest=False))]
+    for name, f in ordered:
+        yield name, "ordinary", f, [sample((3, 4), 5)]
+        yield name, "special", f, [array([[NAN, INF, 1], [-INF, NAN, 2], [1, -INF, INF]])]
+    yield "sort/1", "empty", ordered[0][1], [sample((2, 0), 5)]
+
+
+def shape():
+    x = sample((2, 3, 4), 1)
+    places = integers([[2, 0, 1, 1], [0, 0, 2, 1]])
+    empty = integers([]).reshape(0, 3, 4)
+    calls = [
+        ("reshape(4,-1)", lambda x: x.reshape(4, -1), [x]), ("transpose(2,0,1)", lambda x: x.permute(2, 0, 1), [x]),
+        ("concat/1", lambda *x: torch.cat(x, 1), [x, sample((2, 1, 4), 2)]),
+        ("stack/-1", lambda *x: torch.stack(x, -1), [sample((2, 3), 1), sample((2, 3), 2)]),
+        ("split/1", lambda x: list(torch.split(x, [1, 2], 1)), [x]), ("slice/2", lambda x: x[:, :, 1:3], [x]),
+        ("pad", lambda x: F.pad(x, (1, 2, 0, 1, 0, 0), value=0.5), [x]), ("tile(2,1,3)", lambda x: x.tile(2, 1, 3), [x]),
+        ("repeat(3)/1", lambda x: x.repeat_interleave(3, 1), [x]),
+        ("broadcast_to(2,3,4)", lambda x: x.expand(2, 3, 4), [sample((3, 1), 1)]),
+        ("squeeze/1", lambda x: x.squeeze(1), [sample((2, 1, 3), 1)]),
+        ("expand_dims/1", lambda x: x.unsqueeze(1), [sample((2, 3), 1)]),
+        ("flip(0,2)", lambda x: x.flip(0, 2), [x]),
+        ("take/1", lambda x, i: torch.index_select(x, 1, i), [x, integers([2, 0, 2, 2])]),
+        ("gather/1", lambda x, i: torch.gather(x, 1, i), [x, places.reshape(2, 1, 4)]),
+        ("scatter_add/1", lambda x, i, v: x.scatter_add(1, i, v), [x, places.reshape(2, 1, 4), sample((2, 1, 4), 3)]),
+        ("one_hot(4)", lambda i: F.one_hot(i, 4), [places]),
+        ("embedding", lambda i, w: F.embedding(i, w), [places, sample((3, 2), 3)]),
+    ]
+    for name, f, inputs in calls:
+        yield name, "ordinary", f, inputs
+    nothing = sample((0, 3, 4), 1)
+    empties = {"transpose(2,0,1)": [nothing], "concat/1": [nothing, nothing], "split/1": [nothing],
+               "slice/2": [nothing], "pad": [nothing], "tile(2,1,3)": [nothing], "repeat(3)/1": [nothing],
+               "flip(0,2)": [nothing], "take/1": [x, integers([])], "gather/1": [nothing, empty],
+               "scatter_add/1": [x, empty, nothing], "stack/-1": [nothing, nothing]}
+    one = sample((1, 1, 1), 1)
+    zero = integers([0]).reshape(1, 1, 1)
+    ones = {"transpose(2,0,1)": [one], "concat/1": [one], "pad": [one], "tile(2,1,3)": [one], "repeat(3)/1": [one],
+            "flip(0,2)": [one], "take/1": [one, integers([0])], "gather/1": [one, zero],
+            "scatter_add/1": [one, zero, one], "stack/-1": [one, one]}
+    for name, f, _ in calls:
+        if name in empties:
+            yield name, "empty", f, empties[name]
+        if name in ones:
+            yield name, "one", f, ones[name]
+
+
+
+def loss():
+    pairs = [(0.5, 0.25), (-INF, 0.0), (INF, 1.0), (NAN, 0.5), (1.0, 1.0), (60.0, 0.0), (-60.0, 1.0)]
+    left, right = array([a for a, _ in pairs]), array([b for _, b in pairs])
+    losses = [
+        ("squared", F.mse_loss, -2), ("absolute", F.l1_loss, -2),
+        ("huber(0.75)", lambda p, t, reduction: F.huber_loss(p, t, reduction=reduction, delta=0.75), -2),
+        ("sigmoid_cross_entropy", F.binary_cross_entropy_with_logits, 0), ("kl_divergence", F.kl_div, 0),
+    ]
+    for name, f, low in losses:
+        for reduction in ("mean", "sum", "none"):
+            call = lambda p, t, f=f, r=reduction: f(p, t, reduction=r)
+            yield f"{name}/{reduction}", "ordinary", call, [sample((2, 3), 1), sample((2, 3), 2, low, 1)]
+            yield f"{name}/{reduction}", "one", call, [sample((1,), 1), sample((1,), 2, low, 1)]
+            yield f"{name}/{reduction}", "empty", call, [sample((0, 3), 1), sample((0, 3), 2)]
+        if name != "kl_divergence":
+            yield f"{name}/none", "special", lambda p, t, f=f: f(p, t, reduction="none"), [left, right]
+    hinge = lambda p, t: torch.clamp(1 - p * t, min=0).mean()
+    yield "hinge/mean", "ordinary", hinge, [sample((2, 3), 1), array([[1, -1, 1], [-1, -1, 1]])]
+    scores, labels = sample((4, 5), 3), integers([0, 4, 2, 2])
+    for reduction in ("mean", "sum", "none"):
+        for smoothing in (0.0, 0.2):
+            call = lambda x, t, r=reduction, e=smoothing: F.cross_entropy(
+                x, t, reduction=r, label_smoothing=e, ignore_index=2)
+            name = f"cross_entropy({smoothing:g})/{reduction}"
+            yield name, "ordinary", call, [scores, labels]
+            yield name, "one", call, [sample((1, 1), 3), integers([0])]
+            yield name, "all ignored", call, [sample((1, 3), 3), integers([2])]
+            yield name, "special", call, [array([[INF, 0, 1], [NAN, 0, 1], [-INF, 0, 1]]), integers([1, 0, 0])]
+
+
+def normalize():
+    x, image = sample((3, 2, 4), 1), sample((2, 4, 3), 2)
+    four, other, pair = sample((4,), 3), sample((4,), 4), sample((2, 4), 5)
+    special = array([[NAN, 1, 2, 3], [INF, 1, 2, 3], [1, 1, 1, 1], [0, 0, 0, 0]])
+    layer = lambda x, s, b: F.layer_norm(x, s.shape, s, b)
+    rms = lambda x, s: F.rms_norm(x, s.shape, s, 1e-6)
+    group = lambda x, s, b: F.group_norm(x, 2, s, b)
+    yield "layer_norm", "ordinary", layer, [x, four, other]
+    yield "layer_norm", "two axes", layer, [x, pair, pair]
+    yield "layer_norm", "empty", layer, [sample((0, 4), 1), four, other]
+    yield "layer_norm", "one", layer, [sample((1, 1), 1), sample((1,), 2), sample((1,), 3)]
+    yield "layer_norm", "special", layer, [special, four, other]
+    yield "layer_norm(plain)", "ordinary", lambda x: F.layer_norm(x, (4,)), [x]
+    yield "rms_norm", "ordinary", rms, [x, four]
+    yield "rms_norm", "empty", rms, [sample((0, 4), 1), four]
+    yield "rms_norm", "special", rms, [special, four]
+    yield "group_norm(2)", "ordinary", group, [image, four, other]
+    yield "group_norm(2)", "without places", group, [special, four, other]
+    yield "instance_norm", "ordinary", lambda x, s, b: F.instance_norm(x, weight=s, bias=b), [image, four, other]
+    yield "l2_normalize/1", "ordinary", lambda x: F.normalize(x, dim=1), [x]
+    yield "l2_normalize/1", "special", lambda x: F.normalize(x, dim=1), [special]
+    mask = torch.tensor([[True, False, True, True], [True, True, True, False]])
+    special = array([[NAN, 1, 2], [INF, 1, 2], [-INF, 1, 2], [-INF, -INF, -INF], [1000, 0, -1000]])
+    for name, f in (("softmax", torch.softmax), ("log_softmax", torch.log_softmax)):
+        yield f"{name}/-1", "ordinary", lambda x, f=f: f(x, -1), [x]
+        yield f"{name}/-1", "special", lambda x, f=f: f(x, -1), [special]
+        yield f"{name}/-1", "empty", lambda x, f=f: f(x, -1), [sample((2, 0), 1)]
+        yield f"{name}/-1", "one", lambda x, f=f: f(x, -1), [sample((1,), 1)]
+        yield f"{name}/0", "ordinary", lambda x, f=f: f(x, 0), [x]
+        yield f"{name}(masked,2)", "ordinary", lambda x, f=f: f((x / 2).masked_fill(~mask, -INF), -1), [sample((2, 4), 6)]
+
+
+def linear():
+    a, b = sample((2, 3), 1), sample((3, 4), 2)
+    yield "matmul", "ordinary", torch.matmul, [a, b]
+    yield "matmul", "batch", torch.matmul, [sample((2, 3, 2), 1), sample((2, 2, 4), 2)]
+    yield "matmul", "no rows", torch.matmul, [sample((0, 3), 1), b]
+    yield "matmul", "no depth", torch.matmul, [sample((2, 0), 1), sample((0, 4), 1)]
+    yield "matmul", "one", torch.matmul, [sample((1, 1), 1), sample((1, 1), 2)]
+    yield "matmul", "special", torch.matmul, [array([[INF, 1], [NAN, 0]]), array([[0, 1], [1, 2]])]
+    yield "matmul(a',b')", "ordinary", lambda x, y: x.T @ y.T, [sample((3, 2), 1), sample((4, 3), 2)]
+    yield "batch_matmul", "broadcast", torch.matmul, [sample((2, 1, 2, 3), 1), sample((3, 3, 2), 2)]
+    yield "batch_matmul", "empty", torch.matmul, [sample((0, 1, 2, 3), 1), sample((3, 3, 2), 2)]
+    yield "batch_matmul(b')", "ordinary", lambda x, y: x @ y.mT, [sample((2, 2, 2, 3), 1), sample((2, 2, 4, 3), 2)]
+    yield "outer", "ordinary", torch.outer, [sample((3,), 1), sample((2,), 2)]
+    yield "outer", "empty", torch.outer, [sample((0,), 1), sample((2,), 2)]
+    yield "dense", "ordinary", F.linear, [a, sample((4, 3), 2), sample((4,), 3)]
+    equations = {"ij,jk->ik": (a, b), "bij,bjk->bik": (sample((2, 3, 2), 1), sample((2, 2, 3), 2)),
+                 "bhid,bhjd->bhij": (sample((2, 2, 2, 3), 1), sample((2, 2, 3, 3), 2)),
+                 "i,j->ij": (sample((2,), 1), sample((3,), 2)), "i,i->": (sample((4,), 1), sample((4,), 2)),
+                 "ij->ji": (a,), "ijk->k": (sample((2, 3, 2), 1),), "ij,kl->il": (a, b),
+                 "ij,jk,kl->il": (a, b, sample((4, 2), 3)), "bi,bi->b": (a, sample((2, 3), 3))}
+    for equation, operands in equations.items():
+        yield f"einsum {equation}", "ordinary", lambda *x, e=equation: torch.einsum(e, *x), list(operands)
+
+
+FAMILIES = {"unary": unary, "binary": binary, "reduction": reduction, "shape": shape, "loss": loss,
+            "normalize": normalize, "linear": linear}
