@@ -23,9 +23,7 @@ std::vector<TwoRounds::Part> parts_of(const std::vector<Contribution>& contribut
   return parts;
 }
 
-void reply(const Request& request, bool over, const Agreement::Bytes& bytes) {
-  wire::AgreeReply body;
-  body.set_over(over);
+void reply(const Request& request, wire::AgreeReply body, const Agreement::Bytes& bytes) {
   PayloadWriter payload;
   if (bytes) {
     body.set_bytes(bytes->size());
@@ -108,6 +106,8 @@ bool Shard::close_agreement(ServedSlice& slice) {
     LOG(ERROR) << "round " << agreement.round() << " of key '" << updater_.info(slice.number).name
                << "' was dropped: " << error.what();
   }
+  for (const Contribution& contribution : contributions)
+    state.answered[contribution.worker] = agreement.round() + 1;
   agreement.close();
   state.next_round = agreement.round() + 1;
   state.rounds.erase(state.rounds.begin());
@@ -139,12 +139,17 @@ void Shard::answer_asking(ServedSlice& slice) {
   std::erase_if(state.asking, [&](const SliceRounds::Asking& asking) {
     const Agreement* const agreement =
         state.agreement && state.agreement->round() == asking.round ? state.agreement.get() : nullptr;
-    if (asking.round < state.next_round)
-      reply(asking.request, !(agreement && asking.answers), agreement && asking.answers ? agreement->mean() : nullptr);
-    else if (agreement && !asking.answers)
-      reply(asking.request, false, agreement->agreed());
-    else
-      return false;
+    const int worker = asking.request.from().rank;
+    wire::AgreeReply body;
+    if (asking.round < state.next_round) {
+      // A worker asks about one round at a time: its last.
+      body.set_over(!asking.answers || state.answered[worker] != asking.round + 1);
+      body.set_gone(!body.over() && !agreement);
+      reply(asking.request, body, agreement && !body.over() ? agreement->mean() : nullptr);
+      return true;
+    }
+    if (!agreement || asking.answers) return false;
+    reply(asking.request, body, agreement->agreed());
     return true;
   });
 }

@@ -256,9 +256,10 @@ void Shard::advance(ServedSlice& slice) {
       }
     }
     if (!close_agreement(slice)) return;
+    answer_asking(slice);  // the next agreement takes the place of this one
   }
   state.next_round = std::max(state.next_round, slowest.value_or(state.next_round));
-  if (state.waiting.empty()) active_.erase(&slice);
+  if (state.waiting.empty() && state.asking.empty()) active_.erase(&slice);
 }
 
 void Shard::answer_waiting(ServedSlice& slice) {

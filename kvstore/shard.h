@@ -83,6 +83,7 @@ struct SliceRounds {
     bool answers;
   };
   std::unique_ptr<Agreement> agreement;
+  std::map<int, std::uint64_t> answered;  // per worker, the round after the last that its answer was applied in
   std::vector<Asking> asking;
 };
 

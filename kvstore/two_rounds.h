@@ -1,7 +1,7 @@
 #pragma once
 // What a codec adds that the workers of a round encode together. Its encode() writes a proposal. When every worker's is
 // there the server makes of them what all agree on; each worker answers that with its own part of the encoding, and
-// what it keeps as state follows from the mean of the answers. Agreed and answer, one after the other, are what
+// what it keeps as state follows from its answer and from the mean of all answers. Agreed and answer, one after the other, are what
 // decode() takes. Where proposals do not fit together nothing is agreed on (no bytes), and the answers are raw
 // elements.
 
@@ -32,7 +32,9 @@ class TwoRounds {
 
   // At a worker, after encode() with the same state of `count` elements. Throw Corrupt on what no server sends.
   virtual std::vector<std::byte> answer(EncodedBytes agreed, std::int64_t count, State state) const = 0;
-  virtual void finish(EncodedBytes agreed, EncodedBytes mean, std::int64_t count, State state) const = 0;
+  // `mean`: null where the answer was applied, but what it was the mean of was lost on the way.
+  virtual void finish(EncodedBytes agreed, EncodedBytes answer, const EncodedBytes* mean, std::int64_t count,
+                      State state) const = 0;
 };
 
 }  // namespace paceline

@@ -291,24 +291,30 @@ class PowerSgdTogether final : public Codec, public TwoRounds {
     return bytes;
   }
 
-  void finish(EncodedBytes agreed, EncodedBytes mean, std::int64_t count, State state) const override {
+  void finish(EncodedBytes agreed, EncodedBytes answer, const EncodedBytes* mean, std::int64_t count,
+              State state) const override {
     float* const matrix = state[0];
     float* const q = state[1];
     const Form form = agreed_form(agreed, count);
-    if (mean.size() != sizeof(float) * form.q()) throw Corrupt("a mean of power_sgd has another size than its parts");
+    if (answer.size() != answer_bytes(agreed, count)) throw Corrupt("an answer of power_sgd has another size than asked");
+    if (mean && mean->size() != sizeof(float) * form.q())
+      throw Corrupt("a mean of power_sgd has another size than its parts");
     std::fill(matrix + form.elements(), matrix + count, 0.0f);
-    // Raw: whoever had another Q has none now, nor has anybody else.
-    if (agreed.empty()) std::fill_n(q, count, 0.0f);
+    // Raw, or unknown: whoever had another Q has none now, nor, after the next round, has anybody else.
+    if (agreed.empty() || !mean) std::fill_n(q, count, 0.0f);
     if (form.rank == 0) return;
-    append(reinterpret_cast<std::byte*>(q), floats_at(mean.data(), form.q()).data(), form.q());
+    // What this worker gave, not the mean: the rest stays as small as its own gradients, whoever the others are.
     const std::vector<float> p = floats_at(agreed.data() + kHeader, form.p());
+    const std::vector<float> own = floats_at(answer.data(), form.q());
     const auto rows = static_cast<std::size_t>(form.rows), columns = static_cast<std::size_t>(form.columns);
     for (std::size_t i = 0; i < rows; ++i) {
       float* const row = matrix + i * columns;
       for (std::size_t k = 0; k < static_cast<std::size_t>(form.rank); ++k)
-        add(-p[k * rows + i], q + k * columns, row, columns);
+        add(-p[k * rows + i], own.data() + k * columns, row, columns);
       for (std::size_t j = 0; j < columns; ++j) row[j] = row[j] - row[j] == 0 ? row[j] : 0;
     }
+    if (!mean) return;
+    append(reinterpret_cast<std::byte*>(q), floats_at(mean->data(), form.q()).data(), form.q());
     drop_if_no_number(q, form.q());
   }
 

@@ -52,6 +52,7 @@ TwoRoundPush::TwoRoundPush(Job job) : job_(std::move(job)) {
   answers_.resize(slices);
   means_.resize(slices);
   over_.resize(slices);
+  gone_.resize(slices);
 }
 
 void TwoRoundPush::start(Engine& engine, Job job) {
@@ -104,6 +105,7 @@ void TwoRoundPush::ask(Completion completion, const std::vector<std::vector<std:
             if (error) std::rethrow_exception(error);
             const auto reply = parse_body<wire::AgreeReply>(*answer);
             self->over_[s] = reply.over();
+            self->gone_[s] = reply.gone();
             (*results)[s] = bytes_of(*answer, reply);
           } catch (...) {
             error = std::current_exception();
@@ -132,8 +134,12 @@ void TwoRoundPush::finish() {
   const std::vector<RemoteSlice>& slices = job_.key->slices;
   const TwoRounds& codec = *job_.codec->codec->two_rounds();
   // What a round went on without stays with the worker, for the next.
-  for (std::size_t s = 0; s < slices.size(); ++s)
-    if (!over_[s]) codec.finish(agreed_[s], means_[s], slices[s].end - slices[s].begin, state_of(slices[s]));
+  for (std::size_t s = 0; s < slices.size(); ++s) {
+    if (over_[s]) continue;
+    const EncodedBytes mean = means_[s];
+    codec.finish(agreed_[s], answers_[s], gone_[s] ? nullptr : &mean, slices[s].end - slices[s].begin,
+                 state_of(slices[s]));
+  }
 }
 
 }  // namespace paceline

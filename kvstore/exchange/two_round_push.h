@@ -39,7 +39,8 @@ class TwoRoundPush : public std::enable_shared_from_this<TwoRoundPush> {
 
   Job job_;
   std::vector<std::vector<std::byte>> agreed_, answers_, means_;  // of each slice
-  std::vector<char> over_;  // of each slice: the round went on without this worker
+  // Of each slice: the round went on without this worker; or with it, but the mean could not be had.
+  std::vector<char> over_, gone_;
 };
 
 }  // namespace paceline

@@ -170,13 +170,59 @@ TEST(PowerSgd, LosesNothing) {
       for (std::size_t i = 0; i < kCount; ++i) delivered[i] += static_cast<double>(sent[i]) / kWorkers;
     }
     const std::vector<std::byte> mean = rounds.mean(agreed, parts);
-    for (std::size_t w = 0; w < kWorkers; ++w) rounds.finish(agreed, mean, kCount, pointers(w));
+    const EncodedBytes of_all = mean;
+    for (std::size_t w = 0; w < kWorkers; ++w) rounds.finish(agreed, answers[w], &of_all, kCount, pointers(w));
   }
   for (std::size_t i = 0; i < kCount; ++i) {
     double kept = 0;
     for (const auto& state : states) kept += static_cast<double>(state[0][i]) / kWorkers;
     EXPECT_LT(std::abs(delivered[i] + kept - given[i]), 1e-4 * size[i]);
   }
+}
+
+// What differs between the workers is not kept where it was delivered: when one is lost, or shares change, the next
+// update is of ordinary size.
+TEST(PowerSgd, WhatWorkersKeepDoesNotGrowWithTheirDifferences) {
+  constexpr std::int64_t kRows = 16, kColumns = 20, kCount = kRows * kColumns;
+  const auto codec = codec_of("power_sgd:rounds=2,rank=1");
+  const TwoRounds& rounds = *codec->two_rounds();
+  const std::vector<float> u = gaussian(kRows, 1), v = gaussian(kColumns, 2), apart = gaussian(kColumns, 3);
+  std::array<std::array<std::vector<float>, 2>, 2> states;
+  for (auto& state : states) state.fill(std::vector<float>(kCount));
+  std::vector<std::vector<float>> given(2, std::vector<float>(kCount));
+  for (std::size_t w = 0; w < 2; ++w)
+    for (std::size_t i = 0; i < kCount; ++i)
+      given[w][i] = u[i / kColumns] * (v[i % kColumns] + (w == 0 ? 1.0f : -1.0f) * apart[i % kColumns]);
+  // The first workers' update, with these shares.
+  const auto step = [&](const std::vector<float>& shares) {
+    std::vector<std::vector<std::byte>> proposals(shares.size()), answers(shares.size());
+    std::vector<TwoRounds::Part> parts;
+    const auto pointers = [&](std::size_t w) { return std::array<float*, 2>{states[w][0].data(), states[w][1].data()}; };
+    for (std::size_t w = 0; w < shares.size(); ++w) {
+      proposals[w].resize(codec->max_bytes(kCount));
+      proposals[w].resize(codec->encode(given[w], {.columns = kColumns}, pointers(w), proposals[w].data()));
+      parts.push_back({shares[w], proposals[w]});
+    }
+    const std::vector<std::byte> agreed = rounds.agree(parts);
+    std::vector<float> update(kCount), sent(kCount);
+    for (std::size_t w = 0; w < shares.size(); ++w) {
+      answers[w] = rounds.answer(agreed, kCount, pointers(w));
+      parts[w].bytes = answers[w];
+      std::vector<std::byte> whole = agreed;
+      whole.insert(whole.end(), answers[w].begin(), answers[w].end());
+      codec->decode(whole, kCount, 0, sent);
+      for (std::size_t i = 0; i < kCount; ++i) update[i] += shares[w] * sent[i];
+    }
+    const std::vector<std::byte> mean = rounds.mean(agreed, parts);
+    const EncodedBytes of_all = mean;
+    for (std::size_t w = 0; w < shares.size(); ++w) rounds.finish(agreed, answers[w], &of_all, kCount, pointers(w));
+    return update;
+  };
+  for (int i = 0; i < 50; ++i) step({0.5f, 0.5f});
+  std::vector<float> expected(kCount);
+  for (std::size_t i = 0; i < kCount; ++i) expected[i] = 0.75f * given[0][i] + 0.25f * given[1][i];
+  EXPECT_LT(distance(step({0.75f, 0.25f}), expected), 1e-4);
+  EXPECT_LT(distance(step({1}), given[0]), 1e-4);
 }
 
 struct Matrix {
@@ -232,6 +278,27 @@ TEST(PowerSgd, AKeyThatOnlyOneWorkerPushesHoldsNobodyUp) {
       EXPECT_NEAR(matrix.weight.to_vector<float>()[7], 5, 1e-4);
     }
   });
+}
+
+// The next round is complete when the one before ends.
+TEST(PowerSgd, WorkersMayTakeTurns) {
+  for (const bool faulty : {false, true}) {
+    ClusterInProcess cluster({.mode = kMode, .workers = 2, .faulty = faulty, .serial = false});
+    const Shape shape{16, 3000};  // what is agreed on is more than servers remember for those who ask again
+    cluster.run([&](int worker, KVStore& store) {
+      Engine& engine = cluster.engine(worker);
+      const NDArray weight = NDArray::zeros(shape, DType::kFloat32, {}, engine);
+      store.init({{"w", weight}});
+      store.set_optimizer(optim::SGD{.lr = 1});
+      for (int step = 0; step < 20; ++step) {
+        if (step % 2 == worker) store.push("w", NDArray::full(shape, -1.0f, DType::kFloat32, {}, engine));
+        store.step_end(1);
+      }
+      store.barrier();
+      store.pull("w", weight);
+      for (const float value : weight.to_vector<float>()) ASSERT_NEAR(value, 20, 1e-2);
+    });
+  }
 }
 
 // Killed when it has proposed, or just before: the others finish the round, and its part is not missed, for theirs is
