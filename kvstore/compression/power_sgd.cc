@@ -49,8 +49,8 @@ struct Form {
   // Throws Corrupt unless a gradient of `count` elements can have this form.
   void check(std::int64_t count) const {
     const bool none = rows == 0 && columns == 0 && rank == 0;
-    const bool some =
-        rows > 0 && columns > 0 && rank > 0 && rank <= kMostRank && columns <= count && rows <= count / columns;
+    const bool some = rows > 0 && columns > 0 && rank > 0 && rank <= std::min({kMostRank, rows, columns}) &&
+                      columns <= count && rows <= count / columns;
     if (!none && !some)
       throw Corrupt(
           str("a gradient of ", count, " elements encoded as power_sgd is ", rows, " x ", columns, " of rank ", rank));

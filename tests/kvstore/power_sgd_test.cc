@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 
 #include "key_partition.h"
 #include "pushed.h"
@@ -223,6 +224,28 @@ TEST(PowerSgd, WhatWorkersKeepDoesNotGrowWithTheirDifferences) {
   for (std::size_t i = 0; i < kCount; ++i) expected[i] = 0.75f * given[0][i] + 0.25f * given[1][i];
   EXPECT_LT(distance(step({0.75f, 0.25f}), expected), 1e-4);
   EXPECT_LT(distance(step({1}), given[0]), 1e-4);
+}
+
+// A server that says what none of ours does.
+TEST(PowerSgd, WorkersRefuseFormsThatDoNotFit) {
+  const auto codec = codec_of("power_sgd:rounds=2");
+  constexpr std::int64_t kCount = 64;
+  std::vector<float> residual(kCount), query(kCount);
+  const std::array<float*, 2> state{residual.data(), query.data()};
+  for (const auto& [rows, columns, rank] : std::vector<std::array<std::uint32_t, 3>>{
+           {1, 64, 64}, {64, 1, 2}, {8, 8, 9}, {8, 9, 1}, {0, 8, 1}, {8, 8, 0}, {1u << 31, 1u << 31, 1}}) {
+    const std::array<std::uint32_t, 4> header{rows, columns, rank, 0};
+    std::vector<std::byte> agreed(16 + (rows <= kCount ? 4 * rows * rank : 0));
+    std::memcpy(agreed.data(), header.data(), 16);
+    const std::vector<std::byte> answer(std::size_t{4} * 4096);
+    const EncodedBytes mean = answer;
+    EXPECT_THROW(codec->two_rounds()->answer(agreed, kCount, state), Corrupt) << rows << " " << columns << " " << rank;
+    EXPECT_THROW(codec->two_rounds()->finish(agreed, answer, &mean, kCount, state), Corrupt) << rows;
+  }
+  const std::vector<std::byte> raw(sizeof(float) * kCount), more(4);
+  const EncodedBytes none, wrong = more;
+  EXPECT_THROW(codec->two_rounds()->finish({}, raw, &wrong, kCount, state), Corrupt);
+  EXPECT_THROW(codec->two_rounds()->finish({}, more, &none, kCount, state), Corrupt);
 }
 
 struct Matrix {
