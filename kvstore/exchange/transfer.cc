@@ -30,7 +30,10 @@ Step::~Step() {
   delivery_.reset();
 }
 
-void Step::close(std::shared_ptr<Step> next) { next_ = std::move(next); }
+void Step::close(std::shared_ptr<Step> next) {
+  delivery_->then([later = next->delivery()] {});  // let go after all actions
+  next_ = std::move(next);
+}
 
 void Pending::add() {
   Lock lock(mutex_);

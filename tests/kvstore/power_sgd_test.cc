@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "exchange/transfer.h"
 #include "key_partition.h"
 #include "pushed.h"
 #include "store.pb.h"
@@ -246,6 +247,23 @@ TEST(PowerSgd, WorkersRefuseFormsThatDoNotFit) {
   const EncodedBytes none, wrong = more;
   EXPECT_THROW(codec->two_rounds()->finish({}, raw, &wrong, kCount, state), Corrupt);
   EXPECT_THROW(codec->two_rounds()->finish({}, more, &none, kCount, state), Corrupt);
+}
+
+// The actions of a step wait for what is on its way of the steps before it, though it has pushed nothing itself.
+TEST(PowerSgd, StepsAreDeliveredInOrder) {
+  auto first = std::make_shared<Step>(0, nullptr), second = std::make_shared<Step>(1, nullptr),
+       third = std::make_shared<Step>(2, nullptr);
+  std::shared_ptr<Delivery> held = first->delivery();
+  std::string order;
+  held->then([&order] { order += "first "; });
+  second->delivery()->then([&order] { order += "second"; });
+  first->close(second);
+  first.reset();
+  second->close(third);
+  second.reset();
+  EXPECT_EQ(order, "");
+  held.reset();
+  EXPECT_EQ(order, "first second");
 }
 
 struct Matrix {
