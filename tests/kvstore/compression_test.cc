@@ -73,8 +73,8 @@ TEST(Compression, VotesTakeTheMomentumOfTheOptimizer) {
   });
 }
 
-// What is sent as it is trains as it does without the codec: float32 and float64 keys by momentum of the worker's, tables
-// by the server's. In the middle the job is saved and loaded.
+// Without weight_decay, what is sent as it is trains as it does without the codec: float32 and float64 keys by momentum
+// of the worker's, tables by the server's. In the middle the job is saved and loaded.
 TEST(Compression, WhatTravelsRawKeepsTheMomentum) {
   for (const char* optimizer : {"momentum:lr=0.5,momentum=0.9", "nesterov:lr=0.5,momentum=0.9"}) {
     std::map<std::string, std::vector<double>> weights;

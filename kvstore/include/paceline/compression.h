@@ -50,8 +50,8 @@ class Codec {
   virtual bool suits_weights() const { return false; }
   // True: a round applies the sign of the sum of what its workers sent (0 for a tie), not their mean.
   virtual bool votes() const { return false; }
-  // True: the codec keeps the optimizer's momentum (options `momentum`, `nesterov`), the server runs plain SGD. Of keys
-  // that are sent as they are the worker keeps it, too; row-sparse tables have theirs at the server.
+  // True: the codec keeps the optimizer's momentum (options `momentum`, `nesterov`), the server runs SGD without, its
+  // weight_decay outside of it. Raw keys' momentum is the worker's likewise; row-sparse tables' is the server's.
   virtual bool takes_momentum() const { return false; }
   // Options that suit a mode whose every round waits for all workers, where the user named none of them.
   virtual Options in_lockstep() const { return {}; }
