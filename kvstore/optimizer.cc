@@ -115,6 +115,8 @@ SGD::operator Spec() const {
   return spec;
 }
 
+Assign::operator Spec() const { return Spec{"assign", {}}; }
+
 Adam::operator Spec() const {
   Spec spec{"adam", {}};
   set_common(spec.options, lr, weight_decay, clip_gradient, schedule);

@@ -53,6 +53,7 @@ void update_tiles(Slice& slice, const Rules& rules, const Snapshot& pulled, cons
   const T* before = reinterpret_cast<const T*>(slice.weight.data());
   T* weight = reinterpret_cast<T*>(written.get());
   const std::int64_t count = slice.count();
+  const bool keeps = !rules.optimizer->replaces() || rules.preparation.weight_decay != 0;
   for (std::int64_t begin = 0; begin < count; begin += Tile<T>::kElements) {
     Tile<T> tile;
     tile.count = std::min(Tile<T>::kElements, count - begin);
@@ -60,7 +61,7 @@ void update_tiles(Slice& slice, const Rules& rules, const Snapshot& pulled, cons
     tile.weight = weight + begin;
     const std::span own(pulled_scratch.data(), static_cast<std::size_t>(tile.count));
     tile.pulled = pulled_tile(pulled, count, begin, own);
-    if (weight != before) std::copy_n(before + begin, tile.count, tile.weight);
+    if (weight != before && keeps) std::copy_n(before + begin, tile.count, tile.weight);
     fill(begin, tile.count, scratch.data());
     rules.preparation.apply(tile.gradient, tile.weight, tile.count);
     tile.state = arrays.data() + rules.optimizer_states;

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "slice_update.h"
+#include "stream_copy.h"
 
 namespace paceline {
 namespace {
@@ -169,6 +170,30 @@ class UpdaterImpl final : public Updater {
     update_by_mean(slice, *rules_, contributions, examples, context, copies);
     DelayBook::Row delays(delays_);
     for (const Contribution& contribution : contributions) delays.add(contribution.worker, 0);
+    return {count_update(slice, examples), 0, false};
+  }
+
+  bool only_weights() const override {
+    std::shared_lock rules_lock(rules_mutex_);
+    return rules_->state_names.empty();
+  }
+
+  Applied take_round(int index, std::shared_ptr<const std::byte[]> weights, std::int64_t examples, int worker,
+                     void* copy) override {
+    std::shared_lock rules_lock(rules_mutex_);
+    Slice& slice = at(index);
+    Lock lock(slice.mutex);
+    if (copy) {
+      stream_copy(weights.get(), copy, slice.weight.size());
+      stream_end();
+    }
+    // A small slice would keep a large message alive.
+    constexpr std::size_t kKept = std::size_t{256} << 10;
+    if (slice.weight.size() >= kKept)
+      slice.weight.adopt(std::move(weights));
+    else
+      slice.weight.assign(weights.get(), slice.weight.size());
+    DelayBook::Row(delays_).add(worker, 0);
     return {count_update(slice, examples), 0, false};
   }
 

@@ -39,6 +39,11 @@ class Weights {
   std::shared_ptr<std::byte[]> writable() const {
     return memory_->leases.load(std::memory_order_acquire) == 0 ? memory_->bytes : detail::allocate_host(size_);
   }
+  // Keeps what somebody else wrote and still may read: it is not written to.
+  void adopt(std::shared_ptr<const std::byte[]> bytes) {
+    set(std::const_pointer_cast<std::byte[]>(std::move(bytes)));
+    memory_->leases = 1;
+  }
   void set(std::shared_ptr<std::byte[]> bytes) {
     if (memory_ && memory_->bytes == bytes) return;
     memory_ = std::make_shared<Memory>();

@@ -24,6 +24,7 @@
 
 DEFINE_string(mode, "dist_async:staleness=none", "mode of the store, with options: local, device, ring, dist_sync, ..., dist_local:steps=8");
 DEFINE_string(compression, "", "codec with its options, added to the mode: bf16, or top_k,ratio=0.01");
+DEFINE_string(optimizer, "sgd:lr=0.01", "what becomes of gradients; assign: an all-reduce, under ring or dist_sync");
 DEFINE_string(transport, "tcp", "tcp or shm (every role is a process) or inproc (every role is a thread)");
 DEFINE_int32(servers, 1, "servers; mode ring has none");
 DEFINE_int32(workers, 1, "workers");
@@ -82,7 +83,7 @@ bool waits_for_others() {
 
 nlohmann::json measure_rows(KVStore& kv) {
   kv.init_table({.name = "table", .rows = FLAGS_table_rows, .width = FLAGS_row_floats});
-  kv.set_optimizer(optim::SGD{.lr = 0.01});
+  kv.set_optimizer(Spec::parse(FLAGS_optimizer));
   // More rows than caches hold, each drawn once before the clock runs.
   constexpr int kDraws = 16;
   std::mt19937_64 random(static_cast<std::uint64_t>(kv.rank()));
@@ -124,7 +125,7 @@ nlohmann::json measure_rows(KVStore& kv) {
 
 nlohmann::json measure(KVStore& kv) {
   if (FLAGS_sparse_rows > 0) return measure_rows(kv);
-  kv.set_optimizer(optim::SGD{.lr = 0.01});
+  kv.set_optimizer(Spec::parse(FLAGS_optimizer));
   const std::int64_t elements = std::max<std::int64_t>(1, FLAGS_key_bytes / 4);
   constexpr std::int64_t kSmall = 16;  // 64 bytes
   std::vector<InitValue> initial{{"small", NDArray::zeros({kSmall})}};

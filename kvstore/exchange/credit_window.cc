@@ -55,8 +55,8 @@ std::size_t CreditWindow::message_bytes() const {
 
 std::size_t CreditWindow::bytes() const {
   const double speed = bytes_per_second();
-  if (speed == 0) return static_cast<std::size_t>(kAtFirst);
-  const double round_trips = std::max(kLeastSeconds, 4 * latency_) * speed;
+  if (speed == 0 && !narrow_) return static_cast<std::size_t>(kAtFirst);
+  const double round_trips = narrow_ ? 2 * latency_ * speed : std::max(kLeastSeconds, 4 * latency_) * speed;
   return static_cast<std::size_t>(
       std::min(std::max(kPieces * static_cast<double>(message_bytes()), round_trips), kMost));
 }

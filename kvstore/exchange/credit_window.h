@@ -20,7 +20,10 @@ class CreditWindow {
     double answered_before = 0;
   };
 
-  explicit CreditWindow(std::size_t message_bytes = 0) : fixed_message_(message_bytes) {}
+  // `narrow`: messages are answered at once and best found in the caches on their way, so that no more of them are under
+  // way than keep the link busy.
+  explicit CreditWindow(std::size_t message_bytes = 0, bool narrow = false)
+      : fixed_message_(message_bytes), narrow_(narrow) {}
 
   // `bytes` joined what is to be sent.
   void submitted(std::size_t bytes) { burst_ += static_cast<double>(bytes); }
@@ -42,6 +45,7 @@ class CreditWindow {
 
  private:
   std::size_t fixed_message_;         // 0: measured
+  bool narrow_;
   double burst_ = 0, last_burst_ = 0;  // of this step, and of the last
   double answered_ = 0;
   Time last_answer_;  // since the last rest

@@ -14,9 +14,9 @@ namespace paceline {
 
 class Outbox {
  public:
-  // `message_bytes`: what is best in one message, whatever is measured; 0: as measured.
-  Outbox(Node& node, PeerId server, std::size_t message_bytes = 0)
-      : node_(node), server_(server), credit_(message_bytes) {}
+  // `message_bytes`: what is best in one message, whatever is measured; 0: as measured. `narrow`: see CreditWindow.
+  Outbox(Node& node, PeerId server, std::size_t message_bytes = 0, bool narrow = false)
+      : node_(node), server_(server), credit_(message_bytes, narrow) {}
 
   // Sends now or when others were answered; larger priorities first, equal ones in the order given. `bytes` count
   // against what may be under way; requests of 0 bytes, whatever they carry, pass others that need room. Thread-safe.

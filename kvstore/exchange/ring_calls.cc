@@ -10,7 +10,7 @@
 namespace paceline {
 namespace {
 
-constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+constexpr std::size_t kPieceBytes = std::size_t{512} << 10;
 constexpr std::size_t kGroupBytes = std::size_t{256} << 10;  // smaller ones share an owner and a message
 
 }  // namespace
@@ -170,7 +170,7 @@ void RingPeer::send(const std::shared_ptr<RingCall>& call, const std::vector<int
     message.body.add_pieces(static_cast<std::uint32_t>(number));
     message.payload.add(piece.given.data, piece.bytes, piece.given.owner);
     message.bytes += piece.bytes;
-    if (message.bytes >= kRingMessageBytes) flush(owner);
+    if (message.bytes >= message_bytes_) flush(owner);
   }
   while (!outgoing.empty()) flush(outgoing.begin()->first);
   for (const int number : pieces) {

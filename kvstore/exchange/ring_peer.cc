@@ -40,7 +40,8 @@ void RingCall::end(std::exception_ptr error) {
     ended->done();
 }
 
-RingPeer::RingPeer(const ClusterConfig& config) : config_(config) {
+RingPeer::RingPeer(const ClusterConfig& config)
+    : config_(config), message_bytes_(config.transport == "tcp" ? kNetworkMessageBytes : kSharedMessageBytes) {
   node_ = std::make_unique<Node>(
       config_, Node::Handlers{[this](const Request& request) { post([this, request] { on_request(request); }); },
                               [this](const Roster& roster) { post([this, roster] { on_roster(roster); }); }});
@@ -121,7 +122,8 @@ void RingPeer::after_job() {
 
 Outbox& RingPeer::outbox(int rank) {
   auto& outbox = outboxes_[rank];
-  if (!outbox) outbox = std::make_unique<Outbox>(*node_, PeerId{Role::kWorker, rank});
+  if (!outbox)
+    outbox = std::make_unique<Outbox>(*node_, PeerId{Role::kWorker, rank}, message_bytes_, config_.transport == "tcp");
   return *outbox;
 }
 
@@ -194,32 +196,41 @@ void RingPeer::close_round(int number) {
     examples += given.examples;
     contributions.push_back({rank == rank_ ? rank_ : -1, version, given.examples, given.data});
   }
+  use_rate(rate_);
+  const auto update = [&](void* mean) {
+    return [&, mean](void* copy) { updater_->apply_round(piece.slice, contributions, {mean, copy}); };
+  };
+  if (!info.average && updater_->only_weights()) {
+    apply(number, closed.key(), update(nullptr));
+    if (!others_.empty())
+      add_result(number, closed.key(), version, examples, updater_->pull(piece.slice, -1).data, true);
+    return;
+  }
   std::shared_ptr<std::byte[]> mean;
   if (!others_.empty() || info.average) mean = detail::allocate_host(piece.bytes);
-  use_rate(rate_);
   if (info.average) {
     const auto count = static_cast<std::size_t>(piece.end - piece.begin);
     if (info.dtype == DType::kFloat32)
       average(closed.mapped(), count, reinterpret_cast<float*>(mean.get()));
     else
       average(closed.mapped(), count, reinterpret_cast<double*>(mean.get()));
-    apply(number, closed.key(), {{rank_, version, examples, mean.get()}}, nullptr);
-  } else {
-    apply(number, closed.key(), contributions, mean.get());
+    contributions = {{rank_, version, examples, mean.get()}};
   }
-  if (!others_.empty()) add_result(number, closed.key(), version, examples, std::move(mean));
+  apply(number, closed.key(), update(info.average ? nullptr : mean.get()));
+  if (!others_.empty()) add_result(number, closed.key(), version, examples, std::move(mean), false);
 }
 
 void RingPeer::add_result(int number, std::uint64_t round, std::uint64_t version, std::int64_t examples,
-                          std::shared_ptr<std::byte[]> mean) {
+                          std::shared_ptr<const std::byte[]> data, bool weights) {
   if (results_.round != round || results_.examples != examples) flush_results();
   results_.round = round;
   results_.examples = examples;
   results_.bytes += pieces_[static_cast<std::size_t>(number)].bytes;
   results_.pieces.push_back(number);
   results_.versions.push_back(version);
-  results_.means.push_back(std::move(mean));
-  if (results_.bytes >= kRingMessageBytes) flush_results();
+  results_.weights.push_back(weights);
+  results_.data.push_back(std::move(data));
+  if (results_.bytes >= message_bytes_) flush_results();
 }
 
 void RingPeer::flush_results() {
@@ -234,7 +245,8 @@ void RingPeer::flush_results() {
   for (std::size_t i = 0; i < results.pieces.size(); ++i) {
     body.add_pieces(static_cast<std::uint32_t>(results.pieces[i]));
     body.add_versions(results.versions[i]);
-    payload.add(results.means[i].get(), pieces_[static_cast<std::size_t>(results.pieces[i])].bytes, results.means[i]);
+    body.add_weights(results.weights[i]);
+    payload.add(results.data[i].get(), pieces_[static_cast<std::size_t>(results.pieces[i])].bytes, results.data[i]);
   }
   const std::vector<Frame> frames = payload.finish();
   constexpr int kSoonest = 1 << 30;
@@ -254,7 +266,7 @@ void RingPeer::flush_results() {
 
 // ---- rounds, at every worker
 
-void RingPeer::apply(int number, std::uint64_t round, const std::vector<Contribution>& contributions, void* mean) {
+void RingPeer::apply(int number, std::uint64_t round, const std::function<void(void* copy)>& update) {
   Piece& piece = pieces_[static_cast<std::size_t>(number)];
   std::optional<Reader> reader;  // gets the weights while they pass by
   const auto ready = std::find_if(piece.readers.begin(), piece.readers.end(),
@@ -263,7 +275,7 @@ void RingPeer::apply(int number, std::uint64_t round, const std::vector<Contribu
     reader = std::move(*ready);
     piece.readers.erase(ready);
   }
-  updater_->apply_round(piece.slice, contributions, {mean, reader ? reader->out : nullptr});
+  update(reader ? reader->out : nullptr);
   ++applied_;
   ++piece.version;
   piece.next_round = round + 1;

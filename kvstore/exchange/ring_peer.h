@@ -1,9 +1,10 @@
 #pragma once
 // A worker's part in mode ring: the all-reduce of gradients among the workers, without servers.
 //
-// Keys are cut into pieces of at most a megabyte. Each piece has an owner, one of the live workers in turn. In a round
-// every worker sends its gradients of a piece to the owner (reduce-scatter), which adds them up in rank order and sends
-// the mean to all (all-gather); each worker applies it to weights and optimizer state of its own. So everybody holds
+// Keys are cut into pieces of at most half a megabyte. Each piece has an owner, one of the live workers in turn. In a
+// round every worker sends its gradients of a piece to the owner (reduce-scatter), which adds them up in rank order and
+// sends the mean to all (all-gather); each worker applies it to weights and optimizer state of its own. Where the
+// optimizer has no state, the owner sends the new weights instead, and the others keep what arrived. So everybody holds
 // everything: a worker that is lost takes nothing with it, and all hold the same bits, those of `dist_sync`. The bytes
 // are those of a ring of neighbours, 2 (n - 1) / n of the model out and in per worker, in one round trip instead of
 // 2 (n - 1) hops.
@@ -41,7 +42,10 @@
 
 namespace paceline {
 
-constexpr std::size_t kRingMessageBytes = std::size_t{1} << 20;
+// Over tcp half a megabyte at a time, and few of them, stays in the caches between the network and the sum. Over shared
+// memory nothing moves, and what costs is the message.
+constexpr std::size_t kNetworkMessageBytes = std::size_t{512} << 10;
+constexpr std::size_t kSharedMessageBytes = std::size_t{2} << 20;
 
 struct RingKey {
   struct Part {
@@ -206,10 +210,11 @@ class RingPeer {
   void try_close(int number);
   void close_round(int number);
   void add_result(int number, std::uint64_t round, std::uint64_t version, std::int64_t examples,
-                  std::shared_ptr<std::byte[]> mean);
+                  std::shared_ptr<const std::byte[]> data, bool weights);
   void flush_results();
   void try_close_all();
-  void apply(int number, std::uint64_t round, const std::vector<Contribution>& contributions, void* mean);
+  // `update` changes the weights and copies them to where it is told.
+  void apply(int number, std::uint64_t round, const std::function<void(void* copy)>& update);
   void use_rate(double rate);
   void serve_readers(Piece& piece);
   void update_over();
@@ -248,6 +253,7 @@ class RingPeer {
   std::vector<std::vector<int>> batches(const std::vector<int>& numbers) const;
 
   const ClusterConfig config_;
+  const std::size_t message_bytes_;
   const std::unique_ptr<Updater> updater_ = make_updater();
   int rank_ = 0;
   std::deque<Piece> pieces_;
@@ -284,7 +290,8 @@ class RingPeer {
     std::size_t bytes = 0;
     std::vector<int> pieces;
     std::vector<std::uint64_t> versions;
-    std::vector<std::shared_ptr<std::byte[]>> means;
+    std::vector<bool> weights;
+    std::vector<std::shared_ptr<const std::byte[]>> data;
   } results_;
 
   Mutex mutex_;

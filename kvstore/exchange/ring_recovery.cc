@@ -91,7 +91,8 @@ void RingPeer::on_push(const Request& request) {
 void RingPeer::on_result(const Request& request) {
   const auto body = parse_body<wire::RingResult>(request.message());
   if (!in_step(request, body.generation())) return;
-  if (body.versions_size() != body.pieces_size()) throw Corrupt("a result does not name the version of each piece");
+  if (body.versions_size() != body.pieces_size() || body.weights_size() != body.pieces_size())
+    throw Corrupt("a result does not tell the version and the kind of each piece");
   if (!take_result(request)) early_results_.push_back(request);
   request.reply(taken(false));
   // One that came too early may fit now.
@@ -102,19 +103,31 @@ void RingPeer::on_result(const Request& request) {
 // False: one of an earlier round is missing, come again.
 bool RingPeer::take_result(const Request& request) {
   const auto body = parse_body<wire::RingResult>(request.message());
+  const auto arrived = std::make_shared<Arrived>();
+  arrived->request = request;
   PayloadReader payload(request.message().payload);
   use_rate(body.rate());
-  bool whole = true;
-  for (int i = 0; i < body.pieces_size(); ++i) {
-    const std::uint32_t number = body.pieces(i);
+  std::vector<const std::byte*> data;
+  for (const std::uint32_t number : body.pieces()) {
     if (number >= pieces_.size()) throw Corrupt(str("there is no piece ", number));
-    const std::byte* mean = payload.next(pieces_[number].bytes);
-    const std::uint64_t version = pieces_[number].version;
-    if (body.versions(i) == version)
-      apply(static_cast<int>(number), body.round(), {{rank_, version, body.examples(), mean}}, nullptr);
-    whole = whole && body.versions(i) <= version;
+    data.push_back(payload.next(pieces_[number].bytes));
   }
   payload.expect_end();
+  arrived->copies = payload.take_copies();
+  bool whole = true;
+  for (int i = 0; i < body.pieces_size(); ++i) {
+    const Piece& piece = pieces_[body.pieces(i)];
+    const std::uint64_t version = piece.version;
+    whole = whole && body.versions(i) <= version;
+    if (body.versions(i) != version) continue;
+    const std::byte* bytes = data[static_cast<std::size_t>(i)];
+    apply(static_cast<int>(body.pieces(i)), body.round(), [&](void* copy) {
+      if (body.weights(i))
+        updater_->take_round(piece.slice, {arrived, bytes}, body.examples(), rank_, copy);
+      else
+        updater_->apply_round(piece.slice, {{rank_, version, body.examples(), bytes}}, {nullptr, copy});
+    });
+  }
   return whole;
 }
 

@@ -7,8 +7,9 @@ and ratios.
 Both move a gradient of float32, 100 MB in keys of 4 MB unless told otherwise, among worker processes on this machine. The
 figure is the bytes of the gradient over the time of one exchange, as often as fits into --seconds, in GB/s. An exchange
 of gloo is `all_reduce` in place of one tensor as large as all keys: their sum. One of kvbench is a `push_pull` of all
-keys and `step_end`: the mean, an update of plain SGD by every worker, and a copy of the new weights into the worker's
-arrays. gloo talks over the loopback interface; kvbench over it (tcp) and through shared memory (shm).
+keys and `step_end`: with optimizer `assign` an all-reduce, the mean in the worker's arrays; with `sgd` an update of the
+store's weights and a copy of them into the worker's arrays. gloo talks over the loopback interface; kvbench over it (tcp)
+and through shared memory (shm).
 
 PYTHON is an interpreter with PyTorch 1.13 or newer, by default the one that runs this. To have one for a while:
 
@@ -66,8 +67,8 @@ def gloo(arguments):
     return 4e-9 * elements / float(answers[0][0])
 
 
-def ring(arguments, transport):
-    command = [f"{arguments.bin}/kvbench", "--mode", "ring", "--transport", transport]
+def ring(arguments, transport, optimizer):
+    command = [f"{arguments.bin}/kvbench", "--mode", "ring", "--transport", transport, "--optimizer", optimizer]
     for flag in ("workers", "keys", "key_bytes", "seconds"):
         command += [f"--{flag}", str(getattr(arguments, flag))]
     result = subprocess.run(command, capture_output=True, text=True)
@@ -92,7 +93,10 @@ def main():
                  "    python3 -m venv /tmp/torch && /tmp/torch/bin/pip install torch 'numpy<2'\n"
                  "and run this with --python /tmp/torch/bin/python")
 
-    programs = {"gloo": gloo, "tcp": lambda a: ring(a, "tcp"), "shm": lambda a: ring(a, "shm")}
+    programs = {"gloo": gloo}
+    for transport in "tcp", "shm":
+        for optimizer in "assign", "sgd":
+            programs[f"{transport}, {optimizer}"] = lambda a, t=transport, o=optimizer: ring(a, t, o)
     runs = {name: [] for name in programs}
     for number in range(arguments.rounds):
         for name, program in programs.items():
@@ -102,7 +106,7 @@ def main():
     for name, figures in runs.items():
         ratio = statistics.median(mine / gloo for mine, gloo in zip(figures, runs["gloo"]))
         summary[name] = {"gbps": statistics.median(figures), "to_gloo": ratio}
-        print(f"{name:6}{summary[name]['gbps']:8.3f} GB/s{ratio:8.2f} times gloo")
+        print(f"{name:13}{summary[name]['gbps']:8.3f} GB/s{ratio:8.2f} times gloo")
     print(json.dumps({"rounds": arguments.rounds, "workers": arguments.workers,
                       "megabytes": 1e-6 * arguments.keys * arguments.key_bytes, "programs": summary}))
 

@@ -46,6 +46,11 @@ TEST(Optimizer, FollowsItsFormula) {
   EXPECT_NEAR(run(optim::Adam{.lr = 0.1, .epsilon = 1e-12}, 20, 1, gradient), adam, 1e-9);
 }
 
+TEST(Optimizer, AssignForgetsTheWeight) {
+  EXPECT_EQ(run(optim::Assign{}, 3, 1, [](double w) { return 2 * w + 1; }), 15);
+  EXPECT_EQ(run(Spec::parse("assign:rescale=0.5,weight_decay=2"), 1, 3, [](double) { return 8.0; }), 4 + 6);
+}
+
 TEST(Optimizer, RescalesClipsAndDecaysInThatOrder) {
   // g = clip(0.5 * 8, 3) + 0.1 * 2 = 3.2
   EXPECT_DOUBLE_EQ(run(Spec::parse("sgd:lr=1,rescale=0.5,clip_gradient=3,weight_decay=0.1"), 1, 2,

@@ -39,6 +39,7 @@ struct Training {
   std::int64_t elements = 300;
   std::string transport = "inproc";
   bool faulty = false;
+  Spec optimizer = optim::SGD{.lr = 0.3, .momentum = 0.9};
 };
 
 // Trains with 24 examples a step; the weights of every worker.
@@ -67,7 +68,7 @@ std::vector<std::vector<Real>> train(const Training& training) {
       values.push_back({"key" + std::to_string(k), arrays[k]});
     }
     store.init(values);
-    store.set_optimizer(optim::SGD{.lr = 0.3, .momentum = 0.9});
+    store.set_optimizer(training.optimizer);
     const int part = 24 / training.workers;
     for (int step = 0; step < training.steps; ++step) {
       std::vector<PushItem> pushes;
@@ -112,6 +113,9 @@ TEST(Ring, EqualsOneProcessAndTheBitsOfDistSync) {
   const auto three = train<double>({.workers = 3, .steps = 20, .elements = kElements});
   EXPECT_EQ(train<double>({.workers = 3, .steps = 20, .elements = kElements}), three);
   EXPECT_EQ(train<double>({.mode = "dist_sync", .workers = 3, .steps = 20, .elements = kElements}), three);
+  const Spec plain = optim::SGD{.lr = 0.3, .weight_decay = 0.01};
+  EXPECT_EQ(train<double>({.mode = "dist_sync", .workers = 3, .steps = 20, .elements = kElements, .optimizer = plain}),
+            train<double>({.workers = 3, .steps = 20, .elements = kElements, .optimizer = plain}));
   const auto single = train<float>({.workers = 1, .steps = 10})[0];
   const auto four = train<float>({.workers = 4, .steps = 10});
   EXPECT_LT(relative_difference(single, four[0]), 1e-5);
@@ -124,8 +128,37 @@ TEST(Ring, LargeKeysAreCutOverBothTransportsAndUnderFaults) {
   EXPECT_EQ(expected[1], expected[0]);
   EXPECT_EQ(train<double>({.workers = 3, .steps = 2, .elements = kElements, .transport = "tcp"}), expected);
   EXPECT_EQ(train<double>({.workers = 3, .steps = 2, .elements = kElements, .faulty = true}), expected);
+  const Spec plain = optim::SGD{.lr = 0.3};
+  const auto stateless = train<double>({.workers = 3, .steps = 2, .elements = kElements, .optimizer = plain});
+  for (const std::string transport : {"tcp", "shm"})
+    EXPECT_EQ(train<double>({.workers = 3, .steps = 2, .elements = kElements, .transport = transport, .optimizer = plain}),
+              stateless);
+  EXPECT_EQ(train<double>({.workers = 3, .steps = 2, .elements = kElements, .faulty = true, .optimizer = plain}), stateless);
   const auto small = train<double>({.workers = 3, .steps = 6, .elements = 50});
   EXPECT_EQ(train<double>({.workers = 3, .steps = 6, .elements = 50, .transport = "tcp", .faulty = true}), small);
+}
+
+TEST(Ring, IsAnAllReduceWithoutADescent) {
+  constexpr std::int64_t kElements = 100000;  // two pieces
+  for (const std::string transport : {"inproc", "tcp", "shm"}) {
+    SCOPED_TRACE(transport);
+    ClusterInProcess cluster({.mode = "ring", .workers = 3, .servers = 0, .transport = transport, .serial = false});
+    cluster.run([&](int worker, KVStore& store) {
+      Engine& engine = cluster.engine(worker);
+      const NDArray sum = full(kElements, 7, engine), first = full(kElements, 0, engine);
+      store.init({{"sum", sum}});
+      store.set_optimizer(optim::Assign{});
+      for (int i = 1; i <= 3; ++i) {
+        store.push_pull({{"sum", full(kElements, 3.0 * i * (1 + worker), engine)}}, {{"sum", sum}});
+        store.step_end(1);
+        EXPECT_EQ(sum.to_vector<double>(), std::vector<double>(kElements, 6.0 * i));
+        // What the store keeps is its own.
+        sum.copy_from(full(kElements, -1, engine));
+        store.pull("sum", first);
+        EXPECT_EQ(first.to_vector<double>(), std::vector<double>(kElements, 6.0 * i));
+      }
+    });
+  }
 }
 
 TEST(Ring, MeansAreWeightedByExamples) {
@@ -251,7 +284,7 @@ TEST(Ring, OneWorkerSetsTheLearningRateForAll) {
 }
 
 // The survivors agree on every bit: an interrupted round is applied by all or by none, with the same contributions.
-TEST(Ring, GoesOnAfterALoss) {
+void goes_on_after_a_loss(double factor) {
   for (const int killed : {0, 1, 2}) {
     SCOPED_TRACE(killed);
     ClusterInProcess cluster({.mode = "ring", .workers = 3, .servers = 0, .serial = false, .silence_seconds = 0.6});
@@ -262,7 +295,7 @@ TEST(Ring, GoesOnAfterALoss) {
       constexpr std::int64_t kElements = 500000;  // several pieces, so that every worker owns some
       const NDArray large = full(kElements, 0, engine), small = full(3, 0, engine);
       store.init({{"large", large}, {"small", small}});
-      store.set_optimizer(optim::SGD{.lr = 1, .momentum = 0.5});
+      store.set_optimizer(optim::SGD{.lr = 1, .momentum = factor});
       for (int i = 0; i < 8; ++i) {
         const double mine = -(1.0 + worker) * (i + 1);
         store.push_pull({{"large", full(kElements, mine, engine)}, {"small", full(3, mine, engine)}},
@@ -295,7 +328,7 @@ TEST(Ring, GoesOnAfterALoss) {
           sum += (1.0 + worker) * (1.0 + worker) * (i + 1);
           examples += 1 + worker;
         }
-        momentum = 0.5 * momentum + sum / examples;
+        momentum = factor * momentum + sum / examples;
         weight += momentum;
       }
       return weight;
@@ -308,6 +341,9 @@ TEST(Ring, GoesOnAfterALoss) {
     }
   }
 }
+
+TEST(Ring, GoesOnAfterALoss) { goes_on_after_a_loss(0.5); }
+TEST(Ring, GoesOnAfterALossWithoutState) { goes_on_after_a_loss(0); }
 
 TEST(Ring, CheckpointsAreReadByOtherModesAndBack) {
   const Spec optimizer = optim::SGD{.lr = 0.125, .momentum = 0.5};

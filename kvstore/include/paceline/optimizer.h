@@ -68,6 +68,8 @@ class Optimizer {
   // launch. Throws NotAvailable where the optimizer has no kernel.
   virtual void update_cuda(const Tile<float>& arrays, const UpdateStep& step, void* stream) const;
   virtual StepSize step_size() const { return {}; }
+  // The new weights do not depend on the old ones: what update() finds in tile.weight is of no meaning.
+  virtual bool replaces() const { return false; }
   // The momentum that a WorkerRule (dana) can take over, the server then running plain SGD; -1: it cannot.
   virtual double worker_momentum() const { return -1; }
 };
@@ -96,6 +98,12 @@ struct SGD {
   double weight_decay = 0;
   double clip_gradient = 0;
   Schedule schedule = {};
+  operator Spec() const;
+};
+
+// Spec `assign`. The weights become the gradient, which in synchronous modes is the mean of the workers': the store is
+// an all-reduce.
+struct Assign {
   operator Spec() const;
 };
 

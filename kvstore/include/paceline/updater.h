@@ -107,6 +107,12 @@ class Updater {
   // delay 0 (synchronous modes). A worker below 0 is in no histogram of delays.
   virtual Applied apply_round(int slice, const std::vector<Contribution>& contributions,
                               const RoundCopies& copies = {}) = 0;
+  // Under these rules nothing but the weights remembers an update: take_round() can stand in for apply_round().
+  virtual bool only_weights() const = 0;
+  // The same update where another process has made it: `weights` are what apply_round() of `examples` examples left there.
+  // They are kept, or copied where they are few, and copied to `copy` unless that is null. `worker`: as in a Contribution.
+  virtual Applied take_round(int slice, std::shared_ptr<const std::byte[]> weights, std::int64_t examples, int worker,
+                             void* copy) = 0;
   // The weights now, encoded once per version and codec (float32 slices). `worker` >= 0: they are what that worker
   // computes from next (kept, as it gets them, where the policy needs it).
   virtual Snapshot pull(int slice, int worker, const std::shared_ptr<const Codec>& codec = nullptr) = 0;
