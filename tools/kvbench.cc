@@ -84,19 +84,27 @@ bool waits_for_others() {
 nlohmann::json measure_rows(KVStore& kv) {
   kv.init_table({.name = "table", .rows = FLAGS_table_rows, .width = FLAGS_row_floats});
   kv.set_optimizer(Spec::parse(FLAGS_optimizer));
-  // More rows than caches hold, each drawn once before the clock runs.
+  // More rows than caches hold, each made before the clock runs, in the order of their ids: neighbours of a call are none
+  // in the table's memory.
   constexpr int kDraws = 16;
   std::mt19937_64 random(static_cast<std::uint64_t>(kv.rank()));
   std::vector<NDArray> draws;
+  std::vector<std::int64_t> made;
   for (int d = 0; d < kDraws; ++d) {
     std::vector<std::int64_t> ids(static_cast<std::size_t>(FLAGS_sparse_rows));
     for (std::int64_t& id : ids)
       id = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(FLAGS_table_rows));
     draws.push_back(NDArray::from<std::int64_t>(ids, {FLAGS_sparse_rows}));
+    made.insert(made.end(), ids.begin(), ids.end());
   }
   const NDArray gradients = NDArray::full({FLAGS_sparse_rows, FLAGS_row_floats}, 1e-6);
   const NDArray rows = NDArray::zeros({FLAGS_sparse_rows, FLAGS_row_floats});
-  for (const NDArray& ids : draws) kv.push_rows({{"table", ids, gradients}});
+  std::sort(made.begin(), made.end());
+  for (std::size_t begin = 0; begin < made.size(); begin += static_cast<std::size_t>(FLAGS_sparse_rows)) {
+    const auto first = made.begin() + static_cast<std::ptrdiff_t>(begin);
+    kv.push_rows({{"table", NDArray::from<std::int64_t>({first, first + FLAGS_sparse_rows}, {FLAGS_sparse_rows}), gradients}});
+  }
+  kv.barrier();
   int call = 0;
   const auto rate = [&](bool pushes, bool pulls) {
     return rate_of_steps(kv, [&] {

@@ -36,9 +36,9 @@ void check_rows(const TableSpec& table, const NDArray& ids, const NDArray& value
           " for ", ids.size(), " ids");
 }
 
-// The rows of an item in the order in which they travel.
+// The rows of an item in the order in which they travel. Equal ids are ordered once.
 struct RowTransfer::Ordered {
-  std::vector<OrderedRow> pushed, pulled;
+  std::shared_ptr<const std::vector<OrderedRow>> pushed = std::make_shared<std::vector<OrderedRow>>(), pulled = pushed;
 };
 
 // Rows of one partition that fit a message: ranges of the ordered rows.
@@ -48,12 +48,17 @@ struct RowTransfer::Piece {
   std::size_t number = 0, count = 0;  // among those that push to the partition; 0: it does not push
 };
 
+// Row ids, each once, in memory that messages share.
+struct RowTransfer::Ids {
+  std::shared_ptr<std::byte[]> at;
+  std::size_t count = 0;
+};
+
 // Where the rows of an answer go.
 struct RowTransfer::Pulled {
   std::size_t item;
   RowRange range;
-  std::shared_ptr<std::byte[]> ids;  // each once
-  std::size_t count;
+  Ids ids;
 };
 
 struct RowTransfer::Outgoing {
@@ -151,9 +156,15 @@ RowTransfer::Ordered RowTransfer::order(const Item& item) {
   };
   const RemoteTable& table = *item.table;
   Ordered rows;
-  if (!item.gradients.is_none())
-    rows.pushed = order_rows(ids_of(item.pushed_ids), table.spec, table.layout, "the push to");
-  if (!item.out.is_none()) rows.pulled = order_rows(ids_of(item.pulled_ids), table.spec, table.layout, "the pull from");
+  const auto ordered = [&](const NDArray& ids, const char* use) {
+    return std::make_shared<const std::vector<OrderedRow>>(order_rows(ids_of(ids), table.spec, table.layout, use));
+  };
+  if (!item.gradients.is_none()) rows.pushed = ordered(item.pushed_ids, "the push to");
+  if (item.out.is_none()) return rows;
+  if (!item.gradients.is_none() && std::ranges::equal(ids_of(item.pushed_ids), ids_of(item.pulled_ids)))
+    rows.pulled = rows.pushed;
+  else
+    rows.pulled = ordered(item.pulled_ids, "the pull from");
   return rows;
 }
 
@@ -180,8 +191,8 @@ std::vector<RowTransfer::Piece> RowTransfer::cut(std::size_t item, bool pushes, 
   const RemoteTable& table = *items_[item].table;
   const std::vector<OrderedRow> none;
   pushes &= !items_[item].gradients.is_none();
-  const auto& pushed = pushes ? ordered_[item].pushed : none;
-  const auto& pulled = pulls ? ordered_[item].pulled : none;
+  const auto& pushed = pushes ? *ordered_[item].pushed : none;
+  const auto& pulled = pulls ? *ordered_[item].pulled : none;
   const auto push_bounds = partition_bounds(pushed, table.layout.partitions());
   const auto pull_bounds = partition_bounds(pulled, table.layout.partitions());
   const std::size_t limit = std::max<std::size_t>(1, static_cast<std::size_t>(kPartitionBytes) / table.row_bytes);
@@ -223,23 +234,34 @@ void RowTransfer::add(std::size_t item, const Piece& piece, Outgoing& message) {
     part->set_pieces(static_cast<std::uint32_t>(piece.count));
     part->set_last(piece.number == piece.count);
   }
-  if (piece.push_end > piece.push_begin) part->set_pushed(add_gradients(item, piece, message.payload));
+  Ids pushed;
+  if (piece.push_end > piece.push_begin) {
+    pushed = add_gradients(item, piece, message.payload);
+    part->set_pushed(pushed.count);
+  }
   if (piece.pull_end == piece.pull_begin) return;
   part->set_need(items_[item].need);
   const RowRange range{piece.pull_begin, piece.pull_end};
-  Pulled pulled{item, range, detail::allocate_host((range.end - range.begin) * sizeof(std::int64_t)), 0};
-  pulled.count = write_ids(ordered_[item].pulled, range, reinterpret_cast<std::int64_t*>(pulled.ids.get()));
-  message.payload.add(pulled.ids.get(), pulled.count * sizeof(std::int64_t), pulled.ids);
-  part->set_pulled(pulled.count);
+  const bool same = pushed.count > 0 && ordered_[item].pushed == ordered_[item].pulled &&
+                    range.begin == piece.push_begin && range.end == piece.push_end;
+  Pulled pulled{item, range, same ? std::move(pushed) : ids_of(*ordered_[item].pulled, range)};
+  if (!same) message.payload.add(pulled.ids.at.get(), pulled.ids.count * sizeof(std::int64_t), pulled.ids.at);
+  part->set_same(same);
+  part->set_pulled(pulled.ids.count);
   message.pulled.push_back(std::move(pulled));
 }
 
-std::size_t RowTransfer::add_gradients(std::size_t item, const Piece& piece, PayloadWriter& payload) {
+RowTransfer::Ids RowTransfer::ids_of(const std::vector<OrderedRow>& rows, RowRange range) {
+  Ids ids{detail::allocate_host((range.end - range.begin) * sizeof(std::int64_t)), 0};
+  ids.count = write_ids(rows, range, reinterpret_cast<std::int64_t*>(ids.at.get()));
+  return ids;
+}
+
+RowTransfer::Ids RowTransfer::add_gradients(std::size_t item, const Piece& piece, PayloadWriter& payload) {
   RemoteTable& table = *items_[item].table;
-  const std::vector<OrderedRow>& rows = ordered_[item].pushed;
+  const std::vector<OrderedRow>& rows = *ordered_[item].pushed;
   const RowRange range{piece.push_begin, piece.push_end};
-  const auto ids = detail::allocate_host((range.end - range.begin) * sizeof(std::int64_t));
-  const std::size_t count = write_ids(rows, range, reinterpret_cast<std::int64_t*>(ids.get()));
+  const auto [ids, count] = ids_of(rows, range);
   const auto versions = detail::allocate_host(count * sizeof(std::uint64_t));
   table.versions.get({reinterpret_cast<const std::int64_t*>(ids.get()), count},
                      reinterpret_cast<std::uint64_t*>(versions.get()));
@@ -248,7 +270,7 @@ std::size_t RowTransfer::add_gradients(std::size_t item, const Piece& piece, Pay
   payload.add(ids.get(), count * sizeof(std::int64_t), ids);
   payload.add(versions.get(), count * sizeof(std::uint64_t), versions);
   payload.add(values.get(), count * table.row_bytes, values);
-  return count;
+  return {ids, count};
 }
 
 void RowTransfer::submit(Outgoing& outgoing) {
@@ -287,10 +309,10 @@ void RowTransfer::receive(const std::vector<Pulled>& pulled, const Message& answ
   PayloadReader payload(answer.payload);
   for (const Pulled& part : pulled) {
     RemoteTable& table = *items_[part.item].table;
-    const auto* versions = reinterpret_cast<const std::uint64_t*>(payload.next(part.count * sizeof(std::uint64_t)));
-    table.versions.set({reinterpret_cast<const std::int64_t*>(part.ids.get()), part.count}, versions);
-    const std::byte* values = payload.next(part.count * table.row_bytes);
-    scatter_rows(ordered_[part.item].pulled, part.range, table.spec, values,
+    const auto* versions = reinterpret_cast<const std::uint64_t*>(payload.next(part.ids.count * sizeof(std::uint64_t)));
+    table.versions.set({reinterpret_cast<const std::int64_t*>(part.ids.at.get()), part.ids.count}, versions);
+    const std::byte* values = payload.next(part.ids.count * table.row_bytes);
+    scatter_rows(*ordered_[part.item].pulled, part.range, table.spec, values,
                  static_cast<std::byte*>(items_[part.item].out.data()));
   }
   payload.expect_end();

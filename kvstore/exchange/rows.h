@@ -70,6 +70,7 @@ class RowTransfer : public std::enable_shared_from_this<RowTransfer> {
  private:
   struct Ordered;
   struct Piece;
+  struct Ids;
   struct Pulled;
   struct Outgoing;
 
@@ -77,8 +78,9 @@ class RowTransfer : public std::enable_shared_from_this<RowTransfer> {
   void send(bool pushes, bool pulls);
   std::vector<Piece> cut(std::size_t item, bool pushes, bool pulls) const;
   void add(std::size_t item, const Piece& piece, Outgoing& message);
-  // Returns how many rows.
-  std::size_t add_gradients(std::size_t item, const Piece& piece, PayloadWriter& payload);
+  static Ids ids_of(const std::vector<OrderedRow>& rows, RowRange range);
+  // Returns the ids.
+  Ids add_gradients(std::size_t item, const Piece& piece, PayloadWriter& payload);
   void submit(Outgoing& message);
   void receive(const std::vector<Pulled>& pulled, const Message& answer);
   void finish_message();

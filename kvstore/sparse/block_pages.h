@@ -18,20 +18,17 @@ class BlockPages {
 
   // The values of many rows; neighbours in order are quicker.
   void get(std::span<const std::int64_t> rows, T* values) const {
-    // Memory of all rows of a group is asked for before any of it is used.
-    constexpr std::size_t kGroup = 32;
-    const T* at[kGroup];
+    // Memory is asked for some rows before it is used.
+    constexpr std::size_t kAhead = 32;
+    const T* at[kAhead];
     std::int64_t block = -1;
     const T* page = nullptr;
-    for (std::size_t begin = 0; begin < rows.size(); begin += kGroup) {
-      const std::size_t count = std::min(kGroup, rows.size() - begin);
-      for (std::size_t i = 0; i < count; ++i) {
-        const std::int64_t row = rows[begin + i];
-        if (row >> block_bits_ != block) page = find(block = row >> block_bits_);
-        at[i] = page ? page + place_of(row) : &absent_;
-        __builtin_prefetch(at[i]);
-      }
-      for (std::size_t i = 0; i < count; ++i) values[begin + i] = *at[i];
+    for (std::size_t i = 0; i < rows.size() + kAhead; ++i) {
+      if (i >= kAhead && i - kAhead < rows.size()) values[i - kAhead] = *at[i % kAhead];
+      if (i >= rows.size()) continue;
+      if (rows[i] >> block_bits_ != block) page = find(block = rows[i] >> block_bits_);
+      at[i % kAhead] = page ? page + place_of(rows[i]) : &absent_;
+      __builtin_prefetch(at[i % kAhead]);
     }
   }
   void set(std::span<const std::int64_t> rows, const T* values) {

@@ -3,9 +3,11 @@
 #include <paceline/error.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 namespace paceline {
 namespace {
@@ -19,7 +21,7 @@ void add_row(std::byte* sum, const std::byte* row, std::int64_t width) {
 
 // Asks for the row's memory, for writing where `kWrite`.
 template <int kWrite>
-void prefetch_row(const std::byte* row, std::size_t bytes) {
+[[gnu::always_inline]] inline void prefetch_row(const std::byte* row, std::size_t bytes) {
   for (std::size_t line = 0; line < std::min<std::size_t>(bytes + 63, 512); line += 64)
     __builtin_prefetch(row + line, kWrite);
 }
@@ -27,46 +29,86 @@ void prefetch_row(const std::byte* row, std::size_t bytes) {
 // How many rows ahead memory is asked for.
 constexpr std::size_t kAhead = 16;
 
+struct Named {
+  std::int64_t id;
+  std::uint32_t position;
+};
+
+// A stable sort by the low `bits` of key(row); the rest are equal.
+template <class Row, class Key>
+void sort_by(std::vector<Row>& rows, int bits, Key key) {
+  constexpr std::size_t kFew = 512;
+  if (bits > 0 && rows.size() < kFew) {
+    std::stable_sort(rows.begin(), rows.end(), [key](const Row& a, const Row& b) { return key(a) < key(b); });
+    return;
+  }
+  constexpr int kDigitBits = 8;
+  std::vector<Row> scratch(bits > 0 ? rows.size() : 0);
+  for (int shift = 0; shift < bits; shift += kDigitBits) {
+    const auto digit = [key, shift](const Row& row) { return static_cast<std::uint8_t>(key(row) >> shift); };
+    std::array<std::size_t, (1 << kDigitBits) + 1> starts{};
+    for (const Row& row : rows) ++starts[digit(row) + std::size_t{1}];
+    std::partial_sum(starts.begin(), starts.end(), starts.begin());
+    for (const Row& row : rows) scratch[starts[digit(row)]++] = row;
+    rows.swap(scratch);
+  }
+}
+
+// The rows, which ascend, by partition.
+template <class Row, class Name>
+std::vector<OrderedRow> deal(const std::vector<Row>& rows, const TableLayout& layout, Name name) {
+  std::vector<std::size_t> starts(static_cast<std::size_t>(layout.partitions()) + 1);
+  std::int64_t block = -1;
+  std::uint32_t partition = 0;
+  const auto partition_of = [&](std::int64_t id) {
+    if (id >> layout.block_bits() != block) {
+      block = id >> layout.block_bits();
+      partition = static_cast<std::uint32_t>(layout.partition_of(id));
+    }
+    return partition;
+  };
+  for (const Row& row : rows) ++starts[partition_of(name(row).id) + 1];
+  std::partial_sum(starts.begin(), starts.end(), starts.begin());
+  std::vector<OrderedRow> ordered(rows.size());
+  for (const Row& row : rows) {
+    const Named named = name(row);
+    const std::uint32_t at = partition_of(named.id);
+    ordered[starts[at]++] = {named.id, named.position, at};
+  }
+  return ordered;
+}
+
 }  // namespace
 
 std::vector<OrderedRow> order_rows(std::span<const std::int64_t> ids, const TableSpec& table, const TableLayout& layout,
                                    const char* use) {
   require(ids.size() < std::numeric_limits<std::uint32_t>::max(), use, " table '", table.name, "' names ", ids.size(),
           " rows; a call takes fewer than 2^32");
-  std::vector<OrderedRow> rows(ids.size());
   std::int64_t largest = 0;
+  bool ascend = true;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const std::int64_t id = ids[i];
     require(id >= 0 && id < table.rows, use, " table '", table.name, "' names row ", id, " at position ", i,
             "; the table has rows 0 to ", table.rows - 1);
-    rows[i] = {id, static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(layout.partition_of(id))};
+    ascend = ascend && (i == 0 || ids[i - 1] <= id);
     largest = std::max(largest, id);
   }
-  constexpr std::size_t kFew = 512;
-  if (rows.size() < kFew) {
-    std::sort(rows.begin(), rows.end(), [](const OrderedRow& a, const OrderedRow& b) {
-      if (a.partition != b.partition) return a.partition < b.partition;
-      return a.id != b.id ? a.id < b.id : a.position < b.position;
+  const int id_bits = ascend ? 0 : std::bit_width(static_cast<std::uint64_t>(largest));
+  const int position_bits = std::bit_width(ids.size());
+  if (std::bit_width(static_cast<std::uint64_t>(largest)) + position_bits <= 64) {
+    // Id and position in one number: half the memory to move.
+    std::vector<std::uint64_t> numbers(ids.size());
+    for (std::size_t i = 0; i < ids.size(); ++i) numbers[i] = static_cast<std::uint64_t>(ids[i]) << position_bits | i;
+    sort_by(numbers, id_bits, [position_bits](std::uint64_t number) { return number >> position_bits; });
+    return deal(numbers, layout, [position_bits](std::uint64_t number) {
+      return Named{static_cast<std::int64_t>(number >> position_bits),
+                   static_cast<std::uint32_t>(number & ((std::uint64_t{1} << position_bits) - 1))};
     });
-    return rows;
   }
-  // A stable radix sort; the last pass is by partition.
-  constexpr int kDigitBits = 8;
-  constexpr std::size_t kDigits = std::size_t{1} << kDigitBits;
-  std::vector<OrderedRow> scratch(rows.size());
-  std::vector<std::size_t> starts;
-  const auto pass = [&](std::size_t digits, auto digit) {
-    starts.assign(digits + 1, 0);
-    for (const OrderedRow& row : rows) ++starts[digit(row) + 1];
-    for (std::size_t d = 0; d < digits; ++d) starts[d + 1] += starts[d];
-    for (const OrderedRow& row : rows) scratch[starts[digit(row)]++] = row;
-    rows.swap(scratch);
-  };
-  const int bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(largest)));
-  for (int shift = 0; shift < bits; shift += kDigitBits)
-    pass(kDigits, [shift](const OrderedRow& row) { return static_cast<std::size_t>(row.id >> shift) & (kDigits - 1); });
-  pass(static_cast<std::size_t>(layout.partitions()), [](const OrderedRow& row) { return std::size_t{row.partition}; });
-  return rows;
+  std::vector<Named> named(ids.size());
+  for (std::size_t i = 0; i < ids.size(); ++i) named[i] = {ids[i], static_cast<std::uint32_t>(i)};
+  sort_by(named, id_bits, [](const Named& row) { return static_cast<std::uint64_t>(row.id); });
+  return deal(named, layout, [](const Named& row) { return row; });
 }
 
 std::size_t write_ids(const std::vector<OrderedRow>& rows, RowRange range, std::int64_t* ids) {

@@ -180,7 +180,7 @@ void RowTable::update(std::byte* record, const T* gradient, const T* pulled, con
     tile.gradient = scratch.data();
     tile.weight = reinterpret_cast<T*>(record + kHead) + begin;
     tile.pulled = pulled ? pulled + begin : nullptr;
-    std::copy_n(gradient + begin, tile.count, tile.gradient);
+    std::memcpy(tile.gradient, gradient + begin, static_cast<std::size_t>(tile.count) * sizeof(T));
     rules.preparation.apply(tile.gradient, tile.weight, tile.count);
     tile.state = arrays + rules.optimizer_states;
     if (corrects) rules.staleness->correct(tile, context);

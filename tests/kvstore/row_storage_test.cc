@@ -63,13 +63,14 @@ TEST(RowStore, KeepsRecordsWhereTheyWere) {
 TEST(RowOrder, SortsByPartitionThenRowAndKeepsTheOrderOfEqualIds) {
   std::mt19937 random(5);
   for (const std::int64_t rows : {7LL, 100000LL, (1LL << 62) + 9}) {
-    for (const std::size_t count : {0UL, 1UL, 100UL, 5000UL}) {
+    for (const std::size_t count : {0UL, 1UL, 100UL, 600UL, 5000UL}) {
       const TableSpec table = table_of(rows, 1);
       const TableLayout layout(table, 3);
       Ids ids(count);
       for (std::int64_t& id : ids)
         id = static_cast<std::int64_t>(((std::uint64_t{random()} << 32) | random()) % static_cast<std::uint64_t>(rows));
       for (std::size_t i = 0; i + 1 < count; i += 7) ids[i + 1] = ids[i];
+      if (count == 600) std::sort(ids.begin(), ids.end());
       const auto order = order_rows(ids, table, layout, "the test of");
       ASSERT_EQ(order.size(), count);
       for (std::size_t i = 0; i < count; ++i) {

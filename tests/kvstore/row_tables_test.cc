@@ -256,6 +256,13 @@ TEST(RowTables, LargeCallsOfSeveralTablesReadTheirWrites) {
     for (const std::int64_t id : asked) expected.insert(expected.end(), kWidth, counts.count(id) ? counts[id] : 0);
     EXPECT_EQ(out.to_vector<float>(), expected);
     EXPECT_NE(small.to_vector<float>()[0], 0);
+    // Ids that are pushed and pulled alike travel once.
+    const NDArray back = NDArray::zeros(Shape{60000, kWidth}, DType::kFloat32, {}, engine);
+    store.push_pull_rows({{"table", ids_of(pushed, engine), minus}}, {{"table", ids_of(pushed, engine), back}});
+    store.step_end(1);
+    expected.clear();
+    for (const std::int64_t id : pushed) expected.insert(expected.end(), kWidth, 2 * counts[id]);
+    EXPECT_EQ(back.to_vector<float>(), expected);
     EXPECT_EQ(store.report().rows_held, static_cast<std::int64_t>(counts.size()));
   }
 }
