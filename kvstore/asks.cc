@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::size_t kRepeatedWhole = 16 << 10;  // bytes
 constexpr double kBytesPerSecond = 100e6;         // a pessimist's network
-constexpr double kGrowth = 2;                     // of a pause with each repetition
-constexpr double kMostGrowth = 16, kLongestPause = 3;
+constexpr double kGrowth = 1.5;                   // of a pause with each repetition
+constexpr double kMostGrowth = 8, kLongestPause = 3;
 constexpr double kLongestRoundTrip = 0.5;
 constexpr double kSlowSeconds = 10;
 
@@ -43,8 +43,8 @@ void Asks::add(std::uint64_t number, const PeerId& peer, MessageKind kind, Packe
   ask.packet = std::move(packet);
   ask.handler = std::move(handler);
   traffic.bytes_in_flight += ask.bytes;
-  ask.pause = first_pause_ + std::min(traffic.round_trip + 4 * traffic.variation, kLongestRoundTrip) +
-              static_cast<double>(traffic.bytes_in_flight) / kBytesPerSecond;
+  const double round_trip = std::min(traffic.round_trip + 4 * traffic.variation, kLongestRoundTrip);
+  ask.pause = std::max(first_pause_, round_trip) + static_cast<double>(traffic.bytes_in_flight) / kBytesPerSecond;
   ask.longest_pause = std::min(kMostGrowth * ask.pause, std::max(kLongestPause, ask.pause));
   ask.asked = Clock::now();
   ask.repeat_at = ask.asked + as_duration(ask.pause);
@@ -71,9 +71,9 @@ Node::ReplyHandler Asks::take(std::uint64_t number) {
   const Lock lock(mutex_);
   const auto found = asks_.find(number);
   if (found == asks_.end()) return nullptr;
-  // Of a repeated one it is not known which is answered.
-  if (found->second.repeats == 0)
-    traffic_[found->second.peer].measured(seconds_between(found->second.asked, Clock::now()));
+  // Of a repeated one it is not known which is answered; a late one may have waited for other workers.
+  const double age = seconds_between(found->second.asked, Clock::now());
+  if (found->second.repeats == 0 && age <= first_pause_) traffic_[found->second.peer].measured(age);
   return remove(found);
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // The requests of one process that wait for an answer, and when to repeat them. A small request is repeated whole; for
 // a large one, or one that the peer said it holds, a probe asks first. The pause before the first repetition follows the
-// round trip (as RFC 6298 does it) and what is in flight to the peer; it doubles with every repetition, up to a bound.
+// round trip (as RFC 6298 does it) and what is in flight to the peer; it grows by half with each, up to a bound.
 
 #include <paceline/mutex.h>
 
