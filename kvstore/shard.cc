@@ -314,8 +314,9 @@ void Shard::read(const PushPullCall& call, const wire::Part& request, PushPullCa
     Snapshot snapshot;
     // The worker may have either answer to a repeated request: where it matters, both are of the same weights.
     if (answered.request == number && !lost) snapshot = updater_.pulled(slice.number, reader);
+    if (snapshot.data && snapshot.version != answered.version) snapshot = {};
     if (!snapshot.data && !codec && slice.bytes < kLargeRun) {
-      if (!overtaken) answered = {number, 0, nullptr};
+      if (!overtaken) answered = {number, ServedPartition::Answered::kNotRead, nullptr};
       reads_.push_back({slice.number, reader, part.payload.room(slice.bytes)});
       read_places_.push_back(i);
       continue;

@@ -103,6 +103,7 @@ inline SliceRounds& rounds_of(ServedSlice& slice) {
 struct ServedPartition {
   // What a worker was answered last.
   struct Answered {
+    static constexpr std::uint64_t kNotRead = ~std::uint64_t{0};  // the version, until the request's weights are read
     std::uint64_t request = 0;
     std::uint64_t version = 0;
     std::shared_ptr<const Codec> codec;

@@ -276,6 +276,26 @@ TEST(OwnPolicy, ASlowKeyDoesNotHoldTheRest) {
   });
 }
 
+// Both arrays get the weights after the push, and the policy remembers those.
+TEST(OwnPolicy, AKeyPulledTwiceInOneCallIsReadTwice) {
+  for (const char* const staleness : {"gap_aware", "delay_compensated", "none"}) {
+    const auto engine = make_serial_engine();
+    ClusterInProcess cluster(
+        {.mode = std::string("dist_async:staleness=") + staleness, .workers = 1, .engine = engine.get()});
+    KVStore& store = cluster.worker(0);
+    const NDArray first = begin(store, *engine, optim::SGD{.lr = 1});
+    const NDArray second = NDArray::zeros(Shape{kSize}, DType::kFloat64, {}, *engine);
+    for (int step = 1; step <= 3; ++step) {
+      const NDArray gradient = NDArray::full(Shape{kSize}, -1, DType::kFloat64, {}, *engine);
+      store.push_pull({{"w", gradient}}, {{"w", first}, {"w", second}});
+      EXPECT_EQ(first.to_vector<double>(), std::vector<double>(kSize, 1.0 + step)) << staleness;
+      EXPECT_EQ(second.to_vector<double>(), first.to_vector<double>()) << staleness;
+      store.step_end(1);
+    }
+    EXPECT_EQ(store.report().all_delays().mean(), 0) << staleness;
+  }
+}
+
 // What a policy remembers never exceeds what is announced: a copy per worker, shared where versions are.
 TEST(OwnPolicy, RememberedWeightsAreAtMostACopyPerWorker) {
   constexpr int kWorkers = 3;
