@@ -195,7 +195,7 @@ OpDef power_op() {
         const NDArray& a = call.inputs[0];
         const NDArray& b = call.inputs[1];
         return both(
-            call, [&] { return g[0] * where(equal(b, 0), 0, b * power(a, b - 1)); },
+            call, [&] { return where(equal(b, 0), 0, g[0] * (b * power(a, b - 1))); },
             [&] { return g[0] * power_by_exponent(a, b, call.outputs[0]); });
       });
 }
@@ -245,7 +245,7 @@ OpDef power_scalar_op() {
       .gradient([](const OpCall& call, const Arrays& g) {
         const double scalar = scalar_of(call).scalar;
         if (!scalar_of(call).scalar_first) {
-          if (scalar == 0) return Gradients{g[0] * 0};
+          if (scalar == 0) return Gradients{NDArray::zeros(g[0].shape(), g[0].dtype(), g[0].device(), g[0].engine())};
           return Gradients{g[0] * (power(call.inputs[0], scalar - 1) * scalar)};
         }
         return Gradients{g[0] * call.outputs[0] * (scalar == 0 ? 0 : std::log(scalar))};

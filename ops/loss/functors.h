@@ -57,6 +57,7 @@ struct HuberLoss {
 };
 
 struct HingeLoss {
+  static constexpr bool kFlat = true;
   template <class T>
   HOST_DEVICE T operator()(T p, T t) const {
     const T margin = T(1) - p * t;
@@ -102,13 +103,18 @@ struct KlDivergence {
   }
 };
 
-// (gradient, prediction, target) -> the gradient of either.
+// (gradient, prediction, target) -> the gradient of either. Where a loss with a flat part is flat, even an infinite
+// gradient ends.
 template <class F, bool kTarget>
 struct LossSlope {
   F f;
   template <class T>
   HOST_DEVICE T operator()(T gradient, T p, T t) const {
-    return gradient * (kTarget ? f.by_target(p, t) : f.by_prediction(p, t));
+    const T slope = kTarget ? f.by_target(p, t) : f.by_prediction(p, t);
+    if constexpr (requires { F::kFlat; })
+      return slope == T(0) ? T(0) : gradient * slope;
+    else
+      return gradient * slope;
   }
 };
 

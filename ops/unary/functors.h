@@ -20,8 +20,8 @@ struct Relu {
     return x < T(0) ? T(0) : x;
   }
   template <class T>
-  HOST_DEVICE static T derivative(T y) {
-    return y <= T(0) ? T(0) : T(1);  // 1 for NaN, so that it is seen
+  HOST_DEVICE static T chain(T gradient, T y) {
+    return y <= T(0) ? T(0) : gradient;  // passed on for NaN, so that it is seen
   }
 };
 
@@ -399,8 +399,8 @@ struct Clip {
     return above > T(attributes.high) ? T(attributes.high) : above;
   }
   template <class T>
-  HOST_DEVICE T derivative(T x) const {
-    return x > T(attributes.low) && x < T(attributes.high) ? T(1) : T(0);
+  HOST_DEVICE T chain(T gradient, T x) const {
+    return x > T(attributes.low) && x < T(attributes.high) ? gradient : T(0);
   }
 };
 
@@ -413,13 +413,17 @@ F functor_of(const void* attributes) {
     return F();
 }
 
-// The gradient's chain rule: (gradient, saved) -> gradient * derivative.
+// The gradient's chain rule: (gradient, saved) -> gradient * derivative. A functor with a flat part has chain() in
+// place of derivative(): an infinite gradient times 0 would be NaN.
 template <class F>
 struct Chain {
   F f;
   template <class T>
   HOST_DEVICE T operator()(T gradient, T saved) const {
-    return gradient * f.derivative(saved);
+    if constexpr (requires { f.chain(gradient, saved); })
+      return f.chain(gradient, saved);
+    else
+      return gradient * f.derivative(saved);
   }
 };
 

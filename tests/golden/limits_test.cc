@@ -1,0 +1,36 @@
+// Gradients and values at the ends of functions, where a product alone gives 0 * infinity.
+#include <paceline/autograd.h>
+#include <paceline/ops.h>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+namespace paceline::test {
+namespace {
+
+// d sum(f(x)) / dx
+std::vector<float> slopes(const NDArray& x, const std::function<NDArray(const NDArray&)>& f) {
+  const NDArray gradient = NDArray::zeros(x.shape(), x.dtype());
+  Tape tape;
+  tape.watch(x, gradient);
+  tape.backward(sum(f(x)));
+  return gradient.to_vector<float>();
+}
+
+TEST(GradientLimits, AFlatPartEndsAnInfiniteGradient) {
+  const NDArray x = NDArray::from<float>({-1, 0}, {2});
+  const std::vector<float> zeros{0, 0};
+  EXPECT_EQ(slopes(x, [](const NDArray& a) { return sqrt(clip(a, 0, 1)); }), zeros);
+  EXPECT_EQ(slopes(x, [](const NDArray& a) { return sqrt(relu(a)); }), zeros);
+  EXPECT_EQ(slopes(x, [](const NDArray& a) { return sqrt(power(a, 0) - 1); }), zeros);
+  EXPECT_EQ(slopes(x, [](const NDArray& a) { return sqrt(power(a, NDArray::zeros({2})) - 1); }), zeros);
+  const NDArray sure = NDArray::from<float>({2, 3}, {2});
+  EXPECT_EQ(slopes(sure, [](const NDArray& a) { return sqrt(hinge_loss(a, NDArray::full({2}, 1), Reduction::kNone)); }),
+            zeros);
+}
+
+}  // namespace
+}  // namespace paceline::test
