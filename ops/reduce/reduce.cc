@@ -222,7 +222,7 @@ void prod_backward_cpu(const KernelContext&, std::span<const Tensor> in, std::sp
 
 std::vector<Gradient> l2_gradient(const OpCall& call, const std::vector<NDArray>& gradients) {
   const NDArray norm = with_kept_axes(call.outputs[0], call);
-  return {with_kept_axes(gradients[0], call) * where(equal(norm, 0), 0, call.inputs[0] / norm)};
+  return {where(equal(norm, 0), 0, with_kept_axes(gradients[0], call) * (call.inputs[0] / norm))};
 }
 
 std::vector<Gradient> max_norm_gradient(const OpCall& call, const std::vector<NDArray>& gradients) {
@@ -243,11 +243,17 @@ NDArray lp_norm(const NDArray& given, const NormAttributes& how) {
 }
 
 std::vector<Gradient> lp_gradient(const OpCall& call, const std::vector<NDArray>& gradients) {
-  const NDArray& x = call.inputs[0];
+  const DType dtype = call.inputs[0].dtype();
+  const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
+  const NDArray x = call.inputs[0].cast(wide);
   const double order = call.attributes<NormAttributes>().order;
-  const NDArray norm = with_kept_axes(call.outputs[0], call);
-  const NDArray slope = sign(x) * power(abs(x), order - 1) / power(norm, order - 1);
-  return {with_kept_axes(gradients[0], call) * where(equal(norm, 0), 0, slope)};
+  const NDArray norm = with_kept_axes(call.outputs[0], call).cast(wide);
+  // The quotient first: a power of either alone leaves the type's range.
+  const NDArray slope = sign(x) * power(abs(x) / norm, order - 1);
+  const NDArray gradient = with_kept_axes(gradients[0], call).cast(wide) * slope;
+  // Flat by convention where the norm is 0, and at 0 itself where a small order makes the slope infinite.
+  const NDArray inside = where(equal(norm, 0), 0, gradient);
+  return {(order < 1 ? where(equal(x, 0), 0, inside) : inside).cast(dtype)};
 }
 
 // log(sum(exp(x - top))) + top in float32 at least; top is 0 where the largest element is infinite.

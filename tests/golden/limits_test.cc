@@ -32,5 +32,13 @@ TEST(GradientLimits, AFlatPartEndsAnInfiniteGradient) {
             zeros);
 }
 
+TEST(GradientLimits, NormsOfSmallOrderLargeOrderAndHalves) {
+  const auto by_order = [](double order) { return [order](const NDArray& a) { return norm(a, order); }; };
+  EXPECT_EQ(slopes(NDArray::from<float>({0, 4}, {2}), by_order(0.5)), (std::vector<float>{0, 1}));
+  EXPECT_EQ(slopes(NDArray::from<float>({1e-15f, 0}, {2}), by_order(4)), (std::vector<float>{0, 0}));  // norm 0
+  const NDArray half = NDArray::from<float>({300, 0}, {2}).cast(DType::kFloat16);
+  EXPECT_EQ(slopes(half, by_order(4)), (std::vector<float>{1, 0}));
+}
+
 }  // namespace
 }  // namespace paceline::test
