@@ -5,6 +5,10 @@
 
 #include <cmath>
 
+namespace paceline {
+const OpDef& standardize_backward_operator();
+}
+
 namespace paceline::test {
 namespace {
 
@@ -54,6 +58,17 @@ TEST(Normalize, RefusesParametersThatDoNotFit) {
   EXPECT_THROW(group_norm(x, 2, three, four), InvalidArgument);
   EXPECT_THROW(instance_norm(three, NDArray(), NDArray()), InvalidArgument);
   EXPECT_NO_THROW(group_norm(x, 2, four, NDArray()).wait());
+}
+
+TEST(Normalize, TheGradientRefusesWhatDoesNotFit) {
+  const auto refused = [](const NDArray& y, const NDArray& deviation, int axes) {
+    EXPECT_THROW(invoke(standardize_backward_operator(), {y, y, deviation}, StandardizeAttributes{axes}),
+                 InvalidArgument)
+        << y.describe() << ", " << deviation.describe() << ", axes " << axes;
+  };
+  refused(NDArray::zeros({2, 3}), NDArray::zeros({2, 3}), 0);
+  refused(NDArray::zeros({2}, DType::kInt32), NDArray::zeros({}), 1);
+  refused(NDArray::zeros({2, 3}), NDArray::zeros({2}, DType::kFloat64), 1);
 }
 
 }  // namespace

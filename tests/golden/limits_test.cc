@@ -40,5 +40,14 @@ TEST(GradientLimits, NormsOfSmallOrderLargeOrderAndHalves) {
   EXPECT_EQ(slopes(half, by_order(4)), (std::vector<float>{1, 0}));
 }
 
+TEST(ValueLimits, NormaliseHalves) {
+  const NDArray x = NDArray::from<float>({0, 0, 40000, 40000}, {2, 2}).cast(DType::kFloat16);
+  const std::vector<float> y = l2_normalize(x, 1).to_vector<float>();
+  EXPECT_EQ(y[0], 0);
+  EXPECT_EQ(y[1], 0);
+  EXPECT_NEAR(y[2], std::sqrt(0.5), 1e-3);
+  EXPECT_NEAR(y[3], std::sqrt(0.5), 1e-3);
+}
+
 }  // namespace
 }  // namespace paceline::test
