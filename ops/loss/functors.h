@@ -91,7 +91,7 @@ struct SigmoidCrossEntropy {
 struct KlDivergence {
   template <class T>
   HOST_DEVICE T operator()(T p, T t) const {
-    return (t == T(0) ? T(0) : t * std::log(t)) - t * p;
+    return t == T(0) ? T(0) : t * std::log(t) - t * p;
   }
   template <class T>
   HOST_DEVICE T by_prediction(T, T t) const {

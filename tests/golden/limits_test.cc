@@ -49,5 +49,10 @@ TEST(ValueLimits, NormaliseHalves) {
   EXPECT_NEAR(y[3], std::sqrt(0.5), 1e-3);
 }
 
+TEST(ValueLimits, NoDivergenceWithoutTarget) {
+  const NDArray never = NDArray::full({1}, -std::numeric_limits<double>::infinity());
+  EXPECT_EQ(kl_divergence(never, NDArray::zeros({1})).item<float>(), 0);
+}
+
 }  // namespace
 }  // namespace paceline::test
