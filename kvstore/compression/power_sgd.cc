@@ -74,16 +74,24 @@ void add(float scale, const float* from, float* to, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) to[i] += scale * from[i];
 }
 
-// Gram and Schmidt, twice: what the first pass leaves of dependent rows is rounding errors, not yet orthogonal.
+// Gram and Schmidt, twice: what the first pass leaves of dependent rows is rounding errors, not yet orthogonal. What even
+// the second does not leave whole was rounding errors along the others: another direction takes its place.
 void orthonormalise(std::vector<float>* p, std::size_t rank, std::size_t length) {
   for (std::size_t k = 0; k < rank; ++k) {
     float* const row = p->data() + k * length;
-    for (int pass = 0; pass < 2; ++pass) {
+    for (int pass = 0, draws = 0; pass < 2; ++pass) {
       for (std::size_t other = 0; other < k; ++other) {
         const float* const before = p->data() + other * length;
         add(-dot(before, row, length), before, row, length);
       }
       const float norm = std::sqrt(dot(row, row, length));
+      if (pass == 1 && norm < 0.5f && draws < 4) {
+        for (std::size_t i = 0; i < length; ++i)
+          row[i] = random_uniform(k, static_cast<std::uint64_t>(draws) * length + i) - 0.5f;
+        ++draws;
+        pass = -1;
+        continue;
+      }
       for (std::size_t i = 0; i < length; ++i) row[i] = norm > 0 ? row[i] / norm : 0;
     }
   }

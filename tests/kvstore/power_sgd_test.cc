@@ -323,21 +323,23 @@ TEST(PowerSgd, AKeyThatOnlyOneWorkerPushesHoldsNobodyUp) {
 
 // The next round is complete when the one before ends.
 TEST(PowerSgd, WorkersMayTakeTurns) {
-  ClusterInProcess cluster({.mode = kMode, .workers = 2, .serial = false});
-  const Shape shape{16, 3000};  // what is agreed on is more than servers remember for those who ask again
-  cluster.run([&](int worker, KVStore& store) {
-    Engine& engine = cluster.engine(worker);
-    const NDArray weight = NDArray::zeros(shape, DType::kFloat32, {}, engine);
-    store.init({{"w", weight}});
-    store.set_optimizer(optim::SGD{.lr = 1});
-    for (int step = 0; step < 20; ++step) {
-      if (step % 2 == worker) store.push("w", NDArray::full(shape, -1.0f, DType::kFloat32, {}, engine));
-      store.step_end(1);
-    }
-    store.barrier();
-    store.pull("w", weight);
-    for (const float value : weight.to_vector<float>()) ASSERT_NEAR(value, 20, 1e-2);
-  });
+  for (const bool faulty : {false, true}) {
+    ClusterInProcess cluster({.mode = kMode, .workers = 2, .faulty = faulty, .serial = false});
+    const Shape shape{16, 3000};  // what is agreed on is more than servers remember for those who ask again
+    cluster.run([&](int worker, KVStore& store) {
+      Engine& engine = cluster.engine(worker);
+      const NDArray weight = NDArray::zeros(shape, DType::kFloat32, {}, engine);
+      store.init({{"w", weight}});
+      store.set_optimizer(optim::SGD{.lr = 1});
+      for (int step = 0; step < 20; ++step) {
+        if (step % 2 == worker) store.push("w", NDArray::full(shape, -1.0f, DType::kFloat32, {}, engine));
+        store.step_end(1);
+      }
+      store.barrier();
+      store.pull("w", weight);
+      for (const float value : weight.to_vector<float>()) ASSERT_NEAR(value, 20, 1e-2);
+    });
+  }
 }
 
 // Killed when it has proposed, or just before: the others finish the round, and its part is not missed, for theirs is
