@@ -10,6 +10,7 @@
 
 #include "compression_setting.h"
 #include "exchange/compressor.h"
+#include "hand_made_worker.h"
 #include "key_partition.h"
 #include "pushed.h"
 #include "store.pb.h"
@@ -237,25 +238,7 @@ TEST(CompressionSetting, MustBeTheSameAtEveryWorker) {
 
 // What no worker of ours sends is refused whole: nothing is applied, and the server goes on.
 TEST(Compression, ServersRefuseWhatCannotBeDecoded) {
-  ClusterConfig base = job_config("inproc", 1, 1);
-  SchedulerThread scheduler(base);
-  Server server(member(base, Role::kServer, 0), nullptr, 1);
-  std::thread serving([&] { server.run(); });
-  Node node(member(base, Role::kWorker, 0, 0), Node::Handlers{});
-  node.join();
-  const auto ask = [&](MessageKind kind, const google::protobuf::MessageLite& body, std::vector<Frame> payload = {}) {
-    Message message;
-    message.header.kind = kind;
-    message.body = body.SerializeAsString();
-    message.payload = std::move(payload);
-    return node.ask_and_wait({Role::kServer, 0}, message);
-  };
-  const auto frame = [](const std::vector<std::byte>& bytes) {
-    std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    text.resize((text.size() + 7) / 8 * 8);
-    return Frame::of(text);
-  };
-
+  HandMadeWorker worker;
   // Slice 0 is 64 float32, slice 1 is 4 float64, all zero.
   wire::InitValuesRequest values;
   values.set_mode("dist_async");
@@ -264,12 +247,12 @@ TEST(Compression, ServersRefuseWhatCannotBeDecoded) {
   values.mutable_partition()->add_slices()->set_end(64);
   values.mutable_partition()->add_slices()->set_end(4);
   values.mutable_partition()->mutable_slices(1)->set_key(1);
-  ask(MessageKind::kInitValues, values, {Frame::of(std::string(256 + 32, '\0'))});
+  worker.ask(MessageKind::kInitValues, values, {Frame::of(std::string(256 + 32, '\0'))});
   wire::SetRules rules;
   rules.set_call(1);
   rules.set_optimizer("sgd:lr=1");
   rules.set_staleness("none");
-  ask(MessageKind::kSetRules, rules);
+  worker.ask(MessageKind::kSetRules, rules);
 
   const auto codec = codec_of("top_k:ratio=0.05,error_feedback=0");
   std::vector<float> gradient(64);
@@ -291,7 +274,7 @@ TEST(Compression, ServersRefuseWhatCannotBeDecoded) {
                            const std::vector<std::byte>& bytes) {
     wire::PushPullRequest damaged = request;
     damage(&damaged);
-    return error_of_call([&] { ask(MessageKind::kPushPull, damaged, {frame(bytes)}); });
+    return error_of_call([&] { worker.ask(MessageKind::kPushPull, damaged, {worker.frame(bytes)}); });
   };
   const auto expect_refusal = [&](const char* because, const std::function<void(wire::PushPullRequest*)>& damage) {
     const std::string text = refusal(damage, sound.bytes);
@@ -315,7 +298,7 @@ TEST(Compression, ServersRefuseWhatCannotBeDecoded) {
 
   // The same push, in order, is applied: none of those before counted.
   wire::PushPullReply reply;
-  const Message answer = ask(MessageKind::kPushPull, request, {frame(sound.bytes)});
+  const Message answer = worker.ask(MessageKind::kPushPull, request, {worker.frame(sound.bytes)});
   ASSERT_TRUE(reply.ParseFromString(answer.body));
   EXPECT_EQ(reply.versions(0), 1u);
   ASSERT_EQ(reply.pull_bytes_size(), 1);
@@ -324,8 +307,6 @@ TEST(Compression, ServersRefuseWhatCannotBeDecoded) {
   expected[40] = 1;
   codec_of("bf16")->decode({answer.payload[0].data, 128}, 64, 0, weights);
   EXPECT_EQ(weights, expected);
-  node.leave();
-  serving.join();
 }
 
 // What error feedback, momentum and warm-up remember is in the checkpoint.

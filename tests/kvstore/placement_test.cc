@@ -122,5 +122,28 @@ TEST(Placement, OfLaterKeysEvensOutTheFirst) {
   EXPECT_LE(imbalance(loads), 1.05);
 }
 
+// A matrix is cut between rows, in pieces as large as partitions.
+TEST(Placement, MatricesAreCutBetweenRows) {
+  std::vector<std::int64_t> loads(2);
+  const Layout layout = make_layout({{"large", DType::kFloat32, {3000, 1001}, false, 1001},
+                                     {"small", DType::kFloat32, {300, 500}, false, 500},
+                                     {"vector", DType::kFloat32, {300000}, false, 0}},
+                                    loads, 0);
+  std::vector<std::int64_t> elements(3), slices(3);
+  for (const Partition& partition : layout.partitions) {
+    for (const SliceRange& slice : partition.slices) {
+      const auto key = static_cast<std::size_t>(slice.key);
+      elements[key] += slice.end - slice.begin;
+      ++slices[key];
+      const std::int64_t row = layout.keys[key].row;
+      EXPECT_TRUE(row == 0 || slice.begin % row == 0);
+    }
+  }
+  EXPECT_EQ(elements, (std::vector<std::int64_t>{3003000, 150000, 300000}));
+  EXPECT_EQ(slices[0], 3);
+  EXPECT_EQ(slices[1], 1);
+  EXPECT_GT(slices[2], 2);
+}
+
 }  // namespace
 }  // namespace paceline

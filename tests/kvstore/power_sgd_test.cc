@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "exchange/transfer.h"
-#include "key_partition.h"
+#include "hand_made_worker.h"
 #include "pushed.h"
 #include "store.pb.h"
 #include "two_rounds.h"
@@ -147,7 +147,9 @@ TEST(PowerSgd, LosesNothing) {
   for (unsigned step = 0; step < 1000; ++step) {
     std::array<std::vector<std::byte>, kWorkers> proposals, answers;
     std::vector<TwoRounds::Part> parts;
-    const auto pointers = [&](std::size_t w) { return std::array<float*, 2>{states[w][0].data(), states[w][1].data()}; };
+    const auto pointers = [&](std::size_t w) {
+      return std::array<float*, 2>{states[w][0].data(), states[w][1].data()};
+    };
     for (std::size_t w = 0; w < kWorkers; ++w) {
       const std::vector<float> values = gaussian(kCount, 3 * step + static_cast<unsigned>(w));
       for (std::size_t i = 0; i < kCount; ++i) {
@@ -199,7 +201,9 @@ TEST(PowerSgd, WhatWorkersKeepDoesNotGrowWithTheirDifferences) {
   const auto step = [&](const std::vector<float>& shares) {
     std::vector<std::vector<std::byte>> proposals(shares.size()), answers(shares.size());
     std::vector<TwoRounds::Part> parts;
-    const auto pointers = [&](std::size_t w) { return std::array<float*, 2>{states[w][0].data(), states[w][1].data()}; };
+    const auto pointers = [&](std::size_t w) {
+      return std::array<float*, 2>{states[w][0].data(), states[w][1].data()};
+    };
     for (std::size_t w = 0; w < shares.size(); ++w) {
       proposals[w].resize(codec->max_bytes(kCount));
       proposals[w].resize(codec->encode(given[w], {.columns = kColumns}, pointers(w), proposals[w].data()));
@@ -428,60 +432,21 @@ TEST(PowerSgd, TakesTwoRoundsWhereTheModeDoes) {
     EXPECT_THROW(text(mode), InvalidArgument) << mode;
 }
 
-// A matrix is cut between rows, in pieces as large as partitions.
-TEST(PowerSgd, SlicesAreWholeRows) {
-  std::vector<std::int64_t> loads(2);
-  const Layout layout = make_layout({{"large", DType::kFloat32, {3000, 1001}, false, 1001},
-                                     {"small", DType::kFloat32, {300, 500}, false, 500},
-                                     {"vector", DType::kFloat32, {300000}, false, 0}},
-                                    loads, 0);
-  std::vector<std::int64_t> elements(3), slices(3);
-  for (const Partition& partition : layout.partitions) {
-    for (const SliceRange& slice : partition.slices) {
-      const auto key = static_cast<std::size_t>(slice.key);
-      elements[key] += slice.end - slice.begin;
-      ++slices[key];
-      const std::int64_t row = layout.keys[key].row;
-      EXPECT_TRUE(row == 0 || slice.begin % row == 0);
-    }
-  }
-  EXPECT_EQ(elements, (std::vector<std::int64_t>{3003000, 150000, 300000}));
-  EXPECT_EQ(slices[0], 3);
-  EXPECT_EQ(slices[1], 1);
-  EXPECT_GT(slices[2], 2);
-}
-
 // What no worker of ours says is refused, and the round goes on.
 TEST(PowerSgd, ServersRefuseAnswersThatDoNotFit) {
-  ClusterConfig base = job_config("inproc", 1, 1);
-  SchedulerThread scheduler(base);
-  Server server(member(base, Role::kServer, 0), nullptr, 1);
-  std::thread serving([&] { server.run(); });
-  Node node(member(base, Role::kWorker, 0, 0), Node::Handlers{});
-  node.join();
-  const auto ask = [&](MessageKind kind, const google::protobuf::MessageLite& body, std::vector<Frame> payload = {}) {
-    Message message;
-    message.header.kind = kind;
-    message.body = body.SerializeAsString();
-    message.payload = std::move(payload);
-    return node.ask_and_wait({Role::kServer, 0}, message);
-  };
-  const auto frame = [](const std::vector<std::byte>& bytes) {
-    std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    text.resize((text.size() + 7) / 8 * 8);
-    return Frame::of(text);
-  };
+  HandMadeWorker worker;
   wire::InitValuesRequest values;
   values.set_mode("dist_sync");
   write_key({"w", DType::kFloat32, Shape{8, 8}, false}, values.add_keys());
   values.mutable_partition()->add_slices()->set_end(64);
-  ask(MessageKind::kInitValues, values, {Frame::of(std::string(256, '\0'))});
+  worker.ask(MessageKind::kInitValues, values, {Frame::of(std::string(256, '\0'))});
 
   wire::AgreeRequest agree;
   const auto refusal = [&](const std::vector<std::byte>& answer) {
     agree.set_bytes(answer.size());
     return error_of_call([&] {
-      ask(MessageKind::kAgree, agree, answer.empty() ? std::vector<Frame>{} : std::vector<Frame>{frame(answer)});
+      worker.ask(MessageKind::kAgree, agree,
+                 answer.empty() ? std::vector<Frame>{} : std::vector<Frame>{worker.frame(answer)});
     });
   };
   agree.set_slice(1);
@@ -508,15 +473,13 @@ TEST(PowerSgd, ServersRefuseAnswersThatDoNotFit) {
   part->add_base(0);
   part->add_push_codec(1);
   part->add_push_bytes(proposal.size());
-  ask(MessageKind::kPushPull, push, {frame(proposal)});
+  worker.ask(MessageKind::kPushPull, push, {worker.frame(proposal)});
   EXPECT_NE(refusal(std::vector<std::byte>(5)).find("an answer of 5 bytes"), std::string::npos);
   EXPECT_NE(refusal(std::vector<std::byte>(4 * 64)).find("an answer of 256 bytes"), std::string::npos);
   // What was said well is still good.
   EXPECT_EQ(refusal({}), "");
   EXPECT_EQ(refusal(std::vector<std::byte>(4 * 8)), "");
   EXPECT_EQ(refusal({}), "");  // over
-  node.leave();
-  serving.join();
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <random>
 
+#include "hand_made_worker.h"
 #include "key_partition.h"
 #include "payload.h"
 #include "sequence_window.h"
@@ -297,25 +298,18 @@ TEST(Server, RefusesMalformedMessagesAndGoesOn) {
   const auto exchange = make_servers_exchange(member(base, Role::kWorker, 0, 0), Spec::parse("dist_async"), options);
   joining.join();
 
-  const auto ask = [&](MessageKind kind, std::string body, std::vector<Frame> payload = {}) {
-    Message message;
-    message.header.kind = kind;
-    message.body = std::move(body);
-    message.payload = std::move(payload);
-    return node->ask_and_wait({kind < MessageKind::kInitValues ? Role::kScheduler : Role::kServer, 0}, message);
-  };
   const NDArray weight = NDArray::full(Shape{64}, 1, DType::kFloat64, {}, *engine);
   wire::InitRequest init;
   init.set_call(1);
   init.set_mode("dist_async");
   write_key({"w", DType::kFloat64, Shape{64}, false}, init.add_keys());
   std::thread initialising([&] { exchange->init({{"w", weight}}); });
-  ask(MessageKind::kInit, init.SerializeAsString());
+  ask(*node, MessageKind::kInit, init.SerializeAsString());
   init.set_values(true);
-  ask(MessageKind::kInit, init.SerializeAsString());
+  ask(*node, MessageKind::kInit, init.SerializeAsString());
   init.set_values(false);
   init.set_held(true);
-  ask(MessageKind::kInit, init.SerializeAsString());
+  ask(*node, MessageKind::kInit, init.SerializeAsString());
   initialising.join();
 
   wire::PushPullRequest push;
@@ -379,7 +373,7 @@ TEST(Server, RefusesMalformedMessagesAndGoesOn) {
     for (std::size_t n = random() % 3; n > 0; --n)
       payload.push_back(Frame::of(std::string(random() % 4 == 0 ? random() % 2000 : 512, '\0')));
     try {
-      ask(kind, mutate(body, random), std::move(payload));
+      ask(*node, kind, mutate(body, random), std::move(payload));
     } catch (const NetworkError& error) {
       FAIL() << error.what();
     } catch (const Error& error) {
@@ -388,20 +382,21 @@ TEST(Server, RefusesMalformedMessagesAndGoesOn) {
   }
   EXPECT_GT(refused, 1000);
   // Sizes and numbers that do not fit are named.
-  EXPECT_NE(error_of_call([&] { ask(MessageKind::kPushPull, push.SerializeAsString()); }).find("512 bytes"),
+  EXPECT_NE(error_of_call([&] { ask(*node, MessageKind::kPushPull, push.SerializeAsString()); }).find("512 bytes"),
             std::string::npos);
   part->set_push(0, 9);
-  EXPECT_NE(error_of_call([&] { ask(MessageKind::kPushPull, push.SerializeAsString()); }).find("no slice 9"),
+  EXPECT_NE(error_of_call([&] { ask(*node, MessageKind::kPushPull, push.SerializeAsString()); }).find("no slice 9"),
             std::string::npos);
   part->set_partition(99);
-  EXPECT_NE(error_of_call([&] { ask(MessageKind::kPushPull, push.SerializeAsString()); }).find("no partition 99"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of_call([&] { ask(*node, MessageKind::kPushPull, push.SerializeAsString()); }).find("no partition 99"),
+      std::string::npos);
 
   // The same of rows: ids that do not ascend, or are of another partition, or more than were sent.
   const auto ask_rows = [&](std::vector<std::int64_t> numbers) {
     numbers.resize(64);
     return error_of_call([&] {
-      ask(MessageKind::kPushPullRows, rows.SerializeAsString(),
+      ask(*node, MessageKind::kPushPullRows, rows.SerializeAsString(),
           {Frame::of(std::string(reinterpret_cast<const char*>(numbers.data()), 512))});
     });
   };
