@@ -5,6 +5,7 @@
 #include <paceline/kernel.h>
 #include <paceline/kvstore.h>
 #include <paceline/log.h>
+#include <paceline/optimizer.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -368,6 +369,7 @@ int main(int argc, char** argv) {
             "--sparse_rows is at least 0, --row_floats and --table_rows are at least 1");
     require(FLAGS_transport == "tcp" || FLAGS_transport == "shm" || FLAGS_transport == "inproc", "unknown transport '",
             FLAGS_transport, "'; known: tcp shm inproc");
+    make_optimizer(Spec::parse(FLAGS_optimizer));  // says what is wrong with it before a cluster starts
     if (getenv(kIsWorker) || getenv("DMLC_ROLE")) {
       std::cout << measure(*KVStore::create(FLAGS_mode)) << std::endl;
       return 0;
