@@ -106,8 +106,7 @@ bool Shard::close_agreement(ServedSlice& slice) {
     LOG(ERROR) << "round " << agreement.round() << " of key '" << updater_.info(slice.number).name
                << "' was dropped: " << error.what();
   }
-  for (const Contribution& contribution : contributions)
-    state.answered[contribution.worker] = agreement.round() + 1;
+  for (const Contribution& contribution : contributions) state.answered[contribution.worker] = agreement.round() + 1;
   agreement.close();
   state.next_round = agreement.round() + 1;
   state.rounds.erase(state.rounds.begin());
@@ -123,7 +122,8 @@ void Shard::agree(const Request& request, const wire::AgreeRequest& message, Ser
   const bool answers = message.bytes() > 0;
   if (answers && round >= state.next_round) {
     if (!state.agreement || state.agreement->round() != round)
-      throw Corrupt(str("an answer to what round ", round, " of key '", updater_.info(slice.number).name, "' has not agreed on yet"));
+      throw Corrupt(str("an answer to what round ", round, " of key '", updater_.info(slice.number).name,
+                        "' has not agreed on yet"));
     PayloadReader payload(request.message().payload);
     const std::byte* const data = payload.next(message.bytes());
     state.agreement->answer(request.from().rank, request.incarnation(), data, message.bytes());
