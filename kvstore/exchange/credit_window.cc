@@ -13,6 +13,7 @@ constexpr int kSamples = 64;                // after which an old bandwidth is f
 constexpr double kPieces = 3;               // one on its way there, one at work, one on its way back
 constexpr double kLeastSeconds = 0.02;      // what a busy machine may take to answer
 constexpr double kLeastMessage = 256 << 10, kMostMessage = 4 << 20;
+constexpr double kFirstMessage = 1 << 20;  // good on fast links, and no slow one is held up for long
 constexpr double kMost = 16 << 20, kAtFirst = 8 << 20;
 
 }  // namespace
@@ -49,7 +50,7 @@ double CreditWindow::bytes_per_second() const { return std::max(fastest_, fastes
 std::size_t CreditWindow::message_bytes() const {
   if (fixed_message_ > 0) return fixed_message_;
   const double speed = bytes_per_second();
-  const double best = speed > 0 ? std::sqrt(latency_ * speed * std::max(burst_, last_burst_) / 2) : kMostMessage;
+  const double best = speed > 0 ? std::sqrt(latency_ * speed * std::max(burst_, last_burst_) / 2) : kFirstMessage;
   return static_cast<std::size_t>(std::clamp(best, kLeastMessage, kMostMessage));
 }
 

@@ -34,7 +34,7 @@ class CreditWindow {
   // What was submitted since is one step's: for a worker that never rests.
   void step_over();
 
-  // s*, 256 KiB to 4 MiB; 4 MiB until the bandwidth is known.
+  // s*, 256 KiB to 4 MiB; 1 MiB until the bandwidth is known.
   std::size_t message_bytes() const;
   // May be under way together.
   std::size_t bytes() const;
