@@ -1,5 +1,6 @@
 // What a staleness policy is worth: a small residual network on 10,000 images of CIFAR-10, trained by logical workers
-// of one process through a real server under a deterministic schedule of delays, and the table of policies.
+// of one process through a real server under a deterministic schedule of delays, and the table of policies (T1.11 of
+// algorithms).
 #include <gflags/gflags.h>
 #include <paceline/autograd.h>
 #include <paceline/image.h>

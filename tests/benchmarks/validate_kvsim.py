@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs sleep_job with 1, 2, 4 and 8 workers, fits kvsim's constants on 1 and 2, compares its prediction for 4 and 8.
+"""Runs sleep_job with 1, 2, 4 and 8 workers, fits kvsim's constants on 1 and 2, compares its prediction for 4 and 8:
+T6.2 of algorithms.
 
 All that a process sends goes through a line of --speed bytes a second, so that the server's line, not this machine's
 processors, is what the workers share. The last line is a JSON object. Standard library only.

@@ -1,4 +1,4 @@
-// The simulator against what is known in closed form.
+// The simulator against what is known in closed form (T6.1, T3.1 and T5.1 of algorithms).
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// How evenly keys are placed on servers.
+// How evenly keys are placed on servers (T3.4 of algorithms).
 #include <gtest/gtest.h>
 
 #include <algorithm>
