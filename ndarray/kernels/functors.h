@@ -2,23 +2,13 @@
 // The arithmetic of the kernels in this folder, once for CPU and CUDA.
 
 #include <paceline/detail/convert.h>
+#include <paceline/detail/wrapping.h>
 #include <paceline/random.h>
 
 #include <cstdint>
 #include <type_traits>
 
 namespace paceline::detail {
-
-// Integers wrap, as in every file and message that MXNet wrote.
-template <class T>
-HOST_DEVICE inline T wrapping_sum(T a, T b) {
-  if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
-    using Unsigned = std::make_unsigned_t<T>;
-    return static_cast<T>(static_cast<Unsigned>(a) + static_cast<Unsigned>(b));
-  } else {
-    return static_cast<T>(a + b);
-  }
-}
 
 struct Add {
   template <class T>

@@ -13,8 +13,4 @@ inline std::int64_t reduction_blocks(std::int64_t size) { return (size + kReduct
 template <class Term, class T>
 using term_sum_t = std::conditional_t<std::is_same_v<Term, Square>, double, sum_t<T>>;
 
-// Integers are added without sign, where overflow wraps.
-template <class Sum>
-using wrapping_t = std::conditional_t<std::is_integral_v<Sum>, std::uint64_t, Sum>;
-
 }  // namespace paceline::detail

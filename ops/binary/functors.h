@@ -1,7 +1,7 @@
 #pragma once
 // The mathematics of the binary family, for host and device.
 
-#include <paceline/host_device.h>
+#include <paceline/detail/wrapping.h>
 
 #include <cmath>
 #include <type_traits>
@@ -12,7 +12,7 @@ struct Add {
   static constexpr bool kIntegers = true;
   template <class T>
   HOST_DEVICE T operator()(T a, T b) const {
-    return static_cast<T>(a + b);
+    return detail::wrapping_sum(a, b);
   }
 };
 
@@ -20,7 +20,7 @@ struct Subtract {
   static constexpr bool kIntegers = true;
   template <class T>
   HOST_DEVICE T operator()(T a, T b) const {
-    return static_cast<T>(a - b);
+    return detail::wrapping_difference(a, b);
   }
 };
 
@@ -28,7 +28,7 @@ struct Multiply {
   static constexpr bool kIntegers = true;
   template <class T>
   HOST_DEVICE T operator()(T a, T b) const {
-    return static_cast<T>(a * b);
+    return detail::wrapping_product(a, b);
   }
 };
 

@@ -31,7 +31,7 @@ void cumsum_cpu(const KernelContext&, std::span<const Tensor> in, std::span<cons
           T* y = out[0].as<T>() + start;
           A total = 0;
           for (std::int64_t i = 0; i < view.size; ++i) {
-            total += static_cast<A>(detail::load(x[i * step]));
+            total = detail::wrapping_sum(total, static_cast<A>(detail::load(x[i * step])));
             y[i * step] = detail::convert<T>(total);
           }
         }

@@ -15,6 +15,10 @@ const RegisterCases kCumsum(
       .inputs = {typed(DType::kInt8, {3}, {100, 100, -100})},
       .expected = {typed(DType::kInt8, {3}, {100, -56, 100})},
       .gradient = false},
+     {.name = "integers wrap",
+      .inputs = {typed(DType::kInt64, {3}, {0x1p62, 0x1p62, 0x1p62})},
+      .expected = {typed(DType::kInt64, {3}, {0x1p62, -0x1p63, -0x1p62})},
+      .gradient = false},
      {.name = "long", .inputs = {sample({2, 900, 3}, 1)}, .attributes = with(CumsumAttributes{1}), .tolerance = 20},
      {.name = "empty", .inputs = {array({2, 0}, {})}, .expected = {array({2, 0}, {})}, .gradient = false}},
     {{"x is bool (1,)", {typed(DType::kBool, {1}, {1})}}, {"axis 1", {array({2}, {1, 2})}, with(CumsumAttributes{1})}});

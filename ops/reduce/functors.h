@@ -2,6 +2,7 @@
 // The mathematics of reductions, for host and device: a first step on each element, a start value, a way to combine,
 // and a last step.
 
+#include <paceline/detail/wrapping.h>
 #include <paceline/dtype.h>
 
 #include <cmath>
@@ -34,7 +35,7 @@ struct Sum : Fold {
   }
   template <class A>
   HOST_DEVICE static A combine(A a, A b) {
-    return a + b;
+    return detail::wrapping_sum(a, b);
   }
 };
 
@@ -81,7 +82,7 @@ struct Prod : Fold {
   }
   template <class A>
   HOST_DEVICE static A combine(A a, A b) {
-    return a * b;
+    return detail::wrapping_product(a, b);
   }
 };
 

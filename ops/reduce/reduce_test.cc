@@ -146,6 +146,13 @@ const RegisterCases kIntegers("sum", {{.name = "int8",
                                        .inputs = {typed(DType::kInt8, {3}, {100, 27, -100})},
                                        .expected = {typed(DType::kInt8, {}, {27})},
                                        .gradient = false}});
+const RegisterCases kWraps("prod", {{.name = "integers wrap",
+                                     .inputs = {typed(DType::kInt64, {2}, {0x1p32, 0x1p31})},
+                                     .expected = {typed(DType::kInt64, {}, {-0x1p63})},
+                                     .gradient = false}});
+const RegisterCases kProdBackward(
+    "prod_backward", {},
+    {{"gradient is float64 (2,)", {sample({2}, 1), sample({2, 3}, 1)}, with(ReduceAttributes{{0}})}});
 const RegisterCases kNoIntegers("mean", {}, {{"x is int32", {typed(DType::kInt32, {1}, {1})}}});
 const RegisterCases kNothing("max", {}, {{"has no elements", {array({0}, {})}}});
 

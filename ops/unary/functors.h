@@ -5,6 +5,8 @@
 #include "shared/fast_math.h"
 #include "unary/unary.h"
 
+#include <paceline/detail/wrapping.h>
+
 #include <cmath>
 #include <type_traits>
 
@@ -136,7 +138,7 @@ struct Square {
   static constexpr Saved kSaved = Saved::kArgument;
   template <class T>
   HOST_DEVICE T operator()(T x) const {
-    return static_cast<T>(x * x);
+    return detail::wrapping_product(x, x);
   }
   template <class T>
   HOST_DEVICE static T derivative(T x) {
@@ -165,7 +167,7 @@ struct Abs {
     if constexpr (std::is_floating_point_v<T>)
       return std::fabs(x);
     else
-      return static_cast<T>(x < T(0) ? -x : x);
+      return x < T(0) ? detail::wrapping_difference(T(0), x) : x;
   }
   template <class T>
   HOST_DEVICE static T derivative(T x) {
@@ -185,7 +187,7 @@ struct Negative {
   static constexpr bool kIntegers = true;
   template <class T>
   HOST_DEVICE T operator()(T x) const {
-    return static_cast<T>(-x);
+    return static_cast<T>(-static_cast<detail::wrapping_t<T>>(x));
   }
 };
 
