@@ -19,7 +19,9 @@ void Shape::push_back(std::int64_t size) {
 
 std::int64_t Shape::size() const {
   std::int64_t product = 1;
-  for (const std::int64_t size : *this) product *= size;
+  bool fits = true;
+  for (const std::int64_t size : *this) fits &= !__builtin_mul_overflow(product, size, &product);
+  require(fits, "shape ", *this, " has more elements than any memory");
   return product;
 }
 

@@ -1,6 +1,7 @@
 #include "concat/concat.h"
 
 #include "reshape/reshape.h"
+#include "shared/rows.h"
 #include "slice/slice.h"
 
 namespace paceline {
@@ -20,7 +21,7 @@ ArraySpec joined(const std::vector<NDArray>& inputs, int axis) {
     bool fits = x.ndim() == inputs[0].ndim() && x.dtype() == inputs[0].dtype();
     for (int i = 0; fits && i < x.ndim(); ++i) fits = i == axis || x.size(i) == inputs[0].size(i);
     require(fits, "[concat] cannot join ", inputs[0].describe(), " and ", x.describe(), " along axis ", axis);
-    result.shape[axis] += x.size(axis);
+    result.shape[axis] = checked_sum("concat", result.shape[axis], x.size(axis));
   }
   return result;
 }

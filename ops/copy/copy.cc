@@ -100,7 +100,7 @@ NDArray tile(const NDArray& x, const std::vector<std::int64_t>& times) {
     const std::int64_t number = times[static_cast<std::size_t>(i)];
     const AxisView view = around_axis(result.shape(), i);
     Shape to = result.shape();
-    to[i] *= number;
+    to[i] = checked_product("tile", to[i], number);
     if (number != 1) result = repeat_middle(result, view.outer, number, view.size * view.inner, to);
   }
   return result;
@@ -111,7 +111,7 @@ NDArray repeat(const NDArray& x, std::int64_t times, int axis) {
   const int place = normalize_axis(axis, x.ndim(), "[repeat]");
   const AxisView view = around_axis(x.shape(), place);
   Shape to = x.shape();
-  to[place] *= times;
+  to[place] = checked_product("repeat", to[place], times);
   return repeat_middle(x, view.outer * view.size, times, view.inner, to);
 }
 

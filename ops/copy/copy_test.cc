@@ -41,6 +41,12 @@ const RegisterCases kBroadcast("broadcast_to",
                                {{"does not repeat to (2, 4)", {sample({2, 3}, 1)}, with(BroadcastToAttributes{{2, 4}})},
                                 {"does not repeat to (3,)", {sample({2, 3}, 1)}, with(BroadcastToAttributes{{3}})}});
 
+TEST(Copy, RefusesHugeRepetitions) {
+  const NDArray x = NDArray::zeros({4});
+  EXPECT_THROW(tile(x, {std::int64_t{1} << 62}), InvalidArgument);
+  EXPECT_THROW(repeat(x, std::int64_t{1} << 62, 0), InvalidArgument);
+}
+
 TEST(Copy, OwnsItsMemory) {
   const NDArray x = NDArray::full({2}, 1);
   const NDArray y = copy(x);

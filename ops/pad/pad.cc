@@ -1,5 +1,7 @@
 #include "pad/pad.h"
 
+#include "shared/rows.h"
+
 namespace paceline {
 
 const OpDef& pad_operator();
@@ -17,7 +19,7 @@ Shape padded(const NDArray& x, const PadAttributes& attributes) {
     const auto& [before, after] = widths[static_cast<std::size_t>(i)];
     require(before >= 0 && after >= 0, "[pad] widths of axis ", i, " are ", before, " and ", after,
             ", expected none negative");
-    shape[i] += before + after;
+    shape[i] = checked_sum("pad", shape[i], checked_sum("pad", before, after));
   }
   return shape;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// An array seen as (outer, size, inner) around one axis.
+// An array seen as (outer, size, inner) around one axis, and sizes made from sizes.
 
 #include <paceline/kernel.h>
 
@@ -15,6 +15,18 @@ inline AxisView around_axis(const Shape& shape, int axis) {
   AxisView view;
   for (int i = 0; i < shape.ndim(); ++i) (i < axis ? view.outer : i == axis ? view.size : view.inner) *= shape[i];
   return view;
+}
+
+// Throw InvalidArgument naming `name` where the result is 2^63 or more.
+inline std::int64_t checked_product(const char* name, std::int64_t a, std::int64_t b) {
+  std::int64_t result = 0;
+  require(!__builtin_mul_overflow(a, b, &result), "[", name, "] a size of ", a, " times ", b, " is too large");
+  return result;
+}
+inline std::int64_t checked_sum(const char* name, std::int64_t a, std::int64_t b) {
+  std::int64_t result = 0;
+  require(!__builtin_add_overflow(a, b, &result), "[", name, "] a size of ", a, " and ", b, " is too large");
+  return result;
 }
 
 }  // namespace paceline

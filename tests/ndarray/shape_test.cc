@@ -13,6 +13,8 @@ TEST(ShapeTest, KnowsItsSize) {
   EXPECT_EQ(Shape({2, 3, 4}).size(), 24);
   EXPECT_EQ(Shape().size(), 1);
   EXPECT_EQ(Shape({3, 0}).size(), 0);
+  EXPECT_EQ(Shape({1 << 30, 1 << 30}).size(), std::int64_t{1} << 60);
+  EXPECT_THROW(Shape({1 << 30, 1 << 30, 8}).size(), InvalidArgument);
   EXPECT_EQ(Shape({2, 3}).text(), "(2, 3)");
   EXPECT_EQ(Shape({2}).text(), "(2,)");
   EXPECT_EQ(Shape().text(), "()");

@@ -30,7 +30,7 @@ class Shape {
   std::int64_t* begin() { return values_.data(); }
   std::int64_t* end() { return values_.data() + ndim_; }
 
-  // Product of the sizes; 1 for a scalar.
+  // Product of the sizes; 1 for a scalar. Throws InvalidArgument where it is 2^63 or more.
   std::int64_t size() const;
   std::string text() const;  // "(2, 3)"
   friend bool operator==(const Shape& a, const Shape& b);
