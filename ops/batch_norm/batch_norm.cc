@@ -1,6 +1,7 @@
 #include "batch_norm/batch_norm.h"
 
 #include "shared/lanes.h"
+#include "shared/wide.h"
 
 #include <paceline/detail/elementwise.h>
 
@@ -129,11 +130,9 @@ void backward_cpu(const KernelContext&, std::span<const Tensor> in, std::span<co
   });
 }
 
-DType statistics_type(DType dtype) { return dtype == DType::kFloat64 ? dtype : DType::kFloat32; }
-
 void check_per_channel(const OpDef::Input& input, const NDArray& array, const NDArray& x) {
-  require(array.shape() == Shape{x.size(1)} && array.dtype() == statistics_type(x.dtype()), "[batch_norm] ", input.name,
-          " is ", array.describe(), ", expected ", name_of(statistics_type(x.dtype())), " ", Shape{x.size(1)});
+  require(array.shape() == Shape{x.size(1)} && array.dtype() == wide_type(x.dtype()), "[batch_norm] ", input.name,
+          " is ", array.describe(), ", expected ", name_of(wide_type(x.dtype())), " ", Shape{x.size(1)});
 }
 
 }  // namespace
@@ -157,7 +156,7 @@ OpDef batch_norm_op() {
         require(is_floating(x.dtype()), "[batch_norm] x is ", name_of(x.dtype()), ", expected a floating type");
         const auto& names = batch_norm_operator().inputs();
         for (std::size_t i = 1; i < inputs.size(); ++i) check_per_channel(names[i], inputs[i], x);
-        const ArraySpec statistics{{x.size(1)}, statistics_type(x.dtype())};
+        const ArraySpec statistics{{x.size(1)}, wide_type(x.dtype())};
         return std::vector<ArraySpec>{{x.shape(), x.dtype()}, statistics, statistics};
       })
       .cpu(forward_cpu)

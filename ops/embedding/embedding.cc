@@ -1,5 +1,7 @@
 #include "embedding/embedding.h"
 
+#include "shared/wide.h"
+
 #include <paceline/detail/elementwise.h>
 
 #include <algorithm>
@@ -57,9 +59,7 @@ OpDef embedding_op() {
         rows[0] = ids.size();
         RowSparse sparse{ids.view({ids.size()}), gradients[0].contiguous().view(rows), weight.shape};
         if (call.attributes<EmbeddingAttributes>().sparse_gradient) return {Gradient(), std::move(sparse)};
-        const NDArray dense = NDArray::zeros(weight.shape, weight.dtype, ids.device(), ids.engine());
-        scatter_add(dense, sparse);
-        return {Gradient(), dense};
+        return {Gradient(), summed_rows(sparse)};
       })
       .text([](const void* attributes) {
         const bool sparse = static_cast<const EmbeddingAttributes*>(attributes)->sparse_gradient;

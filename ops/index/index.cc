@@ -1,8 +1,10 @@
 #include "index/index.h"
 
 #include "shared/rows.h"
+#include "shared/wide.h"
 
 #include <paceline/detail/elementwise.h>
+#include <paceline/detail/wrapping.h>
 
 #include <algorithm>
 #include <cstring>
@@ -82,7 +84,7 @@ void scatter_add_cpu(const KernelContext& context, std::span<const Tensor> in, s
       const T* const values = in[2].as<const T>();
       for (std::int64_t i = 0; i < shape.size(); ++i) sums[i] = static_cast<A>(x[i]);
       for_each_element("scatter_add", in[1], shape, axis, [=](std::int64_t i, std::int64_t to) {
-        sums[to] = static_cast<A>(sums[to] + static_cast<A>(values[i]));
+        sums[to] = detail::wrapping_sum(sums[to], static_cast<A>(values[i]));
       });
       if constexpr (!std::is_same_v<A, T>)
         for (std::int64_t i = 0; i < shape.size(); ++i) out[0].as<T>()[i] = T(sums[i]);
@@ -226,9 +228,9 @@ OpDef take_op() {
         Shape slices = spec.shape;
         slices[axis] = positions.size();
         const NDArray by_slice = axis_first(gradients[0].contiguous().view(slices), axis).contiguous();
-        const NDArray table = axis_first(zeros_like(spec, gradients[0]), axis).contiguous();
-        scatter_add(table, RowSparse{positions, by_slice, table.shape()});
-        return {axis_first(table, axis, true), Gradient()};
+        Shape table = by_slice.shape();
+        table[0] = spec.shape[axis];
+        return {axis_first(summed_rows({positions, by_slice, table}), axis, true), Gradient()};
       })
       .text(axis_text);
 }

@@ -34,6 +34,10 @@ const RegisterCases kScatterAdd(
       .inputs = {kX, places({1, 2}, {1, 1}, DType::kInt32), array({1, 2}, {0.5, 0.25})},
       .attributes = with(IndexAttributes{1}),
       .expected = {array({3, 2}, {1, 2.75, 3, 4, 5, 6})}},
+     {.name = "integers wrap",
+      .inputs = {typed(DType::kInt32, {1}, {0x1p31 - 1}), places({1}, {0}), typed(DType::kInt32, {1}, {1})},
+      .expected = {typed(DType::kInt32, {1}, {-0x1p31})},
+      .gradient = false},
      {.name = "nothing", .inputs = {kX, places({0, 2}, {}), array({0, 2}, {})}, .expected = {kX}, .gradient = false}},
     {{"position -1 (number 0)", {kX, places({1, 1}, {-1}), array({1, 1}, {1})}},
      {"values is float64 (2, 1)", {kX, places({1, 1}, {1}), array({2, 1}, {1, 1})}}});

@@ -5,6 +5,7 @@
 #include "reduce/reduce.h"
 #include "reshape/reshape.h"
 #include "shared/lanes.h"
+#include "shared/wide.h"
 
 #include <paceline/detail/elementwise.h>
 
@@ -27,8 +28,6 @@ const StandardizeAttributes& of(const void* attributes) {
 Shape leading(const Shape& shape, int axes) {
   return Shape(std::span<const std::int64_t>(shape.begin(), static_cast<std::size_t>(shape.ndim() - axes)));
 }
-
-DType statistics_type(DType dtype) { return dtype == DType::kFloat64 ? dtype : DType::kFloat32; }
 
 template <class Row>
 void for_each_row(const Tensor& x, const void* attributes, const Row& row) {
@@ -144,7 +143,7 @@ OpDef standardize_op() {
         const int axes = of(attributes).axes;
         require(is_floating(x.dtype()), "[standardize] x is ", x.describe(), ", expected a floating type");
         require(axes >= 1 && axes <= x.ndim(), "[standardize] axes is ", axes, " for x, ", x.describe());
-        return std::vector<ArraySpec>{{x.shape(), x.dtype()}, {leading(x.shape(), axes), statistics_type(x.dtype())}};
+        return std::vector<ArraySpec>{{x.shape(), x.dtype()}, {leading(x.shape(), axes), wide_type(x.dtype())}};
       })
       .cpu(standardize_cpu)
       .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
@@ -166,7 +165,7 @@ OpDef standardize_backward_op() {
         require(is_floating(y.dtype()), "[standardize_backward] y is ", y.describe(), ", expected a floating type");
         require(axes >= 1 && axes <= y.ndim(), "[standardize_backward] axes is ", axes, " for y, ", y.describe());
         require(gradient.shape() == y.shape() && gradient.dtype() == y.dtype() &&
-                    deviation.shape() == leading(y.shape(), axes) && deviation.dtype() == statistics_type(y.dtype()),
+                    deviation.shape() == leading(y.shape(), axes) && deviation.dtype() == wide_type(y.dtype()),
                 "[standardize_backward] gradient is ", gradient.describe(), " with deviations ", deviation.describe(),
                 ", which does not fit ", y.describe());
         return std::vector<ArraySpec>{{y.shape(), y.dtype()}};
@@ -188,10 +187,10 @@ NDArray instance_norm(const NDArray& x, const NDArray& scale, const NDArray& shi
   return by_groups("instance_norm", x, x.ndim() >= 2 ? std::max<std::int64_t>(1, x.size(1)) : 1, scale, shift, epsilon);
 }
 NDArray l2_normalize(const NDArray& x, int axis, double epsilon) {
-  const bool small = is_floating(x.dtype()) && size_of(x.dtype()) < size_of(DType::kFloat32);
-  const NDArray wide = small ? cast(x, DType::kFloat32) : x;  // epsilon is 0 and large norms infinite in float16
+  const NDArray wide =
+      is_half(x.dtype()) ? cast(x, DType::kFloat32) : x;  // epsilon is 0 and large norms infinite in float16
   const NDArray result = wide / maximum(norm(wide, 2, {axis}, true), epsilon);
-  return small ? cast(result, x.dtype()) : result;
+  return is_half(x.dtype()) ? cast(result, x.dtype()) : result;
 }
 
 }  // namespace paceline

@@ -7,6 +7,7 @@
 #include "reshape/reshape.h"
 #include "shared/lanes.h"
 #include "shared/text.h"
+#include "shared/wide.h"
 #include "unary/unary.h"
 #include "where/where.h"
 
@@ -236,37 +237,29 @@ std::vector<Gradient> max_norm_gradient(const OpCall& call, const std::vector<ND
 
 // (sum |x|^order)^(1 / order), in float32 at least.
 NDArray lp_norm(const NDArray& given, const NormAttributes& how) {
-  const bool small = size_of(given.dtype()) < size_of(DType::kFloat32);
-  const NDArray x = small ? given.cast(DType::kFloat32) : given;
-  const NDArray result = power(sum(power(abs(x), how.order), how.axes, how.keep_dims), 1 / how.order);
-  return small ? result.cast(given.dtype()) : result;
+  const NDArray x = widened(given);
+  return in_type(power(sum(power(abs(x), how.order), how.axes, how.keep_dims), 1 / how.order), given.dtype());
 }
 
 std::vector<Gradient> lp_gradient(const OpCall& call, const std::vector<NDArray>& gradients) {
-  const DType dtype = call.inputs[0].dtype();
-  const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
-  const NDArray x = call.inputs[0].cast(wide);
+  const NDArray x = widened(call.inputs[0]);
   const double order = call.attributes<NormAttributes>().order;
-  const NDArray norm = with_kept_axes(call.outputs[0], call).cast(wide);
+  const NDArray norm = widened(with_kept_axes(call.outputs[0], call));
   // The quotient first: a power of either alone leaves the type's range.
   const NDArray slope = sign(x) * power(abs(x) / norm, order - 1);
-  const NDArray gradient = with_kept_axes(gradients[0], call).cast(wide) * slope;
+  const NDArray gradient = widened(with_kept_axes(gradients[0], call)) * slope;
   // Flat by convention where the norm is 0, and at 0 itself where a small order makes the slope infinite.
   const NDArray inside = where(equal(norm, 0), 0, gradient);
-  return {(order < 1 ? where(equal(x, 0), 0, inside) : inside).cast(dtype)};
+  return {in_type(order < 1 ? where(equal(x, 0), 0, inside) : inside, call.inputs[0].dtype())};
 }
 
-// log(sum(exp(x - top))) + top in float32 at least; top is 0 where the largest element is infinite.
-NDArray log_sum_exp(const NDArray& given, const std::vector<int>& axes, const Shape& shape) {
-  if (given.size() == 0)
-    return NDArray::full(shape, -std::numeric_limits<double>::infinity(), given.dtype(), given.device(),
-                         given.engine());
-  const bool small = size_of(given.dtype()) < size_of(DType::kFloat32);
-  const NDArray x = small ? given.cast(DType::kFloat32) : given;
+// log(sum(exp(x - top))) + top; top is 0 where the largest element is infinite.
+NDArray log_sum_exp(const NDArray& x, const std::vector<int>& axes, const Shape& shape) {
+  if (x.size() == 0)
+    return NDArray::full(shape, -std::numeric_limits<double>::infinity(), x.dtype(), x.device(), x.engine());
   const NDArray largest = max(x, axes, true);
   const NDArray top = where(less(abs(largest), std::numeric_limits<double>::infinity()), largest, 0);
-  const NDArray result = log(sum(exp(x - top), axes, true)) + top;
-  return (small ? result.cast(given.dtype()) : result).view(shape);
+  return (log(sum(exp(x - top), axes, true)) + top).view(shape);
 }
 
 }  // namespace
@@ -305,7 +298,8 @@ OpDef min_op() { return reduction<Min>("min").saves_inputs({0}).saves_outputs({0
 OpDef prod_op() {
   return reduction<Prod>("prod").saves_inputs({0}).gradient(
       [](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
-        return {invoke(prod_backward_operator(), {gradients[0], call.inputs[0]}, call.attribute_data)[0]};
+        const std::vector<NDArray> inputs{widened(gradients[0]), widened(call.inputs[0])};
+        return {in_type(invoke(prod_backward_operator(), inputs, call.attribute_data)[0], call.inputs[0].dtype())};
       });
 }
 OpDef prod_backward_op() {
@@ -351,16 +345,21 @@ OpDef max_norm_op() {
 }
 OpDef logsumexp_op() {
   return schema("logsumexp", false, true)
+      .output("out")
+      .auxiliary_output("unrounded")
       .saves_inputs({0})
-      .saves_outputs({0})
+      .saves_outputs({1})
       .forward([](const std::vector<NDArray>& inputs, const void* attributes) {
         const NDArray& x = inputs[0];
         const std::vector<bool> reduced = reduced_axes("logsumexp", x.shape(), of(attributes));
-        return std::vector<NDArray>{
-            log_sum_exp(x, of(attributes).axes, reduced_shape(x.shape(), reduced, of(attributes).keep_dims))};
+        const Shape shape = reduced_shape(x.shape(), reduced, of(attributes).keep_dims);
+        const NDArray result = log_sum_exp(widened(x), of(attributes).axes, shape);
+        return std::vector<NDArray>{in_type(result, x.dtype()), result};
       })
       .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
-        return {with_kept_axes(gradients[0], call) * exp(call.inputs[0] - with_kept_axes(call.outputs[0], call))};
+        const NDArray& x = call.inputs[0];
+        const NDArray share = exp(widened(x) - with_kept_axes(call.outputs[1], call));
+        return {in_type(widened(with_kept_axes(gradients[0], call)) * share, x.dtype())};
       });
 }
 

@@ -1,9 +1,11 @@
 #include "softmax/softmax.h"
 
 #include "binary/binary.h"
+#include "copy/copy.h"
 #include "shared/fast_math.h"
 #include "shared/lanes.h"
 #include "shared/rows.h"
+#include "shared/wide.h"
 #include "where/where.h"
 
 #include <paceline/detail/elementwise.h>
@@ -124,23 +126,28 @@ NDArray log_softmax(const NDArray& x, int axis) { return invoke(log_softmax_oper
 
 namespace {
 
-NDArray masked(const char* name, const NDArray& x, const NDArray& mask, double temperature) {
+NDArray masked(const char* name, NDArray (*of)(const NDArray&, int), const NDArray& x, const NDArray& mask,
+               double temperature, int axis) {
   require(temperature > 0, "[", name, "] temperature is ", temperature, ", expected a positive number");
-  const NDArray scaled = temperature == 1 ? x : x / temperature;
-  if (mask.is_none()) return scaled;
-  require(mask.dtype() == DType::kBool && broadcast(mask.shape(), x.shape()) == x.shape(), "[", name, "] mask is ",
-          mask.describe(), ", expected bool that broadcasts to x, ", x.describe());
-  return where(mask, scaled, -std::numeric_limits<double>::infinity());
+  require(mask.is_none() || (mask.dtype() == DType::kBool && broadcast(mask.shape(), x.shape()) == x.shape()), "[",
+          name, "] mask is ", mask.is_none() ? "none" : mask.describe(), ", expected bool that broadcasts to x, ",
+          x.describe());
+  const bool wider = temperature != 1 && is_half(x.dtype());
+  NDArray scores = wider ? cast(x, DType::kFloat32) : x;
+  if (temperature != 1) scores = scores / temperature;
+  if (!mask.is_none()) scores = where(mask, scores, -std::numeric_limits<double>::infinity());
+  const NDArray result = of(scores, axis);
+  return wider ? cast(result, x.dtype()) : result;
 }
 
 }  // namespace
 
 NDArray softmax(const NDArray& x, const NDArray& mask, double temperature, int axis) {
-  return softmax(masked("softmax", x, mask, temperature), axis);
+  return masked("softmax", softmax, x, mask, temperature, axis);
 }
 
 NDArray log_softmax(const NDArray& x, const NDArray& mask, double temperature, int axis) {
-  return log_softmax(masked("log_softmax", x, mask, temperature), axis);
+  return masked("log_softmax", log_softmax, x, mask, temperature, axis);
 }
 
 }  // namespace paceline

@@ -49,6 +49,37 @@ TEST(ValueLimits, NormaliseHalves) {
   EXPECT_NEAR(y[3], std::sqrt(0.5), 1e-3);
 }
 
+NDArray halves(const std::vector<float>& values) {
+  return NDArray::from(values, {static_cast<std::int64_t>(values.size())}).cast(DType::kFloat16);
+}
+
+TEST(HalfTypes, GradientsOfRowsThatRepeatAreSummedInFloat) {
+  constexpr std::int64_t kTimes = 4096;  // float16 alone stops at 2048
+  const NDArray ids = NDArray::zeros({kTimes}, DType::kInt64);
+  const NDArray table = NDArray::full({2, 1}, 1, DType::kFloat16);
+  const std::vector<float> expected{kTimes, 0};
+  EXPECT_EQ(slopes(table, [&](const NDArray& a) { return embedding(ids, a); }), expected);
+  EXPECT_EQ(slopes(table, [&](const NDArray& a) { return take(a, ids); }), expected);
+}
+
+TEST(HalfTypes, ProductsOfOthersAreMadeInFloat) {
+  // 320 * 320 is infinite in float16.
+  EXPECT_EQ(slopes(halves({320, 320, 0.25, 0.125}), [](const NDArray& a) { return prod(a); }),
+            (std::vector<float>{10, 10, 12800, 25600}));
+}
+
+TEST(HalfTypes, SharesOfLogSumExpAreMadeInFloat) {
+  const NDArray x = halves({1000, 1000, 1000});
+  for (const float share : slopes(x, [](const NDArray& a) { return logsumexp(a); })) EXPECT_NEAR(share, 1.0 / 3, 3e-4);
+}
+
+TEST(HalfTypes, ATemperatureDoesNotLeaveTheRange) {
+  const NDArray x = halves({1000, 999.5});
+  const std::vector<float> y = softmax(x, NDArray(), 0.01).to_vector<float>();
+  EXPECT_EQ(y, (std::vector<float>{1, 0}));  // the quotients are infinite in float16
+  EXPECT_NEAR(log_softmax(x, NDArray(), 0.01).to_vector<float>()[1], -50, 0.03);
+}
+
 TEST(ValueLimits, NoDivergenceWithoutTarget) {
   const NDArray never = NDArray::full({1}, -std::numeric_limits<double>::infinity());
   EXPECT_EQ(kl_divergence(never, NDArray::zeros({1})).item<float>(), 0);
