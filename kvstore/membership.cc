@@ -96,6 +96,7 @@ bool Membership::start_if_complete() {
   for (Member& member : members_) {
     member.peer.id.rank = next[static_cast<int>(member.peer.id.role)]++;
     member.peer.incarnation = ++last_incarnation_;
+    member.peer.entered = member.peer.id.role == Role::kWorker;
   }
   changed();
   for (Member& member : members_) answer(member);
@@ -172,6 +173,15 @@ bool Membership::leave(std::uint64_t sender) {
   member->peer.alive = false;
   member->peer.finished = true;
   LOG(INFO) << describe(member->peer) << " has left";
+  changed();
+  return true;
+}
+
+bool Membership::enter(std::uint64_t sender) {
+  const Lock lock(mutex_);
+  Member* member = find(sender);
+  if (!member || !member->peer.alive) return false;
+  member->peer.entered = true;
   changed();
   return true;
 }

@@ -30,6 +30,8 @@ class Membership {
   bool heard(std::uint64_t sender, LinkId link, std::uint64_t epoch, std::string& why);
   // True when the roster has changed.
   bool leave(std::uint64_t sender);
+  // It takes part in the rounds of mode ring; to say it again makes a new roster, too.
+  bool enter(std::uint64_t sender);
   // `seconds` of silence more for everybody not heard. True when the roster has changed.
   bool tick(double seconds);
   // Refuses whoever still waits for the start.

@@ -73,6 +73,8 @@ const char* known_name(MessageKind kind) {
       return "roster";
     case MessageKind::kLeave:
       return "leave";
+    case MessageKind::kEnter:
+      return "enter";
     case MessageKind::kProbe:
       return "probe";
     case MessageKind::kReceived:

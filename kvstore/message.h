@@ -18,6 +18,7 @@ enum class MessageKind : std::uint8_t {
   kHeartbeat = 3,
   kRoster = 4,
   kLeave = 5,
+  kEnter = 6,
   // between Nodes: is request N there? It is (wait), or it is not (send it again)
   kProbe = 8,
   kReceived = 9,

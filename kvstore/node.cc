@@ -83,6 +83,12 @@ Node::~Node() { impl_->stop(); }
 void Node::join() { impl_->join(); }
 void Node::leave(double seconds) { impl_->leave(seconds); }
 
+std::uint64_t Node::enter() {
+  Message request;
+  request.header.kind = MessageKind::kEnter;
+  return ask_and_wait({Role::kScheduler, 0}, std::move(request)).header.epoch;
+}
+
 int Node::rank() const {
   const Lock lock(impl_->mutex_);
   return impl_->rank_;

@@ -30,6 +30,7 @@ struct Peer {
   std::string host;
   bool alive = true;
   bool finished = false;  // left in good order
+  bool entered = false;   // a worker that takes part in the rounds of mode ring: from the start, or since Node::enter()
 };
 
 // Who is in the job; `epoch` grows with every change.
@@ -86,6 +87,10 @@ class Node {
   void join();
   // Says good-bye: this process ends in good order. Blocks until the scheduler knows, at most `seconds`.
   void leave(double seconds = 5);
+
+  // Has the roster say that this worker takes part in the rounds of mode ring, once more if it does already; returns an
+  // epoch at which it does. Blocks and throws as ask_and_wait() does.
+  std::uint64_t enter();
 
   int rank() const;
   std::uint64_t incarnation() const;

@@ -17,7 +17,7 @@ constexpr std::size_t kMostEarly = 4096;
 
 bool wants_answer(MessageKind kind) {
   return kind == MessageKind::kJoin || kind == MessageKind::kHeartbeat || kind == MessageKind::kLeave ||
-         static_cast<int>(kind) >= static_cast<int>(MessageKind::kInit);
+         kind == MessageKind::kEnter || static_cast<int>(kind) >= static_cast<int>(MessageKind::kInit);
 }
 
 }  // namespace
@@ -201,6 +201,9 @@ void Node::Impl::deliver(LinkId link, Message message, const PeerId& from) {
       const bool changed = membership_->leave(sender);
       request.reply({});
       if (changed) broadcast();
+    } else if (kind == MessageKind::kEnter && scheduler_) {
+      if (membership_->enter(sender)) broadcast();
+      request.reply({});  // in the new roster's epoch
     } else if (handlers_.on_request) {
       handlers_.on_request(request);
     }

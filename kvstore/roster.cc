@@ -40,6 +40,7 @@ proto::Roster to_proto(const RosterNotice& notice) {
     to.set_host(peer.host);
     to.set_alive(peer.alive);
     to.set_finished(peer.finished);
+    to.set_entered(peer.entered);
   }
   return result;
 }
@@ -59,6 +60,7 @@ RosterNotice from_proto(const proto::Roster& roster) {
     peer.host = from.host();
     peer.alive = from.alive();
     peer.finished = from.finished();
+    peer.entered = from.entered();
     result.roster.peers.push_back(std::move(peer));
   }
   return result;

@@ -180,7 +180,7 @@ void RingPeer::send(const std::shared_ptr<RingCall>& call, const std::vector<int
   if (call->unacked == 0) call->sent.reset();
 }
 
-void RingPeer::acked(std::uint32_t generation, const std::shared_ptr<RingCall>& call, std::uint64_t round, bool stale) {
+void RingPeer::acked(std::uint64_t generation, const std::shared_ptr<RingCall>& call, std::uint64_t round, bool stale) {
   if (generation != generation_) return;
   behind_ = behind_ || stale;
   if (stale) return;

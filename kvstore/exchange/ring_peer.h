@@ -13,9 +13,9 @@
 // that round: a worker's own promise. Whoever waits (for the others to come to a barrier, for data, at the end) is *idle*
 // and lets rounds pass when asked.
 //
-// When a worker is lost or leaves, a new *generation* begins. Everybody drops the rounds that are not closed, tells the
-// others the version of each piece, and fetches what another is ahead in; then the open rounds are sent again, to the
-// new owners. Messages of an older generation are dropped, those of a newer one wait until the receiver is in it.
+// With every change of the roster a new *generation* begins, numbered by it. Everybody drops the rounds that are not
+// closed, tells the others the version of each piece, and fetches what another is ahead in; then the open rounds are
+// sent again, to the new owners. Messages of an older generation are dropped, those of a newer one wait until the receiver is in it.
 //
 // Everything but the functions that say otherwise runs on one thread of the peer, so that nothing is locked.
 
@@ -166,6 +166,7 @@ class RingPeer {
     std::vector<Reader> readers;
   };
   struct Other {
+    std::uint64_t incarnation = 0;
     std::uint64_t over = 0;
     std::uint64_t heard = 0;  // number of its last kRingTell
     bool idle = false;
@@ -205,7 +206,7 @@ class RingPeer {
   void run(const std::shared_ptr<RingCall>& call);
   void finish(const std::shared_ptr<RingCall>& call);
   void send(const std::shared_ptr<RingCall>& call, const std::vector<int>& pieces);
-  void acked(std::uint32_t generation, const std::shared_ptr<RingCall>& call, std::uint64_t round, bool stale);
+  void acked(std::uint64_t generation, const std::shared_ptr<RingCall>& call, std::uint64_t round, bool stale);
   void give(int number, std::uint64_t round, int from, Given given);
   void try_close(int number);
   void close_round(int number);
@@ -235,7 +236,7 @@ class RingPeer {
 
   // ---- ring_recovery.cc: messages, generations
   void on_request(const Request& request);
-  bool in_step(const Request& request, std::uint32_t generation);
+  bool in_step(const Request& request, std::uint64_t generation);
   void on_push(const Request& request);
   void on_result(const Request& request);
   bool take_result(const Request& request);
@@ -261,7 +262,7 @@ class RingPeer {
   std::vector<int> live_;
   std::map<int, Other> others_;                      // live ones
   std::map<int, std::unique_ptr<Outbox>> outboxes_;  // kept until the end: an answer may be on its way through one
-  std::uint32_t generation_ = 0;
+  std::uint64_t generation_ = 0;
   bool started_ = false, recovering_ = false, behind_ = false;
   std::uint64_t ended_ = 0;  // steps that are over for this worker
   std::uint64_t over_ = 0;   // the same, as far as the owners have what it contributed

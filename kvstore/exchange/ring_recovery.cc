@@ -51,7 +51,7 @@ void RingPeer::on_request(const Request& request) {
 }
 
 // May it be handled now? Else it is answered as stale, or kept.
-bool RingPeer::in_step(const Request& request, std::uint32_t generation) {
+bool RingPeer::in_step(const Request& request, std::uint64_t generation) {
   if (started_ && generation < generation_) {
     request.reply(taken(true));
     return false;
@@ -183,25 +183,26 @@ void RingPeer::on_ask(const Request& request) {
 void RingPeer::on_roster(const Roster& roster) {
   if (failure_) return;
   if (const std::exception_ptr failure = node_ ? node_->failure() : nullptr) return fail_all(failure);
+  if (roster.epoch <= generation_) return;
   rank_ = node_->rank();
-  const Peer* scheduler = roster.find({Role::kScheduler, 0});
-  const std::uint64_t last = scheduler->incarnation + static_cast<std::uint64_t>(config_.workers);
   std::vector<int> live;
-  for (const Peer& peer : roster.peers)  // one that came after the start will leave
-    if (peer.id.role == Role::kWorker && peer.alive && peer.incarnation <= last) live.push_back(peer.id.rank);
-  std::sort(live.begin(), live.end());
-  // Workers only ever leave, so that their number names the ring.
-  const auto generation = static_cast<std::uint32_t>(config_.workers) - static_cast<std::uint32_t>(live.size());
-  if (started_ && generation <= generation_) return;
-  if (std::find(live.begin(), live.end(), rank_) == live.end()) return;
-  live_ = std::move(live);
-  generation_ = generation;
   std::map<int, Other> others;
-  for (const int rank : live_)
-    if (rank != rank_) others[rank] = std::exchange(others_[rank], {});
+  for (const Peer& peer : roster.peers) {
+    if (peer.id.role != Role::kWorker || !peer.alive || !peer.entered) continue;
+    live.push_back(peer.id.rank);
+    if (peer.id.rank == rank_) continue;
+    const auto known = others_.find(peer.id.rank);
+    Other& other = others[peer.id.rank];
+    if (known != others_.end() && known->second.incarnation == peer.incarnation) other = known->second;
+    other.incarnation = peer.incarnation;
+  }
+  std::sort(live.begin(), live.end());
+  if (!std::binary_search(live.begin(), live.end(), rank_)) return;
+  live_ = std::move(live);
   others_ = std::move(others);
-  started_ = true;
-  if (generation_ == 0) return take_held(held_);
+  generation_ = roster.epoch;
+  constexpr std::uint64_t kStart = 1;
+  if (!std::exchange(started_, true) && generation_ == kStart) return take_held(held_);
   begin_generation();
 }
 
