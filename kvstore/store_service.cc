@@ -229,6 +229,7 @@ class StoreService final : public SchedulerService {
 
   static void reply_layout(const Request& request, const InitCall& call) {
     wire::InitReply reply;
+    reply.set_done(call.done);
     reply.set_sender(static_cast<std::uint32_t>(call.sender));
     write_layout(*call.layout, &reply);
     answer(request, reply);

@@ -31,6 +31,7 @@ class RingExchange final : public Exchange {
         peer_(config),
         client_(peer_.node()),
         scheduler_(peer_.node(), PeerId{Role::kScheduler, 0}) {
+    look_around();
     Lock lock(mutex_);
     new_step(0);
   }
@@ -52,6 +53,7 @@ class RingExchange final : public Exchange {
   int size() const override { return workers_; }
   int server_count() const override { return 0; }
   bool leads() const override { return paceline::leads(peer_.node()); }
+  bool joined_late() const override { return joined_late_; }
 
   void init(const std::vector<InitValue>& values) override {
     std::map<std::string, NDArray> here;
@@ -67,15 +69,20 @@ class RingExchange final : public Exchange {
     auto reply = parse_body<wire::InitReply>(client_.ask(MessageKind::kInit, request));
     request.clear_keys();
     const Layout layout = parse_layout(reply);
-    const auto sends = [this](const wire::InitReply& answer) {
-      return answer.sender() == static_cast<std::uint32_t>(rank());
-    };
-    add_keys(layout, values, here, sends(reply));
+    add_keys(layout, values, here);
+    const bool under_way = reply.done();
     request.set_values(true);
     int sender = static_cast<int>(reply.sender());
-    for (; !reply.done(); reply = parse_body<wire::InitReply>(client_.ask(MessageKind::kInit, request)))
+    for (; !reply.done(); reply = parse_body<wire::InitReply>(client_.ask(MessageKind::kInit, request))) {
       sender = static_cast<int>(reply.sender());
-    if (sender != rank()) peer_.fetch(sender, false);
+      if (sender == rank()) peer_.keep_values();
+    }
+    if (under_way || joining_) {
+      const std::uint64_t first = peer_.enter();
+      if (std::exchange(joining_, false)) set_clock(first);
+    } else if (sender != rank()) {
+      peer_.fetch(sender, false);
+    }
     std::vector<PullItem> pulls;
     for (const InitValue& value : values) pulls.push_back({value.key, value.value});
     pull(pulls, 0);
@@ -88,7 +95,7 @@ class RingExchange final : public Exchange {
   void set_optimizer(const Spec& optimizer) override {
     make_optimizer(optimizer);
     client_.agree_on_rules(++optimizer_calls_, optimizer.text());
-    peer_.set_rules(optimizer);
+    peer_.set_rules(optimizer_calls_, optimizer);
     optimizer_ = optimizer;
   }
 
@@ -140,6 +147,8 @@ class RingExchange final : public Exchange {
   }
 
   void barrier() override {
+    // What the program meets for before it has keys is over in a job that is on its way.
+    if (joining_ && joined_late_ && !client_.in_epoch()) return;
     pending_->wait_none();
     if (!paused_) peer_.enter_idle(clock());
     client_.meet(client_.next_barrier(), clock());
@@ -175,7 +184,7 @@ class RingExchange final : public Exchange {
   }
   PositionRanges data_committed(std::int64_t epoch) override { return client_.data_committed(epoch); }
   PositionRanges data_take_over(std::int64_t epoch, bool wait) override {
-    if (wait && !paused_) {
+    if (wait && !paused_ && !joining_) {
       pending_->wait_none();
       peer_.enter_idle(clock());
       paused_ = true;
@@ -257,8 +266,7 @@ class RingExchange final : public Exchange {
                        });
   }
 
-  void add_keys(const Layout& layout, const std::vector<InitValue>& values, const std::map<std::string, NDArray>& here,
-                bool counts) {
+  void add_keys(const Layout& layout, const std::vector<InitValue>& values, const std::map<std::string, NDArray>& here) {
     std::vector<RingKey*> keys;
     std::vector<NDArray> arrays;
     Lock lock(mutex_);
@@ -271,7 +279,18 @@ class RingExchange final : public Exchange {
       keys_[info.name] = std::move(key);
     }
     for (const InitValue& value : values) keys_.at(value.key)->weight = value.value;
-    peer_.add_keys(layout, keys, arrays, counts);
+    peer_.add_keys(layout, keys, arrays);
+  }
+
+  void look_around() {
+    for (;;) {
+      const auto [passed, late] = client_.standing();
+      joining_ = late;
+      joined_late_ = late && passed > 0;
+      if (!late || passed % 2 == 0) return;
+      // A barrier is two meetings, and the others are between those of one: let them go on.
+      client_.meet(passed + 1, 0);
+    }
   }
 
   void new_step(std::uint64_t number) REQUIRES(mutex_) {
@@ -314,6 +333,8 @@ class RingExchange final : public Exchange {
   Spec optimizer_{"sgd", {}};
   std::uint32_t init_calls_ = 0, optimizer_calls_ = 0;
   bool paused_ = false, finished_ = false;
+  bool joining_ = false;      // came after the job's start and has no keys yet
+  bool joined_late_ = false;  // came when the others were on their way
 };
 
 // Everybody holds everything: the one that leads has it all at hand.

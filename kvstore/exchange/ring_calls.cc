@@ -17,8 +17,7 @@ constexpr std::size_t kGroupBytes = std::size_t{256} << 10;  // smaller ones sha
 
 // ---- keys
 
-void RingPeer::add_keys(const Layout& layout, const std::vector<RingKey*>& keys, const std::vector<NDArray>& values,
-                        bool counts) {
+void RingPeer::add_keys(const Layout& layout, const std::vector<RingKey*>& keys, const std::vector<NDArray>& values) {
   on_thread([&, this] {
     std::size_t grouped = kGroupBytes;
     for (const Partition& partition : layout.partitions) {
@@ -39,7 +38,6 @@ void RingPeer::add_keys(const Layout& layout, const std::vector<RingKey*>& keys,
           }
           grouped += piece.bytes;
           piece.group = groups_;
-          piece.valid = counts;
           const auto kind = key.info.average ? SliceInfo::Kind::kAverage : SliceInfo::Kind::kGradient;
           const SliceInfo info{hash_key(key.info.name), key.info.name, key.info.dtype, piece.begin, piece.end, kind};
           const auto* data = static_cast<const std::byte*>(values[static_cast<std::size_t>(slice.key)].data());
@@ -50,15 +48,33 @@ void RingPeer::add_keys(const Layout& layout, const std::vector<RingKey*>& keys,
         } while (begin < slice.end);
       }
     }
-    take_held(early_fetches_);
   });
 }
 
-void RingPeer::set_rules(const Spec& optimizer) {
-  on_thread([&, this] {
-    updater_->set_rules(optimizer, "none", {});
-    rate_ = used_rate_ = LearningRate::parse(optimizer.options).base();
+void RingPeer::keep_values() {
+  on_thread([this] {
+    for (Piece& piece : pieces_) piece.valid = true;
+    take_held(early_fetches_);
+    take_held(held_);
   });
+}
+
+void RingPeer::set_rules(std::uint32_t call, const Spec& optimizer) {
+  on_thread([&, this] { use_rules(call, optimizer); });
+}
+
+void RingPeer::use_rules(std::uint32_t call, const Spec& optimizer) {
+  if (call <= optimizer_call_) return;
+  updater_->set_rules(optimizer, "none", {});
+  optimizer_call_ = call;
+  optimizer_ = optimizer.text();
+  rate_ = used_rate_ = LearningRate::parse(optimizer.options).base();
+}
+
+void RingPeer::take_rate(std::uint64_t call, double rate) {
+  if (call <= rate_calls_) return;
+  rate_calls_ = call;
+  rate_ = rate;
 }
 
 void RingPeer::set_learning_rate(double rate) {

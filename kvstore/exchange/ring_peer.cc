@@ -47,11 +47,7 @@ RingPeer::RingPeer(const ClusterConfig& config)
                               [this](const Roster& roster) { post([this, roster] { on_roster(roster); }); }});
   node_->join();
   const Roster roster = node_->roster();
-  const std::uint64_t first = roster.find({Role::kScheduler, 0})->incarnation;
-  if (node_->incarnation() > first + static_cast<std::uint64_t>(config_.workers)) {
-    node_->leave();
-    throw NetworkError("mode ring takes in no worker after the start: weights and optimizer state are at the others");
-  }
+  newcomer_ = !roster.find({Role::kWorker, node_->rank()})->entered;
   post([this, roster] { on_roster(roster); });
   thread_ = std::thread([this] {
     name_thread("ring");
@@ -448,6 +444,7 @@ void RingPeer::fail_all(std::exception_ptr error) {
     for (const Reader& reader : std::exchange(piece.readers, {})) reader.call->end(error);
   }
   for (std::promise<void>& flush : std::exchange(flushes_, {})) flush.set_exception(error);
+  if (auto entering = std::exchange(entering_, {})) entering->set_exception(error);
   held_.clear();
   early_results_.clear();
   early_fetches_.clear();

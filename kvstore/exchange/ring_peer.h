@@ -31,6 +31,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -114,12 +115,17 @@ class RingPeer {
 
   // ---- any thread; block, and throw what the job failed of
 
-  // Adds the pieces of `layout`; `values` by key. Weights count at once where `counts`, else once they are fetched.
-  void add_keys(const Layout& layout, const std::vector<RingKey*>& keys, const std::vector<NDArray>& values,
-                bool counts);
+  // Adds the pieces of `layout`; `values` by key. They are without weights: see the next three functions.
+  void add_keys(const Layout& layout, const std::vector<RingKey*>& keys, const std::vector<NDArray>& values);
+  // The values count, in all pieces without weights.
+  void keep_values();
   // Fetches weights and state of all pieces, or of those without, from another worker.
   void fetch(int rank, bool all);
-  void set_rules(const Spec& optimizer);
+  // From now on this worker is in the ring, and has what the others had then: weights and state of all pieces; where it
+  // comes after the start the rules, too. Returns the first step that it can contribute to.
+  std::uint64_t enter();
+  // `call` counts the calls of this worker; those that the ring had before it entered change nothing.
+  void set_rules(std::uint32_t call, const Spec& optimizer);
   void set_learning_rate(double rate);
   // From now on rounds pass without this worker, also those that wait for it already. Nothing that it pushed may be under
   // way.
@@ -216,6 +222,8 @@ class RingPeer {
   void try_close_all();
   // `update` changes the weights and copies them to where it is told.
   void apply(int number, std::uint64_t round, const std::function<void(void* copy)>& update);
+  void use_rules(std::uint32_t call, const Spec& optimizer);
+  void take_rate(std::uint64_t call, double rate);  // that another worker has set
   void use_rate(double rate);
   void serve_readers(Piece& piece);
   void update_over();
@@ -236,7 +244,7 @@ class RingPeer {
 
   // ---- ring_recovery.cc: messages, generations
   void on_request(const Request& request);
-  bool in_step(const Request& request, std::uint64_t generation);
+  bool in_step(const Request& request, std::uint64_t generation, std::span<const std::uint32_t> pieces = {});
   void on_push(const Request& request);
   void on_result(const Request& request);
   bool take_result(const Request& request);
@@ -246,9 +254,11 @@ class RingPeer {
   void begin_generation();
   void take_state(int rank, const Message& answer);
   void fetch_missing();
-  void load_pieces(const std::vector<int>& numbers, const Message& answer);
+  // `newer_only`: those that are ahead of what is here.
+  void load_pieces(const std::vector<int>& numbers, const Message& answer, bool newer_only);
   void load_piece(const PieceState& state, std::uint64_t next_round);
   void take_held(std::vector<Request>& requests);
+  void check_entered();
   void answer_fetch(const Request& request);
   void end_recovery();
   std::vector<std::vector<int>> batches(const std::vector<int>& numbers) const;
@@ -264,6 +274,9 @@ class RingPeer {
   std::map<int, std::unique_ptr<Outbox>> outboxes_;  // kept until the end: an answer may be on its way through one
   std::uint64_t generation_ = 0;
   bool started_ = false, recovering_ = false, behind_ = false;
+  bool newcomer_ = false;  // came after the start and is not in the ring yet
+  std::optional<std::promise<std::uint64_t>> entering_;
+  std::uint64_t entering_epoch_ = 0;
   std::uint64_t ended_ = 0;  // steps that are over for this worker
   std::uint64_t over_ = 0;   // the same, as far as the owners have what it contributed
   std::uint64_t told_ = 0, partial_ = 0, asked_ = 0;
@@ -280,6 +293,8 @@ class RingPeer {
   std::map<int, std::vector<std::uint64_t>> states_;  // the others' versions
   int fetches_left_ = 0;
   std::exception_ptr failure_, refusal_;
+  std::string optimizer_;
+  std::uint32_t optimizer_call_ = 0;
   double rate_ = LearningRate().base(), used_rate_ = rate_;
   std::uint64_t rate_calls_ = 0;
   std::int64_t refused_ = 0, applied_ = 0;

@@ -1,4 +1,4 @@
-// Messages of other workers, and what becomes of open rounds when one of them is lost or leaves.
+// Messages of other workers, and what becomes of open rounds when one of them is lost, leaves or comes back.
 #include <paceline/error.h>
 #include <paceline/log.h>
 
@@ -11,6 +11,10 @@
 
 namespace paceline {
 namespace {
+
+std::span<const std::uint32_t> span_of(const google::protobuf::RepeatedField<std::uint32_t>& numbers) {
+  return {numbers.data(), static_cast<std::size_t>(numbers.size())};
+}
 
 constexpr std::size_t kFetchBytes = std::size_t{8} << 20;
 
@@ -50,13 +54,16 @@ void RingPeer::on_request(const Request& request) {
   }
 }
 
-// May it be handled now? Else it is answered as stale, or kept.
-bool RingPeer::in_step(const Request& request, std::uint64_t generation) {
+// May it be handled now? Else it is answered as stale, or kept: also until there are weights of its `pieces`.
+bool RingPeer::in_step(const Request& request, std::uint64_t generation, std::span<const std::uint32_t> pieces) {
   if (started_ && generation < generation_) {
     request.reply(taken(true));
     return false;
   }
-  if (!started_ || recovering_ || generation > generation_) {
+  const bool without_weights = std::any_of(pieces.begin(), pieces.end(), [this](std::uint32_t number) {
+    return number >= pieces_.size() || !pieces_[number].valid;
+  });
+  if (!started_ || recovering_ || generation > generation_ || without_weights) {
     held_.push_back(request);
     return false;
   }
@@ -70,13 +77,13 @@ void RingPeer::take_held(std::vector<Request>& requests) {
 
 void RingPeer::on_push(const Request& request) {
   const auto body = parse_body<wire::RingPush>(request.message());
-  if (!in_step(request, body.generation())) return;
+  if (!in_step(request, body.generation(), span_of(body.pieces()))) return;
   const auto arrived = std::make_shared<Arrived>();
   arrived->request = request;
   PayloadReader payload(arrived->request.message().payload);
   std::vector<std::pair<int, Given>> gradients;
   for (const std::uint32_t number : body.pieces()) {
-    if (number >= pieces_.size() || owner_of(pieces_[number]) != rank_)
+    if (owner_of(pieces_[number]) != rank_)
       throw Corrupt(str("piece ", number, " is not worker ", rank_, "'s"));
     gradients.emplace_back(static_cast<int>(number),
                            Given{arrived, payload.next(pieces_[number].bytes), body.examples()});
@@ -90,7 +97,7 @@ void RingPeer::on_push(const Request& request) {
 
 void RingPeer::on_result(const Request& request) {
   const auto body = parse_body<wire::RingResult>(request.message());
-  if (!in_step(request, body.generation())) return;
+  if (!in_step(request, body.generation(), span_of(body.pieces()))) return;
   if (body.versions_size() != body.pieces_size() || body.weights_size() != body.pieces_size())
     throw Corrupt("a result does not tell the version and the kind of each piece");
   if (!take_result(request)) early_results_.push_back(request);
@@ -108,10 +115,7 @@ bool RingPeer::take_result(const Request& request) {
   PayloadReader payload(request.message().payload);
   use_rate(body.rate());
   std::vector<const std::byte*> data;
-  for (const std::uint32_t number : body.pieces()) {
-    if (number >= pieces_.size()) throw Corrupt(str("there is no piece ", number));
-    data.push_back(payload.next(pieces_[number].bytes));
-  }
+  for (const std::uint32_t number : body.pieces()) data.push_back(payload.next(pieces_[number].bytes));
   payload.expect_end();
   arrived->copies = payload.take_copies();
   bool whole = true;
@@ -133,10 +137,7 @@ bool RingPeer::take_result(const Request& request) {
 
 void RingPeer::on_tell(const Request& request) {
   const auto body = parse_body<wire::RingTell>(request.message());
-  if (body.rate_call() > rate_calls_) {
-    rate_calls_ = body.rate_call();
-    rate_ = body.rate();
-  }
+  take_rate(body.rate_call(), body.rate());
   if (!in_step(request, body.generation())) return;
   const int rank = request.from().rank;
   Other& other = others_.at(rank);
@@ -175,6 +176,10 @@ void RingPeer::on_ask(const Request& request) {
   wire::RingState state;
   state.set_over(frozen_over_);
   state.mutable_versions()->Assign(frozen_.begin(), frozen_.end());
+  state.set_optimizer_call(optimizer_call_);
+  state.set_optimizer(optimizer_);
+  state.set_rate_call(rate_calls_);
+  state.set_rate(rate_);
   request.reply(message_of(MessageKind::kReply, state));
 }
 
@@ -244,6 +249,11 @@ void RingPeer::begin_generation() {
 void RingPeer::take_state(int rank, const Message& answer) {
   const auto body = parse_body<wire::RingState>(answer);
   others_.at(rank).over = body.over();
+  if (newcomer_ && body.optimizer_call() > optimizer_call_) {
+    use_rules(body.optimizer_call(), Spec::parse(body.optimizer()));
+    rate_ = body.rate();
+  }
+  take_rate(body.rate_call(), body.rate());
   states_[rank].assign(body.versions().begin(), body.versions().end());
   if (states_.size() == others_.size()) fetch_missing();
 }
@@ -251,15 +261,15 @@ void RingPeer::take_state(int rank, const Message& answer) {
 void RingPeer::fetch_missing() {
   std::map<int, std::vector<int>> missing;
   for (std::size_t number = 0; number < pieces_.size(); ++number) {
-    if (!pieces_[number].valid) continue;
-    std::uint64_t newest = pieces_[number].version + 1;
-    int from = rank_;
+    std::uint64_t newest = pieces_[number].valid ? pieces_[number].version + 1 : 0;
+    std::vector<int> from;
     for (const auto& [rank, versions] : states_) {
-      if (number >= versions.size() || versions[number] <= newest) continue;
+      if (number >= versions.size() || versions[number] < newest + from.empty()) continue;
+      if (versions[number] > newest) from.clear();
       newest = versions[number];
-      from = rank;
+      from.push_back(rank);
     }
-    if (from != rank_) missing[from].push_back(static_cast<int>(number));
+    if (!from.empty()) missing[from[number % from.size()]].push_back(static_cast<int>(number));
   }
   fetches_left_ = 1;
   for (const auto& [rank, numbers] : missing) {
@@ -271,7 +281,7 @@ void RingPeer::fetch_missing() {
       submit(rank, message_of(MessageKind::kRingAsk, body), 0,
              [this, batch, generation = generation_](const std::optional<Message>& answer) {
                if (!answer || generation != generation_) return;
-               load_pieces(batch, *answer);
+               load_pieces(batch, *answer, true);
                if (--fetches_left_ == 0) end_recovery();
              });
     }
@@ -294,6 +304,32 @@ void RingPeer::end_recovery() {
     settle(need);
   }
   take_held(held_);
+  check_entered();
+}
+
+std::uint64_t RingPeer::enter() {
+  const std::uint64_t epoch = node_->enter();
+  std::promise<std::uint64_t> entered;
+  std::future<std::uint64_t> first = entered.get_future();
+  on_thread([&, this] {
+    entering_ = std::move(entered);
+    entering_epoch_ = epoch;
+    check_entered();
+  });
+  return first.get();
+}
+
+void RingPeer::check_entered() {
+  if (!entering_ || recovering_ || generation_ < entering_epoch_) return;
+  if (!std::all_of(pieces_.begin(), pieces_.end(), [](const Piece& piece) { return piece.valid; }))
+    throw NetworkError("the workers that had the weights were lost before this one, which has returned, could get them");
+  if (std::exchange(newcomer_, false)) {
+    // No round that another has begun without it waits for it.
+    for (const auto& [rank, other] : others_) ended_ = std::max(ended_, other.over);
+    for (const Piece& piece : pieces_) ended_ = std::max(ended_, piece.next_round);
+    update_over();
+  }
+  std::exchange(entering_, {})->set_value(ended_);
 }
 
 // ---- weights and state
@@ -324,7 +360,7 @@ void RingPeer::fetch(int rank, bool all) {
     body.set_what(wire::RingAsk::FETCH);
     for (const int number : batch) body.add_pieces(static_cast<std::uint32_t>(number));
     const Message answer = node_->ask_and_wait({Role::kWorker, rank}, message_of(MessageKind::kRingAsk, body));
-    on_thread([&, this] { load_pieces(batch, answer); });
+    on_thread([&, this] { load_pieces(batch, answer, !all); });
   }
 }
 
@@ -357,7 +393,7 @@ void RingPeer::answer_fetch(const Request& request) {
   request.reply(std::move(message));
 }
 
-void RingPeer::load_pieces(const std::vector<int>& numbers, const Message& answer) {
+void RingPeer::load_pieces(const std::vector<int>& numbers, const Message& answer, bool newer_only) {
   const auto body = parse_body<wire::RingPieces>(answer);
   if (body.pieces_size() != static_cast<int>(numbers.size())) throw Corrupt("a worker's answer cannot be parsed");
   const auto owner = std::make_shared<Message>(answer);
@@ -373,10 +409,11 @@ void RingPeer::load_pieces(const std::vector<int>& numbers, const Message& answe
       state.arrays.emplace_back(name, NDArray::wrap(const_cast<std::byte*>(data), Shape{piece.end - piece.begin},
                                               piece.key->info.dtype, owner));
     }
-    load_piece(state, part.next_round());
+    if (!newer_only || !piece.valid || piece.version < part.version()) load_piece(state, part.next_round());
   }
   payload.expect_end();
   take_held(early_fetches_);
+  take_held(held_);
 }
 
 void RingPeer::load_piece(const PieceState& state, std::uint64_t next_round) {

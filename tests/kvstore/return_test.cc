@@ -31,10 +31,10 @@ Scalar begin(ClusterInProcess& cluster, int worker, KVStore& store) {
 }
 
 const std::vector<std::string> kModes = {"dist_sync", "dist_async:staleness=none",
-                                         "dist_async:staleness=none,bound=1", "dist_sync:backup=1"};
+                                         "dist_async:staleness=none,bound=1", "dist_sync:backup=1", "ring"};
 
 ClusterOptions options_of(const std::string& mode) {
-  return {.mode = mode, .workers = 3, .serial = false, .silence_seconds = 1.5};
+  return {.mode = mode, .workers = 3, .servers = mode == "ring" ? 0 : 2, .serial = false, .silence_seconds = 1.5};
 }
 
 TEST(Return, AWorkerThatReturnsIsInStepWithTheOthers) {
@@ -82,7 +82,7 @@ TEST(Return, AWorkerThatReturnsIsInStepWithTheOthers) {
       again.pull("w", scalar.weight);
       const double weight = scalar.weight.item<double>();
       const StoreReport report = again.report();
-      if (mode == "dist_sync") {
+      if (mode == "dist_sync" || mode == "ring") {
         EXPECT_EQ(weight, std::max(steps[0], steps[2]));  // one mean a round, whoever is there
         EXPECT_EQ(report.refused, 0);
       } else if (mode != "dist_sync:backup=1") {
