@@ -143,16 +143,21 @@ class ThreadedEngine final : public Engine, private TaskRunner, private Completi
                                std::span<const Variable> writes) {
     require(static_cast<bool>(variable), "an empty variable cannot be waited for");
     require_outside_task(this);
+    VariableState& state = *variable.state();
+    if (state.engine == number_) {
+      const SpinGuard guard(state.lock);
+      if (!state.first_waiting && state.may_run(!writes.empty(), DeviceKind::kCpu)) return state.poison;
+    }
     Task* task = Task::make(Task::Kind::kWaitingThread, {"wait"}, nullptr, number_, reads, writes);
     Access& access = task->accesses[0];
     task->pending.store(1, std::memory_order_relaxed);
     bool entered;
     {
-      const SpinGuard guard(variable.state()->lock);
-      entered = variable.state()->enter(access);
+      const SpinGuard guard(state.lock);
+      entered = state.enter(access);
     }
     if (!entered) progress_.wait_for_zero(task->pending);
-    FailurePointer poison = variable.state()->poison;
+    FailurePointer poison = state.poison;
     TaskList ready;
     leave(access, false, ready);
     Task::free(task);
