@@ -26,12 +26,19 @@ enum AccessMode : std::uintptr_t { kRead = 1, kWrite = 2 };
 // One task's use of one variable.
 class Access {
  public:
-  void set(VariableState* variable, std::uintptr_t mode, Task* task) {
-    tagged_ = reinterpret_cast<std::uintptr_t>(variable) | mode;
+  // A variable and what becomes of it, in one word.
+  static std::uintptr_t tagged(const VariableState* variable, std::uintptr_t mode) {
+    return reinterpret_cast<std::uintptr_t>(variable) | mode;
+  }
+  static VariableState* variable(std::uintptr_t tagged) {
+    return reinterpret_cast<VariableState*>(tagged & ~std::uintptr_t{kRead | kWrite});
+  }
+
+  void set(std::uintptr_t tagged, Task* task) {
+    tagged_ = tagged;
     task_ = task;
   }
-  void add_modes_of(const Access& other) { tagged_ |= other.tagged_ & (kRead | kWrite); }
-  VariableState* variable() const { return reinterpret_cast<VariableState*>(tagged_ & ~std::uintptr_t{3}); }
+  VariableState* variable() const { return variable(tagged_); }
   bool reads() const { return tagged_ & kRead; }
   bool writes() const { return tagged_ & kWrite; }
   Task* task() const { return task_; }

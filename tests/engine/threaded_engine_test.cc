@@ -8,9 +8,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <latch>
+#include <numeric>
+#include <random>
 #include <thread>
 
 namespace paceline {
@@ -41,6 +44,41 @@ class Gate {
   std::shared_ptr<Latches> latches_ = std::make_shared<Latches>();
   bool open_ = false;
 };
+
+// More variables than are put in order by comparing.
+TEST(ThreadedEngine, ATaskMayUseThousandsOfVariables) {
+  constexpr int kVariables = 3000, kRounds = 20;
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  const auto engine = make_threaded_engine();
+  std::vector<Variable> variables;
+  for (int i = 0; i < kVariables; ++i) variables.push_back(engine->new_variable());
+  std::vector<int> runs(kVariables, 0);
+  const auto use = [&](unsigned number) {
+    std::mt19937 random(seed + number);
+    std::vector<int> mine(kVariables);
+    std::iota(mine.begin(), mine.end(), 0);
+    std::shuffle(mine.begin(), mine.end(), random);
+    for (int round = 0; round < kRounds; ++round) {
+      // Some are read, some written, some both, some named twice.
+      std::vector<Variable> reads, writes;
+      for (int i = 0; i < kVariables; ++i) {
+        const Variable& variable = variables[static_cast<std::size_t>(mine[static_cast<std::size_t>(i)])];
+        if (i % 3 != 0) reads.push_back(variable);
+        if (i % 2 == 0) writes.push_back(variable);
+        if (i % 7 == 0) writes.push_back(variable);
+      }
+      engine->push({"many"}, reads, writes, [&, mine](TaskContext&) {
+        for (int i = 0; i < kVariables; i += 2) ++runs[static_cast<std::size_t>(mine[static_cast<std::size_t>(i)])];
+      });
+    }
+  };
+  std::thread other([&] { use(1); });
+  use(2);
+  other.join();
+  engine->wait_all();
+  EXPECT_EQ(std::accumulate(runs.begin(), runs.end(), 0), 2 * kRounds * kVariables / 2);
+}
 
 TEST(ThreadedEngine, RunsUrgentTasksFirstAndEqualOnesInPushOrder) {
   for (const char* device : {"cpu", "sim:0"}) {
