@@ -151,70 +151,73 @@ void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std
                                std::int64_t examples, int priority, bool exact, std::optional<std::uint64_t> need) {
   require(examples >= 0, "a push of ", examples, " examples");
   if (paused_) resume();
-  std::vector<Transfer::Item> items;
+  struct Named {
+    RemoteKey* key;
+    const NDArray *gradient, *out;
+  };
+  std::vector<Named> named;
   std::vector<std::pair<NDArray, NDArray>> copies;
   {
     Lock lock(mutex_);
     const bool two_rounds = compressor_ && compressor_->two_rounds();
     const std::uint64_t step = step_->number();
     const std::uint64_t call = ++calls_;
-    items.reserve(std::max(gradients.size(), weights.size()));
+    named.reserve(std::max(gradients.size(), weights.size()));
     for (const PushItem& item : gradients) {
       RemoteKey& key = find(item.key, item.gradient, "the gradient", last_key_);
       if (key.call == call) throw InvalidArgument("key '" + item.key + "' is pushed twice in one call");
       require(!two_rounds || key.last_step != step, "key '", item.key, "' is pushed twice in step ", step,
               "; call step_end() between steps");
       key.call = call;
-      key.place = items.size();
-      items.push_back({&key, item.gradient, {}, 0});
+      key.place = named.size();
+      named.push_back({&key, &item.gradient, nullptr});
     }
     for (const PullItem& item : weights) {
       RemoteKey& key = find(item.key, item.out, "the output", last_key_);
-      if (key.call == call && items[key.place].out.is_none())
-        items[key.place].out = item.out;
+      if (key.call == call && !named[key.place].out)
+        named[key.place].out = &item.out;
       else
-        items.push_back({&key, {}, item.out, 0});
+        named.push_back({&key, nullptr, &item.out});
     }
-    for (Transfer::Item& item : items) {
-      RemoteKey& key = *item.key;
-      if (!item.gradient.is_none()) {
-        item.gradient = prepare_gradient(key, item.gradient);
+    if (named.empty()) return;
+    std::vector<Transfer::Item> items;
+    items.reserve(named.size());
+    std::vector<std::pair<RemoteKey*, NDArray>> predicted;
+    for (const Named& name : named) {
+      RemoteKey& key = *name.key;
+      Transfer::Item& item = items.emplace_back(Transfer::Item{&key, {}, {}});
+      if (name.gradient) {
+        const NDArray gradient = prepare_gradient(key, *name.gradient);
         ++key.unpulled_pushes;
-        if (compressor_) item.encoded = compressor_->encode(key, item.gradient, rank(), workers_, priority);
-        if (item.encoded)
-          item.gradient = item.encoded->bytes;
-        else if (compressor_)
-          item.gradient = compressor_->with_momentum(key, item.gradient, priority);
-        item.pushed = static_cast<const std::byte*>(ArrayBuilder::data(item.gradient));
+        if (compressor_) item.encoded = compressor_->encode(key, gradient, rank(), workers_, priority);
+        item.gradient = Transfer::Bytes::of(item.encoded  ? item.encoded->bytes
+                                            : compressor_ ? compressor_->with_momentum(key, gradient, priority)
+                                                          : gradient);
         key.last_step = step;
         pushed_in_step_ = true;
       }
-      if (item.out.is_none()) continue;
+      if (!name.out) continue;
       if (compressor_ && !exact) item.pull_codec = compressor_->pull_codec(key.info);
       // What a worker pushed in this step it pulls for the next one.
       if (route_.pulls_wait) item.need = need.value_or(key.last_step == step ? step + 1 : step);
-      if (!item.out.is_contiguous() || item.out.device() != Device{}) {
-        const NDArray out(item.out.shape(), key.info.dtype, {}, engine_);
-        copies.emplace_back(item.out, out);
-        item.out = out;
+      NDArray out = *name.out;
+      if (!out.is_contiguous() || out.device() != Device{}) {
+        out = NDArray(out.shape(), key.info.dtype, {}, engine_);
+        copies.emplace_back(*name.out, out);
       }
-      item.pulled = static_cast<std::byte*>(ArrayBuilder::data(item.out));
-      if (!key.weight.shares_memory_with(item.out) || ArrayBuilder::data(key.weight) != item.pulled)
-        key.weight = item.out.shape() == key.info.shape ? item.out : item.out.view(key.info.shape);
+      item.out = Transfer::Bytes::of(out);
+      if (rule_ && rule_->predicts() && key.unpulled_pushes > 0) predicted.emplace_back(&key, out);
+      if (!key.weight.shares_memory_with(out) || ArrayBuilder::data(key.weight) != item.out.data)
+        key.weight = out.shape() == key.info.shape ? std::move(out) : out.view(key.info.shape);
     }
-    if (items.empty()) return;
     const char* name = weights.empty() ? "store.push" : gradients.empty() ? "store.pull" : "store.push_pull";
-    std::vector<std::pair<RemoteKey*, NDArray>> predicted;
-    if (rule_ && rule_->predicts())
-      for (const Transfer::Item& item : items)
-        if (!item.out.is_none() && item.key->unpulled_pushes > 0) predicted.emplace_back(item.key, item.out);
     std::vector<RemoteKey*> proposed;
     std::vector<Transfer::Item> later;  // pulls of what is only proposed
     if (two_rounds) {
       for (Transfer::Item& item : items) {
         if (!item.encoded) continue;
         proposed.push_back(item.key);
-        if (!item.out.is_none()) later.push_back({item.key, {}, item.out, item.need, nullptr, item.pull_codec, nullptr, item.pulled});
+        if (item.out) later.push_back({item.key, {}, item.out, item.need, nullptr, item.pull_codec});
         item.out = {};
       }
     }
@@ -239,12 +242,11 @@ void ServersExchange::predict(RemoteKey& key, const NDArray& out, int priority) 
 }
 
 void ServersExchange::launch(const char* name, std::vector<Transfer::Item> items, std::int64_t examples, int priority) {
-  const bool pushes =
-      std::any_of(items.begin(), items.end(), [](const auto& item) { return !item.gradient.is_none(); });
+  bool pushes = false;
   std::size_t bytes = 0;
   for (const Transfer::Item& item : items) {
-    if (!item.gradient.is_none()) bytes += item.gradient.bytes();
-    if (!item.out.is_none()) bytes += item.out.bytes();
+    pushes |= bool(item.gradient);
+    bytes += item.gradient.size + item.out.size;
   }
   const bool at_once = bytes <= kSentAtOnce;
   auto transfer = std::make_shared<Transfer>(route_, std::move(items), pushes ? step_ : nullptr, examples, priority);

@@ -1,5 +1,6 @@
 #include "exchange/transfer.h"
 
+#include <paceline/detail/array_builder.h>
 #include <paceline/error.h>
 #include <paceline/log.h>
 
@@ -80,6 +81,10 @@ struct Transfer::Outgoing {
   }
 };
 
+Transfer::Bytes Transfer::Bytes::of(const NDArray& array) {
+  return {ArrayBuilder::storage(array), &array.variable(), static_cast<std::byte*>(ArrayBuilder::data(array)), array.bytes()};
+}
+
 Transfer::Transfer(Route route, std::vector<Item> items, std::shared_ptr<Step> step, std::int64_t examples,
                    int priority)
     : route_(std::move(route)),
@@ -97,28 +102,25 @@ Transfer::~Transfer() {
 
 std::vector<Variable> Transfer::reads() const {
   std::vector<Variable> variables;
-  for (const Item& item : items_) {
-    if (!item.gradient.is_none())
-      variables.push_back(item.gradient.variable());
-    else
-      variables.push_back(item.key->order);
-  }
+  variables.reserve(items_.size());
+  for (const Item& item : items_) variables.push_back(item.gradient ? *item.gradient.variable : item.key->order);
   return variables;
 }
 
 std::vector<Variable> Transfer::writes() const {
   std::vector<Variable> variables;
+  variables.reserve(2 * items_.size());
   for (const Item& item : items_) {
     variables.push_back(item.key->order);
-    if (!item.out.is_none()) variables.push_back(item.out.variable());
+    if (item.out) variables.push_back(*item.out.variable);
   }
   return variables;
 }
 
 void Transfer::start(Completion completion) {
   completion_.emplace(std::move(completion));
-  const bool pushes = std::any_of(items_.begin(), items_.end(), [](const Item& i) { return !i.gradient.is_none(); });
-  const bool pulls = std::any_of(items_.begin(), items_.end(), [](const Item& i) { return !i.out.is_none(); });
+  const bool pushes = std::any_of(items_.begin(), items_.end(), [](const Item& i) { return bool(i.gradient); });
+  const bool pulls = std::any_of(items_.begin(), items_.end(), [](const Item& i) { return bool(i.out); });
   pulls_left_ = pushes && pulls && route_.pulls_wait;
   if (is_small(pushes, pulls && !pulls_left_)) return send_small(pushes, pulls && !pulls_left_);
   pulls_left_ = false;
@@ -129,9 +131,9 @@ bool Transfer::is_small(bool pushes, bool pulls) const {
   if (pulls && route_.pulls_wait) return false;
   std::size_t bytes = 0;
   for (const Item& item : items_) {
-    const bool push = pushes && !item.gradient.is_none(), pull = pulls && !item.out.is_none();
+    const bool push = pushes && item.gradient, pull = pulls && item.out;
     if ((push && item.encoded) || (pull && item.pull_codec)) return false;
-    bytes += (push ? item.gradient.bytes() : 0) + (pull ? item.out.bytes() : 0);
+    bytes += (push ? item.gradient.size : 0) + (pull ? item.out.size : 0);
     if (bytes > Fuser::kSmall) return false;
   }
   return true;
@@ -140,7 +142,7 @@ bool Transfer::is_small(bool pushes, bool pulls) const {
 void Transfer::send_small(bool pushes, bool pulls) {
   std::vector<std::pair<int, SmallRequest>> requests;  // one per server
   for (const Item& item : items_) {
-    const bool push = pushes && !item.gradient.is_none(), pull = pulls && !item.out.is_none();
+    const bool push = pushes && item.gradient, pull = pulls && item.out;
     if (!push && !pull) continue;
     const std::size_t width = size_of(item.key->info.dtype);
     for (RemoteSlice& slice : item.key->slices) {
@@ -153,7 +155,7 @@ void Transfer::send_small(bool pushes, bool pulls) {
       const std::size_t offset = static_cast<std::size_t>(slice.begin) * width;
       const std::size_t bytes = static_cast<std::size_t>(slice.end - slice.begin) * width;
       request->second.runs.push_back(
-          {&slice, push, pull, push ? item.pushed + offset : nullptr, pull ? item.pulled + offset : nullptr, bytes,
+          {&slice, push, pull, push ? item.gradient.data + offset : nullptr, pull ? item.out.data + offset : nullptr, bytes,
            item.need});
     }
   }
@@ -189,7 +191,7 @@ void Transfer::send(bool pushes, bool pulls) {
   std::vector<Run> runs;
   runs.reserve(items_.size());
   for (const Item& item : items_) {
-    const bool push = pushes && !item.gradient.is_none(), pull = pulls && !item.out.is_none();
+    const bool push = pushes && item.gradient, pull = pulls && item.out;
     if (!push && !pull) continue;
     for (RemoteSlice& slice : item.key->slices) runs.push_back(run_of(item, slice, push, pull));
   }
@@ -240,8 +242,6 @@ std::unique_ptr<Transfer::Outgoing> Transfer::make_message(std::span<const Run> 
     if (run.push && !is_shared(run)) copied += padded(run.pushed.bytes);
   message->payload.reserve(copied);
 
-  const Item* owned = nullptr;
-  std::shared_ptr<const NDArray> owner;  // of what `owned` pushes
   for (const Run& run : runs) {
     const Item& item = *run.item;
     if (run.push) {
@@ -253,12 +253,8 @@ std::unique_ptr<Transfer::Outgoing> Transfer::make_message(std::span<const Run> 
         part->add_push_codec(message->number_of(*item.encoded->codec));
         part->add_push_bytes(run.pushed.bytes);
       }
-      const bool shared = is_shared(run);
-      if (shared && owned != &item) {
-        owned = &item;
-        owner = std::make_shared<NDArray>(item.gradient);
-      }
-      message->payload.add(item.pushed + run.pushed.offset, run.pushed.bytes, shared ? owner : nullptr);
+      message->payload.add(item.gradient.data + run.pushed.offset, run.pushed.bytes,
+                           is_shared(run) ? item.gradient.owner : nullptr);
       message->pushed_bytes += run.pushed.bytes;
     }
     if (run.pull) {
@@ -268,7 +264,7 @@ std::unique_ptr<Transfer::Outgoing> Transfer::make_message(std::span<const Run> 
         part->mutable_pull_codec()->Resize(part->pull_size() - 1, 0);
         part->add_pull_codec(answered.number_of(*item.pull_codec));
       }
-      answered.batch.pulled.push_back({run.slice, item.pulled + run.offset, run.bytes,
+      answered.batch.pulled.push_back({run.slice, item.out.data + run.offset, run.bytes,
                                        item.pull_codec ? item.pull_codec->codec.get() : nullptr});
       answered.pulled_bytes += run.pulled_bytes;
     }

@@ -95,15 +95,23 @@ class Pending {
 
 class Transfer final : public SmallCaller, public std::enable_shared_from_this<Transfer> {
  public:
+  // A row-major array of the CPU in fewer bytes than an NDArray: a call may hold ten thousand.
+  struct Bytes {
+    std::shared_ptr<const void> owner;    // null: no array
+    const Variable* variable = nullptr;  // the owner's
+    std::byte* data = nullptr;
+    std::size_t size = 0;
+
+    static Bytes of(const NDArray& array);
+    explicit operator bool() const { return owner != nullptr; }
+  };
   struct Item {
     RemoteKey* key;
-    NDArray gradient;  // none: only pulled
-    NDArray out;       // none: only pushed
+    Bytes gradient;  // none: only pulled
+    Bytes out;       // none: only pushed
     std::uint64_t need = 0;
     std::shared_ptr<const EncodedGradient> encoded = nullptr;  // `gradient` is its bytes
     const WireCodec* pull_codec = nullptr;                     // null: the weights come raw
-    const std::byte* pushed = nullptr;                         // where the gradient lies
-    std::byte* pulled = nullptr;                               // where the weights go
   };
   struct Route {
     std::vector<std::unique_ptr<Outbox>>* outboxes;
