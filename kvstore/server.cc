@@ -2,6 +2,7 @@
 
 #include <malloc.h>
 #include <paceline/cores.h>
+#include <paceline/detail/host_memory.h>
 #include <paceline/error.h>
 #include <paceline/log.h>
 
@@ -22,6 +23,7 @@ constexpr int kQuietLooks = 5;
 constexpr std::size_t kShort = 64 << 10;  // bytes pushed and pulled; applying them takes less than waking a thread
 
 void give_freed_memory_back() {
+  detail::trim_host();
   // Sanitizers bring an allocator of their own, beside which glibc's was never made ready for several threads. Clang does
   // not tell of them by a macro: there nothing is given back.
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) && !defined(__clang__)

@@ -35,4 +35,6 @@ std::shared_ptr<std::byte[]> allocate_host(std::size_t bytes) {
   return {block, static_cast<std::byte*>(block->data())};
 }
 
+void trim_host() { memory_pool(Device{}).trim(); }
+
 }  // namespace paceline::detail

@@ -1,5 +1,6 @@
 #include "memory_pool.h"
 
+#include <paceline/detail/host_memory.h>
 #include <paceline/error.h>
 
 #include <gtest/gtest.h>
@@ -133,6 +134,18 @@ TEST(MemoryPoolTest, WithoutCachingHandsEverythingThrough) {
   pool.release(pool.allocate(5000), 5000);
   EXPECT_EQ(runtime.held_, 0);
   EXPECT_EQ(pool.statistics().bytes_in_use, 0);
+}
+
+TEST(MemoryPoolTest, HostMemoryIsGivenBackWhenAsked) {
+  constexpr std::size_t kBytes = std::size_t{1} << 20;
+  const MemoryPool& pool = memory_pool(Device{});
+  const auto used = allocate_host(kBytes);
+  allocate_host(kBytes);  // let go at once
+  EXPECT_GE(pool.statistics().bytes_cached, static_cast<std::int64_t>(kBytes));
+  trim_host();
+  EXPECT_EQ(pool.statistics().bytes_cached, 0);
+  EXPECT_GE(pool.statistics().bytes_in_use, static_cast<std::int64_t>(kBytes));
+  std::memset(used.get(), 1, kBytes);
 }
 
 TEST(MemoryPoolTest, ThreadsShareIt) {
