@@ -147,10 +147,11 @@ void serve(const ClusterConfig& config, std::shared_ptr<const Staleness> policy)
     Server(config, std::move(policy)).run();
 }
 
-void keep_freed_memory() {
+void keep_freed_memory(bool one_heap) {
   constexpr int kLarge = 1 << 30;
   mallopt(M_MMAP_THRESHOLD, kLarge);
   mallopt(M_TRIM_THRESHOLD, kLarge);
+  if (one_heap) mallopt(M_ARENA_MAX, 1);
 }
 
 }  // namespace paceline

@@ -14,6 +14,7 @@ namespace paceline {
 namespace {
 
 [[noreturn]] void serve_and_exit(const ClusterConfig& config, const StoreOptions& options) {
+  keep_freed_memory(true);
   try {
     serve(config, options.staleness);
   } catch (const Error& error) {

@@ -58,7 +58,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   end_on_signals();
-  paceline::keep_freed_memory();
+  paceline::keep_freed_memory(true);
   paceline::start_logging(argv[0]);
   try {
     const paceline::ClusterConfig config = paceline::ClusterConfig::from_environment();

@@ -46,7 +46,8 @@ struct ClusterConfig {
 void serve(const ClusterConfig& config, std::shared_ptr<const Staleness> policy = nullptr);
 
 // For main() of programs that move large arrays: lets malloc keep freed blocks of any size instead of giving them back
-// to the system, which would cost page faults for every message of megabytes.
-void keep_freed_memory();
+// to the system, which would cost page faults for every message of megabytes. `one_heap`: threads that begin later share
+// one heap, all of which a server gives back at rest; for programs that only serve.
+void keep_freed_memory(bool one_heap = false);
 
 }  // namespace paceline
