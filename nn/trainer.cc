@@ -102,6 +102,11 @@ struct Trainer::Impl {
     while (!pending.empty()) finish_oldest();
   }
 
+  // While this worker waited, others may have gone on: the next gradient is to be of the weights there are now.
+  void pull() {
+    if (ready) store->exchange().pull(pulls, 0);
+  }
+
   RangeSet committed(std::int64_t of_epoch) const {
     RangeSet positions;
     for (const auto& [begin, end] : store->exchange().data_committed(of_epoch)) positions.add(Range{begin, end});
@@ -199,7 +204,7 @@ void Trainer::synchronize() {
   impl_->finish_steps();
   impl_->store->barrier();
   if (!impl_->ready) return;
-  impl_->store->exchange().pull(impl_->pulls, 0);
+  impl_->pull();
   for (const NDArray& value : impl_->values) value.wait();
 }
 
@@ -228,10 +233,14 @@ bool Trainer::Epoch::next(Batch& batch) {
   while (!data_.next(batch)) {
     // Others wait for what this worker delivered, so it must be committed before asking what is left.
     self.finish_steps();
-    if (data_.take_over()) continue;
+    if (data_.take_over()) {
+      self.pull();
+      continue;
+    }
     self.data = nullptr;
     self.store->exchange().data_commit(kEpochsDone, {{self.epoch, self.epoch + 1}});
     self.store->barrier();
+    self.pull();
     ++self.epoch;
     return false;
   }

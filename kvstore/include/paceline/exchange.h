@@ -105,6 +105,7 @@ class Exchange {
   // A step of this worker is over; its clock goes on when what it pushed before was sent. Returns at once.
   virtual void step_end(std::int64_t examples) = 0;
   // All live workers meet. While inside, a worker holds back no round and no bound; rounds are aligned at the exit.
+  // Others' steps went on meanwhile, so pull before computing on; likewise after a data_take_over() that waited.
   // Barriers are counted from the worker's last data_part(), which every worker calls at the same place between them.
   virtual void barrier() = 0;
 

@@ -1,0 +1,53 @@
+// Trainers of several workers.
+#include <gtest/gtest.h>
+#include <paceline/memory_iterator.h>
+#include <paceline/nn.h>
+#include <support/cluster_in_process.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace paceline::test {
+namespace {
+
+// Rounds close without a worker that has no batch left. Its next gradient must be of the weights that they made.
+TEST(SharedTraining, WhoWaitedGoesOnFromTheWeightsThereAre) {
+  constexpr int kWorkers = 3;
+  std::vector<float> values(200);
+  std::iota(values.begin(), values.end(), -100.0f);
+  for (float& value : values) value /= 100;
+  std::vector<std::int32_t> labels(100);
+  for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = i % 3 == 0;
+  for (const std::string mode : {"dist_sync", "ring"}) {
+    SCOPED_TRACE(mode);
+    ClusterInProcess cluster(
+        {.mode = mode, .workers = kWorkers, .servers = mode == "ring" ? 0 : 1, .engine = &default_engine()});
+    std::vector<std::vector<float>> begins(kWorkers);
+    std::vector<int> steps(kWorkers);
+    cluster.run([&](int, KVStore& store) {
+      const std::shared_ptr<KVStore> kv(&store, [](KVStore*) {});
+      const auto rank = static_cast<std::size_t>(store.rank());
+      MemoryIterator data(NDArray::from(values, {100, 2}), NDArray::from(labels, {100}),
+                          {.batch = 33, .shuffle = 1, .source = nn::shared_source(kv)});
+      nn::Trainer trainer(nn::Sequential(nn::Dense(4), nn::Tanh(), nn::Dense(2)), optim::SGD{.lr = 0.5}, kv);
+      while (trainer.epoch() < 2) {
+        for (Batch& batch : trainer.epoch_of(data)) {
+          if (trainer.epoch() == 1 && begins[rank].empty())
+            for (const auto& parameter : trainer.net().parameters())
+              for (const float value : parameter->value.to_vector<float>()) begins[rank].push_back(value);
+          steps[rank] += trainer.epoch() == 0;
+          trainer.step(batch, nn::softmax_ce);
+        }
+      }
+      trainer.synchronize();
+    });
+    EXPECT_NE(*std::min_element(steps.begin(), steps.end()), *std::max_element(steps.begin(), steps.end()));
+    for (const std::vector<float>& weights : begins) {
+      EXPECT_FALSE(weights.empty());
+      EXPECT_EQ(weights, begins[0]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace paceline::test
