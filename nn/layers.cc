@@ -33,7 +33,8 @@ class DenseLayer final : public Layer {
     require(x.ndim() >= 2, "[Dense] the input has shape ", x.shape(), ", expected (examples, ...)");
     const std::int64_t inputs = options_.flatten && x.size(0) > 0 ? x.size() / x.size(0) : x.size(-1);
     const NDArray weight = parameter("weight", {outputs_, inputs}, options_.weight, context, x.dtype()).value;
-    const NDArray bias = options_.bias ? parameter("bias", {outputs_}, constant(0), context, x.dtype()).value : NDArray();
+    const NDArray bias =
+        options_.bias ? parameter("bias", {outputs_}, constant(0), context, x.dtype()).value : NDArray();
     return dense(x, weight, bias, options_.flatten);
   }
   std::string kind() const override { return "Dense"; }
@@ -43,28 +44,74 @@ class DenseLayer final : public Layer {
   DenseOptions options_;
 };
 
-class Conv2dLayer final : public Layer {
+// `number` for each axis behind the channels of x.
+Shape for_each_axis(const NDArray& x, std::int64_t number) {
+  Shape result;
+  for (int i = 2; i < x.ndim(); ++i) result.push_back(number);
+  return result;
+}
+
+ConvolutionAttributes steps(const NDArray& x, const ConvOptions& options) {
+  return {for_each_axis(x, options.stride), for_each_axis(x, options.padding), for_each_axis(x, options.dilation),
+          options.groups};
+}
+
+// What both kinds of convolution share: `axes` is 0 where any number will do.
+class ConvLayer : public Layer {
  public:
-  Conv2dLayer(std::int64_t channels, std::int64_t kernel, const Conv2dOptions& options)
-      : channels_(channels), kernel_(kernel), options_(options) {
-    require(channels > 0 && kernel > 0 && options.groups > 0, "[Conv2d] channels, kernel and groups must be positive");
+  ConvLayer(std::string kind, int axes, std::int64_t channels, std::int64_t kernel, const ConvOptions& options)
+      : options_(options), channels_(channels), kind_(std::move(kind)), axes_(axes), kernel_(kernel) {
+    require(channels > 0 && kernel > 0 && options.groups > 0, "[", kind_,
+            "] channels, kernel and groups must be positive");
   }
-  NDArray forward(const NDArray& x, const Context& context) override {
-    require(x.ndim() == 4, "[Conv2d] the input has shape ", x.shape(), ", expected (examples, channels, height, width)");
-    const Shape shape{channels_, x.size(1) / options_.groups, kernel_, kernel_};
-    const NDArray weight = parameter("weight", shape, options_.weight, context, x.dtype()).value;
-    const NDArray bias = options_.bias ? parameter("bias", {channels_}, constant(0), context, x.dtype()).value : NDArray();
-    return conv2d(x, weight, bias,
-                  {.stride = {options_.stride, options_.stride},
-                   .padding = {options_.padding, options_.padding},
-                   .dilation = {options_.dilation, options_.dilation},
-                   .groups = options_.groups});
+  std::string kind() const override { return kind_; }
+
+ protected:
+  NDArray weight(const NDArray& x, std::int64_t first, std::int64_t second, const Context& context) {
+    Shape shape{first, second};
+    for (const std::int64_t size : for_each_axis(x, kernel_)) shape.push_back(size);
+    return parameter("weight", shape, options_.weight, context, x.dtype()).value;
   }
-  std::string kind() const override { return "Conv2d"; }
+  NDArray bias(const NDArray& x, const Context& context) {
+    return options_.bias ? parameter("bias", {channels_}, constant(0), context, x.dtype()).value : NDArray();
+  }
+  void check(const NDArray& x) const {
+    require(axes_ == 0 ? x.ndim() >= 3 && x.ndim() <= 5 : x.ndim() == 2 + axes_, "[", kind_, "] the input has shape ",
+            x.shape(), ", expected (examples, channels) and ", axes_ == 0 ? "1 to 3" : std::to_string(axes_), " sizes");
+  }
+
+  ConvOptions options_;
+  std::int64_t channels_;
 
  private:
-  std::int64_t channels_, kernel_;
-  Conv2dOptions options_;
+  std::string kind_;
+  int axes_;
+  std::int64_t kernel_;
+};
+
+class ConvolutionLayer final : public ConvLayer {
+ public:
+  using ConvLayer::ConvLayer;
+  NDArray forward(const NDArray& x, const Context& context) override {
+    check(x);
+    const NDArray kernel = weight(x, channels_, x.size(1) / options_.groups, context);
+    return convolution(x, kernel, bias(x, context), steps(x, options_));
+  }
+};
+
+class TransposedConvLayer final : public ConvLayer {
+ public:
+  TransposedConvLayer(std::int64_t channels, std::int64_t kernel, const ConvOptions& options,
+                      std::int64_t output_padding)
+      : ConvLayer("TransposedConv", 0, channels, kernel, options), output_padding_(output_padding) {}
+  NDArray forward(const NDArray& x, const Context& context) override {
+    check(x);
+    const NDArray kernel = weight(x, x.size(1), channels_ / options_.groups, context);
+    return transposed_convolution(x, kernel, bias(x, context), {steps(x, options_), for_each_axis(x, output_padding_)});
+  }
+
+ private:
+  std::int64_t output_padding_;
 };
 
 class BatchNormLayer final : public Layer {
@@ -76,9 +123,8 @@ class BatchNormLayer final : public Layer {
     const NDArray beta = parameter("beta", shape, constant(0), context, x.dtype()).value;
     const NDArray mean = statistic("running_mean", shape, 0, context).value;
     const NDArray variance = statistic("running_var", shape, 1, context).value;
-    return batch_norm(
-        x, gamma, beta, mean, variance,
-        {.momentum = options_.momentum, .epsilon = options_.epsilon, .training = context.training});
+    return batch_norm(x, gamma, beta, mean, variance,
+                      {.momentum = options_.momentum, .epsilon = options_.epsilon, .training = context.training});
   }
   std::string kind() const override { return "BatchNorm"; }
 
@@ -130,8 +176,10 @@ Module function(const std::string& kind, std::function<NDArray(const NDArray&)> 
   return Module(std::make_shared<FunctionLayer>(kind, std::move(body)));
 }
 
-Pool2dAttributes window(std::int64_t kernel, std::int64_t stride, std::int64_t padding) {
-  return {.kernel = {kernel, kernel}, .stride = {stride, stride}, .padding = {padding, padding}};
+PoolAttributes window(const NDArray& x, std::int64_t kernel, std::int64_t stride, std::int64_t padding) {
+  return {.kernel = for_each_axis(x, kernel),
+          .stride = for_each_axis(x, stride == 0 ? kernel : stride),
+          .padding = for_each_axis(x, padding)};
 }
 
 }  // namespace
@@ -139,15 +187,22 @@ Pool2dAttributes window(std::int64_t kernel, std::int64_t stride, std::int64_t p
 Sequential::Sequential(std::initializer_list<Module> modules) : Module(std::make_shared<SequentialLayer>(modules)) {}
 Dense::Dense(std::int64_t outputs, const DenseOptions& options)
     : Module(std::make_shared<DenseLayer>(outputs, options)) {}
-Conv2d::Conv2d(std::int64_t channels, std::int64_t kernel, const Conv2dOptions& options)
-    : Module(std::make_shared<Conv2dLayer>(channels, kernel, options)) {}
+Conv1d::Conv1d(std::int64_t channels, std::int64_t kernel, const ConvOptions& options)
+    : Module(std::make_shared<ConvolutionLayer>("Conv1d", 1, channels, kernel, options)) {}
+Conv2d::Conv2d(std::int64_t channels, std::int64_t kernel, const ConvOptions& options)
+    : Module(std::make_shared<ConvolutionLayer>("Conv2d", 2, channels, kernel, options)) {}
+Conv3d::Conv3d(std::int64_t channels, std::int64_t kernel, const ConvOptions& options)
+    : Module(std::make_shared<ConvolutionLayer>("Conv3d", 3, channels, kernel, options)) {}
+TransposedConv::TransposedConv(std::int64_t channels, std::int64_t kernel, const ConvOptions& options,
+                               std::int64_t output_padding)
+    : Module(std::make_shared<TransposedConvLayer>(channels, kernel, options, output_padding)) {}
 MaxPool::MaxPool(std::int64_t kernel, std::int64_t stride, std::int64_t padding)
-    : Module(function("MaxPool", [=](const NDArray& x) { return max_pool2d(x, window(kernel, stride, padding)); })) {}
+    : Module(function("MaxPool", [=](const NDArray& x) { return max_pool(x, window(x, kernel, stride, padding)); })) {}
 AveragePool::AveragePool(std::int64_t kernel, std::int64_t stride, std::int64_t padding)
     : Module(function("AveragePool",
-                      [=](const NDArray& x) { return average_pool2d(x, window(kernel, stride, padding)); })) {}
+                      [=](const NDArray& x) { return average_pool(x, window(x, kernel, stride, padding)); })) {}
 GlobalAveragePool::GlobalAveragePool()
-    : Module(function("GlobalAveragePool", [](const NDArray& x) { return global_average_pool2d(x); })) {}
+    : Module(function("GlobalAveragePool", [](const NDArray& x) { return global_average_pool(x); })) {}
 BatchNorm::BatchNorm(const BatchNormOptions& options) : Module(std::make_shared<BatchNormLayer>(options)) {}
 Dropout::Dropout(double rate) : Module(std::make_shared<DropoutLayer>(rate)) {}
 Embedding::Embedding(std::int64_t rows, std::int64_t width, const Initializer& weight)

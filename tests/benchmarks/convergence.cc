@@ -115,8 +115,8 @@ class Net {
   const std::vector<std::shared_ptr<nn::Parameter>>& parameters() const { return parameters_; }
 
  private:
-  static nn::Conv2dOptions convolution(std::int64_t stride, const nn::Initializer& weight) {
-    nn::Conv2dOptions options;
+  static nn::ConvOptions convolution(std::int64_t stride, const nn::Initializer& weight) {
+    nn::ConvOptions options;
     options.stride = stride;
     options.padding = 1;
     options.weight = weight;

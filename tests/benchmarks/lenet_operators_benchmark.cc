@@ -37,8 +37,8 @@ struct LeNet {
 
   NDArray loss(const NDArray& x, const NDArray& labels) const {
     const auto& w = weights;
-    NDArray h = max_pool2d(tanh(conv2d(x, w[0], w[1], {.padding = {2, 2}})));
-    h = flatten(max_pool2d(tanh(conv2d(h, w[2], w[3]))));
+    NDArray h = max_pool(tanh(convolution(x, w[0], w[1], {.padding = {2, 2}})), {.kernel = {2, 2}});
+    h = flatten(max_pool(tanh(convolution(h, w[2], w[3])), {.kernel = {2, 2}}));
     h = tanh(dense(h, w[4], w[5]));
     h = tanh(dense(h, w[6], w[7]));
     return softmax_cross_entropy(dense(h, w[8], w[9]), labels);
@@ -137,13 +137,13 @@ using Inputs = std::vector<NDArray>;
 void register_operators() {
   add("conv2d_1_to_6",
       [](const Inputs& x) {
-        return conv2d(x[0], x[1], x[2], {.padding = {2, 2}});
+        return convolution(x[0], x[1], x[2], {.padding = {2, 2}});
       },
       {{kBatch, 1, 28, 28}, {6, 1, 5, 5}, {6}}, {false, true, true});
-  add("conv2d_6_to_16", [](const Inputs& x) { return conv2d(x[0], x[1], x[2]); },
+  add("conv2d_6_to_16", [](const Inputs& x) { return convolution(x[0], x[1], x[2]); },
       {{kBatch, 6, 14, 14}, {16, 6, 5, 5}, {16}});
   add("tanh_301056", [](const Inputs& x) { return tanh(x[0]); }, {{kBatch, 6, 28, 28}});
-  add("max_pool2d_301056", [](const Inputs& x) { return max_pool2d(x[0]); }, {{kBatch, 6, 28, 28}});
+  add("max_pool2d_301056", [](const Inputs& x) { return max_pool(x[0], {.kernel = {2, 2}}); }, {{kBatch, 6, 28, 28}});
   add("dense_400_to_120", [](const Inputs& x) { return dense(x[0], x[1], x[2]); }, {{kBatch, 400}, {120, 400}, {120}});
   add("dense_84_to_10", [](const Inputs& x) { return dense(x[0], x[1], x[2]); }, {{kBatch, 84}, {10, 84}, {10}});
   add("softmax_cross_entropy", [](const Inputs& x) { return softmax_cross_entropy(x[0], labels_of(kBatch)); },

@@ -40,6 +40,17 @@ TEST(Module, InfersSizesAtTheFirstCall) {
   EXPECT_THAT(net.describe(), HasSubstr("61706 parameters"));
 }
 
+TEST(Module, ConvolvesOverOneToThreeAxes) {
+  const auto shape = [](const nn::Module& net, const Shape& x) { return net(NDArray::zeros(x)).shape(); };
+  EXPECT_EQ(shape(nn::Sequential(nn::Conv1d(4, 3), nn::MaxPool(2)), {2, 3, 10}), (Shape{2, 4, 4}));
+  EXPECT_EQ(shape(nn::Sequential(nn::Conv3d(4, 2, {.groups = 2}), nn::AveragePool(3, 2, 1)), {2, 2, 4, 5, 6}),
+            (Shape{2, 4, 2, 2, 3}));
+  EXPECT_EQ(shape(nn::TransposedConv(6, 3, {.stride = 2, .padding = 1, .groups = 2}, 1), {2, 4, 5, 7}),
+            (Shape{2, 6, 10, 14}));
+  EXPECT_EQ(shape(nn::GlobalAveragePool(), {2, 3, 4}), (Shape{2, 3, 1}));
+  EXPECT_THROW(shape(nn::Conv1d(4, 3), {2, 3, 10, 10}), InvalidArgument);
+}
+
 TEST(Module, SeedsDecideTheWeights) {
   const nn::Module a = lenet(), b = lenet(), c = lenet();
   a.initialize({1, 1, 28, 28}, 5);

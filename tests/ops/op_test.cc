@@ -111,7 +111,8 @@ TEST(Recording, GivesTheCallToTheCurrentRecorder) {
 TEST(Recording, AuxiliaryOutputsGoToTheRecorderOnly) {
   CountingRecorder recorder;
   RecordingScope recording(&recorder);
-  const auto outputs = invoke(find_operator("max_pool2d"), {NDArray::zeros({1, 1, 2, 2})});
+  const std::shared_ptr<const void> pairs = std::make_shared<PoolAttributes>(PoolAttributes{.kernel = {2, 2}});
+  const auto outputs = invoke(find_operator("max_pool"), {NDArray::zeros({1, 1, 2, 2})}, pairs);
   EXPECT_EQ(outputs.size(), 1u);
   EXPECT_EQ(recorder.output_count, 2u);
   EXPECT_FALSE(recorder.calls[0].outputs[1].is_none());
@@ -142,7 +143,7 @@ TEST(Recording, CompositionsAreRecordedAsOne) {
 }
 
 TEST(Catalogue, FindsByName) {
-  EXPECT_EQ(find_operator("conv2d").name(), "conv2d");
+  EXPECT_EQ(find_operator("convolution").name(), "convolution");
   EXPECT_EQ(find_operator("dense").inputs()[2].name, "bias");
   try {
     find_operator("conv7d");
@@ -153,8 +154,8 @@ TEST(Catalogue, FindsByName) {
 }
 
 TEST(Catalogue, GivesAttributesAsText) {
-  const Conv2dAttributes attributes{.stride = {2, 1}};
-  const AttributeText text = find_operator("conv2d").attribute_text(&attributes);
+  const ConvolutionAttributes attributes{.stride = {2, 1}};
+  const AttributeText text = find_operator("convolution").attribute_text(&attributes);
   ASSERT_EQ(text.size(), 4u);
   EXPECT_EQ(text[0], (std::pair<std::string, std::string>("stride", "(2, 1)")));
   EXPECT_EQ(find_operator("softmax").attribute_text(nullptr)[0].second, "-1");

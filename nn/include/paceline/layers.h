@@ -24,15 +24,28 @@ struct Dense : Module {
   explicit Dense(std::int64_t outputs, const DenseOptions& options = {});
 };
 
-struct Conv2dOptions {
+// Over one, two or three axes; numbers hold for each of them.
+struct ConvOptions {
   std::int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
   bool bias = true;
   Initializer weight = lecun_uniform();
 };
+struct Conv1d : Module {
+  Conv1d(std::int64_t channels, std::int64_t kernel, const ConvOptions& options = {});
+};
 struct Conv2d : Module {
-  Conv2d(std::int64_t channels, std::int64_t kernel, const Conv2dOptions& options = {});
+  Conv2d(std::int64_t channels, std::int64_t kernel, const ConvOptions& options = {});
+};
+struct Conv3d : Module {
+  Conv3d(std::int64_t channels, std::int64_t kernel, const ConvOptions& options = {});
+};
+// The gradient of a convolution as a layer; over as many axes as the input has behind its channels.
+struct TransposedConv : Module {
+  TransposedConv(std::int64_t channels, std::int64_t kernel, const ConvOptions& options = {},
+                 std::int64_t output_padding = 0);
 };
 
+// Over all axes behind the channels.
 struct MaxPool : Module {
   explicit MaxPool(std::int64_t kernel, std::int64_t stride = 0, std::int64_t padding = 0);  // stride 0: the kernel
 };

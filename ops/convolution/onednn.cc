@@ -1,8 +1,9 @@
-// Convolution through oneDNN. Our arrays are plain (n, channels, height, width); oneDNN chooses its own blocked layouts
+// Convolution through oneDNN, over two or three axes (one is two of which the first has one place). Our arrays are
+// plain (n, channels, sizes...); oneDNN chooses its own blocked layouts
 // (`any`), and what differs is reordered on the way: measured two to four times faster than its plain code, reorders
 // included. Primitives and their memory are kept per thread and shape, so that nothing is created or locked in the
 // steady state.
-#include "conv2d/geometry.h"
+#include "convolution/geometry.h"
 
 #include <paceline/cores.h>
 #include <paceline/detail/at_exit.h>
@@ -64,16 +65,51 @@ struct Descriptors {
   memory::desc x, weight, bias, y;
 };
 
+// What oneDNN calls plain and channels-last for this number of axes.
+struct Tags {
+  Tag plain, channels_last, weight, grouped_weight;
+};
+
+int axes_of(const ConvolutionGeometry& g) { return std::max(2, g.axes); }
+
+Tags tags_of(const ConvolutionGeometry& g) {
+  if (axes_of(g) == 2) return {Tag::nchw, Tag::nhwc, Tag::oihw, Tag::goihw};
+  return {Tag::ncdhw, Tag::ndhwc, Tag::oidhw, Tag::goidhw};
+}
+
+// `first`, then the numbers of the axes.
+memory::dims dims(const ConvolutionGeometry& g, memory::dims first, const ConvolutionGeometry::Sizes& sizes) {
+  first.insert(first.end(), sizes.end() - axes_of(g), sizes.end());
+  return first;
+}
+
 // x and y in `layout`; the weights are plain where that is plain, else oneDNN chooses.
-Descriptors describe(const Conv2dGeometry& g, Tag layout) {
-  const memory::dims weight = g.groups == 1
-                                  ? memory::dims{g.out, g.in, g.kernel[0], g.kernel[1]}
-                                  : memory::dims{g.groups, g.group_out(), g.group_in(), g.kernel[0], g.kernel[1]};
-  const Tag plain_weight = g.groups == 1 ? Tag::oihw : Tag::goihw;
-  return {{{g.examples, g.in, g.size[0], g.size[1]}, kFloat, layout},
-          {weight, kFloat, layout == Tag::nchw ? plain_weight : Tag::any},
+Descriptors describe(const ConvolutionGeometry& g, Tag layout) {
+  const bool grouped = g.groups > 1;
+  const memory::dims channels =
+      grouped ? memory::dims{g.groups, g.group_out(), g.group_in()} : memory::dims{g.out, g.in};
+  const Tag plain_weight = grouped ? tags_of(g).grouped_weight : tags_of(g).weight;
+  return {{dims(g, {g.examples, g.in}, g.size), kFloat, layout},
+          {dims(g, channels, g.kernel), kFloat, layout == tags_of(g).plain ? plain_weight : Tag::any},
           {{g.out}, kFloat, Tag::a},
-          {{g.examples, g.out, g.result[0], g.result[1]}, kFloat, layout}};
+          {dims(g, {g.examples, g.out}, g.result), kFloat, layout}};
+}
+
+// How the kernel moves.
+struct Steps {
+  memory::dims stride, dilation, padding;
+
+  explicit Steps(const ConvolutionGeometry& g)
+      : stride(dims(g, {}, g.stride)), dilation(dims(g, {}, g.dilation)), padding(dims(g, {}, g.padding)) {
+    for (auto& step : dilation) --step;
+  }
+};
+
+// oneDNN's plain loops are slower than im2col.
+template <class Description>
+void refuse_plain_loops(const Description& description) {
+  if (std::string_view(description.impl_info_str()).starts_with("ref"))
+    throw dnnl::error(dnnl_unimplemented, "only a reference implementation");
 }
 
 template <class Description>
@@ -96,11 +132,9 @@ auto description_of(std::tuple<Hint...> hint, const Parts&... parts) {
       hint);
 }
 
-dnnl::convolution_forward::primitive_desc forward_description(const Conv2dGeometry& g, bool biased) {
+dnnl::convolution_forward::primitive_desc forward_description(const ConvolutionGeometry& g, bool biased) {
   const Descriptors any = describe(g, Tag::any);
-  const memory::dims stride{g.stride[0], g.stride[1]};
-  const memory::dims dilation{g.dilation[0] - 1, g.dilation[1] - 1};
-  const memory::dims padding{g.padding[0], g.padding[1]};
+  const auto [stride, dilation, padding] = Steps(g);
   constexpr auto kKind = dnnl::prop_kind::forward_training;
   constexpr auto kHow = dnnl::algorithm::convolution_direct;
   using Primitive = dnnl::convolution_forward;
@@ -114,32 +148,32 @@ dnnl::convolution_forward::primitive_desc forward_description(const Conv2dGeomet
 // One pass over arrays of one shape, ready to run.
 class Convolution {
  public:
-  Convolution(Conv2dPass pass, const Conv2dGeometry& g, bool biased) : pass_(pass) {
-    const Descriptors plain = describe(g, Tag::nchw);
+  Convolution(ConvolutionPass pass, const ConvolutionGeometry& g, bool biased) : pass_(pass) {
+    const Descriptors plain = describe(g, tags_of(g).plain);
     const Descriptors any = describe(g, Tag::any);
-    const memory::dims stride{g.stride[0], g.stride[1]};
-    const memory::dims dilation{g.dilation[0] - 1, g.dilation[1] - 1};
-    const memory::dims padding{g.padding[0], g.padding[1]};
+    const auto [stride, dilation, padding] = Steps(g);
     constexpr auto kHow = dnnl::algorithm::convolution_direct;
     const auto hint = forward_description(g, biased);
     switch (pass) {
-      case Conv2dPass::kForward: {
+      case ConvolutionPass::kForward: {
         x_.emplace(plain.x, hint.src_desc());
         weight_.emplace(plain.weight, hint.weights_desc());
         y_.emplace(plain.y, hint.dst_desc());
+        refuse_plain_loops(hint);
         primitive_ = dnnl::convolution_forward(hint);
         break;
       }
-      case Conv2dPass::kBackwardData: {
+      case ConvolutionPass::kBackwardData: {
         const auto description = description_of<dnnl::convolution_backward_data>(
             std::tuple(hint), kHow, any.x, any.weight, any.y, stride, dilation, padding, padding);
         x_.emplace(plain.x, description.diff_src_desc());
         weight_.emplace(plain.weight, description.weights_desc());
         y_.emplace(plain.y, description.diff_dst_desc());
+        refuse_plain_loops(description);
         primitive_ = dnnl::convolution_backward_data(description);
         break;
       }
-      case Conv2dPass::kBackwardWeight: {
+      case ConvolutionPass::kBackwardWeight: {
         const auto describe_pass = [&](const Descriptors& as) {
           return description_of<dnnl::convolution_backward_weights>(std::tuple(hint), kHow, as.x, as.weight, as.bias,
                                                                     as.y, stride, dilation, padding, padding);
@@ -148,12 +182,13 @@ class Convolution {
         // For few channels `any` falls back to AVX2, while channels-last has AVX-512 code: 409 and 171 microseconds for
         // LeNet's second layer at batch 64.
         if (!uses_avx512(description)) {
-          const auto channels_last = describe_pass(describe(g, Tag::nhwc));
+          const auto channels_last = describe_pass(describe(g, tags_of(g).channels_last));
           if (uses_avx512(channels_last)) description = channels_last;
         }
         x_.emplace(plain.x, description.src_desc());
         weight_.emplace(plain.weight, description.diff_weights_desc());
         y_.emplace(plain.y, description.diff_dst_desc());
+        refuse_plain_loops(description);
         primitive_ = dnnl::convolution_backward_weights(description);
         break;
       }
@@ -161,10 +196,10 @@ class Convolution {
     bias_.emplace(plain.bias, plain.bias);
   }
 
-  void run(dnnl::stream& stream, const Conv2dArrays& arrays) {
+  void run(dnnl::stream& stream, const ConvolutionArrays& arrays) {
     std::unordered_map<int, memory> arguments;
     switch (pass_) {
-      case Conv2dPass::kForward:
+      case ConvolutionPass::kForward:
         arguments = {{DNNL_ARG_SRC, x_->read(stream, arrays.x)},
                      {DNNL_ARG_WEIGHTS, weight_->read(stream, arrays.weight)},
                      {DNNL_ARG_DST, y_->written(arrays.y)}};
@@ -172,14 +207,14 @@ class Convolution {
         primitive_.execute(stream, arguments);
         y_->finish(stream);
         break;
-      case Conv2dPass::kBackwardData:
+      case ConvolutionPass::kBackwardData:
         arguments = {{DNNL_ARG_DIFF_DST, y_->read(stream, arrays.y_gradient)},
                      {DNNL_ARG_WEIGHTS, weight_->read(stream, arrays.weight)},
                      {DNNL_ARG_DIFF_SRC, x_->written(arrays.x_gradient)}};
         primitive_.execute(stream, arguments);
         x_->finish(stream);
         break;
-      case Conv2dPass::kBackwardWeight:
+      case ConvolutionPass::kBackwardWeight:
         arguments = {{DNNL_ARG_SRC, x_->read(stream, arrays.x)},
                      {DNNL_ARG_DIFF_DST, y_->read(stream, arrays.y_gradient)},
                      {DNNL_ARG_DIFF_WEIGHTS, weight_->written(arrays.weight_gradient)},
@@ -192,14 +227,14 @@ class Convolution {
   }
 
  private:
-  Conv2dPass pass_;
+  ConvolutionPass pass_;
   std::optional<Argument> x_, weight_, bias_, y_;
   dnnl::primitive primitive_;
 };
 
 struct Key {
-  Conv2dPass pass;
-  Conv2dGeometry geometry;
+  ConvolutionPass pass;
+  ConvolutionGeometry geometry;
   bool biased;
   int team;  // oneDNN divides the work when the primitive is made
   friend bool operator==(const Key&, const Key&) = default;
@@ -221,7 +256,7 @@ class Cache {
     } catch (const dnnl::error& error) {
       if (error.status != dnnl_unimplemented) {
         entries_.pop_front();
-        throw Error(str("[conv2d] oneDNN failed: ", error.what()));
+        throw Error(str("[convolution] oneDNN failed: ", error.what()));
       }
     }
     return get();
@@ -238,28 +273,30 @@ class Cache {
   std::list<std::pair<Key, std::optional<Convolution>>> entries_;
 };
 
-double operations(const Conv2dGeometry& g) {
-  return 2.0 * static_cast<double>(g.examples * g.out * g.output_plane()) * static_cast<double>(g.patch());
+double operations(const ConvolutionGeometry& g) {
+  return 2.0 * static_cast<double>(g.examples * g.out * g.output_places()) * static_cast<double>(g.patch());
 }
 
 }  // namespace
 
-void conv2d_prepare_onednn() {
+void prepare_onednn_convolution() {
   [[maybe_unused]] static const bool once = [] {
-    const Conv2dGeometry geometry = make_geometry({1, 1, 3, 3}, {1, 1, 3, 3}, {});
-    for (const Conv2dPass pass : {Conv2dPass::kForward, Conv2dPass::kBackwardData, Conv2dPass::kBackwardWeight})
+    const ConvolutionGeometry geometry = make_geometry("convolution", {1, 1, 3, 3}, {1, 1, 3, 3}, {});
+    for (const ConvolutionPass pass :
+         {ConvolutionPass::kForward, ConvolutionPass::kBackwardData, ConvolutionPass::kBackwardWeight})
       Convolution(pass, geometry, true);
     detail::rest_before_exit();
     return true;
   }();
 }
 
-bool conv2d_onednn(Conv2dPass pass, const Conv2dGeometry& geometry, const Conv2dArrays& arrays) {
+bool onednn_convolution(ConvolutionPass pass, const ConvolutionGeometry& geometry, const ConvolutionArrays& arrays) {
   thread_local Cache cache;
   // The weights' gradient is summed over threads behind spinning barriers, which cost milliseconds when another process
   // has the core: small ones stay on one thread.
   constexpr double kWorthATeam = 6.4e7;
-  const TeamScope team(pass == Conv2dPass::kBackwardWeight && operations(geometry) < kWorthATeam ? 1 : team_size());
+  const TeamScope team(pass == ConvolutionPass::kBackwardWeight && operations(geometry) < kWorthATeam ? 1
+                                                                                                      : team_size());
   Convolution* const convolution = cache.find({pass, geometry, arrays.bias != nullptr, team_size()});
   if (!convolution) return false;
   convolution->run(cache.stream(), arrays);
