@@ -117,14 +117,17 @@ void backward_cpu(const KernelContext&, std::span<const Tensor> in, std::span<co
       out[1].as<A>()[c] = static_cast<A>(product);
       out[2].as<A>()[c] = static_cast<A>(sum);
       const A slope = in[2].as<const A>()[c] * inverse;
-      // Mean and variance of the batch depend on x too; running ones do not.
       const auto count = static_cast<double>(layout.count());
-      const A mean_gradient = training ? static_cast<A>(sum / count) : A(0);
-      const A mean_product = training ? static_cast<A>(product / count) * inverse : A(0);
+      const A mean_gradient = static_cast<A>(sum / count);
+      const A mean_product = static_cast<A>(product / count) * inverse;
       for (std::int64_t n = 0; n < layout.examples; ++n) {
-        const std::int64_t first = layout.run(n, c);
-        for (std::int64_t i = first; i < first + layout.plane; ++i)
-          dx[i] = T(slope * (static_cast<A>(dy[i]) - mean_gradient - (static_cast<A>(x[i]) - center) * mean_product));
+        const std::int64_t first = layout.run(n, c), last = first + layout.plane;
+        if (training) {
+          for (std::int64_t i = first; i < last; ++i)
+            dx[i] = T(slope * (static_cast<A>(dy[i]) - mean_gradient - (static_cast<A>(x[i]) - center) * mean_product));
+        } else {  // running statistics do not depend on x
+          for (std::int64_t i = first; i < last; ++i) dx[i] = T(slope * static_cast<A>(dy[i]));
+        }
       }
     });
   });

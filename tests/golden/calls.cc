@@ -195,12 +195,77 @@ GoldenCalls linear() {
   return calls;
 }
 
+GoldenCalls convolution() {
+  const ConvolutionAttributes how2{.stride = {2, 1}, .padding = {1, 2}, .dilation = {2, 1}, .groups = 2};
+  return {{"conv(plain)", CALL(paceline::convolution(x[0], x[1], x[2]))},
+          {"conv1d", CALL(paceline::convolution(x[0], x[1], x[2],
+                                                {.stride = {2}, .padding = {1}, .dilation = {2}, .groups = 2}))},
+          {"conv2d", [=](const Arrays& x) { return Arrays{paceline::convolution(x[0], x[1], x[2], how2)}; }},
+          {"conv3d",
+           CALL(paceline::convolution(
+               x[0], x[1], x[2], {.stride = {2, 1, 2}, .padding = {1, 0, 1}, .dilation = {1, 2, 1}, .groups = 2}))},
+          {"transposed(plain)", CALL(transposed_convolution(x[0], x[1], x[2]))},
+          {"transposed2d",
+           [=](const Arrays& x) {
+             TransposedConvolutionAttributes how{how2, {1, 2}};
+             how.stride = {2, 3};
+             return Arrays{transposed_convolution(x[0], x[1], x[2], how)};
+           }},
+          {"transposed3d",
+           CALL(transposed_convolution(x[0], x[1], x[2], {{.stride = {2, 2, 2}, .groups = 2}, {1, 1, 1}}))}};
+}
+
+// `number` for each spatial axis of x.
+Shape each(const NDArray& x, std::int64_t number) {
+  Shape result;
+  for (int i = 2; i < x.ndim(); ++i) result.push_back(number);
+  return result;
+}
+
+GoldenCalls pool() {
+  GoldenCalls calls{{"adaptive_max(4)", CALL(adaptive_max_pool(x[0], each(x[0], 4)))},
+                    {"adaptive_max(1)", CALL(global_max_pool(x[0]))},
+                    {"adaptive_average(4)", CALL(adaptive_average_pool(x[0], each(x[0], 4)))},
+                    {"adaptive_average(1)", CALL(global_average_pool(x[0]))}};
+  for (const bool up : {false, true}) {
+    const auto how = [up](const NDArray& x, bool padding_counts) {
+      return PoolAttributes{.kernel = each(x, 3),
+                            .stride = each(x, 2),
+                            .padding = each(x, 1),
+                            .ceil_mode = up,
+                            .count_include_pad = padding_counts};
+    };
+    const std::string text = up ? "(3,2,1, up)" : "(3,2,1)";
+    calls["max" + text] = [=](const Arrays& x) { return Arrays{max_pool(x[0], how(x[0], true))}; };
+    calls["average" + text] = [=](const Arrays& x) { return Arrays{average_pool(x[0], how(x[0], true))}; };
+    calls["average(inside)" + text] = [=](const Arrays& x) { return Arrays{average_pool(x[0], how(x[0], false))}; };
+  }
+  return calls;
+}
+
+GoldenCalls training() {
+  const auto norm = [](const Arrays& x, bool training) {
+    const NDArray mean = x[3].clone(), variance = x[4].clone();
+    const NDArray y = batch_norm(x[0], x[1], x[2], mean, variance, {.training = training});
+    return training ? Arrays{y, mean, variance} : Arrays{y};
+  };
+  return {{"batch_norm", [=](const Arrays& x) { return norm(x, true); }},
+          {"batch_norm(fixed)", [=](const Arrays& x) { return norm(x, false); }},
+          {"dropout(0.5)", CALL(dropout(x[0], 0.5, 1))},
+          {"dropout(0.25)", CALL(dropout(x[0], 0.25, (std::uint64_t{1} << 40) + 7))},
+          {"through float16", CALL(cast(cast(x[0], DType::kFloat16), x[0].dtype()))},
+          {"through bfloat16", CALL(cast(cast(x[0], DType::kBfloat16), x[0].dtype()))},
+          {"to int64", CALL(cast(x[0], DType::kInt64))},
+          {"to bool", CALL(cast(x[0], DType::kBool))}};
+}
+
 }  // namespace
 
 const std::map<std::string, GoldenCalls>& golden_calls() {
   static const auto& calls = *new std::map<std::string, GoldenCalls>{
       {"unary", unary()}, {"binary", binary()},       {"reduction", reduction()}, {"shape", shape()},
-      {"loss", loss()},   {"normalize", normalize()}, {"linear", linear()}};
+      {"loss", loss()},   {"normalize", normalize()}, {"linear", linear()},       {"convolution", convolution()},
+      {"pool", pool()},   {"training", training()}};
   return calls;
 }
 

@@ -251,5 +251,112 @@ def linear():
         yield f"einsum {equation}", "ordinary", lambda *x, e=equation: torch.einsum(e, *x), list(operands)
 
 
+def convolution():
+    image, weight, bias = sample((2, 4, 7, 6), 1), sample((6, 2, 3, 2), 2, -1, 1), sample((6,), 3)
+    line, volume = sample((2, 4, 9), 4), sample((1, 4, 4, 5, 4), 5)
+    how2 = dict(stride=(2, 1), padding=(1, 2), dilation=(2, 1), groups=2)
+    how1 = dict(stride=2, padding=1, dilation=2, groups=2)
+    how3 = dict(stride=(2, 1, 2), padding=(1, 0, 1), dilation=(1, 2, 1), groups=2)
+    special = array([[[[NAN, 1, 2], [3, INF, 5], [6, 7, -INF]]]])
+    square = sample((1, 1, 2, 2), 6)
+    yield "conv(plain)", "one axis", lambda x, w, b: F.conv1d(x, w, b), [line, sample((3, 4, 2), 7), sample((3,), 8)]
+    yield "conv(plain)", "two axes", lambda x, w, b: F.conv2d(x, w, b), [image, sample((3, 4, 3, 2), 7), sample((3,), 8)]
+    yield "conv(plain)", "three axes", lambda x, w, b: F.conv3d(x, w, b), [
+        volume, sample((3, 4, 2, 2, 2), 7, -1, 1), sample((3,), 8)]
+    yield "conv(plain)", "empty", lambda x, w, b: F.conv2d(x, w, b), [
+        sample((0, 4, 7, 6), 1), sample((3, 4, 3, 2), 7), sample((3,), 8)]
+    yield "conv(plain)", "one", lambda x, w, b: F.conv2d(x, w, b), [
+        sample((1, 1, 1, 1), 1), sample((1, 1, 1, 1), 2), sample((1,), 3)]
+    yield "conv(plain)", "special", lambda x, w, b: F.conv2d(x, w, b), [special, square, sample((1,), 3)]
+    yield "conv1d", "ordinary", lambda x, w, b: F.conv1d(x, w, b, **how1), [line, sample((6, 2, 3), 2), bias]
+    yield "conv2d", "ordinary", lambda x, w, b: F.conv2d(x, w, b, **how2), [image, weight, bias]
+    yield "conv3d", "ordinary", lambda x, w, b: F.conv3d(x, w, b, **how3), [
+        volume, sample((6, 2, 2, 2, 3), 2, -1, 1), bias]
+    plain = lambda f: lambda x, w, b: f(x, w, b)
+    yield "transposed(plain)", "one axis", plain(F.conv_transpose1d), [line, sample((4, 3, 2), 7), sample((3,), 8)]
+    yield "transposed(plain)", "two axes", plain(F.conv_transpose2d), [image, sample((4, 3, 3, 2), 7), sample((3,), 8)]
+    yield "transposed(plain)", "three axes", plain(F.conv_transpose3d), [
+        volume, sample((4, 3, 2, 2, 2), 7, -1, 1), sample((3,), 8)]
+    yield "transposed(plain)", "empty", plain(F.conv_transpose1d), [
+        sample((0, 4, 3), 1), sample((4, 3, 2), 7), sample((3,), 8)]
+    yield "transposed(plain)", "special", plain(F.conv_transpose2d), [special, square, sample((1,), 3)]
+    how2 |= dict(stride=(2, 3), output_padding=(1, 2))
+    yield "transposed2d", "ordinary", lambda x, w, b: F.conv_transpose2d(x, w, b, **how2), [
+        sample((2, 4, 3, 4), 1), sample((4, 3, 3, 2), 2), bias]
+    yield "transposed3d", "ordinary", lambda x, w, b: F.conv_transpose3d(x, w, b, stride=2, output_padding=1, groups=2), [
+        sample((1, 4, 2, 3, 2), 1), sample((4, 1, 2, 3, 2), 2, -1, 1), sample((2,), 3)]
+
+
+def pool():
+    image, line, volume = sample((1, 2, 7, 8), 1), sample((2, 2, 9), 2), sample((1, 1, 5, 4, 6), 3)
+    special = array([[[NAN, 1, 2, 3, INF, 5, -INF, -INF, 6]]])
+    kinds = [("max", (F.max_pool1d, F.max_pool2d, F.max_pool3d), {}),
+             ("average", (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d), {}),
+             ("average(inside)", (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d), {"count_include_pad": False})]
+    for name, functions, how in kinds:
+        for ceil, text in ((False, ""), (True, ", up")):
+            for f, x, axes in zip(functions, (line, image, volume), ("one axis", "two axes", "three axes")):
+                call = lambda x, f=f, h=how, c=ceil: f(x, 3, 2, 1, ceil_mode=c, **h)
+                yield f"{name}(3,2,1{text})", axes, call, [x]
+            call = lambda x, f=functions[0], h=how, c=ceil: f(x, 3, 2, 1, ceil_mode=c, **h)
+            yield f"{name}(3,2,1{text})", "special", call, [special]
+            yield f"{name}(3,2,1{text})", "one", call, [sample((1, 1, 1), 4)]
+            yield f"{name}(3,2,1{text})", "empty", call, [sample((0, 2, 4), 4)]
+    for name, functions in (
+            ("adaptive_max", (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)),
+            ("adaptive_average", (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d))):
+        for f, x, axes in zip(functions, (line, image, volume), ("one axis", "two axes", "three axes")):
+            yield f"{name}(4)", axes, lambda x, f=f: f(x, 4), [x]
+            yield f"{name}(1)", axes, lambda x, f=f: f(x, 1), [x]
+        yield f"{name}(4)", "special", lambda x, f=functions[0]: f(x, 4), [special]
+        yield f"{name}(4)", "one", lambda x, f=functions[0]: f(x, 4), [sample((1, 1, 1), 4)]
+
+
+def philox(counter, key):
+    """Philox4x32-10 (Salmon et al., 2011): the four words of one block."""
+    c, k, mask = [counter & 0xFFFFFFFF, counter >> 32, 0, 0], [key & 0xFFFFFFFF, key >> 32], 0xFFFFFFFF
+    for _ in range(10):
+        a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [(b >> 32) ^ c[1] ^ k[0], b & mask, (a >> 32) ^ c[3] ^ k[1], a & mask]
+        k = [(k[0] + 0x9E3779B9) & mask, (k[1] + 0xBB67AE85) & mask]
+    return c
+
+
+def dropout(x, rate, seed):
+    """PyTorch's own stream differs, so the mask is made here and PyTorch applies it."""
+    words = [word for block in range(-(-x.numel() // 4)) for word in philox(block, seed)][:x.numel()]
+    kept = torch.tensor([word >= rate * 2**32 for word in words], dtype=torch.bool).reshape(x.shape)
+    return torch.where(kept, x, 0) * (1 / (1 - rate))
+
+
+def training():
+    def batch_norm(x, scale, shift, mean, variance):
+        axes = [i for i in range(x.ndim) if i != 1]
+        y = F.batch_norm(x, mean.detach().clone(), variance.detach().clone(), scale, shift, True, 0.1, 1e-5)
+        now = (x.mean(axes).detach(), x.var(axes, unbiased=False).detach())  # PyTorch's running variance is unbiased
+        return [y] + [0.9 * old.detach() + 0.1 * new for old, new in zip((mean, variance), now)]
+
+    fixed = lambda x, scale, shift, mean, variance: F.batch_norm(
+        x, mean.detach(), variance.detach(), scale, shift, False, 0.1, 1e-5)
+    three = [sample((3,), 2), sample((3,), 3), sample((3,), 4), sample((3,), 5, 0.5, 2)]
+    special = array([[NAN, 1, 2], [3, INF, 2], [5, 6, 2]])
+    for case, x in (("image", sample((2, 3, 3, 2), 1)), ("rows", sample((4, 3), 1)), ("volume", sample((2, 3, 2, 1, 2), 1)),
+                    ("special", special)):
+        yield "batch_norm", case, batch_norm, [x] + three
+        yield "batch_norm(fixed)", case, fixed, [x] + three
+    yield "batch_norm(fixed)", "empty", fixed, [sample((0, 3), 1)] + three
+    for rate, seed in ((0.5, 1), (0.25, 2**40 + 7)):
+        for case, x in (("ordinary", sample((5, 7), 1)), ("empty", sample((0, 2), 1)), ("one", sample((), 1))):
+            yield f"dropout({rate:g})", case, lambda x, r=rate, s=seed: dropout(x, r, s), [x]
+    for kind in (torch.float16, torch.bfloat16):
+        name = f"through {str(kind)[6:]}"
+        through = lambda x, k=kind: x.to(k).to(x.dtype)
+        yield name, "ordinary", through, [sample((3, 4), 1)]
+        yield name, "special", through, [array(SPECIAL + [65504, 65519, 65520, 2**-24, 2**-25, 1e30])]
+        yield name, "empty", through, [sample((0, 2), 1)]
+    yield "to int64", "ordinary", lambda x: x.to(torch.int64), [sample((3, 4), 1, -100, 100)]
+    yield "to bool", "special", lambda x: x.to(torch.bool), [array(SPECIAL)]
+
+
 FAMILIES = {"unary": unary, "binary": binary, "reduction": reduction, "shape": shape, "loss": loss,
-            "normalize": normalize, "linear": linear}
+            "normalize": normalize, "linear": linear, "convolution": convolution, "pool": pool, "training": training}
