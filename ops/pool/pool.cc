@@ -1,10 +1,8 @@
 #include "pool/pool.h"
 
 #include "pool/window.h"
+#include "shared/planes.h"
 #include "shared/rows.h"
-#include "shared/wide.h"
-
-#include <paceline/detail/elementwise.h>
 
 namespace paceline {
 
@@ -74,14 +72,6 @@ const PoolAttributes& pool_of(const void* attributes) { return *static_cast<cons
 
 const PoolBackwardAttributes& backward_of(const void* attributes) {
   return *static_cast<const PoolBackwardAttributes*>(attributes);
-}
-
-template <class Plane>
-void for_each_plane(const Windows& windows, const Plane& plane) {
-  const std::int64_t smallest = std::max<std::int64_t>(1, 65536 / windows.input_places());
-  detail::parallel_ranges(windows.planes, smallest, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) plane(i);
-  });
 }
 
 // Calls body(number, place along each axis) for the windows of a plane in order.
@@ -168,27 +158,9 @@ void max_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const T
   const Windows windows = make_windows("max_pool", in[0].shape, pool_of(attributes));
   visit_floating(in[0].dtype, "max_pool", [&]<class T>(TypeTag<T>) {
     const auto plane = is_2x2(windows) ? max_plane_2x2<T> : max_plane<T>;
-    for_each_plane(windows, [&](std::int64_t i) {
+    for_each_plane(windows.planes, windows.input_places(), [&](std::int64_t i) {
       plane(windows, in[0].as<const T>() + i * windows.input_places(), out[0].as<T>() + i * windows.output_places(),
             out[1].as<std::int32_t>() + i * windows.output_places());
-    });
-  });
-}
-
-// Calls add(gradients of the windows, sums) for each plane. Windows may overlap: float16 and bfloat16 are summed in the
-// workspace.
-template <class Add>
-void sum_gradients(const Windows& windows, const Tensor& gradient, const Tensor& dx, void* workspace, const Add& add) {
-  visit_floating(gradient.dtype, "pool", [&]<class T>(TypeTag<T>) {
-    using A = accumulator_t<T>;
-    const std::int64_t places = windows.input_places();
-    A* const all = std::is_same_v<T, A> ? static_cast<A*>(dx.data) : static_cast<A*>(workspace);
-    for_each_plane(windows, [&](std::int64_t i) {
-      A* const sums = all + i * places;
-      std::fill_n(sums, places, A(0));
-      add(i, gradient.as<const T>() + i * windows.output_places(), sums);
-      if constexpr (!std::is_same_v<T, A>)
-        for (std::int64_t k = 0; k < places; ++k) dx.as<T>()[i * places + k] = T(sums[k]);
     });
   });
 }
@@ -198,7 +170,7 @@ void max_backward_cpu(const KernelContext& context, std::span<const Tensor> in, 
                       const void* attributes) {
   const Windows windows = make_windows("max_pool_backward", out[0].shape, pool_of(attributes));
   const std::int64_t count = windows.output_places();
-  sum_gradients(windows, in[0], out[0], context.workspace, [&]<class A>(std::int64_t i, const auto* gradient, A* dx) {
+  sum_into_planes(in[0], out[0], context.workspace, [&]<class A>(std::int64_t i, const auto* gradient, A* dx) {
     const std::int32_t* const positions = in[1].as<const std::int32_t>() + i * count;
     for (std::int64_t k = 0; k < count; ++k) dx[positions[k]] += static_cast<A>(gradient[k]);
   });
@@ -220,7 +192,7 @@ void average_cpu(const KernelContext&, std::span<const Tensor> in, std::span<con
   const Windows windows = make_windows("average_pool", in[0].shape, how);
   visit_floating(in[0].dtype, "average_pool", [&]<class T>(TypeTag<T>) {
     using A = accumulator_t<T>;
-    for_each_plane(windows, [&](std::int64_t i) {
+    for_each_plane(windows.planes, windows.input_places(), [&](std::int64_t i) {
       const T* const x = in[0].as<const T>() + i * windows.input_places();
       T* const y = out[0].as<T>() + i * windows.output_places();
       for_each_window(windows, [&](std::int64_t number, const std::array<std::int64_t, 3>& window) {
@@ -238,7 +210,7 @@ void average_backward_cpu(const KernelContext& context, std::span<const Tensor> 
                           const void* attributes) {
   const PoolAttributes& how = pool_of(attributes);
   const Windows windows = make_windows("average_pool_backward", out[0].shape, how);
-  sum_gradients(windows, in[0], out[0], context.workspace, [&]<class A>(std::int64_t, const auto* gradient, A* dx) {
+  sum_into_planes(in[0], out[0], context.workspace, [&]<class A>(std::int64_t, const auto* gradient, A* dx) {
     for_each_window(windows, [&](std::int64_t number, const std::array<std::int64_t, 3>& window) {
       const A share = static_cast<A>(gradient[number]) * average_share<A>(windows, how.count_include_pad, window);
       for_each_run(windows, window, [&](std::int64_t begin, std::int64_t end) {
@@ -293,8 +265,7 @@ OpDef backward(const char* name, bool positions) {
         return std::vector<ArraySpec>{{x, inputs[0].dtype()}};
       })
       .workspace([](const std::vector<NDArray>& inputs, const void* attributes) {
-        return is_half(inputs[0].dtype()) ? static_cast<std::size_t>(backward_of(attributes).x.size()) * sizeof(float)
-                                          : 0;
+        return plane_workspace(inputs[0].dtype(), backward_of(attributes).x);
       })
       .text(text);
 }

@@ -243,6 +243,20 @@ GoldenCalls pool() {
   return calls;
 }
 
+GoldenCalls attention() {
+  GoldenCalls calls{{"attention", CALL(paceline::attention(x[0], x[1], x[2]))},
+                    {"attention(causal)", CALL(paceline::attention(x[0], x[1], x[2], NDArray(), {.causal = true}))},
+                    {"attention(scale)", CALL(paceline::attention(x[0], x[1], x[2], NDArray(), {.scale = 0.3}))},
+                    {"attention(mask)", CALL(paceline::attention(x[0], x[1], x[2], x[3]))}};
+  for (const Shape& size : {Shape{7}, Shape{4, 6}, Shape{4, 3, 5}, Shape{2, 3}, Shape{3, 2}, Shape{5}, Shape{9}}) {
+    std::string text;
+    for (const std::int64_t one : size) text += (text.empty() ? "(" : ",") + std::to_string(one);
+    calls["nearest" + text + ")"] = [=](const Arrays& x) { return Arrays{upsample_nearest(x[0], size)}; };
+    calls["linear" + text + ")"] = [=](const Arrays& x) { return Arrays{upsample_linear(x[0], size)}; };
+  }
+  return calls;
+}
+
 GoldenCalls training() {
   const auto norm = [](const Arrays& x, bool training) {
     const NDArray mean = x[3].clone(), variance = x[4].clone();
@@ -265,7 +279,7 @@ const std::map<std::string, GoldenCalls>& golden_calls() {
   static const auto& calls = *new std::map<std::string, GoldenCalls>{
       {"unary", unary()}, {"binary", binary()},       {"reduction", reduction()}, {"shape", shape()},
       {"loss", loss()},   {"normalize", normalize()}, {"linear", linear()},       {"convolution", convolution()},
-      {"pool", pool()},   {"training", training()}};
+      {"pool", pool()},   {"training", training()},   {"attention", attention()}};
   return calls;
 }
 

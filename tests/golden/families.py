@@ -312,6 +312,37 @@ def pool():
         yield f"{name}(4)", "one", lambda x, f=functions[0]: f(x, 4), [sample((1, 1, 1), 4)]
 
 
+def attention():
+    def attend(*inputs, **how):  # the fused kernels turn NaN into 0
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            return F.scaled_dot_product_attention(*inputs, **how)
+
+    q, k, v = sample((2, 2, 3, 4), 1), sample((2, 2, 5, 4), 2), sample((2, 2, 5, 3), 3)
+    seen = torch.tensor([[True, False, True, True, False], [False] * 5, [True] * 5])
+    special = array([[[NAN, 1], [INF, 0], [1, 2]]])
+    plain = lambda q, k, v: attend(q, k, v)
+    yield "attention", "ordinary", plain, [q, k, v]
+    yield "attention", "long", plain, [sample((1, 9, 2), 1), sample((1, 17, 2), 2), sample((1, 17, 1), 3)]
+    yield "attention", "one", plain, [sample((1, 1, 1), 1), sample((1, 1, 1), 2), sample((1, 1, 1), 3)]
+    yield "attention", "empty", plain, [sample((0, 3, 4), 1), sample((0, 5, 4), 2), sample((0, 5, 3), 3)]
+    yield "attention", "special", plain, [special, sample((1, 3, 2), 1), sample((1, 3, 2), 2)]
+    yield "attention(causal)", "ordinary", lambda q, k, v: attend(q, k, v, is_causal=True), [q, k, v]
+    yield "attention(causal)", "more queries", lambda q, k, v: attend(q, k, v, is_causal=True), [k, q, sample((2, 2, 3, 3), 4)]
+    yield "attention(scale)", "ordinary", lambda q, k, v: attend(q, k, v, scale=0.3), [q, k, v]
+    added = lambda q, k, v, m: attend(q, k, v, m)
+    yield "attention(mask)", "ordinary", added, [q, k, v, sample((3, 5), 5)]
+    yield "attention(mask)", "broadcast", added, [q, k, v, sample((2, 1, 1, 5), 5)]
+    yield "attention(mask)", "seen", added, [q, k, v, seen]
+    for name, sizes, x in (("one axis", [7], sample((2, 2, 3), 1)), ("two axes", [4, 6], sample((1, 2, 3, 2), 2)),
+                           ("three axes", [4, 3, 5], sample((1, 1, 2, 3, 2), 3)), ("fewer", [2, 3], sample((1, 2, 5, 7), 4)),
+                           ("one", [3, 2], sample((1, 1, 1, 1), 5)), ("empty", [5], sample((0, 2, 3), 6)),
+                           ("special", [9], array([[[NAN, 1, INF], [1, -INF, 2]]]))):
+        linear = ("linear", "bilinear", "trilinear")[len(sizes) - 1]
+        text = ",".join(map(str, sizes))
+        yield f"nearest({text})", name, lambda x, s=sizes: F.interpolate(x, s), [x]
+        yield f"linear({text})", name, lambda x, s=sizes, m=linear: F.interpolate(x, s, mode=m, align_corners=False), [x]
+
+
 def philox(counter, key):
     """Philox4x32-10 (Salmon et al., 2011): the four words of one block."""
     c, k, mask = [counter & 0xFFFFFFFF, counter >> 32, 0, 0], [key & 0xFFFFFFFF, key >> 32], 0xFFFFFFFF
@@ -359,4 +390,5 @@ def training():
 
 
 FAMILIES = {"unary": unary, "binary": binary, "reduction": reduction, "shape": shape, "loss": loss,
-            "normalize": normalize, "linear": linear, "convolution": convolution, "pool": pool, "training": training}
+            "normalize": normalize, "linear": linear, "convolution": convolution, "pool": pool, "training": training,
+            "attention": attention}
