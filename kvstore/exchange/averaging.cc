@@ -9,6 +9,8 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "exchange/saved_state.h"
 
@@ -107,9 +109,9 @@ class AveragingExchange final : public Exchange {
       key.weights = engine_.new_variable();
       key.sent = NDArray(key.shape, key.dtype, {}, engine_);
       key.base.wait();
-      const SliceInfo info{hash_key(key.name), key.name,        key.dtype,
-                           0,                  key.base.size(), key.average ? SliceInfo::Kind::kAverage
-                                                                            : SliceInfo::Kind::kGradient};
+      const SliceInfo info{hash_key(key.name), key.name,
+                           key.dtype,          0,
+                           key.base.size(),    key.average ? SliceInfo::Kind::kAverage : SliceInfo::Kind::kGradient};
       key.slice = updater_->add_slice(info, key.base.data());
       values[i].value.copy_from(key.base);
       values[i].value.wait();
@@ -179,6 +181,7 @@ class AveragingExchange final : public Exchange {
   }
 
   void barrier() override {
+    end_round_of_commits();
     servers_->barrier();
     if (keys_.empty()) return;
     // All are in the same round now: what they have learned since the last is exchanged, and all hold the same weights.
@@ -192,15 +195,25 @@ class AveragingExchange final : public Exchange {
     servers_->pull(centres, 0);
     for (auto& [name, key] : keys_) take_base(key, 0);
     drain();
+    servers_->barrier();  // nobody moves the centre before all have it
   }
 
   std::pair<int, int> data_part(std::int64_t epoch) override { return servers_->data_part(epoch); }
   void data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) override {
     servers_->data_begin(epoch, mine, all);
   }
-  void data_commit(std::int64_t epoch, const PositionRanges& done) override { servers_->data_commit(epoch, done); }
+  void data_commit(std::int64_t epoch, const PositionRanges& done) override {
+    // What was learned from them is lost with this worker until the servers have it.
+    const bool learned =
+        std::any_of(keys_.begin(), keys_.end(), [](const auto& entry) { return entry.second.updated; });
+    if (learned)
+      commits_.emplace_back(epoch, done);
+    else
+      servers_->data_commit(epoch, done);
+  }
   PositionRanges data_committed(std::int64_t epoch) override { return servers_->data_committed(epoch); }
   PositionRanges data_take_over(std::int64_t epoch, bool wait) override {
+    if (wait) end_round_of_commits();
     return servers_->data_take_over(epoch, wait);
   }
 
@@ -247,6 +260,7 @@ class AveragingExchange final : public Exchange {
     for (auto& [name, key] : keys_)
       if (key.updated) rest.push_back(&key);
     send(rest, 0);
+    send_commits();
     servers_->finish();
   }
 
@@ -290,8 +304,19 @@ class AveragingExchange final : public Exchange {
     for (auto& [name, key] : keys_)
       if (!key.exchanged) rest.push_back(&key);
     exchange(rest, 0);
+    send_commits();
     servers_->step_end(0);
     begin_round();
+  }
+
+  // The others may wait for what this worker has not committed yet.
+  void end_round_of_commits() {
+    if (!commits_.empty()) end_round();
+  }
+
+  // Behind the pushes of the round.
+  void send_commits() {
+    for (const auto& [epoch, done] : std::exchange(commits_, {})) servers_->data_commit(epoch, done);
   }
 
   // Tasks: sends what was learned since the last time and takes up what the servers make of the round.
@@ -407,10 +432,11 @@ class AveragingExchange final : public Exchange {
   Engine& engine_;
   const std::unique_ptr<Updater> updater_ = make_updater();
   std::map<std::string, LocalKey> keys_;
-  const LocalState* state_ = nullptr;  // owned by servers_
-  std::int64_t steps_ = 0;             // of the round
-  bool takes_part_ = true;             // in the round
-  bool skipped_ = false;               // this step's gradient is dropped
+  const LocalState* state_ = nullptr;                             // owned by servers_
+  std::int64_t steps_ = 0;                                        // of the round
+  std::vector<std::pair<std::int64_t, PositionRanges>> commits_;  // what the round has learned from: epoch, positions
+  bool takes_part_ = true;                                        // in the round
+  bool skipped_ = false;                                          // this step's gradient is dropped
 };
 
 }  // namespace

@@ -75,6 +75,31 @@ TEST(Averaging, WeighsByExamplesAndAveragesStatistics) {
 }
 
 // d = alpha (x - z); x -= d; z += d, worker after worker.
+// What was learned from data is at the servers before it counts as delivered; who has no more ends its round early.
+TEST(Averaging, DataIsCommittedWithItsRound) {
+  ClusterInProcess cluster({.mode = "dist_local:steps=4", .serial = false});
+  cluster.run([&](int worker, KVStore& store) {
+    Exchange& exchange = store.exchange();
+    const NDArray weight = begin(cluster, worker, store, optim::SGD{.lr = 1});
+    exchange.data_part(0);
+    const std::int64_t first = worker == 0 ? 0 : 6;
+    exchange.data_begin(0, {{first, first + 6}}, {{0, 12}});
+    store.barrier();
+    for (std::int64_t i = first; i < first + 6; ++i) {
+      if (worker == 0 && i == 3) {
+        for (const auto& [from, to] : exchange.data_committed(0)) EXPECT_GE(from, 6) << to;
+      }
+      step(store, cluster.engine(worker), weight, -1);
+      exchange.data_commit(0, {{i, i + 1}});
+    }
+    EXPECT_TRUE(exchange.data_take_over(0, true).empty());
+    EXPECT_EQ(exchange.data_committed(0), (PositionRanges{{0, 12}}));
+    store.barrier();
+    store.pull("w", weight);
+    EXPECT_EQ(weight.item<double>(), 6);
+  });
+}
+
 TEST(Averaging, ElasticDrawsEachToTheCentreAndTheCentreToEach) {
   constexpr double kAlpha = 0.3;
   ClusterInProcess cluster({.mode = "dist_local:averaging=elastic,steps=2,alpha=0.3"});
