@@ -270,6 +270,7 @@ class UpdaterImpl final : public Updater {
     if (!slice.remembered) return;
     slice.remembered->latest.clear();
     slice.remembered->pulled.clear();
+    slice.remembered->averaged.clear();
   }
 
   NamedArrays save_slice(int index, SliceCounters* counters) override {

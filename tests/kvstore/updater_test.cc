@@ -227,6 +227,10 @@ TEST(Updater, AverageKeysHoldTheMeanOverWorkers) {
   EXPECT_THAT(weights<float>(*updater, 0), ElementsAre(3, 6));
   updater->drop_worker(0);
   EXPECT_THAT(weights<float>(*updater, 0), ElementsAre(4, 8));
+  // What workers said before it is no part of what is loaded.
+  updater->load_slice(0, {{"weight", NDArray::from<float>({1, 1}, Shape{2})}}, {});
+  updater->apply(0, {.worker = 0, .version = 0, .gradient = one});
+  EXPECT_THAT(weights<float>(*updater, 0), ElementsAre(2, 4));
 }
 
 TEST(Updater, StateSurvivesSaveAndLoad) {
