@@ -26,8 +26,8 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 // The number of finished epochs travels through the store's book of positions as those of an epoch before the first:
 // a joining or resumed worker learns it without a message of its own.
 constexpr std::int64_t kEpochsDone = -1;
-// Likewise how often the worker that reads or writes for all has failed to.
-constexpr std::int64_t kFailures = -2;
+// Likewise how often a worker has read or written for all.
+constexpr std::int64_t kActs = -2;
 
 RangeSet first_of(std::int64_t count) {
   RangeSet set;
@@ -62,7 +62,7 @@ struct Trainer::Impl {
 
   std::int64_t epoch = 0;
   std::int64_t steps = 0;
-  std::int64_t failures = 0;
+  std::int64_t acts = 0;
   DataIterator* data = nullptr;
   std::deque<PendingStep> pending;
 
@@ -123,13 +123,13 @@ struct Trainer::Impl {
     while (committed(of_epoch) != positions) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 
-  // Meets the other workers; throws in all of them if one has failed, so that none goes on alone.
-  void meet(std::exception_ptr failed, const std::string& what) {
-    if (failed) commit_and_wait(kFailures, first_of(failures + 1));
+  // Meets the others after one worker acted for all. Where that one failed or was lost, all throw: none goes on alone.
+  void meet(bool acted, std::exception_ptr failed, const std::string& what) {
+    if (acted && !failed) commit_and_wait(kActs, first_of(acts + 1));
     store->barrier();
     if (failed) std::rethrow_exception(failed);
-    const std::int64_t known = std::exchange(failures, committed(kFailures).count());
-    if (failures > known) throw Error(what + "; the worker that tried says why");
+    const std::int64_t before = std::exchange(acts, committed(kActs).count());
+    if (acts == before) throw Error(what + "; the worker that tried says why, or was lost");
   }
 };
 
@@ -256,12 +256,13 @@ std::string Trainer::checkpoint(const std::string& directory) {
   checkpoint.optimizer = impl_->optimizer.text();
   checkpoint.store = impl_->store->save();
   std::exception_ptr failed;
+  const bool writes = !checkpoint.store.arrays.empty();
   try {
-    if (!checkpoint.store.arrays.empty()) write_checkpoint(path, checkpoint, impl_->net);
+    if (writes) write_checkpoint(path, checkpoint, impl_->net);
   } catch (const std::exception&) {
     failed = std::current_exception();
   }
-  impl_->meet(failed, "the checkpoint '" + path + "' could not be written");
+  impl_->meet(writes, failed, "the checkpoint '" + path + "' could not be written");
   return path;
 }
 
@@ -271,15 +272,16 @@ bool Trainer::resume_if_present(const std::string& directory) {
   const std::string path = checkpoint_path(directory);
   if (self.store->exchange().joined_late()) {
     // The others hold newer weights, which come with the first step.
-    self.failures = self.committed(kFailures).count();
+    self.acts = self.committed(kActs).count();
     self.epoch = self.epochs_done();
     LOG(INFO) << "joining a running job in epoch " << self.epoch;
     return std::filesystem::exists(path);
   }
   Checkpoint checkpoint;
   std::exception_ptr failed;
+  const bool reads = self.store->rank() == 0;
   try {
-    if (self.store->rank() == 0 && std::filesystem::exists(path)) {
+    if (reads && std::filesystem::exists(path)) {
       checkpoint = read_checkpoint(path);
       require(Spec::parse(checkpoint.optimizer).name == self.optimizer.name, "'", path, "' was trained with optimizer ",
               checkpoint.optimizer, ", whose state does not fit ", self.optimizer.text());
@@ -290,7 +292,7 @@ bool Trainer::resume_if_present(const std::string& directory) {
   } catch (const std::exception&) {
     failed = std::current_exception();
   }
-  self.meet(failed, "the checkpoint '" + path + "' could not be resumed from");
+  self.meet(reads, failed, "the checkpoint '" + path + "' could not be resumed from");
   self.epoch = self.epochs_done();
   const bool resumed = self.epoch > 0 || !self.committed(self.epoch).empty();
   if (resumed) self.resumed = std::move(checkpoint.store);
