@@ -131,7 +131,7 @@ class ServersExchange final : public Exchange {
   // This worker's share of a state that was loaded, and the weights.
   void take_state(const NamedArrays& mine);
   // Tells every worker, at its next fetch_blobs(), that the state to load was refused.
-  void send_refusal(const std::string& why);
+  void send_note(const char* name, const std::string& text);  // a blob for each worker
 
   // The same for row-sparse tables.
   void fetch_tables(StoreState& state);

@@ -21,6 +21,8 @@ using SliceOwners = std::map<std::pair<std::uint32_t, std::uint32_t>, std::pair<
 
 // The name of a blob that is no state but the reason why there is none. A rule's state begins with a key.
 constexpr const char* kRefusal = ":refused";
+// The last blob of a state: without it the worker that sent it was lost.
+constexpr const char* kWhole = ":whole";
 
 // Larger arrays of a worker's own state travel in pieces.
 constexpr std::int64_t kBlobBytes = std::int64_t{8} << 20;
@@ -212,17 +214,22 @@ void ServersExchange::load(const StoreState& state) {
       send_tables(state);
       for (int worker = 0; worker < workers_; ++worker)
         send_blobs(worker % servers_, worker, share_of(store, worker, workers_));
+      send_note(kWhole, "sent");
     } catch (const InvalidArgument& error) {
       refused = std::current_exception();
-      send_refusal(error.what());
+      send_note(kRefusal, error.what());
     }
   }
   barrier();
-  const NamedArrays mine = fetch_blobs(rank() % servers_, rank(), nullptr);
+  NamedArrays mine = fetch_blobs(rank() % servers_, rank(), nullptr);
   for (const auto& [name, array] : mine)
     if (name == kRefusal && !refused)
       refused = std::make_exception_ptr(
           InvalidArgument(std::string(static_cast<const char*>(array.data()), static_cast<std::size_t>(array.size()))));
+  const bool whole = std::erase_if(mine, [](const auto& entry) { return entry.first == kWhole; }) > 0;
+  if (!whole && !refused)
+    refused = std::make_exception_ptr(NetworkError(
+        "the worker that loads the state for all was lost meanwhile: some weights are the state's and some are not"));
   forget_row_versions();
   if (!refused) take_state(mine);
   barrier();
@@ -252,11 +259,11 @@ void ServersExchange::clear_blobs() {
   ask_every_server(request_of(MessageKind::kLoad, clear));
 }
 
-void ServersExchange::send_refusal(const std::string& why) {
-  const std::vector<std::uint8_t> bytes(why.begin(), why.end());
-  const NDArray text = NDArray::from(bytes, {static_cast<std::int64_t>(bytes.size())}, {}, engine_);
-  text.wait();
-  for (int worker = 0; worker < workers_; ++worker) send_blobs(worker % servers_, worker, {{kRefusal, text}});
+void ServersExchange::send_note(const char* name, const std::string& text) {
+  const std::vector<std::uint8_t> bytes(text.begin(), text.end());
+  const NDArray array = NDArray::from(bytes, {static_cast<std::int64_t>(bytes.size())}, {}, engine_);
+  array.wait();
+  for (int worker = 0; worker < workers_; ++worker) send_blobs(worker % servers_, worker, {{name, array}});
 }
 
 void ServersExchange::send_state(const SavedStore& store) {
