@@ -1,0 +1,61 @@
+#pragma once
+// Sparse examples, as text in LibSVM's format: on each line a label, then index:value pairs in any order; what follows a
+// # is left out, as are empty lines.
+
+#include <paceline/data_iterator.h>
+#include <paceline/memory_iterator.h>
+
+#include <memory>
+#include <string>
+
+namespace paceline {
+
+// Rows of a sparse matrix: the elements of row i are values[starts[i]] to values[starts[i + 1] - 1], in the columns of
+// the same places. csr_matmul() takes them as they are.
+struct SparseRows {
+  NDArray starts;   // int64 (rows + 1), from 0
+  NDArray columns;  // int64 (elements), from 0
+  NDArray values;   // float32 (elements)
+  Shape shape;      // (rows, features)
+};
+
+struct SparseExamples {
+  SparseRows data;
+  NDArray label;  // float32 (rows)
+};
+
+struct LibsvmOptions {
+  std::int64_t features = 0;  // 0: as the largest index says
+  bool from_zero = false;     // do indices count from 0 as MXNet's do, or from 1 as LibSVM's own?
+};
+
+// Throws IoError; Corrupt "PATH:LINE: ..." where a line is not in the format or an index is outside.
+SparseExamples load_libsvm(const std::string& path, const LibsvmOptions& options = {});
+
+struct SparseBatch {
+  SparseRows data;
+  NDArray label;  // float32 (examples)
+  std::int64_t examples = 0;
+  std::int64_t epoch = 0;
+  std::vector<Range> positions;
+};
+
+// Deals sparse examples as MemoryIterator deals dense ones; its functions mean the same. One thread uses it.
+class SparseIterator {
+ public:
+  // Throws InvalidArgument where there are no examples.
+  explicit SparseIterator(SparseExamples examples, MemoryIteratorOptions options = {});
+
+  void start(std::int64_t epoch, const RangeSet& done = {}) { rows_.start(epoch, done); }
+  bool next(SparseBatch& batch);
+  bool take_over() { return rows_.take_over(); }
+  std::int64_t size() const { return rows_.size(); }
+  void commit(const SparseBatch& batch);
+  RangeSet committed() const { return rows_.committed(); }
+
+ private:
+  SparseExamples examples_;
+  MemoryIterator rows_;  // of row numbers
+};
+
+}  // namespace paceline
