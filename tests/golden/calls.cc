@@ -188,6 +188,8 @@ GoldenCalls linear() {
                     {"batch_matmul", CALL(batch_matmul(x[0], x[1]))},
                     {"batch_matmul(b')", CALL(batch_matmul(x[0], x[1], false, true))},
                     {"outer", two(outer)},
+                    {"csr_matmul", CALL(csr_matmul({x[0], x[1], x[2], {3, 4}}, x[3]))},
+                    {"csr_matmul(a')", CALL(csr_matmul({x[0], x[1], x[2], {3, 4}}, x[3], true))},
                     {"dense", CALL(dense(x[0], x[1], x[2]))}};
   for (const char* equation : {"ij,jk->ik", "bij,bjk->bik", "bhid,bhjd->bhij", "i,j->ij", "i,i->", "ij->ji", "ijk->k",
                                "ij,kl->il", "ij,jk,kl->il", "bi,bi->b"})
@@ -257,6 +259,27 @@ GoldenCalls attention() {
   return calls;
 }
 
+GoldenCalls recurrent() {
+  GoldenCalls calls;
+  for (const bool reverse : {false, true}) {
+    const std::string text = reverse ? "(reverse)" : "";
+    const auto simple = [&](const std::string& name, auto* cell) {
+      calls[name + text] = [=](const Arrays& x) {
+        const RecurrentResult result = cell(x[0], x[1], {x[2], x[3], x[4], x[5]}, reverse);
+        return Arrays{result.states, result.last};
+      };
+    };
+    simple("rnn", rnn);
+    simple("rnn_relu", rnn_relu);
+    simple("gru", gru);
+    calls["lstm" + text] = [=](const Arrays& x) {
+      const RecurrentResult result = lstm(x[0], x[1], x[2], {x[3], x[4], x[5], x[6]}, reverse);
+      return Arrays{result.states, result.last, result.last_memory};
+    };
+  }
+  return calls;
+}
+
 GoldenCalls training() {
   const auto norm = [](const Arrays& x, bool training) {
     const NDArray mean = x[3].clone(), variance = x[4].clone();
@@ -279,7 +302,7 @@ const std::map<std::string, GoldenCalls>& golden_calls() {
   static const auto& calls = *new std::map<std::string, GoldenCalls>{
       {"unary", unary()}, {"binary", binary()},       {"reduction", reduction()}, {"shape", shape()},
       {"loss", loss()},   {"normalize", normalize()}, {"linear", linear()},       {"convolution", convolution()},
-      {"pool", pool()},   {"training", training()},   {"attention", attention()}};
+      {"pool", pool()},   {"training", training()},   {"attention", attention()}, {"recurrent", recurrent()}};
   return calls;
 }
 

@@ -250,6 +250,16 @@ def linear():
     for equation, operands in equations.items():
         yield f"einsum {equation}", "ordinary", lambda *x, e=equation: torch.einsum(e, *x), list(operands)
 
+    def sparse(starts, columns, values):  # 3 rows of 4
+        rows = torch.repeat_interleave(torch.arange(3), starts.diff())
+        return torch.zeros((3, 4), dtype=values.dtype).index_put((rows, columns), values, accumulate=True)
+
+    starts, columns = integers([0, 2, 2, 5]), integers([1, 3, 0, 3, 0])
+    for case, places in (("ordinary", [starts, columns, sample((5,), 1)]),
+                         ("empty", [integers([0] * 4), integers([]), sample((0,), 1)])):
+        yield "csr_matmul", case, lambda s, c, v, b: sparse(s, c, v) @ b, places + [sample((4, 2), 2)]
+        yield "csr_matmul(a')", case, lambda s, c, v, b: sparse(s, c, v).T @ b, places + [sample((3, 2), 2)]
+
 
 def convolution():
     image, weight, bias = sample((2, 4, 7, 6), 1), sample((6, 2, 3, 2), 2, -1, 1), sample((6,), 3)
@@ -343,6 +353,33 @@ def attention():
         yield f"linear({text})", name, lambda x, s=sizes, m=linear: F.interpolate(x, s, mode=m, align_corners=False), [x]
 
 
+def recurrent():
+    def one(kind, reverse=False, **how):
+        def call(x, *rest):
+            *start, weight_x, weight_h, bias_x, bias_h = rest
+            names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+            module = kind(x.shape[2], start[0].shape[1], dtype=torch.float64, **how)
+            state = tuple(s[None] for s in start) if len(start) == 2 else start[0][None]
+            y, last = torch.func.functional_call(
+                module, dict(zip(names, (weight_x, weight_h, bias_x, bias_h))), (x.flip(0) if reverse else x, state))
+            return [y.flip(0) if reverse else y] + [s[0] for s in (last if len(start) == 2 else [last])]
+        return call
+
+    cells = [("rnn", torch.nn.RNN, 1, {}), ("rnn_relu", torch.nn.RNN, 1, {"nonlinearity": "relu"}),
+             ("lstm", torch.nn.LSTM, 4, {}), ("gru", torch.nn.GRU, 3, {})]
+    for name, kind, gates, how in cells:
+        for case, steps, n, width, hidden in (("ordinary", 4, 3, 2, 3), ("one", 1, 1, 1, 1), ("long", 12, 1, 2, 2)):
+            start = [sample((n, hidden), 2)] + ([sample((n, hidden), 3)] if name == "lstm" else [])
+            weights = [sample((gates * hidden, width), 4, -1, 1), sample((gates * hidden, hidden), 5, -1, 1),
+                       sample((gates * hidden,), 6), sample((gates * hidden,), 7)]
+            yield name, case, one(kind, **how), [sample((steps, n, width), 1)] + start + weights
+            yield f"{name}(reverse)", case, one(kind, True, **how), [sample((steps, n, width), 1)] + start + weights
+        if name != "lstm":
+            special = array([[[NAN], [INF], [-INF], [1]]])
+            yield name, "special", one(kind, **how), [special, sample((4, 1), 2)] + [
+                sample((gates, 1), s) for s in (4, 5)] + [sample((gates,), s) for s in (6, 7)]
+
+
 def philox(counter, key):
     """Philox4x32-10 (Salmon et al., 2011): the four words of one block."""
     c, k, mask = [counter & 0xFFFFFFFF, counter >> 32, 0, 0], [key & 0xFFFFFFFF, key >> 32], 0xFFFFFFFF
@@ -391,4 +428,4 @@ def training():
 
 FAMILIES = {"unary": unary, "binary": binary, "reduction": reduction, "shape": shape, "loss": loss,
             "normalize": normalize, "linear": linear, "convolution": convolution, "pool": pool, "training": training,
-            "attention": attention}
+            "attention": attention, "recurrent": recurrent}

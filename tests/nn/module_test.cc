@@ -4,6 +4,7 @@
 #include <paceline/ops.h>
 
 #include <filesystem>
+#include <map>
 
 namespace paceline {
 namespace {
@@ -49,6 +50,30 @@ TEST(Module, ConvolvesOverOneToThreeAxes) {
             (Shape{2, 6, 10, 14}));
   EXPECT_EQ(shape(nn::GlobalAveragePool(), {2, 3, 4}), (Shape{2, 3, 1}));
   EXPECT_THROW(shape(nn::Conv1d(4, 3), {2, 3, 10, 10}), InvalidArgument);
+}
+
+// Layers and directions are put together as their names say.
+TEST(Module, RecurrentLayersAreStacked) {
+  const nn::Module net = nn::Lstm(3, {.layers = 2, .bidirectional = true});
+  net.initialize({5, 2, 4}, 1);
+  std::map<std::string, NDArray> w;
+  for (const auto& parameter : net.parameters()) w[parameter->name] = parameter->value;
+  EXPECT_EQ(w.size(), 16u);
+  NDArray x({5, 2, 4});
+  kernels::fill_normal(x, 0, 1, 7);
+  const NDArray zeros = NDArray::zeros({2, 3});
+  NDArray expected = x;
+  for (const char* layer : {"0", "1"}) {
+    const auto direction = [&](const std::string& end, bool reverse) {
+      return lstm(expected, zeros, zeros,
+                  {w.at("weight_x" + end), w.at("weight_state" + end), w.at("bias_x" + end), w.at("bias_state" + end)},
+                  reverse)
+          .states;
+    };
+    expected = concat({direction(layer, false), direction(std::string(layer) + "_reverse", true)}, 2);
+  }
+  EXPECT_EQ(net(x).to_vector<float>(), expected.to_vector<float>());
+  EXPECT_EQ(nn::Sequential(nn::Gru(6), nn::Rnn(4, {.bias = false}))(x).shape(), (Shape{5, 2, 4}));
 }
 
 TEST(Module, SeedsDecideTheWeights) {

@@ -70,6 +70,22 @@ struct Embedding : Module {
   Embedding(std::int64_t rows, std::int64_t width, const Initializer& weight = normal(0.01));
 };
 
+// x (steps, examples, width); gives the states (steps, examples, hidden) of the last layer, from zeros, with
+// bidirectional those of both directions side by side.
+struct RecurrentOptions {
+  int layers = 1;
+  bool bidirectional = false, bias = true;
+};
+struct Rnn : Module {
+  explicit Rnn(std::int64_t hidden, const RecurrentOptions& options = {});
+};
+struct Gru : Module {
+  explicit Gru(std::int64_t hidden, const RecurrentOptions& options = {});
+};
+struct Lstm : Module {
+  explicit Lstm(std::int64_t hidden, const RecurrentOptions& options = {});
+};
+
 struct Flatten : Module { Flatten(); };
 struct Relu : Module { Relu(); };
 struct Tanh : Module { Tanh(); };
