@@ -155,20 +155,26 @@ TEST(ClosedForms, BackupWorkersCutTheTail) {
         << c.backup;
 }
 
-TEST(ClosedForms, BackupWorkersHideTheFewThatAreTenTimesSlower) {
-  for (const int backup : {0, 4, 8}) {
-    const int workers = 100 + backup;
-    double none_late = 0, term = std::pow(0.98, workers);  // at most `backup` of them are slow
-    for (int k = 0; k <= backup; ++k) {
-      none_late += term;
-      term *= 0.02 / 0.98 * (workers - k) / (k + 1);
-    }
-    EXPECT_LT(relative(round_seconds(workers, backup, "constant:seconds=1,straggle=0.02,factor=10", 8000),
-                       10 - 9 * none_late),
-              0.01)
-        << backup;
-  }
+// T5.1: 2 % of the machines take ten times as long. The table does not say how the others vary; of constant, normal,
+// lognormal, exponential and uniform noise this law comes closest to all of its row: 0.7 % by its exact expectation.
+// Without noise the row is missed by 2.5 to 4.5 %. More rounds where they differ more.
+struct Backups {
+  int backup, rounds;
+  double known;
+};
+
+class FewTenTimesSlower : public testing::TestWithParam<Backups> {};
+
+TEST_P(FewTenTimesSlower, AreHiddenByBackups) {
+  const auto [backup, rounds, known] = GetParam();
+  const char* law = "uniform:low=1,high=1.05,straggle=0.02,factor=10";
+  EXPECT_LT(relative(round_seconds(100 + backup, backup, law, rounds), known), 0.02);
 }
+
+INSTANTIATE_TEST_SUITE_P(ClosedForms, FewTenTimesSlower,
+                         testing::Values(Backups{0, 6000, 9.14}, Backups{2, 15000, 4.11}, Backups{4, 15000, 1.58},
+                                         Backups{6, 15000, 1.09}, Backups{8, 2000, 1.05}),
+                         [](const auto& test) { return str("With", test.param.backup); });
 
 constexpr int kBounds[] = {0, 1, 2, 3, 5, 10, 20};
 
