@@ -330,11 +330,14 @@ TEST(Theory, FixedPointsOfWorkersWithOtherData) {
 }
 
 // T1.8: whatever the workers' speeds, a worker at clock c has seen every update with a clock below c - bound; a worker
-// that is killed holds nobody back once it is taken for lost.
+// that is killed holds nobody back once it is taken for lost, which is after the silence deadline by the scheduler's
+// count of silence, and no later than a heartbeat after it.
 TEST(Theory, BoundedStalenessShowsEveryUpdateOlderThanTheBound) {
   constexpr int kWorkers = 16, kSteps = 8, kBound = 2;
+  constexpr double kSilence = 6;
   ClusterInProcess cluster(
-      {.mode = "dist_async:staleness=none,bound=2", .workers = kWorkers, .serial = false, .silence_seconds = 6});
+      {.mode = "dist_async:staleness=none,bound=2", .workers = kWorkers, .serial = false, .silence_seconds = kSilence});
+  testing::internal::CaptureStderr();
   cluster.run([&](int worker, KVStore& store) {
     Engine& engine = cluster.engine(worker);
     const NDArray weight = array_of({0}, engine);
@@ -365,6 +368,13 @@ TEST(Theory, BoundedStalenessShowsEveryUpdateOlderThanTheBound) {
     store.pull("w", weight);
     EXPECT_EQ(weight.item<double>(), kWorkers * kSteps + (kWorkers - 1) * (kBound + 3));
   });
+  const std::string log = testing::internal::GetCapturedStderr();
+  std::fputs(log.c_str(), stderr);
+  if (cluster.has_processes()) return;  // the scheduler's log is elsewhere
+  const std::string lost = "was lost: nothing heard of it for ";
+  const std::size_t at = log.find(lost);
+  ASSERT_NE(at, std::string::npos);
+  EXPECT_NEAR(std::stod(log.substr(at + lost.size())), kSilence, 0.11) << "a heartbeat of 0.05 s, to one decimal";
 }
 
 // T1.12: a constant delay on a convex problem.
