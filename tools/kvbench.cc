@@ -35,6 +35,7 @@ DEFINE_int64(key_bytes, 4 << 20, "bytes of a key, float32");
 DEFINE_int64(sparse_rows, 0, "rows of a row-sparse table in a call, drawn at random; 0: dense keys");
 DEFINE_int64(row_floats, 64, "floats of a row");
 DEFINE_int64(table_rows, 10000000, "rows of the table");
+DEFINE_int64(pushes, 0, "one phase of that many pushes with pulls in place of three timed ones, marks on stderr; 0: timed");
 DEFINE_double(seconds, 2, "how long each of the four measurements runs");
 
 namespace {
@@ -72,6 +73,24 @@ double rate_of_steps(KVStore& kv, const std::function<void()>& step) {
     step();
     kv.step_end(1);
   });
+  kv.barrier();
+  return rate;
+}
+
+// Pushes of keys per second, over --pushes of them; says how far it is, for who watches the memory.
+double rate_of_pushes(KVStore& kv, const std::function<void()>& step) {
+  constexpr std::int64_t kMarks[] = {10, 25, 50, 75, 100};
+  kv.barrier();
+  const auto start = Clock::now();
+  std::int64_t pushed = 0;
+  for (const std::int64_t mark : kMarks) {
+    for (; 100 * pushed < mark * FLAGS_pushes; pushed += FLAGS_keys) {
+      step();
+      kv.step_end(1);
+    }
+    std::cerr << "pushed " << mark << " %" << std::endl;
+  }
+  const double rate = static_cast<double>(pushed) / seconds_since(start);
   kv.barrier();
   return rate;
 }
@@ -167,18 +186,22 @@ nlohmann::json measure(KVStore& kv) {
   };
   const double gigabytes = 4e-9 * static_cast<double>(elements) * static_cast<double>(FLAGS_keys);
   const auto phase = [&](const std::function<void()>& step) { return rate_of_steps(kv, step); };
-  const double push = phase([&] {
-    exchange(true, false);
-    wait(true, false);
-  });
-  const double pull = phase([&] {
-    exchange(false, true);
-    wait(false, true);
-  });
-  const double both = phase([&] {
-    exchange(true, true);
-    wait(true, true);
-  });
+  nlohmann::json result;
+  const auto step = [&](bool push, bool pull) {
+    return [&, push, pull] {
+      exchange(push, pull);
+      wait(push, pull);
+    };
+  };
+  if (FLAGS_pushes > 0) {
+    result["keys_per_second"] = rate_of_pushes(kv, step(true, true));
+  } else {
+    result["push_gbps"] = phase(step(true, false)) * gigabytes;
+    result["pull_gbps"] = phase(step(false, true)) * gigabytes;
+    const double both = phase(step(true, true));
+    result["both_gbps"] = both * gigabytes;
+    result["keys_per_second"] = both * static_cast<double>(FLAGS_keys);
+  }
   const NDArray gradient = NDArray::zeros({kSmall}), weight = NDArray::zeros({kSmall});
   std::vector<double> trips;
   const auto trip = [&] {
@@ -199,9 +222,9 @@ nlohmann::json measure(KVStore& kv) {
     return trips[static_cast<std::size_t>(q * static_cast<double>(trips.size() - 1))];
   };
   kv.finish();
-  return {{"push_gbps", push * gigabytes}, {"pull_gbps", pull * gigabytes},
-          {"both_gbps", both * gigabytes}, {"keys_per_second", both * static_cast<double>(FLAGS_keys)},
-          {"rtt_us_p50", quantile(0.5)},   {"rtt_us_p99", quantile(0.99)}};
+  result["rtt_us_p50"] = quantile(0.5);
+  result["rtt_us_p99"] = quantile(0.99);
+  return result;
 }
 
 ClusterConfig cluster(Role role, int task) {
@@ -365,6 +388,7 @@ int main(int argc, char** argv) {
     if (Spec::parse(FLAGS_mode).name == "ring") FLAGS_servers = 0;
     require(FLAGS_keys >= 1 && FLAGS_key_bytes >= 4 && FLAGS_seconds > 0 && FLAGS_servers >= 0 && FLAGS_workers >= 1,
             "--keys, --workers are at least 1, --servers at least 0, --key_bytes at least 4, --seconds above 0");
+    require(FLAGS_pushes >= 0, "--pushes is at least 0");
     require(FLAGS_sparse_rows >= 0 && FLAGS_row_floats >= 1 && FLAGS_table_rows >= 1,
             "--sparse_rows is at least 0, --row_floats and --table_rows are at least 1");
     require(FLAGS_transport == "tcp" || FLAGS_transport == "shm" || FLAGS_transport == "inproc", "unknown transport '",

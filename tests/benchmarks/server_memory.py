@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Watches the memory of every process while one worker pushes and pulls, then a single small key goes back and forth.
 
-    tests/benchmarks/server_memory.py [--bin build/cpu/bin] [--transport shm] [-- flags of kvbench]
+    tests/benchmarks/server_memory.py [--bin build/cpu/bin] [--transport shm] [--pushes 1000000] [-- flags of kvbench]
 
 Prints megabytes: the weights; what each process holds of its own (not what it reads of its peers) at most, after 20, 60
 and 80 % of the run, amid the pushes, and in the last phase, when it is at rest; of the server also what it held before
-there were keys, and the bytes at rest beside that and the weights for each key. Millions of pushes:
+there were keys, and the bytes at rest beside that and the weights for each key. With --pushes the run before the rest is
+one phase of that many pushes, each with a pull, and the samples are the most that was held up to 10, 25, 50, 75 and 100 %
+of it since the mark before:
 
-    tests/benchmarks/server_memory.py -- --call_per_key --keys 10000 --key_bytes 1024 --seconds 10
+    tests/benchmarks/server_memory.py --pushes 1000000 -- --call_per_key --keys 10000 --key_bytes 1024
 
 --load N keeps N processes busy beside it.
 """
@@ -42,47 +44,67 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default="build/cpu/bin", help="folder of the programs")
     parser.add_argument("--transport", default="shm")
+    parser.add_argument("--pushes", type=int, default=0, help="in one phase; 0: phases of a given time")
     parser.add_argument("--load", type=int, default=0, help="processes that compute beside it")
     parser.add_argument("flags", nargs="*", help="of kvbench, after --")
     arguments = parser.parse_args()
     flags = arguments.flags or ["--keys", "50", "--key_bytes", "4194304", "--seconds", "2"]
 
-    load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(arguments.load)]
+    started = []
     try:
-        print(json.dumps(watch(arguments, flags)))
+        with tempfile.TemporaryDirectory() as folder:
+            for _ in range(arguments.load):
+                started.append(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
+            print(json.dumps(watch(arguments, flags, pathlib.Path(folder), started)))
     finally:
-        for process in load:
-            process.kill()
+        for process in started:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
 
 
-def watch(arguments, flags):
-    with tempfile.TemporaryDirectory() as folder:
-        environment = dict(os.environ, DMLC_PS_ROOT_URI="127.0.0.1", DMLC_NODE_HOST="127.0.0.1", DMLC_PS_ROOT_PORT="0",
-                           DMLC_NUM_SERVER="1", DMLC_NUM_WORKER="1", OMP_WAIT_POLICY="PASSIVE",
-                           PACELINE_TRANSPORT=arguments.transport, PACELINE_PORT_FILE=f"{folder}/port")
-        server_program = f"{arguments.bin}/paceline_server"
-        scheduler = subprocess.Popen([server_program], env=dict(environment, DMLC_ROLE="scheduler"))
-        while not os.path.exists(f"{folder}/port"):
-            time.sleep(0.01)
-        time.sleep(0.1)
-        environment["DMLC_PS_ROOT_PORT"] = pathlib.Path(f"{folder}/port").read_text().split()[1]
-        server = subprocess.Popen([server_program], env=dict(environment, DMLC_ROLE="server"))
-        time.sleep(0.5)
-        empty = memory_of(server.pid)
-        worker = subprocess.Popen([f"{arguments.bin}/kvbench", *flags], env=dict(environment, DMLC_ROLE="worker"),
-                                  stdout=subprocess.PIPE, text=True)
-        processes = {"server": server, "worker": worker, "scheduler": scheduler}
-        samples = {name: [] for name in processes}
-        while worker.poll() is None:
-            try:
-                for name, process in processes.items():
-                    samples[name].append(memory_of(process.pid) or samples[name][-1])
-            except (OSError, IndexError):
-                pass
-            time.sleep(0.05)
-        figures = json.loads(worker.stdout.read().strip().splitlines()[-1])
-        server.wait()
-        scheduler.wait()
+def watch(arguments, flags, folder, started):
+    """Adds every process that it starts to `started`."""
+    port, marks = folder / "port", folder / "marks"
+    environment = dict(os.environ, DMLC_PS_ROOT_URI="127.0.0.1", DMLC_NODE_HOST="127.0.0.1", DMLC_PS_ROOT_PORT="0",
+                       DMLC_NUM_SERVER="1", DMLC_NUM_WORKER="1", OMP_WAIT_POLICY="PASSIVE",
+                       PACELINE_TRANSPORT=arguments.transport, PACELINE_PORT_FILE=str(port))
+
+    def start(role, command, **options):
+        started.append(subprocess.Popen(command, env=dict(environment, DMLC_ROLE=role), **options))
+        return started[-1]
+
+    scheduler = start("scheduler", [f"{arguments.bin}/paceline_server"])
+    while len(words := port.read_text().split() if port.exists() else []) < 2:
+        if scheduler.poll() is not None:
+            sys.exit("the scheduler failed, see above")
+        time.sleep(0.01)
+    environment["DMLC_PS_ROOT_PORT"] = words[1]
+    server = start("server", [f"{arguments.bin}/paceline_server"])
+    time.sleep(0.5)
+    empty = memory_of(server.pid)
+    with open(marks, "w") as stderr:
+        worker = start("worker", [f"{arguments.bin}/kvbench", *flags, f"--pushes={arguments.pushes}"],
+                       stdout=subprocess.PIPE, stderr=stderr, text=True)
+    processes = {"server": server, "worker": worker, "scheduler": scheduler}
+    samples = {name: [] for name in processes}
+    passed = []  # samples taken before each mark
+    while worker.poll() is None:
+        if server.poll() or scheduler.poll():
+            sys.exit("the server or the scheduler failed, see above")
+        try:
+            for name, process in processes.items():
+                samples[name].append(memory_of(process.pid) or samples[name][-1])
+        except (OSError, IndexError):
+            pass
+        passed += [len(samples["server"])] * (marks.read_text().count("pushed ") - len(passed))
+        time.sleep(0.02)
+    output = worker.stdout.read().strip().splitlines()
+    if worker.returncode != 0 or not output:
+        sys.exit(f"kvbench failed: {marks.read_text()}")
+    figures = json.loads(output[-1])
+    server.wait(20)
+    scheduler.wait(20)
 
     sizes = {name: int(flags[flags.index(name) + 1]) for name in ("--keys", "--key_bytes")}
     megabyte = 1e6
@@ -96,8 +118,13 @@ def watch(arguments, flags):
             return statistics.median(held[max(0, at - width): at + 1])
 
         rest = statistics.median(held[-2 * width:-1])
-        result[name] = {"most": max(held) / megabyte, "after_20_60_80": [after(share) / megabyte for share in (0.2, 0.6, 0.8)],
-                        "at_rest": rest / megabyte}
+        result[name] = {"most": max(held) / megabyte, "at_rest": rest / megabyte}
+        if arguments.pushes:
+            begins = [0, *passed]
+            result[name]["to_10_25_50_75_100"] = [max(held[begin:end] or [0]) / megabyte
+                                                  for begin, end in zip(begins, passed)]
+        else:
+            result[name]["after_20_60_80"] = [after(share) / megabyte for share in (0.2, 0.6, 0.8)]
     rest = result["server"]["at_rest"] * megabyte
     result["server"].update({"empty": empty / megabyte, "bytes_beside_each_key": (rest - empty - weights) / sizes["--keys"]})
     result["keys_per_second"] = figures["keys_per_second"]
