@@ -8,6 +8,7 @@
 #include <paceline/transport.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -44,6 +45,8 @@ class PayloadWriter {
     if (!room_ || used_ + padded(bytes) > capacity_) {
       close();
       capacity_ = std::max(next_capacity_, padded(bytes));
+      // Memory is pooled by size: few sizes, few blocks that lie about.
+      if (capacity_ < kMostRoom) capacity_ = std::bit_ceil(capacity_);
       next_capacity_ = std::min(next_capacity_ * 4, kMostRoom);
       room_ = detail::allocate_host(capacity_);
     }
