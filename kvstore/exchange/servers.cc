@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <exception>
+#include <utility>
 
 #include "exchange/averaging.h"
 #include "exchange/two_round_push.h"
@@ -17,6 +18,7 @@
 namespace paceline {
 namespace {
 
+constexpr std::size_t kKeysAtOnce = 2500;  // in a task
 constexpr std::size_t kSentAtOnce = 64 << 10;  // bytes pushed and pulled; sending them takes less than waking a thread
 
 }  // namespace
@@ -180,10 +182,17 @@ void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std
         named.push_back({&key, nullptr, &item.out});
     }
     if (named.empty()) return;
+    const char* task = weights.empty() ? "store.push" : gradients.empty() ? "store.pull" : "store.push_pull";
     std::vector<Transfer::Item> items;
-    items.reserve(named.size());
+    items.reserve(std::min(kKeysAtOnce, named.size()));
     std::vector<std::pair<RemoteKey*, NDArray>> predicted;
-    for (const Named& name : named) {
+    for (std::size_t i = 0; i < named.size(); ++i) {
+      // The first are on their way while the next are looked at.
+      if (items.size() == kKeysAtOnce && !two_rounds && !route_.pulls_wait) {
+        launch(task, std::exchange(items, {}), examples, priority);
+        items.reserve(std::min(kKeysAtOnce, named.size() - i));
+      }
+      const Named& name = named[i];
       RemoteKey& key = *name.key;
       Transfer::Item& item = items.emplace_back(Transfer::Item{&key, {}, {}});
       if (name.gradient) {
@@ -210,7 +219,6 @@ void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std
       if (!key.weight.shares_memory_with(out) || ArrayBuilder::data(key.weight) != item.out.data)
         key.weight = out.shape() == key.info.shape ? std::move(out) : out.view(key.info.shape);
     }
-    const char* name = weights.empty() ? "store.push" : gradients.empty() ? "store.pull" : "store.push_pull";
     std::vector<RemoteKey*> proposed;
     std::vector<Transfer::Item> later;  // pulls of what is only proposed
     if (two_rounds) {
@@ -221,7 +229,7 @@ void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std
         item.out = {};
       }
     }
-    launch(name, std::move(items), examples, priority);
+    launch(task, std::move(items), examples, priority);
     for (RemoteKey* const key : proposed) finish_proposal(*key, priority);
     if (!later.empty()) launch("store.pull", std::move(later), 0, priority);
     for (const auto& [key, out] : predicted) predict(*key, out, priority);

@@ -75,6 +75,39 @@ TEST(Store, RoundTripOverEveryTransport) {
   }
 }
 
+// More keys in a call than go into one task.
+TEST(Store, ACallMayNameThousandsOfKeys) {
+  constexpr int kKeys = 6000;
+  for (const char* mode : {"dist_async:staleness=none", "dist_sync"}) {
+    SCOPED_TRACE(mode);
+    ClusterInProcess cluster({.mode = mode, .workers = 1, .serial = false});
+    cluster.run([&](int worker, KVStore& store) {
+      Engine& engine = cluster.engine(worker);
+      std::vector<InitValue> keys;
+      std::vector<PushItem> pushes;
+      std::vector<PullItem> pulls;
+      for (int k = 0; k < kKeys; ++k) {
+        keys.push_back({"key" + std::to_string(k), array_of({0}, engine)});
+        pushes.push_back({keys.back().key, array_of({k % 7 + 1.0}, engine)});
+        pulls.push_back({keys.back().key, keys.back().value});
+      }
+      store.init(keys);
+      store.set_optimizer(optim::SGD{.lr = 1});
+      for (int step = 0; step < 3; ++step) {
+        store.push_pull(pushes, pulls);
+        store.step_end(1);
+      }
+      std::swap(pushes[5999], pushes[0]);
+      store.push_pull(pushes, {});
+      store.step_end(1);
+      store.push_pull({}, pulls);
+      int wrong = 0;
+      for (int k = 0; k < kKeys; ++k) wrong += keys[static_cast<std::size_t>(k)].value.item<double>() != -4 * (k % 7 + 1);
+      EXPECT_EQ(wrong, 0);
+    });
+  }
+}
+
 // One push_pull of worker `index`, done when it returns.
 double push_pull(ClusterInProcess& cluster, int index, const NDArray& weight, double gradient) {
   KVStore& store = cluster.worker(index);
