@@ -77,6 +77,12 @@ Node::ReplyHandler Asks::take(std::uint64_t number) {
   return remove(found);
 }
 
+Node::ReplyHandler Asks::cancel(std::uint64_t number) {
+  const Lock lock(mutex_);
+  const auto found = asks_.find(number);
+  return found == asks_.end() ? nullptr : remove(found);
+}
+
 void Asks::received(std::uint64_t number) {
   const Lock lock(mutex_);
   const auto found = asks_.find(number);
@@ -90,6 +96,8 @@ std::optional<Asks::Repeat> Asks::repeat(std::uint64_t number) {
   const auto found = asks_.find(number);
   if (found == asks_.end()) return std::nullopt;
   Ask& ask = found->second;
+  if (ask.repeats == ask.resent_after) return std::nullopt;
+  ask.resent_after = ask.repeats;
   heard(ask);
   ask.held = false;
   return Repeat{ask.peer, number, ask.packet};

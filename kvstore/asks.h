@@ -38,11 +38,14 @@ class Asks {
 
   std::uint64_t next_number() EXCLUDES(mutex_);
   void add(std::uint64_t number, const PeerId& peer, MessageKind kind, Packet packet, Node::ReplyHandler handler);
-  // The handler of an ask that is answered or cancelled; null where there is none.
+  // The handler of an ask that is answered; null where there is none.
   Node::ReplyHandler take(std::uint64_t number);
+  // The same for one that is not answered, which says nothing of the network.
+  Node::ReplyHandler cancel(std::uint64_t number);
   // The peer holds the request and will answer it.
   void received(std::uint64_t number);
-  // The whole packet again, because the peer does not know the request; none where it is no longer asked.
+  // The whole packet again, because the peer does not know the request; none where it is no longer asked, or was sent
+  // since the last probe: the peer may say so to each of several.
   std::optional<Repeat> repeat(std::uint64_t number);
   // What to send now; `slow` gets what has been unanswered for another ten seconds.
   std::vector<Repeat> due(std::vector<Slow>& slow);
@@ -61,7 +64,7 @@ class Asks {
     Clock::time_point repeated;  // last
     Clock::time_point repeat_at;
     double pause = 0, longest_pause = 0;
-    int repeats = 0;
+    int repeats = 0, resent_after = 0;  // repeats before the packet was last sent whole because the peer asked
     int slow_reports = 0;
     bool held = false;  // by the peer
   };

@@ -104,7 +104,7 @@ Roster Node::roster() const {
 std::uint64_t Node::ask(const PeerId& peer, Message request, ReplyHandler on_reply) {
   return impl_->ask(peer, std::move(request), std::move(on_reply));
 }
-void Node::cancel(std::uint64_t ask) { impl_->asks_.take(ask); }
+void Node::cancel(std::uint64_t ask) { impl_->asks_.cancel(ask); }
 
 Message Node::ask_and_wait(const PeerId& peer, Message request) {
   auto promise = std::make_shared<std::promise<Message>>();
@@ -372,7 +372,7 @@ std::uint64_t Node::Impl::ask(const PeerId& peer, Message request, ReplyHandler 
   }
   if (error) {
     post([this, number, error] {
-      if (const ReplyHandler handler = asks_.take(number)) handler(std::nullopt, error);
+      if (const ReplyHandler handler = asks_.cancel(number)) handler(std::nullopt, error);
     });
     return number;
   }

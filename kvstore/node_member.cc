@@ -105,7 +105,7 @@ void Node::Impl::leave(double seconds) {
     changed_.wait_for(mutex_, std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)),
                       [&] { return *known; });
   }
-  asks_.take(number);
+  asks_.cancel(number);
 }
 
 void Node::Impl::on_join(LinkId link, Message message) {
