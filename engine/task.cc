@@ -11,8 +11,8 @@
 namespace paceline::detail {
 namespace {
 
-// In the order of the variables' addresses. Where there are many, comparing them would take longer than all else that is
-// done for them, so they are counted instead, a few bits of the address at a time.
+// In the order of the variables' addresses. Where there are many, comparing them would take longer than all else that
+// is done for them, so they are counted instead, a few bits of the address at a time.
 void sort_by_variable(std::uintptr_t* begin, std::uintptr_t* end) {
   constexpr std::ptrdiff_t kMany = 512;
   constexpr int kBits = 11, kUnused = std::countr_zero(alignof(VariableState));

@@ -35,7 +35,7 @@ DEFINE_int64(key_bytes, 4 << 20, "bytes of a key, float32");
 DEFINE_int64(sparse_rows, 0, "rows of a row-sparse table in a call, drawn at random; 0: dense keys");
 DEFINE_int64(row_floats, 64, "floats of a row");
 DEFINE_int64(table_rows, 10000000, "rows of the table");
-DEFINE_int64(pushes, 0, "one phase of that many pushes with pulls in place of three timed ones, marks on stderr; 0: timed");
+DEFINE_int64(pushes, 0, "one phase of that many pushes with pulls, marks on stderr, in place of three timed ones");
 DEFINE_double(seconds, 2, "how long each of the four measurements runs");
 
 namespace {

@@ -82,7 +82,8 @@ struct Transfer::Outgoing {
 };
 
 Transfer::Bytes Transfer::Bytes::of(const NDArray& array) {
-  return {ArrayBuilder::storage(array), &array.variable(), static_cast<std::byte*>(ArrayBuilder::data(array)), array.bytes()};
+  return {ArrayBuilder::storage(array), &array.variable(), static_cast<std::byte*>(ArrayBuilder::data(array)),
+          array.bytes()};
 }
 
 Transfer::Transfer(Route route, std::vector<Item> items, std::shared_ptr<Step> step, std::int64_t examples,
@@ -155,8 +156,8 @@ void Transfer::send_small(bool pushes, bool pulls) {
       const std::size_t offset = static_cast<std::size_t>(slice.begin) * width;
       const std::size_t bytes = static_cast<std::size_t>(slice.end - slice.begin) * width;
       request->second.runs.push_back(
-          {&slice, push, pull, push ? item.gradient.data + offset : nullptr, pull ? item.out.data + offset : nullptr, bytes,
-           item.need});
+          {&slice, push, pull, push ? item.gradient.data + offset : nullptr, pull ? item.out.data + offset : nullptr,
+           bytes, item.need});
     }
   }
   messages_ = static_cast<int>(requests.size()) + 1;

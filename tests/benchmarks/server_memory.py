@@ -3,11 +3,11 @@
 
     tests/benchmarks/server_memory.py [--bin build/cpu/bin] [--transport shm] [--pushes 1000000] [-- flags of kvbench]
 
-Prints megabytes: the weights; what each process holds of its own (not what it reads of its peers) at most, after 20, 60
-and 80 % of the run, amid the pushes, and in the last phase, when it is at rest; of the server also what it held before
-there were keys, and the bytes at rest beside that and the weights for each key. With --pushes the run before the rest is
-one phase of that many pushes, each with a pull, and the samples are the most that was held up to 10, 25, 50, 75 and 100 %
-of it since the mark before:
+Prints megabytes: the weights; what each process holds of its own (not what it reads of its peers) at most, after 20,
+60 and 80 % of the run, amid the pushes, and in the last phase, when it is at rest; of the server also what it held
+before there were keys, and the bytes at rest beside that and the weights for each key. With --pushes the run before the
+rest is one phase of that many pushes, each with a pull, and what is shown is the most that was held up to 10, 25, 50, 75
+and 100 % of it, each since the mark before:
 
     tests/benchmarks/server_memory.py --pushes 1000000 -- --call_per_key --keys 10000 --key_bytes 1024
 
@@ -126,7 +126,8 @@ def watch(arguments, flags, folder, started):
         else:
             result[name]["after_20_60_80"] = [after(share) / megabyte for share in (0.2, 0.6, 0.8)]
     rest = result["server"]["at_rest"] * megabyte
-    result["server"].update({"empty": empty / megabyte, "bytes_beside_each_key": (rest - empty - weights) / sizes["--keys"]})
+    result["server"].update({"empty": empty / megabyte,
+                             "bytes_beside_each_key": (rest - empty - weights) / sizes["--keys"]})
     result["keys_per_second"] = figures["keys_per_second"]
     return result
 

@@ -102,7 +102,8 @@ TEST(Store, ACallMayNameThousandsOfKeys) {
       store.step_end(1);
       store.push_pull({}, pulls);
       int wrong = 0;
-      for (int k = 0; k < kKeys; ++k) wrong += keys[static_cast<std::size_t>(k)].value.item<double>() != -4 * (k % 7 + 1);
+      for (int k = 0; k < kKeys; ++k)
+        wrong += keys[static_cast<std::size_t>(k)].value.item<double>() != -4 * (k % 7 + 1);
       EXPECT_EQ(wrong, 0);
     });
   }
