@@ -21,6 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 // One call of init, met by every live worker in three phases.
 struct InitCall {
+  std::uint32_t number = 0;
   std::map<int, std::vector<KeyInfo>> declared;
   std::map<int, Request> waiting;  // in the phase that is open
   std::optional<Layout> layout;    // first phase over
@@ -28,6 +29,7 @@ struct InitCall {
   bool refused = false;
   std::set<int> arrived;  // second phase
   int sender = 0;
+  std::uint32_t attempt = 0;
   bool done = false;
   std::set<int> holding;  // third phase
   bool over = false;
@@ -61,7 +63,8 @@ void answer(const Request& request, const google::protobuf::MessageLite& body) {
 class StoreService final : public SchedulerService {
  public:
   StoreService(int servers, double silence_seconds)
-      : loads_(static_cast<std::size_t>(std::max(servers, 1))),
+      : has_servers_(servers > 0),
+        loads_(static_cast<std::size_t>(std::max(servers, 1))),
         silence_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(silence_seconds))) {}
 
   bool on_request(const Request& request) override {
@@ -79,10 +82,20 @@ class StoreService final : public SchedulerService {
   void on_roster(const Roster& roster) override {
     Lock lock(mutex_);
     live_ = roster.live(Role::kWorker);
+    std::map<int, std::uint64_t> incarnations;
+    for (const Peer& peer : roster.peers)
+      if (peer.id.role == Role::kWorker && peer.alive) incarnations[peer.id.rank] = peer.incarnation;
+    incarnations.swap(incarnations_);
+    const auto lost = [&](int rank) {
+      const auto now = incarnations_.find(rank), before = incarnations.find(rank);
+      return now == incarnations_.end() || (before != incarnations.end() && before->second != now->second);
+    };
     for (auto& [number, call] : calls_) {
-      const auto lost = [&](int rank) { return !std::binary_search(live_.begin(), live_.end(), rank); };
       std::erase_if(call.declared, [&](const auto& entry) { return lost(entry.first); });
       std::erase_if(call.waiting, [&](const auto& entry) { return lost(entry.first); });
+      std::erase_if(call.arrived, lost);
+      std::erase_if(call.holding, lost);
+      if (!has_servers_ && call.done && !call.over && lost(call.sender)) replace_sender(call);
       finish_declarations(call);
       finish_values(call);
       finish_holding(call);
@@ -111,10 +124,12 @@ class StoreService final : public SchedulerService {
     // Calls come one after the other; a number far ahead is not from a worker of ours.
     if (body.call() > calls_.size() + 1) throw Corrupt(str("init call ", body.call(), " comes too early"));
     InitCall& call = calls_[body.call()];
+    call.number = body.call();
     const int rank = request.from().rank;
     if (body.held()) {
+      if (body.attempt() != call.attempt) return reply_layout(request, call);
       if (!call.done) throw InvalidArgument("a worker holds values before they are at the servers");
-      if (call.over) return request.reply({});
+      if (call.over) return reply_done(request, call);
       call.holding.insert(rank);
       call.waiting.insert_or_assign(rank, request);
       return finish_holding(call);
@@ -122,7 +137,7 @@ class StoreService final : public SchedulerService {
     if (body.values()) {
       if (!call.layout) throw InvalidArgument("a worker sent values before the keys were declared");
       call.arrived.insert(rank);
-      if (call.done) return reply_done(request);
+      if (call.done) return reply_done(request, call);
       call.waiting.insert_or_assign(rank, request);
       return finish_values(call);
     }
@@ -202,7 +217,7 @@ class StoreService final : public SchedulerService {
     call.waiting.clear();
     for (const auto& [rank, request] : waiting) {
       if (call.done)
-        reply_done(request);
+        reply_done(request, call);
       else
         reply_layout(request, call);
     }
@@ -213,7 +228,17 @@ class StoreService final : public SchedulerService {
     call.over = true;
     auto waiting = std::move(call.waiting);
     call.waiting.clear();
-    for (const auto& [rank, request] : waiting) request.reply({});
+    for (const auto& [rank, request] : waiting) reply_done(request, call);
+  }
+
+  // Without servers the values are at the sender, and at those who hold them.
+  void replace_sender(InitCall& call) REQUIRES(mutex_) {
+    if (!call.holding.empty()) {
+      call.sender = *call.holding.begin();
+      return;
+    }
+    call.done = false;
+    ++call.attempt;
   }
 
   template <class Map>
@@ -221,14 +246,19 @@ class StoreService final : public SchedulerService {
     return !live_.empty() && std::all_of(live_.begin(), live_.end(), [&](int rank) { return present.count(rank) > 0; });
   }
 
-  static void reply_done(const Request& request) {
+  static void reply_done(const Request& request, const InitCall& call) {
     wire::InitReply reply;
     reply.set_done(true);
+    reply.set_sender(static_cast<std::uint32_t>(call.sender));
+    reply.set_attempt(call.attempt);
     answer(request, reply);
   }
 
-  static void reply_layout(const Request& request, const InitCall& call) {
+  void reply_layout(const Request& request, const InitCall& call) const REQUIRES(mutex_) {
     wire::InitReply reply;
+    const auto next = calls_.find(call.number + 1);
+    reply.set_more(next != calls_.end() && next->second.layout);
+    reply.set_attempt(call.attempt);
     reply.set_done(call.done);
     reply.set_sender(static_cast<std::uint32_t>(call.sender));
     write_layout(*call.layout, &reply);
@@ -245,10 +275,12 @@ class StoreService final : public SchedulerService {
     request.reply({});
   }
 
+  const bool has_servers_;
   Mutex mutex_;
   std::vector<std::int64_t> loads_ GUARDED_BY(mutex_);  // bytes of each server
   const Clock::duration silence_;
   std::vector<int> live_ GUARDED_BY(mutex_);
+  std::map<int, std::uint64_t> incarnations_ GUARDED_BY(mutex_);
   std::map<std::uint32_t, InitCall> calls_ GUARDED_BY(mutex_);
   std::set<std::string> known_keys_ GUARDED_BY(mutex_);
   std::string mode_ GUARDED_BY(mutex_);  // of the first worker

@@ -66,30 +66,45 @@ class RingExchange final : public Exchange {
       write_key({value.key, array.dtype(), array.shape(), value.average}, request.add_keys());
       here.emplace(value.key, array);
     }
-    auto reply = parse_body<wire::InitReply>(client_.ask(MessageKind::kInit, request));
+    const auto ask = [this](const wire::InitRequest& question) {
+      return parse_body<wire::InitReply>(client_.ask(MessageKind::kInit, question));
+    };
+    const wire::InitRequest declaration = request;
+    wire::InitReply reply = ask(declaration);
     request.clear_keys();
-    const Layout layout = parse_layout(reply);
-    add_keys(layout, values, here);
-    const bool under_way = reply.done();
-    request.set_values(true);
-    int sender = static_cast<int>(reply.sender());
-    for (; !reply.done(); reply = parse_body<wire::InitReply>(client_.ask(MessageKind::kInit, request))) {
-      sender = static_cast<int>(reply.sender());
-      if (sender == rank()) peer_.keep_values();
+    const bool last = !reply.more();
+    const int first_piece = add_keys(parse_layout(reply), values, here);
+    for (bool held = false; !held;) {
+      request.set_held(false);
+      request.set_values(true);
+      for (; !reply.done(); reply = ask(request))
+        if (reply.sender() == static_cast<std::uint32_t>(rank())) peer_.keep_values();
+      request.set_attempt(reply.attempt());
+      if (joining_ && last) {
+        const std::uint64_t first = peer_.enter();
+        joining_ = false;
+        set_clock(first);
+        pull_all();
+      } else {
+        const int source = joining_ ? member() : static_cast<int>(reply.sender());
+        try {
+          if (source != rank()) peer_.fetch(source, false);
+        } catch (const NetworkError&) {
+          if (const std::exception_ptr failure = peer_.node().failure()) std::rethrow_exception(failure);
+          reply = ask(declaration);  // who has the values now?
+          continue;
+        }
+        std::vector<PullItem> pulls;
+        for (const InitValue& value : values) pulls.push_back({value.key, value.value});
+        pull(pulls, 0);
+        for (const PullItem& item : pulls) item.out.wait();
+      }
+      request.set_values(false);
+      request.set_held(true);
+      reply = ask(request);
+      held = reply.attempt() == request.attempt();
+      if (!held) peer_.forget_values(first_piece);
     }
-    if (under_way || joining_) {
-      const std::uint64_t first = peer_.enter();
-      if (std::exchange(joining_, false)) set_clock(first);
-    } else if (sender != rank()) {
-      peer_.fetch(sender, false);
-    }
-    std::vector<PullItem> pulls;
-    for (const InitValue& value : values) pulls.push_back({value.key, value.value});
-    pull(pulls, 0);
-    for (const PullItem& item : pulls) item.out.wait();
-    request.set_values(false);
-    request.set_held(true);
-    client_.ask(MessageKind::kInit, request);
   }
 
   void set_optimizer(const Spec& optimizer) override {
@@ -113,6 +128,8 @@ class RingExchange final : public Exchange {
   void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, std::int64_t examples,
                  int priority) override {
     require(examples >= 0, "a push of ", examples, " examples");
+    require(!joining_ || gradients.empty(), "the job has keys that this worker, which has come back, does not know: in ",
+            "mode ring it initialises all of them before its first push");
     if (paused_) resume();
     auto call = std::make_shared<RingCall>(pending_);
     std::vector<std::pair<NDArray, NDArray>> copies;
@@ -266,7 +283,8 @@ class RingExchange final : public Exchange {
                        });
   }
 
-  void add_keys(const Layout& layout, const std::vector<InitValue>& values, const std::map<std::string, NDArray>& here) {
+  // Returns the first of the new pieces.
+  int add_keys(const Layout& layout, const std::vector<InitValue>& values, const std::map<std::string, NDArray>& here) {
     std::vector<RingKey*> keys;
     std::vector<NDArray> arrays;
     Lock lock(mutex_);
@@ -279,7 +297,25 @@ class RingExchange final : public Exchange {
       keys_[info.name] = std::move(key);
     }
     for (const InitValue& value : values) keys_.at(value.key)->weight = value.value;
-    peer_.add_keys(layout, keys, arrays);
+    return peer_.add_keys(layout, keys, arrays);
+  }
+
+  // A worker in the ring, for one that is not yet.
+  int member() const {
+    for (const Peer& peer : peer_.node().roster().peers)
+      if (peer.id.role == Role::kWorker && peer.alive && peer.entered) return peer.id.rank;
+    throw NetworkError("the workers that had the weights were lost before this one, which has come back, could get them");
+  }
+
+  // Weights of all keys to the arrays of init.
+  void pull_all() {
+    std::vector<PullItem> pulls;
+    {
+      Lock lock(mutex_);
+      for (const auto& [name, key] : keys_) pulls.push_back({name, key->weight});
+    }
+    pull(pulls, 0);
+    for (const PullItem& item : pulls) item.out.wait();
   }
 
   void look_around() {
@@ -421,13 +457,7 @@ void RingExchange::load(const StoreState& state) {
     if (leader == rank()) peer_.refuse_fetches(nullptr);
     std::rethrow_exception(refused);
   }
-  std::vector<PullItem> pulls;
-  {
-    Lock lock(mutex_);
-    for (const auto& [name, key] : keys_) pulls.push_back({name, key->weight});
-  }
-  pull(pulls, 0);
-  for (const PullItem& item : pulls) item.out.wait();
+  pull_all();
 }
 
 }  // namespace

@@ -17,8 +17,9 @@ constexpr std::size_t kGroupBytes = std::size_t{256} << 10;  // smaller ones sha
 
 // ---- keys
 
-void RingPeer::add_keys(const Layout& layout, const std::vector<RingKey*>& keys, const std::vector<NDArray>& values) {
-  on_thread([&, this] {
+int RingPeer::add_keys(const Layout& layout, const std::vector<RingKey*>& keys, const std::vector<NDArray>& values) {
+  return on_thread([&, this] {
+    const int first = static_cast<int>(pieces_.size());
     std::size_t grouped = kGroupBytes;
     for (const Partition& partition : layout.partitions) {
       for (const SliceRange& slice : partition.slices) {
@@ -48,6 +49,7 @@ void RingPeer::add_keys(const Layout& layout, const std::vector<RingKey*>& keys,
         } while (begin < slice.end);
       }
     }
+    return first;
   });
 }
 
@@ -55,7 +57,12 @@ void RingPeer::keep_values() {
   on_thread([this] {
     for (Piece& piece : pieces_) piece.valid = true;
     take_held(early_fetches_);
-    take_held(held_);
+  });
+}
+
+void RingPeer::forget_values(int piece) {
+  on_thread([&, this] {
+    for (auto i = static_cast<std::size_t>(piece); i < pieces_.size(); ++i) pieces_[i].valid = false;
   });
 }
 
@@ -69,6 +76,23 @@ void RingPeer::use_rules(std::uint32_t call, const Spec& optimizer) {
   optimizer_call_ = call;
   optimizer_ = optimizer.text();
   rate_ = used_rate_ = LearningRate::parse(optimizer.options).base();
+}
+
+wire::RingRules RingPeer::rules() const {
+  wire::RingRules rules;
+  rules.set_optimizer_call(optimizer_call_);
+  rules.set_optimizer(optimizer_);
+  rules.set_rate_call(rate_calls_);
+  rules.set_rate(rate_);
+  return rules;
+}
+
+void RingPeer::take_rules(const wire::RingRules& others) {
+  if (newcomer_ && others.optimizer_call() > optimizer_call_) {
+    use_rules(others.optimizer_call(), Spec::parse(others.optimizer()));
+    rate_ = others.rate();
+  }
+  take_rate(others.rate_call(), others.rate());
 }
 
 void RingPeer::take_rate(std::uint64_t call, double rate) {

@@ -31,7 +31,6 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <span>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -40,6 +39,7 @@
 #include "exchange/scheduler_client.h"
 #include "exchange/transfer.h"
 #include "key_partition.h"
+#include "ring.pb.h"
 
 namespace paceline {
 
@@ -116,13 +116,17 @@ class RingPeer {
   // ---- any thread; block, and throw what the job failed of
 
   // Adds the pieces of `layout`; `values` by key. They are without weights: see the next three functions.
-  void add_keys(const Layout& layout, const std::vector<RingKey*>& keys, const std::vector<NDArray>& values);
+  // Returns the first of them.
+  int add_keys(const Layout& layout, const std::vector<RingKey*>& keys, const std::vector<NDArray>& values);
   // The values count, in all pieces without weights.
   void keep_values();
-  // Fetches weights and state of all pieces, or of those without, from another worker.
+  // What came of them is taken back: the pieces from that one on are without weights again.
+  void forget_values(int piece);
+  // Fetches weights and state of all pieces, or of those without, from another worker. One that is not in the ring yet
+  // gets the rules with them.
   void fetch(int rank, bool all);
-  // From now on this worker is in the ring, and has what the others had then: weights and state of all pieces; where it
-  // comes after the start the rules, too. Returns the first step that it can contribute to.
+  // From now on this worker, which came after the start, is in the ring, and has what the others had then: weights,
+  // state and rules. Its pieces are all that the ring has. Returns the first step that it can contribute to.
   std::uint64_t enter();
   // `call` counts the calls of this worker; those that the ring had before it entered change nothing.
   void set_rules(std::uint32_t call, const Spec& optimizer);
@@ -223,6 +227,8 @@ class RingPeer {
   // `update` changes the weights and copies them to where it is told.
   void apply(int number, std::uint64_t round, const std::function<void(void* copy)>& update);
   void use_rules(std::uint32_t call, const Spec& optimizer);
+  wire::RingRules rules() const;
+  void take_rules(const wire::RingRules& others);
   void take_rate(std::uint64_t call, double rate);  // that another worker has set
   void use_rate(double rate);
   void serve_readers(Piece& piece);
@@ -244,7 +250,7 @@ class RingPeer {
 
   // ---- ring_recovery.cc: messages, generations
   void on_request(const Request& request);
-  bool in_step(const Request& request, std::uint64_t generation, std::span<const std::uint32_t> pieces = {});
+  bool in_step(const Request& request, std::uint64_t generation);
   void on_push(const Request& request);
   void on_result(const Request& request);
   bool take_result(const Request& request);

@@ -12,10 +12,6 @@
 namespace paceline {
 namespace {
 
-std::span<const std::uint32_t> span_of(const google::protobuf::RepeatedField<std::uint32_t>& numbers) {
-  return {numbers.data(), static_cast<std::size_t>(numbers.size())};
-}
-
 constexpr std::size_t kFetchBytes = std::size_t{8} << 20;
 
 Message taken(bool stale) {
@@ -54,16 +50,13 @@ void RingPeer::on_request(const Request& request) {
   }
 }
 
-// May it be handled now? Else it is answered as stale, or kept: also until there are weights of its `pieces`.
-bool RingPeer::in_step(const Request& request, std::uint64_t generation, std::span<const std::uint32_t> pieces) {
+// May it be handled now? Else it is answered as stale, or kept.
+bool RingPeer::in_step(const Request& request, std::uint64_t generation) {
   if (started_ && generation < generation_) {
     request.reply(taken(true));
     return false;
   }
-  const bool without_weights = std::any_of(pieces.begin(), pieces.end(), [this](std::uint32_t number) {
-    return number >= pieces_.size() || !pieces_[number].valid;
-  });
-  if (!started_ || recovering_ || generation > generation_ || without_weights) {
+  if (!started_ || recovering_ || generation > generation_) {
     held_.push_back(request);
     return false;
   }
@@ -77,13 +70,13 @@ void RingPeer::take_held(std::vector<Request>& requests) {
 
 void RingPeer::on_push(const Request& request) {
   const auto body = parse_body<wire::RingPush>(request.message());
-  if (!in_step(request, body.generation(), span_of(body.pieces()))) return;
+  if (!in_step(request, body.generation())) return;
   const auto arrived = std::make_shared<Arrived>();
   arrived->request = request;
   PayloadReader payload(arrived->request.message().payload);
   std::vector<std::pair<int, Given>> gradients;
   for (const std::uint32_t number : body.pieces()) {
-    if (owner_of(pieces_[number]) != rank_)
+    if (number >= pieces_.size() || owner_of(pieces_[number]) != rank_)
       throw Corrupt(str("piece ", number, " is not worker ", rank_, "'s"));
     gradients.emplace_back(static_cast<int>(number),
                            Given{arrived, payload.next(pieces_[number].bytes), body.examples()});
@@ -97,7 +90,7 @@ void RingPeer::on_push(const Request& request) {
 
 void RingPeer::on_result(const Request& request) {
   const auto body = parse_body<wire::RingResult>(request.message());
-  if (!in_step(request, body.generation(), span_of(body.pieces()))) return;
+  if (!in_step(request, body.generation())) return;
   if (body.versions_size() != body.pieces_size() || body.weights_size() != body.pieces_size())
     throw Corrupt("a result does not tell the version and the kind of each piece");
   if (!take_result(request)) early_results_.push_back(request);
@@ -115,7 +108,10 @@ bool RingPeer::take_result(const Request& request) {
   PayloadReader payload(request.message().payload);
   use_rate(body.rate());
   std::vector<const std::byte*> data;
-  for (const std::uint32_t number : body.pieces()) data.push_back(payload.next(pieces_[number].bytes));
+  for (const std::uint32_t number : body.pieces()) {
+    if (number >= pieces_.size()) throw Corrupt(str("there is no piece ", number));
+    data.push_back(payload.next(pieces_[number].bytes));
+  }
   payload.expect_end();
   arrived->copies = payload.take_copies();
   bool whole = true;
@@ -176,10 +172,7 @@ void RingPeer::on_ask(const Request& request) {
   wire::RingState state;
   state.set_over(frozen_over_);
   state.mutable_versions()->Assign(frozen_.begin(), frozen_.end());
-  state.set_optimizer_call(optimizer_call_);
-  state.set_optimizer(optimizer_);
-  state.set_rate_call(rate_calls_);
-  state.set_rate(rate_);
+  *state.mutable_rules() = rules();
   request.reply(message_of(MessageKind::kReply, state));
 }
 
@@ -226,6 +219,7 @@ void RingPeer::begin_generation() {
   // What was promised of rounds that are sent again is taken back.
   unacked_.clear();
   over_ = told_ = frozen_over_;
+  told_idle_ = false;  // not to those who have just come
   asked_ = 0;
   partial_ = std::max(partial_, ended_ + 1);
   results_ = {};
@@ -249,11 +243,7 @@ void RingPeer::begin_generation() {
 void RingPeer::take_state(int rank, const Message& answer) {
   const auto body = parse_body<wire::RingState>(answer);
   others_.at(rank).over = body.over();
-  if (newcomer_ && body.optimizer_call() > optimizer_call_) {
-    use_rules(body.optimizer_call(), Spec::parse(body.optimizer()));
-    rate_ = body.rate();
-  }
-  take_rate(body.rate_call(), body.rate());
+  take_rules(body.rules());
   states_[rank].assign(body.versions().begin(), body.versions().end());
   if (states_.size() == others_.size()) fetch_missing();
 }
@@ -261,6 +251,7 @@ void RingPeer::take_state(int rank, const Message& answer) {
 void RingPeer::fetch_missing() {
   std::map<int, std::vector<int>> missing;
   for (std::size_t number = 0; number < pieces_.size(); ++number) {
+    if (!newcomer_ && !pieces_[number].valid) continue;  // init fetches it
     std::uint64_t newest = pieces_[number].valid ? pieces_[number].version + 1 : 0;
     std::vector<int> from;
     for (const auto& [rank, versions] : states_) {
@@ -322,13 +313,12 @@ std::uint64_t RingPeer::enter() {
 void RingPeer::check_entered() {
   if (!entering_ || recovering_ || generation_ < entering_epoch_) return;
   if (!std::all_of(pieces_.begin(), pieces_.end(), [](const Piece& piece) { return piece.valid; }))
-    throw NetworkError("the workers that had the weights were lost before this one, which has returned, could get them");
-  if (std::exchange(newcomer_, false)) {
-    // No round that another has begun without it waits for it.
-    for (const auto& [rank, other] : others_) ended_ = std::max(ended_, other.over);
-    for (const Piece& piece : pieces_) ended_ = std::max(ended_, piece.next_round);
-    update_over();
-  }
+    throw NetworkError("the workers that had the weights were lost before this one, which has come back, could get them");
+  newcomer_ = false;
+  // No round that another has begun without it waits for it.
+  for (const auto& [rank, other] : others_) ended_ = std::max(ended_, other.over);
+  for (const Piece& piece : pieces_) ended_ = std::max(ended_, piece.next_round);
+  update_over();
   std::exchange(entering_, {})->set_value(ended_);
 }
 
@@ -373,6 +363,7 @@ void RingPeer::answer_fetch(const Request& request) {
     return;
   }
   wire::RingPieces reply;
+  *reply.mutable_rules() = rules();
   PayloadWriter payload;
   for (const std::uint32_t number : body.pieces()) {
     const Piece& piece = pieces_[number];
@@ -396,6 +387,7 @@ void RingPeer::answer_fetch(const Request& request) {
 void RingPeer::load_pieces(const std::vector<int>& numbers, const Message& answer, bool newer_only) {
   const auto body = parse_body<wire::RingPieces>(answer);
   if (body.pieces_size() != static_cast<int>(numbers.size())) throw Corrupt("a worker's answer cannot be parsed");
+  take_rules(body.rules());
   const auto owner = std::make_shared<Message>(answer);
   PayloadReader payload(owner->payload);
   for (std::size_t i = 0; i < numbers.size(); ++i) {
@@ -413,7 +405,6 @@ void RingPeer::load_pieces(const std::vector<int>& numbers, const Message& answe
   }
   payload.expect_end();
   take_held(early_fetches_);
-  take_held(held_);
 }
 
 void RingPeer::load_piece(const PieceState& state, std::uint64_t next_round) {

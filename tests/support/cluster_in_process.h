@@ -30,7 +30,7 @@ struct ClusterOptions {
   bool serial = true;  // each worker with a serial engine of its own: fast, and what it calls is done when it returns
   Engine* engine = nullptr;  // of every worker, where arrays outlive the cluster
   std::shared_ptr<const Staleness> policy = nullptr;
-  double silence_seconds = 3;
+  double silence_seconds = 3, faulty_silence_seconds = 30;
 };
 
 class ClusterInProcess {
@@ -38,7 +38,7 @@ class ClusterInProcess {
   explicit ClusterInProcess(const ClusterOptions& options) : options_(options) {
     base_ = job_config(options.transport, options.servers, options.workers, options.faulty);
     // Where heartbeats are lost, three seconds of silence mean nothing.
-    base_.silence_deadline_seconds = options.faulty ? 30 : options.silence_seconds;
+    base_.silence_deadline_seconds = options.faulty ? options.faulty_silence_seconds : options.silence_seconds;
     ClusterConfig between_processes = base_;
     if (options.transport == "inproc") between_processes.transport = "tcp";
     between_processes.scheduler_host = ClusterConfig().scheduler_host;

@@ -1,0 +1,236 @@
+// Mode ring with workers that are lost and come back: everybody holds the same bits afterwards.
+#include <gtest/gtest.h>
+#include <support/cluster_in_process.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <random>
+
+#include "key_partition.h"
+#include "store.pb.h"
+
+namespace paceline::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kWorkers = 3;
+constexpr std::int64_t kLarge = 100000, kSmall = 3;  // doubles: two pieces and one
+
+ClusterOptions ring_of_three(bool faulty) {
+  return {.mode = "ring",
+          .workers = kWorkers,
+          .servers = 0,
+          .faulty = faulty,
+          .serial = false,
+          .silence_seconds = 0.5,
+          .faulty_silence_seconds = 1};
+}
+
+// One life of a worker.
+class Life {
+ public:
+  Life(ClusterInProcess& cluster, int worker, double momentum)
+      : store_(cluster.worker(worker)), engine_(cluster.engine(worker)), worker_(worker) {
+    large_ = full(kLarge, 0);
+    small_ = full(kSmall, 0);
+    store_.init({{"large", large_}, {"small", small_}});
+    store_.set_optimizer(optim::SGD{.lr = 0.1, .momentum = momentum});
+  }
+
+  KVStore& store() { return store_; }
+  void exchange_large(double gradient) {
+    store_.push_pull({{"large", full(kLarge, gradient)}}, {{"large", large_}}, 1 + worker_);
+  }
+  void exchange_small(double gradient) {
+    store_.push_pull({{"small", full(kSmall, gradient)}}, {{"small", small_}}, 1 + worker_);
+  }
+  void step(double gradient) {
+    exchange_large(gradient);
+    exchange_small(gradient);
+    end_step();
+  }
+  void end_step() {
+    store_.step_end(1 + worker_);
+    large_.wait();
+    small_.wait();
+  }
+  std::vector<double> weights() {
+    store_.barrier();
+    store_.pull("large", large_);
+    store_.pull("small", small_);
+    std::vector<double> all = large_.to_vector<double>();
+    for (const double weight : small_.to_vector<double>()) all.push_back(weight);
+    store_.barrier();
+    return all;
+  }
+
+ private:
+  NDArray full(std::int64_t size, double value) {
+    return NDArray::full(Shape{size}, value, DType::kFloat64, {}, engine_);
+  }
+
+  KVStore& store_;
+  Engine& engine_;
+  const int worker_;
+  NDArray large_, small_;
+};
+
+// Workers 1 and 2 die and come back as they like, several times, also both at once and with half a step pushed.
+void lives_and_deaths(unsigned seed, bool faulty, double momentum) {
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  constexpr int kDeaths = 2;
+  std::atomic<int> back = 0;
+  std::array<std::vector<double>, kWorkers> weights;
+  ClusterInProcess cluster(ring_of_three(faulty));
+  cluster.run([&](int worker, KVStore&) {
+    std::minstd_rand random(seed * kWorkers + static_cast<unsigned>(worker));
+    const auto gradient = [&] { return static_cast<double>(random()) / std::minstd_rand::max() - 0.5; };
+    for (int deaths = worker == 0 ? kDeaths : 0;; ++deaths) {
+      Life life(cluster, worker, momentum);
+      if (deaths == kDeaths) {
+        ++back;
+        while (back < kWorkers) life.step(gradient());
+        for (int i = 0; i < 3; ++i) life.step(gradient());
+        EXPECT_EQ(life.store().report().refused, 0);
+        weights[static_cast<std::size_t>(worker)] = life.weights();
+        return;
+      }
+      for (auto steps = random() % 4; steps > 0; --steps) life.step(gradient());
+      if (random() % 2 > 0) life.exchange_large(gradient());
+      cluster.kill_worker(worker);
+      cluster.join_worker(worker);
+    }
+  });
+  for (const auto& others : weights) {
+    ASSERT_EQ(others.size(), static_cast<std::size_t>(kLarge + kSmall));
+    EXPECT_TRUE(others == weights[0]);
+  }
+}
+
+TEST(RingReturn, EverybodyHoldsTheSameBits) {
+  for (const unsigned seed : {1, 2}) lives_and_deaths(seed, false, 0.9);
+}
+TEST(RingReturn, EverybodyHoldsTheSameBitsUnderFaults) { lives_and_deaths(3, true, 0.9); }
+TEST(RingReturn, EverybodyHoldsTheSameBitsWithoutState) { lives_and_deaths(4, false, 0); }
+
+// Worker 0 has pushed one key of its step, worker 2 none: the one that returns takes part in that round.
+TEST(RingReturn, IntoARoundThatIsHalfDone) {
+  constexpr int kBefore = 3;
+  ClusterInProcess cluster(ring_of_three(false));
+  std::atomic<int> ready = 0;
+  std::atomic<bool> returned = false;
+  std::array<std::vector<double>, kWorkers> weights;
+  cluster.run([&](int worker, KVStore&) {
+    auto life = std::make_unique<Life>(cluster, worker, 0);
+    for (int i = 0; i < kBefore; ++i) life->step(-10);
+    if (worker == 0) life->exchange_large(-10 * 6);
+    ++ready;
+    while (ready < kWorkers) std::this_thread::sleep_for(1ms);
+    if (worker == 1) {
+      cluster.kill_worker(1);
+      cluster.join_worker(1);
+      life = std::make_unique<Life>(cluster, worker, 0);
+      returned = true;
+    }
+    while (!returned) std::this_thread::sleep_for(1ms);
+    if (worker != 0) life->exchange_large(-10 * 6);
+    life->exchange_small(-10 * 6.0 * (worker == 1));
+    life->end_step();
+    weights[static_cast<std::size_t>(worker)] = life->weights();
+  });
+  for (const auto& all : weights) {
+    EXPECT_TRUE(all == weights[0]);
+    EXPECT_NEAR(all.front(), kBefore + 6, 1e-12);
+    EXPECT_NEAR(all.back(), kBefore + 6 * 2 / 6.0, 1e-12);  // examples are 1, 2 and 3
+  }
+}
+
+// Keys of two inits, pushed together; worker 0 stands at a barrier a round ahead of worker 2.
+TEST(RingReturn, WithKeysOfSeveralInits) {
+  ClusterInProcess cluster(ring_of_three(false));
+  std::atomic<int> ready = 0;
+  std::array<std::vector<double>, kWorkers> weights;
+  cluster.run([&](int worker, KVStore&) {
+    Engine& engine = cluster.engine(worker);
+    const auto full = [&](double value) { return NDArray::full(Shape{kLarge}, value, DType::kFloat64, {}, engine); };
+    std::array<NDArray, 2> arrays;
+    const auto begin = [&](KVStore& store) {
+      for (const char* name : {"a", "b"}) {
+        NDArray& array = arrays[static_cast<std::size_t>(*name - 'a')];
+        array = full(0);
+        store.init({{name, array}});
+        if (*name == 'a') store.barrier();
+      }
+      store.set_optimizer(optim::SGD{.lr = 1, .momentum = 0.5});
+    };
+    const auto step = [&](KVStore& store) {
+      store.push_pull({{"a", full(-1)}, {"b", full(-2)}}, {{"a", arrays[0]}, {"b", arrays[1]}});
+      store.step_end(1);
+    };
+    begin(cluster.worker(worker));
+    for (int i = 0; i < 2; ++i) step(cluster.worker(worker));
+    for (const NDArray& array : arrays) array.wait();
+    ++ready;
+    if (worker == 1) {
+      while (ready < kWorkers) std::this_thread::sleep_for(1ms);
+      cluster.kill_worker(1);
+      cluster.join_worker(1);
+      begin(cluster.worker(1));
+    }
+    KVStore& store = cluster.worker(worker);
+    for (int i = 0; i < worker; ++i) step(store);
+    store.barrier();
+    store.pull("a", arrays[0]);
+    store.pull("b", arrays[1]);
+    auto& mine = weights[static_cast<std::size_t>(worker)];
+    for (const NDArray& array : arrays)
+      for (const double weight : array.to_vector<double>()) mine.push_back(weight);
+    store.barrier();
+  });
+  for (const auto& all : weights) EXPECT_TRUE(all == weights[0]);
+  EXPECT_GE(weights[0].front(), 1 + 1.5 + 1.75 + 1.875);
+  EXPECT_EQ(weights[0].back(), 2 * weights[0].front());
+}
+
+// Worker 0 says that it has the values and dies before anybody could fetch them: the next one's count.
+TEST(RingReturn, TheSenderOfAnInitDies) {
+  ClusterConfig config = job_config("inproc", 0, kWorkers);
+  config.silence_deadline_seconds = 0.5;
+  SchedulerThread scheduler(config);
+  std::array<std::thread, kWorkers> threads;
+  threads[0] = std::thread([&] {
+    Node node(member(config, Role::kWorker, 0, 0), {});
+    node.join();
+    wire::InitRequest request;
+    request.set_call(1);
+    request.set_mode("ring");
+    write_key({"w", DType::kFloat64, Shape{2}, false}, request.add_keys());
+    const auto ask = [&] {
+      Message message;
+      message.header.kind = MessageKind::kInit;
+      message.body = request.SerializeAsString();
+      node.ask_and_wait({Role::kScheduler, 0}, message);
+    };
+    ask();
+    request.set_values(true);
+    ask();
+  });
+  for (int worker = 1; worker < kWorkers; ++worker)
+    threads[static_cast<std::size_t>(worker)] = std::thread([&, worker] {
+      const auto engine = make_threaded_engine();
+      StoreOptions options;
+      options.engine = engine.get();
+      const auto ring = make_ring_exchange(member(config, Role::kWorker, 0, worker), Spec::parse("ring"), options);
+      const NDArray weight = NDArray::full(Shape{2}, worker, DType::kFloat64, {}, *engine);
+      ring->init({{"w", weight}});
+      EXPECT_EQ(weight.to_vector<double>(), (std::vector<double>{1, 1}));
+      ring->finish();
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(scheduler.result(), "");
+}
+
+}  // namespace
+}  // namespace paceline::test
