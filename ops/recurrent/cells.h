@@ -3,15 +3,13 @@
 // from the input and from the state. What forward() keeps, backward() takes; its `dx` and `dh` are the gradients of x
 // and h, and it turns those of the new state and memory into those of the old ones, as far as they do not go through h.
 
-#include <paceline/host_device.h>
-
-#include <cmath>
+#include "shared/fast_math.h"
 
 namespace paceline::cells {
 
 template <class A>
 HOST_DEVICE inline A logistic(A x) {
-  return A(1) / (A(1) + std::exp(-x));
+  return A(1) / (A(1) + fast_exp(-x));
 }
 
 template <bool kRelu>
@@ -21,7 +19,7 @@ struct Rnn {
   template <class A>
   HOST_DEVICE static void forward(const A* x, const A* h, A* kept, A& state, A&) {
     const A sum = x[0] + h[0];
-    state = kRelu ? (sum < A(0) ? A(0) : sum) : std::tanh(sum);
+    state = kRelu ? (sum < A(0) ? A(0) : sum) : fast_tanh(sum);
     kept[0] = kRelu ? (sum <= A(0) ? A(0) : A(1)) : A(1) - state * state;
   }
   template <class A>
@@ -38,16 +36,16 @@ struct Lstm {
   HOST_DEVICE static void forward(const A* x, const A* h, A* kept, A& state, A& memory) {
     const A in = kept[0] = logistic(x[0] + h[0]);
     const A forget = kept[1] = logistic(x[1] + h[1]);
-    const A cell = kept[2] = std::tanh(x[2] + h[2]);
+    const A cell = kept[2] = fast_tanh(x[2] + h[2]);
     const A out = kept[3] = logistic(x[3] + h[3]);
     memory = forget * memory + in * cell;
-    state = out * std::tanh(memory);
+    state = out * fast_tanh(memory);
   }
   template <class A>
   HOST_DEVICE static void backward(const A* kept, A, A old_memory, A new_memory, A* dx, A* dh, A& d_state,
                                    A& d_memory) {
     const A in = kept[0], forget = kept[1], cell = kept[2], out = kept[3];
-    const A shown = std::tanh(new_memory);
+    const A shown = fast_tanh(new_memory);
     const A inner = d_memory + d_state * out * (A(1) - shown * shown);
     dx[0] = dh[0] = inner * cell * in * (A(1) - in);
     dx[1] = dh[1] = inner * old_memory * forget * (A(1) - forget);
@@ -65,7 +63,7 @@ struct Gru {
   HOST_DEVICE static void forward(const A* x, const A* h, A* kept, A& state, A&) {
     const A reset = kept[0] = logistic(x[0] + h[0]);
     const A update = kept[1] = logistic(x[1] + h[1]);
-    const A fresh = kept[2] = std::tanh(x[2] + reset * h[2]);
+    const A fresh = kept[2] = fast_tanh(x[2] + reset * h[2]);
     kept[3] = h[2];
     state = (A(1) - update) * fresh + update * state;
   }

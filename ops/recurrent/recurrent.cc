@@ -32,25 +32,23 @@ struct CellKernels {
   Kernel forward, backward;
 };
 
-// Calls body(unit, first of its gates, first of what is kept) for each unit of (n, hidden); gates are `hidden` apart.
-template <class Cell, class Body>
-void for_each_unit(const Shape& state, const Body& body) {
-  const std::int64_t hidden = state[1];
-  detail::parallel_ranges(state.size(), 4096, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t example = i / hidden, unit = i % hidden;
-      body(i, example * Cell::kGates * hidden + unit, example * Cell::kKept * hidden + unit);
-    }
+// Calls body(example) for the examples of a state (n, hidden).
+template <class Body>
+void for_each_example(const Shape& state, const Body& body) {
+  const std::int64_t smallest = std::max<std::int64_t>(1, 4096 / std::max<std::int64_t>(1, state[1]));
+  detail::parallel_ranges(state[0], smallest, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t example = begin; example < end; ++example) body(example);
   });
 }
 
+// Gates and what is kept of one unit: `hidden` apart.
 template <int kCount, class A>
-void load(const A* from, std::int64_t step, A* to) {
-  for (int k = 0; k < kCount; ++k) to[k] = from[k * step];
+[[gnu::always_inline]] inline void load(const A* from, std::int64_t hidden, A* to) {
+  for (int k = 0; k < kCount; ++k) to[k] = from[k * hidden];
 }
 template <int kCount, class A>
-void store(const A* from, std::int64_t step, A* to) {
-  for (int k = 0; k < kCount; ++k) to[k * step] = from[k];
+[[gnu::always_inline]] inline void store(const A* from, std::int64_t hidden, A* to) {
+  for (int k = 0; k < kCount; ++k) to[k * hidden] = from[k];
 }
 
 template <class Visit>
@@ -63,15 +61,28 @@ template <class Cell>
 void step_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out, const void*) {
   visit_wide(in[0].dtype, [&]<class A>(TypeTag<A>) {
     const std::int64_t hidden = in[2].shape[1];
-    for_each_unit<Cell>(in[2].shape, [&](std::int64_t i, std::int64_t gate, std::int64_t at) {
-      A x[Cell::kGates], h[Cell::kGates], kept[Cell::kKept];
-      load<Cell::kGates>(in[0].as<const A>() + gate, hidden, x);
-      load<Cell::kGates>(in[1].as<const A>() + gate, hidden, h);
-      A state = in[2].as<const A>()[i], memory = Cell::kMemory ? in[3].as<const A>()[i] : A(0);
-      Cell::forward(x, h, kept, state, memory);
-      out[0].as<A>()[i] = state;
-      store<Cell::kKept>(kept, hidden, out[1].as<A>() + at);
-      if constexpr (Cell::kMemory) out[2].as<A>()[i] = memory;
+    for_each_example(in[2].shape, [&](std::int64_t example) {
+      const auto row = [&](const Tensor& tensor, std::int64_t width) {
+        return tensor.as<A>() + example * width * hidden;
+      };
+      const A* const from_x = row(in[0], Cell::kGates);
+      const A* const from_state = row(in[1], Cell::kGates);
+      const A* const old_state = row(in[2], 1);
+      const A* const old_memory = Cell::kMemory ? row(in[3], 1) : old_state;
+      A* const new_state = row(out[0], 1);
+      A* const kept_row = row(out[1], Cell::kKept);
+      A* const new_memory = Cell::kMemory ? row(out[2], 1) : nullptr;
+#pragma omp simd
+      for (std::int64_t i = 0; i < hidden; ++i) {
+        A x[Cell::kGates], h[Cell::kGates], kept[Cell::kKept];
+        load<Cell::kGates>(from_x + i, hidden, x);
+        load<Cell::kGates>(from_state + i, hidden, h);
+        A state = old_state[i], memory = old_memory[i];
+        Cell::forward(x, h, kept, state, memory);
+        new_state[i] = state;
+        store<Cell::kKept>(kept, hidden, kept_row + i);
+        if constexpr (Cell::kMemory) new_memory[i] = memory;
+      }
     });
   });
 }
@@ -83,21 +94,32 @@ template <class Cell>
 void step_backward_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out, const void*) {
   visit_wide(in[0].dtype, [&]<class A>(TypeTag<A>) {
     const std::int64_t hidden = in[1].shape[1];
-    const auto value = [&](std::size_t input, std::int64_t i) { return in[input].template as<const A>()[i]; };
-    for_each_unit<Cell>(in[1].shape, [&](std::int64_t i, std::int64_t gate, std::int64_t at) {
-      A kept[Cell::kKept], dx[Cell::kGates], dh[Cell::kGates];
-      load<Cell::kKept>(in[0].as<const A>() + at, hidden, kept);
-      A d_state = value(2, i) + value(3, i), d_memory = A(0), old_memory = A(0), new_memory = A(0);
-      if constexpr (Cell::kMemory) {
-        old_memory = value(4, i);
-        new_memory = value(5, i);
-        d_memory = value(6, i);
+    for_each_example(in[1].shape, [&](std::int64_t example) {
+      const auto row = [&](const Tensor& tensor, std::int64_t width) {
+        return tensor.as<A>() + example * width * hidden;
+      };
+      const A* const kept_row = row(in[0], Cell::kKept);
+      const A* const old_state = row(in[1], 1);
+      const A* const given = row(in[2], 1);
+      const A* const later = row(in[3], 1);
+      const A* const old_memory = Cell::kMemory ? row(in[4], 1) : old_state;
+      const A* const new_memory = Cell::kMemory ? row(in[5], 1) : old_state;
+      const A* const memory_gradient = Cell::kMemory ? row(in[6], 1) : old_state;
+      A* const to_x = row(out[0], Cell::kGates);
+      A* const to_state = row(out[1], Cell::kGates);
+      A* const state_gradient = row(out[2], 1);
+      A* const earlier = Cell::kMemory ? row(out[3], 1) : nullptr;
+#pragma omp simd
+      for (std::int64_t i = 0; i < hidden; ++i) {
+        A kept[Cell::kKept], dx[Cell::kGates], dh[Cell::kGates];
+        load<Cell::kKept>(kept_row + i, hidden, kept);
+        A d_state = given[i] + later[i], d_memory = memory_gradient[i];
+        Cell::backward(kept, old_state[i], old_memory[i], new_memory[i], dx, dh, d_state, d_memory);
+        store<Cell::kGates>(dx, hidden, to_x + i);
+        store<Cell::kGates>(dh, hidden, to_state + i);
+        state_gradient[i] = d_state;
+        if constexpr (Cell::kMemory) earlier[i] = d_memory;
       }
-      Cell::backward(kept, value(1, i), old_memory, new_memory, dx, dh, d_state, d_memory);
-      store<Cell::kGates>(dx, hidden, out[0].as<A>() + gate);
-      store<Cell::kGates>(dh, hidden, out[1].as<A>() + gate);
-      out[2].as<A>()[i] = d_state;
-      if constexpr (Cell::kMemory) out[3].as<A>()[i] = d_memory;
     });
   });
 }
