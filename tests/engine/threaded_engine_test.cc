@@ -58,8 +58,8 @@ TEST(ThreadedEngine, ATaskMayUseThousandsOfVariables) {
     std::mt19937 random(seed + number);
     std::vector<int> mine(kVariables);
     std::iota(mine.begin(), mine.end(), 0);
-    std::shuffle(mine.begin(), mine.end(), random);
     for (int round = 0; round < kRounds; ++round) {
+      std::shuffle(mine.begin(), mine.end(), random);
       // Some are read, some written, some both, some named twice.
       std::vector<Variable> reads, writes;
       for (int i = 0; i < kVariables; ++i) {
