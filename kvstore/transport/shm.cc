@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <fstream>
@@ -49,7 +50,7 @@ using shm::Session;
 using shm::Sessions;
 
 constexpr std::size_t kMostSessions = 65536;
-constexpr auto kBetweenSweeps = std::chrono::seconds(1);
+constexpr Clock::duration kBetweenSweeps = std::chrono::seconds(1);
 
 // Equal where processes can open each other's memory: the same boot, the same view of processes, the same user.
 std::string name_of_host() {
@@ -102,6 +103,7 @@ class Shm final : public Transport {
 
   void send(LinkId link, Packet packet) override {
     if (packet.empty()) return;
+    sweep();
     if (observers_.any() && inner_->describe(link) != "nobody") observers_.on_send(link, packet);
     if (is_control(packet)) {
       Control control;
@@ -153,7 +155,6 @@ class Shm final : public Transport {
   // ---- packets out ----
 
   bool share(LinkId link, const Packet& packet) {
-    sweep();
     {
       const Lock lock(sessions_->mutex);
       const auto session = sessions_->find(link);
@@ -198,14 +199,14 @@ class Shm final : public Transport {
     return {copy, copy.get(), frame.size};
   }
 
-  // Lets go what ended processes were reading.
+  // Lets go what ended processes were reading, and their memory: whoever maps it last keeps it from the system.
   void sweep() {
+    const Clock::rep now = Clock::now().time_since_epoch().count();
+    Clock::rep due = next_sweep_.load(std::memory_order_relaxed);
+    if (now < due || !next_sweep_.compare_exchange_strong(due, now + kBetweenSweeps.count())) return;
     std::vector<std::shared_ptr<Session>> gone;  // let go after the lock: owners run code of others
     std::vector<std::unordered_map<std::uint64_t, Packet>> let_go;
     const Lock lock(sessions_->mutex);
-    const auto now = Clock::now();
-    if (now < next_sweep_) return;
-    next_sweep_ = now + kBetweenSweeps;
     for (const auto& [number, session] : sessions_->by_number)
       if (session->theirs && !session->theirs->owner_lives()) gone.push_back(session);
     for (const auto& session : gone) {
@@ -432,7 +433,7 @@ class Shm final : public Transport {
   const std::string host_;
   SharedHeap* heap_ = nullptr;
   const std::shared_ptr<Sessions> sessions_ = std::make_shared<Sessions>();
-  Clock::time_point next_sweep_ GUARDED_BY(sessions_->mutex) = {};
+  std::atomic<Clock::rep> next_sweep_ = 0;
   Observers observers_;
   Mutex handler_mutex_;
   std::shared_ptr<const Handler> handler_ GUARDED_BY(handler_mutex_);
