@@ -202,6 +202,7 @@ void Node::Impl::start() {
     ready_ = true;
   }
   timer_ = std::thread([this] { run_timer(); });
+  if (!scheduler_) heart_ = std::thread([this] { run_heart(); });
 }
 
 void Node::Impl::stop() {
@@ -210,7 +211,9 @@ void Node::Impl::stop() {
     stopping_ = true;
   }
   timer_wake_.notify_all();
+  heart_wake_.notify_all();
   if (timer_.joinable()) timer_.join();
+  if (heart_.joinable()) heart_.join();
   std::unique_ptr<Transport> transport;
   {
     const Lock lock(send_mutex_);
@@ -243,21 +246,26 @@ void Node::Impl::run_timer() {
   }
 }
 
+void Node::Impl::run_heart() {
+  const std::chrono::nanoseconds period(static_cast<std::int64_t>(config_.heartbeat_seconds * 1e9));
+  for (;;) {
+    {
+      const Lock lock(mutex_);
+      if (heart_wake_.wait_for(mutex_, period, [this]() NO_THREAD_SAFETY_ANALYSIS { return stopping_; })) return;
+    }
+    send_heartbeat();
+  }
+}
+
 void Node::Impl::tick(double seconds) {
   // A process that was stopped itself has not seen the others fall silent.
   const double silence = std::min(seconds, config_.heartbeat_seconds);
-  heartbeat_due_ -= seconds;
-  if (scheduler_) {
-    if (membership_->tick(silence)) {
-      const Lock turn(turn_);
+  {
+    const Lock turn(turn_);  // while a handler runs nobody is heard, and no silence counts
+    if (!scheduler_)
+      watch_scheduler(silence);
+    else if (membership_->tick(silence))
       broadcast();
-    }
-  } else {
-    if (heartbeat_due_ <= 0) {
-      heartbeat_due_ = config_.heartbeat_seconds;
-      send_heartbeat();
-    }
-    watch_scheduler(silence);
   }
   std::vector<Asks::Slow> slow;
   for (Asks::Repeat& repeat : asks_.due(slow)) {
@@ -294,6 +302,7 @@ void Node::Impl::run_posted() {
     const Lock lock(mutex_);
     posted.swap(posted_);
   }
+  if (posted.empty()) return;
   const Lock turn(turn_);
   for (const auto& work : posted) work();
 }

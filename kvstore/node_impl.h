@@ -1,7 +1,8 @@
 #pragma once
-// Inside a Node. The transport's thread brings packets, one timer thread sends heartbeats, repeats requests and watches
-// for silence; `turn_` lets handlers run one at a time. Locks are taken in the order turn_, mutex_, then those of the
-// parts, which call nothing back.
+// Inside a Node. The transport's thread brings packets, a timer thread repeats requests and watches for silence;
+// `turn_` lets handlers run one at a time. Heartbeats have a thread of their own, because the others may be held up: by
+// a handler, or by a log that nobody reads. Locks are taken in the order turn_, mutex_, then those of the parts, which
+// call nothing back.
 
 #include <paceline/mutex.h>
 
@@ -76,6 +77,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
  private:
   // ---- node.cc: threads, packets out
   void run_timer();
+  void run_heart();
   void tick(double seconds);
   void send(LinkId link, Packet packet) EXCLUDES(send_mutex_);
   void send_heartbeat();
@@ -120,13 +122,12 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   std::map<std::uint64_t, LinkId> links_ GUARDED_BY(mutex_);         // latest, of each incarnation that sent something
   std::deque<std::pair<LinkId, Message>> early_ GUARDED_BY(mutex_);  // from peers of a roster still to come
 
-  CondVar timer_wake_;
+  CondVar timer_wake_, heart_wake_;
   std::vector<std::function<void()>> posted_ GUARDED_BY(mutex_);
   bool ready_ GUARDED_BY(mutex_) = false;
   bool stopping_ GUARDED_BY(mutex_) = false;
   std::unordered_map<LinkId, int> malformed_ GUARDED_BY(mutex_);
-  double heartbeat_due_ = 0;                   // timer thread
-  std::thread timer_;
+  std::thread timer_, heart_;
 };
 
 }  // namespace paceline

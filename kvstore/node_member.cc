@@ -232,14 +232,11 @@ void Node::Impl::fail(std::exception_ptr error) {
 }
 
 void Node::Impl::watch_scheduler(double seconds) {
-  bool lost = false;
   {
     const Lock lock(mutex_);
     scheduler_silent_ += seconds;
-    lost = joined_ && !roster_.over && scheduler_silent_ > config_.silence_deadline_seconds;
+    if (!joined_ || roster_.over || scheduler_silent_ <= config_.silence_deadline_seconds) return;
   }
-  if (!lost) return;
-  const Lock turn(turn_);
   fail(std::make_exception_ptr(
       NetworkError(str("the scheduler at ", scheduler_address_, " was lost: nothing heard of it for ",
                        in_seconds(config_.silence_deadline_seconds)))));

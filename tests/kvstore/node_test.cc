@@ -315,6 +315,26 @@ TEST_P(Nodes, a_lost_scheduler_is_noticed) {
   EXPECT_THAT(error_of_call([&] { workers[0]->ask_and_wait(kScheduler, barrier(1)); }), HasSubstr("the scheduler at"));
 }
 
+TEST(Node, WhoWorksLongerThanTheDeadlineIsNotSilentAndCallsNobodySilent) {
+  ClusterConfig job = job_config("inproc", 1, 1);
+  job.silence_deadline_seconds = 0.6;
+  SchedulerThread scheduler(job);
+  std::unique_ptr<Node> server;
+  const auto work = [&](const Request& request) {
+    std::this_thread::sleep_for(1.2s);
+    request.reply({});
+  };
+  server = std::make_unique<Node>(member(job, Role::kServer, scheduler.port()), Node::Handlers{work, {}});
+  std::thread join([&] { server->join(); });
+  auto workers = joined_workers(job, scheduler.port());
+  join.join();
+  EXPECT_EQ(error_of_call([&] { workers[0]->ask_and_wait({Role::kServer, 0}, text_message("work")); }), "");
+  EXPECT_EQ(server->failure(), nullptr);
+  workers[0]->leave();
+  server->leave();
+  EXPECT_EQ(scheduler.result(), "");
+}
+
 TEST_P(Nodes, who_is_missing_at_the_start_is_named) {
   ClusterConfig job = config(1, 2);
   job.start_deadline_seconds = 0.7;
