@@ -107,11 +107,12 @@ std::vector<Asks::Repeat> Asks::due(std::vector<Slow>& slow) {
   const Lock lock(mutex_);
   const Clock::time_point now = Clock::now();
   std::vector<Repeat> repeats;
-  for (auto& [number, ask] : asks_) {
+  std::map<PeerId, Slow> late;
+  for (auto& [number, ask] : asks_) {  // the oldest first
     const double age = seconds_between(ask.asked, now);
-    if (age > kSlowSeconds * (1 + ask.slow_reports)) {
-      ++ask.slow_reports;
-      slow.push_back({ask.peer, ask.kind, age});
+    if (age > kSlowSeconds) {
+      const auto [oldest, first] = late.try_emplace(ask.peer, Slow{ask.peer, ask.kind, age});
+      if (!first) ++oldest->second.others;
     }
     if (now < ask.repeat_at) continue;
     ++ask.repeats;
@@ -120,6 +121,12 @@ std::vector<Asks::Repeat> Asks::due(std::vector<Slow>& slow) {
     ask.repeat_at = now + as_duration(ask.pause);
     const bool whole = ask.bytes <= kRepeatedWhole && !ask.held;
     repeats.push_back({ask.peer, number, whole ? ask.packet : Packet()});
+  }
+  for (const auto& [peer, one] : late) {
+    Clock::time_point& next = traffic_[peer].next_report;
+    if (now < next) continue;
+    next = now + as_duration(kSlowSeconds);
+    slow.push_back(one);
   }
   return repeats;
 }

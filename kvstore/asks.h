@@ -31,6 +31,7 @@ class Asks {
     PeerId peer;
     MessageKind kind;
     double seconds = 0;
+    int others = 0;
   };
 
   // `first_pause`: seconds before a request is repeated, where nothing else is known.
@@ -47,7 +48,8 @@ class Asks {
   // The whole packet again, because the peer does not know the request; none where it is no longer asked, or was sent
   // since the last probe: the peer may say so to each of several.
   std::optional<Repeat> repeat(std::uint64_t number);
-  // What to send now; `slow` gets what has been unanswered for another ten seconds.
+  // What to send now; `slow` gets, at most every ten seconds for each peer, the oldest request that it has not answered
+  // for that long, and how many others it has not.
   std::vector<Repeat> due(std::vector<Slow>& slow);
   // Removes the asks to that peer; `why`: "server 1 at hostB was lost".
   std::vector<Failure> fail(const PeerId& peer, const std::string& why);
@@ -65,12 +67,12 @@ class Asks {
     Clock::time_point repeat_at;
     double pause = 0, longest_pause = 0;
     int repeats = 0, resent_after = 0;  // repeats before the packet was last sent whole because the peer asked
-    int slow_reports = 0;
     bool held = false;  // by the peer
   };
   struct Traffic {
     std::size_t bytes_in_flight = 0;
     double round_trip = 0, variation = 0;  // smoothed; 0: not known
+    Clock::time_point next_report;
 
     void measured(double seconds);
   };

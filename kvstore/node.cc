@@ -276,8 +276,8 @@ void Node::Impl::tick(double seconds) {
       send(link, std::move(repeat.packet));
   }
   for (const Asks::Slow& ask : slow)
-    LOG(WARNING) << name_of(ask.peer) << " has not answered " << name_of(ask.kind) << " for "
-                 << in_seconds(ask.seconds);
+    LOG(WARNING) << name_of(ask.peer) << " has not answered " << name_of(ask.kind) << " for " << in_seconds(ask.seconds)
+                 << (ask.others > 0 ? str(", nor ", ask.others, " other requests") : "");
 }
 
 void Node::Impl::send_heartbeat() {
