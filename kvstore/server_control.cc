@@ -197,8 +197,9 @@ void ServerControl::save(const Request& request) {
     PayloadWriter payload;
     Lock lock(mutex_);
     for (const auto& [key, blob] : blobs_) {
+      if (body.has_worker() && key.first != body.worker()) continue;
       answer.add_blobs()->ParseFromString(blob.body);
-      payload.add(blob.bytes.data(), blob.bytes.size(), nullptr);
+      payload.add(blob.data.get(), blob.bytes, blob.data);
     }
     return reply(request, answer, payload.finish());
   }
@@ -239,7 +240,9 @@ void ServerControl::load(const Request& request) {
       *as_key.mutable_shape() = blob.shape();
       const auto bytes = static_cast<std::size_t>(parse_key(as_key).bytes());
       const std::byte* data = payload.next(bytes);
-      blobs_[{blob.worker(), blob.name()}] = {blob.SerializeAsString(), {data, data + bytes}};
+      const std::shared_ptr<std::byte[]> copy = detail::allocate_host(bytes);
+      if (bytes > 0) std::memcpy(copy.get(), data, bytes);
+      blobs_[{blob.worker(), blob.name()}] = {blob.SerializeAsString(), copy, bytes};
     }
     return request.reply({});
   }

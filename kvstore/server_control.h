@@ -53,7 +53,8 @@ class ServerControl {
   int live_workers_ GUARDED_BY(mutex_) = 1;
   struct StoredBlob {
     std::string body;
-    std::vector<std::byte> bytes;
+    std::shared_ptr<const std::byte[]> data;
+    std::size_t bytes = 0;
   };
   std::map<std::pair<std::uint32_t, std::string>, StoredBlob> blobs_ GUARDED_BY(mutex_);
 };

@@ -167,6 +167,7 @@ void ServersExchange::send_blobs(int server, int worker, const NamedArrays& arra
 NamedArrays ServersExchange::fetch_blobs(int server, int worker, SavedStore* all) {
   wire::SaveRequest request;
   request.set_blobs(true);
+  if (!all) request.set_worker(static_cast<std::uint32_t>(worker));
   std::vector<std::pair<int, Message>> requests;
   requests.emplace_back(server, request_of(MessageKind::kSave, request));
   const Message answer = ask_servers(std::move(requests)).front();
