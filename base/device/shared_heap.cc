@@ -142,7 +142,7 @@ SharedView::~SharedView() {
 bool SharedView::owner_lives() const {
   if (process_ < 0) return true;
   pollfd end = {process_, POLLIN, 0};
-  return poll(&end, 1, 0) == 0;
+  return poll(&end, 1, 0) <= 0;  // a signal may interrupt it
 }
 
 }  // namespace paceline::detail

@@ -70,7 +70,7 @@ class Tcp final : public Transport {
     dealer.set(zmq::sockopt::reconnect_ivl, 50);
     dealer.set(zmq::sockopt::reconnect_ivl_max, 1000);
     try {
-      dealer.connect(endpoint);
+      uninterrupted([&] { dealer.connect(endpoint); });
     } catch (const zmq::error_t& error) {
       throw NetworkError("[tcp] cannot connect to " + address + ": " + error.what());
     }
@@ -182,7 +182,7 @@ class Tcp final : public Transport {
     // ZeroMQ tells of what arrives once; sending may have taken the news from the thread that waits for it.
     try {
       const Socket* socket = send_now(link, packet);
-      if (socket && (socket->get(zmq::sockopt::events) & ZMQ_POLLIN) != 0) ring();
+      if (socket && (uninterrupted([&] { return socket->get(zmq::sockopt::events); }) & ZMQ_POLLIN) != 0) ring();
     } catch (const zmq::error_t& error) {
       LOG_EVERY_N(WARNING, 100) << "[tcp] " << error.what();
       ring();
@@ -225,7 +225,7 @@ class Tcp final : public Transport {
     if (incoming == incoming_.end()) return nullptr;
     Socket& router = routers_[incoming->second.router].socket;
     try {
-      router.send(zmq::buffer(incoming->second.routing_id), zmq::send_flags::sndmore | zmq::send_flags::dontwait);
+      send_frame(router, zmq::message_t(incoming->second.routing_id), true);
     } catch (const zmq::error_t& error) {
       if (error.num() != EHOSTUNREACH) throw;
       forget(incoming);

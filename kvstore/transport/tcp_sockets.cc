@@ -50,11 +50,13 @@ Socket bind_router(zmq::context_t& context, Socket& router, HostPort& at) {
   try {
     static std::atomic<int> count = 0;
     const std::string reports = "inproc://monitor-" + std::to_string(++count);
-    if (zmq_socket_monitor(router.handle(), reports.c_str(), kFailedHandshake) != 0) throw zmq::error_t();
+    uninterrupted([&] {
+      if (zmq_socket_monitor(router.handle(), reports.c_str(), kFailedHandshake) != 0) throw zmq::error_t();
+    });
     Socket monitor(context, zmq::socket_type::pair);
     monitor.set(zmq::sockopt::linger, 0);
-    monitor.connect(reports);
-    router.bind("tcp://" + join_host_port(host, at.port));
+    uninterrupted([&] { monitor.connect(reports); });
+    uninterrupted([&] { router.bind("tcp://" + join_host_port(host, at.port)); });
     at.port = parse_host_port(router.get(zmq::sockopt::last_endpoint)).port;
     return monitor;
   } catch (const zmq::error_t& error) {
@@ -69,23 +71,28 @@ Socket bind_router(zmq::context_t& context, Socket& router, HostPort& at) {
 
 bool read_rejection(Socket& monitor, std::string& what) {
   zmq::message_t event, address;
-  if (!monitor.recv(event, zmq::recv_flags::dontwait)) return false;
-  if (event.more() && !monitor.recv(address, zmq::recv_flags::dontwait)) return false;
+  if (!receive_frame(monitor, event)) return false;
+  if (event.more() && !receive_frame(monitor, address)) return false;
   what = "turned away somebody at " + address.to_string() + " who does not speak our protocol";
   return true;
 }
 
+bool receive_frame(Socket& socket, zmq::message_t& message) {
+  return uninterrupted([&] { return socket.recv(message, zmq::recv_flags::dontwait).has_value(); });
+}
+
+void send_frame(Socket& socket, zmq::message_t message, bool more) {
+  const auto flags = zmq::send_flags::dontwait | (more ? zmq::send_flags::sndmore : zmq::send_flags::none);
+  uninterrupted([&] { return socket.send(message, flags); });
+}
+
 void send_frames(Socket& socket, const Packet& packet) {
-  for (std::size_t i = 0; i < packet.size(); ++i) {
-    const bool more = i + 1 < packet.size();
-    socket.send(message_of(packet[i]),
-                zmq::send_flags::dontwait | (more ? zmq::send_flags::sndmore : zmq::send_flags::none));
-  }
+  for (std::size_t i = 0; i < packet.size(); ++i) send_frame(socket, message_of(packet[i]), i + 1 < packet.size());
 }
 
 bool receive_frames(Socket& socket, std::string* routing_id, Packet& packet, Connection& connection) {
   zmq::message_t first;
-  if (!socket.recv(first, zmq::recv_flags::dontwait)) return false;
+  if (!receive_frame(socket, first)) return false;
   bool more = first.more();
   if (routing_id) {
     *routing_id = first.to_string();
@@ -95,7 +102,7 @@ bool receive_frames(Socket& socket, std::string* routing_id, Packet& packet, Con
   }
   while (more) {
     const auto owner = std::make_shared<zmq::message_t>();
-    if (!socket.recv(*owner, zmq::recv_flags::dontwait)) return false;
+    if (!receive_frame(socket, *owner)) return false;
     more = owner->more();
     packet.push_back({owner, owner->data<std::byte>(), owner->size()});
   }

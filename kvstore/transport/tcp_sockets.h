@@ -4,6 +4,7 @@
 #include <paceline/transport.h>
 #include <zmq.hpp>
 
+#include <cerrno>
 #include <string>
 
 #include "transport/address.h"
@@ -20,12 +21,28 @@ struct Connection {
   std::string host;  // number
 };
 
+// Calls again what a signal handler interrupted; ZeroMQ says so even where it does not wait.
+template <class Call>
+auto uninterrupted(Call call) {
+  for (;;) {
+    try {
+      return call();
+    } catch (const zmq::error_t& error) {
+      if (error.num() != EINTR) throw;
+    }
+  }
+}
+
 std::string endpoint_of(const HostPort& peer);
 
 // Binds `router`, sets `at` to what peers connect to, and returns the socket that reports failed handshakes.
 Socket bind_router(zmq::context_t& context, Socket& router, HostPort& at);
 // The next report, as a sentence; false when there is none.
 bool read_rejection(Socket& monitor, std::string& what);
+
+// Never waits. False when nothing has arrived.
+bool receive_frame(Socket& socket, zmq::message_t& message);
+void send_frame(Socket& socket, zmq::message_t message, bool more);
 
 void send_frames(Socket& socket, const Packet& packet);
 // False when nothing has arrived. `routing_id` is null for a socket that has none.

@@ -4,8 +4,12 @@
 #include <gmock/gmock.h>
 #include <paceline/error.h>
 #include <paceline/mutex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <csignal>
+#include <filesystem>
 #include <map>
 #include <thread>
 
@@ -268,6 +272,50 @@ TEST_P(Transports, ends_in_the_middle_of_traffic) {
     sender.join();
     client.reset();
     EXPECT_FALSE(late);
+  }
+}
+
+// Interrupts every thread of the process again and again.
+class Signals {
+ public:
+  Signals() {
+    struct sigaction nothing = {};
+    nothing.sa_handler = [](int) {};
+    sigaction(SIGUSR1, &nothing, &before_);
+    thread_ = std::thread([this] {
+      while (!stop_)
+        for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task"))
+          syscall(SYS_tgkill, getpid(), std::stoi(thread.path().filename()), SIGUSR1);
+    });
+  }
+  ~Signals() {
+    stop_ = true;
+    thread_.join();
+    sigaction(SIGUSR1, &before_, nullptr);
+  }
+
+ private:
+  struct sigaction before_ = {};
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+TEST_P(Transports, signals_do_no_harm) {
+  constexpr std::size_t kPackets = 2000;
+  const Signals signals;
+  Received received;
+  auto server = make(), client = make();
+  server->on_receive([&](LinkId from, const Packet& packet) { server->send(from, packet); });
+  client->on_receive(received.handler());
+  const LinkId link = client->connect(server->bind(anywhere()));
+  const Frame rest = Frame::of(std::string(2000, 'x'));
+  for (std::size_t i = 0; i < kPackets; ++i) client->send(link, {Frame::of(std::to_string(i)), rest});
+  const auto packets = received.wait(kPackets);
+  ASSERT_EQ(packets.size(), kPackets);
+  for (std::size_t i = 0; i < kPackets; ++i) {
+    ASSERT_EQ(packets[i].second.size(), 2u);
+    ASSERT_EQ(text_of(packets[i].second[0]), std::to_string(i));
+    ASSERT_EQ(packets[i].second[1].size, rest.size);
   }
 }
 
