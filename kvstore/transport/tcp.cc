@@ -144,6 +144,12 @@ class Tcp final : public Transport {
       socket.set(zmq::sockopt::rcvhwm, 0);
       socket.set(zmq::sockopt::maxmsgsize, max_frame_bytes_);
       socket.set(zmq::sockopt::handshake_ivl, 10000);
+      // A path that died without a word is given up and sought anew.
+      socket.set(zmq::sockopt::tcp_maxrt, 30000);  // ms
+      socket.set(zmq::sockopt::tcp_keepalive, 1);
+      socket.set(zmq::sockopt::tcp_keepalive_idle, 30);
+      socket.set(zmq::sockopt::tcp_keepalive_intvl, 10);
+      socket.set(zmq::sockopt::tcp_keepalive_cnt, 3);
       return socket;
     } catch (const zmq::error_t& error) {
       throw NetworkError(std::string("[tcp] cannot open a socket: ") + error.what());

@@ -1,0 +1,55 @@
+// What is special about tcp; what every transport promises is in conformance/transports_test.cc.
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <paceline/transport.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <filesystem>
+#include <future>
+
+namespace paceline {
+namespace {
+
+using namespace std::chrono_literals;
+
+int option_of(int socket, int level, int name) {
+  int value = -1;
+  socklen_t size = sizeof(value);
+  return getsockopt(socket, level, name, &value, &size) == 0 ? value : -1;
+}
+
+// This process's TCP sockets that have a peer.
+std::vector<int> connections() {
+  std::vector<int> sockets;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int number = std::stoi(entry.path().filename());
+    sockaddr_storage peer = {};
+    socklen_t size = sizeof(peer);
+    if (option_of(number, SOL_SOCKET, SO_PROTOCOL) == IPPROTO_TCP &&
+        getpeername(number, reinterpret_cast<sockaddr*>(&peer), &size) == 0)
+      sockets.push_back(number);
+  }
+  return sockets;
+}
+
+TEST(Tcp, BothEndsNoticeThatThePathIsDead) {
+  auto server = make_transport(Spec::parse("tcp")), client = make_transport(Spec::parse("tcp"));
+  std::promise<void> answered;
+  server->on_receive([&](LinkId from, const Packet& packet) { server->send(from, packet); });
+  client->on_receive([&](LinkId, const Packet&) { answered.set_value(); });
+  client->send(client->connect(server->bind("127.0.0.1:0")), {Frame::of("hello")});
+  ASSERT_EQ(answered.get_future().wait_for(20s), std::future_status::ready);
+  const std::vector<int> sockets = connections();
+  EXPECT_GE(sockets.size(), 2u);
+  for (const int socket : sockets) {
+    EXPECT_EQ(option_of(socket, SOL_SOCKET, SO_KEEPALIVE), 1);
+    EXPECT_EQ(option_of(socket, IPPROTO_TCP, TCP_KEEPIDLE), 30);
+    EXPECT_EQ(option_of(socket, IPPROTO_TCP, TCP_USER_TIMEOUT), 30000);
+  }
+}
+
+}  // namespace
+}  // namespace paceline
