@@ -1,7 +1,4 @@
-#include <ifaddrs.h>
 #include <malloc.h>
-#include <net/if.h>
-#include <netdb.h>
 #include <paceline/cluster.h>
 #include <paceline/error.h>
 
@@ -13,6 +10,7 @@
 
 #include "scheduler.h"
 #include "server.h"
+#include "transport/address.h"
 
 namespace paceline {
 
@@ -80,21 +78,13 @@ void check_host(const char* name, const std::string& host) {
       "[cluster] ", name, "='", host, "' is neither a host name nor an address");
 }
 
-// The address of the network interface whose name begins with `prefix`, IPv4 before IPv6.
+// The address of the network interface whose name begins with `prefix`.
 std::string address_of_interface(const std::string& prefix) {
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) throw NetworkError("[cluster] cannot list this host's network interfaces");
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
   std::set<std::string> known;
-  for (const int family : {AF_INET, AF_INET6})
-    for (const ifaddrs* entry = list; entry; entry = entry->ifa_next) {
-      known.insert(entry->ifa_name);
-      if (!entry->ifa_addr || entry->ifa_addr->sa_family != family || (entry->ifa_flags & IFF_UP) == 0) continue;
-      if (std::string(entry->ifa_name).rfind(prefix, 0) != 0) continue;
-      char text[NI_MAXHOST];
-      const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-      if (getnameinfo(entry->ifa_addr, size, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0) return text;
-    }
+  for (const Interface& interface : network_interfaces()) {
+    if (interface.name.rfind(prefix, 0) == 0) return interface.number;
+    known.insert(interface.name);
+  }
   std::string names;
   for (const std::string& name : known) names += " " + name;
   throw InvalidArgument("[cluster] DMLC_INTERFACE='" + prefix +

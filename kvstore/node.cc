@@ -182,8 +182,8 @@ void Node::Impl::start() {
         if (inproc) {
           bound_address_ = to.bind(place(std::to_string(random_number())));
         } else {
-          const std::string own =
-              config_.node_host.empty() ? local_host_towards(config_.scheduler_host) : config_.node_host;
+          std::string own = config_.node_host;
+          if (own.empty()) own = announced_host(local_host_towards(config_.scheduler_host), config_.scheduler_host);
           if (own.empty())
             throw NetworkError("[cluster] this host has no way to the scheduler's host '" + config_.scheduler_host +
                                "'; check the name, or set DMLC_NODE_HOST to this host's address");

@@ -1,5 +1,7 @@
 #include "transport/address.h"
 
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <paceline/error.h>
@@ -37,6 +39,8 @@ const addrinfo* preferred(const addrinfo* list) {
     if (entry->ai_family == AF_INET) return entry;
   return list;
 }
+
+bool is_loopback(const std::string& number) { return number == "::1" || number.rfind("127.", 0) == 0; }
 
 }  // namespace
 
@@ -84,6 +88,28 @@ std::string local_host_towards(const std::string& host) {
     result = number_of(reinterpret_cast<sockaddr*>(&own), size);
   ::close(fd);
   return result;
+}
+
+std::string announced_host(const std::string& local, const std::string& scheduler) {
+  if (!is_loopback(local) || is_numeric_host(scheduler) || scheduler == "localhost") return local;
+  for (const Interface& interface : network_interfaces())
+    if (!is_loopback(interface.number) && interface.number.find('%') == std::string::npos) return interface.number;
+  return local;
+}
+
+std::vector<Interface> network_interfaces() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) throw NetworkError("[cluster] cannot list this host's network interfaces");
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
+  std::vector<Interface> interfaces;
+  for (const int family : {AF_INET, AF_INET6})
+    for (const ifaddrs* entry = list; entry; entry = entry->ifa_next) {
+      if (!entry->ifa_addr || entry->ifa_addr->sa_family != family || (entry->ifa_flags & IFF_UP) == 0) continue;
+      const std::string number =
+          number_of(entry->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+      if (!number.empty()) interfaces.push_back({entry->ifa_name, number});
+    }
+  return interfaces;
 }
 
 }  // namespace paceline

@@ -2,6 +2,7 @@
 // "host:port" and "[host]:port", and what the resolver makes of them.
 
 #include <string>
+#include <vector>
 
 namespace paceline {
 
@@ -19,5 +20,16 @@ bool is_numeric_host(const std::string& host);
 std::string resolve_host(const std::string& host);
 // The number of this host's address that faces `host`; empty where there is no way to it.
 std::string local_host_towards(const std::string& host);
+
+struct Interface {
+  std::string name, number;
+};
+// Of this host, that are up; IPv4 before IPv6.
+std::vector<Interface> network_interfaces();
+
+// What peers are told to reach this host by, where `local` faces the scheduler, named `scheduler`. A name may mean a
+// loopback address on its own host (127.0.1.1), which leads others to themselves: then an address of a network
+// interface, if there is one.
+std::string announced_host(const std::string& local, const std::string& scheduler);
 
 }  // namespace paceline

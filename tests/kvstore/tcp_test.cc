@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <future>
 
+#include "transport/address.h"
+
 namespace paceline {
 namespace {
 
@@ -49,6 +51,17 @@ TEST(Tcp, BothEndsNoticeThatThePathIsDead) {
     EXPECT_EQ(option_of(socket, IPPROTO_TCP, TCP_KEEPIDLE), 30);
     EXPECT_EQ(option_of(socket, IPPROTO_TCP, TCP_USER_TIMEOUT), 30000);
   }
+}
+
+TEST(Address, AHostNameThatMeansLoopbackHereIsNotAnnouncedSo) {
+  EXPECT_EQ(announced_host("127.0.0.1", "127.0.0.1"), "127.0.0.1");
+  EXPECT_EQ(announced_host("127.0.0.1", "localhost"), "127.0.0.1");
+  EXPECT_EQ(announced_host("::1", "::1"), "::1");
+  EXPECT_EQ(announced_host("10.1.2.3", "hostA"), "10.1.2.3");
+  const std::string host = announced_host("127.0.0.1", "hostA");
+  if (host == "127.0.0.1") GTEST_SKIP() << "this host has no network interface";
+  EXPECT_TRUE(is_numeric_host(host));
+  EXPECT_NE(host.rfind("127.", 0), 0u);
 }
 
 }  // namespace
