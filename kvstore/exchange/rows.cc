@@ -284,7 +284,8 @@ void RowTransfer::submit(Outgoing& outgoing) {
   message.body = outgoing.body.SerializeAsString();
   message.payload = outgoing.payload.finish();
   std::size_t bytes = 0;
-  for (const Frame& frame : message.payload) bytes += frame.size;
+  if (!route_.pulls_wait || outgoing.pulled.empty())  // a pull that waits must not hold up the pushes it waits for
+    for (const Frame& frame : message.payload) bytes += frame.size;
   (*route_.outboxes)[static_cast<std::size_t>(outgoing.server)]->submit(
       priority_, bytes, std::move(message),
       [self = shared_from_this(), pulled = std::move(outgoing.pulled)](std::optional<Message> answer,

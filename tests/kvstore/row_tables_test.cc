@@ -4,9 +4,11 @@
 #include <support/cluster_in_process.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "row_support.h"
 
@@ -171,6 +173,30 @@ TEST(RowTables, SynchronousRoundsEqualThoseOfADenseKey) {
     EXPECT_EQ(rows[worker], keys[worker]);
     EXPECT_EQ(rows[worker], rows[0]);
   }
+}
+
+// Pulls that wait for a round are under way with many ids; the pushes that end their rounds must pass them.
+TEST(RowTables, SynchronousWorkersMayUseTablesInAnyOrder) {
+  ClusterInProcess cluster({.mode = "dist_sync", .workers = 2, .servers = 1, .serial = false});
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    std::vector<TableSpec> tables(2, table_of(1000000, 1, "zeros"));
+    for (std::size_t i = 0; i < 2; ++i) {
+      tables[i].name = str("table ", i);
+      store.init_table(tables[i]);
+    }
+    store.set_optimizer(optim::SGD{.lr = 1});
+    const NDArray all = ids_of(all_rows(tables[0]), engine);
+    std::vector<NDArray> pulled;
+    for (const auto i : {static_cast<std::size_t>(worker), static_cast<std::size_t>(1 - worker)}) {
+      pulled.push_back(NDArray::zeros(Shape{all.size(), 1}, DType::kFloat32, {}, engine));
+      store.push_pull_rows({{tables[i].name, ids_of({7}, engine), rows_of({-1}, 1, engine)}},
+                           {{tables[i].name, all, pulled.back()}});
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the pull is under way
+    }
+    for (const NDArray& rows : pulled) EXPECT_EQ(rows.to_vector<float>()[7], 1);
+    store.step_end(1);
+  });
 }
 
 TEST(RowTables, ASecondPushInAStepOfASynchronousModeIsRefused) {
