@@ -245,6 +245,12 @@ class Failure(LauncherTest):
         self.assertIn("still running 1 s after the last worker ended: scheduler 0 on this machine, server 0", err)
         self.assert_nothing_survives()
 
+    def test_a_worker_that_does_not_end_is_named(self):
+        worker = self.worker('touch "$STUB_DIR/done-$DMLC_TASK_ID"; [ "$DMLC_TASK_ID" != 1 ] || sleep 1.5')
+        code, _, err = self.launch("-n", 2, "--grace", 1, worker)
+        self.assertEqual(code, 0, err)
+        self.assertIn("still running 1 s after scheduler and servers ended: worker 1 on this machine; waiting", err)
+
     def test_children_of_a_worker_do_not_survive_it(self):
         code, _, err = self.launch("-n", 1, self.worker("sleep 1000 & setsid sleep 1000 & sleep 0.2"))
         self.assertEqual(code, 0, err)

@@ -212,6 +212,8 @@ class Job:
             self._fail(1, "the scheduler ended before it listened")
         elif process.status != 0:
             self.console.say(f"{process.place} {_how(process)} after all workers had ended")
+        elif self._all_ended(self.scheduler + self.servers) and not self._all_ended(self.workers):
+            self._deadline("ending", self.options.grace, self._workers_did_not_end)
         if not self.stopping and self._all_ended(self.processes):
             self._stop(0)
 
@@ -243,6 +245,10 @@ class Job:
         names = _names(process for process in self.processes if process.running)
         self.console.say(f"still running {self.options.grace} s after the last worker ended: {names}; ending them")
         self._stop(0)
+
+    def _workers_did_not_end(self):
+        names = _names(worker for worker in self.workers if worker.running)
+        self.console.say(f"still running {self.options.grace} s after scheduler and servers ended: {names}; waiting")
 
     def _job_timed_out(self):
         names = _names(process for process in self.processes if not process.ended)
