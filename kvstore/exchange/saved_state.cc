@@ -37,6 +37,7 @@ constexpr std::array<std::pair<std::string_view, std::int64_t SliceCounters::*>,
     {"policy_updates", &SliceCounters::policy_updates},
 }};
 
+constexpr const char* kClock = "clock";
 constexpr const char* kMomentum = "momentum";  // state of the optimizers momentum and nesterov
 constexpr std::string_view kVelocity = "/velocity";  // of a worker's rule
 
@@ -89,6 +90,7 @@ StoreState SavedStore::write() const {
   }
   for (const auto& [rank, arrays] : workers)
     for (const auto& [name, array] : arrays) state.arrays.emplace_back(str("worker", rank, ":", name), array);
+  if (clock > 0) state.counters.emplace_back(kClock, std::to_string(clock));
   return state;
 }
 
@@ -105,6 +107,7 @@ SavedStore SavedStore::read(const StoreState& state) {
       store.keys[name].weight = array;
   }
   for (const auto& [name, text] : state.counters) {
+    if (name == kClock) store.clock = static_cast<std::uint64_t>(number(name, text));
     const std::size_t colon = name.find(':');
     const auto found = colon == std::string::npos ? store.keys.end() : store.keys.find(name.substr(colon + 1));
     if (found == store.keys.end()) continue;

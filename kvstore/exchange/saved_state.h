@@ -3,7 +3,8 @@
 //   <key>                       weights, in the key's shape
 //   <key>:<slot>                state of the optimizer or of the staleness policy, in the key's shape
 //   worker<rank>:<key>/<slot>   state of a worker's rule
-// and as counters version:<key>, examples:<key>, optimizer_updates:<key>, policy_updates:<key>, workers.
+// and as counters version:<key>, examples:<key>, optimizer_updates:<key>, policy_updates:<key>, workers, and clock where
+// workers have one.
 
 #include <paceline/exchange.h>
 #include <paceline/updater.h>
@@ -25,6 +26,7 @@ struct SavedKey {
 struct SavedStore {
   std::map<std::string, SavedKey> keys;
   std::map<int, NamedArrays> workers;
+  std::uint64_t clock = 0;  // of all workers
 
   StoreState write() const;
   // Throws InvalidArgument on counters that are not numbers.

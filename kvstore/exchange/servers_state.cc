@@ -84,6 +84,7 @@ StoreState ServersExchange::save() {
   StoreState state;
   if (leads()) {
     SavedStore store = fetch_state();
+    store.clock = clock();
     for (int s = 0; s < servers_; ++s) fetch_blobs(s, -1, &store);
     state = store.write();
     fetch_tables(state);
@@ -215,6 +216,7 @@ void ServersExchange::load(const StoreState& state) {
       send_tables(state);
       for (int worker = 0; worker < workers_; ++worker)
         send_blobs(worker % servers_, worker, share_of(store, worker, workers_));
+      set_clock(std::max(clock(), store.clock));  // the barrier takes the others along
       send_note(kWhole, "sent");
     } catch (const InvalidArgument& error) {
       refused = std::current_exception();

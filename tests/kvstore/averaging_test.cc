@@ -5,6 +5,8 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <map>
+#include <mutex>
 
 #include "exchange/averaging.h"
 
@@ -216,6 +218,59 @@ TEST(Averaging, CheckpointsHoldTheWorkersOptimizers) {
     }
     EXPECT_EQ(whole, resumed);
   }
+}
+
+// Every client pushes a number of its own, so that the weights tell who made each round.
+TEST(Averaging, ClientsAreDrawnOnFromACheckpoint) {
+  constexpr int kRounds = 8;
+  const auto engine = make_threaded_engine();
+  struct Run {
+    StoreState saved;
+    std::int64_t begin = 0;
+    std::map<std::int64_t, double> weights;  // by the rounds that are over
+  };
+  const auto train = [&](const StoreState* from) {
+    Run run;
+    std::mutex mutex;
+    ClusterInProcess cluster({.mode = "dist_local:steps=1,averaging=federated,fraction=0.5,seed=3",
+                              .workers = 4,
+                              .serial = false,
+                              .engine = engine.get()});
+    cluster.run([&](int worker, KVStore& store) {
+      const NDArray weight = begin(cluster, worker, store, optim::SGD{.lr = 1});
+      const auto train_until = [&](std::int64_t end) {
+        while (store.report().clock < end) {
+          step(store, *engine, weight, -(1 << worker));
+          const std::lock_guard lock(mutex);
+          const auto [known, added] = run.weights.emplace(store.report().clock, weight.item<double>());
+          EXPECT_EQ(known->second, weight.item<double>()) << "after " << known->first << " rounds";
+        }
+      };
+      if (from) {
+        store.load(worker == 0 ? *from : StoreState{});
+      } else {
+        train_until(kRounds);
+        StoreState state = store.save();
+        if (worker == 0) run.saved = std::move(state);
+      }
+      const std::int64_t begins = store.report().clock;
+      if (worker == 0) run.begin = begins;
+      train_until(begins + kRounds);
+      store.finish();
+    });
+    return run;
+  };
+  const Run whole = train(nullptr), resumed = train(&whole.saved);
+  EXPECT_GE(whole.begin, kRounds);
+  EXPECT_EQ(resumed.begin, whole.begin);
+  int compared = 0;
+  for (const auto& [rounds, weight] : whole.weights) {
+    const auto found = resumed.weights.find(rounds);
+    if (rounds < whole.begin || rounds > whole.begin + kRounds || found == resumed.weights.end()) continue;
+    EXPECT_EQ(found->second, weight) << "after " << rounds << " rounds";
+    ++compared;
+  }
+  EXPECT_GE(compared, kRounds - 1);
 }
 
 TEST(Averaging, GoesOnFromACheckpointOfLocal) {

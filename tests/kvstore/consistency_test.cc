@@ -413,8 +413,13 @@ TEST(Consistency, CheckpointsLoadUnderOtherNumbersOfServersAndWorkers) {
         const NDArray weight = begin(cluster, worker, store);
         store.load(worker == 0 ? saved : StoreState{});
         EXPECT_EQ(weight.to_vector<double>(), expected);
+        EXPECT_EQ(store.report().clock, 3);
         StoreState state = store.save();
         if (worker == 0) again = std::move(state);
+        store.push_pull({{"large", gradient(cluster.engine(worker))}}, {{"large", weight}});
+        store.step_end(1);
+        weight.wait();
+        EXPECT_EQ(store.report().clock, 4);
       });
       std::map<std::string, std::vector<double>> before, after;
       for (const auto& [name, array] : saved.arrays) before[name] = array.to_vector<double>();

@@ -132,7 +132,8 @@ class Exchange {
   virtual StoreReport report() = 0;
   // Collective: every live worker calls it; rank 0 (the lowest live) gets the state, the others an empty one.
   virtual StoreState save() = 0;
-  // Collective after init with the same keys, under any number of servers and workers; rank 0's state counts.
+  // Collective after init with the same keys, under any number of servers and workers; rank 0's state counts. Clocks go
+  // on from the state's, but never back.
   virtual void load(const StoreState& state) = 0;
 
   // Blocks until everything pushed was acknowledged; then leaves the job. The destructor leaves without waiting for
