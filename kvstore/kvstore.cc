@@ -6,12 +6,28 @@
 
 #include <cstdlib>
 
+#include "exchange/gossip.h"
 #include "exchange/local.h"
 #include "exchange/ring.h"
 #include "exchange/servers.h"
 
 namespace paceline {
 namespace {
+
+// Modes of workers and the scheduler alone.
+struct WorkersMode {
+  const char* name;
+  void (*check)(const Spec& mode, const ClusterConfig& config);
+  std::unique_ptr<Exchange> (*make)(const ClusterConfig& config, const Spec& mode, const StoreOptions& options);
+};
+constexpr WorkersMode kWorkersModes[] = {{"gossip", check_gossip, make_gossip_exchange},
+                                         {"ring", check_ring, make_ring_exchange}};
+
+const WorkersMode* workers_mode(const std::string& name) {
+  for (const WorkersMode& mode : kWorkersModes)
+    if (name == mode.name) return &mode;
+  return nullptr;
+}
 
 [[noreturn]] void serve_and_exit(const ClusterConfig& config, const StoreOptions& options) {
   keep_freed_memory(true);
@@ -51,17 +67,19 @@ std::shared_ptr<KVStore> KVStore::create(const std::string& mode, const StoreOpt
     warn_if_in_a_job(spec.name);
     return std::make_shared<KVStore>(make_local_exchange(options, spec.name == "device"), spec);
   }
-  std::string known = " local device ring";
-  bool found = spec.name == "ring";
+  const WorkersMode* const workers = workers_mode(spec.name);
+  std::string known = " local device";
+  for (const WorkersMode& entry : kWorkersModes) known += str(" ", entry.name);
+  bool found = workers != nullptr;
   for (const auto& [name, make] : mode_catalog().entries()) {
     known += " " + name;
     found |= name == spec.name;
   }
   require(found, "unknown mode '", spec.name, "'; known:", known);
-  if (spec.name != "ring") ModeSetting::parse(spec);
+  if (!workers) ModeSetting::parse(spec);
 
   const ClusterConfig config = ClusterConfig::from_environment();
-  if (spec.name == "ring") check_ring(spec, config);
+  if (workers) workers->check(spec, config);
   if (config.role != Role::kWorker) serve_and_exit(config, options);
   return join(config, mode, options);
 }
@@ -75,9 +93,9 @@ std::shared_ptr<KVStore> KVStore::join(const ClusterConfig& given, const std::st
     config.start_deadline_seconds = options.start_deadline_seconds;
   if (options.silence_deadline_seconds != defaults.silence_deadline_seconds)
     config.silence_deadline_seconds = options.silence_deadline_seconds;
-  return std::make_shared<KVStore>(spec.name == "ring" ? make_ring_exchange(config, spec, options)
-                                                       : make_servers_exchange(config, spec, options),
-                                   spec);
+  const WorkersMode* const workers = workers_mode(spec.name);
+  const auto make = workers ? workers->make : make_servers_exchange;
+  return std::make_shared<KVStore>(make(config, spec, options), spec);
 }
 
 KVStore::KVStore(std::unique_ptr<Exchange> exchange, Spec mode)
@@ -86,7 +104,7 @@ KVStore::KVStore(std::unique_ptr<Exchange> exchange, Spec mode)
 KVStore::~KVStore() = default;
 
 const Spec& KVStore::mode() const { return mode_; }
-bool KVStore::is_distributed() const { return exchange_->server_count() > 0 || mode_.name == "ring"; }
+bool KVStore::is_distributed() const { return exchange_->server_count() > 0 || workers_mode(mode_.name); }
 Exchange& KVStore::exchange() { return *exchange_; }
 int KVStore::rank() const { return exchange_->rank(); }
 int KVStore::size() const { return exchange_->size(); }

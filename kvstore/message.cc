@@ -129,6 +129,12 @@ const char* known_name(MessageKind kind) {
       return "ring_tell";
     case MessageKind::kRingAsk:
       return "ring_ask";
+    case MessageKind::kGossipMeet:
+      return "gossip_meet";
+    case MessageKind::kGossipTaken:
+      return "gossip_taken";
+    case MessageKind::kGossipFetch:
+      return "gossip_fetch";
   }
   return nullptr;
 }

@@ -51,6 +51,10 @@ enum class MessageKind : std::uint8_t {
   kRingResult = 61,
   kRingTell = 62,
   kRingAsk = 63,
+  // mode gossip, answered by workers
+  kGossipMeet = 70,
+  kGossipTaken = 71,
+  kGossipFetch = 72,
 };
 
 const char* name_of(MessageKind kind);  // "push_pull", for logs and errors

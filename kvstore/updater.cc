@@ -224,11 +224,15 @@ class UpdaterImpl final : public Updater {
     return find_pulled(slice, worker);
   }
 
-  void write(int index, const void* weight) override {
+  void change(int index, const std::function<void(void*)>& action) override {
     std::shared_lock rules_lock(rules_mutex_);
     Slice& slice = at(index);
     Lock lock(slice.mutex);
-    slice.weight.assign(static_cast<const std::byte*>(weight), slice.weight.size());
+    if (slice.weight.empty()) return;
+    const std::shared_ptr<std::byte[]> written = slice.weight.writable();
+    if (written.get() != slice.weight.data()) std::memcpy(written.get(), slice.weight.data(), slice.weight.size());
+    action(written.get());
+    slice.weight.set(written);
     if (slice.remembered) slice.remembered->latest.clear();
   }
 

@@ -7,11 +7,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <utility>
 #include <vector>
 
+#include "exchange/draw.h"
 #include "exchange/saved_state.h"
 
 namespace paceline {
@@ -47,15 +49,6 @@ void subtract_from(const NDArray& from, const NDArray& what) {
   const T* a = from.data_as<T>();
   T* b = what.data_as<T>();
   for (std::int64_t i = 0; i < what.size(); ++i) b[i] = a[i] - b[i];
-}
-
-// x <- x - alpha / (1 - alpha) (x - z): the centre z has moved by alpha of the distance already.
-template <class T>
-void draw_to(const NDArray& centre, const NDArray& weights, double alpha) {
-  const T* z = centre.data_as<T>();
-  T* x = weights.data_as<T>();
-  const T share = static_cast<T>(alpha / (1 - alpha));
-  for (std::int64_t i = 0; i < weights.size(); ++i) x[i] -= share * (x[i] - z[i]);
 }
 
 // The optimizer's state at the worker, for checkpoints; gradients pass as they are.
@@ -367,18 +360,18 @@ class AveragingExchange final : public Exchange {
 
   void take_base(LocalKey& key, int priority) {
     engine_.push({"store.take", {}, Lane::kCompute, priority}, std::array{key.base.variable()}, std::array{key.weights},
-                 [this, slice = key.slice, base = key.base](TaskContext&) { updater_->write(slice, base.data()); });
+                 [this, slice = key.slice, base = key.base](TaskContext&) {
+                   updater_->change(slice, [&](void* weight) { std::memcpy(weight, base.data(), base.bytes()); });
+                 });
   }
 
   void take_elastic(LocalKey& key, int priority) {
     engine_.push({"store.take", {}, Lane::kCompute, priority}, std::array{key.base.variable()},
-                 std::array{key.weights, key.sent.variable()},
-                 [this, slice = key.slice, base = key.base, sent = key.sent](TaskContext&) {
-                   if (sent.dtype() == DType::kFloat32)
-                     draw_to<float>(base, sent, options_.alpha);
-                   else
-                     draw_to<double>(base, sent, options_.alpha);
-                   updater_->write(slice, sent.data());
+                 std::array{key.weights}, [this, slice = key.slice, base = key.base](TaskContext&) {
+                   // The centre has moved by alpha of the distance already.
+                   const double share = options_.alpha / (1 - options_.alpha);
+                   updater_->change(
+                       slice, [&](void* weight) { draw(base.dtype(), base.data(), share, base.size(), weight); });
                  });
   }
 

@@ -25,16 +25,16 @@ struct LocalKey {
   std::size_t place = 0;
 };
 
-class LocalExchange final : public Exchange {
+class InThisProcess final : public LocalExchange {
  public:
-  LocalExchange(const StoreOptions& options, bool sums_on_device)
+  InThisProcess(const StoreOptions& options, bool sums_on_device)
       : engine_(options.engine ? *options.engine : default_engine()),
         sums_on_device_(sums_on_device),
         policy_(options.staleness) {
     if (policy_) updater_->set_staleness(policy_);
   }
 
-  ~LocalExchange() override {
+  ~InThisProcess() override {
     for (auto& [name, key] : keys_) engine_.wait_unused(key.weights);
   }
 
@@ -207,6 +207,12 @@ class LocalExchange final : public Exchange {
 
   void finish() override { drain(); }
 
+  Weights weights_of(const std::string& name) const override {
+    const LocalKey& key = keys_.at(name);
+    return {name, key.slice, key.shape, key.dtype, key.weights};
+  }
+  Updater& updater() override { return *updater_; }
+
  private:
   LocalKey& find(const std::string& name) {
     const auto found = keys_.find(name);
@@ -264,8 +270,8 @@ class LocalExchange final : public Exchange {
 
 }  // namespace
 
-std::unique_ptr<Exchange> make_local_exchange(const StoreOptions& options, bool sums_on_device) {
-  return std::make_unique<LocalExchange>(options, sums_on_device);
+std::unique_ptr<LocalExchange> make_local_exchange(const StoreOptions& options, bool sums_on_device) {
+  return std::make_unique<InThisProcess>(options, sums_on_device);
 }
 
 }  // namespace paceline

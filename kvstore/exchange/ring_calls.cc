@@ -5,7 +5,7 @@
 
 #include "exchange/ring_peer.h"
 #include "payload.h"
-#include "ring.pb.h"
+#include "workers.pb.h"
 
 namespace paceline {
 namespace {

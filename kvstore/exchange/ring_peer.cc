@@ -11,7 +11,7 @@
 #include <algorithm>
 
 #include "payload.h"
-#include "ring.pb.h"
+#include "workers.pb.h"
 
 namespace paceline {
 namespace {

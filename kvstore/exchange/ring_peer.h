@@ -39,7 +39,7 @@
 #include "exchange/scheduler_client.h"
 #include "exchange/transfer.h"
 #include "key_partition.h"
-#include "ring.pb.h"
+#include "workers.pb.h"
 
 namespace paceline {
 

@@ -5,9 +5,10 @@
 #include <algorithm>
 
 #include "exchange/ring_peer.h"
+#include "exchange/slice_state.h"
 #include "parse_body.h"
 #include "payload.h"
-#include "ring.pb.h"
+#include "workers.pb.h"
 
 namespace paceline {
 namespace {
@@ -362,22 +363,14 @@ void RingPeer::answer_fetch(const Request& request) {
     early_fetches_.push_back(request);
     return;
   }
-  wire::RingPieces reply;
+  wire::WorkerSlices reply;
   *reply.mutable_rules() = rules();
   PayloadWriter payload;
   for (const std::uint32_t number : body.pieces()) {
     const Piece& piece = pieces_[number];
-    wire::RingPieces::Piece* part = reply.add_pieces();
-    SliceCounters counters;
-    for (const auto& [name, array] : updater_->save_slice(piece.slice, &counters)) {
-      part->add_names(name);
-      payload.add(array.data(), array.bytes(), std::make_shared<NDArray>(array));
-    }
-    part->set_version(counters.version);
+    wire::WorkerSlices::Slice* part = reply.add_slices();
+    write_slice(*updater_, piece.slice, true, part, &payload);
     part->set_next_round(piece.next_round);
-    part->set_examples(counters.examples);
-    part->set_optimizer_updates(counters.optimizer_updates);
-    part->set_policy_updates(counters.policy_updates);
   }
   Message message = message_of(MessageKind::kReply, reply);
   message.payload = payload.finish();
@@ -385,22 +378,17 @@ void RingPeer::answer_fetch(const Request& request) {
 }
 
 void RingPeer::load_pieces(const std::vector<int>& numbers, const Message& answer, bool newer_only) {
-  const auto body = parse_body<wire::RingPieces>(answer);
-  if (body.pieces_size() != static_cast<int>(numbers.size())) throw Corrupt("a worker's answer cannot be parsed");
+  const auto body = parse_body<wire::WorkerSlices>(answer);
+  if (body.slices_size() != static_cast<int>(numbers.size())) throw Corrupt("a worker's answer cannot be parsed");
   take_rules(body.rules());
   const auto owner = std::make_shared<Message>(answer);
   PayloadReader payload(owner->payload);
   for (std::size_t i = 0; i < numbers.size(); ++i) {
-    const wire::RingPieces::Piece& part = body.pieces(static_cast<int>(i));
+    const wire::WorkerSlices::Slice& part = body.slices(static_cast<int>(i));
     const Piece& piece = pieces_[static_cast<std::size_t>(numbers[i])];
-    PieceState state{numbers[i],
-                     {},
-                     {part.version(), part.examples(), part.optimizer_updates(), part.policy_updates()}};
-    for (const std::string& name : part.names()) {
-      const std::byte* data = payload.next(piece.bytes);
-      state.arrays.emplace_back(name, NDArray::wrap(const_cast<std::byte*>(data), Shape{piece.end - piece.begin},
-                                              piece.key->info.dtype, owner));
-    }
+    PieceState state{numbers[i], {}, {}};
+    const Shape shape{piece.end - piece.begin};
+    state.arrays = read_slice(part, shape, piece.key->info.dtype, &payload, owner, &state.counters);
     if (!newer_only || !piece.valid || piece.version < part.version()) load_piece(state, part.next_round());
   }
   payload.expect_end();

@@ -402,7 +402,7 @@ std::unique_ptr<Exchange> make_servers_exchange(const ClusterConfig& config, con
   ModeSetting setting = ModeSetting::parse(mode);
   require(config.servers > 0, "mode '", mode.name,
           "' needs servers, and this job has none; start it with launch.py -s ",
-          "1 or more (DMLC_NUM_SERVER), or use mode ring, which has none");
+          "1 or more (DMLC_NUM_SERVER), or use mode ring or gossip, which have none");
   ClusterConfig own = config;
   if (!setting.transport.empty()) own.transport = setting.transport;
   const bool local = mode.name == "dist_local";

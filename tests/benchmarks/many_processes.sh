@@ -23,7 +23,8 @@ bin=$(cd "$bin" && pwd)
 [ -n "$data" ] || fail "--data names the folder with the IDX files of MNIST" 2
 # shellcheck disable=SC2054  # the commas are part of a mode
 [ ${#modes[@]} -gt 0 ] || modes=(dist_async dist_sync dist_sync:backup=4 dist_async:bound=2 dist_async:bound=1..4
-  dist_local:steps=4 dist_local:steps=4,averaging=elastic dist_local:steps=4,averaging=federated,fraction=0.5 ring)
+  dist_local:steps=4 dist_local:steps=4,averaging=elastic dist_local:steps=4,averaging=federated,fraction=0.5 ring
+  gossip:steps=4)
 
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
@@ -61,7 +62,7 @@ for mode in "${modes[@]}"; do
   touch "$out/running"
   watch_processes "$out/running" >"$out/watched" &
   before=$(ls /dev/shm | wc -l) start=$SECONDS status=0 mode_servers=$servers
-  [[ $mode != ring* ]] || mode_servers=0
+  [[ $mode != @(ring|gossip)* ]] || mode_servers=0
   tools/launch.py -n "$workers" -s "$mode_servers" --log-dir "$out/logs" "$bin/mnist" --kvstore "$mode" --epochs 1 \
     --batch_size $(((60000 + 20 * workers - 1) / (20 * workers))) --train "$out/train.manifest" --test "$out/t10k.manifest" \
     >"$out/log" 2>&1 || status=$?

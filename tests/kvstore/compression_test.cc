@@ -10,6 +10,7 @@
 
 #include "compression_setting.h"
 #include "exchange/compressor.h"
+#include "exchange/servers.h"
 #include "hand_made_worker.h"
 #include "key_partition.h"
 #include "pushed.h"

@@ -364,7 +364,7 @@ TEST(Consistency, DifferencesBetweenWorkersAreErrorsThatNameBoth) {
 
 TEST(Consistency, UnknownModesAndKeysListTheKnownOnes) {
   const auto error = [](const std::string& mode) { return error_of_call([&] { KVStore::create(mode); }); };
-  EXPECT_NE(error("dist").find("known: local device ring dist_sync dist_async"), std::string::npos) << error("dist");
+  EXPECT_NE(error("dist").find("known: local device gossip ring dist_sync dist_async"), std::string::npos) << error("dist");
   EXPECT_NE(error("local:bound=1").find("bound"), std::string::npos);
   EXPECT_NE(error("dist_sync:bound=1").find("bound"), std::string::npos);
   EXPECT_NE(error("dist_async:bouns=1").find("'bouns'"), std::string::npos);

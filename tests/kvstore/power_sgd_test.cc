@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "exchange/servers.h"
 #include "exchange/transfer.h"
 #include "hand_made_worker.h"
 #include "pushed.h"

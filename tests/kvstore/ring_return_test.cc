@@ -7,6 +7,7 @@
 #include <chrono>
 #include <random>
 
+#include "exchange/ring.h"
 #include "key_partition.h"
 #include "store.pb.h"
 

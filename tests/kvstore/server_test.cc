@@ -10,6 +10,7 @@
 #include <numeric>
 #include <random>
 
+#include "exchange/servers.h"
 #include "hand_made_worker.h"
 #include "key_partition.h"
 #include "payload.h"

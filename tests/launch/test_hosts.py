@@ -111,6 +111,7 @@ class ModeOfTheCommand(unittest.TestCase):
             (["train", "dist_async:bound=4", "data"], {"PACELINE_KVSTORE": "ring"}, "dist_async:bound=4"),
             (["dist_train", "my_dist_sync", "dist_sync.manifest"], {}, ""),
             (["train", "local", "data"], {}, "local"),
+            (["train", "gossip:steps=4", "data"], {}, "gossip:steps=4"),
             (["train", "data", "local"], {}, ""),
             (["mnist", "--kvstore"], {}, ""),
             (["mnist 'unclosed"], {}, ""),
@@ -120,8 +121,9 @@ class ModeOfTheCommand(unittest.TestCase):
 
     def test_what_it_means(self):
         self.assertTrue(find_mode(["x", "--kvstore", "dist_async:bound=4"], {}).survives_worker_loss)
-        self.assertTrue(find_mode(["x", "--kvstore", "ring"], {}).survives_worker_loss)
-        self.assertTrue(find_mode(["x", "--kvstore", "ring"], {}).without_servers)
+        for mode in "ring", "gossip:steps=4":
+            self.assertTrue(find_mode(["x", "--kvstore", mode], {}).survives_worker_loss)
+            self.assertTrue(find_mode(["x", "--kvstore", mode], {}).without_servers)
         self.assertFalse(find_mode(["x", "--kvstore", "ring"], {}).one_process)
         self.assertTrue(find_mode(["x", "--kvstore", "local"], {}).one_process)
         self.assertFalse(find_mode(["x"], {}).survives_worker_loss)

@@ -15,8 +15,6 @@
 #include <thread>
 #include <vector>
 
-#include "exchange/ring.h"
-#include "exchange/servers.h"
 #include "server.h"
 
 namespace paceline::test {
@@ -99,7 +97,7 @@ class ClusterInProcess {
   // Ends a process without a word, as SIGKILL does.
   void kill_worker(int index) {
     struct Unwound {
-      std::unique_ptr<KVStore>& store;
+      std::shared_ptr<KVStore>& store;
       ~Unwound() { store.reset(); }
     };
     try {
@@ -114,11 +112,8 @@ class ClusterInProcess {
     StoreOptions store;
     store.engine = &engine(index);
     store.staleness = options_.policy;
-    const Spec mode = Spec::parse(options_.mode);
-    const ClusterConfig own = member(base_, Role::kWorker, port_, index);
-    auto exchange =
-        mode.name == "ring" ? make_ring_exchange(own, mode, store) : make_servers_exchange(own, mode, store);
-    stores_[static_cast<std::size_t>(index)] = std::make_unique<KVStore>(std::move(exchange), mode);
+    stores_[static_cast<std::size_t>(index)] =
+        KVStore::join(member(base_, Role::kWorker, port_, index), options_.mode, store);
   }
   void kill_server(int index) {
     servers_[static_cast<std::size_t>(index)]->stop();
@@ -172,7 +167,7 @@ class ClusterInProcess {
   std::vector<std::string> server_errors_;
   std::vector<std::thread> server_threads_;
   std::vector<std::unique_ptr<Engine>> engines_;
-  std::vector<std::unique_ptr<KVStore>> stores_;
+  std::vector<std::shared_ptr<KVStore>> stores_;
 };
 
 }  // namespace paceline::test

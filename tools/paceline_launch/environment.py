@@ -20,7 +20,8 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:([=:])(.*))?", re.DOTALL)
 
 _MODE_WORD = re.compile(r"dist_[a-z]+(:[a-z]\S*)?")
 _MODES_OF_ONE_PROCESS = ("local", "device")
-_MODES_WITHOUT_SERVERS = (*_MODES_OF_ONE_PROCESS, "ring")
+_MODES_OF_WORKERS = ("ring", "gossip")
+_MODES_WITHOUT_SERVERS = (*_MODES_OF_ONE_PROCESS, *_MODES_OF_WORKERS)
 
 
 def parse_assignments(texts, option):
@@ -57,7 +58,7 @@ class Mode:
         self.name = text.split(":")[0]
         self.one_process = self.name in _MODES_OF_ONE_PROCESS
         self.without_servers = self.name in _MODES_WITHOUT_SERVERS
-        self.survives_worker_loss = self.name.startswith("dist_") or self.name == "ring"
+        self.survives_worker_loss = self.name.startswith("dist_") or self.name in _MODES_OF_WORKERS
 
 
 def find_mode(command, worker_environment):
@@ -74,6 +75,6 @@ def find_mode(command, worker_environment):
         if word.startswith("-") and flag == "kvstore":
             return Mode(value if equals else "".join(words[i + 1 : i + 2]))
     for i, word in enumerate(words[1:]):
-        if _MODE_WORD.fullmatch(word) or (i == 0 and word in _MODES_WITHOUT_SERVERS):
+        if _MODE_WORD.fullmatch(word) or (i == 0 and word.split(":")[0] in _MODES_WITHOUT_SERVERS):
             return Mode(word)
     return Mode(worker_environment.get("PACELINE_KVSTORE", os.environ.get("PACELINE_KVSTORE", "")))

@@ -63,7 +63,7 @@ def _parser():
         "--num-servers",
         type=int,
         metavar="S",
-        help="number of servers (default: as many as workers; 0 in the modes that have none: local, device, ring)",
+        help="number of servers (default: as many as workers; 0 in the modes that have none: local, device, ring, gossip)",
     )
     add("-H", "--hostfile", metavar="FILE", help="the hosts for --launcher ssh")
     add("--launcher", choices=("local", "ssh"), help="where to start (default: ssh with a host file, else local)")
@@ -216,7 +216,7 @@ def _number_of_servers(given, mode):
     _check(
         given.num_servers > 0,
         f"-s 0: {f'the mode {mode.text!r}' if mode.text else 'a command without --kvstore'} needs servers; only the "
-        "modes local, device and ring have none",
+        "modes local, device, ring and gossip have none",
     )
     return given.num_servers
 

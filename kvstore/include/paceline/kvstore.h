@@ -13,6 +13,9 @@
 //                                           or `federated` (a `fraction` of the workers in each round, drawn by `seed`;
 //                                           one that is left out drops a step and waits); after a barrier all are equal
 //   ring                                    no server: workers add up each other's gradients in rank order
+//   gossip[:steps=H][,seed=S]               no server: every worker trains alone, and each H steps its weights and those
+//                                           of another one, drawn by `seed`, move to their mean; nobody waits; after a
+//                                           barrier all hold the mean
 // Keys of every dist mode: staleness, transport, and the policy's own options; compression (compression.h) with the
 // codec's own options, pull (codec of the weights: none, bf16, fp16; the same as `compression` where that is one of
 // them), min_bytes (4096: smaller keys travel raw), except and only (patterns of key names joined by '+', as

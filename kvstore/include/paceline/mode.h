@@ -1,6 +1,6 @@
 #pragma once
 // Consistency modes, seen from a server: when is a push applied, when may a worker go on. A mode is two decisions over
-// clocks; everything else is the server's. (`local` and later `ring` are Exchanges at the worker instead.)
+// clocks; everything else is the server's. (`local`, `ring` and `gossip` are Exchanges at the worker instead.)
 
 #include <paceline/catalog.h>
 #include <paceline/options.h>

@@ -9,6 +9,7 @@
 #include <paceline/staleness.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -121,8 +122,8 @@ class Updater {
   virtual void read_all(std::span<SliceRead> reads) = 0;
   // What the worker pulled last, where the policy needs it remembered; else without data.
   virtual Snapshot pulled(int slice, int worker) const = 0;
-  // Overwrites the weights alone (local training takes up an average).
-  virtual void write(int slice, const void* weight) = 0;
+  // Changes the weights alone, where they lie (local training takes up others').
+  virtual void change(int slice, const std::function<void(void* weight)>& action) = 0;
   virtual std::uint64_t version(int slice) const = 0;
   // Overwrites weights, state and counters from a checkpoint; missing state starts as zeros, and its count at 0. Throws
   // InvalidArgument on a size or a name that the rules do not have.

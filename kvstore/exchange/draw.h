@@ -1,0 +1,28 @@
+#pragma once
+// What averaging does to weights, float32 or float64.
+
+#include <paceline/dtype.h>
+
+#include <cstdint>
+
+namespace paceline {
+
+template <class T>
+void draw(const T* target, double share, std::int64_t count, T* weight, T* moved) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const T difference = static_cast<T>(share) * (target[i] - weight[i]);
+    weight[i] += difference;
+    if (moved) moved[i] = difference;
+  }
+}
+
+// Moves weights by that share of their way to `target`; `moved`, unless null, gets by how much.
+inline void draw(DType dtype, const void* target, double share, std::int64_t count, void* weight,
+                 void* moved = nullptr) {
+  if (dtype == DType::kFloat32)
+    draw(static_cast<const float*>(target), share, count, static_cast<float*>(weight), static_cast<float*>(moved));
+  else
+    draw(static_cast<const double*>(target), share, count, static_cast<double*>(weight), static_cast<double*>(moved));
+}
+
+}  // namespace paceline

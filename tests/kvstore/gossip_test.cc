@@ -1,0 +1,237 @@
+// Mode gossip: what meetings of two keep and what they bring together.
+#include <gtest/gtest.h>
+#include <paceline/error.h>
+#include <support/cluster_in_process.h>
+
+#include <barrier>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "exchange/gossip.h"
+#include "exchange/gossip_peer.h"
+
+namespace paceline::test {
+namespace {
+
+NDArray full(std::int64_t size, double value, Engine& engine) {
+  return NDArray::full(Shape{size}, value, DType::kFloat64, {}, engine);
+}
+
+struct Spread {
+  double mean = 0, variance = 0;
+};
+
+Spread spread_of(const std::vector<double>& values) {
+  Spread spread;
+  for (const double value : values) spread.mean += value / static_cast<double>(values.size());
+  for (const double value : values) spread.variance += std::pow(value - spread.mean, 2);
+  return spread;
+}
+
+TEST(Gossip, DrawsEveryOtherWorkerByTheSeed) {
+  const std::vector<int> others{0, 1, 3};
+  std::map<int, int> met;
+  int differ = 0;
+  for (int step = 1; step <= 600; ++step) {
+    ++met[gossip_partner(others, 7, 2, step)];
+    differ += gossip_partner(others, 7, 2, step) != gossip_partner(others, 8, 2, step);
+    EXPECT_EQ(gossip_partner(others, 7, 2, step), gossip_partner(others, 7, 2, step));
+  }
+  for (const int other : others) EXPECT_NEAR(met[other], 200, 50) << other;
+  EXPECT_NEAR(differ, 400, 50);
+}
+
+struct Meeting {
+  int workers = 4;
+  std::string transport = "inproc";
+  bool faulty = false;
+  bool serial = false;
+};
+
+// Each worker takes one step to a place of its own; then they only meet.
+void meets(const Meeting& meeting) {
+  constexpr int kSteps = 20;
+  constexpr std::int64_t kLarge = 20000;  // longer than any answer that is repeated from a message kept
+  SCOPED_TRACE(str(meeting.workers, " workers over ", meeting.transport, meeting.faulty ? " with faults" : ""));
+  ClusterInProcess cluster({.mode = "gossip:seed=3",
+                            .workers = meeting.workers,
+                            .servers = 0,
+                            .transport = meeting.transport,
+                            .faulty = meeting.faulty,
+                            .serial = meeting.serial});
+  std::barrier together(meeting.workers);
+  std::vector<double> small, large;
+  small.resize(static_cast<std::size_t>(meeting.workers));
+  large = small;
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    const NDArray one = full(1, worker == 0 ? 0.25 : 77, engine), many = full(kLarge, 1, engine);
+    store.init({{"one", one}, {"many", many}});
+    EXPECT_EQ(one.item<double>(), 0.25);
+    store.set_optimizer(optim::SGD{.lr = 1});
+    store.push("one", full(1, -worker, engine));
+    store.push("many", full(kLarge, worker * worker, engine));
+    for (int step = 0; step < kSteps; ++step) store.step_end(1);
+    store.report();  // blocks until this worker's meetings are over
+    together.arrive_and_wait();
+    store.pull("one", one);
+    store.pull("many", many);
+    small[static_cast<std::size_t>(worker)] = one.item<double>();
+    const auto values = many.to_vector<double>();
+    EXPECT_EQ(values.front(), values.back());
+    large[static_cast<std::size_t>(worker)] = values.back();
+  });
+  double squares = 0, ranks = 0;
+  for (int worker = 0; worker < meeting.workers; ++worker) {
+    ranks += worker;
+    squares += worker * worker;
+  }
+  EXPECT_NEAR(spread_of(small).mean, 0.25 + ranks / meeting.workers, 1e-12);
+  EXPECT_NEAR(spread_of(large).mean, 1 - squares / meeting.workers, 1e-12);
+  EXPECT_LT(spread_of(small).variance, 1e-3);  // of 5 with four workers
+  EXPECT_LT(spread_of(large).variance, 1e-3);
+}
+
+TEST(Gossip, MeetingsKeepTheMeanAndBringTheWorkersTogether) {
+  meets({});
+  meets({.workers = 2, .serial = true});  // the two choose each other at every step
+  meets({.workers = 3, .transport = "shm"});
+  meets({.workers = 1});
+}
+
+TEST(Gossip, NothingIsTakenTwiceOrLostWhereMessagesAre) {
+  meets({.workers = 3, .faulty = true});
+  meets({.workers = 3, .transport = "tcp", .faulty = true});
+}
+
+// f_i(x) = (x - c_i)^2 / 2: each step moves the mean as one process would that descends the mean of the f_i.
+TEST(Gossip, TheMeanDescendsTheMeanLoss) {
+  constexpr int kWorkers = 4, kSteps = 60;
+  constexpr double kRate = 0.1;
+  const std::vector<double> optima{-3, 1, 4, 10};
+  ClusterInProcess cluster({.mode = "gossip:steps=2", .workers = kWorkers, .servers = 0, .serial = false});
+  std::barrier together(kWorkers);
+  std::vector<double> alone(kWorkers), after(kWorkers);
+  cluster.run([&](int worker, KVStore& store) {
+    const auto index = static_cast<std::size_t>(worker);
+    Engine& engine = cluster.engine(worker);
+    const NDArray x = full(1, 50, engine);
+    store.init({{"x", x}});
+    store.set_optimizer(optim::SGD{.lr = kRate});
+    for (int step = 0; step < kSteps; ++step) {
+      store.pull("x", x);
+      const double gradient = x.item<double>() - optima[index];
+      together.arrive_and_wait();  // all gradients are of one moment
+      store.push("x", full(1, gradient, engine));
+      store.step_end(1);
+      EXPECT_EQ(store.report().clock, step + 1);
+      together.arrive_and_wait();
+    }
+    store.pull("x", x);
+    alone[index] = x.item<double>();
+    together.arrive_and_wait();
+    store.barrier();
+    store.pull("x", x);
+    after[index] = x.item<double>();
+  });
+  const double expected = 3 + std::pow(1 - kRate, kSteps) * (50 - 3);
+  EXPECT_NEAR(spread_of(alone).mean, expected, 1e-12);
+  EXPECT_GT(spread_of(alone).variance, 1e-6);  // they are pulled apart all the time,
+  EXPECT_EQ(spread_of(after).variance, 0);     // and equal after a barrier
+  EXPECT_NEAR(after[0], expected, 1e-12);
+}
+
+TEST(Gossip, GoesOnWithoutAWorkerThatIsLost) {
+  ClusterInProcess cluster({.mode = "gossip", .workers = 3, .servers = 0, .serial = false, .silence_seconds = 0.6});
+  std::vector<NDArray> arrays(3);
+  const auto steps = [&](int count) {
+    cluster.run([&, count](int worker, KVStore& store) {
+      Engine& engine = cluster.engine(worker);
+      for (int step = 0; step < count; ++step) {
+        store.push("w", full(5000, -1 - worker, engine));
+        store.step_end(1);
+      }
+    });
+  };
+  cluster.run([&](int worker, KVStore& store) {
+    NDArray& array = arrays[static_cast<std::size_t>(worker)];
+    array = full(5000, 0, cluster.engine(worker));
+    store.init({{"w", array}});
+    store.set_optimizer(optim::SGD{.lr = 1});
+  });
+  steps(10);
+  cluster.kill_worker(2);
+  steps(20);  // some of these meetings are with the lost one
+  std::vector<double> result;
+  cluster.run([&](int worker, KVStore& store) {
+    store.barrier();
+    store.pull("w", arrays[static_cast<std::size_t>(worker)]);
+    arrays[static_cast<std::size_t>(worker)].wait();
+  });
+  const double w = arrays[0].to_vector<double>()[4999];
+  EXPECT_EQ(w, arrays[1].to_vector<double>()[4999]);
+  EXPECT_GT(w, 30);  // what the slowest has learned by itself
+  EXPECT_NE(error_of_call([&] { cluster.join_worker(2); }).find("takes in no worker after the start"),
+            std::string::npos);
+  arrays.clear();
+}
+
+TEST(Gossip, CheckpointsHoldTheMeanAndTheLeadersState) {
+  const Spec optimizer = optim::SGD{.lr = 0.5, .momentum = 0.5};
+  StoreState state;
+  {
+    ClusterInProcess cluster({.mode = "gossip", .workers = 3, .servers = 0, .serial = false});
+    cluster.run([&](int worker, KVStore& store) {
+      Engine& engine = cluster.engine(worker);
+      store.init({{"w", full(4, 0, engine)}});
+      store.set_optimizer(optimizer);
+      store.push("w", full(4, -1 - worker, engine), 10);
+      store.step_end(10);
+      StoreState saved = store.save();
+      EXPECT_EQ(saved.arrays.empty(), worker != 0);
+      if (worker == 0) state = std::move(saved);
+    });
+  }
+  for (const char* mode : {"gossip", "ring"}) {
+    SCOPED_TRACE(mode);
+    ClusterInProcess cluster({.mode = mode, .workers = 2, .servers = 0, .serial = false});
+    cluster.run([&](int worker, KVStore& store) {
+      Engine& engine = cluster.engine(worker);
+      const NDArray weight = full(4, 9, engine);
+      store.init({{"w", weight}});
+      store.set_optimizer(optimizer);
+      store.load(worker == 0 ? state : StoreState());
+      EXPECT_NEAR(weight.to_vector<double>()[0], 0.5 * 2, 1e-12);  // the mean of 0.5, 1 and 1.5
+      store.push("w", full(4, 0, engine));
+      store.step_end(1);
+      store.barrier();
+      store.pull("w", weight);
+      EXPECT_NEAR(weight.to_vector<double>()[0], 1 + 0.5 * 0.5, 1e-12);  // the momentum of rank 0 alone
+    });
+  }
+}
+
+TEST(Gossip, ALoadThatIsRefusedIsRefusedByAll) {
+  ClusterInProcess cluster({.mode = "gossip", .workers = 2, .servers = 0, .serial = false});
+  cluster.run([&](int worker, KVStore& store) {
+    store.init({{"w", full(4, 0, cluster.engine(worker))}});
+    EXPECT_NE(error_of_call([&] { store.load({}); }).find("the checkpoint has no key 'w'"), std::string::npos);
+    store.barrier();
+  });
+}
+
+TEST(Gossip, SaysWhatItDoesNotTake) {
+  const auto error = [](const std::string& mode, int servers = 0) {
+    ClusterConfig config;
+    config.servers = servers;
+    return error_of_call([&] { check_gossip(Spec::parse(mode), config); });
+  };
+  EXPECT_EQ(error("gossip:steps=4,seed=1,transport=tcp"), "");
+  EXPECT_NE(error("gossip:steps=0").find("expected at least 1"), std::string::npos);
+  EXPECT_NE(error("gossip:alpha=1").find("alpha"), std::string::npos);
+  EXPECT_NE(error("gossip", 2).find("mode gossip has no servers"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace paceline::test
