@@ -19,6 +19,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 std::string host_of(const ClusterConfig& config) {
+  if (Options transport = Spec::parse(config.transport).options; transport.has("host"))
+    return transport.get<std::string>("host", "");
   if (!config.node_host.empty()) return config.node_host;
   char name[256] = {};
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "an unknown host";

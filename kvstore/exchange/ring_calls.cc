@@ -49,6 +49,7 @@ int RingPeer::add_keys(const Layout& layout, const std::vector<RingKey*>& keys, 
         } while (begin < slice.end);
       }
     }
+    take_places();
     return first;
   });
 }
@@ -125,6 +126,7 @@ StoreReport RingPeer::report() {
     report.pushes = applied_;
     report.refused = refused_;
     report.wait_seconds = waited_seconds_;
+    report.bytes_to_hosts = sent_to_hosts_;
     return report;
   });
 }
@@ -194,6 +196,7 @@ void RingPeer::send(const std::shared_ptr<RingCall>& call, const std::vector<int
     message.body.set_generation(generation_);
     message.body.set_round(call->round);
     message.body.set_examples(call->examples);
+    message.body.set_workers(1);
     ++call->unacked;
     unacked_.insert(call->round);
     submit(owner, message_of(MessageKind::kRingPush, message.body, message.payload.finish()), call->priority,
@@ -204,18 +207,20 @@ void RingPeer::send(const std::shared_ptr<RingCall>& call, const std::vector<int
   };
   for (const int number : pieces) {
     const Piece& piece = pieces_[static_cast<std::size_t>(number)];
-    const int owner = owner_of(piece);
-    if (owner == rank_) continue;
+    const Place& place = places_[piece.group];
+    const int owner = place.above;
+    if (owner < 0 || !place.below.empty()) continue;
     Outgoing& message = outgoing[owner];
     message.body.add_pieces(static_cast<std::uint32_t>(number));
     message.payload.add(piece.given.data, piece.bytes, piece.given.owner);
     message.bytes += piece.bytes;
-    if (message.bytes >= message_bytes_) flush(owner);
+    if (message.bytes >= message_bytes(owner)) flush(owner);
   }
   while (!outgoing.empty()) flush(outgoing.begin()->first);
   for (const int number : pieces) {
     const Piece& piece = pieces_[static_cast<std::size_t>(number)];
-    if (owner_of(piece) == rank_) give(number, call->round, rank_, piece.given);
+    const Place& place = places_[piece.group];
+    if (place.above < 0 || !place.below.empty()) give(number, call->round, rank_, piece.given);
   }
   if (call->unacked == 0) call->sent.reset();
 }

@@ -1,5 +1,5 @@
-// The peer's thread, and rounds: when they are closed, who is past what. Calls of this worker: ring_calls.cc; messages
-// that arrive and changes of the ring: ring_recovery.cc.
+// The peer's thread, and rounds at every worker: who is past what. Where they are closed: ring_rounds.cc; calls of this
+// worker: ring_calls.cc; messages that arrive and changes of the ring: ring_recovery.cc.
 #include "exchange/ring_peer.h"
 
 #include <paceline/cores.h>
@@ -14,20 +14,6 @@
 #include "workers.pb.h"
 
 namespace paceline {
-namespace {
-
-// Of statistics, over those who contributed: examples do not count.
-template <class T, class Contributions>
-void average(const Contributions& from, std::size_t count, T* mean) {
-  std::fill_n(mean, count, T(0));
-  for (const auto& [rank, given] : from) {
-    const T* source = reinterpret_cast<const T*>(given.data);
-    for (std::size_t i = 0; i < count; ++i) mean[i] += source[i] / static_cast<T>(from.size());
-  }
-}
-
-}  // namespace
-
 void RingCall::end(std::exception_ptr error) {
   if (!completion) return;
   std::optional<Completion> ended = std::move(completion);
@@ -41,7 +27,7 @@ void RingCall::end(std::exception_ptr error) {
 }
 
 RingPeer::RingPeer(const ClusterConfig& config)
-    : config_(config), message_bytes_(config.transport == "tcp" ? kNetworkMessageBytes : kSharedMessageBytes) {
+    : config_(config) {
   node_ = std::make_unique<Node>(
       config_, Node::Handlers{[this](const Request& request) { post([this, request] { on_request(request); }); },
                               [this](const Roster& roster) { post([this, roster] { on_roster(roster); }); }});
@@ -108,6 +94,7 @@ void RingPeer::loop() {
 }
 
 void RingPeer::after_job() {
+  flush_sums();
   flush_results();
   check_settled();
   const bool out =
@@ -119,7 +106,7 @@ void RingPeer::after_job() {
 Outbox& RingPeer::outbox(int rank) {
   auto& outbox = outboxes_[rank];
   if (!outbox)
-    outbox = std::make_unique<Outbox>(*node_, PeerId{Role::kWorker, rank}, message_bytes_, config_.transport == "tcp");
+    outbox = std::make_unique<Outbox>(*node_, PeerId{Role::kWorker, rank}, message_bytes(rank), !shares_memory(rank));
   return *outbox;
 }
 
@@ -134,6 +121,8 @@ Message RingPeer::message_of(MessageKind kind, const google::protobuf::MessageLi
 void RingPeer::submit(int rank, Message message, int priority, std::function<void(std::optional<Message>)> on_answer) {
   std::size_t bytes = 0;
   for (const Frame& frame : message.payload) bytes += frame.size;
+  if (const auto to = others_.find(rank); to != others_.end() && !to->second.near)
+    sent_to_hosts_ += static_cast<std::int64_t>(bytes);
   outbox(rank).submit(
       priority, bytes, std::move(message),
       [this, on_answer = std::move(on_answer)](std::optional<Message> answer, std::exception_ptr error) {
@@ -149,115 +138,6 @@ void RingPeer::submit(int rank, Message message, int priority, std::function<voi
           on_answer(std::move(answer));
         });
       });
-}
-
-// ---- rounds, at the owner
-
-void RingPeer::give(int number, std::uint64_t round, int from, Given given) {
-  Piece& piece = pieces_[static_cast<std::size_t>(number)];
-  if (round < piece.next_round) return;
-  if (from != rank_) others_.at(from).idle = false;
-  piece.open[round].try_emplace(from, std::move(given));
-  try_close(number);
-}
-
-void RingPeer::try_close(int number) {
-  Piece& piece = pieces_[static_cast<std::size_t>(number)];
-  while (!piece.open.empty()) {
-    const auto& [round, contributions] = *piece.open.begin();
-    bool missing = contributions.count(rank_) == 0 && over_ <= round;
-    for (const auto& [rank, other] : others_) {
-      if (contributions.count(rank) > 0 || other.over > round) continue;
-      missing = true;
-      if (other.idle) want_from(rank, round + 1);
-    }
-    if (missing) return;
-    close_round(number);
-  }
-}
-
-void RingPeer::try_close_all() {
-  for (std::size_t number = 0; number < pieces_.size(); ++number)
-    if (!pieces_[number].open.empty()) try_close(static_cast<int>(number));
-}
-
-void RingPeer::close_round(int number) {
-  Piece& piece = pieces_[static_cast<std::size_t>(number)];
-  const auto closed = piece.open.extract(piece.open.begin());
-  const KeyInfo& info = piece.key->info;
-  const std::uint64_t version = piece.version;
-  std::int64_t examples = 0;
-  std::vector<Contribution> contributions;
-  for (const auto& [rank, given] : closed.mapped()) {
-    examples += given.examples;
-    contributions.push_back({rank == rank_ ? rank_ : -1, version, given.examples, given.data});
-  }
-  use_rate(rate_);
-  const auto update = [&](void* mean) {
-    return [&, mean](void* copy) { updater_->apply_round(piece.slice, contributions, {mean, copy}); };
-  };
-  if (!info.average && updater_->only_weights()) {
-    apply(number, closed.key(), update(nullptr));
-    if (!others_.empty())
-      add_result(number, closed.key(), version, examples, updater_->pull(piece.slice, -1).data, true);
-    return;
-  }
-  std::shared_ptr<std::byte[]> mean;
-  if (!others_.empty() || info.average) mean = detail::allocate_host(piece.bytes);
-  if (info.average) {
-    const auto count = static_cast<std::size_t>(piece.end - piece.begin);
-    if (info.dtype == DType::kFloat32)
-      average(closed.mapped(), count, reinterpret_cast<float*>(mean.get()));
-    else
-      average(closed.mapped(), count, reinterpret_cast<double*>(mean.get()));
-    contributions = {{rank_, version, examples, mean.get()}};
-  }
-  apply(number, closed.key(), update(info.average ? nullptr : mean.get()));
-  if (!others_.empty()) add_result(number, closed.key(), version, examples, std::move(mean), false);
-}
-
-void RingPeer::add_result(int number, std::uint64_t round, std::uint64_t version, std::int64_t examples,
-                          std::shared_ptr<const std::byte[]> data, bool weights) {
-  if (results_.round != round || results_.examples != examples) flush_results();
-  results_.round = round;
-  results_.examples = examples;
-  results_.bytes += pieces_[static_cast<std::size_t>(number)].bytes;
-  results_.pieces.push_back(number);
-  results_.versions.push_back(version);
-  results_.weights.push_back(weights);
-  results_.data.push_back(std::move(data));
-  if (results_.bytes >= message_bytes_) flush_results();
-}
-
-void RingPeer::flush_results() {
-  if (results_.pieces.empty()) return;
-  const Results results = std::exchange(results_, {});
-  wire::RingResult body;
-  body.set_generation(generation_);
-  body.set_round(results.round);
-  body.set_examples(results.examples);
-  body.set_rate(rate_);
-  PayloadWriter payload;
-  for (std::size_t i = 0; i < results.pieces.size(); ++i) {
-    body.add_pieces(static_cast<std::uint32_t>(results.pieces[i]));
-    body.add_versions(results.versions[i]);
-    body.add_weights(results.weights[i]);
-    payload.add(results.data[i].get(), pieces_[static_cast<std::size_t>(results.pieces[i])].bytes, results.data[i]);
-  }
-  const std::vector<Frame> frames = payload.finish();
-  constexpr int kSoonest = 1 << 30;
-  for (auto& [rank, other] : others_) {
-    ++other.unacked_results;
-    submit(rank, message_of(MessageKind::kRingResult, body, frames), kSoonest,
-           [this, rank = rank, generation = generation_](const std::optional<Message>& answer) {
-             if (generation != generation_ || !answer) return;
-             wire::RingTaken taken;
-             if (taken.ParseFromString(answer->body) && taken.stale())
-               behind_ = true;
-             else
-               --others_.at(rank).unacked_results;
-           });
-  }
 }
 
 // ---- rounds, at every worker
@@ -318,13 +198,34 @@ void RingPeer::update_over() {
   if (recovering_) return;
   const std::uint64_t before = over_;
   over_ = unacked_.empty() ? ended_ : std::min(ended_, *unacked_.begin());
-  const bool news = over_ > told_ && (idle_ || partial_ > told_ || asked_ > told_);
-  if (news || (idle_ && !told_idle_)) {
+  passed_ = host_over();
+  const auto news = [this](std::uint64_t now, std::uint64_t told) {
+    return now > told && (idle_ || partial_ > told || asked_ > told);
+  };
+  if (news(over_, told_) || news(passed_, told_passed_) || (idle_ && !told_idle_)) {
     told_ = over_;
+    told_passed_ = passed_;
     for (const auto& [rank, other] : others_) tell(rank, 0);
   }
+  for (const auto& [rank, other] : others_)
+    if (hosts_.together(rank, rank_) && other.idle) want_from(rank, std::max(asked_, std::min(partial_, over_)));
   told_idle_ = idle_;
   if (over_ > before) try_close_all();
+}
+
+// Before which round nothing more goes out for its host.
+std::uint64_t RingPeer::host_over() const {
+  std::uint64_t over = sums_under_way_.empty() ? over_ : std::min(over_, *sums_under_way_.begin());
+  bool alone = true;
+  for (const auto& [rank, other] : others_) {
+    if (!hosts_.together(rank, rank_)) continue;
+    alone = false;
+    over = std::min(over, other.over);
+  }
+  if (alone) return over;
+  for (const Piece& piece : pieces_)
+    if (!piece.open.empty() && places_[piece.group].above >= 0) over = std::min(over, piece.open.begin()->first);
+  return over;
 }
 
 void RingPeer::let_pass(std::uint64_t round) {
@@ -338,6 +239,7 @@ Message RingPeer::tell_message(std::uint64_t want) {
   body.set_generation(generation_);
   body.set_number(++tells_);
   body.set_over(over_);
+  body.set_passed(passed_);
   body.set_idle(idle_);
   body.set_want(want);
   body.set_rate_call(rate_calls_);
@@ -355,7 +257,7 @@ void RingPeer::tell(int rank, std::uint64_t want) {
 
 void RingPeer::want_from(int rank, std::uint64_t over) {
   Other& other = others_.at(rank);
-  if (other.over >= over || other.wanted >= over) return;
+  if ((hosts_.together(rank, rank_) ? other.over : other.passed) >= over || other.wanted >= over) return;
   other.wanted = over;
   tell(rank, over);
 }
@@ -392,9 +294,9 @@ void RingPeer::flush() {
 bool RingPeer::settled_here(std::uint64_t need) {
   if (recovering_) return false;
   if (need > 0) let_pass(need - 1);
-  bool all = over_ >= need;
+  bool all = passed_ >= need;
   for (const auto& [rank, other] : others_) {
-    if (other.over >= need) continue;
+    if ((hosts_.together(rank, rank_) ? other.over : other.passed) >= need) continue;
     all = false;
     want_from(rank, need);
   }
@@ -425,7 +327,10 @@ void RingPeer::check_settled() {
     if (from == others_.end()) return true;
     if (!settled_here(settling.need)) return false;
     flush_results();
-    if (from->second.unacked_results > 0) return false;
+    const bool out = std::all_of(others_.begin(), others_.end(), [&, this](const auto& entry) {
+      return entry.second.unacked_results == 0 || !hosts_.together(entry.first, from->first);
+    });
+    if (!out) return false;
     settling.request.reply({});
     return true;
   });

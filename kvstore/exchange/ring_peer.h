@@ -36,12 +36,17 @@
 #include <vector>
 
 #include "exchange/outbox.h"
+#include "exchange/ring_hosts.h"
 #include "exchange/scheduler_client.h"
 #include "exchange/transfer.h"
 #include "key_partition.h"
 #include "workers.pb.h"
 
 namespace paceline {
+
+namespace wire {
+class RingResult;
+}
 
 // Over tcp half a megabyte at a time, and few of them, stays in the caches between the network and the sum. Over shared
 // memory nothing moves, and what costs is the message.
@@ -155,6 +160,12 @@ class RingPeer {
     std::shared_ptr<const void> owner;  // of the data
     const std::byte* data = nullptr;
     std::int64_t examples = 0;
+    std::uint32_t workers = 1;  // whose mean it is
+  };
+  // What lies in a request's payload keeps both alive.
+  struct Arrived {
+    Request request;
+    std::vector<std::unique_ptr<std::byte[]>> copies;
   };
   struct Reader {
     std::shared_ptr<RingCall> call;
@@ -165,23 +176,57 @@ class RingPeer {
     RingKey* key = nullptr;
     std::int64_t begin = 0, end = 0;  // elements of the key
     std::size_t bytes = 0;
-    int group = 0;  // neighbours with one owner
+    std::size_t group = 0;  // neighbours with one owner
     int slice = 0;  // in the updater
     bool valid = false;
     std::uint64_t version = 0;
     std::uint64_t next_round = 0;                        // after the last that was applied
-    std::map<std::uint64_t, std::map<int, Given>> open;  // at the owner: by round and rank
+    std::map<std::uint64_t, std::map<int, Given>> open;  // where they are summed: by round and rank
+    std::uint64_t summed = 0;                            // after the last whose sum went up
+    bool sum_under_way = false;
     std::shared_ptr<RingCall> mine;                      // whose gradient is not applied yet
     Given given;                                         // that gradient
     std::vector<Reader> readers;
   };
   struct Other {
     std::uint64_t incarnation = 0;
-    std::uint64_t over = 0;
+    bool near = false;  // on this host
+    std::uint64_t over = 0, passed = 0;
     std::uint64_t heard = 0;  // number of its last kRingTell
     bool idle = false;
     std::uint64_t wanted = 0;  // what it was asked to tell
     int unacked_results = 0;
+  };
+  // Where this worker stands in the sums of a group: to whom it gives, and who gives to it.
+  struct Place {
+    int above = -1;
+    std::vector<int> below;
+  };
+  // A result that was passed on within the host; answered when it has arrived.
+  struct Relay {
+    Request request;
+    int left = 0;
+  };
+  struct Result {
+    std::uint64_t round = 0;
+    std::int64_t examples = 0;
+    double rate = 0;
+    std::uint64_t version = 0;
+    bool weights = false;
+    std::shared_ptr<const std::byte[]> data;
+  };
+  // Neighbours on their way to the same workers.
+  struct Results {
+    std::size_t bytes = 0;
+    std::vector<int> pieces;
+    std::vector<Result> results;
+    std::set<std::shared_ptr<Relay>> relays;
+  };
+  struct Sums {
+    std::uint64_t round = 0;
+    std::size_t bytes = 0;
+    std::vector<int> pieces;
+    std::vector<Given> sums;
   };
   struct Settling {
     Request request;
@@ -189,7 +234,7 @@ class RingPeer {
     int from = 0;
   };
 
-  // ---- ring_peer.cc, ring_calls.cc: rounds
+  // ---- ring_peer.cc, ring_rounds.cc, ring_calls.cc: rounds
   void post(Job job);
   // Runs `action` on the peer's thread and waits for it.
   template <class Action>
@@ -219,10 +264,17 @@ class RingPeer {
   void acked(std::uint64_t generation, const std::shared_ptr<RingCall>& call, std::uint64_t round, bool stale);
   void give(int number, std::uint64_t round, int from, Given given);
   void try_close(int number);
+  bool may_be_idle(int rank) const;
   void close_round(int number);
-  void add_result(int number, std::uint64_t round, std::uint64_t version, std::int64_t examples,
-                  std::shared_ptr<const std::byte[]> data, bool weights);
+  Given mean_of(const Piece& piece, const std::vector<Given>& parts) const;
+  void add_sum(int number, std::uint64_t round, Given sum);
+  void flush_sums();
+  void send_sums(int rank, const Sums& sums);
+  void add_result(int number, Result result, const std::shared_ptr<Relay>& relay = nullptr);
   void flush_results();
+  void send_results(const std::vector<int>& ranks, const Results& results);
+  // Results that others get from this worker.
+  void pass_on(const Request& request, const wire::RingResult& body, const std::shared_ptr<Relay>& relay);
   void try_close_all();
   // `update` changes the weights and copies them to where it is told.
   void apply(int number, std::uint64_t round, const std::function<void(void* copy)>& update);
@@ -233,6 +285,7 @@ class RingPeer {
   void use_rate(double rate);
   void serve_readers(Piece& piece);
   void update_over();
+  std::uint64_t host_over() const;
   void let_pass(std::uint64_t round);
   Message tell_message(std::uint64_t want);
   void tell(int rank, std::uint64_t want);
@@ -241,7 +294,9 @@ class RingPeer {
   void settle(std::uint64_t need);
   void check_settled();
   void fail_all(std::exception_ptr error);
-  int owner_of(const Piece& piece) const { return live_[static_cast<std::size_t>(piece.group) % live_.size()]; }
+  void take_places();
+  bool shares_memory(int rank) const { return config_.transport != "tcp" && others_.at(rank).near; }
+  std::size_t message_bytes(int rank) const { return shares_memory(rank) ? kSharedMessageBytes : kNetworkMessageBytes; }
   Outbox& outbox(int rank);
   static Message message_of(MessageKind kind, const google::protobuf::MessageLite& body,
                             std::vector<Frame> payload = {});
@@ -270,12 +325,13 @@ class RingPeer {
   std::vector<std::vector<int>> batches(const std::vector<int>& numbers) const;
 
   const ClusterConfig config_;
-  const std::size_t message_bytes_;
   const std::unique_ptr<Updater> updater_ = make_updater();
   int rank_ = 0;
   std::deque<Piece> pieces_;
-  int groups_ = 0;
+  std::size_t groups_ = 0;
   std::vector<int> live_;
+  RingHosts hosts_;
+  std::vector<Place> places_;  // by group
   std::map<int, Other> others_;                      // live ones
   std::map<int, std::unique_ptr<Outbox>> outboxes_;  // kept until the end: an answer may be on its way through one
   std::uint64_t generation_ = 0;
@@ -285,10 +341,12 @@ class RingPeer {
   std::uint64_t entering_epoch_ = 0;
   std::uint64_t ended_ = 0;  // steps that are over for this worker
   std::uint64_t over_ = 0;   // the same, as far as the owners have what it contributed
-  std::uint64_t told_ = 0, partial_ = 0, asked_ = 0;
+  std::uint64_t passed_ = 0;  // before which it sends no sums of its host's
+  std::uint64_t told_ = 0, told_passed_ = 0, partial_ = 0, asked_ = 0;
   bool idle_ = false, told_idle_ = false;
   std::uint64_t tells_ = 0;
-  std::multiset<std::uint64_t> unacked_;  // rounds of contributions
+  std::multiset<std::uint64_t> unacked_;         // rounds of contributions
+  std::multiset<std::uint64_t> sums_under_way_;  // rounds of sums of its host's
   std::uint64_t settled_ = 0, settling_ = 0;
   int settle_left_ = 0;
   std::vector<Settling> settle_requests_;
@@ -305,16 +363,10 @@ class RingPeer {
   std::uint64_t rate_calls_ = 0;
   std::int64_t refused_ = 0, applied_ = 0;
   double waited_seconds_ = 0;
+  std::int64_t sent_to_hosts_ = 0;
 
-  struct Results {
-    std::uint64_t round = 0;
-    std::int64_t examples = 0;
-    std::size_t bytes = 0;
-    std::vector<int> pieces;
-    std::vector<std::uint64_t> versions;
-    std::vector<bool> weights;
-    std::vector<std::shared_ptr<const std::byte[]>> data;
-  } results_;
+  std::map<std::vector<int>, Results> results_;  // by whom they go to
+  std::map<int, Sums> sums_;                     // by the root
 
   Mutex mutex_;
   CondVar posted_;

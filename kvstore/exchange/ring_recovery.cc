@@ -23,12 +23,6 @@ Message taken(bool stale) {
   return message;
 }
 
-// A gradient in a request's payload keeps both alive.
-struct Arrived {
-  Request request;
-  std::vector<std::unique_ptr<std::byte[]>> copies;
-};
-
 }  // namespace
 
 void RingPeer::on_request(const Request& request) {
@@ -77,10 +71,10 @@ void RingPeer::on_push(const Request& request) {
   PayloadReader payload(arrived->request.message().payload);
   std::vector<std::pair<int, Given>> gradients;
   for (const std::uint32_t number : body.pieces()) {
-    if (number >= pieces_.size() || owner_of(pieces_[number]) != rank_)
+    if (number >= pieces_.size() || std::ranges::count(places_[pieces_[number].group].below, request.from().rank) == 0)
       throw Corrupt(str("piece ", number, " is not worker ", rank_, "'s"));
     gradients.emplace_back(static_cast<int>(number),
-                           Given{arrived, payload.next(pieces_[number].bytes), body.examples()});
+                           Given{arrived, payload.next(pieces_[number].bytes), body.examples(), body.workers()});
   }
   payload.expect_end();
   arrived->copies = payload.take_copies();
@@ -94,8 +88,10 @@ void RingPeer::on_result(const Request& request) {
   if (!in_step(request, body.generation())) return;
   if (body.versions_size() != body.pieces_size() || body.weights_size() != body.pieces_size())
     throw Corrupt("a result does not tell the version and the kind of each piece");
+  const auto relay = std::make_shared<Relay>(Relay{request});
+  pass_on(request, body, relay);
   if (!take_result(request)) early_results_.push_back(request);
-  request.reply(taken(false));
+  if (relay->left == 0) request.reply(taken(false));
   // One that came too early may fit now.
   for (bool progress = !early_results_.empty(); progress;)
     progress = std::erase_if(early_results_, [this](const Request& early) { return take_result(early); }) > 0;
@@ -139,6 +135,7 @@ void RingPeer::on_tell(const Request& request) {
   const int rank = request.from().rank;
   Other& other = others_.at(rank);
   other.over = std::max(other.over, body.over());
+  other.passed = std::max(other.passed, body.passed());
   if (body.number() > other.heard) {
     other.heard = body.number();
     other.idle = body.idle();
@@ -146,11 +143,12 @@ void RingPeer::on_tell(const Request& request) {
   request.reply(taken(false));
   if (body.want() > 0) {
     let_pass(body.want() - 1);
-    if (over_ >= body.want())
+    if (passed_ >= body.want())
       tell(rank, 0);
     else
       asked_ = std::max(asked_, body.want());
   }
+  update_over();
   try_close_all();
 }
 
@@ -186,9 +184,11 @@ void RingPeer::on_roster(const Roster& roster) {
   rank_ = node_->rank();
   std::vector<int> live;
   std::map<int, Other> others;
+  std::map<int, std::string> hosts;
   for (const Peer& peer : roster.peers) {
     if (peer.id.role != Role::kWorker || !peer.alive || !peer.entered) continue;
     live.push_back(peer.id.rank);
+    hosts[peer.id.rank] = peer.host;
     if (peer.id.rank == rank_) continue;
     const auto known = others_.find(peer.id.rank);
     Other& other = others[peer.id.rank];
@@ -199,6 +199,9 @@ void RingPeer::on_roster(const Roster& roster) {
   if (!std::binary_search(live.begin(), live.end(), rank_)) return;
   live_ = std::move(live);
   others_ = std::move(others);
+  for (auto& [rank, other] : others_) other.near = hosts.at(rank) == hosts.at(rank_);
+  hosts_ = RingHosts(hosts);
+  take_places();
   generation_ = roster.epoch;
   constexpr std::uint64_t kStart = 1;
   if (!std::exchange(started_, true) && generation_ == kStart) return take_held(held_);
@@ -213,17 +216,22 @@ void RingPeer::begin_generation() {
   for (Piece& piece : pieces_) {
     frozen_.push_back(piece.valid ? piece.version + 1 : 0);
     piece.open.clear();
+    piece.summed = 0;
+    piece.sum_under_way = false;
     if (!piece.mine) continue;
     frozen_over_ = std::min(frozen_over_, piece.mine->round);
     piece.mine->unacked = 0;
   }
   // What was promised of rounds that are sent again is taken back.
   unacked_.clear();
-  over_ = told_ = frozen_over_;
+  sums_under_way_.clear();
+  over_ = told_ = told_passed_ = frozen_over_;
+  passed_ = 0;
   told_idle_ = false;  // not to those who have just come
   asked_ = 0;
   partial_ = std::max(partial_, ended_ + 1);
-  results_ = {};
+  results_.clear();
+  sums_.clear();
   early_results_.clear();
   states_.clear();
   wire::RingAsk body;
@@ -246,7 +254,15 @@ void RingPeer::take_state(int rank, const Message& answer) {
   others_.at(rank).over = body.over();
   take_rules(body.rules());
   states_[rank].assign(body.versions().begin(), body.versions().end());
-  if (states_.size() == others_.size()) fetch_missing();
+  if (states_.size() < others_.size()) return;
+  // No sum is under way now.
+  for (auto& [one, other] : others_) {
+    other.passed = other.over;
+    for (const auto& [mate, over] : others_)
+      if (hosts_.together(one, mate)) other.passed = std::min(other.passed, over.over);
+    if (hosts_.together(one, rank_)) other.passed = std::min(other.passed, frozen_over_);
+  }
+  fetch_missing();
 }
 
 void RingPeer::fetch_missing() {

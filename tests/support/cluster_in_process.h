@@ -29,6 +29,7 @@ struct ClusterOptions {
   Engine* engine = nullptr;  // of every worker, where arrays outlive the cluster
   std::shared_ptr<const Staleness> policy = nullptr;
   double silence_seconds = 3, faulty_silence_seconds = 30;
+  std::vector<std::string> hosts = {};  // that the workers say they are on, over inproc or shm; empty: this one
 };
 
 class ClusterInProcess {
@@ -112,8 +113,12 @@ class ClusterInProcess {
     StoreOptions store;
     store.engine = &engine(index);
     store.staleness = options_.policy;
-    stores_[static_cast<std::size_t>(index)] =
-        KVStore::join(member(base_, Role::kWorker, port_, index), options_.mode, store);
+    ClusterConfig own = member(base_, Role::kWorker, port_, index);
+    if (!options_.hosts.empty()) {
+      const std::string& host = options_.hosts[static_cast<std::size_t>(index)];
+      (own.transport == "shm" ? own.transport : own.node_host) = own.transport == "shm" ? "shm:host=" + host : host;
+    }
+    stores_[static_cast<std::size_t>(index)] = KVStore::join(own, options_.mode, store);
   }
   void kill_server(int index) {
     servers_[static_cast<std::size_t>(index)]->stop();
