@@ -7,11 +7,13 @@
 // optimizer has no state, the owner sends the new weights instead, and the others keep what arrived. So everybody holds
 // everything: a worker that is lost takes nothing with it, and all hold the same bits, those of `dist_sync`. The bytes
 // are those of a ring of neighbours, 2 (n - 1) / n of the model out and in per worker, in one round trip instead of
-// 2 (n - 1) hops.
+// 2 (n - 1) hops. Over several hosts, gradients are added up in each first (ring_hosts.h): then bytes are a host's, n counts
+// hosts, and sums are by host.
 //
 // Rounds are steps. An owner closes a round when it knows of every live worker either its gradient or that it is *over*
 // that round: a worker's own promise. Whoever waits (for the others to come to a barrier, for data, at the end) is *idle*
-// and lets rounds pass when asked.
+// and lets rounds pass when asked. A host's delegate, too, closes rounds: it sends the sum up, one at a time for a piece, and
+// promises what it has *passed*: rounds of which no sum of its host's will come through it.
 //
 // With every change of the roster a new *generation* begins, numbered by it. Everybody drops the rounds that are not
 // closed, tells the others the version of each piece, and fetches what another is ahead in; then the open rounds are
@@ -48,7 +50,7 @@ namespace wire {
 class RingResult;
 }
 
-// Over tcp half a megabyte at a time, and few of them, stays in the caches between the network and the sum. Over shared
+// Over the network half a megabyte at a time, and few of them, stays in the caches between the network and the sum. Over shared
 // memory nothing moves, and what costs is the message.
 constexpr std::size_t kNetworkMessageBytes = std::size_t{512} << 10;
 constexpr std::size_t kSharedMessageBytes = std::size_t{2} << 20;
