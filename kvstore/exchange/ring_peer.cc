@@ -350,6 +350,8 @@ void RingPeer::fail_all(std::exception_ptr error) {
   }
   for (std::promise<void>& flush : std::exchange(flushes_, {})) flush.set_exception(error);
   if (auto entering = std::exchange(entering_, {})) entering->set_exception(error);
+  results_.clear();
+  sums_.clear();
   held_.clear();
   early_results_.clear();
   early_fetches_.clear();
