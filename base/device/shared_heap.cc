@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -14,13 +15,29 @@
 namespace paceline::detail {
 namespace {
 
-constexpr std::size_t kPage = 4096;
+constexpr std::size_t kPage = 4096, kLargePage = std::size_t{2} << 20;
+#ifndef MADV_COLLAPSE
+constexpr int MADV_COLLAPSE = 25;  // since Linux 6.1
+#endif
 
 std::atomic<SharedHeap*> heap_of_this_process = nullptr;
 
 std::size_t in_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 std::string failure(const char* what) { return std::string(what) + ": " + std::strerror(errno); }
+
+// The file from an address on at which large pages fit; MAP_FAILED where there is no room.
+void* map(int file, std::size_t bytes, int protection) {
+  void* const room = mmap(nullptr, bytes + kLargePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) return room;
+  std::byte* const first = static_cast<std::byte*>(room);
+  const std::size_t skipped = (kLargePage - reinterpret_cast<std::uintptr_t>(room) % kLargePage) % kLargePage;
+  if (skipped > 0) munmap(first, skipped);
+  munmap(first + skipped + bytes, kLargePage - skipped);
+  void* const base = mmap(first + skipped, bytes, protection, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file, 0);
+  if (base == MAP_FAILED) munmap(first + skipped, bytes);
+  return base;
+}
 
 // Closes on every way out.
 struct Descriptor {
@@ -54,7 +71,7 @@ SharedHeap* SharedHeap::enable(std::string& why) {
     why = failure("shared memory cannot be sized");
     return nullptr;
   }
-  void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.number, 0);
+  void* base = map(file.number, bytes, PROT_READ | PROT_WRITE);
   if (base == MAP_FAILED) {
     why = failure("shared memory cannot be mapped");
     return nullptr;
@@ -74,9 +91,23 @@ void* SharedHeap::allocate(std::size_t bytes) {
     if (room < size) continue;
     free_.erase(range);
     if (room > size) free_.emplace(offset + size, room - size);
+    use_large_pages(offset, size);
     return base_ + offset;
   }
   return nullptr;
+}
+
+// Where the block just handed out leaves nothing free.
+void SharedHeap::use_large_pages(std::size_t offset, std::size_t bytes) {
+  const auto next = free_.lower_bound(offset);
+  const std::size_t free_after = next == free_.end() ? bytes_ : next->first;
+  const std::size_t used_from = next == free_.begin() ? 0 : std::prev(next)->first + std::prev(next)->second;
+  const std::size_t first = std::max(offset / kLargePage, (used_from + kLargePage - 1) / kLargePage);
+  const std::size_t end = std::min((offset + bytes + kLargePage - 1) / kLargePage, free_after / kLargePage);
+  if (first >= end) return;
+  // The system joins pages, of which there must be one.
+  for (std::size_t page = first; page < end; ++page) base_[std::max(page * kLargePage, offset)] = std::byte{0};
+  madvise(base_ + first * kLargePage, (end - first) * kLargePage, MADV_COLLAPSE);
 }
 
 void SharedHeap::release(void* memory, std::size_t bytes) {
@@ -125,7 +156,7 @@ std::shared_ptr<const SharedView> SharedView::open(pid_t process, int descriptor
     why = "its memory is not what it was said to be";
     return nullptr;
   }
-  void* data = mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, file.number, 0);
+  void* data = map(file.number, bytes, PROT_READ);
   if (data == MAP_FAILED) {
     why = failure("its memory cannot be mapped");
     return nullptr;

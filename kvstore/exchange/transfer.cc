@@ -9,6 +9,7 @@
 
 #include "payload.h"
 #include "store.pb.h"
+#include "stream_copy.h"
 
 namespace paceline {
 
@@ -191,11 +192,14 @@ Transfer::Run Transfer::run_of(const Item& item, RemoteSlice& slice, bool push, 
 void Transfer::send(bool pushes, bool pulls) {
   std::vector<Run> runs;
   runs.reserve(items_.size());
+  std::size_t pulled_bytes = 0;
   for (const Item& item : items_) {
     const bool push = pushes && item.gradient, pull = pulls && item.out;
     if (!push && !pull) continue;
     for (RemoteSlice& slice : item.key->slices) runs.push_back(run_of(item, slice, push, pull));
+    if (pull) pulled_bytes += item.out.size;
   }
+  streams_ = pulled_bytes >= kFillsCaches;
   const auto before = [](const Run& a, const Run& b) {
     if (a.slice->partition->server != b.slice->partition->server)
       return a.slice->partition->server < b.slice->partition->server;
@@ -318,10 +322,14 @@ void Transfer::receive(const Batch& batch, const Message& answer) {
       pulled.codec->check(data, static_cast<std::int64_t>(count));
       pulled.codec->decode(data, static_cast<std::int64_t>(count), 0, {reinterpret_cast<float*>(pulled.out), count});
     } else if (const std::byte* data = payload.next(pulled.bytes)) {
-      std::memcpy(pulled.out, data, pulled.bytes);
+      if (streams_)
+        stream_copy(data, pulled.out, pulled.bytes);
+      else
+        std::memcpy(pulled.out, data, pulled.bytes);
     }
     pulled.slice->base = reply.versions(static_cast<int>(i));
   }
+  stream_end();
   payload.expect_end();
   Lock lock(mutex_);
   longest_wait_ = std::max(longest_wait_, static_cast<std::int64_t>(reply.waited_microseconds()));

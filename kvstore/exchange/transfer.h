@@ -155,6 +155,7 @@ class Transfer final : public SmallCaller, public std::enable_shared_from_this<T
   const int priority_;
   std::optional<Completion> completion_;
   bool pulls_left_ = false;
+  bool streams_ = false;  // what is pulled fills the caches
   std::int64_t longest_wait_ = 0;
   std::atomic<int> messages_{0}, pushing_{0};  // not answered
   Mutex mutex_;

@@ -4,12 +4,15 @@
 #include <paceline/detail/host_memory.h>
 #include <paceline/detail/shared_heap.h>
 #include <paceline/mutex.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <fstream>
 #include <random>
 #include <sstream>
@@ -113,6 +116,38 @@ TEST(SharedHeap, JoinsWhatIsReleasedAndKnowsItsOwn) {
   std::string reason;
   EXPECT_EQ(detail::SharedView::open(1 << 30, 3, 4096, reason), nullptr);
   EXPECT_NE(reason, "");
+}
+
+// How many of the pages that lie whole in [begin, end) are there.
+std::size_t present(const std::byte* begin, const std::byte* end) {
+  const auto first = (reinterpret_cast<std::uintptr_t>(begin) + 4095) / 4096 * 4096;
+  std::vector<unsigned char> pages((reinterpret_cast<std::uintptr_t>(end) - first) / 4096);
+  if (mincore(reinterpret_cast<void*>(first), 4096 * pages.size(), pages.data()) != 0) return 0;
+  return static_cast<std::size_t>(std::count_if(pages.begin(), pages.end(), [](auto page) { return page & 1; }));
+}
+
+TEST(SharedHeap, PagesAreLargeOnceAllOfThemIsHandedOut) {
+  std::string why;
+  detail::SharedHeap* heap = detail::SharedHeap::enable(why);
+  ASSERT_TRUE(heap) << why;
+  constexpr std::size_t kLarge = std::size_t{2} << 20, kBlock = 32 * kLarge + kLarge / 2;
+  auto* const block = static_cast<std::byte*>(heap->allocate(kBlock));
+  std::byte* const end = block + kBlock;
+  std::byte* const shared = end - heap->offset_of(end) % kLarge;  // a large page with what comes after
+  ASSERT_NE(shared, end);
+  const bool supported = present(shared - kLarge, shared) == kLarge / 4096;
+  std::memset(shared, 7, 4096);
+  EXPECT_LE(present(shared, end), 1U) << "pages that nobody asked for";
+  auto* const next = static_cast<std::byte*>(heap->allocate(kBlock));
+  ASSERT_EQ(next, end);
+  EXPECT_EQ(std::count(shared, shared + 4096, std::byte{7}), 4096) << "what was there is lost";
+  if (supported) {
+    EXPECT_EQ(present(shared, shared + kLarge), kLarge / 4096);
+  }
+  heap->release(block, kBlock);
+  EXPECT_EQ(present(block + kLarge, shared), 0U) << "released, but still there";
+  heap->release(next, kBlock);
+  if (!supported) GTEST_SKIP() << "this system cannot join pages";
 }
 
 TEST(Shm, LargeFramesAreReadWhereTheyLie) {

@@ -15,8 +15,9 @@ namespace paceline::detail {
 // Blocks below this stay with the C library: a message copies them sooner than it hands them over.
 constexpr std::size_t kSmallestShared = std::size_t{32} << 10;
 
-// One per process. As large as the host's memory and empty: pages exist once they are written. Thread-safe. A child of
-// fork() shares what its parent has in it.
+// One per process. As large as the host's memory and empty: pages exist once they are written, or once all that a large
+// page would hold is handed out, for then it becomes one where the system can do that. Thread-safe. A child of fork()
+// shares what its parent has in it.
 class SharedHeap {
  public:
   // Makes the heap at the first call; from then on large arrays of the CPU lie in it. Null where the system has none to
@@ -38,6 +39,7 @@ class SharedHeap {
 
  private:
   SharedHeap(int descriptor, std::byte* base, std::size_t bytes);
+  void use_large_pages(std::size_t offset, std::size_t bytes) REQUIRES(mutex_);
   static const std::byte* at(const void* data) { return static_cast<const std::byte*>(data); }
 
   const int descriptor_;
