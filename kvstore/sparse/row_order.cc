@@ -9,6 +9,9 @@
 #include <limits>
 #include <numeric>
 
+#include "sparse/prefetch.h"
+#include "stream_copy.h"
+
 namespace paceline {
 namespace {
 
@@ -17,13 +20,6 @@ void add_row(std::byte* sum, const std::byte* row, std::int64_t width) {
   T* to = reinterpret_cast<T*>(sum);
   const T* from = reinterpret_cast<const T*>(row);
   for (std::int64_t e = 0; e < width; ++e) to[e] += from[e];
-}
-
-// Asks for the row's memory, for writing where `kWrite`.
-template <int kWrite>
-[[gnu::always_inline]] inline void prefetch_row(const std::byte* row, std::size_t bytes) {
-  for (std::size_t line = 0; line < std::min<std::size_t>(bytes + 63, 512); line += 64)
-    __builtin_prefetch(row + line, kWrite);
 }
 
 // How many rows ahead memory is asked for.
@@ -122,7 +118,7 @@ void gather_rows(const std::vector<OrderedRow>& rows, RowRange range, const Tabl
                  std::byte* out) {
   const std::size_t bytes = row_bytes(table);
   for (std::size_t i = range.begin; i < range.end; ++i) {
-    if (i + kAhead < range.end) prefetch_row<0>(values + rows[i + kAhead].position * bytes, bytes);
+    if (i + kAhead < range.end) prefetch_lines<0>(values + rows[i + kAhead].position * bytes, bytes);
     const std::byte* row = values + rows[i].position * bytes;
     if (i == range.begin || rows[i].id != rows[i - 1].id) {
       std::memcpy(out, row, bytes);
@@ -138,8 +134,16 @@ void gather_rows(const std::vector<OrderedRow>& rows, RowRange range, const Tabl
 void scatter_rows(const std::vector<OrderedRow>& rows, RowRange range, const TableSpec& table, const std::byte* values,
                   std::byte* out) {
   const std::size_t bytes = row_bytes(table);
+  constexpr std::size_t kLine = 64;
+  if (rows.size() * bytes >= kFillsCaches && bytes % kLine == 0 && reinterpret_cast<std::uintptr_t>(out) % kLine == 0) {
+    for (std::size_t i = range.begin; i < range.end; ++i) {
+      if (i > range.begin && rows[i].id != rows[i - 1].id) values += bytes;
+      stream_copy(values, out + rows[i].position * bytes, bytes);
+    }
+    return stream_end();
+  }
   for (std::size_t i = range.begin; i < range.end; ++i) {
-    if (i + kAhead < range.end) prefetch_row<1>(out + rows[i + kAhead].position * bytes, bytes);
+    if (i + kAhead < range.end) prefetch_lines<1>(out + rows[i + kAhead].position * bytes, bytes);
     if (i > range.begin && rows[i].id != rows[i - 1].id) values += bytes;
     std::memcpy(out + rows[i].position * bytes, values, bytes);
   }

@@ -10,10 +10,9 @@ namespace paceline {
 
 RowStore::RowStore(int block_bits, std::size_t record_bytes)
     : block_bits_(block_bits), record_bytes_(record_bytes), slots_(block_bits, kAbsent) {
-  constexpr std::size_t kChunkBytes = std::size_t{16} << 20;
+  constexpr std::size_t kChunkBytes = std::size_t{64} << 20;
   while ((record_bytes_ << (chunk_bits_ + 1)) <= kChunkBytes) ++chunk_bits_;
   chunk_mask_ = (std::size_t{1} << chunk_bits_) - 1;
-  prefetched_ = std::min<std::size_t>(record_bytes_ + 63, 512);
 }
 
 void RowStore::Unmap::operator()(std::byte* memory) const { munmap(memory, bytes); }
@@ -22,9 +21,11 @@ RowStore::Chunk RowStore::make_chunk() const {
   const std::size_t bytes = record_bytes_ << chunk_bits_;
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw OutOfMemory(str("no memory for ", bytes, " bytes of a table's rows"));
-  // Random rows of a large table miss the processor's page tables less if pages are large; a table that fits the first
-  // chunk would take more memory than it has rows for.
-  if (!chunks_.empty()) madvise(memory, bytes, MADV_HUGEPAGE);
+  // Random rows of a large table miss the processor's page tables less if pages are large; a small one would take more
+  // memory than it has rows for.
+  constexpr std::size_t kSmallTable = std::size_t{4} << 20;
+  const std::size_t small = chunks_.empty() ? std::min(bytes, kSmallTable) : 0;
+  madvise(static_cast<std::byte*>(memory) + small, bytes - small, MADV_HUGEPAGE);
   return Chunk(static_cast<std::byte*>(memory), Unmap{bytes});
 }
 

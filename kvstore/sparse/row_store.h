@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sparse/block_pages.h"
+#include "sparse/prefetch.h"
 
 namespace paceline {
 
@@ -29,12 +30,9 @@ class RowStore {
     const std::size_t number = slot - 1;
     return chunks_[number >> chunk_bits_].get() + (number & chunk_mask_) * record_bytes_;
   }
-  // Into the cache, for writing. Not a function that gcc could call: it takes one that only prefetches for one that does
-  // nothing, and leaves the call out.
+  // Into the cache, for writing.
   [[gnu::always_inline]] void prefetch(Slot slot) const {
-    if (slot == kAbsent) return;
-    const std::byte* at = record(slot);
-    for (std::size_t line = 0; line < prefetched_; line += 64) __builtin_prefetch(at + line, 1);
+    if (slot != kAbsent) prefetch_lines<1>(record(slot), record_bytes_);
   }
 
   std::size_t size() const { return size_; }
@@ -52,7 +50,7 @@ class RowStore {
   Chunk make_chunk() const;
 
   int block_bits_, chunk_bits_ = 0;
-  std::size_t record_bytes_, chunk_mask_ = 0, prefetched_ = 0, size_ = 0;
+  std::size_t record_bytes_, chunk_mask_ = 0, size_ = 0;
   BlockPages<Slot> slots_;
   std::vector<Chunk> chunks_;
 };

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "sparse/row_order.h"
 #include "sparse/row_store.h"
 #include "sparse/table_layout.h"
+#include "stream_copy.h"
 
 namespace paceline::test {
 namespace {
@@ -80,6 +82,49 @@ TEST(RowOrder, SortsByPartitionThenRowAndKeepsTheOrderOfEqualIds) {
         EXPECT_LT(std::tuple(order[i - 1].partition, order[i - 1].id, order[i - 1].position),
                   std::tuple(order[i].partition, order[i].id, order[i].position));
       }
+    }
+  }
+}
+
+// Few rows, and so many that they are copied past the caches.
+TEST(RowOrder, GathersSumsOfRowsAndScattersThemToWhoeverAsked) {
+  std::mt19937 random(7);
+  constexpr std::int64_t kWidth = 64;
+  for (const std::size_t count : {100UL, 70000UL}) {
+    const TableSpec table = table_of(1000000, kWidth);
+    const TableLayout layout(table, 1);
+    ASSERT_EQ(count * row_bytes(table) >= kFillsCaches, count == 70000);
+    Ids ids = random_ids(random, table.rows, count);
+    ids[count - 1] = ids[3];
+    const auto order = order_rows(ids, table, layout, "the test of");
+    const RowRange all{0, count};
+    Ids different(count);
+    different.resize(write_ids(order, all, different.data()));
+    alignas(64) static std::array<float, 70001 * kWidth> given, gathered, scattered;
+    for (std::size_t i = 0; i < count * kWidth; ++i) given[i] = static_cast<float>(i % 1000);
+    gather_rows(order, all, table, reinterpret_cast<const std::byte*>(given.data()),
+                reinterpret_cast<std::byte*>(gathered.data()));
+    std::map<std::int64_t, float> sums;  // of first elements
+    for (std::size_t i = 0; i < count; ++i) sums[ids[i]] += given[i * kWidth];
+    for (std::size_t i = 0; i < different.size(); ++i) ASSERT_EQ(gathered[i * kWidth], sums[different[i]]);
+    for (const std::size_t shift : {0UL, 1UL}) {  // aligned to lines, and not
+      scatter_rows(order, all, table, reinterpret_cast<const std::byte*>(gathered.data()),
+                   reinterpret_cast<std::byte*>(scattered.data() + shift));
+      for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(scattered[i * kWidth + shift], sums[ids[i]]) << i;
+    }
+  }
+}
+
+TEST(StreamCopy, CopiesAnyNumberOfBytesToAnyPlace) {
+  alignas(64) std::array<char, 512> from, to;
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<char>(i * 7 + 1);
+  for (const std::size_t shift : {0UL, 8UL, 64UL}) {
+    for (const std::size_t bytes : {0UL, 1UL, 63UL, 64UL, 65UL, 200UL, 320UL}) {
+      to.fill(0);
+      stream_copy(from.data() + 3, to.data() + shift, bytes);
+      stream_end();
+      EXPECT_TRUE(std::equal(to.begin() + shift, to.begin() + shift + bytes, from.begin() + 3)) << shift << ' ' << bytes;
+      EXPECT_EQ(std::count(to.begin() + shift + bytes, to.end(), '\0'), static_cast<long>(to.size() - shift - bytes));
     }
   }
 }
