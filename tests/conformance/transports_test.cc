@@ -301,7 +301,7 @@ class Signals {
 };
 
 TEST_P(Transports, signals_do_no_harm) {
-  constexpr std::size_t kPackets = 2000;
+  constexpr std::size_t kPackets = 8000;
   const Signals signals;
   Received received;
   auto server = make(), client = make();

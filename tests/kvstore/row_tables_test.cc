@@ -180,7 +180,7 @@ TEST(RowTables, SynchronousWorkersMayUseTablesInAnyOrder) {
   ClusterInProcess cluster({.mode = "dist_sync", .workers = 2, .servers = 1, .serial = false});
   cluster.run([&](int worker, KVStore& store) {
     Engine& engine = cluster.engine(worker);
-    std::vector<TableSpec> tables(2, table_of(1000000, 1, "zeros"));
+    std::vector<TableSpec> tables(2, table_of(2500000, 1, "zeros"));
     for (std::size_t i = 0; i < 2; ++i) {
       tables[i].name = str("table ", i);
       store.init_table(tables[i]);
