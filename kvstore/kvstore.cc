@@ -20,8 +20,9 @@ struct WorkersMode {
   void (*check)(const Spec& mode, const ClusterConfig& config);
   std::unique_ptr<Exchange> (*make)(const ClusterConfig& config, const Spec& mode, const StoreOptions& options);
 };
-constexpr WorkersMode kWorkersModes[] = {{"gossip", check_gossip, make_gossip_exchange},
-                                         {"ring", check_ring, make_ring_exchange}};
+constexpr WorkersMode kWorkersModes[] = {
+    {"gossip", check_gossip, make_gossip_exchange},
+    {"ring", [](const Spec& mode, const ClusterConfig& config) { check_ring(mode, config); }, make_ring_exchange}};
 
 const WorkersMode* workers_mode(const std::string& name) {
   for (const WorkersMode& mode : kWorkersModes)

@@ -85,30 +85,49 @@ void update_one(Slice& slice, const Rules& rules, const Contribution& contributi
   });
 }
 
+// The mean of contributions to `whole` elements, weighted by their examples, tile by tile.
 template <class T>
-void update_mean(Slice& slice, const Rules& rules, const std::vector<Contribution>& contributions,
-                 std::int64_t examples, const StaleContext& context, const RoundCopies& copies) REQUIRES(slice.mutex) {
-  const std::int64_t whole = slice.count();
-  const bool votes = std::all_of(contributions.begin(), contributions.end(), [](const Contribution& contribution) {
-    return contribution.codec && contribution.codec->votes();
-  });
-  std::array<T, static_cast<std::size_t>(Tile<T>::kElements)> decoded;
-  const auto fill = [&, whole](std::int64_t begin, std::int64_t count, T* __restrict mean) {
+class Mean {
+ public:
+  Mean(const std::vector<Contribution>& contributions, std::int64_t examples, std::int64_t whole)
+      : contributions_(contributions),
+        examples_(examples),
+        whole_(whole),
+        votes_(std::all_of(contributions.begin(), contributions.end(), [](const Contribution& contribution) {
+          return contribution.codec && contribution.codec->votes();
+        })) {}
+
+  void tile(std::int64_t begin, std::int64_t count, T* __restrict mean) {
     bool first = true;
-    for (const Contribution& contribution : contributions) {
-      const T share = votes           ? T(1)
-                      : examples == 0 ? T(1) / static_cast<T>(contributions.size())
-                                      : static_cast<T>(contribution.examples) / static_cast<T>(examples);
+    for (const Contribution& contribution : contributions_) {
+      const T share = votes_           ? T(1)
+                      : examples_ == 0 ? T(1) / static_cast<T>(contributions_.size())
+                                       : static_cast<T>(contribution.examples) / static_cast<T>(examples_);
       const T* __restrict source =
-          gradient_tile<T>(contribution, whole, begin, {decoded.data(), static_cast<std::size_t>(count)});
+          gradient_tile<T>(contribution, whole_, begin, {decoded_.data(), static_cast<std::size_t>(count)});
       // Sums begin at 0, not at the first summand: that makes -0 a 0.
       if (std::exchange(first, false))
         for (std::int64_t i = 0; i < count; ++i) mean[i] = T(0) + share * source[i];
       else
         for (std::int64_t i = 0; i < count; ++i) mean[i] += share * source[i];
     }
-    if (votes)
+    if (votes_)
       for (std::int64_t i = 0; i < count; ++i) mean[i] = static_cast<T>((mean[i] > 0) - (mean[i] < 0));
+  }
+
+ private:
+  const std::vector<Contribution>& contributions_;
+  const std::int64_t examples_, whole_;
+  const bool votes_;
+  std::array<T, static_cast<std::size_t>(Tile<T>::kElements)> decoded_;
+};
+
+template <class T>
+void update_mean(Slice& slice, const Rules& rules, const std::vector<Contribution>& contributions,
+                 std::int64_t examples, const StaleContext& context, const RoundCopies& copies) REQUIRES(slice.mutex) {
+  Mean<T> sum(contributions, examples, slice.count());
+  const auto fill = [&](std::int64_t begin, std::int64_t count, T* mean) {
+    sum.tile(begin, count, mean);
     if (copies.mean) std::copy_n(mean, count, static_cast<T*>(copies.mean) + begin);
   };
   update_tiles<T>(slice, rules, {}, context, fill, static_cast<T*>(copies.weight));
@@ -152,6 +171,14 @@ void update_by_mean(Slice& slice, const Rules& rules, const std::vector<Contribu
     update_mean<float>(slice, rules, contributions, examples, context, copies);
   else
     update_mean<double>(slice, rules, contributions, examples, context, copies);
+}
+
+void mean_of_round(const std::vector<Contribution>& contributions, std::int64_t count, float* mean) {
+  std::int64_t examples = 0;
+  for (const Contribution& contribution : contributions) examples += contribution.examples;
+  Mean<float> sum(contributions, examples, count);
+  for (std::int64_t begin = 0; begin < count; begin += Tile<float>::kElements)
+    sum.tile(begin, std::min(Tile<float>::kElements, count - begin), mean + begin);
 }
 
 void average(Slice& slice, std::span<const Contribution> contributions) {

@@ -69,6 +69,8 @@ void update(Slice& slice, const Rules& rules, const Contribution& contribution, 
 void update_by_mean(Slice& slice, const Rules& rules, const std::vector<Contribution>& contributions,
                     std::int64_t examples, const StaleContext& context, const RoundCopies& copies)
     REQUIRES(slice.mutex);
+// The mean alone, of `count` float32 elements: what update_by_mean() applies.
+void mean_of_round(const std::vector<Contribution>& contributions, std::int64_t count, float* mean);
 // The weight of an average slice is the mean of what the workers said last.
 void average(Slice& slice, std::span<const Contribution> contributions) REQUIRES(slice.mutex);
 // Encodes the weights, once per version.

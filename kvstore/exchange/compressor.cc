@@ -108,33 +108,34 @@ Compressor::Slot& Compressor::slot_of(const std::string& key, const Shape& shape
   return slot;
 }
 
-std::shared_ptr<const EncodedGradient> Compressor::encode(const RemoteKey& key, const NDArray& gradient, int rank,
-                                                          int workers, int priority) {
+bool Compressor::encodes(const KeyInfo& key) const {
   // A key that was encoded once has state, which only encoding delivers.
-  if (!push_ || !(slots_.count(key.info.name) > 0 || encodes(key.info, push_speed_))) return nullptr;
+  return push_ && (slots_.count(key.name) > 0 || encodes(key, push_speed_));
+}
+
+std::shared_ptr<const EncodedGradient> Compressor::encode(const KeyInfo& key, Ranges ranges, const NDArray& gradient,
+                                                          int rank, int workers, int priority) {
   const auto encoded = std::make_shared<EncodedGradient>();
   encoded->codec = push_;
-  encoded->slices.resize(key.slices.size());
-  std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
+  encoded->slices.resize(ranges.size());
   std::size_t most = 0;
-  for (std::size_t s = 0; s < key.slices.size(); ++s) {
-    ranges.emplace_back(key.slices[s].begin, key.slices[s].end);
+  for (std::size_t s = 0; s < ranges.size(); ++s) {
     encoded->slices[s].offset = most;
-    most += (push_->codec->max_bytes(key.slices[s].end - key.slices[s].begin) + 7) / 8 * 8;
+    most += (push_->codec->max_bytes(ranges[s].second - ranges[s].first) + 7) / 8 * 8;
   }
   encoded->bytes = NDArray(Shape{static_cast<std::int64_t>(most)}, DType::kUint8, {}, engine_);
 
-  Slot& slot = slot_of(key.info.name, key.info.shape);
+  Slot& slot = slot_of(key.name, key.shape);
   std::vector<NDArray> inputs = slot.arrays;
   inputs.push_back(slot.pushes);
   std::vector<NDArray> outputs = inputs;
   inputs.push_back(gradient);
   outputs.push_back(encoded->bytes);
   EncodeContext context;
-  context.slice = hash_key(key.info.name);
+  context.slice = hash_key(key.name);
   context.worker = rank;
   context.workers = workers;
-  if (key.info.shape.ndim() > 1) context.columns = key.info.shape.size() / key.info.shape[0];
+  if (key.shape.ndim() > 1) context.columns = key.shape.size() / key.shape[0];
   launch_host("store.encode", inputs, outputs,
               [encoded, context, ranges = std::move(ranges)](const KernelContext&, std::span<const Tensor> in,
                                                              std::span<const Tensor> out) {

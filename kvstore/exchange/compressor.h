@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compression_setting.h"
@@ -23,10 +24,16 @@ class Compressor {
 
   // The codec of this key's weights on their way to the worker; null: raw.
   const WireCodec* pull_codec(const KeyInfo& key) const;
-  // Encodes each slice of `gradient` (of the key's size, on the CPU) in one engine task. Returns null where this key
-  // travels raw.
-  std::shared_ptr<const EncodedGradient> encode(const RemoteKey& key, const NDArray& gradient, int rank, int workers,
-                                                int priority);
+  // Encodes each of `slices` (that have a begin and an end) of `gradient` (of the key's size, on the CPU) in one engine
+  // task. Returns null where this key travels raw.
+  template <class Slices>
+  std::shared_ptr<const EncodedGradient> encode(const KeyInfo& key, const Slices& slices, const NDArray& gradient,
+                                                int rank, int workers, int priority) {
+    if (!encodes(key)) return nullptr;
+    Ranges ranges;
+    for (const auto& slice : slices) ranges.emplace_back(slice.begin, slice.end);
+    return encode(key, std::move(ranges), gradient, rank, workers, priority);
+  }
 
   // What a key that travels raw sends where the codec takes the optimizer's momentum: the same momentum, kept here, too.
   NDArray with_momentum(const RemoteKey& key, const NDArray& gradient, int priority);
@@ -39,6 +46,7 @@ class Compressor {
   // State arrays as "<key>/<slot>"; wait for them. load() takes those arrays that are its own out of `state`.
   NamedArrays state() const;
   void load(NamedArrays* state);
+  void forget_state() { load(std::make_unique<NamedArrays>().get()); }
   // Goes on with the state of `other`, as far as the slots are the same.
   void take_state(Compressor& other);
 
@@ -54,7 +62,11 @@ class Compressor {
   struct Velocity {
     NDArray velocity, update;
   };
+  using Ranges = std::vector<std::pair<std::int64_t, std::int64_t>>;
   static Speed measure(const Codec& codec);
+  bool encodes(const KeyInfo& key) const;  // its gradients
+  std::shared_ptr<const EncodedGradient> encode(const KeyInfo& key, Ranges ranges, const NDArray& gradient, int rank,
+                                                int workers, int priority);
   Slot& slot_of(const std::string& key, const Shape& shape);
   bool encodes(const KeyInfo& key, const Speed& speed) const;
 

@@ -9,6 +9,7 @@
 #include <exception>
 #include <unordered_map>
 
+#include "exchange/compressor.h"
 #include "exchange/ring_peer.h"
 #include "exchange/saved_state.h"
 #include "parse_body.h"
@@ -25,10 +26,12 @@ std::byte* at(const NDArray& array, std::int64_t element) {
 
 class RingExchange final : public Exchange {
  public:
-  RingExchange(const ClusterConfig& config, const StoreOptions& options)
+  RingExchange(const ClusterConfig& config, const StoreOptions& options, const CompressionSetting& compression)
       : engine_(options.engine ? *options.engine : default_engine()),
         workers_(config.workers),
-        peer_(config),
+        compression_(compression),
+        compressor_(compression, engine_),
+        peer_(config, make_codec(compression.push), make_codec(compression.pull)),
         client_(peer_.node()),
         scheduler_(peer_.node(), PeerId{Role::kScheduler, 0}) {
     look_around();
@@ -59,11 +62,14 @@ class RingExchange final : public Exchange {
     std::map<std::string, NDArray> here;
     wire::InitRequest request;
     request.set_call(++init_calls_);
-    request.set_mode(kMode);
+    const std::string compression = compression_.text();
+    request.set_mode(kMode + (compression.empty() ? "" : " with " + compression));
     for (const InitValue& value : values) {
       const NDArray array = value.value.to(Device{}).contiguous();
       array.wait();
-      write_key({value.key, array.dtype(), array.shape(), value.average}, request.add_keys());
+      KeyInfo key{value.key, array.dtype(), array.shape(), value.average};
+      key.row = compression_.row_of(key);
+      write_key(key, request.add_keys());
       here.emplace(value.key, array);
     }
     const auto ask = [this](const wire::InitRequest& question) {
@@ -135,7 +141,7 @@ class RingExchange final : public Exchange {
     std::vector<std::pair<NDArray, NDArray>> copies;
     {
       Lock lock(mutex_);
-      collect(gradients, weights, *call, copies);
+      collect(gradients, weights, priority, *call, copies);
       if (call->items.empty()) return;
       call->round = sent_->number();
       call->examples = examples;
@@ -232,8 +238,8 @@ class RingExchange final : public Exchange {
     return key;
   }
 
-  void collect(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, RingCall& call,
-               std::vector<std::pair<NDArray, NDArray>>& copies) REQUIRES(mutex_) {
+  void collect(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, int priority,
+               RingCall& call, std::vector<std::pair<NDArray, NDArray>>& copies) REQUIRES(mutex_) {
     const std::uint64_t step = sent_->number(), number = ++calls_;
     call.items.reserve(std::max(gradients.size(), weights.size()));
     for (const PushItem& item : gradients) {
@@ -250,6 +256,8 @@ class RingExchange final : public Exchange {
       RingCall::Item& added = call.items.emplace_back();
       added.key = &key;
       added.gradient = item.gradient.to(Device{}).contiguous();
+      added.encoded = compressor_.encode(key.info, key.parts, added.gradient, rank(), workers_, priority);
+      if (added.encoded) added.gradient = added.encoded->bytes;
     }
     for (const PushItem& item : gradients) keys_.at(item.key)->last_step = step;
     pushed_keys_ += gradients.size();
@@ -291,6 +299,7 @@ class RingExchange final : public Exchange {
     for (const KeyInfo& info : layout.keys) {
       auto key = std::make_unique<RingKey>();
       key->info = info;
+      key->encodes_mean = compressor_.pull_codec(info) != nullptr;
       key->order = engine_.new_variable();
       keys.push_back(key.get());
       arrays.push_back(here.at(info.name));
@@ -354,6 +363,8 @@ class RingExchange final : public Exchange {
 
   Engine& engine_;
   const int workers_;
+  const CompressionSetting compression_;
+  Compressor compressor_ GUARDED_BY(mutex_);
   mutable RingPeer peer_;
   SchedulerClient client_;
   Outbox scheduler_;
@@ -457,27 +468,39 @@ void RingExchange::load(const StoreState& state) {
     if (leader == rank()) peer_.refuse_fetches(nullptr);
     std::rethrow_exception(refused);
   }
+  {
+    Lock lock(mutex_);
+    compressor_.forget_state();  // of other gradients
+  }
   pull_all();
 }
 
 }  // namespace
 
-void check_ring(const Spec& mode, const ClusterConfig& config) {
+CompressionSetting check_ring(const Spec& mode, const ClusterConfig& config) {
   Options rest = mode.options;
   rest.erase("transport");
+  CompressionSetting compression = CompressionSetting::take(&rest);
   rest.reject_unknown("mode 'ring'");
+  compression.suit(false);
+  require(!compression.measured, "mode ring measures no links: leave out bandwidth=");
+  if (const auto codec = make_codec(compression.push)) {
+    require(!codec->takes_momentum(), "compression '", compression.push.text(),
+            "' takes the momentum from the optimizer, all of which every worker of mode ring has; name another codec");
+  }
   require(config.servers == 0, "mode ring has no servers, and this job has ", config.servers,
           "; start it with launch.py -s 0 (DMLC_NUM_SERVER=0)");
+  return compression;
 }
 
 std::unique_ptr<Exchange> make_ring_exchange(const ClusterConfig& config, const Spec& mode,
                                              const StoreOptions& options) {
-  check_ring(mode, config);
+  const CompressionSetting compression = check_ring(mode, config);
   require(!options.staleness, "mode ring applies no stale gradients: it takes no staleness policy");
   ClusterConfig own = config;
   if (const std::string transport = Options(mode.options).get("transport", ""); !transport.empty())
     own.transport = transport;
-  return std::make_unique<RingExchange>(own, options);
+  return std::make_unique<RingExchange>(own, options, compression);
 }
 
 }  // namespace paceline

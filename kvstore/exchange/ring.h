@@ -7,10 +7,13 @@
 
 #include <memory>
 
+#include "compression_setting.h"
+
 namespace paceline {
 
-// Throws InvalidArgument on options that `ring` does not have and on a job with servers.
-void check_ring(const Spec& mode, const ClusterConfig& config);
+// What of the mode's text is about compression. Throws InvalidArgument on options that `ring` does not have and on a job
+// with servers.
+CompressionSetting check_ring(const Spec& mode, const ClusterConfig& config);
 // Joins the job; blocks as Node::join() does, and throws the same.
 std::unique_ptr<Exchange> make_ring_exchange(const ClusterConfig& config, const Spec& mode,
                                              const StoreOptions& options);

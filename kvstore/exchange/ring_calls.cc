@@ -25,7 +25,8 @@ int RingPeer::add_keys(const Layout& layout, const std::vector<RingKey*>& keys, 
       for (const SliceRange& slice : partition.slices) {
         RingKey& key = *keys[static_cast<std::size_t>(slice.key)];
         const std::size_t width = size_of(key.info.dtype);
-        const std::int64_t longest = static_cast<std::int64_t>(kPieceBytes / width);
+        std::int64_t longest = static_cast<std::int64_t>(kPieceBytes / width);
+        if (key.info.row > 0) longest = std::max(key.info.row, longest / key.info.row * key.info.row);
         std::int64_t begin = slice.begin;
         do {
           Piece piece;
@@ -152,7 +153,8 @@ void RingPeer::run(const std::shared_ptr<RingCall>& call) {
   std::vector<int> pushed;
   for (const RingCall::Item& item : call->items) {
     const std::size_t width = size_of(item.key->info.dtype);
-    for (const RingKey::Part& part : item.key->parts) {
+    for (std::size_t i = 0; i < item.key->parts.size(); ++i) {
+      const RingKey::Part& part = item.key->parts[i];
       Piece& piece = pieces_[static_cast<std::size_t>(part.piece)];
       const std::size_t offset = static_cast<std::size_t>(part.begin) * width;
       if (!item.gradient.is_none()) {
@@ -160,7 +162,9 @@ void RingPeer::run(const std::shared_ptr<RingCall>& call) {
           ++refused_;
         } else {
           piece.mine = call;
-          piece.given = {item.owner, item.source + offset, call->examples};
+          const EncodedGradient::Slice sent =
+              item.encoded ? item.encoded->slices[i] : EncodedGradient::Slice{offset, 0};
+          piece.given = {item.owner, item.source + sent.offset, call->examples, 1, sent.bytes};
           ++call->left;
           pushed.push_back(part.piece);
         }
@@ -212,8 +216,10 @@ void RingPeer::send(const std::shared_ptr<RingCall>& call, const std::vector<int
     if (owner < 0 || !place.below.empty()) continue;
     Outgoing& message = outgoing[owner];
     message.body.add_pieces(static_cast<std::uint32_t>(number));
-    message.payload.add(piece.given.data, piece.bytes, piece.given.owner);
-    message.bytes += piece.bytes;
+    const std::size_t bytes = run_bytes(piece, piece.given.encoded);
+    message.body.add_bytes(piece.given.encoded);
+    message.payload.add(piece.given.data, bytes, piece.given.owner);
+    message.bytes += bytes;
     if (message.bytes >= message_bytes(owner)) flush(owner);
   }
   while (!outgoing.empty()) flush(outgoing.begin()->first);

@@ -26,8 +26,8 @@ void RingCall::end(std::exception_ptr error) {
     ended->done();
 }
 
-RingPeer::RingPeer(const ClusterConfig& config)
-    : config_(config) {
+RingPeer::RingPeer(const ClusterConfig& config, std::shared_ptr<const Codec> push, std::shared_ptr<const Codec> mean)
+    : config_(config), push_codec_(std::move(push)), mean_codec_(std::move(mean)) {
   node_ = std::make_unique<Node>(
       config_, Node::Handlers{[this](const Request& request) { post([this, request] { on_request(request); }); },
                               [this](const Roster& roster) { post([this, roster] { on_roster(roster); }); }});

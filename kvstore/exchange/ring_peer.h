@@ -19,6 +19,9 @@
 // closed, tells the others the version of each piece, and fetches what another is ahead in; then the open rounds are
 // sent again, to the new owners. Messages of an older generation are dropped, those of a newer one wait until the receiver is in it.
 //
+// Where gradients are compressed, the owner decodes them while it sums. If the mean travels encoded, too, the owner applies
+// what the others will decode.
+//
 // Everything but the functions that say otherwise runs on one thread of the peer, so that nothing is locked.
 
 #include <paceline/exchange.h>
@@ -42,6 +45,7 @@
 #include "exchange/scheduler_client.h"
 #include "exchange/transfer.h"
 #include "key_partition.h"
+#include "payload.h"
 #include "workers.pb.h"
 
 namespace paceline {
@@ -63,6 +67,7 @@ struct RingKey {
 
   KeyInfo info;
   std::vector<Part> parts;
+  bool encodes_mean = false;
   Variable order;                          // written by every task about this key
   NDArray weight;                          // the array that holds the worker's weights
   std::optional<std::uint64_t> last_step;  // the last in which it was pushed
@@ -74,9 +79,10 @@ struct RingKey {
 struct RingCall {
   struct Item {
     RingKey* key;
-    NDArray gradient;        // none: only pulled
+    NDArray gradient;        // none: only pulled; its bytes where it is encoded
     NDArray out;             // none: only pushed
     std::uint64_t need = 0;  // rounds that must be over for it
+    std::shared_ptr<const EncodedGradient> encoded = nullptr;
     // Set within the task.
     std::shared_ptr<const void> owner;  // of the source
     const std::byte* source = nullptr;
@@ -106,7 +112,8 @@ struct RingCall {
 class RingPeer {
  public:
   // Joins the job; blocks as Node::join() does, and throws the same.
-  explicit RingPeer(const ClusterConfig& config);
+  // `push` and `mean`: the codecs of gradients and of means, null where they travel raw.
+  RingPeer(const ClusterConfig& config, std::shared_ptr<const Codec> push, std::shared_ptr<const Codec> mean);
   ~RingPeer();
 
   // ---- any thread
@@ -163,6 +170,7 @@ class RingPeer {
     const std::byte* data = nullptr;
     std::int64_t examples = 0;
     std::uint32_t workers = 1;  // whose mean it is
+    std::size_t encoded = 0;    // its bytes, where it is encoded
   };
   // What lies in a request's payload keeps both alive.
   struct Arrived {
@@ -216,6 +224,7 @@ class RingPeer {
     std::uint64_t version = 0;
     bool weights = false;
     std::shared_ptr<const std::byte[]> data;
+    std::size_t encoded = 0;  // as in Given
   };
   // Neighbours on their way to the same workers.
   struct Results {
@@ -268,6 +277,9 @@ class RingPeer {
   void try_close(int number);
   bool may_be_idle(int rank) const;
   void close_round(int number);
+  static std::size_t run_bytes(const Piece& piece, std::size_t encoded) { return encoded > 0 ? encoded : piece.bytes; }
+  // The next run of a payload, `encoded` as in Given. Throws Corrupt.
+  static const std::byte* next_run(PayloadReader& payload, const Piece& piece, std::size_t encoded, const Codec* codec);
   Given mean_of(const Piece& piece, const std::vector<Given>& parts) const;
   void add_sum(int number, std::uint64_t round, Given sum);
   void flush_sums();
@@ -327,6 +339,7 @@ class RingPeer {
   std::vector<std::vector<int>> batches(const std::vector<int>& numbers) const;
 
   const ClusterConfig config_;
+  const std::shared_ptr<const Codec> push_codec_, mean_codec_;
   const std::unique_ptr<Updater> updater_ = make_updater();
   int rank_ = 0;
   std::deque<Piece> pieces_;

@@ -70,11 +70,14 @@ void RingPeer::on_push(const Request& request) {
   arrived->request = request;
   PayloadReader payload(arrived->request.message().payload);
   std::vector<std::pair<int, Given>> gradients;
-  for (const std::uint32_t number : body.pieces()) {
+  if (body.bytes_size() != body.pieces_size()) throw Corrupt("a push does not tell the size of each piece");
+  for (int i = 0; i < body.pieces_size(); ++i) {
+    const std::uint32_t number = body.pieces(i);
     if (number >= pieces_.size() || std::ranges::count(places_[pieces_[number].group].below, request.from().rank) == 0)
       throw Corrupt(str("piece ", number, " is not worker ", rank_, "'s"));
+    const std::byte* const data = next_run(payload, pieces_[number], body.bytes(i), push_codec_.get());
     gradients.emplace_back(static_cast<int>(number),
-                           Given{arrived, payload.next(pieces_[number].bytes), body.examples(), body.workers()});
+                           Given{arrived, data, body.examples(), body.workers(), body.bytes(i)});
   }
   payload.expect_end();
   arrived->copies = payload.take_copies();
@@ -86,8 +89,9 @@ void RingPeer::on_push(const Request& request) {
 void RingPeer::on_result(const Request& request) {
   const auto body = parse_body<wire::RingResult>(request.message());
   if (!in_step(request, body.generation())) return;
-  if (body.versions_size() != body.pieces_size() || body.weights_size() != body.pieces_size())
-    throw Corrupt("a result does not tell the version and the kind of each piece");
+  if (body.versions_size() != body.pieces_size() || body.weights_size() != body.pieces_size() ||
+      body.bytes_size() != body.pieces_size())
+    throw Corrupt("a result does not tell the version, the kind and the size of each piece");
   const auto relay = std::make_shared<Relay>(Relay{request});
   pass_on(request, body, relay);
   if (!take_result(request)) early_results_.push_back(request);
@@ -105,9 +109,9 @@ bool RingPeer::take_result(const Request& request) {
   PayloadReader payload(request.message().payload);
   use_rate(body.rate());
   std::vector<const std::byte*> data;
-  for (const std::uint32_t number : body.pieces()) {
-    if (number >= pieces_.size()) throw Corrupt(str("there is no piece ", number));
-    data.push_back(payload.next(pieces_[number].bytes));
+  for (int i = 0; i < body.pieces_size(); ++i) {
+    if (body.pieces(i) >= pieces_.size()) throw Corrupt(str("there is no piece ", body.pieces(i)));
+    data.push_back(next_run(payload, pieces_[body.pieces(i)], body.bytes(i), mean_codec_.get()));
   }
   payload.expect_end();
   arrived->copies = payload.take_copies();
@@ -122,7 +126,10 @@ bool RingPeer::take_result(const Request& request) {
       if (body.weights(i))
         updater_->take_round(piece.slice, {arrived, bytes}, body.examples(), rank_, copy);
       else
-        updater_->apply_round(piece.slice, {{rank_, version, body.examples(), bytes}}, {nullptr, copy});
+        updater_->apply_round(piece.slice,
+                              {{rank_, version, body.examples(), bytes,
+                                body.bytes(i) > 0 ? mean_codec_.get() : nullptr, body.bytes(i)}},
+                              {nullptr, copy});
     });
   }
   return whole;

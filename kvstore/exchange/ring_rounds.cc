@@ -6,6 +6,7 @@
 
 #include "exchange/ring_peer.h"
 #include "payload.h"
+#include "slice_update.h"
 #include "workers.pb.h"
 
 namespace paceline {
@@ -21,6 +22,15 @@ void add(const std::byte* part, double weight, double weights, std::size_t count
 }
 
 }  // namespace
+
+const std::byte* RingPeer::next_run(PayloadReader& payload, const Piece& piece, std::size_t encoded,
+                                    const Codec* codec) {
+  if (encoded == 0) return payload.next(piece.bytes);
+  if (!codec) throw Corrupt("a worker sends encoded pieces in a job that encodes none");
+  const std::byte* const data = payload.next(encoded);
+  codec->check({data, encoded}, piece.end - piece.begin);
+  return data;
+}
 
 void RingPeer::take_places() {
   places_.clear();
@@ -79,18 +89,32 @@ void RingPeer::close_round(int number) {
   if (place.above >= 0) return add_sum(number, closed.key(), std::move(parts.front()));
 
   const KeyInfo& info = piece.key->info;
-  Result result{closed.key(), 0, rate_, piece.version, !info.average && updater_->only_weights(), nullptr};
+  const bool encodes = piece.key->encodes_mean;
+  Result result{closed.key(), 0, rate_, piece.version, !info.average && !encodes && updater_->only_weights(), nullptr};
   for (const Given& part : parts) result.examples += part.examples;
   const bool by_workers = std::any_of(parts.begin(), parts.end(), [](const Given& part) { return part.workers > 1; });
   if (info.average || (result.examples == 0 && by_workers)) parts = {mean_of(piece, parts)};
   std::vector<Contribution> contributions;
-  for (const Given& part : parts) contributions.push_back({-1, piece.version, part.examples, part.data});
+  for (const Given& part : parts)
+    contributions.push_back({-1, piece.version, part.examples, part.data,
+                             part.encoded > 0 ? push_codec_.get() : nullptr, part.encoded});
   if (closed.mapped().count(rank_) > 0) contributions.front().worker = rank_;
   use_rate(rate_);
   std::shared_ptr<std::byte[]> mean;
-  if (!place.below.empty() && !result.weights) mean = detail::allocate_host(piece.bytes);
-  apply(number, closed.key(),
-        [&](void* copy) { updater_->apply_round(piece.slice, contributions, {mean.get(), copy}); });
+  if (encodes || (!place.below.empty() && !result.weights)) mean = detail::allocate_host(piece.bytes);
+  if (encodes) {
+    // Everybody applies what is sent, also its sender.
+    const std::span values(reinterpret_cast<float*>(mean.get()), static_cast<std::size_t>(piece.end - piece.begin));
+    mean_of_round(contributions, piece.end - piece.begin, values.data());
+    const std::shared_ptr<std::byte[]> encoded = detail::allocate_host(mean_codec_->max_bytes(piece.end - piece.begin));
+    result.encoded = mean_codec_->encode(values, {}, {}, encoded.get());
+    contributions = {{contributions.front().worker, piece.version, result.examples, encoded.get(), mean_codec_.get(),
+                      result.encoded}};
+    mean = encoded;
+  }
+  apply(number, closed.key(), [&](void* copy) {
+    updater_->apply_round(piece.slice, contributions, {encodes ? nullptr : mean.get(), copy});
+  });
   if (place.below.empty()) return;
   result.data = result.weights ? updater_->pull(piece.slice, -1).data : std::move(mean);
   add_result(number, std::move(result));
@@ -109,13 +133,20 @@ RingPeer::Given RingPeer::mean_of(const Piece& piece, const std::vector<Given>& 
   const std::shared_ptr<std::byte[]> sum = detail::allocate_host(piece.bytes);
   std::fill_n(sum.get(), piece.bytes, std::byte{0});
   const auto count = static_cast<std::size_t>(piece.end - piece.begin);
+  std::vector<float> decoded;
   for (const Given& part : parts) {
+    const std::byte* data = part.data;
+    if (part.encoded > 0) {
+      decoded.resize(count);
+      push_codec_->decode({part.data, part.encoded}, piece.end - piece.begin, 0, decoded);
+      data = reinterpret_cast<const std::byte*>(decoded.data());
+    }
     const auto weight = static_cast<double>(by_workers ? part.workers : part.examples);
     const auto weights = static_cast<double>(by_workers ? mean.workers : mean.examples);
     if (info.dtype == DType::kFloat32)
-      add<float>(part.data, weight, weights, count, sum.get());
+      add<float>(data, weight, weights, count, sum.get());
     else
-      add<double>(part.data, weight, weights, count, sum.get());
+      add<double>(data, weight, weights, count, sum.get());
   }
   mean.owner = sum;
   mean.data = sum.get();
@@ -133,7 +164,7 @@ void RingPeer::add_sum(int number, std::uint64_t round, Given sum) {
   if (other) send_sums(root, std::exchange(sums, {}));
   if (sums.pieces.empty()) sums_under_way_.insert(round);
   sums.round = round;
-  sums.bytes += piece.bytes;
+  sums.bytes += run_bytes(piece, sum.encoded);
   sums.pieces.push_back(number);
   sums.sums.push_back(std::move(sum));
   if (sums.bytes >= message_bytes(root)) send_sums(root, std::exchange(sums, {}));
@@ -153,7 +184,9 @@ void RingPeer::send_sums(int rank, const Sums& sums) {
   PayloadWriter payload;
   for (std::size_t i = 0; i < sums.pieces.size(); ++i) {
     body.add_pieces(static_cast<std::uint32_t>(sums.pieces[i]));
-    payload.add(sums.sums[i].data, pieces_[static_cast<std::size_t>(sums.pieces[i])].bytes, sums.sums[i].owner);
+    const Given& sum = sums.sums[i];
+    body.add_bytes(sum.encoded);
+    payload.add(sum.data, run_bytes(pieces_[static_cast<std::size_t>(sums.pieces[i])], sum.encoded), sum.owner);
   }
   submit(rank, message_of(MessageKind::kRingPush, body, payload.finish()), kSoonest,
          [this, round = sums.round, pieces = sums.pieces, generation = generation_](const std::optional<Message>& answer) {
@@ -181,7 +214,7 @@ void RingPeer::add_result(int number, Result result, const std::shared_ptr<Relay
     if (last.round != result.round || last.examples != result.examples || last.rate != result.rate)
       send_results(ranks, std::exchange(results, {}));
   }
-  results.bytes += piece.bytes;
+  results.bytes += run_bytes(piece, result.encoded);
   results.pieces.push_back(number);
   results.results.push_back(std::move(result));
   if (relay) results.relays.insert(relay);
@@ -207,7 +240,9 @@ void RingPeer::send_results(const std::vector<int>& ranks, const Results& result
     body.add_pieces(static_cast<std::uint32_t>(results.pieces[i]));
     body.add_versions(result.version);
     body.add_weights(result.weights);
-    payload.add(result.data.get(), pieces_[static_cast<std::size_t>(results.pieces[i])].bytes, result.data);
+    body.add_bytes(result.encoded);
+    payload.add(result.data.get(), run_bytes(pieces_[static_cast<std::size_t>(results.pieces[i])], result.encoded),
+                result.data);
   }
   const std::vector<Frame> frames = payload.finish();
   for (const int rank : ranks) {
@@ -239,10 +274,10 @@ void RingPeer::pass_on(const Request& request, const wire::RingResult& body, con
   PayloadReader payload(request.message().payload);
   for (int i = 0; i < body.pieces_size(); ++i) {
     const std::uint32_t number = body.pieces(i);
-    const std::byte* data = payload.next(pieces_[number].bytes);
+    const std::byte* data = next_run(payload, pieces_[number], body.bytes(i), mean_codec_.get());
     if (!passes(number)) continue;
     add_result(static_cast<int>(number), {body.round(), body.examples(), body.rate(), body.versions(i), body.weights(i),
-                                          {arrived, data}}, relay);
+                                          {arrived, data}, body.bytes(i)}, relay);
   }
   arrived->copies = payload.take_copies();
   flush_results();

@@ -198,7 +198,7 @@ void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std
       if (name.gradient) {
         const NDArray gradient = prepare_gradient(key, *name.gradient);
         ++key.unpulled_pushes;
-        if (compressor_) item.encoded = compressor_->encode(key, gradient, rank(), workers_, priority);
+        if (compressor_) item.encoded = compressor_->encode(key.info, key.slices, gradient, rank(), workers_, priority);
         item.gradient = Transfer::Bytes::of(item.encoded  ? item.encoded->bytes
                                             : compressor_ ? compressor_->with_momentum(key, gradient, priority)
                                                           : gradient);

@@ -149,7 +149,7 @@ TEST(Compression, IsDecidedByTheBandwidthGivenOrSeen) {
     Options options = Options::parse("compression=" + codec + ",bandwidth=" + bandwidth);
     return Compressor(CompressionSetting::take(&options), *engine);
   };
-  const auto encodes = [&](Compressor& by) { return by.encode(key, gradient, 0, 1, 0) != nullptr; };
+  const auto encodes = [&](Compressor& by) { return by.encode(key.info, key.slices, gradient, 0, 1, 0) != nullptr; };
   for (const auto& [name, make] : compression_catalog().entries()) {
     if (name == "none") continue;
     SCOPED_TRACE(name);
