@@ -349,7 +349,7 @@ class Refusals(LauncherTest):
             ("-n", 0, "true"): "at least one worker",
             ("-n", "two", "true"): "invalid int",
             ("-n", 2, "-s", -1, "true"): "negative",
-            ("-n", 2, "-s", 0, "true"): "local, device and ring",
+            ("-n", 2, "-s", 0, "true"): "local, device, ring and gossip",
             ("-n", 2, "-s", 0, "true", "--kvstore", "dist_sync"): "'dist_sync' needs servers",
             ("-n", 2, "true", "--kvstore", "local"): "one process",
             ("-n", 1, "-s", 1, "true", "--kvstore", "local"): "has no servers",
