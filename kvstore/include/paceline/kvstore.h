@@ -71,6 +71,7 @@ class KVStore {
 
   // Engine tasks, see Exchange. Gradients are means over `examples`.
   void push(const std::string& key, const NDArray& gradient, std::int64_t examples = 1, int priority = 0);
+  // The next push of the key counts its delay from the last pull of it, into whatever array: pull last what you compute from.
   void pull(const std::string& key, const NDArray& out, int priority = 0);
   void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
                  std::int64_t examples = 1, int priority = 0);
