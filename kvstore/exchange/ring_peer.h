@@ -17,7 +17,8 @@
 //
 // With every change of the roster a new *generation* begins, numbered by it. Everybody drops the rounds that are not
 // closed, tells the others the version of each piece, and fetches what another is ahead in; then the open rounds are
-// sent again, to the new owners. Messages of an older generation are dropped, those of a newer one wait until the receiver is in it.
+// sent again, to the new owners. Messages of an older generation are dropped, those of a newer one wait until the
+// receiver is in it.
 //
 // Where gradients are compressed, the owner decodes them while it sums. If the mean travels encoded, too, the owner applies
 // what the others will decode.
