@@ -37,7 +37,9 @@ int core_budget() {
   return budget;
 }
 
-void set_team_size(int threads) { omp_set_num_threads(std::max(1, threads)); }
+// OpenBLAS splits its work over as many threads as were asked for; where OMP_THREAD_LIMIT lets fewer start, those that
+// did would wait for the others for ever.
+void set_team_size(int threads) { omp_set_num_threads(std::clamp(threads, 1, std::max(1, omp_get_thread_limit()))); }
 
 int team_size() { return omp_get_max_threads(); }
 

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <memory>
 #include <thread>
+#include <utility>
 
 namespace paceline {
 namespace {
@@ -145,12 +146,22 @@ TEST(Cores, TeamSizeBelongsToTheThread) {
   const int before = team_size();
   std::thread([] {
     name_thread("a name longer than fifteen characters");
-    set_team_size(3);
-    EXPECT_EQ(team_size(), 3);
     become_single_threaded();
     EXPECT_EQ(team_size(), 1);
   }).join();
   EXPECT_EQ(team_size(), before);
+}
+
+// OpenMP reads the variable before main.
+TEST(Cores, TeamsAreNoLargerThanOpenMpAllows) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto exit_with_team = [](int threads) {
+    set_team_size(threads);
+    std::_Exit(team_size());
+  };
+  setenv("OMP_THREAD_LIMIT", "3", 1);
+  for (const auto& [asked, given] : {std::pair(0, 1), std::pair(2, 2), std::pair(3, 3), std::pair(4, 3)})
+    EXPECT_EXIT(exit_with_team(asked), testing::ExitedWithCode(given), "") << asked;
 }
 
 TEST(Cores, TheBudgetComesFromTheEnvironment) {

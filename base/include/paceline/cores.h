@@ -10,7 +10,8 @@ namespace paceline {
 // of CPUs this process may run on.
 int core_budget();
 
-// Sets the OpenMP team of the calling thread. The compute lane of a CPU device uses its share of the budget.
+// Sets the OpenMP team of the calling thread, at least 1 and at most OMP_THREAD_LIMIT. The compute lane of a CPU device
+// uses its share of the budget.
 void set_team_size(int threads);
 int team_size();
 inline void become_single_threaded() { set_team_size(1); }
