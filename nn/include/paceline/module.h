@@ -23,7 +23,8 @@ struct Parameter {
 // What a layer is told about the call it is part of.
 struct Context {
   bool training = false;
-  std::uint64_t seed = 0;  // of this call; dropout and initializers derive theirs from it
+  std::uint64_t seed = 0;  // dropout and initializers derive theirs from it
+  NDArray call = {};       // one int64, the number of this call: dropout draws other masks for each; none: 0
   Device device = {};
 };
 
