@@ -1,5 +1,6 @@
 #include "copy.h"
 
+#include "capture/listener.h"
 #include "launch.h"
 #include "storage.h"
 
@@ -24,6 +25,7 @@ bool same_layout(const NDArray& a, const NDArray& b) {
 
 // The bytes of one dense array into another of the same layout, through the runtime of the accelerator among the two.
 void copy_across(const NDArray& source, const NDArray& to, int priority) {
+  if (CaptureListener* const listener = CaptureListener::current()) listener->refuse("it copies between devices");
   const bool into = !to.device().is_cpu();
   const TaskInfo info{"copy", into ? to.device() : source.device(), into ? Lane::kCopyIn : Lane::kCopyOut, priority};
   const CopyKind kind = !into                      ? CopyKind::kDeviceToHost

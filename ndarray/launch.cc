@@ -1,5 +1,6 @@
 #include "launch.h"
 
+#include "capture/listener.h"
 #include "storage.h"
 
 #include <paceline/detail/array_builder.h>
@@ -117,6 +118,8 @@ void launch_checked(const Kernel& kernel, std::span<const NDArray> inputs, std::
   const KernelFunction function = on_cuda ? kernel.cuda : kernel.cpu;
   if (!function)
     throw NotAvailable(str("[", kernel.name, "] has no kernel for ", outputs[0].device().name(), " in this build"));
+  if (CaptureListener* const listener = CaptureListener::current())
+    listener->launched(kernel, function, inputs, outputs, attributes, options);
   push_call(kernel.name, inputs, outputs, options,
             [function, attributes = std::move(attributes)](Call& call, TaskContext& task) {
               const auto run = [function, a = attributes.get()](
@@ -155,6 +158,8 @@ void launch_host(const char* name, std::span<const NDArray> inputs, std::span<co
   detail::check_arrays(name, inputs, outputs, false);
   if (outputs[0].device().kind == DeviceKind::kCuda)
     throw NotAvailable(str("[", name, "] is host code and cannot run on ", outputs[0].device().name()));
+  if (detail::CaptureListener* const listener = detail::CaptureListener::current())
+    listener->refuse("it runs host code as a task");
   detail::push_call(name, inputs, outputs, options,
                     [work = std::make_unique<HostKernel>(std::move(work))](detail::Call& call, TaskContext& task) {
                       if (task.device.kind == DeviceKind::kSim) {

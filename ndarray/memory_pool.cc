@@ -3,6 +3,7 @@
 #include <paceline/error.h>
 
 #include <algorithm>
+#include <utility>
 #include <bit>
 #include <memory>
 #include <vector>
@@ -25,6 +26,7 @@ void* MemoryPool::allocate(std::size_t bytes) {
     ++statistics_.allocations;
     statistics_.bytes_in_use += static_cast<std::int64_t>(rounded);
     statistics_.peak_bytes_in_use = std::max(statistics_.peak_bytes_in_use, statistics_.bytes_in_use);
+    recent_peak_ = std::max(recent_peak_, statistics_.bytes_in_use);
     const auto found = free_.find(rounded);
     if (found != free_.end() && !found->second.empty()) {
       memory = found->second.back().memory;
@@ -97,6 +99,11 @@ void MemoryPool::trim() {
     statistics_.bytes_cached = 0;
   }
   give_back(surplus);
+}
+
+std::int64_t MemoryPool::restart_peak() {
+  const Lock lock(mutex_);
+  return std::exchange(recent_peak_, statistics_.bytes_in_use);
 }
 
 MemoryPoolStatistics MemoryPool::statistics() const {

@@ -70,6 +70,8 @@ class MemoryPool {
   // Gives all cached blocks back to the device.
   void trim();
   MemoryPoolStatistics statistics() const;
+  // The most bytes in use at once since the last call; counting begins anew.
+  std::int64_t restart_peak();
 
   static std::size_t size_class(std::size_t bytes);
 
@@ -91,6 +93,7 @@ class MemoryPool {
   std::map<std::size_t, std::deque<Free>> free_ GUARDED_BY(mutex_);  // by size class, oldest first
   std::int64_t clock_ GUARDED_BY(mutex_) = 0;
   MemoryPoolStatistics statistics_ GUARDED_BY(mutex_);
+  std::int64_t recent_peak_ GUARDED_BY(mutex_) = 0;
 };
 
 // The pool of a device, beside its runtime: lives until the process ends. Throws NotAvailable. The simulated devices'

@@ -1,3 +1,4 @@
+#include "capture/listener.h"
 #include "copy.h"
 #include "storage.h"
 
@@ -61,6 +62,7 @@ NDArray NDArray::from(const std::vector<T>& values, const Shape& shape, Device d
   } else if (bytes > 0) {
     std::memcpy(ArrayBuilder::data(host), values.data(), bytes);
   }
+  if (detail::CaptureListener* const listener = detail::CaptureListener::current()) listener->filled(host);
   return host.to(device);
 }
 
@@ -187,6 +189,8 @@ void NDArray::copy_from(const NDArray& source, int priority) const {
 
 void NDArray::wait() const {
   check(storage_);
+  if (detail::CaptureListener* const listener = detail::CaptureListener::current())
+    listener->refuse("it waits for a value");
   storage_->engine().wait(storage_->variable());
   storage_->throw_failure();
 }
@@ -232,8 +236,10 @@ NDArray ArrayBuilder::wrap(void* memory, const Shape& shape, DType dtype, Device
   require(memory != nullptr || bytes == 0, "[wrap] the memory is null");
   require(reinterpret_cast<std::uintptr_t>(memory) % size_of(dtype) == 0, "[wrap] the memory is not aligned for ",
           name_of(dtype));
-  return {std::make_shared<detail::Storage>(engine, device, memory, bytes, std::move(owner)), 0, shape,
-          row_major(shape), dtype};
+  const NDArray array(std::make_shared<detail::Storage>(engine, device, memory, bytes, std::move(owner)), 0, shape,
+                      row_major(shape), dtype);
+  if (detail::CaptureListener* const listener = detail::CaptureListener::current()) listener->filled(array);
+  return array;
 }
 
 void* ArrayBuilder::data(const NDArray& array) {

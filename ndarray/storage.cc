@@ -1,5 +1,7 @@
 #include "storage.h"
 
+#include "capture/listener.h"
+
 #include <paceline/detail/host_memory.h>
 #include <paceline/detail/shared_heap.h>
 
@@ -13,7 +15,9 @@ Storage::Storage(Engine& engine, Device device, MemoryKind kind, std::size_t byt
       variable_(engine.new_variable()),
       block_(device, kind, bytes),
       memory_(block_.data()),
-      bytes_(bytes) {}
+      bytes_(bytes) {
+  if (CaptureListener* const listener = CaptureListener::current()) listener->created(*this);
+}
 
 Storage::Storage(Engine& engine, Device device, void* memory, std::size_t bytes, std::shared_ptr<void> owner)
     : engine_(engine),
@@ -21,7 +25,9 @@ Storage::Storage(Engine& engine, Device device, void* memory, std::size_t bytes,
       variable_(engine.new_variable()),
       owner_(std::move(owner)),
       memory_(memory),
-      bytes_(bytes) {}
+      bytes_(bytes) {
+  if (CaptureListener* const listener = CaptureListener::current()) listener->created(*this);
+}
 
 void Storage::set_failure(std::exception_ptr failure) { failure_ = std::move(failure); }
 

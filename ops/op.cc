@@ -69,7 +69,7 @@ OpDef OpDef::workspace(WorkspaceRule bytes) && {
 }
 
 OpDef OpDef::elementwise() && {
-  elementwise_ = true;
+  kernel_.elementwise = true;
   return std::move(*this);
 }
 
@@ -170,9 +170,9 @@ std::vector<NDArray> invoke(const OpDef& op, std::vector<NDArray> inputs, std::s
     for (const NDArray& input : inputs)
       if (!input.is_none()) given.push_back(input);
     require(!given.empty(), "[", op.name(), "] has no input");
-    const bool reordered = op.elementwise_ && share_other_order(given);
+    const bool reordered = op.kernel_.elementwise && share_other_order(given);
     const std::vector<int> order = reordered ? memory_order(given[0]) : std::vector<int>();
-    if (!op.elementwise_)
+    if (!op.kernel_.elementwise)
       for (NDArray& input : given) input = input.contiguous();
 
     std::vector<NDArray> written;

@@ -77,20 +77,20 @@ void add(const NDArray& a, const NDArray& b, const NDArray& out, int priority) {
   detail::check_same("add", b, out);
   const NDArray inputs[] = {detail::undisturbed(a, out), detail::undisturbed(b, out)};
   const NDArray outputs[] = {out};
-  launch({"add", detail::add_cpu, detail::add_cuda()}, inputs, outputs, nullptr, {.priority = priority});
+  launch({"add", detail::add_cpu, detail::add_cuda(), true}, inputs, outputs, nullptr, {.priority = priority});
 }
 
 void axpy(double alpha, const NDArray& x, const NDArray& y, int priority) {
   detail::check_same("axpy", x, y);
   const NDArray inputs[] = {detail::undisturbed(x, y), y};
   const NDArray outputs[] = {y};
-  launch({"axpy", detail::axpy_cpu, detail::axpy_cuda()}, inputs, outputs, detail::scalar(alpha),
+  launch({"axpy", detail::axpy_cpu, detail::axpy_cuda(), true}, inputs, outputs, detail::scalar(alpha),
          {.priority = priority});
 }
 
 void scale(double alpha, const NDArray& x, int priority) {
   const NDArray arrays[] = {x};
-  launch({"scale", detail::scale_cpu, detail::scale_cuda()}, arrays, arrays, detail::scalar(alpha),
+  launch({"scale", detail::scale_cpu, detail::scale_cuda(), true}, arrays, arrays, detail::scalar(alpha),
          {.priority = priority});
 }
 

@@ -111,6 +111,6 @@ void copy_cpu(const KernelContext&, std::span<const Tensor> inputs, std::span<co
 
 }  // namespace
 
-Kernel copy_kernel() { return {"copy", copy_cpu, copy_cuda()}; }
+Kernel copy_kernel() { return {"copy", copy_cpu, copy_cuda(), true}; }
 
 }  // namespace paceline::detail

@@ -20,7 +20,7 @@ void fill_cpu(const KernelContext&, std::span<const Tensor>, std::span<const Ten
 
 void NDArray::fill(double value) const {
   const NDArray outputs[] = {*this};
-  launch({"fill", fill_cpu, detail::fill_cuda()}, {}, outputs,
+  launch({"fill", fill_cpu, detail::fill_cuda(), true}, {}, outputs,
          std::make_shared<const detail::Scalar>(detail::Scalar{value}));
 }
 

@@ -38,6 +38,9 @@ struct Kernel {
   const char* name;  // a literal
   KernelFunction cpu = nullptr;   // also runs on sim:N
   KernelFunction cuda = nullptr;  // null: not available there
+  // Computes each place of dense outputs from the same place of the inputs, or from single numbers; a part of the places
+  // may be asked for, and an output may be one of the inputs.
+  bool elementwise = false;
 };
 
 struct LaunchOptions {

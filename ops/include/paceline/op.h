@@ -112,7 +112,6 @@ class OpDef {
   std::string name_;
   std::vector<Input> inputs_;
   bool variadic_ = false;
-  bool elementwise_ = false;
   std::vector<std::string> outputs_;
   std::vector<std::string> auxiliary_;
   std::vector<int> saved_inputs_, saved_outputs_;

@@ -1,0 +1,226 @@
+#include "capture/replay.h"
+
+#include <paceline/detail/array_builder.h>
+#include <paceline/detail/elementwise.h>
+
+#include <algorithm>
+#include <set>
+
+namespace paceline::detail {
+namespace {
+
+constexpr std::int64_t kPiece = 8192;  // elements: a few of these stay in a core's own cache
+
+NDArray bytes_on(const Program& program, std::size_t bytes) {
+  if (bytes == 0) return {};
+  return NDArray({static_cast<std::int64_t>(bytes)}, DType::kUint8, program.device, *program.engine);
+}
+
+Tensor piece_of(const Tensor& tensor, std::int64_t total, std::int64_t begin, std::int64_t count) {
+  if (tensor.size() != total) return tensor;
+  return {
+      tensor.as<std::byte>() + begin * static_cast<std::int64_t>(size_of(tensor.dtype)), {count}, {1}, tensor.dtype};
+}
+
+}  // namespace
+
+Replay::Replay(Program program, std::vector<Operand> places, const std::vector<NDArray>& results)
+    : program_(std::move(program)), places_(std::move(places)) {
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const bool fixed = program_.blocks[static_cast<std::size_t>(places_[i].block)].kind == Block::Kind::kFixed;
+    fixed_results_.push_back(fixed ? results[i] : NDArray());
+  }
+  arena_ = bytes_on(program_, program_.arena_bytes);
+  constants_ = bytes_on(program_, program_.constant_bytes);
+  for (const KernelCall& call : program_.calls) tensors_.push_back(tensors(call));
+  for (const Block& block : program_.blocks)
+    if (block.kind == Block::Kind::kOutput) output_bytes_.emplace_back();
+  for (const Block& block : program_.blocks)
+    if (block.kind == Block::Kind::kOutput)
+      output_bytes_[static_cast<std::size_t>(block.index)] = {static_cast<std::int64_t>(block.bytes)};
+  free_outputs_.resize(output_bytes_.size());
+
+  std::size_t begin = 0;
+  for (const std::size_t end : program_.tasks) {
+    Part part{begin, end, {}, {}, {}};
+    std::set<int> reads, writes;
+    std::set<int> made;  // wholly written before: reading them here is no read of older contents
+    for (std::size_t i = program_.chains[begin].begin; i < program_.chains[end - 1].end; ++i) {
+      const KernelCall& call = program_.calls[i];
+      const auto add = [&](const Operand& operand, std::size_t tensor, std::set<int>& used) {
+        const Block& block = program_.blocks[static_cast<std::size_t>(operand.block)];
+        if (!block.outlives_the_run()) return;
+        if (&used == &writes || !made.count(operand.block)) used.insert(operand.block);
+        if (block.kind != Block::Kind::kFixed) part.moving.push_back({i, tensor, operand.block, operand.offset});
+      };
+      for (std::size_t k = 0; k < call.inputs.size(); ++k) add(call.inputs[k], k, reads);
+      for (std::size_t k = 0; k < call.outputs.size(); ++k) {
+        add(call.outputs[k], call.inputs.size() + k, writes);
+        if (!call.outputs[k].whole) add(call.outputs[k], call.inputs.size() + k, reads);
+      }
+      for (const Operand& out : call.outputs)
+        if (out.whole) made.insert(out.block);
+    }
+    part.reads.assign(reads.begin(), reads.end());
+    part.writes.assign(writes.begin(), writes.end());
+    parts_.push_back(std::move(part));
+    begin = end;
+  }
+  compute_constants();
+}
+
+void* Replay::address(const Operand& operand) const {
+  const Block& block = program_.blocks[static_cast<std::size_t>(operand.block)];
+  std::byte* start = nullptr;
+  switch (block.kind) {
+    case Block::Kind::kIntermediate:
+      start = static_cast<std::byte*>(ArrayBuilder::data(arena_)) + block.offset;
+      break;
+    case Block::Kind::kConstant:
+      start = static_cast<std::byte*>(ArrayBuilder::data(constants_)) + block.offset;
+      break;
+    case Block::Kind::kFixed:
+      start = static_cast<std::byte*>(block.fixed->data());
+      break;
+    default:
+      return nullptr;  // set for each run
+  }
+  return start + operand.offset;
+}
+
+std::vector<Tensor> Replay::tensors(const KernelCall& call) const {
+  std::vector<Tensor> result;
+  for (const std::vector<Operand>* operands : {&call.inputs, &call.outputs})
+    for (const Operand& operand : *operands)
+      result.push_back({address(operand), operand.shape, operand.strides, operand.dtype});
+  return result;
+}
+
+void Replay::compute_constants() {
+  for (const KernelCall& call : program_.once) {
+    std::vector<NDArray> arrays;
+    for (const std::vector<Operand>* operands : {&call.inputs, &call.outputs})
+      for (const Operand& operand : *operands) {
+        const Block& block = program_.blocks[static_cast<std::size_t>(operand.block)];
+        arrays.push_back(ArrayBuilder::view(
+            constants_, static_cast<std::int64_t>((block.offset + operand.offset) / size_of(operand.dtype)),
+            operand.shape, operand.strides, operand.dtype));
+      }
+    const std::span<const NDArray> all(arrays);
+    launch(call.kernel, all.first(call.inputs.size()), all.subspan(call.inputs.size()), call.attributes,
+           {.seed = call.seed});
+  }
+}
+
+NDArray Replay::output(std::size_t index) {
+  std::vector<NDArray>& kept = free_outputs_[index];
+  for (const NDArray& array : kept)
+    if (ArrayBuilder::storage(array).use_count() == 1) return array;
+  kept.push_back(NDArray(output_bytes_[index], DType::kUint8, program_.device, *program_.engine));
+  return kept.back();
+}
+
+const std::shared_ptr<Storage>& Replay::storage(int index, const Arrays& arrays) const {
+  const Block& block = program_.blocks[static_cast<std::size_t>(index)];
+  return block.kind == Block::Kind::kFixed ? block.fixed : ArrayBuilder::storage(arrays.of(block));
+}
+
+std::vector<NDArray> Replay::run(const std::vector<NDArray>& inputs) {
+  const auto arrays = std::make_shared<Arrays>();
+  arrays->inputs = inputs;
+  for (std::size_t i = 0; i < output_bytes_.size(); ++i) arrays->outputs.push_back(output(i));
+  for (std::size_t i = 0; i < parts_.size(); ++i) push(parts_[i], i == 0, arrays);
+
+  std::vector<NDArray> results;
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const Operand& place = places_[i];
+    const Block& block = program_.blocks[static_cast<std::size_t>(place.block)];
+    if (block.kind == Block::Kind::kFixed) {
+      results.push_back(fixed_results_[i]);
+      continue;
+    }
+    const NDArray& base = arrays->of(block);
+    const std::size_t first =
+        place.offset + static_cast<std::size_t>(ArrayBuilder::offset(base)) * size_of(base.dtype());
+    results.push_back(ArrayBuilder::view(base, static_cast<std::int64_t>(first / size_of(place.dtype)), place.shape,
+                                         place.strides, place.dtype));
+  }
+  return results;
+}
+
+void Replay::push(const Part& part, bool first, const std::shared_ptr<const Arrays>& arrays) {
+  std::vector<Variable> reads, writes;
+  for (const int block : part.reads) reads.push_back(storage(block, *arrays)->variable());
+  for (const int block : part.writes) writes.push_back(storage(block, *arrays)->variable());
+  if (!constants_.is_none()) reads.push_back(constants_.variable());
+  if (!arena_.is_none()) {
+    if (!first) reads.push_back(arena_.variable());
+    writes.push_back(arena_.variable());
+  }
+  program_.engine->push({"captured", program_.device}, reads, writes,
+                        [self = shared_from_this(), &part, first, arrays](TaskContext& task) {
+                          if (task.device.kind != DeviceKind::kSim)
+                            return self->execute(part, first, *arrays, task.stream->native());
+                          task.stream->enqueue([self = self.get(), &part, first, arrays = arrays.get()] {
+                            try {
+                              self->execute(part, first, *arrays, nullptr);
+                            } catch (...) {
+                              for (const int block : part.writes)
+                                self->storage(block, *arrays)->set_failure(std::current_exception());
+                              if (!self->arena_.is_none())
+                                ArrayBuilder::storage(self->arena_)->set_failure(std::current_exception());
+                            }
+                          });
+                        });
+}
+
+void Replay::execute(const Part& part, bool first, const Arrays& arrays, void* native_stream) {
+  for (const int block : part.reads) storage(block, arrays)->throw_failure();
+  if (!arena_.is_none() && !first) ArrayBuilder::storage(arena_)->throw_failure();
+  for (const Moving& moving : part.moving)
+    tensors_[moving.call][moving.tensor].data =
+        static_cast<std::byte*>(
+            ArrayBuilder::data(arrays.of(program_.blocks[static_cast<std::size_t>(moving.block)]))) +
+        moving.offset;
+  for (std::size_t c = part.begin; c < part.end; ++c) execute(program_.chains[c], native_stream);
+  for (const int block : part.writes) {
+    Storage& written = *storage(block, arrays);
+    if (written.failure()) written.set_failure(nullptr);
+  }
+  if (!arena_.is_none() && ArrayBuilder::storage(arena_)->failure())
+    ArrayBuilder::storage(arena_)->set_failure(nullptr);
+}
+
+KernelContext Replay::context(const KernelCall& call, void* native_stream) const {
+  void* const workspace = call.workspace < 0 ? nullptr : address({call.workspace, 0, {}, {}, DType::kUint8, false});
+  return {program_.device, native_stream, workspace, call.seed};
+}
+
+void Replay::execute(const Chain& chain, void* native_stream) const {
+  if (chain.end - chain.begin == 1 || program_.device.kind == DeviceKind::kCuda) {
+    for (std::size_t i = chain.begin; i < chain.end; ++i) {
+      const KernelCall& call = program_.calls[i];
+      const std::span<const Tensor> all(tensors_[i]);
+      call.function(context(call, native_stream), all.first(call.inputs.size()), all.subspan(call.inputs.size()),
+                    call.attributes.get());
+    }
+    return;
+  }
+  const std::int64_t total = program_.calls[chain.begin].outputs[0].shape.size();
+  parallel_ranges(total, kElementsPerThread, [&](std::int64_t range, std::int64_t range_end) {
+    std::vector<Tensor> piece;
+    for (std::int64_t begin = range; begin < range_end; begin += kPiece) {
+      const std::int64_t count = std::min(kPiece, range_end - begin);
+      for (std::size_t i = chain.begin; i < chain.end; ++i) {
+        const KernelCall& call = program_.calls[i];
+        piece.clear();
+        for (const Tensor& tensor : tensors_[i]) piece.push_back(piece_of(tensor, total, begin, count));
+        const std::span<const Tensor> all(piece);
+        call.function(context(call, nullptr), all.first(call.inputs.size()), all.subspan(call.inputs.size()),
+                      call.attributes.get());
+      }
+    }
+  });
+}
+
+}  // namespace paceline::detail

@@ -1,0 +1,60 @@
+#pragma once
+// Runs a planned Program: memory for it, pointers set, its tasks pushed.
+
+#include "capture/program.h"
+
+#include <memory>
+#include <vector>
+
+namespace paceline::detail {
+
+class Replay : public std::enable_shared_from_this<Replay> {
+ public:
+  // `results` of the noted run and the places where they lie (Recording::finish).
+  Replay(Program program, std::vector<Operand> places, const std::vector<NDArray>& results);
+
+  // Pushes one run.
+  std::vector<NDArray> run(const std::vector<NDArray>& inputs);
+  const CapturePlan& report() const { return program_.report; }
+
+ private:
+  // What differs from run to run.
+  struct Arrays {
+    std::vector<NDArray> inputs, outputs;
+    const NDArray& of(const Block& block) const {
+      return (block.kind == Block::Kind::kInput ? inputs : outputs)[static_cast<std::size_t>(block.index)];
+    }
+  };
+  // A tensor whose memory is the run's.
+  struct Moving {
+    std::size_t call, tensor;
+    int block;
+    std::size_t offset;
+  };
+  struct Part {
+    std::size_t begin, end;          // chains
+    std::vector<int> reads, writes;  // blocks that outlive the run
+    std::vector<Moving> moving;
+  };
+
+  void* address(const Operand& operand) const;
+  std::vector<Tensor> tensors(const KernelCall& call) const;
+  void compute_constants();
+  NDArray output(std::size_t index);
+  const std::shared_ptr<Storage>& storage(int block, const Arrays& arrays) const;
+  void push(const Part& part, bool first, const std::shared_ptr<const Arrays>& arrays);
+  void execute(const Part& part, bool first, const Arrays& arrays, void* native_stream);
+  void execute(const Chain& chain, void* native_stream) const;
+  KernelContext context(const KernelCall& call, void* native_stream) const;
+
+  Program program_;
+  std::vector<Operand> places_;
+  std::vector<NDArray> fixed_results_;        // by result; none where each run has its own
+  NDArray arena_, constants_;                 // bytes; none where nothing is needed
+  std::vector<std::vector<Tensor>> tensors_;  // by call: inputs, then outputs
+  std::vector<Part> parts_;
+  std::vector<Shape> output_bytes_;
+  std::vector<std::vector<NDArray>> free_outputs_;  // by output; those that nobody else holds are used again
+};
+
+}  // namespace paceline::detail
