@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "checkpoint.h"
-#include "seed.h"
 
 namespace paceline::nn {
 namespace {
@@ -66,6 +65,8 @@ struct Trainer::Impl {
   DataIterator* data = nullptr;
   std::deque<PendingStep> pending;
 
+  std::optional<Captured> captured;
+
   TrainerReport sums;
   Clock::time_point report_start = Clock::now();
 
@@ -87,6 +88,17 @@ struct Trainer::Impl {
       store->exchange().pull(pulls, 0);
     }
     ready = true;
+  }
+
+  // Inputs: data, labels, the number of the call. Fills the gradients; returns the loss.
+  NDArray forward_and_backward(const std::vector<NDArray>& inputs, const Loss& loss_function) {
+    Tape tape;
+    for (const auto& parameter : parameters)
+      if (!parameter->statistic) tape.watch(parameter->value, parameter->gradient);
+    const Context context{.training = true, .seed = options.seed, .call = inputs[2], .device = options.device};
+    const NDArray loss = loss_function(net(inputs[0], context), inputs[1]);
+    tape.backward(loss);
+    return loss;
   }
 
   void finish_oldest() {
@@ -145,21 +157,21 @@ Trainer::~Trainer() = default;
 NDArray Trainer::step(const Batch& batch, const Loss& loss_function) {
   Impl& self = *impl_;
   self.prepare(batch);
-  Tape tape;
-  for (const auto& parameter : self.parameters)
-    if (!parameter->statistic) tape.watch(parameter->value, parameter->gradient);
-  const std::uint64_t stream = static_cast<std::uint64_t>(self.steps) * static_cast<std::uint64_t>(self.store->size());
-  const Context context{.training = true,
-                        .seed = mix(self.options.seed, stream + static_cast<std::uint64_t>(self.store->rank())),
-                        .device = self.options.device};
-  const NDArray output = self.net(batch.data.to(context.device), context);
-  const NDArray loss = loss_function(output, batch.label.to(context.device));
-  tape.backward(loss);
+  const Device device = self.options.device;
+  const std::int64_t call = self.steps * self.store->size() + self.store->rank();
+  const std::vector<NDArray> inputs{batch.data.to(device), batch.label.to(device),
+                                    NDArray::full({1}, static_cast<double>(call), DType::kInt64, device)};
+  if (self.options.captured && !self.captured)
+    self.captured.emplace([&self, loss_function](const std::vector<NDArray>& in) {
+      return std::vector{self.forward_and_backward(in, loss_function)};
+    });
+  const NDArray loss =
+      self.captured ? (*self.captured)(inputs)[0] : self.forward_and_backward(inputs, loss_function);
   self.store->push_pull(self.pushes, self.pulls, batch.examples);
   self.store->step_end(batch.examples);
 
   PendingStep step;
-  step.done = NDArray(Shape{1}, DType::kUint8, context.device);
+  step.done = NDArray(Shape{1}, DType::kUint8, device);
   launch_host("step_done", self.values, std::array{step.done},
               [](const KernelContext&, std::span<const Tensor>, std::span<const Tensor>) {});
   step.loss = loss;
@@ -173,6 +185,8 @@ NDArray Trainer::step(const Batch& batch, const Loss& loss_function) {
   while (self.pending.size() > static_cast<std::size_t>(self.options.steps_ahead)) self.finish_oldest();
   return loss;
 }
+
+const CapturePlan* Trainer::plan() const { return impl_->captured ? &impl_->captured->plan() : nullptr; }
 
 bool Trainer::every(std::int64_t steps) const {
   require(steps >= 1, "every(", steps, ") asks for a multiple of less than 1");

@@ -10,6 +10,7 @@
 //     trainer.checkpoint("ckpt");
 //   }
 
+#include <paceline/capture.h>
 #include <paceline/data_iterator.h>
 #include <paceline/kvstore.h>
 #include <paceline/loss.h>
@@ -28,6 +29,9 @@ struct TrainerOptions {
   std::uint64_t seed = 1;  // of initial weights (rank 0's count) and dropout
   Device device = {};
   int steps_ahead = 2;     // steps that may be queued before step() waits for the oldest
+  // Forward and backward are captured (capture.h) and replayed, with the same numbers. The loss given to the first step
+  // is then the loss of every step.
+  bool captured = false;
 };
 
 // What this worker did since its last report; `loss` is the mean over the examples.
@@ -56,6 +60,9 @@ class Trainer {
   class Epoch;
   Epoch epoch_of(DataIterator& data);
   std::int64_t epoch() const;
+
+  // What capturing did to the step; none while steps are eager.
+  const CapturePlan* plan() const;
 
   bool every(std::int64_t steps) const;  // is this step's number a multiple?
   TrainerReport report();                // of the steps that are finished
