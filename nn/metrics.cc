@@ -2,6 +2,8 @@
 #include <paceline/ops.h>
 #include <paceline/recorder.h>
 
+#include <algorithm>
+
 namespace paceline::nn {
 
 void Accuracy::update(const NDArray& scores, const NDArray& label) {
@@ -18,6 +20,28 @@ double Accuracy::value() {
   for (const NDArray& count : correct_) sum_ += count.item<std::int64_t>();
   correct_.clear();
   return examples_ == 0 ? 0 : static_cast<double>(sum_) / static_cast<double>(examples_);
+}
+
+double roc_auc(const NDArray& scores, const NDArray& label) {
+  require(scores.size() == label.size(), "[roc_auc] there are ", scores.size(), " scores and ", label.size(),
+          " labels");
+  const std::vector<float> values = scores.cast(DType::kFloat32).to_vector<float>();
+  const std::vector<float> labels = label.cast(DType::kFloat32).to_vector<float>();
+  std::vector<std::size_t> order(values.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return values[a] < values[b]; });
+  double below = 0, pairs = 0, positives = 0;  // negatives of lower scores, pairs in order
+  for (std::size_t begin = 0, end = 0; begin < order.size(); begin = end) {
+    double positive = 0, negative = 0;  // of this score
+    for (; end < order.size() && !(values[order[begin]] < values[order[end]]); ++end)
+      (labels[order[end]] > 0.5f ? positive : negative) += 1;
+    pairs += positive * (below + negative / 2);
+    below += negative;
+    positives += positive;
+  }
+  require(positives > 0 && below > 0, "[roc_auc] all labels are ", positives > 0 ? "positive" : "negative",
+          ", expected both kinds");
+  return pairs / (positives * below);
 }
 
 double evaluate(const Module& net, DataIterator& data, Device device) {

@@ -145,5 +145,18 @@ TEST(Accuracy, CountsOverBatches) {
   EXPECT_EQ(accuracy.examples(), 20);
 }
 
+TEST(RocAuc, CountsPairsInOrder) {
+  const auto auc = [](const std::vector<float>& scores, const std::vector<float>& labels) {
+    const auto count = static_cast<std::int64_t>(scores.size());
+    return nn::roc_auc(NDArray::from(scores, {count, 1}), NDArray::from(labels, {count}));
+  };
+  EXPECT_DOUBLE_EQ(auc({1, 2, 3, 4}, {0, 0, 1, 1}), 1);
+  EXPECT_DOUBLE_EQ(auc({4, 2, 3, 1}, {0, 0, 1, 1}), 0.25);
+  EXPECT_DOUBLE_EQ(auc({1, 1, 1, 1, 1}, {0, 1, 0, 1, 0}), 0.5);
+  EXPECT_DOUBLE_EQ(auc({1, 2, 2, 0}, {0, 0, 1, 1}), (0.5 + 1) / 4);
+  EXPECT_THROW(auc({1, 2}, {1, 1}), InvalidArgument);
+  EXPECT_THROW(auc({1, 2}, {1, 0, 0}), InvalidArgument);
+}
+
 }  // namespace
 }  // namespace paceline

@@ -20,6 +20,10 @@ class Accuracy {
   std::int64_t sum_ = 0, examples_ = 0;
 };
 
+// Area under the ROC curve of scores and labels (above 0.5: positive): how often a positive example has a higher score
+// than a negative one, equal scores counting half. Blocks. Throws InvalidArgument where one of the two is missing.
+double roc_auc(const NDArray& scores, const NDArray& label);
+
 // Runs the network over one epoch of `data`, not training, and returns the accuracy.
 double evaluate(const Module& net, DataIterator& data, Device device = {});
 
