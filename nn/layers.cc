@@ -1,6 +1,8 @@
 #include <paceline/layers.h>
 #include <paceline/ops.h>
 
+#include <span>
+
 #include "seed.h"
 
 namespace paceline::nn {
@@ -8,7 +10,7 @@ namespace {
 
 class SequentialLayer final : public Layer {
  public:
-  explicit SequentialLayer(std::initializer_list<Module> modules) {
+  explicit SequentialLayer(std::span<const Module> modules) {
     for (const Module& module : modules) add_child(std::to_string(children().size()), module.layer());
   }
   NDArray forward(const NDArray& x, const Context& context) override {
@@ -22,6 +24,26 @@ class SequentialLayer final : public Layer {
     return result;
   }
   std::string kind() const override { return "Sequential"; }
+};
+
+class ResidualLayer final : public Layer {
+ public:
+  ResidualLayer(const Module& body, const Module* shortcut) {
+    add_child("body", body.layer());
+    if (shortcut) add_child("shortcut", shortcut->layer());
+  }
+  NDArray forward(const NDArray& x, const Context& context) override {
+    const auto run = [&](std::size_t child) {
+      Context own = context;
+      own.seed = mix(context.seed, child);
+      return children()[child].second->forward(x, own);
+    };
+    const NDArray body = run(0), shortcut = children().size() > 1 ? run(1) : x;
+    require(body.shape() == shortcut.shape(), "[Residual] the body makes ", body.shape(), " of ", x.shape(),
+            ", the shortcut ", shortcut.shape());
+    return body + shortcut;
+  }
+  std::string kind() const override { return "Residual"; }
 };
 
 class DenseLayer final : public Layer {
@@ -151,7 +173,8 @@ class EmbeddingLayer final : public Layer {
   EmbeddingLayer(std::int64_t rows, std::int64_t width, const Initializer& weight)
       : rows_(rows), width_(width), weight_(weight) {}
   NDArray forward(const NDArray& x, const Context& context) override {
-    return embedding(x, parameter("weight", {rows_, width_}, weight_, context).value);
+    const NDArray numbers = x.dtype() == DType::kInt32 || x.dtype() == DType::kInt64 ? x : x.cast(DType::kInt32);
+    return embedding(numbers, parameter("weight", {rows_, width_}, weight_, context).value);
   }
   std::string kind() const override { return "Embedding"; }
 
@@ -185,6 +208,10 @@ PoolAttributes window(const NDArray& x, std::int64_t kernel, std::int64_t stride
 }  // namespace
 
 Sequential::Sequential(std::initializer_list<Module> modules) : Module(std::make_shared<SequentialLayer>(modules)) {}
+Sequential::Sequential(const std::vector<Module>& modules) : Module(std::make_shared<SequentialLayer>(modules)) {}
+Residual::Residual(const Module& body) : Module(std::make_shared<ResidualLayer>(body, nullptr)) {}
+Residual::Residual(const Module& body, const Module& shortcut)
+    : Module(std::make_shared<ResidualLayer>(body, &shortcut)) {}
 Dense::Dense(std::int64_t outputs, const DenseOptions& options)
     : Module(std::make_shared<DenseLayer>(outputs, options)) {}
 Conv1d::Conv1d(std::int64_t channels, std::int64_t kernel, const ConvOptions& options)

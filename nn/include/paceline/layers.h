@@ -10,9 +10,16 @@ namespace paceline::nn {
 // One after the other; children are named "0", "1", ...
 struct Sequential : Module {
   Sequential(std::initializer_list<Module> modules);
+  explicit Sequential(const std::vector<Module>& modules);
   template <class... Modules>
   explicit Sequential(const Module& first, const Modules&... rest)
       : Sequential({first, static_cast<const Module&>(rest)...}) {}
+};
+
+// body(x) + shortcut(x), of equal shapes; without a shortcut body(x) + x.
+struct Residual : Module {
+  explicit Residual(const Module& body);
+  Residual(const Module& body, const Module& shortcut);
 };
 
 struct DenseOptions {
@@ -61,13 +68,33 @@ struct BatchNorm : Module {
   explicit BatchNorm(const BatchNormOptions& options = {});
 };
 
+// Over the last axis.
+struct LayerNorm : Module {
+  explicit LayerNorm(double epsilon = 1e-5);
+};
+
 struct Dropout : Module {
   explicit Dropout(double rate = 0.5);
 };
 
-// x: class numbers; gives vectors of `width`.
+// x: class numbers, of any type; gives vectors of `width`.
 struct Embedding : Module {
   Embedding(std::int64_t rows, std::int64_t width, const Initializer& weight = normal(0.01));
+};
+
+// x (examples, steps, width); adds a vector of its own, which is trained, to each step.
+struct PositionalEmbedding : Module {
+  explicit PositionalEmbedding(const Initializer& weight = normal(0.01));
+};
+
+// x (examples, steps, width): every step looks at all steps, or, with `causal`, at those up to itself. The width is
+// divided among the heads.
+struct AttentionOptions {
+  bool causal = false, bias = true;
+  Initializer weight = xavier_uniform();
+};
+struct SelfAttention : Module {
+  explicit SelfAttention(int heads, const AttentionOptions& options = {});
 };
 
 // x (steps, examples, width); gives the states (steps, examples, hidden) of the last layer, from zeros, with

@@ -1,0 +1,111 @@
+// Layers that put others together, and those of transformers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <paceline/nn.h>
+#include <paceline/ops.h>
+
+#include <map>
+
+namespace paceline {
+namespace {
+
+using testing::ElementsAre;
+using testing::FloatNear;
+using testing::Pointwise;
+
+NDArray noise(const Shape& shape, std::uint64_t seed = 1) {
+  const NDArray x(shape);
+  kernels::fill_normal(x, 0, 1, seed);
+  return x;
+}
+
+TEST(Residual, AddsItsShortcut) {
+  const nn::Module twice = nn::Lambda("Twice", [](const NDArray& x) { return x * 2; });
+  const nn::Module square = nn::Lambda("Square", [](const NDArray& x) { return x * x; });
+  const NDArray x = NDArray::from(std::vector<float>{1, -3}, {1, 2});
+  EXPECT_THAT(nn::Residual(square)(x).to_vector<float>(), ElementsAre(2, 6));
+  EXPECT_THAT(nn::Residual(square, twice)(x).to_vector<float>(), ElementsAre(3, 3));
+}
+
+TEST(Residual, NamesItsParts) {
+  const nn::Module net = nn::Sequential(nn::Residual(nn::Dense(3, {.bias = false}), nn::Dense(3)));
+  net.initialize({1, 4}, 1);
+  std::vector<std::string> names;
+  for (const auto& parameter : net.parameters()) names.push_back(parameter->name);
+  EXPECT_THAT(names, ElementsAre("0.body.weight", "0.shortcut.weight", "0.shortcut.bias"));
+  EXPECT_NE(net.parameters()[0]->value.to_vector<float>(), net.parameters()[1]->value.to_vector<float>());
+  EXPECT_THROW(nn::Residual(nn::Dense(3))(NDArray::zeros({1, 4})), InvalidArgument);
+}
+
+TEST(LayerNorm, NormalisesTheLastAxis) {
+  const nn::Module net = nn::LayerNorm();
+  const NDArray y = net(noise({2, 3, 64}) * 5 + 2);
+  EXPECT_THAT(mean(y, {2}).to_vector<float>(), testing::Each(FloatNear(0, 1e-5f)));
+  EXPECT_THAT(mean(y * y, {2}).to_vector<float>(), testing::Each(FloatNear(1, 1e-3f)));
+  EXPECT_EQ(net.parameter_count(), 128);
+}
+
+TEST(Embedding, TakesNumbersOfAnyType) {
+  const nn::Module net = nn::Embedding(5, 3);
+  const NDArray ids = NDArray::from(std::vector<std::int32_t>{4, 0, 4}, {3});
+  const auto rows = net(ids).to_vector<float>();
+  EXPECT_EQ(net(ids.cast(DType::kFloat32)).to_vector<float>(), rows);
+  EXPECT_EQ(net(ids.cast(DType::kInt64)).to_vector<float>(), rows);
+}
+
+TEST(PositionalEmbedding, AddsAVectorToEachStep) {
+  const nn::Module net = nn::PositionalEmbedding();
+  const auto two = net(NDArray::zeros({2, 4, 3})).to_vector<float>();
+  const auto weight = net.parameters()[0]->value.to_vector<float>();
+  EXPECT_EQ(std::vector<float>(two.begin(), two.begin() + 12), weight);
+  EXPECT_EQ(std::vector<float>(two.begin() + 12, two.end()), weight);
+  EXPECT_EQ(net(NDArray::zeros({1, 2, 3})).to_vector<float>(), std::vector<float>(weight.begin(), weight.begin() + 6));
+  EXPECT_THROW(net(NDArray::zeros({1, 5, 3})), InvalidArgument);
+}
+
+// One head at a time, by its own slices of the weights.
+TEST(SelfAttention, IsAttentionOfEachHead) {
+  const std::int64_t steps = 5, width = 6, heads = 2, own = width / heads;
+  const nn::Module net = nn::SelfAttention(heads, {.causal = true});
+  const NDArray x = noise({2, steps, width});
+  const NDArray y = net(x);
+  EXPECT_EQ(y.shape(), x.shape());
+  std::map<std::string, NDArray> w;
+  for (const auto& parameter : net.parameters()) w[parameter->name] = parameter->value;
+  std::vector<NDArray> seen;
+  for (std::int64_t head = 0; head < heads; ++head) {
+    const auto of = [&](std::int64_t part) {
+      const std::int64_t begin = part * width + head * own;
+      return dense(x, slice(w.at("weight_in"), 0, begin, begin + own).clone(), {}, false);
+    };
+    seen.push_back(attention(of(0), of(1), of(2), {}, {.causal = true}));
+  }
+  const NDArray expected = dense(concat(seen, 2), w.at("weight_out"), {}, false);
+  EXPECT_THAT(y.to_vector<float>(), Pointwise(FloatNear(1e-5f), expected.to_vector<float>()));
+}
+
+TEST(SelfAttention, CausalDoesNotSeeWhatComes) {
+  const nn::Module causal = nn::SelfAttention(2, {.causal = true}), open = nn::SelfAttention(2);
+  const NDArray x = noise({1, 4, 6}), changed = x.clone();
+  slice(changed, 1, 3).fill(7);
+  const auto first = [](const NDArray& y) { return slice(y, 1, 0, 3).clone().to_vector<float>(); };
+  EXPECT_EQ(first(causal(x)), first(causal(changed)));
+  EXPECT_NE(first(open(x)), first(open(changed)));
+  EXPECT_THROW(nn::SelfAttention(4)(x), InvalidArgument);
+  EXPECT_THROW(nn::SelfAttention(2)(NDArray::zeros({4, 6})), InvalidArgument);
+}
+
+TEST(SelfAttention, EveryWeightIsTrained) {
+  const nn::Module net = nn::Sequential(
+      nn::PositionalEmbedding(), nn::Residual(nn::Sequential(nn::LayerNorm(), nn::SelfAttention(2, {.causal = true}))));
+  const NDArray x = noise({3, 4, 6});
+  net.initialize(x.shape(), 1);
+  Tape tape;
+  for (const auto& parameter : net.parameters()) tape.watch(parameter->value, parameter->gradient);
+  tape.backward(mean(square(net(x, {.training = true}))));
+  for (const auto& parameter : net.parameters())
+    EXPECT_GT(sum(abs(parameter->gradient)).item<float>(), 0) << parameter->name;
+}
+
+}  // namespace
+}  // namespace paceline
