@@ -6,5 +6,6 @@
 #include <paceline/layers.h>
 #include <paceline/loss.h>
 #include <paceline/metric.h>
+#include <paceline/models.h>
 #include <paceline/module.h>
 #include <paceline/trainer.h>
