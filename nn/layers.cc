@@ -143,8 +143,11 @@ class BatchNormLayer final : public Layer {
     const Shape shape{x.size(1)};
     const NDArray gamma = parameter("gamma", shape, constant(1), context, x.dtype()).value;
     const NDArray beta = parameter("beta", shape, constant(0), context, x.dtype()).value;
-    const NDArray mean = statistic("running_mean", shape, 0, context).value;
-    const NDArray variance = statistic("running_var", shape, 1, context).value;
+    const auto running = [&](const char* name, double start) {
+      const NDArray value = statistic(name, shape, start, context).value;
+      return context.recomputing ? value.clone() : value;
+    };
+    const NDArray mean = running("running_mean", 0), variance = running("running_var", 1);
     return batch_norm(x, gamma, beta, mean, variance,
                       {.momentum = options_.momentum, .epsilon = options_.epsilon, .training = context.training});
   }

@@ -26,6 +26,7 @@ struct Context {
   std::uint64_t seed = 0;  // dropout and initializers derive theirs from it
   NDArray call = {};       // one int64, the number of this call: dropout draws other masks for each; none: 0
   Device device = {};
+  bool recomputing = false;  // a second time, for the gradients: statistics were already updated
 };
 
 // Write a layer of your own by deriving from Layer: create parameters in forward() at the first call with parameter().
