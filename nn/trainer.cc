@@ -1,8 +1,10 @@
 #include <paceline/autograd.h>
 #include <paceline/kernel.h>
 #include <paceline/log.h>
+#include <paceline/ops.h>
 #include <paceline/trainer.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -27,6 +29,8 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 constexpr std::int64_t kEpochsDone = -1;
 // Likewise how often a worker has read or written for all.
 constexpr std::int64_t kActs = -2;
+// Evaluations are epochs from here on; the positions that were classified rightly lie at the number's negative.
+constexpr std::int64_t kEvaluations = std::int64_t{1} << 40;
 
 RangeSet first_of(std::int64_t count) {
   RangeSet set;
@@ -62,6 +66,7 @@ struct Trainer::Impl {
   std::int64_t epoch = 0;
   std::int64_t steps = 0;
   std::int64_t acts = 0;
+  std::int64_t evaluations = 0;  // since the epoch began
   DataIterator* data = nullptr;
   std::deque<PendingStep> pending;
 
@@ -92,12 +97,29 @@ struct Trainer::Impl {
 
   // Inputs: data, labels, the number of the call. Fills the gradients; returns the loss.
   NDArray forward_and_backward(const std::vector<NDArray>& inputs, const Loss& loss_function) {
+    const std::int64_t examples = inputs[0].size(0), parts = std::min<std::int64_t>(options.micro_batches, examples);
+    if (parts <= 1) return forward_and_backward(inputs[0], inputs[1], inputs[2], 1, false, loss_function);
+    NDArray total;
+    for (std::int64_t i = 0; i < parts; ++i) {
+      const std::int64_t begin = examples * i / parts, end = examples * (i + 1) / parts;
+      const double weight = static_cast<double>(end - begin) / static_cast<double>(examples);
+      const NDArray loss = forward_and_backward(inputs[0].narrow(0, begin, end), inputs[1].narrow(0, begin, end),
+                                                inputs[2] * static_cast<double>(parts) + static_cast<double>(i), weight,
+                                                i > 0, loss_function);
+      total = i == 0 ? loss : total + loss;
+    }
+    return total;
+  }
+
+  NDArray forward_and_backward(const NDArray& data, const NDArray& label, const NDArray& call, double weight,
+                               bool accumulate, const Loss& loss_function) {
     Tape tape;
     for (const auto& parameter : parameters)
       if (!parameter->statistic) tape.watch(parameter->value, parameter->gradient);
-    const Context context{.training = true, .seed = options.seed, .call = inputs[2], .device = options.device};
-    const NDArray loss = loss_function(net(inputs[0], context), inputs[1]);
-    tape.backward(loss);
+    const Context context{.training = true, .seed = options.seed, .call = call, .device = options.device};
+    NDArray loss = loss_function(net(data, context), label);
+    if (weight != 1) loss = loss * weight;
+    tape.backward(loss, accumulate);
     return loss;
   }
 
@@ -147,6 +169,7 @@ struct Trainer::Impl {
 
 Trainer::Trainer(Module net, const Spec& optimizer, std::shared_ptr<KVStore> store, const TrainerOptions& options)
     : impl_(std::make_unique<Impl>(std::move(net), optimizer, std::move(store), options)) {
+  require(options.micro_batches >= 1, "micro_batches is ", options.micro_batches, ", expected at least 1");
   require(options.steps_ahead >= 1, "steps_ahead is ", options.steps_ahead, ", expected at least 1");
   impl_->store->set_optimizer(optimizer);
   impl_->epoch = impl_->epochs_done();
@@ -165,8 +188,7 @@ NDArray Trainer::step(const Batch& batch, const Loss& loss_function) {
     self.captured.emplace([&self, loss_function](const std::vector<NDArray>& in) {
       return std::vector{self.forward_and_backward(in, loss_function)};
     });
-  const NDArray loss =
-      self.captured ? (*self.captured)(inputs)[0] : self.forward_and_backward(inputs, loss_function);
+  const NDArray loss = self.captured ? (*self.captured)(inputs)[0] : self.forward_and_backward(inputs, loss_function);
   self.store->push_pull(self.pushes, self.pulls, batch.examples);
   self.store->step_end(batch.examples);
 
@@ -256,9 +278,38 @@ bool Trainer::Epoch::next(Batch& batch) {
     self.store->barrier();
     self.pull();
     ++self.epoch;
+    self.evaluations = 0;
     return false;
   }
   return true;
+}
+
+double Trainer::evaluate(DataIterator& data) {
+  synchronize();
+  Impl& self = *impl_;
+  const Device device = self.options.device;
+  const std::int64_t number = kEvaluations + self.epoch * 64 + self.evaluations++;
+  Exchange& exchange = self.store->exchange();
+  const RecordingScope no_recording(nullptr);
+  data.start(number);
+  Batch batch;
+  do {
+    while (data.next(batch)) {
+      const NDArray scores = self.net(batch.data.to(device), {.device = device});
+      const auto found = argmax(scores, -1).cast(DType::kInt64).to_vector<std::int64_t>();
+      const auto wanted = batch.label.cast(DType::kInt64).to_vector<std::int64_t>();
+      PositionRanges right;
+      std::size_t i = 0;
+      for (const Range& range : batch.positions)
+        for (std::int64_t position = range.begin; position < range.end; ++position, ++i)
+          if (found[i] == wanted[i]) right.emplace_back(position, position + 1);
+      // Before the batch itself, so that who sees that committed sees these.
+      exchange.data_commit(-number, right);
+      data.commit(batch);
+    }
+  } while (data.take_over());
+  const std::int64_t all = self.committed(number).count();
+  return all == 0 ? 0 : static_cast<double>(self.committed(-number).count()) / static_cast<double>(all);
 }
 
 std::string Trainer::checkpoint(const std::string& directory) {

@@ -81,7 +81,9 @@ TEST(Module, SeedsDecideTheWeights) {
   a.initialize({1, 1, 28, 28}, 5);
   b.initialize({7, 1, 28, 28}, 5);
   c.initialize({1, 1, 28, 28}, 6);
-  const auto weight = [](const nn::Module& net, std::size_t i) { return net.parameters()[i]->value.to_vector<float>(); };
+  const auto weight = [](const nn::Module& net, std::size_t i) {
+    return net.parameters()[i]->value.to_vector<float>();
+  };
   EXPECT_EQ(weight(a, 4), weight(b, 4));
   EXPECT_NE(weight(a, 4), weight(c, 4));
   const nn::Module twins = nn::Sequential(nn::Dense(4), nn::Dense(4));

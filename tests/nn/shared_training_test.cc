@@ -5,6 +5,7 @@
 #include <support/cluster_in_process.h>
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 
 namespace paceline::test {
@@ -45,6 +46,53 @@ TEST(SharedTraining, WhoWaitedGoesOnFromTheWeightsThereAre) {
     for (const std::vector<float>& weights : begins) {
       EXPECT_FALSE(weights.empty());
       EXPECT_EQ(weights, begins[0]);
+    }
+  }
+}
+
+// Each example is run once, by one worker, and all hear the same number: that of one process.
+TEST(SharedTraining, EvaluationIsSharedOut) {
+  constexpr int kWorkers = 3;
+  std::vector<float> values(202);
+  std::iota(values.begin(), values.end(), -101.0f);
+  std::vector<std::int32_t> labels(101);
+  for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = i % 7 < 3;
+  for (const std::string mode : {"dist_sync", "dist_async", "ring"}) {
+    SCOPED_TRACE(mode);
+    ClusterInProcess cluster(
+        {.mode = mode, .workers = kWorkers, .servers = mode == "ring" ? 0 : 1, .engine = &default_engine()});
+    std::vector<double> heard(kWorkers), again(kWorkers), alone(kWorkers);
+    std::atomic<std::int64_t> examples = 0;
+    cluster.run([&](int, KVStore& store) {
+      const std::shared_ptr<KVStore> kv(&store, [](KVStore*) {});
+      const auto rank = static_cast<std::size_t>(store.rank());
+      const NDArray x = NDArray::from(values, {101, 2}), y = NDArray::from(labels, {101});
+      MemoryIterator data(x, y, {.batch = 8, .source = nn::shared_source(kv)}), test(x, y, {.batch = 101});
+      const nn::Module net = nn::Sequential(nn::Lambda("Count",
+                                                       [&](const NDArray& in) {
+                                                         examples += in.size(0);
+                                                         return in;
+                                                       }),
+                                            nn::Dense(4), nn::Tanh(), nn::Dense(2));
+      nn::Trainer trainer(net, optim::SGD{.lr = 0.01}, kv);
+      for (Batch& batch : trainer.epoch_of(data)) trainer.step(batch, nn::softmax_ce);
+      trainer.synchronize();
+      alone[rank] = nn::evaluate(net, test);
+      store.barrier();
+      if (rank == 0) examples = 0;
+      store.barrier();
+      heard[rank] = trainer.evaluate(data);
+      store.barrier();
+      if (rank == 0) {
+        EXPECT_EQ(examples, 101);
+      }
+      again[rank] = trainer.evaluate(data);
+    });
+    EXPECT_GT(heard[0], 0);
+    EXPECT_LT(heard[0], 1);
+    for (int i = 0; i < kWorkers; ++i) {
+      EXPECT_EQ(heard[static_cast<std::size_t>(i)], alone[0]);
+      EXPECT_EQ(again[static_cast<std::size_t>(i)], alone[0]);
     }
   }
 }

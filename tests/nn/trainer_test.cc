@@ -35,8 +35,8 @@ nn::Module classifier() { return nn::Sequential(nn::Dense(8), nn::Tanh(), nn::De
 
 class TrainerTest : public testing::Test {
  protected:
-  std::string directory = testing::TempDir() + "paceline_trainer_" +
-                          testing::UnitTest::GetInstance()->current_test_info()->name();
+  std::string directory =
+      testing::TempDir() + "paceline_trainer_" + testing::UnitTest::GetInstance()->current_test_info()->name();
   void SetUp() override { std::filesystem::remove_all(directory); }
   void TearDown() override { std::filesystem::remove_all(directory); }
 };
@@ -74,6 +74,32 @@ TEST_F(TrainerTest, Learns) {
   EXPECT_EQ(trainer.report().examples, 1000);
   MemoryIterator test(clouds.data, clouds.label, {.batch = 64});
   EXPECT_GE(nn::evaluate(trainer.net(), test), 0.99);
+}
+
+// The gradient of a mean over 16 examples is that of parts of 5, 5 and 6, weighted; captured likewise.
+TEST_F(TrainerTest, MicroBatchesAddUpToTheBatch) {
+  const auto weights = [](int micro_batches, bool captured) {
+    const Clouds clouds(64);
+    auto kv = KVStore::create("local");
+    MemoryIterator data(clouds.data, clouds.label, {.batch = 16, .source = nn::shared_source(kv)});
+    nn::Trainer trainer(classifier(), optim::SGD{.lr = 0.2, .momentum = 0.9}, kv,
+                        {.seed = 4, .micro_batches = micro_batches, .captured = captured});
+    double loss = 0;
+    while (trainer.epoch() < 3)
+      for (Batch& batch : trainer.epoch_of(data)) loss = trainer.step(batch, nn::softmax_ce).item<float>();
+    trainer.synchronize();
+    std::vector<float> all{static_cast<float>(loss)};
+    for (const auto& parameter : trainer.net().parameters())
+      for (const float value : parameter->value.to_vector<float>()) all.push_back(value);
+    return all;
+  };
+  const auto whole = weights(1, false), parts = weights(3, false);
+  ASSERT_EQ(whole.size(), parts.size());
+  for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(whole[i], parts[i], 2e-6);
+  EXPECT_NE(whole, parts);
+  EXPECT_EQ(parts, weights(3, true));
+  auto kv = KVStore::create("local");
+  EXPECT_THROW(nn::Trainer(classifier(), optim::SGD{}, kv, {.micro_batches = 0}), InvalidArgument);
 }
 
 TEST_F(TrainerTest, AnEpochThatIsLeftEarlyGoesOnBehindWhatWasDelivered) {

@@ -29,6 +29,9 @@ struct TrainerOptions {
   std::uint64_t seed = 1;  // of initial weights (rank 0's count) and dropout
   Device device = {};
   int steps_ahead = 2;     // steps that may be queued before step() waits for the oldest
+  // Forward and backward run over this many parts of a batch, one after the other, and their gradients are added up: a
+  // large batch in the memory of a small one. Batch norm sees the parts.
+  int micro_batches = 1;
   // Forward and backward are captured (capture.h) and replayed, with the same numbers. The loss given to the first step
   // is then the loss of every step.
   bool captured = false;
@@ -69,6 +72,10 @@ class Trainer {
 
   // Waits for the steps, meets the other workers and fetches the weights as they are now. For evaluation and the end.
   void synchronize();
+
+  // Collective: each worker runs its part of `data` (made with shared_source(store)) and takes over what lost ones left;
+  // gives every worker the accuracy over all of it, with the weights as they are now.
+  double evaluate(DataIterator& data);
 
   // Collective. The lowest live rank writes DIR/checkpoint.safetensors: weights, optimizer state, epoch, data position,
   // versions. The old file stays whole until the new one is complete. Returns the path. A failure to write throws in
