@@ -163,7 +163,7 @@ class DropoutLayer final : public Layer {
     require(rate >= 0 && rate < 1, "[Dropout] the rate is ", rate, ", expected 0 <= rate < 1");
   }
   NDArray forward(const NDArray& x, const Context& context) override {
-    return context.training ? dropout(x, rate_, context.seed, context.call) : x;
+    return context.training && rate_ > 0 ? dropout(x, rate_, context.seed, context.call) : x;
   }
   std::string kind() const override { return "Dropout"; }
 
