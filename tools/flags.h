@@ -4,6 +4,7 @@
 
 #include <gflags/gflags.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -19,12 +20,18 @@ inline std::string shortest(const std::string& number) {
   return {text, std::to_chars(text, text + sizeof text, std::stod(number)).ptr};
 }
 
-// Prints the flags that `source_file` (__FILE__) defines.
-inline void print_flags(std::FILE* to, const char* source_file) {
+// The files (__FILE__) that define a program's flags.
+struct FlagSources : std::vector<std::string> {
+  FlagSources(const char* file) : vector{file} {}
+  FlagSources(std::vector<std::string> files) : vector(std::move(files)) {}
+};
+
+// Prints the flags that `sources` define.
+inline void print_flags(std::FILE* to, const FlagSources& sources) {
   std::vector<gflags::CommandLineFlagInfo> flags;
   gflags::GetAllFlags(&flags);
   for (auto& flag : flags) {
-    if (flag.filename != source_file) continue;
+    if (std::find(sources.begin(), sources.end(), flag.filename) == sources.end()) continue;
     const char* quote = flag.type == "string" ? "'" : "";
     if (flag.type == "double") flag.default_value = shortest(flag.default_value);
     std::fprintf(to, "  --%-16s %s (%s, default %s%s%s)\n", flag.name.c_str(), flag.description.c_str(),
@@ -33,7 +40,7 @@ inline void print_flags(std::FILE* to, const char* source_file) {
 }
 
 // Removes the flags from the arguments. `--help` prints and ends the program with 0, an unknown flag with 2.
-inline void parse_flags(const char* usage, const char* source_file, int* argc, char*** argv) {
+inline void parse_flags(const char* usage, const FlagSources& sources, int* argc, char*** argv) {
   for (int i = 1; i < *argc; ++i) {
     std::string name = (*argv)[i];
     if (name == "--") break;
@@ -42,7 +49,7 @@ inline void parse_flags(const char* usage, const char* source_file, int* argc, c
     name.erase(std::min(name.find('='), name.size()));
     if (name == "help" || name == "h") {
       std::printf("%s\n\nFlags:\n", usage);
-      print_flags(stdout, source_file);
+      print_flags(stdout, sources);
       std::exit(0);
     }
     gflags::CommandLineFlagInfo info;
@@ -50,7 +57,7 @@ inline void parse_flags(const char* usage, const char* source_file, int* argc, c
                        (name.rfind("no", 0) == 0 && gflags::GetCommandLineFlagInfo(name.c_str() + 2, &info));
     if (!known) {
       std::fprintf(stderr, "unknown flag --%s; known flags:\n", name.c_str());
-      print_flags(stderr, source_file);
+      print_flags(stderr, sources);
       std::exit(2);
     }
     // The value of `--flag value` is no flag.

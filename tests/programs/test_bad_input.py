@@ -79,7 +79,7 @@ class CommandLine(BadInput):
             ("--kvstore", "dist_async:bound=-1"): ("bound",),
             ("--kvstore", "dist_async:staleness=old"): ("unknown staleness 'old'", "gap_aware", "dana"),
             ("--optimizer", "sdg"): ("unknown optimizer 'sdg'", "sgd momentum nesterov adam"),
-            ("--network", "resnet"): ("'resnet'", "lenet mlp"),
+            ("--network", "resnet"): ("unknown network 'resnet'", "mlp lenet"),
             ("--schedule", "never"): ("unknown schedule 'never'", "constant linear"),
             ("--epochs", "many"): ("illegal value 'many'",),
             ("--epochs", "0"): ("at least 1",),

@@ -1,0 +1,17 @@
+#pragma once
+// Record files of images as what a Task trains and tests on, by the flags --train and --test.
+
+#include <paceline/record_loader.h>
+
+#include "training.h"
+
+namespace paceline::examples {
+
+extern const char* const kImageFlags;
+
+// Fills in the task's data and test. `training` is for the training set; the test set is not augmented.
+void read_images(Task& task, const ImageOptions& training);
+// The manifest to train or, with --evaluate, to evaluate on. Throws InvalidArgument where the flag is missing.
+std::string images_manifest();
+
+}  // namespace paceline::examples

@@ -1,0 +1,106 @@
+#include "program.h"
+
+#include <paceline/cores.h>
+#include <paceline/engine_observer.h>
+#include <paceline/kernel.h>
+#include <paceline/kvstore.h>
+#include <paceline/log.h>
+#include <unistd.h>
+
+#include <iostream>
+
+#include "../../tools/flags.h"
+
+DEFINE_string(kvstore, "local",
+              "mode of the store, with options: local, dist_sync, dist_async:bound=4,staleness=gap_aware, ...");
+DEFINE_string(device, "cpu", "where the network is computed: cpu, cuda:0, ...");
+DEFINE_string(optimizer, "nesterov", "sgd, momentum, nesterov or adam, with options: adam:beta2=0.99");
+DEFINE_double(lr, 0.05, "learning rate at the start");
+DEFINE_double(momentum, 0.9, "momentum, for the optimizers that have one");
+DEFINE_double(weight_decay, 0, "weight decay");
+DEFINE_string(schedule, "linear", "how the learning rate falls: constant, linear or cosine (to 0 at the end), or step");
+DEFINE_double(warmup, 0, "epochs in which the learning rate rises from 0 first");
+DEFINE_double(step_epochs, 30, "schedule=step: epochs between two steps");
+DEFINE_double(step_factor, 0.1, "schedule=step: what each step multiplies the learning rate by");
+DEFINE_int32(batch_size, 64, "examples in a batch of one worker");
+DEFINE_int32(epochs, 3, "passes over the training set");
+DEFINE_uint64(seed, 1, "of weights and order");
+DEFINE_int32(log_every, 100, "steps between two lines of progress");
+DEFINE_string(trace, "", "write the engine's tasks to this file, for chrome://tracing");
+
+namespace paceline::examples {
+namespace {
+
+bool line_is_open = false;  // the terminal shows a line of progress
+
+void check_flags() {
+  require(FLAGS_epochs >= 1 && FLAGS_batch_size >= 1 && FLAGS_log_every >= 1,
+          "--epochs, --batch_size and --log_every are at least 1");
+  require(FLAGS_warmup >= 0, "--warmup is ", FLAGS_warmup, ", expected a number of epochs");
+  require(FLAGS_schedule != "step" || (FLAGS_step_epochs > 0 && FLAGS_step_factor > 0),
+          "--step_epochs and --step_factor are above 0");
+  Device(std::string_view(FLAGS_device));
+}
+
+}  // namespace
+
+int run(const Program& program, int argc, char** argv, const std::function<void()>& body) {
+  use_passive_waiting(argv);
+  keep_freed_memory();
+  for (const auto& [flag, value] : program.defaults)
+    gflags::SetCommandLineOptionWithMode(flag, value, gflags::SET_FLAGS_DEFAULT);
+  std::vector<std::string> sources = program.flags_of;
+  sources.push_back(__FILE__);
+  tools::parse_flags(program.usage, sources, &argc, &argv);
+  start_logging(argv[0]);
+  try {
+    require(argc == 1, "unknown argument '", argc > 1 ? argv[1] : "", "'; see --help");
+    check_flags();
+    std::shared_ptr<ChromeTrace> trace;
+    if (!FLAGS_trace.empty()) {
+      default_engine().add_observer(trace = make_chrome_trace(FLAGS_trace));
+      trace->flush();  // a path that cannot be written shows before hours of training
+    }
+    body();
+    if (trace) trace->flush();
+  } catch (const std::exception& error) {
+    std::cerr << (line_is_open ? "\n" : "") << program.name << ": " << error.what() << std::endl;
+    return 1;
+  }
+  return 0;
+}
+
+Spec optimizer_of_flags(std::int64_t examples_of_epoch) {
+  const auto examples = [&](double epochs) {
+    return str(static_cast<std::int64_t>(epochs * static_cast<double>(examples_of_epoch)));
+  };
+  Spec optimizer = Spec::parse(FLAGS_optimizer);
+  optimizer.options.set("lr", str(FLAGS_lr));
+  if (optimizer.name == "momentum" || optimizer.name == "nesterov")
+    optimizer.options.set("momentum", str(FLAGS_momentum));
+  if (FLAGS_weight_decay != 0) optimizer.options.set("weight_decay", str(FLAGS_weight_decay));
+  if (FLAGS_warmup > 0) optimizer.options.set("schedule_warmup", examples(FLAGS_warmup));
+  if (FLAGS_schedule != "constant") optimizer.options.set("schedule", FLAGS_schedule);
+  if (FLAGS_schedule == "step") {
+    optimizer.options.set("schedule_every", examples(FLAGS_step_epochs));
+    optimizer.options.set("schedule_factor", str(FLAGS_step_factor));
+  } else if (FLAGS_schedule != "constant") {
+    optimizer.options.set("schedule_examples", examples(FLAGS_epochs));
+  }
+  return optimizer;
+}
+
+void show_progress(const std::string& line) {
+  line_is_open = isatty(STDERR_FILENO);
+  if (line_is_open)
+    std::cerr << "\r\033[K" << line << std::flush;
+  else
+    std::cerr << line << std::endl;
+}
+
+void show_result(const std::string& line) {
+  std::cerr << (line_is_open ? "\n" : "") << line << std::endl;
+  line_is_open = false;
+}
+
+}  // namespace paceline::examples

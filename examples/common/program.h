@@ -1,0 +1,40 @@
+#pragma once
+// What every training program shares: the flags of the store and the optimizer, and how a program begins and ends.
+
+#include <gflags/gflags.h>
+#include <paceline/options.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+DECLARE_string(kvstore);
+DECLARE_string(device);
+DECLARE_string(optimizer);
+DECLARE_double(lr);
+DECLARE_int32(batch_size);
+DECLARE_int32(epochs);
+DECLARE_uint64(seed);
+DECLARE_int32(log_every);
+
+namespace paceline::examples {
+
+struct Program {
+  const char* name;
+  const char* usage;
+  std::vector<std::string> flags_of;  // source files whose flags --help shows, besides these
+  std::vector<std::pair<const char*, const char*>> defaults = {};  // of flags, other than they are defined with
+};
+
+// main(): reads the command line, runs `body`, and says what it throws in one sentence. Returns the exit code.
+int run(const Program& program, int argc, char** argv, const std::function<void()>& body);
+
+// The optimizer as the flags have it; schedules count examples, of which an epoch has so many.
+Spec optimizer_of_flags(std::int64_t examples_of_epoch);
+
+// "epoch 1  step 300  loss 0.0931  9120 images/s": on a terminal over the last such line, else as a line of its own.
+void show_progress(const std::string& line);
+// A line that stays: "epoch 1 of 3: test accuracy 0.9712".
+void show_result(const std::string& line);
+
+}  // namespace paceline::examples

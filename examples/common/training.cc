@@ -1,0 +1,160 @@
+#include "training.h"
+
+#include <paceline/kvstore.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <thread>
+
+#include "program.h"
+
+DEFINE_string(checkpoint, "", "folder of the checkpoint: written after each epoch, resumed from if present");
+DEFINE_string(evaluate, "", "do not train: load this checkpoint file and evaluate it");
+DEFINE_int32(slow_worker, -1, "for trying out stragglers: the rank of a worker that sleeps after every step; -1: none");
+DEFINE_double(slow_factor, 5, "how many times as long its steps take");
+
+namespace paceline::examples {
+
+const char* const kTrainingFlags = __FILE__;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using nlohmann::json;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+double evaluate(const Task& task, const nn::Module& net) {
+  return task.evaluate(net, *task.test(), Device(std::string_view(FLAGS_device)));
+}
+
+double evaluate(const Task& task, const std::string& checkpoint) {
+  Batch first;
+  const auto test = task.test();
+  test->start(0);
+  require(test->next(first), "the data to evaluate on holds no examples");
+  const nn::Module net = task.network();
+  net.initialize(first.data.shape(), FLAGS_seed, Device(std::string_view(FLAGS_device)));
+  nn::load_weights(net, checkpoint);
+  return evaluate(task, net);
+}
+
+std::string text_of(const Task& task, const nn::TrainerReport& report) {
+  char text[160];
+  std::snprintf(text, sizeof text, "epoch %lld  step %lld  loss %.4f  %.0f %s/s",
+                static_cast<long long>(report.epoch + 1), static_cast<long long>(report.steps), report.loss,
+                report.images_per_second * static_cast<double>(task.units), task.unit.c_str());
+  return text;
+}
+
+// Makes a step that began at `began` take --slow_factor times as long as it does.
+void slow_down(const nn::Module& net, Clock::time_point began) {
+  for (const auto& parameter : net.parameters()) parameter->value.wait();
+  std::this_thread::sleep_for((FLAGS_slow_factor - 1) * (Clock::now() - began));
+}
+
+class Run {
+ public:
+  explicit Run(const Task& task)
+      : task_(task),
+        kv_(KVStore::create(FLAGS_kvstore)),
+        data_(task.data(nn::shared_source(kv_))),
+        trainer_(task.network(), optimizer_of_flags(data_->size()), kv_,
+                 {.seed = FLAGS_seed, .device = Device(std::string_view(FLAGS_device))}) {
+    // Other workers need the test set only if they come to lead.
+    if (task.test && kv_->rank() == 0) task.test();
+  }
+
+  void train() {
+    if (!FLAGS_checkpoint.empty() && trainer_.resume_if_present(FLAGS_checkpoint))
+      checkpoint_ = nn::checkpoint_path(FLAGS_checkpoint);
+    kv_->barrier();
+    const auto start = Clock::now();
+    const std::int64_t first_epoch = trainer_.epoch();
+    while (trainer_.epoch() < FLAGS_epochs) {
+      train_epoch();
+      trainer_.synchronize();
+      if (!FLAGS_checkpoint.empty()) checkpoint_ = trainer_.checkpoint(FLAGS_checkpoint);
+      if (task_.test && kv_->exchange().leads()) evaluate();
+    }
+    const double seconds = seconds_since(start) - evaluating_;
+    // Whoever led may have been lost while it evaluated: one of those that are still there prints.
+    kv_->barrier();
+    const bool leads = kv_->exchange().leads();
+    kv_->barrier();
+    if (leads && task_.test && evaluated_ != trainer_.epoch()) evaluate();
+    const StoreReport report = kv_->report();
+    kv_->finish();
+    if (leads) print(report, seconds, trainer_.epoch() - first_epoch);
+  }
+
+ private:
+  void train_epoch() {
+    auto began = Clock::now();
+    for (Batch& batch : trainer_.epoch_of(*data_)) {
+      trainer_.step(batch, task_.loss);
+      if (kv_->rank() == FLAGS_slow_worker) slow_down(trainer_.net(), began);
+      began = Clock::now();
+      if (trainer_.every(FLAGS_log_every)) show_progress(text_of(task_, trainer_.report()));
+    }
+  }
+
+  void evaluate() {
+    const auto before = Clock::now();
+    // A worker that took a lost one's place may have had nothing to train yet.
+    if (trainer_.net().parameter_count() > 0)
+      metric_ = examples::evaluate(task_, trainer_.net());
+    else if (!checkpoint_.empty())
+      metric_ = examples::evaluate(task_, checkpoint_);
+    evaluated_ = trainer_.epoch();
+    evaluating_ += seconds_since(before);
+    std::string name = task_.metric;
+    std::replace(name.begin(), name.end(), '_', ' ');
+    char text[32];
+    std::snprintf(text, sizeof text, "%.4f", metric_);
+    show_result(str("epoch ", trainer_.epoch(), " of ", FLAGS_epochs, ": ", name, " ", text));
+  }
+
+  void print(const StoreReport& report, double seconds, std::int64_t epochs) {
+    const Histogram delays = report.all_delays();
+    const bool bounded = Spec::parse(FLAGS_kvstore).options.has("bound");  // else nobody counts
+    json waits = json::array();
+    for (const WorkerWait& wait : report.waits) waits.push_back(wait.seconds);
+    const double units = static_cast<double>(data_->size() * epochs * task_.units);
+    json result = task_.description;
+    result.update({{"mode", FLAGS_kvstore},
+                   {"workers", kv_->size()},
+                   {"servers", kv_->exchange().server_count()},
+                   {"epochs", trainer_.epoch()},
+                   {task_.metric, task_.test ? json(metric_) : json()},
+                   {"train_seconds", seconds},
+                   {task_.unit + "_per_second", seconds > 0 ? units / seconds : 0},
+                   {"delay_mean", delays.mean()},
+                   {"delay_p50", delays.quantile(0.5)},
+                   {"delay_p99", delays.quantile(0.99)},
+                   {"wait_seconds", waits},
+                   {"furthest_ahead", bounded ? json(report.furthest_ahead) : json()},
+                   {"checkpoint", checkpoint_}});
+    std::cout << result << std::endl;
+  }
+
+  const Task& task_;
+  std::shared_ptr<KVStore> kv_;
+  std::unique_ptr<DataIterator> data_;
+  nn::Trainer trainer_;
+  std::string checkpoint_;
+  double metric_ = 0, evaluating_ = 0;
+  std::int64_t evaluated_ = -1;
+};
+
+}  // namespace
+
+void train_or_evaluate(const Task& task) {
+  require(FLAGS_slow_factor >= 1, "--slow_factor is ", FLAGS_slow_factor, ", expected at least 1");
+  if (FLAGS_evaluate.empty()) return Run(task).train();
+  std::cout << json{{"checkpoint", FLAGS_evaluate}, {task.metric, evaluate(task, FLAGS_evaluate)}} << std::endl;
+}
+
+}  // namespace paceline::examples
