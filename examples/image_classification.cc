@@ -1,0 +1,86 @@
+// Trains a network of the literature on images in record files, alone or as a worker of a distributed job. The loop is
+// in common/training.cc, the networks are in <paceline/models.h>.
+#include <paceline/manifest.h>
+#include <paceline/ops.h>
+
+#include <charconv>
+
+#include "common/images.h"
+#include "common/program.h"
+
+DEFINE_string(network, "resnet20", "mlp, lenet, resnet20, resnet50, vgg16 or mobilenet_v2");
+DEFINE_int32(classes, 0, "classes to tell apart; 0: as many as the manifest names");
+DEFINE_int32(image_size, 0, "resize the images to so many pixels square; 0: as they are");
+DEFINE_string(mean, "",
+              "of the pixels, from 0 to 1: one number, or one for each channel as in 0.5,0.4,0.4; '' is MNIST's or "
+              "CIFAR-10's, as the channels say");
+DEFINE_string(deviation, "", "likewise");
+DEFINE_int32(crop, 0, "cut training images out at random after a border of so many pixels was put around them");
+DEFINE_bool(flip, false, "mirror every other training image, drawn at random");
+DEFINE_double(label_smoothing, 0, "share of each label's weight that is spread over all classes");
+
+namespace {
+
+using namespace paceline;
+
+std::vector<float> numbers(const char* flag, const std::string& text, const std::vector<float>& otherwise) {
+  if (text.empty()) return otherwise;
+  std::vector<float> result;
+  for (const char *place = text.data(), *const end = place + text.size();; ++place) {
+    const auto [rest, error] = std::from_chars(place, end, result.emplace_back());
+    require(error == std::errc() && (rest == end || *rest == ','), "--", flag, " is '", text,
+            "', expected numbers with commas between them");
+    if (rest == end) return result;
+    place = rest;
+  }
+}
+
+ImageOptions images(const Manifest& manifest) {
+  require(FLAGS_crop >= 0 && FLAGS_image_size >= 0, "--crop and --image_size are numbers of pixels");
+  const bool grey = manifest.image.channels == 1;
+  using Numbers = std::vector<float>;
+  ImageOptions options;
+  options.height = options.width = FLAGS_image_size;
+  options.mean = numbers("mean", FLAGS_mean, grey ? Numbers{0.1307f} : Numbers{0.4914f, 0.4822f, 0.4465f});
+  options.deviation =
+      numbers("deviation", FLAGS_deviation, grey ? Numbers{0.3081f} : Numbers{0.2470f, 0.2435f, 0.2616f});
+  options.random_crop = FLAGS_crop;
+  options.random_flip = FLAGS_flip;
+  return options;
+}
+
+std::int64_t class_count(const Manifest& manifest) {
+  require(FLAGS_classes >= 0, "--classes is ", FLAGS_classes, ", expected at least 1, or 0 for the manifest's");
+  const auto named = static_cast<std::int64_t>(manifest.labels.size());
+  require(FLAGS_classes > 0 || named > 0, "the data set names no classes: say with --classes how many there are");
+  require(FLAGS_classes == 0 || FLAGS_classes >= named, "--classes is ", FLAGS_classes, ", but the data set names ",
+          named);
+  return FLAGS_classes > 0 ? FLAGS_classes : named;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const examples::Program program{
+      .name = "image_classification",
+      .usage =
+          "image_classification --network NAME --train MANIFEST [--test MANIFEST] [flags]\n\n"
+          "Trains a network on images in record files, alone or as a worker of a job:\n"
+          "  image_classification --network resnet20 --crop 4 --flip --train train.manifest --test test.manifest\n"
+          "  launch.py -n 2 -s 2 image_classification --kvstore dist_async --train train.manifest",
+      .flags_of = {__FILE__, examples::kImageFlags, examples::kTrainingFlags}};
+  return examples::run(program, argc, argv, [] {
+    require(FLAGS_label_smoothing >= 0 && FLAGS_label_smoothing < 1, "--label_smoothing is ", FLAGS_label_smoothing,
+            ", expected 0 <= label_smoothing < 1");
+    examples::Task task;
+    const auto network = nn::models::catalog().at(FLAGS_network);
+    const Manifest manifest = Manifest::load(examples::images_manifest());
+    task.network = [network, classes = class_count(manifest)] { return network(classes); };
+    task.loss = [](const NDArray& scores, const NDArray& label) {
+      return softmax_cross_entropy(scores, label, {.label_smoothing = FLAGS_label_smoothing});
+    };
+    task.description = {{"network", FLAGS_network}};
+    examples::read_images(task, images(manifest));
+    examples::train_or_evaluate(task);
+  });
+}
