@@ -1,5 +1,6 @@
 """The training programs beside mnist: each learns something small, alone and in a job, and refuses in one sentence."""
 
+import random
 import unittest
 
 from support import LAUNCHER, ProgramTest, data_folder, program
@@ -81,6 +82,64 @@ class Images(ProgramTest):
             with self.subTest(" ".join(map(str, arguments))):
                 ended = self.run_program(program("image_classification"), *train, *arguments)
                 self.assert_one_clear_sentence(ended, "image_classification: ", *words, code=1)
+
+
+class Sparse(ProgramTest):
+    def write_examples(self, name, count, seed):
+        """The label says whether the numbers of two features are both even or both odd, which no linear model can tell;
+        a third feature tells it in two cases of three."""
+        numbers = random.Random(seed)
+        lines = []
+        for _ in range(count):
+            first, second = numbers.randrange(20), 20 + numbers.randrange(20)
+            even = (first + second) % 2 == 0
+            lines.append(f"{int(even)} {first + 1}:1 {second + 1}:1 {41 + int(even) * 2 + numbers.randrange(3)}:0.5")
+        path = self.folder / name
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+    def setUp(self):
+        super().setUp()
+        self.data = ("--train", self.write_examples("train", 4000, 1), "--test", self.write_examples("test", 1000, 2))
+
+    def auc(self, ended):
+        self.assertEqual(ended.code, 0, ended)
+        self.assertRegex(ended.err, r"epoch 2 of 2: test auc \d\.\d{4}")
+        return ended.result["test_auc"]
+
+    def test_linear(self):
+        """By the third feature alone."""
+        auc = self.auc(self.run_program(program("sparse_linear"), *self.data, "--epochs", 2))
+        self.assertGreater(auc, 0.85)
+        self.assertLess(auc, 0.98)
+
+    def test_factorization_machine(self):
+        """Pairs of features tell the label."""
+        flags = (*self.data, "--epochs", 2, "--lr", 0.1, "--factors", 4)
+        self.assertGreater(self.auc(self.run_program(program("factorization_machine"), *flags)), 0.98)
+
+    def test_in_a_job(self):
+        for mode in ("dist_async", "dist_sync"):
+            with self.subTest(mode):
+                ended = self.run_program(*job("sparse_linear", mode, *self.data, "--epochs", 2))
+                self.assertGreater(self.auc(ended), 0.85)
+                self.assertEqual(ended.result["rows_held"], 46)  # 45 features, and the one that is always 1
+
+    def test_refusals(self):
+        bad = self.folder / "bad"
+        bad.write_text("1 0:1\n")
+        cases = {
+            (): ("--train is missing",),
+            ("--train", "nowhere"): ("nowhere", "No such file"),
+            ("--train", bad): ("bad:1:",),
+            (*self.data, "--features", 7): ("train:",),
+        }
+        for arguments, words in cases.items():
+            with self.subTest(" ".join(map(str, arguments))):
+                ended = self.run_program(program("sparse_linear"), *arguments)
+                self.assert_one_clear_sentence(ended, "sparse_linear: ", *words, code=1)
+        ended = self.run_program(program("factorization_machine"), *self.data, "--factors", 0)
+        self.assert_one_clear_sentence(ended, "--factors is 0", code=1)
 
 
 if __name__ == "__main__":
