@@ -1,5 +1,6 @@
 """The training programs beside mnist: each learns something small, alone and in a job, and refuses in one sentence."""
 
+import pathlib
 import random
 import unittest
 
@@ -140,6 +141,50 @@ class Sparse(ProgramTest):
                 self.assert_one_clear_sentence(ended, "sparse_linear: ", *words, code=1)
         ended = self.run_program(program("factorization_machine"), *self.data, "--factors", 0)
         self.assert_one_clear_sentence(ended, "--factors is 0", code=1)
+
+
+class Characters(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        numbers = random.Random(3)
+        words = ("one ", "three ", "seven ", "eleven ")
+        self.text = pathlib.Path(self.folder / "text")
+        self.text.write_text("".join(numbers.choice(words) for _ in range(4000)))
+        self.flags = ("--text", self.text, "--width", 32, "--heads", 2, "--context", 16, "--lr", 0.01)
+
+    def test_both_networks_learn(self):
+        for network, layers in (("transformer", 2), ("lstm", 1)):
+            with self.subTest(network):
+                ended = self.run_program(program("char_lm"), "--network", network, "--layers", layers, *self.flags)
+                self.assertEqual(ended.code, 0, ended)
+                # A word is one of four, 1.39 nats, and has 5 characters; the first of a context are told blindly.
+                self.assertLess(ended.result["validation_loss"], 0.7, ended)
+                self.assertGreater(ended.result["validation_loss"], 1.38 / 5, ended)
+                self.assertRegex(ended.err, r"epoch 3 of 3: validation loss 0\.\d{4}")
+
+    def test_in_a_job_with_a_checkpoint(self):
+        flags = (*self.flags, "--network", "lstm", "--layers", 1, "--epochs", 1, "--checkpoint", "ck", "--stride", 8)
+        ended = self.run_program(*job("char_lm", "dist_async", *flags))
+        self.assertEqual(ended.code, 0, ended)
+        self.assertLess(ended.result["validation_loss"], 1.5, ended)
+        again = self.run_program(program("char_lm"), *self.flags, "--network", "lstm", "--layers", 1,
+                                 "--evaluate", ended.result["checkpoint"])  # fmt: skip
+        self.assertAlmostEqual(again.result["validation_loss"], ended.result["validation_loss"], places=5)
+
+    def test_refusals(self):
+        cases = {
+            (): ("--text is missing",),
+            ("--text", "nowhere"): ("cannot read the text 'nowhere'",),
+            ("--text", self.text, "--context", 20000): ("too few to train on",),
+            ("--text", self.text, "--held_out", 1): ("--held_out is 1",),
+            ("--text", self.text, "--network", "gru"): ("unknown network 'gru'; known: transformer lstm",),
+            ("--text", self.text, "--heads", 3): ("not divisible by 3 heads",),
+            ("--text", self.text, "--layers", 0): ("at least 1",),
+        }
+        for arguments, words in cases.items():
+            with self.subTest(" ".join(map(str, arguments))):
+                ended = self.run_program(program("char_lm"), *arguments)
+                self.assert_one_clear_sentence(ended, "char_lm: ", *words, code=1)
 
 
 if __name__ == "__main__":

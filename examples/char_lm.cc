@@ -1,0 +1,147 @@
+// A language model of characters: a causal transformer or an LSTM that tells the next character of a text, alone or as
+// a worker of a distributed job. The loop is in common/training.cc.
+#include <paceline/memory_iterator.h>
+#include <paceline/ops.h>
+#include <paceline/recorder.h>
+
+#include <array>
+#include <fstream>
+#include <sstream>
+
+#include "common/program.h"
+#include "common/training.h"
+
+DEFINE_string(text, "", "file with the text; its end is held out");
+DEFINE_double(held_out, 0.1, "share of the text that is not trained on; its loss is the validation loss, in nats");
+DEFINE_string(network, "transformer", "transformer or lstm");
+DEFINE_int32(width, 128, "numbers that stand for a character; the LSTM's states have as many");
+DEFINE_int32(layers, 4, "layers of the network");
+DEFINE_int32(heads, 4, "heads of each attention layer");
+DEFINE_int32(context, 64, "characters that the network sees at once");
+DEFINE_int32(stride, 0, "characters between the beginnings of two examples of an epoch; 0: as many as the context has");
+DEFINE_double(dropout, 0, "rate of dropout behind each layer");
+
+namespace {
+
+using namespace paceline;
+
+// The text as numbers of its characters, in the order of their codes.
+struct Text {
+  std::vector<std::int32_t> train, held_out;
+  std::int64_t characters = 0;  // that occur
+};
+
+Text read_text() {
+  require(!FLAGS_text.empty(), "--text is missing: a file with the text to learn");
+  require(FLAGS_held_out > 0 && FLAGS_held_out < 1, "--held_out is ", FLAGS_held_out,
+          ", expected a share between 0 and 1");
+  std::ifstream file(FLAGS_text, std::ios::binary);
+  std::stringstream content;
+  content << file.rdbuf();
+  if (!file) throw IoError("cannot read the text '" + FLAGS_text + "'");
+  const std::string text = content.str();
+  std::array<std::int32_t, 256> numbers{};
+  for (const char c : text) numbers[static_cast<unsigned char>(c)] = 1;
+  Text result;
+  for (std::int32_t& number : numbers) number = number ? static_cast<std::int32_t>(result.characters++) : 0;
+  const auto begin = static_cast<std::size_t>(static_cast<double>(text.size()) * (1 - FLAGS_held_out));
+  for (std::size_t i = 0; i < text.size(); ++i)
+    (i < begin ? result.train : result.held_out).push_back(numbers[static_cast<unsigned char>(text[i])]);
+  for (const auto* part : {&result.train, &result.held_out})
+    require(part->size() > static_cast<std::size_t>(FLAGS_context), "'", FLAGS_text, "' has ", text.size(),
+            " characters, too few to train on and hold out more than a context of ", FLAGS_context, " each");
+  return result;
+}
+
+// Examples of `context` characters, whose labels are the characters behind each.
+std::unique_ptr<DataIterator> windows(const std::vector<std::int32_t>& text, std::int64_t stride,
+                                      const MemoryIteratorOptions& options) {
+  std::vector<std::int32_t> data, label;
+  const auto size = static_cast<std::int64_t>(text.size()), context = static_cast<std::int64_t>(FLAGS_context);
+  std::int64_t count = 0;
+  for (std::int64_t begin = 0; begin + context < size; begin += stride, ++count) {
+    data.insert(data.end(), text.begin() + begin, text.begin() + begin + context);
+    label.insert(label.end(), text.begin() + begin + 1, text.begin() + begin + 1 + context);
+  }
+  return std::make_unique<MemoryIterator>(NDArray::from(data, {count, context}), NDArray::from(label, {count, context}),
+                                          options);
+}
+
+nn::Module block() {
+  using namespace nn;
+  const DenseOptions last{.flatten = false, .weight = xavier_uniform()};
+  return Sequential(
+      Residual(Sequential(LayerNorm(), SelfAttention(FLAGS_heads, {.causal = true}), Dropout(FLAGS_dropout))),
+      Residual(Sequential(LayerNorm(), Dense(4 * FLAGS_width, last), Relu(), Dense(FLAGS_width, last),
+                          Dropout(FLAGS_dropout))));
+}
+
+nn::Module transformer(std::int64_t characters) {
+  std::vector<nn::Module> net{nn::Embedding(characters, FLAGS_width, nn::normal(0.02)),
+                              nn::PositionalEmbedding(nn::normal(0.02))};
+  for (int i = 0; i < FLAGS_layers; ++i) net.push_back(block());
+  net.push_back(nn::LayerNorm());
+  net.push_back(nn::Dense(characters, {.flatten = false}));
+  return nn::Sequential(net);
+}
+
+nn::Module lstm(std::int64_t characters) {
+  // Recurrent layers have the steps first.
+  const nn::Module turn = nn::Lambda("Turn", [](const NDArray& x) { return transpose(x, {1, 0, 2}); });
+  return nn::Sequential(nn::Embedding(characters, FLAGS_width, nn::normal(0.1)), turn,
+                        nn::Lstm(FLAGS_width, {.layers = FLAGS_layers}), turn, nn::Dropout(FLAGS_dropout),
+                        nn::Dense(characters, {.flatten = false}));
+}
+
+const Catalog<nn::Module (*)(std::int64_t)> kNetworks("network", {{"transformer", transformer}, {"lstm", lstm}});
+
+NDArray loss(const NDArray& scores, const NDArray& label) {
+  return softmax_cross_entropy(reshape(scores, {-1, scores.size(2)}), reshape(label, {-1}));
+}
+
+double validation_loss(const nn::Module& net, DataIterator& data, Device device) {
+  const RecordingScope no_recording(nullptr);
+  double sum = 0;
+  for (Batch& batch : EpochRange(data, 0, {})) {
+    const NDArray scores = net(batch.data.to(device), {.training = false, .device = device});
+    sum += loss(scores, batch.label.to(device)).item<double>() * static_cast<double>(batch.examples);
+  }
+  return sum / static_cast<double>(data.size());
+}
+
+void train() {
+  require(FLAGS_width >= 1 && FLAGS_layers >= 1 && FLAGS_heads >= 1 && FLAGS_context >= 1,
+          "--width, --layers, --heads and --context are at least 1");
+  require(FLAGS_stride >= 0, "--stride is ", FLAGS_stride, ", expected at least 1, or 0 for the context's length");
+  const auto network = kNetworks.at(FLAGS_network);
+  const Text text = read_text();
+  examples::Task task;
+  task.network = [&] { return network(text.characters); };
+  task.loss = loss;
+  task.data = [&](std::shared_ptr<Source> source) {
+    return windows(text.train, FLAGS_stride > 0 ? FLAGS_stride : FLAGS_context,
+                   {.batch = FLAGS_batch_size, .shuffle = FLAGS_seed, .source = std::move(source)});
+  };
+  task.test = [&] { return windows(text.held_out, FLAGS_context, {.batch = 64}); };
+  task.metric = "validation_loss";
+  task.evaluate = validation_loss;
+  task.unit = "characters";
+  task.units = FLAGS_context;
+  task.description = {{"network", FLAGS_network}};
+  examples::train_or_evaluate(task);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const examples::Program program{
+      .name = "char_lm",
+      .usage =
+          "char_lm --text FILE [--network transformer|lstm] [flags]\n\n"
+          "Learns to tell the next character of a text, alone or as a worker of a job:\n"
+          "  char_lm --text shakespeare.txt\n"
+          "  launch.py -n 2 -s 2 char_lm --kvstore dist_async --network lstm --text shakespeare.txt",
+      .flags_of = {__FILE__, examples::kTrainingFlags},
+      .defaults = {{"optimizer", "adam"}, {"lr", "0.002"}, {"schedule", "cosine"}, {"batch_size", "32"}}};
+  return examples::run(program, argc, argv, train);
+}
