@@ -72,9 +72,20 @@ class Tools(ProgramTest):
             self.assertGreater(ended.result[key], 0, ended)
         self.assert_nothing_survives()
 
+    def test_train_benchmark(self):
+        ended = self.run_program(program("train_benchmark"), "--network", "lenet", "--batch_size", 8, "--threads", 1,
+                                 "--seconds", 0.1)  # fmt: skip
+        self.assertEqual(ended.code, 0, ended)
+        self.assertEqual([ended.result[key] for key in ("parameters", "threads", "image_size")], [61706, 1, 28])
+        self.assertGreater(ended.result["samples_per_second"], 0)
+        self.assertGreater(ended.result["peak_memory_mb"], 1)
+        ended = self.run_program(program("train_benchmark"), "--network", "alexnet")
+        self.assert_one_clear_sentence(ended, "train_benchmark: unknown network 'alexnet'; known: mlp", code=1)
+
     def test_help(self):
         """Every program has a readable --help."""
-        for name in (*TRAINING, "im2rec", "rec", "draw_digits", "kvbench", "paceline_server"):
+        for name in (*TRAINING, "im2rec", "rec", "draw_digits", "kvbench", "paceline_server",
+                     "train_benchmark"):
             with self.subTest(name):
                 ended = self.run_program(program(name), "--help")
                 self.assertEqual((ended.code, ended.err), (0, ""), ended)

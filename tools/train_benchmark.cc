@@ -1,0 +1,102 @@
+// Times training steps of a network on random images. The last line of standard output is a JSON object.
+#include <gflags/gflags.h>
+#include <paceline/cores.h>
+#include <paceline/kvstore.h>
+#include <paceline/log.h>
+#include <paceline/nn.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "flags.h"
+
+DEFINE_string(network, "resnet20", "mlp, lenet, resnet20, resnet50, vgg16 or mobilenet_v2");
+DEFINE_int32(image_size, 0, "pixels of an image's side; 0: what the network was published for (28, 32 or 224)");
+DEFINE_int32(batch_size, 64, "images of a step");
+DEFINE_int32(threads, 0, "threads of the operators; 0: as many as there are cores, or PACELINE_NUM_THREADS");
+DEFINE_string(device, "cpu", "where the network is computed: cpu, cuda:0, ...");
+DEFINE_double(seconds, 5, "how long to measure, after three steps that do not count");
+
+namespace {
+
+using namespace paceline;
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kUsage =
+    "train_benchmark [--network NAME] [--batch_size N] [--threads N] [--device NAME] [--seconds S]\n\n"
+    "Times whole training steps (forward, backward, update by momentum in mode local) on random images:\n"
+    "  train_benchmark --network resnet50 --batch_size 16 --threads 2";
+
+Shape image_of(const std::string& network) {
+  const bool small = network == "mlp" || network == "lenet";
+  const std::int64_t size = FLAGS_image_size > 0 ? FLAGS_image_size : small ? 28 : network == "resnet20" ? 32 : 224;
+  return {FLAGS_batch_size, small ? 1 : 3, size, size};
+}
+
+Batch random_batch(const Shape& shape, std::int64_t classes) {
+  Batch batch;
+  batch.examples = shape[0];
+  batch.data = NDArray(shape);
+  kernels::fill_normal(batch.data, 0, 1, 1);
+  std::vector<std::int32_t> labels;
+  for (std::int64_t i = 0; i < shape[0]; ++i) labels.push_back(static_cast<std::int32_t>(i % classes));
+  batch.label = NDArray::from(labels, {shape[0]});
+  return batch;
+}
+
+double peak_memory_mb() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024;  // kilobytes
+}
+
+void measure() {
+  require(FLAGS_batch_size >= 1 && FLAGS_image_size >= 0 && FLAGS_seconds > 0,
+          "--batch_size is at least 1, --image_size at least 0 and --seconds above 0");
+  const Shape shape = image_of(FLAGS_network);
+  const std::int64_t classes = shape[2] < 224 ? 10 : 1000;
+  const Device device{std::string_view(FLAGS_device)};
+  nn::Trainer trainer(nn::models::catalog().at(FLAGS_network)(classes), optim::SGD{.lr = 0.001, .momentum = 0.9},
+                      KVStore::create("local"), {.device = device});
+  const Batch batch = random_batch(shape, classes);
+  for (int step = 0; step < 3; ++step) trainer.step(batch, nn::softmax_ce);
+  trainer.synchronize();
+  const auto start = Clock::now();
+  const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  std::int64_t steps = 0;
+  for (; seconds() < FLAGS_seconds; ++steps) trainer.step(batch, nn::softmax_ce);
+  trainer.synchronize();
+  const double taken = seconds();
+  std::cout << nlohmann::json{{"network", FLAGS_network},
+                              {"image_size", shape[2]},
+                              {"batch_size", FLAGS_batch_size},
+                              {"threads", core_budget()},
+                              {"device", device.name()},
+                              {"parameters", trainer.net().parameter_count()},
+                              {"steps", steps},
+                              {"seconds", taken},
+                              {"samples_per_second", static_cast<double>(steps * FLAGS_batch_size) / taken},
+                              {"peak_memory_mb", peak_memory_mb()}}
+            << std::endl;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  use_passive_waiting(argv);
+  keep_freed_memory();
+  tools::parse_flags(kUsage, __FILE__, &argc, &argv);
+  start_logging(argv[0]);
+  try {
+    require(argc == 1, "unknown argument '", argc > 1 ? argv[1] : "", "'; see --help");
+    require(FLAGS_threads >= 0, "--threads is ", FLAGS_threads, ", expected at least 1, or 0 for the cores there are");
+    // The budget is read once, at the first use.
+    if (FLAGS_threads > 0) setenv("PACELINE_NUM_THREADS", std::to_string(FLAGS_threads).c_str(), 1);
+    measure();
+  } catch (const std::exception& error) {
+    std::cerr << "train_benchmark: " << error.what() << std::endl;
+    return 1;
+  }
+}
