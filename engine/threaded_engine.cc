@@ -1,14 +1,17 @@
 // Variables say which task may run (variable.h), pools run it (worker_pool.h), and this file joins the two: push, wait,
 // and what happens when a task has run, has been issued to an accelerator, or is complete.
 
+#include "environment.h"
 #include "observers.h"
 #include "progress.h"
+#include "schedule.h"
 #include "task.h"
 #include "thread_role.h"
 #include "worker_pool.h"
 
 #include <paceline/cores.h>
 #include <paceline/detail/at_exit.h>
+#include <paceline/detail/shuffled_engine.h>
 #include <paceline/error.h>
 #include <unistd.h>
 
@@ -28,9 +31,10 @@ constexpr const char* kLaneNames[kLanes] = {"compute", "copy in", "copy out", "n
 
 class ThreadedEngine final : public Engine, private TaskRunner, private Completion::Target {
  public:
-  explicit ThreadedEngine(const EngineOptions& options)
+  ThreadedEngine(const EngineOptions& options, std::uint64_t schedule_seed)
       : options_(options),
         most_unnoticed_(static_cast<std::uint32_t>(std::clamp<std::int64_t>(options.queue_limit / 16, 1, 64))),
+        schedule_(schedule_seed),
         progress_(options.queue_limit) {
     require(options.cpu_lanes > 0 && options.io_threads > 0 && options.queue_limit > 0,
             "an engine needs at least one CPU lane, one I/O thread and room for one task");
@@ -121,6 +125,7 @@ class ThreadedEngine final : public Engine, private TaskRunner, private Completi
     task->pending.store(task->access_count + 1, std::memory_order_relaxed);
     for (const Access& access : accesses) access.variable()->lock.lock();
     task->id = progress_.begin();
+    if (schedule_.is_shuffled()) task->info.priority = schedule_.priority(task->id);
     std::uint32_t granted = 1;
     for (Access& access : accesses) {
       VariableState& variable = *access.variable();
@@ -204,6 +209,7 @@ class ThreadedEngine final : public Engine, private TaskRunner, private Completi
 
   void run_task(Task* task, Worker& worker) override {
     for (const Access& access : task->all_accesses()) __builtin_prefetch(access.variable(), 1);
+    if (schedule_.is_shuffled()) schedule_.delay(task->id);
     if (observers_.any()) observers_.on_start(task->id, task->info, worker.number);
     task->failure = poison_of_reads(*task);
     if (task->failure) {
@@ -386,6 +392,7 @@ class ThreadedEngine final : public Engine, private TaskRunner, private Completi
   const EngineOptions options_;
   const std::uint32_t most_unnoticed_;
   const std::uint32_t number_ = new_engine_number();
+  const Schedule schedule_;
   Observers observers_;
   FailureLog failures_;
   Progress progress_;
@@ -400,8 +407,12 @@ class ThreadedEngine final : public Engine, private TaskRunner, private Completi
 
 }  // namespace
 
+std::unique_ptr<Engine> detail::make_shuffled_engine(const EngineOptions& options, std::uint64_t seed) {
+  return std::make_unique<ThreadedEngine>(options, seed);
+}
+
 std::unique_ptr<Engine> make_threaded_engine(const EngineOptions& options) {
-  return std::make_unique<ThreadedEngine>(options);
+  return detail::make_shuffled_engine(options, schedule_seed_wanted());
 }
 
 namespace {
@@ -413,7 +424,8 @@ std::atomic<ThreadedEngine*> the_default_engine = nullptr;
 
 Engine& default_engine() {
   static Engine& engine = []() -> Engine& {
-    the_default_engine = new ThreadedEngine(EngineOptions{});
+    if (serial_engine_wanted()) return *make_serial_engine().release();
+    the_default_engine = new ThreadedEngine(EngineOptions{}, schedule_seed_wanted());
     detail::rest_before_exit();
     return *the_default_engine;
   }();

@@ -1,6 +1,7 @@
 // Random programs give the serial engine's result bit for bit: the memory, and what every wait throws.
 
 #include <paceline/detail/device_runtime.h>
+#include <paceline/detail/shuffled_engine.h>
 #include <paceline/engine.h>
 #include <paceline/error.h>
 
@@ -189,6 +190,7 @@ struct Setting {
   std::string name;
   EngineOptions options;
   std::vector<Device> devices;
+  bool shuffled = false;
 };
 
 class EnginePrograms : public testing::TestWithParam<Setting> {};
@@ -198,10 +200,11 @@ TEST_P(EnginePrograms, GiveTheSerialEnginesResult) {
   detail::CallbackThread helper("helper");
   const auto serial = make_serial_engine();
   for (std::uint64_t group = 0; group < kPrograms / kProgramsPerEngine; ++group) {
-    const auto threaded = make_threaded_engine(GetParam().options);
+    const std::uint64_t schedule = GetParam().shuffled ? first_seed + group + 1 : 0;
+    const auto threaded = detail::make_shuffled_engine(GetParam().options, schedule);
     for (std::uint64_t i = 0; i < kProgramsPerEngine; ++i) {
       const std::uint64_t seed = first_seed + group * kProgramsPerEngine + i;
-      SCOPED_TRACE("seed " + std::to_string(seed));
+      SCOPED_TRACE("seed " + std::to_string(seed) + ", schedule seed " + std::to_string(schedule));
       const std::vector<Step> program = random_program(seed);
       const Outcome expected = Interpreter(*serial, {Device("cpu")}, helper).run(program);
       const Outcome actual = Interpreter(*threaded, GetParam().devices, helper).run(program);
@@ -215,6 +218,8 @@ INSTANTIATE_TEST_SUITE_P(
     Engines, EnginePrograms,
     testing::Values(Setting{"cpu", {}, {Device("cpu")}},
                     Setting{"two_lanes", {.cpu_lanes = 2}, {Device("cpu"), Device("cpu:1")}},
+                    Setting{"shuffled", {.cpu_lanes = 2}, {Device("cpu"), Device("cpu:1")}, true},
+                    Setting{"shuffled_sim", {}, {Device("cpu"), Device("sim:0"), Device("sim:1")}, true},
                     Setting{"short_queue", {.queue_limit = 3}, {Device("cpu")}},
                     Setting{"sim", {}, {Device("sim:0"), Device("sim:1")}},
                     Setting{"mixed", {}, {Device("cpu"), Device("sim:0"), Device("cpu:1"), Device("sim:1")}}),

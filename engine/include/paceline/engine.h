@@ -139,7 +139,7 @@ std::unique_ptr<Engine> make_threaded_engine(const EngineOptions& options = {});
 // Runs each task to completion inside push(). Oracle and debugging aid.
 std::unique_ptr<Engine> make_serial_engine();
 
-// The engine that arrays use unless told otherwise: threaded, made at first use. What is queued at exit never runs.
+// Used by arrays unless told otherwise, made at first use: threaded, or PACELINE_ENGINE. What waits at exit never runs.
 Engine& default_engine();
 
 // Marks the calling thread as one that the queue's bound never holds back (the transport's threads: they deliver the
