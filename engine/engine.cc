@@ -1,10 +1,6 @@
-#include <paceline/detail/declared.h>
-#include <paceline/engine.h>
-#include <paceline/error.h>
-
 #include "thread_role.h"
 
-#include <utility>
+#include <atomic>
 
 namespace paceline {
 namespace detail {
@@ -23,6 +19,16 @@ const char* task_that_did_not_declare(const Variable& variable) {
   const ThreadRole& role = thread_role();
   return role.task && !role.declares(role.task, variable.state()) ? role.task_name : nullptr;
 }
+
+bool checks_access() { return kChecksAccess; }
+bool checks_data() { return kChecksData; }
+
+namespace {
+std::atomic<TaskGuard*> the_task_guard = nullptr;
+}
+
+void set_task_guard(TaskGuard* guard) { the_task_guard.store(guard, std::memory_order_release); }
+TaskGuard* task_guard() { return the_task_guard.load(std::memory_order_acquire); }
 
 }  // namespace detail
 

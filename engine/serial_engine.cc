@@ -67,6 +67,13 @@ class SerialEngine final : public Engine, private Completion::Target {
       const auto same = [variable](const Variable& declared) { return declared.state() == variable; };
       return std::any_of(reads.begin(), reads.end(), same) || std::any_of(writes.begin(), writes.end(), same);
     }
+    std::vector<detail::Declaration> declarations() const {
+      std::vector<detail::Declaration> all;
+      for (const Variable& variable : writes) all.push_back({variable.state(), true});
+      for (const Variable& variable : reads)
+        if (std::find(writes.begin(), writes.end(), variable) == writes.end()) all.push_back({variable.state(), false});
+      return all;
+    }
   };
 
   void add(const TaskInfo& info, std::span<const Variable> reads, std::span<const Variable> writes, AsyncWork work) {
@@ -131,13 +138,14 @@ class SerialEngine final : public Engine, private Completion::Target {
 
   // What went wrong, or null.
   FailurePointer call(Task& task) {
-    const detail::InsideTask inside(this, task);
+    detail::InsideTask inside(this, task, true);
     detail::Stream& stream = stream_of(task.info);
     const auto failed = [&task] { return detail::make_failure(task.info.name, task.id, std::current_exception()); };
     FailurePointer thrown;
     try {
       TaskContext context{task.info.device, &stream};
       task.work(context, Completion(this, &task));
+      inside.check();
     } catch (...) {
       thrown = failed();
     }

@@ -71,6 +71,12 @@ bool Task::declares(const VariableState* variable) const {
                      [variable](const Access& access) { return access.variable() == variable; });
 }
 
+std::vector<Declaration> Task::declarations() const {
+  std::vector<Declaration> all;
+  for (const Access& access : std::span(accesses, access_count)) all.push_back({access.variable(), access.writes()});
+  return all;
+}
+
 void Task::free(Task* task) {
   task->~Task();
   Slab<Task>::give(task);

@@ -4,8 +4,11 @@
 #include "slab.h"
 #include "variable.h"
 
+#include <paceline/detail/declared.h>
+
 #include <atomic>
 #include <span>
+#include <vector>
 
 namespace paceline::detail {
 
@@ -25,6 +28,7 @@ struct alignas(64) Task {
 
   std::span<Access> all_accesses() { return {accesses, access_count}; }
   bool declares(const VariableState* variable) const;
+  std::vector<Declaration> declarations() const;
   void destroy_closure() { kind == Kind::kAsyncWork ? async_work.reset() : work.reset(); }
 
   // Accesses that have not been granted, and one for the pusher while it works.

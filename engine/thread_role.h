@@ -1,13 +1,15 @@
 #pragma once
 // What the engine knows about the calling thread.
 
+#include <paceline/detail/checking.h>
+#include <paceline/detail/declared.h>
+#include <paceline/error.h>
+#include <paceline/log.h>
+
+#include <utility>
+
 namespace paceline {
-
-class Engine;
-
 namespace detail {
-
-struct VariableState;
 
 struct ThreadRole {
   const Engine* running = nullptr;  // the engine one of whose tasks this thread is running
@@ -23,11 +25,12 @@ ThreadRole& thread_role();
 // Throws InvalidArgument on a thread that runs a task of `engine`.
 void require_outside_task(const Engine* engine);
 
-// The calling thread runs a task of `engine` while this lives. Task has `info` and `declares(variable)`.
+// The calling thread runs a task of `engine` while this lives. Task has `info`, `declares(variable)` and
+// `declarations()`.
 class InsideTask {
  public:
   template <class Task>
-  InsideTask(const Engine* engine, const Task& task) : role_(thread_role()), before_(role_) {
+  InsideTask(const Engine* engine, const Task& task, bool alone = false) : role_(thread_role()), before_(role_) {
     role_.running = engine;
     role_.task = &task;
     role_.task_name = task.info.name;
@@ -35,14 +38,34 @@ class InsideTask {
       return static_cast<const Task*>(running)->declares(variable);
     };
     role_.never_held_back = true;
+    if constexpr (kChecksAccess) {
+      if (!task.info.device.is_cpu() || !(guard_ = task_guard())) return;
+      guard_->enter(engine, task.info.name, task.declarations(), alone);
+    }
   }
-  ~InsideTask() { role_ = before_; }
+  ~InsideTask() {
+    role_ = before_;
+    if constexpr (kChecksAccess)
+      if (const std::string wrong = leave(); !wrong.empty()) LOG(ERROR) << wrong;
+  }
   InsideTask(const InsideTask&) = delete;
   InsideTask& operator=(const InsideTask&) = delete;
 
+  // The work has returned. Throws InvalidArgument for what it must not have touched, in the checking build.
+  void check() {
+    if constexpr (kChecksAccess)
+      if (const std::string wrong = leave(); !wrong.empty()) throw InvalidArgument(wrong);
+  }
+
  private:
+  std::string leave() {
+    TaskGuard* const guard = std::exchange(guard_, nullptr);
+    return guard ? guard->leave() : std::string();
+  }
+
   ThreadRole& role_;
   const ThreadRole before_;
+  TaskGuard* guard_ = nullptr;
 };
 
 }  // namespace detail

@@ -257,14 +257,16 @@ class ThreadedEngine final : public Engine, private TaskRunner, private Completi
   // Runs the closure. False if the task is asynchronous and its completion is still to come; then the task must not be
   // touched any more.
   bool call(Task* task) {
-    const InsideTask inside(this, *task);
+    InsideTask inside(this, *task);
     TaskContext context{task->info.device, &task->pool->stream()};
     try {
       if (task->kind == Task::Kind::kWork) {
         task->work(context);
+        inside.check();
         return true;
       }
       task->async_work(context, Completion(this, task));
+      inside.check();
     } catch (...) {
       fail(*task, make_failure(task->info.name, task->id, std::current_exception()));
       if (task->kind == Task::Kind::kWork) return true;

@@ -1,8 +1,10 @@
 #include "capture/listener.h"
 #include "copy.h"
+#include "guard.h"
 #include "storage.h"
 
 #include <paceline/detail/array_builder.h>
+#include <paceline/detail/checking.h>
 #include <paceline/detail/declared.h>
 #include <paceline/kernel.h>
 #include <paceline/ndarray.h>
@@ -38,6 +40,13 @@ std::pair<std::int64_t, std::int64_t> extent(std::int64_t offset, const Shape& s
   if (shape.size() == 0) return {offset, offset};
   for (int i = 0; i < shape.ndim(); ++i) last += (shape[i] - 1) * strides[i];
   return {offset, last + 1};
+}
+
+// For messages: where arrays are guarded, also which one it is.
+std::string name(const NDArray& array) {
+  std::string guarded;
+  if constexpr (detail::kChecksAccess) guarded = detail::name_of_guarded(ArrayBuilder::data(array));
+  return guarded.empty() ? array.describe() : guarded;
 }
 
 }  // namespace
@@ -213,10 +222,9 @@ T NDArray::item() const {
 
 void* NDArray::data() const {
   check(storage_);
-#ifndef NDEBUG
-  if (const char* task = detail::task_that_did_not_declare(storage_->variable()))
-    throw InvalidArgument(str("the task '", task, "' touches ", describe(), ", which it did not declare"));
-#endif
+  if constexpr (detail::kChecksData)
+    if (const char* task = detail::task_that_did_not_declare(storage_->variable()))
+      throw InvalidArgument(str("the task '", task, "' touches ", name(*this), ", which it did not declare"));
   return ArrayBuilder::data(*this);
 }
 
@@ -227,7 +235,9 @@ std::string NDArray::describe() const {
 NDArray ArrayBuilder::allocate(const Shape& shape, DType dtype, Device device, detail::MemoryKind kind,
                                Engine& engine) {
   const std::size_t bytes = checked_bytes(shape, dtype);
-  return {std::make_shared<detail::Storage>(engine, device, kind, bytes), 0, shape, row_major(shape), dtype};
+  NDArray array(std::make_shared<detail::Storage>(engine, device, kind, bytes), 0, shape, row_major(shape), dtype);
+  if constexpr (detail::kChecksAccess) detail::describe_guarded(array.storage_->data(), array.describe());
+  return array;
 }
 
 NDArray ArrayBuilder::wrap(void* memory, const Shape& shape, DType dtype, Device device, std::shared_ptr<void> owner,

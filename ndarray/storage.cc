@@ -1,20 +1,35 @@
 #include "storage.h"
 
 #include "capture/listener.h"
+#include "guard.h"
 
+#include <paceline/detail/checking.h>
 #include <paceline/detail/host_memory.h>
 #include <paceline/detail/shared_heap.h>
 
 #include <utility>
 
 namespace paceline::detail {
+namespace {
+
+// The checking build's memory. Not where others than tasks of the CPU use it: peers read the shared heap in place.
+std::shared_ptr<void> guarded([[maybe_unused]] Engine& engine, [[maybe_unused]] const Variable& variable, Device device,
+                              MemoryKind kind, [[maybe_unused]] std::size_t bytes) {
+  if constexpr (kChecksAccess)
+    if (device.is_cpu() && kind == MemoryKind::kNormal && !SharedHeap::enabled())
+      return allocate_guarded(engine, variable, bytes);
+  return nullptr;
+}
+
+}  // namespace
 
 Storage::Storage(Engine& engine, Device device, MemoryKind kind, std::size_t bytes)
     : engine_(engine),
       device_(device),
       variable_(engine.new_variable()),
-      block_(device, kind, bytes),
-      memory_(block_.data()),
+      owner_(guarded(engine, variable_, device, kind, bytes)),
+      block_(owner_ ? PoolBlock() : PoolBlock(device, kind, bytes)),
+      memory_(owner_ ? owner_.get() : block_.data()),
       bytes_(bytes) {
   if (CaptureListener* const listener = CaptureListener::current()) listener->created(*this);
 }
@@ -26,6 +41,7 @@ Storage::Storage(Engine& engine, Device device, void* memory, std::size_t bytes,
       owner_(std::move(owner)),
       memory_(memory),
       bytes_(bytes) {
+  if constexpr (kChecksAccess) leave_unguarded(memory);
   if (CaptureListener* const listener = CaptureListener::current()) listener->created(*this);
 }
 

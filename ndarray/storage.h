@@ -35,8 +35,8 @@ class Storage {
   Engine& engine_;
   const Device device_;
   const Variable variable_;
+  std::shared_ptr<void> owner_;  // of the memory that is not the pool's
   PoolBlock block_;
-  std::shared_ptr<void> owner_;
   void* const memory_;
   const std::size_t bytes_;
   std::exception_ptr failure_;

@@ -89,7 +89,7 @@ class NDArray {
   T item() const;
 
   // First element of this view. Dereference inside a task that declared the array, or after wait(), on host devices. In
-  // builds with assertions, throws InvalidArgument inside a task that did not declare it.
+  // builds with assertions and in the checking build, throws InvalidArgument inside a task that did not declare it.
   void* data() const;
   template <class T>
   T* data_as() const { return static_cast<T*>(data()); }
