@@ -17,6 +17,7 @@ DEFINE_int32(image_size, 0, "pixels of an image's side; 0: what the network was 
 DEFINE_int32(batch_size, 64, "images of a step");
 DEFINE_int32(threads, 0, "threads of the operators; 0: as many as there are cores, or PACELINE_NUM_THREADS");
 DEFINE_string(device, "cpu", "where the network is computed: cpu, cuda:0, ...");
+DEFINE_bool(captured, true, "replay the step from a plan instead of running it eagerly");
 DEFINE_double(seconds, 5, "how long to measure, after three steps that do not count");
 
 namespace {
@@ -25,7 +26,7 @@ using namespace paceline;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kUsage =
-    "train_benchmark [--network NAME] [--batch_size N] [--threads N] [--device NAME] [--seconds S]\n\n"
+    "train_benchmark [--network NAME] [--batch_size N] [--threads N] [--device NAME] [--seconds S] [--captured=false]\n\n"
     "Times whole training steps (forward, backward, update by momentum in mode local) on random images:\n"
     "  train_benchmark --network resnet50 --batch_size 16 --threads 2";
 
@@ -59,7 +60,7 @@ void measure() {
   const std::int64_t classes = shape[2] < 224 ? 10 : 1000;
   const Device device{std::string_view(FLAGS_device)};
   nn::Trainer trainer(nn::models::catalog().at(FLAGS_network)(classes), optim::SGD{.lr = 0.001, .momentum = 0.9},
-                      KVStore::create("local"), {.device = device});
+                      KVStore::create("local"), {.device = device, .captured = FLAGS_captured});
   const Batch batch = random_batch(shape, classes);
   for (int step = 0; step < 3; ++step) trainer.step(batch, nn::softmax_ce);
   trainer.synchronize();
@@ -74,6 +75,7 @@ void measure() {
                               {"batch_size", FLAGS_batch_size},
                               {"threads", core_budget()},
                               {"device", device.name()},
+                              {"captured", FLAGS_captured},
                               {"parameters", trainer.net().parameter_count()},
                               {"steps", steps},
                               {"seconds", taken},
