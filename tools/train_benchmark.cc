@@ -18,6 +18,7 @@ DEFINE_int32(batch_size, 64, "images of a step");
 DEFINE_int32(threads, 0, "threads of the operators; 0: as many as there are cores, or PACELINE_NUM_THREADS");
 DEFINE_string(device, "cpu", "where the network is computed: cpu, cuda:0, ...");
 DEFINE_bool(captured, true, "replay the step from a plan instead of running it eagerly");
+DEFINE_int32(steps_ahead, 2, "steps that may be queued before the oldest is waited for; each holds memory");
 DEFINE_double(seconds, 5, "how long to measure, after three steps that do not count");
 
 namespace {
@@ -60,7 +61,8 @@ void measure() {
   const std::int64_t classes = shape[2] < 224 ? 10 : 1000;
   const Device device{std::string_view(FLAGS_device)};
   nn::Trainer trainer(nn::models::catalog().at(FLAGS_network)(classes), optim::SGD{.lr = 0.001, .momentum = 0.9},
-                      KVStore::create("local"), {.device = device, .captured = FLAGS_captured});
+                      KVStore::create("local"),
+                      {.device = device, .steps_ahead = FLAGS_steps_ahead, .captured = FLAGS_captured});
   const Batch batch = random_batch(shape, classes);
   for (int step = 0; step < 3; ++step) trainer.step(batch, nn::softmax_ce);
   trainer.synchronize();

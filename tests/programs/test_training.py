@@ -14,7 +14,8 @@ def job(name, mode, *arguments, servers=1):
 class Images(ProgramTest):
     def pack(self, digits, *options):
         """The first of the drawn digits as a data set; returns its manifest."""
-        self.assertEqual(self.run_program(program("draw_digits"), "--train", digits, "--test", 1, "--out", "few").code, 0)
+        drawn = self.run_program(program("draw_digits"), "--train", digits, "--test", 1, "--out", "few")
+        self.assertEqual(drawn.code, 0, drawn)
         images = "few/train-images-idx3-ubyte.gz"
         packed = self.run_program(program("im2rec"), *options, "--shards", 2, "few/train", images)
         self.assertEqual(packed.code, 0, packed)
@@ -37,7 +38,6 @@ class Images(ProgramTest):
 
     def test_learns_and_resumes(self):
         """In two runs as in one; a network with batch norm, its statistics in the checkpoint."""
-        data = data_folder()
         train = self.pack(400)
         flags = ("--network", "resnet20", "--train", train, "--test", train, "--batch_size", 20, "--schedule", "step",
                  "--step_epochs", 1, "--warmup", 0.2, "--weight_decay", 1e-4, "--checkpoint", "ck")  # fmt: skip
@@ -48,7 +48,7 @@ class Images(ProgramTest):
         self.assertGreater(second.result["test_accuracy"], 0.4, second)
         evaluated = self.train("--network", "resnet20", "--evaluate", second.result["checkpoint"], "--test", train)
         self.assertEqual(evaluated.result["test_accuracy"], second.result["test_accuracy"])
-        wrong = self.run_program(program("image_classification"), "--network", "lenet", "--test", data / "test.manifest",
+        wrong = self.run_program(program("image_classification"), "--network", "lenet", "--test", train,
                                  "--evaluate", second.result["checkpoint"])  # fmt: skip
         self.assert_one_clear_sentence(wrong, "image_classification: ", "0.weight", code=1)
 
