@@ -98,7 +98,8 @@ void RingPeer::close_round(int number) {
   for (const Given& part : parts)
     contributions.push_back({-1, piece.version, part.examples, part.data,
                              part.encoded > 0 ? push_codec_.get() : nullptr, part.encoded});
-  if (closed.mapped().count(rank_) > 0) contributions.front().worker = rank_;
+  // A mean of statistics takes the place of the last one, whoever has part in it.
+  if (info.average || closed.mapped().count(rank_) > 0) contributions.front().worker = rank_;
   use_rate(rate_);
   std::shared_ptr<std::byte[]> mean;
   if (encodes || (!place.below.empty() && !result.weights)) mean = detail::allocate_host(piece.bytes);

@@ -1,0 +1,44 @@
+// Mode ring where workers do not do the same in every step.
+#include <gtest/gtest.h>
+#include <paceline/error.h>
+#include <support/cluster_in_process.h>
+
+#include <array>
+
+namespace paceline::test {
+namespace {
+
+NDArray full(double value, Engine& engine) { return NDArray::full(Shape{4}, value, DType::kFloat64, {}, engine); }
+
+ClusterOptions ring_of(int workers) { return {.mode = "ring", .workers = workers, .servers = 0, .serial = false}; }
+
+// Statistics have two owners, so that every worker once owns what it has no part in.
+TEST(RingUneven, StatisticsAreTheMeanOfThoseThatTheRoundHas) {
+  constexpr int kWorkers = 2;
+  ClusterInProcess cluster(ring_of(kWorkers));
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    const std::array<std::string, 2> names{"a", "b"};
+    const std::array<NDArray, 2> outs{full(0, engine), NDArray::full(Shape{40000}, 0, DType::kFloat64, {}, engine)};
+    store.init({{names[0], outs[0], true}, {names[1], outs[1], true}});
+    store.set_optimizer(optim::SGD{.lr = 1});
+    const auto step = [&](double value) {
+      for (std::size_t k = 0; k < names.size(); ++k)
+        store.push_pull({{names[k], NDArray::full(outs[k].shape(), value, DType::kFloat64, {}, engine)}},
+                        {{names[k], outs[k]}}, 1);
+      store.step_end(1);
+      for (const NDArray& out : outs) out.wait();
+    };
+    step(100);
+    store.barrier();
+    for (int alone = 0; alone < kWorkers; ++alone) {
+      if (worker == alone) step(50);
+      store.barrier();
+    }
+    step(worker);
+    for (const NDArray& out : outs) EXPECT_EQ(out.to_vector<double>().front(), 0.5) << "worker " << worker;
+  });
+}
+
+}  // namespace
+}  // namespace paceline::test
