@@ -160,7 +160,6 @@ class RingExchange final : public Exchange {
     std::shared_ptr<Step> sent, applied;  // released outside the lock: that may end them
     Lock lock(mutex_);
     const std::uint64_t number = sent_->number();
-    if (pushed_keys_ < keys_.size()) peer_.note_partial_step(number);
     sent = sent_;
     applied = applied_;
     new_step(number + 1);
@@ -193,7 +192,7 @@ class RingExchange final : public Exchange {
     std::shared_ptr<Step> step;
     {
       Lock lock(mutex_);
-      step = pushed_keys_ > 0 ? applied_ : last_applied_.lock();
+      step = pushed_in_step_ ? applied_ : last_applied_.lock();
     }
     auto send = [this, pending = pending_, message = SchedulerClient::commit_message(epoch, done)]() mutable {
       pending->add();
@@ -260,7 +259,7 @@ class RingExchange final : public Exchange {
       if (added.encoded) added.gradient = added.encoded->bytes;
     }
     for (const PushItem& item : gradients) keys_.at(item.key)->last_step = step;
-    pushed_keys_ += gradients.size();
+    pushed_in_step_ = pushed_in_step_ || !gradients.empty();
     for (const PullItem& item : weights) {
       RingKey& key = find(item.key, item.out, "the output");
       NDArray out = item.out;
@@ -341,7 +340,7 @@ class RingExchange final : public Exchange {
   void new_step(std::uint64_t number) REQUIRES(mutex_) {
     sent_ = std::make_shared<Step>(number, [this](std::uint64_t ended) { peer_.end_step(ended); });
     applied_ = std::make_shared<Step>(number, nullptr);
-    pushed_keys_ = 0;
+    pushed_in_step_ = false;
   }
 
   std::uint64_t clock() {
@@ -373,7 +372,7 @@ class RingExchange final : public Exchange {
   Mutex mutex_;  // calls of push, pull and step_end may come from several threads
   std::unordered_map<std::string, std::unique_ptr<RingKey>> keys_ GUARDED_BY(mutex_);
   std::uint64_t calls_ GUARDED_BY(mutex_) = 0;
-  std::size_t pushed_keys_ GUARDED_BY(mutex_) = 0;
+  bool pushed_in_step_ GUARDED_BY(mutex_) = false;
   std::shared_ptr<Step> sent_ GUARDED_BY(mutex_), applied_ GUARDED_BY(mutex_);
   std::weak_ptr<Step> last_applied_ GUARDED_BY(mutex_);
 

@@ -158,6 +158,7 @@ void RingPeer::run(const std::shared_ptr<RingCall>& call) {
       Piece& piece = pieces_[static_cast<std::size_t>(part.piece)];
       const std::size_t offset = static_cast<std::size_t>(part.begin) * width;
       if (!item.gradient.is_none()) {
+        ++given_[call->round];
         if (call->round < piece.next_round) {
           ++refused_;
         } else {

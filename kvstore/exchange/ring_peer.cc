@@ -185,13 +185,14 @@ void RingPeer::serve_readers(Piece& piece) {
 
 void RingPeer::end_step(std::uint64_t number) {
   post([this, number] {
+    const auto given = given_.find(number);
+    const std::size_t pieces = given == given_.end() ? 0 : given->second;
+    given_.erase(given_.begin(), given_.upper_bound(number));
+    // The owners wait for the rest, also for gradients that failed, until they are told.
+    if (pieces < pieces_.size()) partial_ = std::max(partial_, number + 1);
     ended_ = std::max(ended_, number + 1);
     update_over();
   });
-}
-
-void RingPeer::note_partial_step(std::uint64_t number) {
-  post([this, number] { partial_ = std::max(partial_, number + 1); });
 }
 
 void RingPeer::update_over() {

@@ -122,9 +122,8 @@ class RingPeer {
   Node& node() { return *node_; }
   // Within an engine task: the gradients are ready.
   void start(std::shared_ptr<RingCall> call, Completion completion);
-  // A step of this worker is over, its gradients are at the owners. `partial`: not every key was pushed in it.
+  // A step of this worker is over, its gradients are at the owners.
   void end_step(std::uint64_t number);
-  void note_partial_step(std::uint64_t number);
   // Takes leave (or not) of the job; every call that is not done fails.
   void close(bool leave);
 
@@ -355,6 +354,7 @@ class RingPeer {
   bool newcomer_ = false;  // came after the start and is not in the ring yet
   std::optional<std::promise<std::uint64_t>> entering_;
   std::uint64_t entering_epoch_ = 0;
+  std::map<std::uint64_t, std::size_t> given_;  // pieces that it pushed, by step
   std::uint64_t ended_ = 0;  // steps that are over for this worker
   std::uint64_t over_ = 0;   // the same, as far as the owners have what it contributed
   std::uint64_t passed_ = 0;  // before which it sends no sums of its host's

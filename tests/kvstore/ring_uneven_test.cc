@@ -40,5 +40,28 @@ TEST(RingUneven, StatisticsAreTheMeanOfThoseThatTheRoundHas) {
   });
 }
 
+TEST(RingUneven, AFailedGradientHasNoPartInItsRound) {
+  ClusterInProcess cluster(ring_of(2));
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    const NDArray a = full(0, engine), b = full(0, engine);
+    store.init({{"a", a}, {"b", b}});
+    store.set_optimizer(optim::SGD{.lr = 1});
+    for (int step = 0; step < 4; ++step) {
+      const NDArray gradient = full(worker == 0 ? -1 : -3, engine);
+      const bool fails = worker == 0 && step == 1;
+      if (fails)
+        engine.push({"fails"}, {}, std::array{gradient.variable()}, [](TaskContext&) { throw InvalidArgument("test"); });
+      store.push_pull({{"a", gradient}, {"b", gradient}}, {{"a", a}, {"b", b}}, 1);
+      store.step_end(1);
+      if (fails)
+        EXPECT_THROW(a.wait(), InvalidArgument);
+      else
+        a.wait();
+    }
+    for (const NDArray& weights : {a, b}) EXPECT_EQ(weights.to_vector<double>()[0], 9) << "worker " << worker;
+  });
+}
+
 }  // namespace
 }  // namespace paceline::test
