@@ -232,8 +232,8 @@ void RingPeer::begin_generation() {
   // What was promised of rounds that are sent again is taken back.
   unacked_.clear();
   sums_under_way_.clear();
-  over_ = told_ = told_passed_ = frozen_over_;
-  passed_ = 0;
+  over_ = told_ = frozen_over_;
+  passed_ = told_passed_ = 0;
   told_idle_ = false;  // not to those who have just come
   asked_ = 0;
   partial_ = std::max(partial_, ended_ + 1);

@@ -3,6 +3,8 @@
 #include <support/cluster_in_process.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <map>
 #include <random>
 #include <set>
@@ -233,6 +235,43 @@ TEST(RingHosts, GoOnAfterALoss) {
       }
     }
   }
+}
+
+// Worker 2 waits until no gradient of the first step can come. Its neighbour's promise waits for worker 1's, which comes
+// back meanwhile and promises nothing until it has fetched the weights.
+TEST(RingHosts, PromisesCountAgainForAWorkerThatReturns) {
+  constexpr int kWorkers = 4;
+  constexpr std::int64_t kLong = 4000000;  // to fetch takes longer than to ask
+  ClusterInProcess cluster({.mode = "ring", .workers = kWorkers, .servers = 0, .serial = false, .silence_seconds = 0.5,
+                            .hosts = {"a", "a", "b", "c"}});
+  std::atomic<int> asked = 0;
+  std::atomic<bool> returned = false;
+  cluster.run([&](int worker, KVStore&) {
+    Engine& engine = cluster.engine(worker);
+    NDArray weight = full(kLong, 0, engine);
+    const auto wait_for = [](const auto& reached) {
+      while (!reached()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    };
+    cluster.worker(worker).init({{"w", weight}});
+    if (worker == 1) {
+      wait_for([&] { return asked == 2; });
+      cluster.kill_worker(1);
+      cluster.join_worker(1);
+      weight = full(kLong, 0, engine);
+      returned = true;
+      cluster.worker(1).init({{"w", weight}});
+    }
+    KVStore& store = cluster.worker(worker);
+    if (worker == 3) {
+      wait_for([&] { return returned.load(); });
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));  // it is in the ring by then
+    }
+    store.step_end(1);
+    store.pull("w", weight);
+    ++asked;
+    weight.wait();
+    store.barrier();
+  });
 }
 
 }  // namespace
