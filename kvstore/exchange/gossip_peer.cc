@@ -23,14 +23,6 @@ std::size_t bytes_of(const LocalExchange::Weights& key) {
   return static_cast<std::size_t>(key.shape.size()) * size_of(key.dtype);
 }
 
-Message message_of(MessageKind kind, const google::protobuf::MessageLite& body, std::vector<Frame> payload = {}) {
-  Message message;
-  message.header.kind = kind;
-  message.body = body.SerializeAsString();
-  message.payload = std::move(payload);
-  return message;
-}
-
 }  // namespace
 
 int gossip_partner(const std::vector<int>& others, std::int64_t seed, int rank, std::int64_t step) {

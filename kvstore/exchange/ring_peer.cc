@@ -110,14 +110,6 @@ Outbox& RingPeer::outbox(int rank) {
   return *outbox;
 }
 
-Message RingPeer::message_of(MessageKind kind, const google::protobuf::MessageLite& body, std::vector<Frame> payload) {
-  Message message;
-  message.header.kind = kind;
-  message.body = body.SerializeAsString();
-  message.payload = std::move(payload);
-  return message;
-}
-
 void RingPeer::submit(int rank, Message message, int priority, std::function<void(std::optional<Message>)> on_answer) {
   std::size_t bytes = 0;
   for (const Frame& frame : message.payload) bytes += frame.size;
@@ -245,10 +237,7 @@ Message RingPeer::tell_message(std::uint64_t want) {
   body.set_want(want);
   body.set_rate_call(rate_calls_);
   body.set_rate(rate_);
-  Message message;
-  message.header.kind = MessageKind::kRingTell;
-  message.body = body.SerializeAsString();
-  return message;
+  return message_of(MessageKind::kRingTell, body);
 }
 
 void RingPeer::tell(int rank, std::uint64_t want) {

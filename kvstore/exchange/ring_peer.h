@@ -46,6 +46,7 @@
 #include "exchange/scheduler_client.h"
 #include "exchange/transfer.h"
 #include "key_partition.h"
+#include "parse_body.h"
 #include "payload.h"
 #include "workers.pb.h"
 
@@ -312,8 +313,6 @@ class RingPeer {
   bool shares_memory(int rank) const { return config_.transport != "tcp" && others_.at(rank).near; }
   std::size_t message_bytes(int rank) const { return shares_memory(rank) ? kSharedMessageBytes : kNetworkMessageBytes; }
   Outbox& outbox(int rank);
-  static Message message_of(MessageKind kind, const google::protobuf::MessageLite& body,
-                            std::vector<Frame> payload = {});
   // `on_answer` runs on the peer's thread, without an answer where the other is lost.
   void submit(int rank, Message message, int priority, std::function<void(std::optional<Message>)> on_answer);
 

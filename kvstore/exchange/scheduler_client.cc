@@ -27,10 +27,7 @@ PositionRanges read_ranges(const proto::Ranges& message) {
 }  // namespace
 
 Message SchedulerClient::ask(MessageKind kind, const google::protobuf::MessageLite& body) {
-  Message message;
-  message.header.kind = kind;
-  message.body = body.SerializeAsString();
-  return node_.ask_and_wait(kScheduler, std::move(message));
+  return node_.ask_and_wait(kScheduler, message_of(kind, body));
 }
 
 std::pair<std::uint64_t, bool> SchedulerClient::standing() {
@@ -74,10 +71,7 @@ Message SchedulerClient::commit_message(std::int64_t epoch, const PositionRanges
   proto::DataCommit body;
   body.set_epoch(epoch);
   write_ranges(done, body.mutable_done());
-  Message message;
-  message.header.kind = MessageKind::kDataCommit;
-  message.body = body.SerializeAsString();
-  return message;
+  return message_of(MessageKind::kDataCommit, body);
 }
 
 PositionRanges SchedulerClient::data_committed(std::int64_t epoch) {

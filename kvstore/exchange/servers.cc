@@ -280,9 +280,7 @@ std::shared_ptr<Step> ServersExchange::new_step(std::uint64_t number) {
   return std::make_shared<Step>(number, [this](std::uint64_t ended) {
     wire::StepEnd body;
     body.set_clock(ended + 1);
-    Message message;
-    message.header.kind = MessageKind::kStepEnd;
-    message.body = body.SerializeAsString();
+    Message message = message_of(MessageKind::kStepEnd, body);
     constexpr int kSoonest = 1 << 30;
     for (const auto& outbox : outboxes_) {
       outbox->end_step();

@@ -75,11 +75,7 @@ void ServersExchange::send_values(const Layout& layout, const std::vector<InitVa
                   static_cast<std::size_t>(slice.end - slice.begin) * width, std::make_shared<NDArray>(array));
     }
     write_partition(renumbered, body.mutable_partition());
-    Message message;
-    message.header.kind = MessageKind::kInitValues;
-    message.body = body.SerializeAsString();
-    message.payload = payload.finish();
-    requests.emplace_back(partition.server, std::move(message));
+    requests.emplace_back(partition.server, message_of(MessageKind::kInitValues, body, payload.finish()));
   }
   ask_servers(std::move(requests));
 }
@@ -130,10 +126,7 @@ void ServersExchange::set_optimizer(const Spec& optimizer) {
                          optimizer.text() + " with staleness=" + rules.staleness() +
                              (setting_.staleness_options.empty() ? "" : "," + rules.staleness_options()));
 
-  Message message;
-  message.header.kind = MessageKind::kSetRules;
-  message.body = rules.SerializeAsString();
-  ask_every_server(message);
+  ask_every_server(message_of(MessageKind::kSetRules, rules));
   Lock lock(mutex_);
   if (rule && rule_) rule->load(rule_->state());
   rule_ = std::move(rule);
@@ -147,10 +140,7 @@ void ServersExchange::set_rules(const Spec& at_servers, const std::string& agree
   rules.set_optimizer(at_servers.text());
   rules.set_staleness("none");
   client_.agree_on_rules(rules.call(), agreed);
-  Message message;
-  message.header.kind = MessageKind::kSetRules;
-  message.body = rules.SerializeAsString();
-  ask_every_server(message);
+  ask_every_server(message_of(MessageKind::kSetRules, rules));
   Lock lock(mutex_);
   rule_ = std::move(state);
   optimizer_ = at_servers;
@@ -188,18 +178,12 @@ void ServersExchange::set_learning_rate(double rate) {
   wire::SetRules rules;
   rules.set_rate_call(++rate_calls_);
   rules.set_learning_rate(rate);
-  Message message;
-  message.header.kind = MessageKind::kSetRules;
-  message.body = rules.SerializeAsString();
-  ask_every_server(message);
+  ask_every_server(message_of(MessageKind::kSetRules, rules));
 }
 
 wire::StepEndReply ServersExchange::tell_servers(const wire::StepEnd& body) {
-  Message message;
-  message.header.kind = MessageKind::kStepEnd;
-  message.body = body.SerializeAsString();
   wire::StepEndReply widest;
-  for (const Message& answer : ask_every_server(message)) {
+  for (const Message& answer : ask_every_server(message_of(MessageKind::kStepEnd, body))) {
     const auto reply = parse_body<wire::StepEndReply>(answer);
     widest.set_fastest(std::max(widest.fastest(), reply.fastest()));
     widest.set_slowest(std::max(widest.slowest(), reply.slowest()));

@@ -59,14 +59,6 @@ std::byte* at(const NDArray& array, std::int64_t element) {
   return static_cast<std::byte*>(array.data()) + static_cast<std::size_t>(element) * size_of(array.dtype());
 }
 
-Message request_of(MessageKind kind, const google::protobuf::MessageLite& body, std::vector<Frame> payload = {}) {
-  Message message;
-  message.header.kind = kind;
-  message.body = body.SerializeAsString();
-  message.payload = std::move(payload);
-  return message;
-}
-
 }  // namespace
 
 StoreState ServersExchange::save() {
@@ -112,7 +104,7 @@ SavedStore ServersExchange::fetch_state() {
   for (const auto& [id, partition] : partitions_) {
     wire::SaveRequest body;
     body.set_partition(id);
-    requests.emplace_back(partition->server, request_of(MessageKind::kSave, body));
+    requests.emplace_back(partition->server, message_of(MessageKind::kSave, body));
     ids.push_back(id);
   }
   const std::vector<Message> answers = ask_servers(std::move(requests));
@@ -161,7 +153,7 @@ void ServersExchange::send_blobs(int server, int worker, const NamedArrays& arra
     }
   }
   std::vector<std::pair<int, Message>> requests;
-  requests.emplace_back(server, request_of(MessageKind::kLoad, body, payload.finish()));
+  requests.emplace_back(server, message_of(MessageKind::kLoad, body, payload.finish()));
   ask_servers(std::move(requests));
 }
 
@@ -170,7 +162,7 @@ NamedArrays ServersExchange::fetch_blobs(int server, int worker, SavedStore* all
   request.set_blobs(true);
   if (!all) request.set_worker(static_cast<std::uint32_t>(worker));
   std::vector<std::pair<int, Message>> requests;
-  requests.emplace_back(server, request_of(MessageKind::kSave, request));
+  requests.emplace_back(server, message_of(MessageKind::kSave, request));
   const Message answer = ask_servers(std::move(requests)).front();
   const auto body = parse_body<wire::SaveReply>(answer);
   PayloadReader payload(answer.payload);
@@ -259,7 +251,7 @@ void ServersExchange::take_state(const NamedArrays& saved) {
 void ServersExchange::clear_blobs() {
   wire::LoadRequest clear;
   clear.set_clear_blobs(true);
-  ask_every_server(request_of(MessageKind::kLoad, clear));
+  ask_every_server(message_of(MessageKind::kLoad, clear));
 }
 
 void ServersExchange::send_note(const char* name, const std::string& text) {
@@ -312,7 +304,7 @@ void ServersExchange::send_state(const SavedStore& store) {
   }
   std::vector<std::pair<int, Message>> requests;
   for (auto& [id, builder] : builders)
-    requests.emplace_back(builder.server, request_of(MessageKind::kLoad, builder.body, builder.payload.finish()));
+    requests.emplace_back(builder.server, message_of(MessageKind::kLoad, builder.body, builder.payload.finish()));
   ask_servers(std::move(requests));
 }
 

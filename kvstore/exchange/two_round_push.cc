@@ -93,10 +93,7 @@ void TwoRoundPush::ask(Completion completion, const std::vector<std::vector<std:
       body.set_bytes(bytes.size());
       payload.add(bytes.data(), bytes.size(), shared_from_this());
     }
-    Message message;
-    message.header.kind = MessageKind::kAgree;
-    message.body = body.SerializeAsString();
-    message.payload = payload.finish();
+    Message message = message_of(MessageKind::kAgree, body, payload.finish());
     // It waits for other workers: it takes no room, for what they wait for may have to pass it.
     (*job_.outboxes)[static_cast<std::size_t>(slices[s].partition->server)]->submit(
         job_.priority, 0, std::move(message),
