@@ -194,10 +194,13 @@ struct Server::Impl {
 
   void forget(const Peer& peer, bool finished) {
     if (!finished) LOG(WARNING) << name_of(peer.id) << " was lost; the job goes on without it";
-    shards.front()->post([this, rank = peer.id.rank](Shard&) {
-      updater->drop_worker(rank);
-      control->drop_worker(rank);
-    });
+    // In each shard's order, for it may be back already: what its next incarnation pulls comes behind this.
+    for (const auto& shard : shards) {
+      shard->post([this, rank = peer.id.rank](Shard& self) {
+        self.drop_worker(rank);
+        control->drop_worker(rank, self);
+      });
+    }
   }
 
   // False: stopped.

@@ -25,7 +25,7 @@ class ServerControl {
   // True if the request was one of these; it is answered now or by a shard. Throws what the request is refused with.
   bool on_request(const Request& request);
   void set_live_workers(int live);
-  void drop_worker(int worker) { tables_.drop_worker(worker); }
+  void drop_worker(int worker, const Shard& shard) { tables_.drop_worker(worker, shard); }
   // Figures of this server so far, for the log.
   void log_report() const;
 

@@ -355,6 +355,11 @@ void Shard::set_roster(const Roster& roster) {
   reconsider();
 }
 
+void Shard::drop_worker(int worker) {
+  for (const ServedPartition* partition : partitions_)
+    for (const ServedSlice& slice : partition->slices) updater_.drop_worker(slice.number, worker);
+}
+
 void Shard::remember_pulled() {
   for (ServedPartition* partition : partitions_) {
     for (auto& [rank, worker] : partition->workers) {

@@ -140,6 +140,8 @@ class Shard {
   // A worker asks what a round agreed on, or gives its answer to that and asks for the mean.
   void agree(const Request& request, const wire::AgreeRequest& message, ServedPartition& partition);
   void set_roster(const Roster& roster);
+  // Forgets what that worker, now lost, pulled here.
+  void drop_worker(int worker);
   // The rules have changed: what workers pulled before and no update has touched since is remembered where the new
   // rules want that.
   void remember_pulled();

@@ -289,17 +289,16 @@ class UpdaterImpl final : public Updater {
     return arrays;
   }
 
-  void drop_worker(int worker) override {
+  void drop_worker(int index, int worker) override {
     std::shared_lock rules_lock(rules_mutex_);
-    for (const auto& slice : slices_) {
-      Lock lock(slice->mutex);
-      if (!slice->remembered) continue;
-      slice->remembered->pulled.erase(worker);
-      auto& averaged = slice->remembered->averaged;
-      if (averaged.size() > 1 && averaged.erase(worker)) {
-        average(*slice, {});
-        ++slice->counters.version;
-      }
+    Slice& slice = at(index);
+    Lock lock(slice.mutex);
+    if (!slice.remembered) return;
+    slice.remembered->pulled.erase(worker);
+    auto& averaged = slice.remembered->averaged;
+    if (averaged.size() > 1 && averaged.erase(worker)) {
+      average(slice, {});
+      ++slice.counters.version;
     }
   }
 

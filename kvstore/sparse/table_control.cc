@@ -155,11 +155,11 @@ template <class Visitor>
 void TableControl::for_each(Visitor visit) const {
   Lock lock(mutex_);
   for (const auto& [key, table] : tables_)
-    for (const auto& [partition, served] : table.partitions) visit(served->table);
+    for (const auto& [partition, served] : table.partitions) visit(*served);
 }
 
 void TableControl::set_rules(std::shared_ptr<const RowRules> rules) {
-  for_each([&](RowTable& table) { table.set_rules(rules); });
+  for_each([&](ServedRows& served) { served.table.set_rules(rules); });
   Lock lock(mutex_);
   rules_ = std::move(rules);
 }
@@ -179,16 +179,18 @@ void TableControl::set_live_workers(int live) {
     Lock lock(mutex_);
     live_workers_ = live;
   }
-  for_each([live](RowTable& table) { table.set_workers(live); });
+  for_each([live](ServedRows& served) { served.table.set_workers(live); });
 }
 
-void TableControl::drop_worker(int worker) {
-  for_each([worker](RowTable& table) { table.drop_worker(worker); });
+void TableControl::drop_worker(int worker, const Shard& shard) {
+  for_each([&](ServedRows& served) {
+    if (served.shard == &shard) served.table.drop_worker(worker);
+  });
 }
 
 void TableControl::write_figures(wire::Report* report) const {
   RowFigures all;
-  for_each([&all](const RowTable& table) { all.add(table.figures()); });
+  for_each([&all](const ServedRows& served) { all.add(served.table.figures()); });
   for (const auto& shard : shards_) all.refused += shard->tables().late();
   for (const Histogram& delays : all.delays) {
     wire::Report::Delays* out = report->add_row_delays();

@@ -30,7 +30,8 @@ class TableControl {
   void set_rules(std::shared_ptr<const RowRules> rules);
   void set_learning_rate(double rate);
   void set_live_workers(int live);
-  void drop_worker(int worker);
+  // Of the rows that this shard serves.
+  void drop_worker(int worker, const Shard& shard);
   void write_figures(wire::Report* report) const;
 
  private:

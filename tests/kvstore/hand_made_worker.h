@@ -8,6 +8,7 @@
 
 #include "cluster_in_process.h"
 #include "server.h"
+#include "store.pb.h"
 
 namespace paceline::test {
 

@@ -7,6 +7,11 @@
 #include <atomic>
 #include <chrono>
 
+#include "hand_made_worker.h"
+#include "key_partition.h"
+#include "parse_body.h"
+#include "store.pb.h"
+
 namespace paceline::test {
 namespace {
 
@@ -201,6 +206,75 @@ TEST(Return, DelaysAreCorrectedWithWhatTheReturnedWorkerPulled) {
   scalars[1].step(cluster.worker(1), 2);
   EXPECT_NEAR(scalars[1].weight.item<double>(), now - 0.1 * (2 + 0.5 * 4 * (now - pulled)), 1e-12);
   EXPECT_NE(now, pulled);
+}
+
+// Takes its time over a gradient of 0; notes whether the weights behind any other late one are remembered.
+class Slow final : public Staleness {
+ public:
+  bool needs_pulled() const override { return true; }
+  void correct(const Tile<float>&, const StaleContext&) const override {}
+  void correct(const Tile<double>& tile, const StaleContext& context) const override {
+    if (tile.gradient[0] == 0)
+      std::this_thread::sleep_for(10ms);
+    else if (context.delay > 0)
+      remembered = tile.pulled != nullptr;
+  }
+  mutable std::atomic<bool> remembered = false;
+};
+
+// A part of the server that has not heard yet of the loss forgets nothing of what the returned worker pulled elsewhere.
+TEST(Return, WhatTheLostOnePulledIsForgottenBeforeTheReturnedOnePulls) {
+  ClusterConfig job = job_config("inproc", 1, 2);
+  job.silence_deadline_seconds = 0.5;
+  SchedulerThread scheduler(job);
+  const auto policy = std::make_shared<Slow>();
+  Server server(member(job, Role::kServer, 0), policy, 2);
+  std::thread serving([&] { server.run(); });
+  std::unique_ptr<Node> nodes[2];
+  const auto join = [&](int rank) {
+    nodes[rank] = std::make_unique<Node>(member(job, Role::kWorker, 0, rank), Node::Handlers{});
+    nodes[rank]->join();
+  };
+  std::thread other([&] { join(1); });
+  join(0);
+  other.join();
+
+  const auto frame_of = [](double value) { return Frame::of(std::string(reinterpret_cast<const char*>(&value), 8)); };
+  for (std::uint32_t id : {0u, 1u}) {  // one for each of the server's shards
+    wire::InitValuesRequest values;
+    values.set_mode("dist_async");
+    write_key({"w" + std::to_string(id), DType::kFloat64, Shape{1}, false}, values.add_keys());
+    write_partition({static_cast<int>(id), 0, {{0, 0, 1}}}, values.mutable_partition());
+    ask(*nodes[0], MessageKind::kInitValues, values.SerializeAsString(), {frame_of(1)});
+  }
+  const auto pull = [&](int rank, std::uint32_t partition) {
+    wire::PushPullRequest body;
+    body.add_parts()->set_partition(partition);
+    body.mutable_parts(0)->add_pull(0);
+    ask(*nodes[rank], MessageKind::kPushPull, body.SerializeAsString());
+  };
+  const auto push = [&](std::uint32_t partition, std::uint64_t sequence, double gradient) {
+    wire::PushPullRequest body;
+    body.set_examples(1);
+    body.add_parts()->set_partition(partition);
+    body.mutable_parts(0)->set_sequence(sequence);
+    body.mutable_parts(0)->add_push(0);
+    body.mutable_parts(0)->add_base(0);
+    return message_of(MessageKind::kPushPull, body, {frame_of(gradient)});
+  };
+  const PeerId to{Role::kServer, 0};
+  // The first shard is busy until after the return.
+  for (std::uint64_t sequence = 1; sequence <= 120; ++sequence)
+    nodes[0]->ask(to, push(0, sequence, 0), [](const std::optional<Message>&, std::exception_ptr) {});
+  nodes[1].reset();
+  join(1);
+  pull(1, 1);
+  pull(0, 0);  // behind all that the first shard had to do
+  nodes[0]->ask_and_wait(to, push(1, 1, 1));
+  nodes[1]->ask_and_wait(to, push(1, 1, 1));
+  EXPECT_TRUE(policy->remembered);
+  for (const auto& node : nodes) node->leave();
+  serving.join();
 }
 
 TEST(Return, OtherShapesAreRefused) {

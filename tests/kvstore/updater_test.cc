@@ -206,7 +206,7 @@ TEST(Updater, WorkersThatPulledTheSameVersionShareTheMemory) {
   key.push(0, 0, 1);
   key.updater->pull(key.slice, 0);
   EXPECT_EQ(key.updater->pulled_bytes(), 2 * sizeof(double));
-  key.updater->drop_worker(0);
+  key.updater->drop_worker(key.slice, 0);
   EXPECT_EQ(key.updater->pulled_bytes(), sizeof(double));
 }
 
@@ -225,7 +225,7 @@ TEST(Updater, AverageKeysHoldTheMeanOverWorkers) {
   updater->apply(0, {.worker = 0, .version = 0, .gradient = one});
   updater->apply(0, {.worker = 1, .version = 0, .gradient = two});
   EXPECT_THAT(weights<float>(*updater, 0), ElementsAre(3, 6));
-  updater->drop_worker(0);
+  updater->drop_worker(0, 0);
   EXPECT_THAT(weights<float>(*updater, 0), ElementsAre(4, 8));
   // What workers said before it is no part of what is loaded.
   updater->load_slice(0, {{"weight", NDArray::from<float>({1, 1}, Shape{2})}}, {});

@@ -131,8 +131,8 @@ class Updater {
   // "weight" and every state array, copied, with the counters they belong to.
   virtual NamedArrays save_slice(int slice, SliceCounters* counters) = 0;
 
-  // Forgets what a lost worker pulled.
-  virtual void drop_worker(int worker) = 0;
+  // Forgets what a lost worker pulled of a slice, or said of it.
+  virtual void drop_worker(int slice, int worker) = 0;
 
   // Delays of all applied pushes, per worker.
   virtual std::vector<Histogram> delays() const = 0;
