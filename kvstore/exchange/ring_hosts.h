@@ -17,6 +17,7 @@ class RingHosts {
   explicit RingHosts(const std::map<int, std::string>& workers);
 
   bool together(int a, int b) const { return host(a) == host(b); }
+  bool alone(int rank) const { return hosts_[host(rank)].size() == 1; }
   // The place of a worker's host among all, which are in the order of their lowest ranks.
   std::size_t host(int rank) const { return host_of_.at(rank); }
   int delegate(std::size_t host, int group) const;

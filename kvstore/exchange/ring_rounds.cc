@@ -44,7 +44,8 @@ void RingPeer::take_places() {
 void RingPeer::give(int number, std::uint64_t round, int from, Given given) {
   Piece& piece = pieces_[static_cast<std::size_t>(number)];
   if (round < std::max(piece.next_round, piece.summed)) return;
-  if (from != rank_) others_.at(from).idle = false;
+  // Another host's delegate may be idle itself and speak for its mates.
+  if (from != rank_ && (hosts_.together(from, rank_) || hosts_.alone(from))) others_.at(from).idle = false;
   piece.open[round].try_emplace(from, std::move(given));
   try_close(number);
 }

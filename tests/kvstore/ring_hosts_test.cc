@@ -26,6 +26,8 @@ NDArray full(std::int64_t size, double value, Engine& engine) {
 }
 
 TEST(RingHosts, SpeakInTurnsAndSendEachSumOnce) {
+  EXPECT_TRUE(RingHosts({{0, "a"}, {1, "b"}, {2, "a"}}).alone(1));
+  EXPECT_FALSE(RingHosts({{0, "a"}, {1, "b"}, {2, "a"}}).alone(2));
   const RingHosts hosts({{0, "a"}, {2, "b"}, {3, "a"}, {5, "b"}, {7, "b"}});
   EXPECT_TRUE(hosts.together(0, 3));
   EXPECT_FALSE(hosts.together(3, 5));
