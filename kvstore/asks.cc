@@ -91,16 +91,16 @@ void Asks::received(std::uint64_t number) {
   found->second.held = true;
 }
 
-std::optional<Asks::Repeat> Asks::repeat(std::uint64_t number) {
+std::optional<Asks::Repeat> Asks::repeat(std::uint64_t number, int probe) {
   const Lock lock(mutex_);
   const auto found = asks_.find(number);
   if (found == asks_.end()) return std::nullopt;
   Ask& ask = found->second;
-  if (ask.repeats == ask.resent_after) return std::nullopt;
+  if (probe <= ask.resent_after || probe > ask.repeats) return std::nullopt;
   ask.resent_after = ask.repeats;
-  heard(ask);
+  if (probe == ask.repeats) heard(ask);
   ask.held = false;
-  return Repeat{ask.peer, number, ask.packet};
+  return Repeat{ask.peer, number, probe, ask.packet};
 }
 
 std::vector<Asks::Repeat> Asks::due(std::vector<Slow>& slow) {
@@ -120,7 +120,7 @@ std::vector<Asks::Repeat> Asks::due(std::vector<Slow>& slow) {
     ask.pause = std::min(kGrowth * ask.pause, ask.longest_pause);
     ask.repeat_at = now + as_duration(ask.pause);
     const bool whole = ask.bytes <= kRepeatedWhole && !ask.held;
-    repeats.push_back({ask.peer, number, whole ? ask.packet : Packet()});
+    repeats.push_back({ask.peer, number, ask.repeats, whole ? ask.packet : Packet()});
   }
   for (const auto& [peer, one] : late) {
     Clock::time_point& next = traffic_[peer].next_report;

@@ -25,6 +25,7 @@ class Asks {
   struct Repeat {
     PeerId peer;
     std::uint64_t number = 0;
+    int probe = 0;  // its number, counted from 1
     Packet packet;  // empty: probe
   };
   struct Slow {
@@ -45,9 +46,9 @@ class Asks {
   Node::ReplyHandler cancel(std::uint64_t number);
   // The peer holds the request and will answer it.
   void received(std::uint64_t number);
-  // The whole packet again, because the peer does not know the request; none where it is no longer asked, or was sent
-  // since the last probe: the peer may say so to each of several.
-  std::optional<Repeat> repeat(std::uint64_t number);
+  // The whole packet again, because the peer, as it answers this probe, does not know the request; none where it is no
+  // longer asked, or was sent whole since that probe.
+  std::optional<Repeat> repeat(std::uint64_t number, int probe);
   // What to send now; `slow` gets, at most every ten seconds for each peer, the oldest request that it has not answered
   // for that long, and how many others it has not.
   std::vector<Repeat> due(std::vector<Slow>& slow);

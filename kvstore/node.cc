@@ -273,7 +273,7 @@ void Node::Impl::tick(double seconds) {
   for (Asks::Repeat& repeat : asks_.due(slow)) {
     const LinkId link = link_to(repeat.peer);
     if (repeat.packet.empty())
-      send_control(link, MessageKind::kProbe, repeat.number);
+      send_control(link, MessageKind::kProbe, repeat.number, std::to_string(repeat.probe));
     else
       send(link, std::move(repeat.packet));
   }

@@ -4,6 +4,7 @@
 #include <paceline/log.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "node_impl.h"
 #include "refusal.h"
@@ -18,6 +19,15 @@ constexpr std::size_t kMostEarly = 4096;
 bool wants_answer(MessageKind kind) {
   return kind == MessageKind::kJoin || kind == MessageKind::kHeartbeat || kind == MessageKind::kLeave ||
          kind == MessageKind::kEnter || static_cast<int>(kind) >= static_cast<int>(MessageKind::kInit);
+}
+
+// Which probe a peer answers: it says what the probe said.
+int probe_of(const Message& message) {
+  int probe = 0;
+  const auto [end, error] = std::from_chars(message.body.data(), message.body.data() + message.body.size(), probe);
+  if (error != std::errc() || end != message.body.data() + message.body.size())
+    throw Corrupt("an answer to a probe that does not tell which");
+  return probe;
 }
 
 }  // namespace
@@ -119,7 +129,8 @@ void Node::Impl::on_answer(Message message) {
     asks_.received(number);
   } else if (message.header.kind == MessageKind::kResend) {
     // Not where the answer's sender is thought to be: it may not know its own incarnation yet.
-    if (std::optional<Asks::Repeat> repeat = asks_.repeat(number)) send(link_to(repeat->peer), std::move(repeat->packet));
+    if (std::optional<Asks::Repeat> repeat = asks_.repeat(number, probe_of(message)))
+      send(link_to(repeat->peer), std::move(repeat->packet));
   } else if (message.header.kind == MessageKind::kRefusal) {
     const std::exception_ptr error = error_of(message.body);
     if (number == 0) fail(error);
@@ -144,7 +155,7 @@ void Node::Impl::on_probe(LinkId link, const Message& message) {
       return;
     }
     case Answers::Known::kNew:
-      send_control(link, MessageKind::kResend, message.header.request);
+      send_control(link, MessageKind::kResend, message.header.request, message.body);
       return;
   }
 }

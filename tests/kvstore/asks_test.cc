@@ -29,19 +29,25 @@ TEST(Asks, ALargeRequestIsSentOnceForAllProbesBeforeIt) {
   Asks asks(0.001);
   const std::uint64_t number = asks.next_number();
   asks.add(number, kServer, MessageKind::kPushPull, packet_of(100 << 10), [](auto, auto) {});
-  EXPECT_FALSE(asks.repeat(number)) << "nobody has asked the peer";
-  EXPECT_TRUE(next_repeat(asks).packet.empty());
-  EXPECT_TRUE(next_repeat(asks).packet.empty());
-  // The peer answers both probes.
-  const std::optional<Asks::Repeat> whole = asks.repeat(number);
+  EXPECT_FALSE(asks.repeat(number, 1)) << "nobody has asked the peer";
+  const auto probe = [&] {
+    const Asks::Repeat repeat = next_repeat(asks);
+    EXPECT_TRUE(repeat.packet.empty());
+    return repeat.probe;
+  };
+  const int first = probe(), second = probe(), third = probe();
+  // The peer answers them all, the last one when the next is under way already.
+  const std::optional<Asks::Repeat> whole = asks.repeat(number, first);
   ASSERT_TRUE(whole);
   EXPECT_EQ(whole->packet.size(), 1u);
-  EXPECT_FALSE(asks.repeat(number));
+  EXPECT_FALSE(asks.repeat(number, second));
+  const int fourth = probe();
+  EXPECT_FALSE(asks.repeat(number, third));
   // It was lost, too.
-  EXPECT_TRUE(next_repeat(asks).packet.empty());
-  EXPECT_TRUE(asks.repeat(number));
+  EXPECT_TRUE(asks.repeat(number, fourth));
+  EXPECT_FALSE(asks.repeat(number, fourth + 1)) << "no such probe was sent";
   EXPECT_TRUE(asks.take(number));
-  EXPECT_FALSE(asks.repeat(number));
+  EXPECT_FALSE(asks.repeat(number, fourth));
 }
 
 TEST(Asks, ACancelledRequestIsForgotten) {
