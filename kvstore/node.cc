@@ -221,6 +221,9 @@ void Node::Impl::stop() {
     const Lock lock(send_mutex_);
     transport = std::move(transport_);
   }
+  {
+    const Lock connecting(connect_mutex_);  // who is in link_to() may still use it
+  }
   transport.reset();
   finish_asks(asks_.fail_all(std::make_exception_ptr(NetworkError("this process has left the job"))));
   run_posted();
@@ -328,38 +331,42 @@ void Node::Impl::send_control(LinkId link, MessageKind kind, std::uint64_t reque
   send(link, encode(message));
 }
 
+std::optional<LinkId> Node::Impl::known_link(const PeerId& peer, Peer* unconnected) const {
+  const Lock lock(mutex_);
+  const auto connected = connections_.find(peer);
+  if (connected != connections_.end()) return connected->second;
+  const Peer* known = roster_.find(peer);
+  if (!known) return 0;
+  if (known->address.empty()) {
+    const auto link = links_.find(known->incarnation);
+    return link == links_.end() ? 0 : link->second;
+  }
+  *unconnected = *known;
+  return std::nullopt;
+}
+
 // The latest way to a peer; 0, which leads nowhere, while there is none.
 LinkId Node::Impl::link_to(const PeerId& peer) {
   if (!scheduler_ && peer.role == Role::kScheduler) return scheduler_link_;
-  std::string address;
-  {
-    const Lock lock(mutex_);
-    const auto connected = connections_.find(peer);
-    if (connected != connections_.end()) return connected->second;
-    const Peer* known = roster_.find(peer);
-    if (!known) return 0;
-    if (known->address.empty()) {
-      const auto link = links_.find(known->incarnation);
-      return link == links_.end() ? 0 : link->second;
-    }
-    address = known->address;
-  }
-  LinkId link = 0;
+  Peer unconnected;
+  if (const auto link = known_link(peer, &unconnected)) return *link;
+  const Lock connecting(connect_mutex_);
+  if (const auto link = known_link(peer, &unconnected)) return *link;
+  Transport* transport = nullptr;
   {
     const Lock lock(send_mutex_);
-    if (!transport_) return 0;
-    link = transport_->connect(address);
+    transport = transport_.get();
   }
-  LinkId second = 0;
+  if (!transport) return 0;
+  const LinkId link = transport->connect(unconnected.address);
   {
     const Lock lock(mutex_);
-    const auto [entry, mine] = connections_.emplace(peer, link);
-    if (mine) return link;
-    second = std::exchange(link, entry->second);
+    const Peer* known = roster_.find(peer);
+    if (known && known->alive && known->incarnation == unconnected.incarnation)
+      return connections_.emplace(peer, link).first->second;
   }
-  const Lock lock(send_mutex_);
-  if (transport_) transport_->close(second);
-  return link;
+  transport->close(link);  // it was lost meanwhile
+  return 0;
 }
 
 std::uint64_t Node::Impl::ask(const PeerId& peer, Message request, ReplyHandler on_reply) {

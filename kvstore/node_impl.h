@@ -1,8 +1,8 @@
 #pragma once
 // Inside a Node. The transport's thread brings packets, a timer thread repeats requests and watches for silence;
 // `turn_` lets handlers run one at a time. Heartbeats have a thread of their own, because the others may be held up: by
-// a handler, or by a log that nobody reads. Locks are taken in the order turn_, mutex_, then those of the parts, which
-// call nothing back.
+// a handler, or by a log that nobody reads. Locks are taken in the order turn_, connect_mutex_, mutex_, then those of the
+// parts, which call nothing back.
 
 #include <paceline/mutex.h>
 
@@ -84,6 +84,8 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   void send_control(LinkId link, MessageKind kind, std::uint64_t request, std::string body = {});
   MessageHeader header(MessageKind kind, std::uint64_t request) const;
   LinkId link_to(const PeerId& peer);
+  // None where the peer, which is copied, is to be connected to first.
+  std::optional<LinkId> known_link(const PeerId& peer, Peer* unconnected) const;
   void post(std::function<void()> work);
   void run_posted();
 
@@ -115,6 +117,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   std::string bound_address_;  // of a server; set by start()
   LinkId scheduler_link_ = 0;  // set by start()
 
+  Mutex connect_mutex_;  // taken before mutex_ and send_mutex_; to connect may take as long as names take to resolve
   Mutex send_mutex_;
   std::unique_ptr<Transport> transport_ GUARDED_BY(send_mutex_);
 

@@ -1,6 +1,6 @@
 // A transport that loses, repeats, delays and reorders what is sent through it, over a line of a limited speed. Each
 // outgoing packet draws its fate from one seeded generator; held packets are sent by a thread of their own. With
-// `bytes_per_second` everything sent passes one line of that speed, in order.
+// `bytes_per_second` everything sent passes one line of that speed, in order. With `connect_ms` names resolve slowly.
 
 #include <paceline/error.h>
 #include <paceline/mutex.h>
@@ -30,11 +30,12 @@ class Faulty final : public Transport {
         reorder_(probability(options, "reorder")),
         delay_ms_(options.get<double>("delay_ms", 0)),
         bytes_per_second_(options.get<double>("bytes_per_second", 0)),
+        connect_ms_(options.get<double>("connect_ms", 0)),
         random_(static_cast<std::uint64_t>(options.get<std::int64_t>("seed", 0))),
         inner_(std::move(inner)) {
     options.reject_unknown("faulty");
-    require(delay_ms_ >= 0 && bytes_per_second_ >= 0, "[faulty] delay_ms=", delay_ms_,
-            " or bytes_per_second=", bytes_per_second_, " is negative");
+    require(delay_ms_ >= 0 && bytes_per_second_ >= 0 && connect_ms_ >= 0, "[faulty] delay_ms=", delay_ms_,
+            ", bytes_per_second=", bytes_per_second_, " or connect_ms=", connect_ms_, " is negative");
     thread_ = std::thread([this] { run(); });
   }
 
@@ -48,7 +49,10 @@ class Faulty final : public Transport {
   }
 
   std::string bind(const std::string& address) override { return inner_->bind(address); }
-  LinkId connect(const std::string& address) override { return inner_->connect(address); }
+  LinkId connect(const std::string& address) override {
+    std::this_thread::sleep_for(nanoseconds(connect_ms_ * 1e6));
+    return inner_->connect(address);
+  }
   void close(LinkId link) override { inner_->close(link); }
   std::string describe(LinkId link) override { return inner_->describe(link); }
   void on_receive(Handler handler) override { inner_->on_receive(std::move(handler)); }
@@ -111,7 +115,7 @@ class Faulty final : public Transport {
     }
   }
 
-  const double loss_, duplicate_, reorder_, delay_ms_, bytes_per_second_;
+  const double loss_, duplicate_, reorder_, delay_ms_, bytes_per_second_, connect_ms_;
   Mutex mutex_;
   CondVar changed_;
   std::mt19937_64 random_ GUARDED_BY(mutex_);

@@ -335,6 +335,22 @@ TEST(Node, WhoWorksLongerThanTheDeadlineIsNotSilentAndCallsNobodySilent) {
   EXPECT_EQ(scheduler.result(), "");
 }
 
+// Resolving a name takes as long as the resolver takes: that holds up no heartbeat.
+TEST(Node, WhoIsSlowToConnectIsNotSilent) {
+  ClusterConfig job = job_config("inproc", 1, 1);
+  job.silence_deadline_seconds = 0.5;
+  SchedulerThread scheduler(job);
+  EchoServer server(member(job, Role::kServer, 0));
+  ClusterConfig slow = member(job, Role::kWorker, 0);
+  slow.faults = Options::parse("connect_ms=900");
+  Node worker(slow, {});
+  worker.join();
+  EXPECT_EQ(error_of_call([&] { worker.ask_and_wait({Role::kServer, 0}, text_message("hello")); }), "");
+  worker.leave();
+  server.thread.join();
+  EXPECT_EQ(scheduler.result(), "");
+}
+
 TEST_P(Nodes, who_is_missing_at_the_start_is_named) {
   ClusterConfig job = config(1, 2);
   job.start_deadline_seconds = 0.7;
