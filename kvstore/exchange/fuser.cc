@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "parse_body.h"
 #include "payload.h"
 
 namespace paceline {
@@ -39,7 +40,6 @@ std::vector<SmallRequest> Fuser::take() {
   if (waiting_.empty() || (under_way_.size() >= kMostUnderWay && waiting_.begin()->first <= *under_way_.rbegin()))
     return requests;
   const int priority = waiting_.begin()->first;
-  under_way_.insert(priority);
   requests.reserve(std::min(waiting_.begin()->second.size(), kMostRequests));
   while (!waiting_.empty() && requests.size() < kMostRequests) {
     const auto first = waiting_.begin();
@@ -50,54 +50,66 @@ std::vector<SmallRequest> Fuser::take() {
     first->second.pop_front();
     if (first->second.empty()) waiting_.erase(first);
   }
+  under_way_.insert(priority);
   return requests;
 }
 
 void Fuser::send(std::vector<SmallRequest> requests) {
-  const auto group = std::make_shared<Group>();
-  group->requests = std::move(requests);
-  for (const SmallRequest& request : group->requests)
-    group->runs.insert(group->runs.end(), request.runs.begin(), request.runs.end());
-  std::stable_sort(group->runs.begin(), group->runs.end(), comes_before);
+  const int priority = requests.front().priority;
+  std::shared_ptr<Group> group;
+  try {
+    group = std::make_shared<Group>();
+    group->requests.swap(requests);
+    Message message = message_for(*group);
+    std::size_t bytes = 0;
+    for (const SmallRun& run : group->runs) bytes += run.push ? run.bytes : 0;
+    outbox_.submit(priority, bytes, std::move(message),
+                   [this, group, priority](const std::optional<Message>& answer, std::exception_ptr error) {
+                     answered(*group, priority, answer, std::move(error));
+                   });
+  } catch (...) {
+    // No memory: an unsent message takes nobody's place.
+    answered(group ? *group : Group{std::move(requests), {}}, priority, std::nullopt, std::current_exception());
+  }
+}
+
+Message Fuser::message_for(Group& group) const {
+  for (const SmallRequest& request : group.requests)
+    group.runs.insert(group.runs.end(), request.runs.begin(), request.runs.end());
+  std::stable_sort(group.runs.begin(), group.runs.end(), comes_before);
 
   wire::PushPullRequest body;
-  body.set_examples(group->requests.front().examples);
-  body.set_round(group->requests.front().round);
+  body.set_examples(group.requests.front().examples);
+  body.set_round(group.requests.front().round);
   PartWriter parts(body);
   PayloadWriter payload;
-  std::size_t bytes = 0;
-  for (const SmallRun& run : group->runs) {
+  for (const SmallRun& run : group.runs) {
     wire::Part& part = parts.part_of(*run.slice, run.need);
     if (run.push) {
       PartWriter::push(part, *run.slice);
       payload.add(run.gradient, run.bytes, nullptr);
-      bytes += run.bytes;
     }
     if (run.pull) part.add_pull(run.slice->number);
   }
-  Message message;
-  message.header.kind = MessageKind::kPushPull;
-  message.body = body.SerializeAsString();
-  message.payload = payload.finish();
-  const int priority = group->requests.front().priority;
-  outbox_.submit(priority, bytes, std::move(message),
-                 [this, group, priority](const std::optional<Message>& answer, std::exception_ptr error) {
-                   std::vector<SmallRequest> next;
-                   {
-                     const Lock lock(mutex_);
-                     under_way_.erase(under_way_.find(priority));
-                     next = take();
-                   }
-                   // First the next, so that the server works while the answer is taken in.
-                   if (!next.empty()) send(std::move(next));
-                   std::int64_t waited = 0;
-                   try {
-                     if (!error) waited = take_answer(*group, *answer);
-                   } catch (...) {
-                     error = std::current_exception();
-                   }
-                   for (const SmallRequest& request : group->requests) request.caller->on_answered(waited, error);
-                 });
+  return message_of(MessageKind::kPushPull, body, payload.finish());
+}
+
+void Fuser::answered(const Group& group, int priority, const std::optional<Message>& answer, std::exception_ptr error) {
+  std::vector<SmallRequest> next;
+  {
+    const Lock lock(mutex_);
+    under_way_.erase(under_way_.find(priority));
+    next = take();
+  }
+  // First the next, so that the server works while the answer is taken in.
+  if (!next.empty()) send(std::move(next));
+  std::int64_t waited = 0;
+  try {
+    if (!error) waited = take_answer(group, *answer);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  for (const SmallRequest& request : group.requests) request.caller->on_answered(waited, error);
 }
 
 std::int64_t Fuser::take_answer(const Group& group, const Message& answer) {

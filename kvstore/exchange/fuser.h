@@ -65,6 +65,8 @@ class Fuser {
   // What is to be sent next; empty where that is nothing.
   std::vector<SmallRequest> take() REQUIRES(mutex_);
   void send(std::vector<SmallRequest> requests);
+  Message message_for(Group& group) const;
+  void answered(const Group& group, int priority, const std::optional<Message>& answer, std::exception_ptr error);
   static std::int64_t take_answer(const Group& group, const Message& answer);
 
   Outbox& outbox_;

@@ -3,14 +3,15 @@
 #include <paceline/error.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace paceline {
 
 void Outbox::submit(int priority, std::size_t bytes, Message request, Node::ReplyHandler on_reply) {
   {
     Lock lock(mutex_);
-    credit_.submitted(bytes);
     heap_.push_back({priority, submitted_++, bytes, std::move(request), std::move(on_reply)});
+    credit_.submitted(bytes);
     std::push_heap(heap_.begin(), heap_.end());
   }
   pump();
@@ -41,23 +42,32 @@ void Outbox::send(Entry entry, bool closed) {
     entry.on_reply(std::nullopt, std::make_exception_ptr(NetworkError("this process has left the job")));
     return;
   }
-  CreditWindow::Ticket ticket;
+  const auto sent = std::make_shared<Sent>(Sent{{}, entry.bytes, std::move(entry.on_reply)});
   {
     Lock lock(mutex_);
-    ticket = credit_.sent(std::chrono::steady_clock::now());
+    sent->ticket = credit_.sent(std::chrono::steady_clock::now());
   }
-  node_.ask(server_, std::move(entry.request),
-            [this, ticket, bytes = entry.bytes, on_reply = std::move(entry.on_reply)](std::optional<Message> answer,
-                                                                                      std::exception_ptr error) {
-              {
-                Lock lock(mutex_);
-                under_way_ -= bytes;
-                if (answer) credit_.answered(ticket, bytes, std::chrono::steady_clock::now());
-                if (under_way_ == 0 && heap_.empty()) credit_.idle();
-              }
-              on_reply(std::move(answer), std::move(error));
-              pump();
-            });
+  try {
+    node_.ask(server_, std::move(entry.request), [this, sent](std::optional<Message> answer, std::exception_ptr error) {
+      answered(sent, std::move(answer), std::move(error));
+      pump();
+    });
+  } catch (...) {
+    answered(sent, std::nullopt, std::current_exception());
+  }
+}
+
+void Outbox::answered(const std::shared_ptr<Sent>& sent, std::optional<Message> answer, std::exception_ptr error) {
+  Node::ReplyHandler on_reply;
+  {
+    Lock lock(mutex_);
+    on_reply = std::exchange(sent->on_reply, nullptr);
+    if (!on_reply) return;
+    under_way_ -= sent->bytes;
+    if (answer) credit_.answered(sent->ticket, sent->bytes, std::chrono::steady_clock::now());
+    if (under_way_ == 0 && heap_.empty()) credit_.idle();
+  }
+  on_reply(std::move(answer), std::move(error));
 }
 
 std::size_t Outbox::window() const {

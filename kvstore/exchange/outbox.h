@@ -5,6 +5,9 @@
 #include <paceline/mutex.h>
 
 #include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "exchange/credit_window.h"
@@ -19,7 +22,8 @@ class Outbox {
       : node_(node), server_(server), credit_(message_bytes, narrow) {}
 
   // Sends now or when others were answered; larger priorities first, equal ones in the order given. `bytes` count
-  // against what may be under way; requests of 0 bytes, whatever they carry, pass others that need room. Thread-safe.
+  // against what may be under way; requests of 0 bytes, whatever they carry, pass others that need room. Thread-safe. What
+  // cannot be sent, for want of memory or because it is too large, is answered with the error.
   void submit(int priority, std::size_t bytes, Message request, Node::ReplyHandler on_reply);
   // Fails what was not sent; no use of the node begins afterwards.
   void close();
@@ -44,8 +48,16 @@ class Outbox {
     }
   };
 
+  // A request under way: answered once, whatever happens.
+  struct Sent {
+    CreditWindow::Ticket ticket;
+    std::size_t bytes = 0;
+    Node::ReplyHandler on_reply;
+  };
+
   void pump();
   void send(Entry entry, bool closed);
+  void answered(const std::shared_ptr<Sent>& sent, std::optional<Message> answer, std::exception_ptr error);
 
   Node& node_;
   const PeerId server_;

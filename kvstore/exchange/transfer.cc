@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "parse_body.h"
 #include "payload.h"
 #include "store.pb.h"
 #include "stream_copy.h"
@@ -189,7 +190,25 @@ Transfer::Run Transfer::run_of(const Item& item, RemoteSlice& slice, bool push, 
   return run;
 }
 
+void Transfer::note(const std::exception_ptr& error) {
+  Lock lock(mutex_);
+  if (!error_) error_ = error;
+}
+
 void Transfer::send(bool pushes, bool pulls) {
+  // One more than there are messages: the first answers may come while the others are made.
+  messages_ = 1;
+  pushing_ = 1;
+  try {
+    send_messages(pushes, pulls);
+  } catch (...) {
+    note(std::current_exception());  // the call ends with it, after the answers to what was sent
+  }
+  finish_push();
+  finish_message();
+}
+
+void Transfer::send_messages(bool pushes, bool pulls) {
   std::vector<Run> runs;
   runs.reserve(items_.size());
   std::size_t pulled_bytes = 0;
@@ -208,9 +227,6 @@ void Transfer::send(bool pushes, bool pulls) {
   };
   if (!std::is_sorted(runs.begin(), runs.end(), before)) std::stable_sort(runs.begin(), runs.end(), before);
 
-  // One more than there are messages: the first answers may come while the others are made.
-  messages_ = 1;
-  pushing_ = 1;
   for (std::span<const Run> rest = runs; !rest.empty();) {
     const int server = rest.front().slice->partition->server;
     const std::size_t limit = (*route_.outboxes)[static_cast<std::size_t>(server)]->message_bytes();
@@ -222,12 +238,17 @@ void Transfer::send(bool pushes, bool pulls) {
     }
     std::unique_ptr<Outgoing> message = make_message(rest.first(count), pushes && pulls && route_.pulls_wait);
     rest = rest.subspan(count);
-    messages_ += message->pulls ? 2 : 1;
-    pushing_ += message->pushes ? 1 : 0;
-    submit(std::move(message));
+    const int messages = message->pulls ? 2 : 1, pushing = message->pushes ? 1 : 0;
+    messages_ += messages;
+    pushing_ += pushing;
+    try {
+      submit(std::move(message));
+    } catch (...) {
+      messages_ -= messages;
+      pushing_ -= pushing;
+      throw;
+    }
   }
-  finish_push();
-  finish_message();
 }
 
 std::unique_ptr<Transfer::Outgoing> Transfer::make_message(std::span<const Run> runs, bool pulls_apart) {
@@ -281,29 +302,25 @@ std::unique_ptr<Transfer::Outgoing> Transfer::make_message(std::span<const Run> 
 
 void Transfer::submit(std::shared_ptr<Outgoing> sent) {
   const auto server = static_cast<std::size_t>(sent->server);
-  Message message;
-  message.header.kind = MessageKind::kPushPull;
-  message.body = sent->body.SerializeAsString();
-  message.payload = sent->payload.finish();
+  Message message = message_of(MessageKind::kPushPull, sent->body, sent->payload.finish());
   // A pull that waits for others takes no room: what they wait for may have to pass it.
   const std::size_t bytes = route_.pulls_wait ? sent->pushed_bytes : std::max(sent->pushed_bytes, sent->pulled_bytes);
   (*route_.outboxes)[server]->submit(
       priority_, bytes, std::move(message),
       [self = shared_from_this(), sent](std::optional<Message> answer, std::exception_ptr error) {
+        int ended = sent->pulls ? 2 : 1;
         try {
           if (error) std::rethrow_exception(error);
           self->receive(sent->batch, *answer);
+          if (sent->pushes) self->finish_push();
+          sent->pushes = false;
+          if (sent->pulls) self->submit(std::move(sent->pulls));
+          ended = 1;
         } catch (...) {
-          error = std::current_exception();
-          Lock lock(self->mutex_);
-          if (!self->error_) self->error_ = error;
+          self->note(std::current_exception());
         }
         if (sent->pushes) self->finish_push();
-        if (sent->pulls && !error)
-          self->submit(std::move(sent->pulls));
-        else if (sent->pulls)
-          self->finish_message();
-        self->finish_message();
+        for (; ended > 0; --ended) self->finish_message();
       });
 }
 
@@ -339,8 +356,8 @@ void Transfer::on_answered(std::int64_t waited_microseconds, const std::exceptio
   {
     Lock lock(mutex_);
     longest_wait_ = std::max(longest_wait_, waited_microseconds);
-    if (error && !error_) error_ = error;
   }
+  if (error) note(error);
   finish_message();
 }
 

@@ -137,6 +137,8 @@ class Transfer final : public SmallCaller, public std::enable_shared_from_this<T
 
   static Run run_of(const Item& item, RemoteSlice& slice, bool push, bool pull);
   void send(bool pushes, bool pulls);
+  void send_messages(bool pushes, bool pulls);
+  void note(const std::exception_ptr& error);  // the first counts
   // Of runs to one server. `pulls_apart`: the pulls are a message of their own, which follows.
   std::unique_ptr<Outgoing> make_message(std::span<const Run> runs, bool pulls_apart);
   // Nothing that waits or is encoded, and few bytes: it may go with others.

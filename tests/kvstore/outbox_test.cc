@@ -234,6 +234,26 @@ TEST_F(OutboxOverTcp, ARequestThatTakesNoRoomDoesNotWaitForOthers) {
   EXPECT_LT(before, kCount);  // the window is 16 of them at most
 }
 
+// One that cannot be sent at all, as where memory runs out, is answered, and those behind it are sent.
+TEST_F(OutboxOverTcp, ARequestThatCannotBeSentTakesNobodysPlace) {
+  for (int i = 0; i < 3; ++i) {
+    Message message;
+    message.header.kind = MessageKind::kPushPull;
+    message.body.resize((std::size_t{64} << 20) + 1);
+    std::exception_ptr refused;
+    outbox_->submit(0, std::size_t{64} << 20, std::move(message),
+                    [&](const std::optional<Message>& answer, std::exception_ptr error) {
+                      EXPECT_FALSE(answer.has_value());
+                      refused = std::move(error);
+                    });
+    ASSERT_TRUE(refused);
+    EXPECT_THROW(std::rethrow_exception(refused), InvalidArgument);
+  }
+  std::atomic<int> done = 0;
+  for (int i = 0; i < 4; ++i) submit(0, kUrgent, [&] { ++done; });
+  while (done < 4) std::this_thread::sleep_for(1ms);
+}
+
 // T3.2, what the window is for: handed over at once, the low ones are all ahead of the urgent one, of whatever
 // priority.
 TEST_F(OutboxOverTcp, WithoutAWindowAnUrgentRequestWaitsForAll) {
