@@ -1,10 +1,10 @@
 #pragma once
 // One pushed task. Lives in a slab from push until it is complete.
 
-#include "slab.h"
 #include "variable.h"
 
 #include <paceline/detail/declared.h>
+#include <paceline/detail/slab.h>
 
 #include <atomic>
 #include <span>

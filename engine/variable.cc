@@ -1,7 +1,8 @@
 #include "variable.h"
 
-#include "slab.h"
 #include "task.h"
+
+#include <paceline/detail/slab.h>
 
 #include <algorithm>
 

@@ -1,7 +1,5 @@
 #include "capture/recording.h"
 
-#include "launch.h"
-
 #include <paceline/detail/array_builder.h>
 
 namespace paceline::detail {
@@ -66,10 +64,9 @@ void Recording::filled(const NDArray& array) {
   block.fixed = ArrayBuilder::storage(array);
 }
 
-void Recording::launched(const Kernel& kernel, KernelFunction function, std::span<const NDArray> inputs,
-                         std::span<const NDArray> outputs, const std::shared_ptr<const void>& attributes,
-                         const LaunchOptions& options) {
-  if (outputs[0].device() != program_.device || &outputs[0].engine() != program_.engine)
+void Recording::launched(const Kernel& kernel, KernelFunction function, References inputs, References outputs,
+                         const std::shared_ptr<const void>& attributes, const LaunchOptions& options) {
+  if (outputs[0]->device() != program_.device || &outputs[0]->engine() != program_.engine)
     refuse("it computes on more than one device or engine");
   KernelCall call{.kernel = kernel,
                   .function = function,
@@ -77,9 +74,9 @@ void Recording::launched(const Kernel& kernel, KernelFunction function, std::spa
                   .seed = options.seed,
                   .inputs = {},
                   .outputs = {}};
-  for (const NDArray& array : inputs) call.inputs.push_back(operand(array));
-  for (const NDArray& array : outputs) {
-    call.outputs.push_back(operand(array));
+  for (const NDArray* array : inputs) call.inputs.push_back(operand(*array));
+  for (const NDArray* array : outputs) {
+    call.outputs.push_back(operand(*array));
     const Block& block = program_.blocks[static_cast<std::size_t>(call.outputs.back().block)];
     if (block.kind == Block::Kind::kFixed && made_.count(block.fixed.get()))
       refuse("it writes an array that it made of values from the host");

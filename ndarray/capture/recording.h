@@ -21,9 +21,8 @@ class Recording final : public CaptureListener {
 
   void created(const Storage& storage) override { made_.insert(&storage); }
   void filled(const NDArray& array) override;
-  void launched(const Kernel& kernel, KernelFunction function, std::span<const NDArray> inputs,
-                std::span<const NDArray> outputs, const std::shared_ptr<const void>& attributes,
-                const LaunchOptions& options) override;
+  void launched(const Kernel& kernel, KernelFunction function, References inputs, References outputs,
+                const std::shared_ptr<const void>& attributes, const LaunchOptions& options) override;
   [[noreturn]] void refuse(const char* what) override;
 
  private:

@@ -2,6 +2,7 @@
 #include "kernels/attributes.h"
 #include "kernels/cuda_kernels.h"
 #include "kernels/functors.h"
+#include "launch.h"
 
 #include <paceline/detail/elementwise.h>
 
@@ -59,13 +60,23 @@ void sum_of_cpu(const KernelContext&, std::span<const Tensor> parts, std::span<c
 }
 
 void check_same(const char* who, const NDArray& a, const NDArray& b) {
-  require(a.shape() == b.shape() && a.dtype() == b.dtype(), "[", who, "] needs equal shapes and types, got ",
-          a.describe(), " and ", b.describe());
+  if (a.shape() != b.shape() || a.dtype() != b.dtype())
+    throw InvalidArgument(str("[", who, "] needs equal shapes and types, got ", a.describe(), " and ", b.describe()));
 }
 
-NDArray undisturbed(const NDArray& input, const NDArray& out) { return disturbs(out, input) ? input.clone() : input; }
+// An input, or its copy where writing `out` would disturb it.
+class Undisturbed {
+ public:
+  Undisturbed(const NDArray& input, const NDArray& out)
+      : copy_(disturbs(out, input) ? input.clone() : NDArray()), array_(copy_.is_none() ? &input : &copy_) {}
+  Undisturbed(const Undisturbed&) = delete;
+  Undisturbed& operator=(const Undisturbed&) = delete;
+  operator const NDArray*() const { return array_; }
 
-std::shared_ptr<const void> scalar(double value) { return std::make_shared<const Scalar>(Scalar{value}); }
+ private:
+  const NDArray copy_;
+  const NDArray* const array_;
+};
 
 }  // namespace
 }  // namespace detail
@@ -75,23 +86,23 @@ namespace kernels {
 void add(const NDArray& a, const NDArray& b, const NDArray& out, int priority) {
   detail::check_same("add", a, out);
   detail::check_same("add", b, out);
-  const NDArray inputs[] = {detail::undisturbed(a, out), detail::undisturbed(b, out)};
-  const NDArray outputs[] = {out};
-  launch({"add", detail::add_cpu, detail::add_cuda(), true}, inputs, outputs, nullptr, {.priority = priority});
+  const detail::Undisturbed first(a, out), second(b, out);
+  const NDArray* const inputs[] = {first, second};
+  detail::launch_small({"add", detail::add_cpu, detail::add_cuda(), true}, inputs, out, {}, priority);
 }
 
 void axpy(double alpha, const NDArray& x, const NDArray& y, int priority) {
   detail::check_same("axpy", x, y);
-  const NDArray inputs[] = {detail::undisturbed(x, y), y};
-  const NDArray outputs[] = {y};
-  launch({"axpy", detail::axpy_cpu, detail::axpy_cuda(), true}, inputs, outputs, detail::scalar(alpha),
-         {.priority = priority});
+  const detail::Undisturbed addend(x, y);
+  const NDArray* const inputs[] = {addend, &y};
+  detail::launch_small({"axpy", detail::axpy_cpu, detail::axpy_cuda(), true}, inputs, y,
+                       detail::SmallAttributes(detail::Scalar{alpha}), priority);
 }
 
 void scale(double alpha, const NDArray& x, int priority) {
-  const NDArray arrays[] = {x};
-  launch({"scale", detail::scale_cpu, detail::scale_cuda(), true}, arrays, arrays, detail::scalar(alpha),
-         {.priority = priority});
+  const NDArray* const inputs[] = {&x};
+  detail::launch_small({"scale", detail::scale_cpu, detail::scale_cuda(), true}, inputs, x,
+                       detail::SmallAttributes(detail::Scalar{alpha}), priority);
 }
 
 void sum_of(std::span<const NDArray> parts, const NDArray& out, int priority) {

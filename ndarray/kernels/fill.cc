@@ -1,3 +1,4 @@
+#include "launch.h"
 #include "kernels/attributes.h"
 #include "kernels/cuda_kernels.h"
 
@@ -19,9 +20,8 @@ void fill_cpu(const KernelContext&, std::span<const Tensor>, std::span<const Ten
 }  // namespace
 
 void NDArray::fill(double value) const {
-  const NDArray outputs[] = {*this};
-  launch({"fill", fill_cpu, detail::fill_cuda(), true}, {}, outputs,
-         std::make_shared<const detail::Scalar>(detail::Scalar{value}));
+  detail::launch_small({"fill", fill_cpu, detail::fill_cuda(), true}, {}, *this,
+                       detail::SmallAttributes(detail::Scalar{value}));
 }
 
 }  // namespace paceline

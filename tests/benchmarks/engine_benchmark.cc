@@ -1,8 +1,10 @@
 // How many empty tasks per second go through the engine: task i writes its own variable and reads those of a few
-// earlier tasks, chosen at random.
+// earlier tasks, chosen at random. And how long the calling thread takes to issue a small operation on arrays.
 
 #include <paceline/engine.h>
 #include <paceline/error.h>
+#include <paceline/kernel.h>
+#include <paceline/ops.h>
 
 #include <gflags/gflags.h>
 #include <nlohmann/json.hpp>
@@ -23,12 +25,14 @@ DEFINE_int32(threads, 2, "threads that run tasks; one more pushes them");
 DEFINE_int32(rounds, 5, "measured rounds; the median counts");
 DEFINE_int64(queue_limit, 4096, "unfinished tasks before the pushing thread is held back");
 DEFINE_uint64(seed, 1, "of the graph");
+DEFINE_int64(issues, 0, "instead: calls of one operation on 16 elements, issued in runs of 500");
 
 namespace {
 
 constexpr char kUsage[] =
     "engine_benchmark [flags]\n\n"
-    "Measures empty tasks per second over a random dependency graph. The last line is a JSON object.";
+    "Measures empty tasks per second over a random dependency graph, or with --issues what issuing costs.\n"
+    "The last line is a JSON object.";
 
 using namespace paceline;
 
@@ -68,6 +72,37 @@ Cost run_round(Engine& engine, const std::vector<std::uint32_t>& graph) {
   return {seconds.count(), static_cast<double>(std::clock() - cpu_start) / CLOCKS_PER_SEC};
 }
 
+// The median over runs, in nanoseconds of the calling thread for each call.
+template <class Operation>
+double issue_cost(Engine& engine, const Operation& operation) {
+  constexpr int kRun = 500;
+  std::vector<double> costs;
+  for (std::int64_t done = -kRun; done < FLAGS_issues; done += kRun) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < kRun; ++i) operation();
+    const std::chrono::duration<double, std::nano> taken = std::chrono::steady_clock::now() - start;
+    engine.wait_all();
+    if (done >= 0) costs.push_back(taken.count() / kRun);
+  }
+  std::nth_element(costs.begin(), costs.begin() + static_cast<std::ptrdiff_t>(costs.size() / 2), costs.end());
+  return costs[costs.size() / 2];
+}
+
+void measure_issues() {
+  const auto engine = make_threaded_engine();
+  const NDArray x = NDArray::zeros({16}, DType::kFloat32, {}, *engine), y = x.clone();
+  const Variable reads[] = {x.variable(), y.variable()}, writes[] = {x.variable()};
+  std::cout << nlohmann::json{{"benchmark", "issue"},
+                              {"task_ns",
+                               issue_cost(*engine,
+                                          [&] { engine->push({"empty"}, reads, writes, [](TaskContext&) {}); })},
+                              {"kernel_add_ns", issue_cost(*engine, [&] { kernels::add(x, y, x); })},
+                              {"kernel_axpy_ns", issue_cost(*engine, [&] { kernels::axpy(0.5, y, x); })},
+                              {"operator_add_ns", issue_cost(*engine, [&] { add(x, y); })}}
+                   .dump()
+            << std::endl;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -75,6 +110,10 @@ int main(int argc, char** argv) {
   try {
     require(FLAGS_tasks > 0 && FLAGS_predecessors >= 0 && FLAGS_rounds > 0,
             "--tasks and --rounds are at least 1, --predecessors at least 0");
+    if (FLAGS_issues > 0) {
+      measure_issues();
+      return 0;
+    }
     const auto engine = make_threaded_engine({.cpu_lanes = FLAGS_threads, .queue_limit = FLAGS_queue_limit});
     const std::vector<std::uint32_t> graph = draw_graph();
     run_round(*engine, graph);
