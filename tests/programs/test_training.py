@@ -39,14 +39,15 @@ class Images(ProgramTest):
     def test_learns_and_resumes(self):
         """In two runs as in one; a network with batch norm, its statistics in the checkpoint."""
         train = self.pack(400)
-        flags = ("--network", "resnet20", "--train", train, "--test", train, "--batch_size", 20, "--schedule", "step",
-                 "--step_epochs", 1, "--warmup", 0.2, "--weight_decay", 1e-4, "--checkpoint", "ck")  # fmt: skip
+        images = ("--network", "resnet20", "--image_size", 16, "--test", train)
+        flags = (*images, "--train", train, "--batch_size", 20, "--schedule", "step", "--step_epochs", 1,
+                 "--warmup", 0.2, "--weight_decay", 1e-4, "--checkpoint", "ck")  # fmt: skip
         first = self.train(*flags, "--epochs", 1)
         self.assertRegex(first.err, r"(?m)^epoch 1 of 1: test accuracy 0\.\d{4}$")
         second = self.train(*flags, "--epochs", 2)
         self.assertIn("resuming from ck/checkpoint.safetensors at epoch 1", second.err)
         self.assertGreater(second.result["test_accuracy"], 0.4, second)
-        evaluated = self.train("--network", "resnet20", "--evaluate", second.result["checkpoint"], "--test", train)
+        evaluated = self.train(*images, "--evaluate", second.result["checkpoint"])
         self.assertEqual(evaluated.result["test_accuracy"], second.result["test_accuracy"])
         wrong = self.run_program(program("image_classification"), "--network", "lenet", "--test", train,
                                  "--evaluate", second.result["checkpoint"])  # fmt: skip
