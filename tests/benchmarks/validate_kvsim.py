@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -24,19 +25,32 @@ def parse_arguments():
     parser.add_argument("--bin", default=str(ROOT / "build/cpu/bin"), help="folder of the programs")
     parser.add_argument("--mode", default="dist_async:staleness=none")
     parser.add_argument("--compute", default="lognormal:median=0.03,sigma=0.3")
-    parser.add_argument("--bytes", type=int, default=2 * MESSAGE_BYTES,
-                        help="of the weights; kvsim cuts messages as the store does where they are all full")
-    parser.add_argument("--speed", type=float, default=20e6, help="bytes per second of each process's line")
+    parser.add_argument("--bytes", type=int,
+                        help="of the weights, by default 512 KiB, 4 MiB in mode ring, so that every worker owns some; "
+                             "kvsim cuts messages as the store does where they are all full")
+    parser.add_argument("--speed", type=float,
+                        help="bytes per second of each process's line, by default 20e6, 100e6 in mode ring")
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--rounds", type=int, default=3, help="runs of each number of workers; they give the spread")
     parser.add_argument("--stall", type=float, default=0.05,
                         help="a run is repeated where a sleep of 1 ms beside it took so much longer, in seconds")
     parser.add_argument("--repeats", type=int, default=5, help="so often at most; then the calmest run counts")
-    return parser.parse_args()
+    parser.add_argument("--save", help="file that gets what was measured")
+    parser.add_argument("--load", help="such a file, instead of measuring")
+    arguments = parser.parse_args()
+    ring = arguments.mode.startswith("ring")
+    arguments.bytes = arguments.bytes or (16 if ring else 2) * MESSAGE_BYTES
+    arguments.speed = arguments.speed or (100e6 if ring else 20e6)
+    return arguments
 
 
 def servers_of(arguments):
-    return "0" if arguments.mode.startswith("ring") else "1"
+    return "0" if arguments.mode.startswith(("ring", "gossip")) else "1"
+
+
+def mode_of(arguments, workers):
+    """A job waits for one worker at least: it has fewer backups than workers."""
+    return re.sub(r"backup=(\d+)", lambda found: f"backup={min(int(found[1]), workers - 1)}", arguments.mode)
 
 
 def run_job(arguments, workers, seed):
@@ -45,9 +59,9 @@ def run_job(arguments, workers, seed):
         command = [sys.executable, str(ROOT / "tools/launch.py"), "-n", str(workers), "-s", servers_of(arguments), "--log-dir",
                    folder,
                    "--env", f"PACELINE_FAULTS=bytes_per_second={arguments.speed:g}",
-                   f"{arguments.bin}/sleep_job", "--mode", arguments.mode, "--compute", arguments.compute,
+                   f"{arguments.bin}/sleep_job", "--mode", mode_of(arguments, workers), "--compute", arguments.compute,
                    "--bytes", str(arguments.bytes), "--seconds", str(arguments.seconds), "--seed", str(seed)]
-        environment = {**os.environ, "PACELINE_KVSTORE": arguments.mode}  # tells the launcher whether there are servers
+        environment = {**os.environ, "PACELINE_KVSTORE": mode_of(arguments, workers)}  # tells the launcher whether there are servers
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=120 + 3 * arguments.seconds,
                        env=environment)
         results = []
@@ -76,14 +90,14 @@ def simulate(arguments, workers, law, latency, server):
 
     Without servers, `server` is what a worker takes over the bytes of a whole gradient.
     """
-    command = [f"{arguments.bin}/kvsim", "--mode", arguments.mode, "--workers", str(workers), "--servers", "1",
-               "--compute", law, "--bytes", str(arguments.bytes), "--slice_bytes", str(MESSAGE_BYTES),
-               "--iterations", "20000", "--worker_gbit", str(arguments.speed * 8e-9),
+    command = [f"{arguments.bin}/kvsim", "--mode", mode_of(arguments, workers), "--workers", str(workers), "--servers", "1",
+               "--compute", law, "--bytes", str(arguments.bytes), "--slice_bytes", "0" if arguments.mode.startswith("ring") else str(MESSAGE_BYTES),
+               "--iterations", "20000", "--worker_gbit", str(arguments.speed * 8e-9), "--worker_gbit_in", "0",
                "--server_gbit", str(arguments.speed * 8e-9), "--server_gbit_in", "0", "--one_line",
                "--latency_us", str(1e6 * latency), "--acknowledgement_us", str(1e6 * latency), "--server_push", f"us={1e6 * server}",
                "--server_pull", "", "--delays"]
     if servers_of(arguments) == "0":
-        command += ["--worker_push", f"ns_per_byte={1e9 * server / arguments.bytes}"]
+        command += ["--worker_push", f"ns_per_byte={1e9 * server / arguments.bytes}", "--server_push", ""]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     result = json.loads(output.splitlines()[-1])
     return result["steps_per_second"], {int(d): n for d, n in result.get("delays", {"0": 1}).items()}
@@ -158,11 +172,18 @@ def compare(arguments, measured):
 def main():
     arguments = parse_arguments()
     measured = {}
+    if arguments.load:
+        text = json.loads(pathlib.Path(arguments.load).read_text())
+        measured = {int(workers): [{**run, "delays": {int(d): n for d, n in run["delays"].items()}} for run in runs]
+                    for workers, runs in text.items()}
     for workers in (1, 2, 4, 8):
-        measured[workers] = [calm_run(arguments, workers, seed) for seed in range(1, arguments.rounds + 1)]
+        if not arguments.load:
+            measured[workers] = [calm_run(arguments, workers, seed) for seed in range(1, arguments.rounds + 1)]
         rates = [run["rate"] for run in measured[workers]]
         print(f"{workers} workers: " + " ".join(f"{rate:.2f}" for rate in rates) + " steps per second, longest stall "
               f"{1e3 * max(run['stall'] for run in measured[workers]):.0f} ms", flush=True)
+    if arguments.save:
+        pathlib.Path(arguments.save).write_text(json.dumps(measured))
     result = compare(arguments, measured)
     print(json.dumps(result))
     good = all(abs(row["error"]) <= max(0.1, row["spread"]) and row["distance"] <= 0.05 for row in result["runs"][2:])

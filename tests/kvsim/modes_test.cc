@@ -24,9 +24,9 @@ Model model_of(const std::string& mode, int workers = 8) {
 }
 
 TEST(Simulation, IsTheSameFromTheSameSeed) {
-  for (const char* mode : {"local", "ring", "dist_sync", "dist_sync:backup=2", "dist_async", "dist_async:bound=1",
-                           "dist_async:bound=1..4", "dist_local:steps=4", "dist_local:steps=4,averaging=elastic",
-                           "dist_local:steps=2,averaging=federated,fraction=0.5"}) {
+  for (const char* mode : {"local", "ring", "gossip", "gossip:steps=3", "dist_sync", "dist_sync:backup=2", "dist_async",
+                           "dist_async:bound=1", "dist_async:bound=1..4", "dist_local:steps=4",
+                           "dist_local:steps=4,averaging=elastic", "dist_local:steps=2,averaging=federated,fraction=0.5"}) {
     Model model = model_of(mode);
     const Result first = Simulation(model).run(), again = Simulation(model).run();
     EXPECT_EQ(first.simulated_seconds, again.simulated_seconds) << mode;
@@ -39,6 +39,7 @@ TEST(Simulation, IsTheSameFromTheSameSeed) {
 
 TEST(Simulation, WorkersDrawTheSameTimesWhateverTheOthersDo) {
   Model model = model_of("local", 1);
+  model.server_push = {};
   const Result alone = Simulation(model).run();
   model.mode = Spec::parse("ring");  // one worker has nobody to wait for
   EXPECT_NEAR(alone.simulated_seconds, Simulation(model).run().simulated_seconds, 1e-9);
@@ -48,8 +49,30 @@ TEST(Simulation, WorkersDrawTheSameTimesWhateverTheOthersDo) {
 TEST(Simulation, TheRingTakesTwiceTheWorkersLessOneMessages) {
   Model model = model_of("ring");
   model.compute = TimeLaw::constant(0.1);
-  const double message = 1e-4 + 1e-5 + 1e6 / 8 / 1e8;
-  EXPECT_NEAR(8 / Simulation(model).run().steps_per_second, 0.1 + 14 * message, 1e-9);
+  model.server_push = {};
+  // Those of a kind leave one behind the other.
+  const double message = 1e-5 + 1e6 / 8 / 1e8, latency = 1e-4;
+  EXPECT_NEAR(8 / Simulation(model).run().steps_per_second, 0.1 + 14 * message + 2 * latency, 1e-9);
+}
+
+TEST(Simulation, AMeetingHidesBehindSteps) {
+  Model model = model_of("gossip", 2);
+  model.compute = TimeLaw::constant(0.1);
+  const Result hidden = Simulation(model).run();
+  EXPECT_NEAR(hidden.steps_per_second, 20, 1e-9);
+  EXPECT_NEAR(hidden.waiting_share, 0, 1e-9);
+  EXPECT_NEAR(hidden.bytes_per_second, 20 * 2e6, 1);
+  // Where it takes longer than its steps it is what counts: there and back, and the work of both at both ends.
+  model.worker_link = {1e6, 1e6, 1e-5};
+  model.worker_push = {0.02, 0};
+  model.worker_pull = {0.03, 0};
+  model.iterations = 5000;
+  const double meeting = 2 * (1 + 1e-5 + 1e-4 + 0.02 + 0.03);
+  EXPECT_NEAR(Simulation(model).run().steps_per_second, 2 / meeting, 1e-3);
+  model.mode = Spec::parse("gossip:steps=5");
+  EXPECT_NEAR(Simulation(model).run().steps_per_second, 10 / meeting, 1e-2);
+  model.mode = Spec::parse("gossip:steps=30");
+  EXPECT_NEAR(Simulation(model).run().steps_per_second, 20, 1e-9);
 }
 
 TEST(Simulation, LocalStepsPayForOneExchange) {
@@ -185,6 +208,7 @@ TEST(Simulation, RefusesWhatMakesNoSense) {
   EXPECT_THROW(Simulation(model_of("dist_async:bound=-1")), InvalidArgument);
   EXPECT_THROW(Simulation(model_of("dist_sync:backup=8")), InvalidArgument);
   EXPECT_THROW(Simulation(model_of("dist_local:steps=0")), InvalidArgument);
+  EXPECT_THROW(Simulation(model_of("gossip:steps=0")), InvalidArgument);
   EXPECT_THROW(Simulation(model_of("dist_local:averaging=sum")), InvalidArgument);
   EXPECT_THROW(TimeLaw::parse("normal:mean=1"), InvalidArgument);
   EXPECT_THROW(TimeLaw::parse("constant:second=1"), InvalidArgument);

@@ -14,7 +14,8 @@
 #include "plot.h"
 #include "simulation.h"
 
-DEFINE_string(mode, "dist_async", "local, ring, dist_sync, dist_async or dist_local, with options, as for a job");
+DEFINE_string(mode, "dist_async",
+              "local, ring, gossip, dist_sync, dist_async or dist_local, with options, as for a job");
 DEFINE_string(workers, "64", "workers; several, separated by commas, are a sweep");
 DEFINE_int32(servers, 4, "servers");
 DEFINE_string(compute, "constant:seconds=0.1",
@@ -91,7 +92,7 @@ Cost cost(const std::string& text, const char* flag) {
 // Keys of the product's modes that change no times here, and what compression does to the bytes.
 Spec simulated_mode(const std::string& text, double* byte_factor) {
   Spec mode = Spec::parse(text);
-  for (const char* key : {"staleness", "transport"}) mode.options.erase(key);
+  for (const char* key : {"staleness", "transport", "seed"}) mode.options.erase(key);
   const std::string compression = mode.options.get("compression", "");
   mode.options.erase("compression");
   require(compression.empty() || compression == "bf16" || compression == "fp16",

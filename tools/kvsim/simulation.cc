@@ -11,9 +11,17 @@ namespace {
 
 enum Stream : std::uint64_t { kCompute = 1 };
 
+// In mode ring every worker sums a part of the weights, as a server beside it would.
+Model with_owners(Model model) {
+  if (model.mode.name != "ring") return model;
+  model.servers = model.colocated = model.workers;
+  model.shares.clear();
+  return model;
+}
+
 }  // namespace
 
-Simulation::Simulation(const Model& model) : model_(model) {
+Simulation::Simulation(const Model& model) : model_(with_owners(model)) {
   const Options& options = model_.mode.options;
   const std::string& name = model_.mode.name;
   if (name == "dist_sync") {
@@ -40,15 +48,20 @@ Simulation::Simulation(const Model& model) : model_(model) {
     fraction_ = federated_ ? options.get<double>("fraction", 1) : 1;
     require(fraction_ > 0 && fraction_ <= 1, "[kvsim] fraction is ", fraction_, ", expected above 0 and at most 1");
   } else if (name == "ring") {
-    ring_ = true;
+    ring_ = rounds_ = true;
+  } else if (name == "gossip") {
+    gossip_ = alone_ = true;
+    local_steps_ = options.get<std::int64_t>("steps", 1);
+    require(local_steps_ >= 1, "[kvsim] steps is ", local_steps_, ", expected at least 1");
   } else if (name == "local") {
     alone_ = true;
   } else {
-    throw InvalidArgument("unknown mode '" + name + "'; known: local ring dist_sync dist_async dist_local");
+    throw InvalidArgument("unknown mode '" + name + "'; known: local ring gossip dist_sync dist_async dist_local");
   }
   options.reject_unknown("kvsim's mode '" + name + "'");
   check();
 
+  for (const Layer& layer : model_.layers) whole_bytes_ += layer.bytes;
   queued_ = model_.layers.size() > 1 || model_.colocated > 0;
   cut_slices();
   const auto workers = static_cast<std::size_t>(model_.workers), servers = static_cast<std::size_t>(model_.servers);
@@ -67,7 +80,6 @@ Simulation::Simulation(const Model& model) : model_(model) {
   unacknowledged_ = missing_;
   need_.assign(missing_.size(), 0);
   ready_.assign(missing_.size(), 0);
-  reduced_.assign(model_.layers.size(), 0);
   server_clock_.assign(workers, 0);
   clocks_[0] = model_.workers;
   paces_.resize(workers);
@@ -195,6 +207,14 @@ void Simulation::handle(const Event& event) {
       return send_reply(w, event.item, event.time);
     case kReplyFirstByte:
       return reply_arrives(w, event.item, event.time, event.last_byte);
+    case kMeetingFirstByte:
+      return schedule(take_weights(event.item, event.time, event.last_byte), kMeetingTaken, w, event.item);
+    case kMeetingTaken:
+      return answer_meeting(w, event.item, event.time);
+    case kMeetingAnswer:
+      return schedule(take_weights(w, event.time, event.last_byte), kMeetingOver, w, event.item);
+    case kMeetingOver:
+      return end_meeting(w, event.time);
     case kSynchronised:
       missing_[at_layer(w, event.item)] = 0;
       if (const Worker& worker = workers_[static_cast<std::size_t>(w)]; worker.waits && worker.stage == event.item)
@@ -286,13 +306,21 @@ void Simulation::pass_done(int w, double now) {
   const int layers = static_cast<int>(model_.layers.size());
   if (worker.stage >= layers && communicates(worker)) push_layer(w, 2 * layers - 1 - worker.stage, now);
   if (++worker.stage < 2 * layers) return go_on(w, now);
-  step_done(w, now);
+  if (worker.meeting_waits)
+    worker.waits = true;
+  else
+    end_step(w, now);
+}
+
+void Simulation::end_step(int w, double now) {
+  count_step(w, now);
+  if (gossip_ && workers_[static_cast<std::size_t>(w)].iteration % local_steps_ == 0) begin_meeting(w, now);
   begin_step(w, now);
 }
 
-void Simulation::step_done(int w, double now) {
+void Simulation::count_step(int w, double now) {
   Worker& worker = workers_[static_cast<std::size_t>(w)];
-  if (communicates(worker) && !ring_) ++worker.round;
+  if (communicates(worker)) ++worker.round;
   ++worker.iteration;
   ++steps_;
   ++counted_steps_;
@@ -305,121 +333,20 @@ void Simulation::push_layer(int w, int layer, double now) {
   const auto& slices = slices_of_layer_[static_cast<std::size_t>(layer)];
   missing_[at_layer(w, layer)] = static_cast<std::int32_t>(slices.size());
   ready_[at_layer(w, layer)] = now;
-  if (ring_) return all_reduce(layer, now);
   unacknowledged_[at_layer(w, layer)] = static_cast<std::int32_t>(slices.size());
   Worker& worker = workers_[static_cast<std::size_t>(w)];
   need_[at_layer(w, layer)] = worker.round + 1;
   worker.pushed_at = now;
   if (worker.layers_unacknowledged == 0 && worker.stage == static_cast<int>(model_.layers.size()))
     worker.layers_unacknowledged = static_cast<int>(model_.layers.size());
-  // Each worker begins at another server of the round, lest all send to the same one.
+  // Each worker begins at another server of the round, lest all send to the same one; in mode ring with its neighbour.
+  const std::size_t first = static_cast<std::size_t>(w) + (ring_ ? 1 : 0);
   const std::size_t block = static_cast<std::size_t>(model_.servers);
   for (std::size_t i = 0; i < slices.size(); ++i) {
     const std::size_t begin = i / block * block, size = std::min(block, slices.size() - begin);
-    worker.outbox.push_back(slices[begin + (i - begin + static_cast<std::size_t>(w)) % size]);
+    worker.outbox.push_back(slices[begin + (i - begin + first) % size]);
   }
   send_next(w, now);
-}
-
-void Simulation::all_reduce(int layer, double now) {
-  int& come = reduced_[static_cast<std::size_t>(layer)];
-  if (++come < model_.workers) return;
-  come = 0;
-  // Every one of 2 (M - 1) rounds of messages lasts as long as one message takes: all links are alike.
-  const double pieces = model_.workers, bytes = model_.layers[static_cast<std::size_t>(layer)].bytes / pieces;
-  const Link& link = model_.worker_link;
-  const double message = model_.latency_seconds + std::max(link.out(bytes), link.in(bytes)) +
-                         model_.worker_push.of(bytes) + model_.worker_pull.of(bytes);
-  ring_free_ = std::max(now, ring_free_) + 2 * (pieces - 1) * message;
-  bytes_ += 2 * (pieces - 1) * pieces * bytes;
-  applied_ += model_.workers;
-  for (int w = 0; w < model_.workers; ++w) {
-    missing_[at_layer(w, layer)] = 1;
-    schedule(ring_free_, kSynchronised, w, layer);
-  }
-}
-
-void Simulation::send_next(int w, double now) {
-  Worker& worker = workers_[static_cast<std::size_t>(w)];
-  if (worker.sending || worker.outbox.empty()) return;
-  auto next = worker.outbox.begin();
-  if (model_.by_priority && model_.layers.size() > 1)
-    next = std::min_element(worker.outbox.begin(), worker.outbox.end(), [this](std::int32_t a, std::int32_t b) {
-      return slices_[static_cast<std::size_t>(a)].layer < slices_[static_cast<std::size_t>(b)].layer;
-    });
-  const int slice = *next;
-  worker.outbox.erase(next);
-  const double left = send(w, slice, now);
-  if (!queued_) return;
-  worker.sending = true;
-  schedule(left, kLinkFree, w, 0);
-}
-
-double Simulation::send(int w, int slice, double now) {
-  const Slice& self = slices_[static_cast<std::size_t>(slice)];
-  const double ready = occupy_worker(w, now, model_.worker_push.of(self.bytes));
-  bytes_ += self.bytes;
-  if (same_machine(w, self.server)) {
-    schedule(ready, kReceived, w, slice);
-    return ready;
-  }
-  Machine& machine = machine_of_worker(w);
-  const double begin = std::max(ready, machine.out_free), cost = machine.link.out(self.bytes);
-  machine.out_free = begin + cost;
-  machine.out_busy += cost;
-  schedule(begin + model_.latency_seconds, kFirstByte, w, slice, begin + cost + model_.latency_seconds);
-  return begin + cost;
-}
-
-void Simulation::arrive(int w, int slice, double now, double last_byte) {
-  const Slice& self = slices_[static_cast<std::size_t>(slice)];
-  Machine& machine = machines_[static_cast<std::size_t>(machine_index(self.server))];
-  const double cost = machine.link.in(self.bytes);
-  machine.in_free = std::max(now, machine.in_free) + cost;
-  machine.in_busy += cost;
-  const double end = std::max(machine.in_free, last_byte);
-  if (end > now)
-    schedule(end, kReceived, w, slice);
-  else
-    received(w, slice, now);
-}
-
-void Simulation::reply(int w, int slice, double at) {
-  const Slice& self = slices_[static_cast<std::size_t>(slice)];
-  if (machines_[static_cast<std::size_t>(machine_index(self.server))].shared)
-    schedule(at, kReply, w, slice);
-  else
-    send_reply(w, slice, at);
-}
-
-void Simulation::send_reply(int w, int slice, double at) {
-  const Slice& self = slices_[static_cast<std::size_t>(slice)];
-  bytes_ += self.bytes;
-  if (same_machine(w, self.server)) return take(w, slice, at);
-  Machine& machine = machines_[static_cast<std::size_t>(machine_index(self.server))];
-  const double begin = std::max(at, machine.out_free), cost = machine.link.out(self.bytes);
-  machine.out_free = begin + cost;
-  machine.out_busy += cost;
-  schedule(begin + model_.latency_seconds, kReplyFirstByte, w, slice, begin + cost + model_.latency_seconds);
-}
-
-void Simulation::reply_arrives(int w, int slice, double now, double last_byte) {
-  const Slice& self = slices_[static_cast<std::size_t>(slice)];
-  Machine& machine = machine_of_worker(w);
-  const double cost = machine.link.in(self.bytes);
-  machine.in_free = std::max(now, machine.in_free) + cost;
-  machine.in_busy += cost;
-  take(w, slice, std::max(machine.in_free, last_byte));
-}
-
-void Simulation::take(int w, int slice, double at) {
-  const Slice& self = slices_[static_cast<std::size_t>(slice)];
-  const std::size_t place = at_layer(w, self.layer);
-  ready_[place] = std::max(ready_[place], occupy_worker(w, at, model_.worker_pull.of(self.bytes)));
-  if (missing_[place] > 1)
-    --missing_[place];
-  else
-    schedule(ready_[place], kSynchronised, w, self.layer);
 }
 
 void Simulation::reset_measurement(double now) {

@@ -1,6 +1,6 @@
 #pragma once
-// A job as a run of events. simulation.cc holds the workers and the network, simulation_servers.cc the store's
-// protocol.
+// A job as a run of events. simulation.cc holds the workers, simulation_network.cc the way between them and the
+// servers, simulation_servers.cc the store's protocol, simulation_gossip.cc that of mode gossip.
 
 #include <paceline/mode.h>
 
@@ -37,6 +37,11 @@ class Simulation {
     kReply,           // a reply is ready to leave
     kReplyFirstByte,  // at the worker's machine
     kSynchronised,    // a layer's weights are all there
+    // Of a meeting, by the worker that began it and its partner.
+    kMeetingFirstByte,  // at the partner's machine
+    kMeetingTaken,      // the partner has moved: its answer leaves
+    kMeetingAnswer,     // its first byte is at the worker's machine
+    kMeetingOver,
   };
 
   struct Slice {
@@ -58,6 +63,8 @@ class Simulation {
     int layers_unacknowledged = 0;
     bool waits = false;
     bool sending = false;
+    bool meets = false;
+    bool meeting_waits = false;  // another one is to follow; until then the weights stay as they are
     double factor = 1;  // the draw of this step
     double speed = 1;
     double busy_until = 0;   // its processor, handling messages
@@ -72,6 +79,19 @@ class Simulation {
     bool shared = false;  // by a worker and a server
     double out_free = 0, in_free = 0;
     double out_busy = 0, in_busy = 0;
+
+    // The times that the message begins to leave and has come in.
+    double occupy_out(double from, double cost) {
+      const double begin = std::max(from, out_free);
+      out_free = begin + cost;
+      out_busy += cost;
+      return begin;
+    }
+    double occupy_in(double from, double cost) {
+      in_free = std::max(from, in_free) + cost;
+      in_busy += cost;
+      return in_free;
+    }
   };
   struct Server {
     std::vector<double> free;  // when each thread is
@@ -95,9 +115,9 @@ class Simulation {
   void begin_step(int w, double now);
   void go_on(int w, double now);
   void pass_done(int w, double now);
-  void step_done(int w, double now);
+  void end_step(int w, double now);
+  void count_step(int w, double now);
   void push_layer(int w, int layer, double now);
-  void all_reduce(int layer, double now);
   void send_next(int w, double now);
   double send(int w, int slice, double now);
   void arrive(int w, int slice, double now, double last_byte);
@@ -118,6 +138,13 @@ class Simulation {
     return (model_.one_line ? std::max(at, from.out_free) : at) + model_.latency_seconds;
   }
   bool same_machine(int w, int server) const { return machine_index(server) == w; }
+
+  // Mode gossip. A worker's meeting begins, or is to follow the one that is not over.
+  void begin_meeting(int w, double now);
+  void carry_weights(int from, double ready, Kind kind, int w, int partner);
+  double take_weights(int to, double now, double last_byte);
+  void answer_meeting(int w, int partner, double now);
+  void end_meeting(int w, double now);
 
   // Servers.
   void received(int w, int slice, double now);
@@ -143,7 +170,7 @@ class Simulation {
   Result result(double now) const;
 
   const Model model_;
-  bool rounds_ = false, alone_ = false, ring_ = false, bounded_ = false, federated_ = false;
+  bool rounds_ = false, alone_ = false, ring_ = false, gossip_ = false, bounded_ = false, federated_ = false;
   bool queued_ = false;  // pushes leave one by one, by priority
   std::int64_t backup_ = 0, local_steps_ = 1, bound_ = std::numeric_limits<std::int64_t>::max();
   double fraction_ = 1;
@@ -161,8 +188,7 @@ class Simulation {
   std::vector<std::int32_t> unacknowledged_;
   std::vector<std::int64_t> need_;  // the round that its weights must hold
   std::vector<double> ready_;       // when the last weights of a layer came
-  std::vector<int> reduced_;        // by layer: workers that have come to its all-reduce
-  double ring_free_ = 0;
+  double whole_bytes_ = 0;  // of all layers
   std::map<std::int64_t, std::vector<bool>> chosen_;
 
   std::int64_t slowest_ = 0;

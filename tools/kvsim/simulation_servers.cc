@@ -47,7 +47,10 @@ void Simulation::contribute(int w, int slice, double pushed) {
   ++applied_;
   ++self.contributed;
   workers_[static_cast<std::size_t>(w)].contributed = round;
-  acknowledge(w, slice, pushed);
+  if (ring_)
+    self.parked.push_back(w);  // gets what comes of it without asking
+  else
+    acknowledge(w, slice, pushed);
   if (self.contributed >= expected() - backup_) close_round(slice, pushed);
 }
 
@@ -60,6 +63,11 @@ void Simulation::close_round(int slice, double now) {
   ++rounds_closed_;
   std::vector<std::int32_t> parked;
   parked.swap(self.parked);
+  if (ring_) {
+    // Each owner begins at another worker, lest all send to the same one; on one line, in the order of the store.
+    std::sort(parked.begin(), parked.end());
+    if (!model_.one_line) std::rotate(parked.begin(), parked.begin() + self.server, parked.end());
+  }
   for (const std::int32_t w : parked) {
     if (need_[at_layer(w, self.layer)] > self.round)
       self.parked.push_back(w);
