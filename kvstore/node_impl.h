@@ -1,8 +1,8 @@
 #pragma once
 // Inside a Node. The transport's thread brings packets, a timer thread repeats requests and watches for silence;
 // `turn_` lets handlers run one at a time. Heartbeats have a thread of their own, because the others may be held up: by
-// a handler, or by a log that nobody reads. Locks are taken in the order turn_, connect_mutex_, mutex_, then those of the
-// parts, which call nothing back.
+// a handler, or by a log that nobody reads. Locks are taken in the order turn_, connect_mutex_, mutex_, then
+// those of the parts, which call nothing back.
 
 #include <paceline/mutex.h>
 

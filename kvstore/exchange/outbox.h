@@ -22,8 +22,8 @@ class Outbox {
       : node_(node), server_(server), credit_(message_bytes, narrow) {}
 
   // Sends now or when others were answered; larger priorities first, equal ones in the order given. `bytes` count
-  // against what may be under way; requests of 0 bytes, whatever they carry, pass others that need room. Thread-safe. What
-  // cannot be sent, for want of memory or because it is too large, is answered with the error.
+  // against what may be under way; requests of 0 bytes, whatever they carry, pass others that need room. What cannot
+  // be sent, for want of memory or because it is too large, is answered with the error. Thread-safe.
   void submit(int priority, std::size_t bytes, Message request, Node::ReplyHandler on_reply);
   // Fails what was not sent; no use of the node begins afterwards.
   void close();
