@@ -61,6 +61,12 @@ void Agreement::answer(int worker, std::uint64_t incarnation, const std::byte* d
   encoded.insert(encoded.end(), data, data + bytes);
 }
 
+void Agreement::abstain(int worker, std::uint64_t incarnation) {
+  const auto member = members_.find(worker);
+  if (member != members_.end() && member->second.incarnation == incarnation && member->second.encoded.empty())
+    members_.erase(member);
+}
+
 std::vector<Contribution> Agreement::contributions() const {
   std::vector<Contribution> all;
   for (const auto& [worker, member] : members_) {
@@ -119,6 +125,12 @@ void Shard::agree(const Request& request, const wire::AgreeRequest& message, Ser
   ServedSlice& slice = partition.slices.at(message.slice());
   SliceRounds& state = rounds_of(slice);
   const std::uint64_t round = message.round();
+  if (message.abstains()) {
+    abstain(request, slice, round);
+    request.reply({});
+    advance(slice);
+    return answer_waiting(slice);
+  }
   const bool answers = message.bytes() > 0;
   if (answers && round >= state.next_round) {
     if (!state.agreement || state.agreement->round() != round)
@@ -132,6 +144,19 @@ void Shard::agree(const Request& request, const wire::AgreeRequest& message, Ser
   active_.insert(&slice);
   advance(slice);
   answer_waiting(slice);
+}
+
+void Shard::abstain(const Request& request, ServedSlice& slice, std::uint64_t round) {
+  SliceRounds& state = *slice.rounds;
+  const int worker = request.from().rank;
+  if (state.agreement && state.agreement->round() == round)
+    return state.agreement->abstain(worker, request.incarnation());
+  const auto open = state.rounds.find(round);
+  if (open == state.rounds.end()) return;
+  const auto kept = open->second.find(worker);
+  if (kept == open->second.end() || kept->second.call->request.incarnation() != request.incarnation()) return;
+  open->second.erase(kept);
+  if (open->second.empty()) state.rounds.erase(open);
 }
 
 void Shard::answer_asking(ServedSlice& slice) {

@@ -30,6 +30,8 @@ class Agreement {
 
   // Throws Corrupt on an answer of another size, or from a worker that has not proposed. A second one changes nothing.
   void answer(int worker, std::uint64_t incarnation, const std::byte* data, std::size_t bytes);
+  // The worker will not answer; changes nothing where it has.
+  void abstain(int worker, std::uint64_t incarnation);
   // Calls visit(worker, incarnation) for those who have not answered.
   template <class Visitor>
   void for_each_missing(Visitor visit) const {

@@ -169,6 +169,7 @@ class Shard {
   // The same where its codec takes two rounds: false if it does not, and if answers are missing.
   bool begin_agreement(ServedSlice& slice);
   bool close_agreement(ServedSlice& slice);
+  void abstain(const Request& request, ServedSlice& slice, std::uint64_t round);
   void answer_asking(ServedSlice& slice);
   // Does a pull wait for a round of this slice?
   bool waits_for_round(ServedSlice& slice, const PushPullCall& call, std::uint64_t need) const;

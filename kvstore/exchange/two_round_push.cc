@@ -1,6 +1,7 @@
 #include "exchange/two_round_push.h"
 
 #include <paceline/error.h>
+#include <paceline/log.h>
 
 #include <array>
 #include <atomic>
@@ -55,6 +56,35 @@ TwoRoundPush::TwoRoundPush(Job job) : job_(std::move(job)) {
   gone_.resize(slices);
 }
 
+TwoRoundPush::~TwoRoundPush() {
+  if (answered_) return;
+  try {
+    for (std::size_t s = 0; s < over_.size(); ++s) {
+      if (over_[s]) continue;
+      wire::AgreeRequest body = request_for(job_.key->slices[s]);
+      body.set_abstains(true);
+      submit(job_.key->slices[s], message_of(MessageKind::kAgree, body),
+             [held = job_.held](const std::optional<Message>&, std::exception_ptr) {});
+    }
+  } catch (const std::exception& error) {
+    LOG(ERROR) << "the others may wait for key '" << job_.key->info.name << "' until this worker ends: " << error.what();
+  }
+}
+
+wire::AgreeRequest TwoRoundPush::request_for(const RemoteSlice& slice) const {
+  wire::AgreeRequest body;
+  body.set_partition(slice.partition->id);
+  body.set_slice(slice.number);
+  body.set_round(job_.round);
+  return body;
+}
+
+void TwoRoundPush::submit(const RemoteSlice& slice, Message message, Node::ReplyHandler on_reply) const {
+  // It waits for other workers: it takes no room, for what they wait for may have to pass it.
+  (*job_.outboxes)[static_cast<std::size_t>(slice.partition->server)]->submit(job_.priority, 0, std::move(message),
+                                                                             std::move(on_reply));
+}
+
 void TwoRoundPush::start(Engine& engine, Job job) {
   const std::shared_ptr<TwoRoundPush> push(new TwoRoundPush(std::move(job)));
   const int priority = push->job_.priority;
@@ -83,20 +113,15 @@ void TwoRoundPush::ask(Completion completion, const std::vector<std::vector<std:
       gathered->count(nullptr);
       continue;
     }
-    wire::AgreeRequest body;
-    body.set_partition(slices[s].partition->id);
-    body.set_slice(slices[s].number);
-    body.set_round(job_.round);
+    wire::AgreeRequest body = request_for(slices[s]);
     PayloadWriter payload;
     if (answers) {
       const std::vector<std::byte>& bytes = (*answers)[s];
       body.set_bytes(bytes.size());
       payload.add(bytes.data(), bytes.size(), shared_from_this());
     }
-    Message message = message_of(MessageKind::kAgree, body, payload.finish());
-    // It waits for other workers: it takes no room, for what they wait for may have to pass it.
-    (*job_.outboxes)[static_cast<std::size_t>(slices[s].partition->server)]->submit(
-        job_.priority, 0, std::move(message),
+    submit(
+        slices[s], message_of(MessageKind::kAgree, body, payload.finish()),
         [self = shared_from_this(), gathered, s, results](std::optional<Message> answer, std::exception_ptr error) {
           try {
             if (error) std::rethrow_exception(error);
@@ -127,6 +152,7 @@ void TwoRoundPush::answer() {
 }
 
 void TwoRoundPush::finish() {
+  answered_ = true;
   const std::shared_ptr<void> held = std::move(job_.held);  // the key is there as long
   const std::vector<RemoteSlice>& slices = job_.key->slices;
   const TwoRounds& codec = *job_.codec->codec->two_rounds();

@@ -1,6 +1,7 @@
 #pragma once
 // What follows the push of a proposal, for one key: asking what the workers agreed on, answering that, and taking up
-// the mean of the answers (two_rounds.h). Engine tasks; the weights may be pulled after the last but one.
+// the mean of the answers (two_rounds.h). Engine tasks; the weights may be pulled after the last but one. Where one of them
+// fails the worker abstains, lest the others wait for its answer.
 
 #include <paceline/ndarray.h>
 
@@ -26,6 +27,7 @@ class TwoRoundPush : public std::enable_shared_from_this<TwoRoundPush> {
 
   // Pushes the tasks. Both engine and outboxes outlive them.
   static void start(Engine& engine, Job job);
+  ~TwoRoundPush();
 
  private:
   explicit TwoRoundPush(Job job);
@@ -35,12 +37,15 @@ class TwoRoundPush : public std::enable_shared_from_this<TwoRoundPush> {
            std::vector<std::vector<std::byte>>* results);
   void answer();
   void finish();
+  wire::AgreeRequest request_for(const RemoteSlice& slice) const;
+  void submit(const RemoteSlice& slice, Message message, Node::ReplyHandler on_reply) const;
   std::vector<float*> state_of(const RemoteSlice& slice) const;
 
   Job job_;
   std::vector<std::vector<std::byte>> agreed_, answers_, means_;  // of each slice
   // Of each slice: the round went on without this worker; or with it, but the mean could not be had.
   std::vector<char> over_, gone_;
+  bool answered_ = false;
 };
 
 }  // namespace paceline

@@ -433,55 +433,5 @@ TEST(PowerSgd, TakesTwoRoundsWhereTheModeDoes) {
     EXPECT_THROW(text(mode), InvalidArgument) << mode;
 }
 
-// What no worker of ours says is refused, and the round goes on.
-TEST(PowerSgd, ServersRefuseAnswersThatDoNotFit) {
-  HandMadeWorker worker;
-  wire::InitValuesRequest values;
-  values.set_mode("dist_sync");
-  write_key({"w", DType::kFloat32, Shape{8, 8}, false}, values.add_keys());
-  values.mutable_partition()->add_slices()->set_end(64);
-  worker.ask(MessageKind::kInitValues, values, {Frame::of(std::string(256, '\0'))});
-
-  wire::AgreeRequest agree;
-  const auto refusal = [&](const std::vector<std::byte>& answer) {
-    agree.set_bytes(answer.size());
-    return error_of_call([&] {
-      worker.ask(MessageKind::kAgree, agree,
-                 answer.empty() ? std::vector<Frame>{} : std::vector<Frame>{worker.frame(answer)});
-    });
-  };
-  agree.set_slice(1);
-  EXPECT_NE(refusal({}).find("no slice 1"), std::string::npos);
-  agree.set_slice(0);
-  agree.set_partition(9);
-  EXPECT_NE(refusal({}).find("partition 9"), std::string::npos);
-  agree.set_partition(0);
-  EXPECT_NE(refusal(std::vector<std::byte>(4)).find("not agreed"), std::string::npos);
-
-  const auto codec = codec_of("power_sgd:rounds=2,rank=1");
-  const std::vector<float> ones(64, 1);
-  std::vector<float> residual(64), query(64);
-  const std::array<float*, 2> state{residual.data(), query.data()};
-  std::vector<std::byte> proposal(codec->max_bytes(64));
-  proposal.resize(codec->encode(ones, {.columns = 8}, state, proposal.data()));
-  EXPECT_THROW(codec->check({proposal.data(), proposal.size() - 1}, 64), Corrupt);
-  wire::PushPullRequest push;
-  push.set_examples(1);
-  push.add_codecs("power_sgd:rounds=2,rank=1");
-  wire::Part* part = push.add_parts();
-  part->set_sequence(1);
-  part->add_push(0);
-  part->add_base(0);
-  part->add_push_codec(1);
-  part->add_push_bytes(proposal.size());
-  worker.ask(MessageKind::kPushPull, push, {worker.frame(proposal)});
-  EXPECT_NE(refusal(std::vector<std::byte>(5)).find("an answer of 5 bytes"), std::string::npos);
-  EXPECT_NE(refusal(std::vector<std::byte>(4 * 64)).find("an answer of 256 bytes"), std::string::npos);
-  // What was said well is still good.
-  EXPECT_EQ(refusal({}), "");
-  EXPECT_EQ(refusal(std::vector<std::byte>(4 * 8)), "");
-  EXPECT_EQ(refusal({}), "");  // over
-}
-
 }  // namespace
 }  // namespace paceline::test
