@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 namespace paceline {
@@ -18,26 +19,13 @@ class BlockPages {
 
   // The values of many rows; neighbours in order are quicker.
   void get(std::span<const std::int64_t> rows, T* values) const {
-    // Memory is asked for some rows before it is used.
-    constexpr std::size_t kAhead = 32;
-    const T* at[kAhead];
-    std::int64_t block = -1;
-    const T* page = nullptr;
-    for (std::size_t i = 0; i < rows.size() + kAhead; ++i) {
-      if (i >= kAhead && i - kAhead < rows.size()) values[i - kAhead] = *at[i % kAhead];
-      if (i >= rows.size()) continue;
-      if (rows[i] >> block_bits_ != block) page = find(block = rows[i] >> block_bits_);
-      at[i % kAhead] = page ? page + place_of(rows[i]) : &absent_;
-      __builtin_prefetch(at[i % kAhead]);
-    }
+    visit<const T>(
+        rows, [this](std::int64_t block) { return find(block); },
+        [this, values](std::size_t i, const T* at) { values[i] = at ? *at : absent_; });
   }
   void set(std::span<const std::int64_t> rows, const T* values) {
-    std::int64_t block = -1;
-    T* page = nullptr;
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      if (rows[i] >> block_bits_ != block) page = make(block = rows[i] >> block_bits_);
-      page[place_of(rows[i])] = values[i];
-    }
+    visit<T>(
+        rows, [this](std::int64_t block) { return make(block); }, [values](std::size_t i, T* at) { *at = values[i]; });
   }
   void clear() { *this = BlockPages(block_bits_, absent_); }
 
@@ -57,6 +45,21 @@ class BlockPages {
   };
   static constexpr std::size_t kFirstEntries = 16;
 
+  // Calls use(i, where rows[i] has its value) for each; memory is asked for some rows before it is used.
+  template <class Value, class PageOf, class Use>
+  void visit(std::span<const std::int64_t> rows, PageOf page_of, Use use) const {
+    constexpr std::size_t kAhead = 32;
+    Value* at[kAhead];
+    std::int64_t block = -1;
+    Value* page = nullptr;
+    for (std::size_t i = 0; i < rows.size() + kAhead; ++i) {
+      if (i >= kAhead && i - kAhead < rows.size()) use(i - kAhead, at[i % kAhead]);
+      if (i >= rows.size()) continue;
+      if (rows[i] >> block_bits_ != block) page = page_of(block = rows[i] >> block_bits_);
+      at[i % kAhead] = page ? page + place_of(rows[i]) : nullptr;
+      __builtin_prefetch(at[i % kAhead], std::is_const_v<Value> ? 0 : 1);
+    }
+  }
   std::size_t place_of(std::int64_t row) const { return static_cast<std::size_t>(row) & (page_size() - 1); }
   // Where the block's entry is, or would be.
   std::size_t entry_of(std::int64_t block) const {

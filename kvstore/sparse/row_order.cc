@@ -150,9 +150,11 @@ void scatter_rows(const std::vector<OrderedRow>& rows, RowRange range, const Tab
 }
 
 std::vector<std::size_t> partition_bounds(const std::vector<OrderedRow>& rows, int partitions) {
-  std::vector<std::size_t> bounds(static_cast<std::size_t>(partitions) + 1);
-  for (const OrderedRow& row : rows) ++bounds[row.partition + 1];
-  for (std::size_t p = 0; p < static_cast<std::size_t>(partitions); ++p) bounds[p + 1] += bounds[p];
+  std::vector<std::size_t> bounds;
+  for (std::size_t p = 0; p <= static_cast<std::size_t>(partitions); ++p) {
+    const auto begin = std::ranges::lower_bound(rows, p, {}, &OrderedRow::partition);
+    bounds.push_back(static_cast<std::size_t>(begin - rows.begin()));
+  }
   return bounds;
 }
 
