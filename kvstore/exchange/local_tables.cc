@@ -74,7 +74,7 @@ void LocalTables::pull(const RowPull& rows, int priority) {
                  each.resize(write_ids(order, all, each.data()));
                  const std::unique_ptr<std::byte[]> values(new std::byte[each.size() * row_bytes(spec)]);
                  std::vector<std::uint64_t> versions(each.size());
-                 table.rows.read(each, -1, 0, versions.data(), values.get());
+                 table.rows.read(each, {.versions = versions.data(), .values = values.get()});
                  scatter_rows(order, all, spec, values.get(), static_cast<std::byte*>(out.data()));
                });
   if (!direct) rows.out.copy_from(out, priority);

@@ -123,13 +123,45 @@ std::byte* RowTable::touch(std::int64_t row, RowStore::Slot slot) {
   return record;
 }
 
-std::uint64_t RowTable::apply(const RowGradients& push) {
+// Writes rows where a worker wants them.
+class RowTable::Answering {
+ public:
+  Answering(RowTable& table, const RowAnswer& answer) REQUIRES(table.mutex_) : table_(table), answer_(answer) {
+    if (answer.worker < 0 || !table.rules_->needs_pulled) return;
+    const std::size_t bytes = kRememberedHead + table.row_bytes_;
+    remembered_ = &table.pulled_.try_emplace(answer.worker, table.block_bits_, bytes).first->second;
+  }
+
+  // Row number i of the answer; null: it was never updated.
+  void write(std::size_t i, std::int64_t row, const std::byte* record) {
+    std::byte* const values = answer_.values + i * table_.row_bytes_;
+    if (!record) {
+      answer_.versions[i] = 0;
+      table_.initialise(row, values);
+    } else {
+      answer_.versions[i] = get_number(record);
+      std::memcpy(values, record + kHead, table_.row_bytes_);
+    }
+    if (remembered_) table_.remember(*remembered_, row, answer_.call, &answer_.versions[i], values);
+  }
+
+ private:
+  const RowTable& table_;
+  const RowAnswer& answer_;
+  RowStore* remembered_ = nullptr;
+};
+
+std::uint64_t RowTable::apply(const RowGradients& push, const RowAnswer* answer) {
   Lock lock(mutex_);
-  return with_type(spec_.dtype, [&]<class T>(T*) NO_THREAD_SAFETY_ANALYSIS { return apply_rows<T>(push); });
+  std::optional<Answering> answering;
+  if (answer) answering.emplace(*this, *answer);
+  return with_type(spec_.dtype, [&]<class T>(T*) NO_THREAD_SAFETY_ANALYSIS {
+    return apply_rows<T>(push, answering ? &*answering : nullptr);
+  });
 }
 
 template <class T>
-std::uint64_t RowTable::apply_rows(const RowGradients& push) {
+std::uint64_t RowTable::apply_rows(const RowGradients& push, Answering* answering) {
   const std::size_t count = push.ids.size();
   slots_.resize(count);
   rows_.find(push.ids, slots_.data());
@@ -146,13 +178,14 @@ std::uint64_t RowTable::apply_rows(const RowGradients& push) {
     context.count = static_cast<std::int64_t>(version);
     if (from > version || !rules_->staleness->accepts(context)) {
       ++refused;
-      continue;
+    } else {
+      const std::byte* pulled = context.delay > 0 ? remembered(push.worker, push.ids[i], from) : nullptr;
+      update(record, reinterpret_cast<const T*>(push.values + i * row_bytes_), reinterpret_cast<const T*>(pulled),
+             context);
+      put_number(record, version + 1);
+      delays.add(context.delay);
     }
-    const std::byte* pulled = context.delay > 0 ? remembered(push.worker, push.ids[i], from) : nullptr;
-    update(record, reinterpret_cast<const T*>(push.values + i * row_bytes_), reinterpret_cast<const T*>(pulled),
-           context);
-    put_number(record, version + 1);
-    delays.add(context.delay);
+    if (answering) answering->write(i, push.ids[i], record);
   }
   delays.add_to(delays_of(delays_, push.worker));
   examples_ += push.counted;
@@ -241,30 +274,19 @@ void RowTable::apply_mean(const std::vector<RowGradients>& contributions) {
   examples_ += counted;
 }
 
-void RowTable::read(std::span<const std::int64_t> ids, int worker, std::uint64_t call, std::uint64_t* versions,
-                    std::byte* values) {
+void RowTable::read(std::span<const std::int64_t> ids, const RowAnswer& answer) {
   Lock lock(mutex_);
   slots_.resize(ids.size());
   rows_.find(ids, slots_.data());
-  RowStore* pulled = nullptr;
-  if (worker >= 0 && rules_->needs_pulled)
-    pulled = &pulled_.try_emplace(worker, block_bits_, kRememberedHead + row_bytes_).first->second;
-  for (std::size_t i = 0; i < ids.size(); ++i, values += row_bytes_) {
+  Answering answering(*this, answer);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
     if (i + kAhead < ids.size()) rows_.prefetch(slots_[i + kAhead]);
-    if (slots_[i] == RowStore::kAbsent) {
-      versions[i] = 0;
-      initialise(ids[i], values);
-    } else {
-      const std::byte* record = rows_.record(slots_[i]);
-      versions[i] = get_number(record);
-      std::memcpy(values, record + kHead, row_bytes_);
-    }
-    if (pulled) remember(*pulled, ids[i], call, &versions[i], values);
+    answering.write(i, ids[i], slots_[i] == RowStore::kAbsent ? nullptr : rows_.record(slots_[i]));
   }
 }
 
 void RowTable::remember(RowStore& store, std::int64_t row, std::uint64_t call, std::uint64_t* version,
-                        std::byte* values) {
+                        std::byte* values) const {
   const RowStore::Slot slot = store.find(row);
   std::byte* record = store.record(slot == RowStore::kAbsent ? store.add(row) : slot);
   const std::uint64_t last = get_number(record);

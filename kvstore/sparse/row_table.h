@@ -32,6 +32,15 @@ struct RowGradients {
   const std::byte* values = nullptr;
 };
 
+// Where rows go that a worker computes from next, one after the other; asked for in its call number `call`: the same
+// call gets the same rows again. `worker` < 0: nobody's, not remembered.
+struct RowAnswer {
+  int worker = -1;
+  std::uint64_t call = 0;
+  std::uint64_t* versions = nullptr;
+  std::byte* values = nullptr;
+};
+
 struct SavedRowArrays {
   std::vector<std::int64_t> ids;
   std::vector<std::uint64_t> versions;
@@ -61,16 +70,14 @@ class RowTable {
   void set_rules(std::shared_ptr<const RowRules> rules);
   void set_workers(int live);
 
-  // Updates each row, corrected for its own delay. Returns how many were refused.
-  std::uint64_t apply(const RowGradients& push);
+  // Updates each row, corrected for its own delay, then reads it where there is an `answer`: once in the caches instead
+  // of twice. Returns how many updates were refused.
+  std::uint64_t apply(const RowGradients& push, const RowAnswer* answer = nullptr);
   // The mean of several contributions weighted by their examples, summed in the order given; a row that a contribution
   // lacks counts as zeros there. One update of delay 0 for each row.
   void apply_round(const std::vector<RowGradients>& contributions);
 
-  // Writes version and values of each row. `worker` >= 0: what that worker computes from next, asked for in
-  // its call number `call`; the same call gets the same rows again.
-  void read(std::span<const std::int64_t> ids, int worker, std::uint64_t call, std::uint64_t* versions,
-            std::byte* values);
+  void read(std::span<const std::int64_t> ids, const RowAnswer& answer);
 
   // Rows from `begin` on, about `bytes` of them.
   SavedRowArrays save(std::int64_t begin, std::size_t bytes) const;
@@ -87,8 +94,10 @@ class RowTable {
   // A record: the row's version, its weights, then its state. Remembered: call, version, weights.
   static constexpr std::size_t kHead = 8, kRememberedHead = 16;
 
+  class Answering;
+
   template <class T>
-  std::uint64_t apply_rows(const RowGradients& push) REQUIRES(mutex_);
+  std::uint64_t apply_rows(const RowGradients& push, Answering* answering) REQUIRES(mutex_);
   template <class T>
   void apply_mean(const std::vector<RowGradients>& contributions) REQUIRES(mutex_);
   template <class T>
@@ -98,7 +107,7 @@ class RowTable {
   std::byte* touch(std::int64_t row, RowStore::Slot slot) REQUIRES(mutex_);
   const std::byte* remembered(int worker, std::int64_t row, std::uint64_t version) const REQUIRES(mutex_);
   // What the row was answered in this call before; else notes the answer.
-  void remember(RowStore& store, std::int64_t row, std::uint64_t call, std::uint64_t* version, std::byte* values);
+  void remember(RowStore& store, std::int64_t row, std::uint64_t call, std::uint64_t* version, std::byte* values) const;
   void initialise(std::int64_t row, std::byte* values) const;
   RowStore make_store(const RowRules& rules) const;
   std::size_t state_offset(std::size_t state) const { return kHead + (state + 1) * row_bytes_; }

@@ -135,7 +135,8 @@ void TableControl::push_pull(const Request& request) {
     part.push.ids = payload.ids(request_part.pushed());
     part.push.versions = payload.next<std::uint64_t>(request_part.pushed());
     part.push.values = payload.next<std::byte>(request_part.pushed(), part.served->table.row_bytes());
-    part.pulled = request_part.same() ? part.push.ids : payload.ids(request_part.pulled());
+    part.same = request_part.same();
+    part.pulled = part.same ? part.push.ids : payload.ids(request_part.pulled());
     answer_bytes += part.pulled.size() * part.served->table.row_bytes();
     if (answer_bytes > kAnswerBytes) throw Corrupt(str("a pull of ", answer_bytes, " bytes of rows in one message"));
     jobs[part.served->shard].push_back(static_cast<int>(call->parts.size()) - 1);

@@ -5,6 +5,7 @@
 #include <paceline/log.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "payload.h"
@@ -29,8 +30,9 @@ Message RowCall::answer() {
 void TableShard::run(const std::shared_ptr<RowCall>& call, int part) {
   try {
     check(call->parts[static_cast<std::size_t>(part)]);
-    push(call, part);
-    pull({call, part});
+    Waiting waiting{call, part};
+    push(waiting);
+    pull(std::move(waiting));
   } catch (const Error&) {
     call->fail(std::current_exception());
     call->finish_part();
@@ -50,18 +52,26 @@ void TableShard::check(const RowCall::Part& part) {
   }
 }
 
-void TableShard::push(const std::shared_ptr<RowCall>& call, int part) {
-  const wire::RowPart& request = call->body.parts(part);
+void TableShard::push(Waiting& pull) {
+  const std::shared_ptr<RowCall>& call = pull.call;
+  const wire::RowPart& request = call->body.parts(pull.part);
   if (request.sequence() == 0) return;
-  ServedRows& served = *call->parts[static_cast<std::size_t>(part)].served;
+  RowCall::Part& part = call->parts[static_cast<std::size_t>(pull.part)];
+  ServedRows& served = *part.served;
   TakenPushes& taken = served.taken[call->worker()];
   if (taken.renew(call->request.incarnation())) served.contributed.erase(call->worker());
   taken.expect(call->worker(), call->request.incarnation(), request.sequence());
   if (!taken.window.take(request.sequence())) return;
-  if (mode_ && mode_->synchronous())
-    contribute(call, part);
-  else
-    call->refused += served.table.apply(call->parts[static_cast<std::size_t>(part)].push);
+  if (mode_ && mode_->synchronous()) return contribute(call, pull.part);
+  std::optional<RowAnswer> answer;
+  if (part.same && (!mode_ || gate_.passes(pull, request.need()))) answer = answer_to(*call, part);
+  call->refused += served.table.apply(part.push, answer ? &*answer : nullptr);
+}
+
+RowAnswer TableShard::answer_to(RowCall& call, RowCall::Part& part) {
+  part.versions = detail::allocate_host(part.pulled.size() * sizeof(std::uint64_t));
+  part.values = detail::allocate_host(part.pulled.size() * part.served->table.row_bytes());
+  return {call.worker(), call.body.call(), reinterpret_cast<std::uint64_t*>(part.versions.get()), part.values.get()};
 }
 
 void TableShard::contribute(const std::shared_ptr<RowCall>& call, int part) {
@@ -138,7 +148,8 @@ void TableShard::pull(Waiting waiting) {
   RowCall::Part& part = call.parts[static_cast<std::size_t>(waiting.part)];
   ServedRows& served = *part.served;
   const std::uint64_t need = call.body.parts(waiting.part).need();
-  if (mode_ && !part.pulled.empty()) {
+  const bool reads = !part.pulled.empty() && !part.values;
+  if (mode_ && reads) {
     if (mode_->synchronous()) {
       advance(served);
       // Whoever is past its last step (or lost) waits for the others no more than they for it.
@@ -153,12 +164,7 @@ void TableShard::pull(Waiting waiting) {
       return;
     }
   }
-  if (!part.pulled.empty()) {
-    part.versions = detail::allocate_host(part.pulled.size() * sizeof(std::uint64_t));
-    part.values = detail::allocate_host(part.pulled.size() * served.table.row_bytes());
-    served.table.read(part.pulled, call.worker(), call.body.call(),
-                      reinterpret_cast<std::uint64_t*>(part.versions.get()), part.values.get());
-  }
+  if (reads) served.table.read(part.pulled, answer_to(call, part));
   gate_.finish(waiting, need);
 }
 

@@ -24,7 +24,8 @@ struct RowCall final : ServedCall {
     ServedRows* served = nullptr;
     RowGradients push;
     std::span<const std::int64_t> pulled;
-    std::shared_ptr<std::byte[]> versions, values;  // of the pulled rows
+    std::shared_ptr<std::byte[]> versions, values;  // of the pulled rows, once they were read
+    bool same = false;                              // the rows pulled are those pushed
   };
 
   wire::PushPullRowsRequest body;
@@ -83,11 +84,13 @@ class TableShard {
  private:
   using Waiting = ServedRows::Waiting;
 
-  void push(const std::shared_ptr<RowCall>& call, int part);
+  void push(Waiting& pull);
   void contribute(const std::shared_ptr<RowCall>& call, int part);
   void advance(ServedRows& served);
   void apply(ServedRows& served, const std::map<int, ServedRows::Kept>& kept);
   void answer_waiting(ServedRows& served);
+  // The room for the answer to a part.
+  static RowAnswer answer_to(RowCall& call, RowCall::Part& part);
   // Answers the pulls of a part, or parks it.
   void pull(Waiting waiting);
 

@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
 #include "row_support.h"
 #include "sparse/row_order.h"
 #include "sparse/row_store.h"
+#include "sparse/row_table.h"
 #include "sparse/table_layout.h"
 #include "stream_copy.h"
 
@@ -60,6 +62,56 @@ TEST(RowStore, KeepsRecordsWhereTheyWere) {
   ASSERT_EQ(rows.size(), 100U);
   auto expected = added.find(middle);
   for (const std::int64_t row : rows) EXPECT_EQ(row, (expected++)->first);
+}
+
+// Rows as one worker got them.
+struct Answered {
+  std::vector<std::uint64_t> versions;
+  std::vector<float> values;
+  Answered(std::size_t rows, std::int64_t width) : versions(rows), values(rows * static_cast<std::size_t>(width)) {}
+  RowAnswer in(int worker, std::uint64_t call) {
+    return {worker, call, versions.data(), reinterpret_cast<std::byte*>(values.data())};
+  }
+};
+
+TEST(RowTable, AnswersWithAPushWhatAReadAfterItWould) {
+  constexpr unsigned kSeed = 11;
+  SCOPED_TRACE(kSeed);
+  constexpr std::int64_t kRows = 300, kWidth = 5;
+  constexpr int kWorkers = 3;
+  for (const char* policy : {"none", "discard", "discard+delay_compensated"}) {
+    SCOPED_TRACE(policy);
+    std::mt19937 random(kSeed);
+    RowTable together(table_of(kRows, kWidth), 4), apart(table_of(kRows, kWidth), 4);
+    const Options options = Spec::parse(*policy == 'n' ? "any" : "any:discard_above=3").options;
+    const auto rules = RowRules::make(Spec::parse("momentum:lr=0.1"), policy, options, nullptr);
+    together.set_rules(rules);
+    apart.set_rules(rules);
+    std::array<std::map<std::int64_t, std::uint64_t>, kWorkers> knowing;  // versions of each worker
+    std::uint64_t refused = 0, call = 0;
+    for (int i = 0; i < 500; ++i) {
+      const int worker = static_cast<int>(random() % kWorkers);
+      const Ids some = random_ids(random, kRows, 1 + random() % 200);
+      const std::set<std::int64_t> each(some.begin(), some.end());
+      const Ids ids(each.begin(), each.end());
+      std::vector<std::uint64_t> versions;
+      std::map<std::int64_t, std::uint64_t>& known = knowing[static_cast<std::size_t>(worker)];
+      for (const std::int64_t id : ids) versions.push_back(known.try_emplace(id, kNeverPulled).first->second);
+      const auto gradients = random_values(random, ids.size() * kWidth);
+      const RowGradients push{worker, 1, 1, ids, versions.data(), reinterpret_cast<const std::byte*>(gradients.data())};
+      call += random() % 4 == 0 ? 0 : 1;  // parts of a call may name a row again
+      Answered one(ids.size(), kWidth), other(ids.size(), kWidth);
+      const RowAnswer answer = one.in(worker, call);
+      const std::uint64_t refused_together = together.apply(push, &answer);
+      ASSERT_EQ(refused_together, apart.apply(push));
+      apart.read(ids, other.in(worker, call));
+      ASSERT_EQ(one.versions, other.versions);
+      ASSERT_EQ(one.values, other.values);
+      refused += refused_together;
+      for (std::size_t r = 0; r < ids.size(); ++r) known[ids[r]] = one.versions[r];
+    }
+    EXPECT_EQ(refused > 0, std::string(policy) != "none");
+  }
 }
 
 TEST(RowOrder, SortsByPartitionThenRowAndKeepsTheOrderOfEqualIds) {
