@@ -139,8 +139,9 @@ void Node::Impl::send_notice(LinkId link, std::uint64_t known) {
 }
 
 void Node::Impl::broadcast() {
-  apply(membership_->notice());
+  // First the others: what is answered because of the change comes after it.
   for (const LinkId link : membership_->links()) send_notice(link, 0);
+  apply(membership_->notice());
 }
 
 void Node::Impl::on_notice(LinkId link, const Message& message) {
