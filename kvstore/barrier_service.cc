@@ -32,7 +32,7 @@ class BarrierService final : public SchedulerService {
     Worker& worker = workers_[request.incarnation()];
     worker.reached = std::max(worker.reached, body.number());
     clock_ = std::max(clock_, body.clock());
-    worker.waiting.emplace_back(body.number(), request);
+    worker.waiting.push_back({body.number(), body.joining(), request});
     release();
     return true;
   }
@@ -48,9 +48,14 @@ class BarrierService final : public SchedulerService {
   }
 
  private:
+  struct Waiting {
+    std::uint64_t number = 0;
+    bool joining = false;
+    Request request;
+  };
   struct Worker {
     std::uint64_t reached = 0;
-    std::vector<std::pair<std::uint64_t, Request>> waiting;
+    std::vector<Waiting> waiting;
   };
 
   // Somebody else answers it.
@@ -70,11 +75,17 @@ class BarrierService final : public SchedulerService {
       const auto worker = workers_.find(incarnation);
       passed = std::min(passed, worker == workers_.end() ? 0 : worker->second.reached);
     }
+    // Whoever was past it already, or will be in a later epoch, does not lead those that meet.
+    std::set<int> met;
+    for (const auto& [incarnation, worker] : workers_)
+      for (const Waiting& entry : worker.waiting)
+        if (!entry.joining && entry.number > passed_ && entry.number <= passed) met.insert(entry.request.from().rank);
+    if (!met.empty()) leader_ = *met.begin();
     passed_ = std::max(passed_, passed);
     for (auto& [incarnation, worker] : workers_)
-      std::erase_if(worker.waiting, [&](const auto& entry) {
-        if (entry.first > passed) return false;
-        answer(entry.second, entry.first);
+      std::erase_if(worker.waiting, [&](const Waiting& entry) {
+        if (entry.number > passed) return false;
+        answer(entry.request, entry.number);
         return true;
       });
   }
@@ -84,6 +95,7 @@ class BarrierService final : public SchedulerService {
     body.set_number(number);
     body.set_late(at_start_.count(request.incarnation()) == 0);
     body.set_clock(clock_);
+    body.set_leader(static_cast<std::uint32_t>(leader_));
     Message message;
     message.body = body.SerializeAsString();
     request.reply(std::move(message));
@@ -91,6 +103,7 @@ class BarrierService final : public SchedulerService {
 
   std::uint64_t clock_ = 0;  // the largest so far: nobody goes on from a barrier with less
   std::uint64_t passed_ = 0;
+  int leader_ = 0;
   std::set<std::uint64_t> at_start_;  // incarnations
   std::vector<std::uint64_t> live_;
   std::map<std::uint64_t, Worker> workers_;

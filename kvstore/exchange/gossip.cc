@@ -48,7 +48,7 @@ class GossipExchange final : public Exchange {
   int rank() const override { return peer_.node().rank(); }
   int size() const override { return workers_; }
   int server_count() const override { return 0; }
-  bool leads() const override { return peer_.leader() == rank(); }
+  bool leads() const override { return client_.leader() == rank(); }
 
   void init(const std::vector<InitValue>& values) override {
     wire::InitRequest request;
@@ -177,7 +177,7 @@ class GossipExchange final : public Exchange {
   void meet_all(const std::function<void()>& at_leader) {
     settle();
     meet_at_scheduler();
-    const int leader = peer_.leader();
+    const int leader = client_.leader();
     if (leader == rank()) {
       peer_.take_mean();
       at_leader();
@@ -203,7 +203,7 @@ class GossipExchange final : public Exchange {
 void GossipExchange::load(const StoreState& state) {
   settle();
   meet_at_scheduler();
-  const int leader = peer_.leader();
+  const int leader = client_.leader();
   std::exception_ptr refused;
   try {
     if (leader == rank()) local_->load(state);

@@ -52,11 +52,6 @@ std::vector<int> GossipPeer::members() const {
   return ranks;
 }
 
-int GossipPeer::leader() const {
-  const std::vector<int> ranks = members();
-  return ranks.empty() ? node_.rank() : ranks.front();
-}
-
 std::size_t GossipPeer::add_keys(const std::vector<KeyInfo>& keys) {
   Lock lock(mutex_);
   const std::size_t first = keys_.size();

@@ -42,7 +42,6 @@ class GossipPeer {
   const Node& node() const { return node_; }
   // Live workers, ascending; not one that came after the start and will be turned away.
   std::vector<int> members() const;
-  int leader() const;  // the first of them
   // Keys of `local` take part from now on, in the same order at every worker. Returns the number of the first.
   std::size_t add_keys(const std::vector<KeyInfo>& keys);
   std::vector<LocalExchange::Weights> keys() const;

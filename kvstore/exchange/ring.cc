@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <optional>
 #include <unordered_map>
 
 #include "exchange/compressor.h"
@@ -55,7 +56,7 @@ class RingExchange final : public Exchange {
   int rank() const override { return peer_.node().rank(); }
   int size() const override { return workers_; }
   int server_count() const override { return 0; }
-  bool leads() const override { return paceline::leads(peer_.node()); }
+  bool leads() const override { return client_.leader() == rank(); }
   bool joined_late() const override { return joined_late_; }
 
   void init(const std::vector<InitValue>& values) override {
@@ -92,9 +93,11 @@ class RingExchange final : public Exchange {
         set_clock(first);
         pull_all();
       } else {
-        const int source = joining_ ? member() : static_cast<int>(reply.sender());
+        const std::optional<int> source = joining_ ? member() : static_cast<int>(reply.sender());
+        if (!source) throw NetworkError("the workers that had the weights were lost before this one, which has come back, "
+                                        "could get them");
         try {
-          if (source != rank()) peer_.fetch(source, false);
+          if (*source != rank()) peer_.fetch(*source, false);
         } catch (const NetworkError&) {
           if (const std::exception_ptr failure = peer_.node().failure()) std::rethrow_exception(failure);
           reply = ask(declaration);  // who has the values now?
@@ -173,12 +176,12 @@ class RingExchange final : public Exchange {
     if (joining_ && joined_late_ && !client_.in_epoch()) return;
     pending_->wait_none();
     if (!paused_) peer_.enter_idle(clock());
-    client_.meet(client_.next_barrier(), clock());
+    client_.meet(client_.next_barrier(), clock(), joining_);
     // What was pushed is applied at its owner, so no round waits for this worker any more. Those it is asked about from
     // now on come after the barrier: whoever leaves it first begins them, and this worker takes part.
     const std::uint64_t first = peer_.leave_idle(clock(), false);
     peer_.flush();  // the rest of the workers gets what is applied here
-    const std::uint64_t next = client_.meet(client_.next_barrier(), first);
+    const std::uint64_t next = client_.meet(client_.next_barrier(), first, joining_);
     paused_ = false;
     set_clock(peer_.leave_idle(next, true));
   }
@@ -308,11 +311,11 @@ class RingExchange final : public Exchange {
     return peer_.add_keys(layout, keys, arrays);
   }
 
-  // A worker in the ring, for one that is not yet.
-  int member() const {
+  // Another worker in the ring, where there is one.
+  std::optional<int> member() const {
     for (const Peer& peer : peer_.node().roster().peers)
-      if (peer.id.role == Role::kWorker && peer.alive && peer.entered) return peer.id.rank;
-    throw NetworkError("the workers that had the weights were lost before this one, which has come back, could get them");
+      if (peer.id.role == Role::kWorker && peer.alive && peer.entered && peer.id.rank != rank()) return peer.id.rank;
+    return std::nullopt;
   }
 
   // Weights of all keys to the arrays of init.
@@ -333,7 +336,7 @@ class RingExchange final : public Exchange {
       joined_late_ = late && passed > 0;
       if (!late || passed % 2 == 0) return;
       // A barrier is two meetings, and the others are between those of one: let them go on.
-      client_.meet(passed + 1, 0);
+      client_.meet(passed + 1, 0, true);
     }
   }
 
@@ -414,8 +417,7 @@ StoreState RingExchange::save() {
 
 void RingExchange::load(const StoreState& state) {
   barrier();
-  const std::vector<int> live = peer_.node().roster().live(Role::kWorker);
-  const int leader = live.front();
+  const int leader = client_.leader();
   std::exception_ptr refused;
   if (leader == rank()) {
     try {
@@ -459,8 +461,8 @@ void RingExchange::load(const StoreState& state) {
     } catch (const InvalidArgument&) {
       refused = std::current_exception();
     }
-  } else if (refused && live.size() > 1) {
-    peer_.fetch(live[1], true);  // some pieces may have been replaced before
+  } else if (const std::optional<int> other = refused ? member() : std::nullopt) {
+    peer_.fetch(*other, true);  // some pieces may have been replaced before
   }
   barrier();
   if (refused) {

@@ -33,14 +33,25 @@ Message SchedulerClient::ask(MessageKind kind, const google::protobuf::MessageLi
 std::pair<std::uint64_t, bool> SchedulerClient::standing() {
   const auto reply = parse_body<proto::Barrier>(ask(MessageKind::kBarrier, proto::Barrier()));
   if (reply.late() && is_plain_barrier(reply.number())) barriers_ = reply.number();
+  if (reply.number() > 0) leader_ = static_cast<int>(reply.leader());
   return {reply.number(), reply.late()};
 }
 
-std::uint64_t SchedulerClient::meet(std::uint64_t number, std::uint64_t clock) {
+std::uint64_t SchedulerClient::meet(std::uint64_t number, std::uint64_t clock, bool joining) {
   proto::Barrier barrier;
   barrier.set_number(is_plain_barrier(number) ? epoch_ + number : number);
   barrier.set_clock(clock);
-  return std::max(clock, parse_body<proto::Barrier>(ask(MessageKind::kBarrier, barrier)).clock());
+  barrier.set_joining(joining);
+  const auto reply = parse_body<proto::Barrier>(ask(MessageKind::kBarrier, barrier));
+  leader_ = static_cast<int>(reply.leader());
+  return std::max(clock, reply.clock());
+}
+
+int SchedulerClient::leader() const {
+  const std::vector<int> live = node_.roster().live(Role::kWorker);
+  const int met = leader_;
+  if (std::binary_search(live.begin(), live.end(), met)) return met;
+  return live.empty() ? node_.rank() : live.front();
 }
 
 void SchedulerClient::agree_on_rules(std::uint32_t call, const std::string& rules) {
@@ -86,11 +97,6 @@ PositionRanges SchedulerClient::data_take_over(std::int64_t epoch, bool wait) {
   body.set_wait(wait);
   body.set_number(++take_overs_);
   return read_ranges(parse_body<proto::DataTakeOverReply>(ask(MessageKind::kDataTakeOver, body)).positions());
-}
-
-bool leads(const Node& node) {
-  const std::vector<int> live = node.roster().live(Role::kWorker);
-  return live.empty() || live.front() == node.rank();
 }
 
 }  // namespace paceline

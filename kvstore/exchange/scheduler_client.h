@@ -3,6 +3,7 @@
 
 #include <paceline/exchange.h>
 
+#include <atomic>
 #include <string>
 #include <utility>
 
@@ -30,8 +31,10 @@ class SchedulerClient {
   // Has this worker asked for a part of an epoch?
   bool in_epoch() const { return !is_plain_barrier(barriers_); }
   // That barrier over all live workers; returns the largest clock of those that met. An exchange may count its barriers
-  // itself, from 1: they are taken as those of the epoch.
-  std::uint64_t meet(std::uint64_t number, std::uint64_t clock);
+  // itself, from 1: they are taken as those of the epoch. `joining`: without weights yet, so that it does not lead.
+  std::uint64_t meet(std::uint64_t number, std::uint64_t clock, bool joining = false);
+  // As Exchange::leads() says. Does not block.
+  int leader() const;
   // Throws InvalidArgument where another worker's `rules` of that call differ.
   void agree_on_rules(std::uint32_t call, const std::string& rules);
 
@@ -47,9 +50,7 @@ class SchedulerClient {
   Node& node_;
   std::uint64_t epoch_ = 0;  // all barriers before it
   std::uint64_t barriers_ = 0, take_overs_ = 0;
+  std::atomic<int> leader_ = -1;  // of the last barrier
 };
-
-// The lowest live rank; a job without a live worker counts everybody.
-bool leads(const Node& node);
 
 }  // namespace paceline

@@ -355,8 +355,6 @@ StoreReport ServersExchange::report() {
   return report;
 }
 
-bool ServersExchange::leads() const { return paceline::leads(*node_); }
-
 std::vector<Message> ServersExchange::ask_servers(std::vector<std::pair<int, Message>> requests) {
   struct Answers {
     Mutex mutex;

@@ -51,7 +51,7 @@ class ServersExchange final : public Exchange {
   int rank() const override { return node_->rank(); }
   int size() const override { return workers_; }
   int server_count() const override { return servers_; }
-  bool leads() const override;
+  bool leads() const override { return client_.leader() == rank(); }
   bool joined_late() const override { return joined_late_; }
 
   void init(const std::vector<InitValue>& values) override;

@@ -210,7 +210,7 @@ void ServersExchange::barrier() {
   pending_->wait_none();
   const std::uint64_t number = client_.next_barrier();
   if (joining_) {
-    client_.meet(number, 0);
+    client_.meet(number, 0, true);
     return;
   }
   wire::StepEnd body;

@@ -77,8 +77,8 @@ class Exchange {
   virtual int rank() const = 0;
   virtual int size() const = 0;  // workers at start
   virtual int server_count() const = 0;
-  // The lowest live rank, which prints and writes for all. A worker may be lost at any time; to agree on one, ask
-  // between two barriers.
+  // One worker prints and writes for all: the lowest rank of those that met at the last barrier; before the first, and
+  // once that one is lost, the lowest live rank. To agree on one, ask between two barriers.
   virtual bool leads() const = 0;
   // This worker took a lost one's place in a job that was on its way: init() gave it the job's weights and clock, its
   // first barriers are those that the others have passed, and it may have no part of the current epoch.
@@ -131,10 +131,10 @@ class Exchange {
   virtual PositionRanges data_take_over(std::int64_t epoch, bool wait) = 0;
 
   virtual StoreReport report() = 0;
-  // Collective: every live worker calls it; rank 0 (the lowest live) gets the state, the others an empty one.
+  // Collective: every live worker calls it; the one that leads gets the state, the others an empty one.
   virtual StoreState save() = 0;
-  // Collective after init with the same keys, under any number of servers and workers; rank 0's state counts. Clocks go
-  // on from the state's, but never back.
+  // Collective after init with the same keys, under any number of servers and workers; the state of the one that leads
+  // counts. Clocks go on from the state's, but never back.
   virtual void load(const StoreState& state) = 0;
 
   // Blocks until everything pushed was acknowledged; then leaves the job. The destructor leaves without waiting for

@@ -77,7 +77,7 @@ class Trainer {
   // gives every worker the accuracy over all of it, with the weights as they are now.
   double evaluate(DataIterator& data);
 
-  // Collective. The lowest live rank writes DIR/checkpoint.safetensors: weights, optimizer state, epoch, data position,
+  // Collective. The worker that leads writes DIR/checkpoint.safetensors: weights, optimizer state, epoch, data position,
   // versions. The old file stays whole until the new one is complete. Returns the path. A failure to write throws in
   // every worker, IoError where it happened, Error elsewhere.
   std::string checkpoint(const std::string& directory);
