@@ -1,3 +1,4 @@
+#include <paceline/detail/array_builder.h>
 #include <paceline/op.h>
 #include <paceline/recorder.h>
 
@@ -206,6 +207,45 @@ std::vector<NDArray> invoke(const OpDef& op, std::vector<NDArray> inputs, std::s
   }
   outputs.resize(outputs.size() - op.auxiliary_.size());
   return outputs;
+}
+
+namespace {
+
+// Does the current Recorder follow one of them? Any operator with a gradient will do for asking.
+bool are_recorded(const std::vector<NDArray>& arrays) {
+  static const OpDef question =
+      OpDef("in place").input("x").gradient([](const OpCall&, const auto&) { return std::vector<Gradient>(1); });
+  const Recorder* const recorder = Recorder::current();
+  return recorder && recorder->wants(question, arrays);
+}
+
+bool is_same_view(const NDArray& a, const NDArray& b) {
+  return ArrayBuilder::offset(a) == ArrayBuilder::offset(b) && a.shape() == b.shape() && a.strides() == b.strides() &&
+         a.dtype() == b.dtype();
+}
+
+}  // namespace
+
+NDArray invoke_in_place(const OpDef& op, std::vector<NDArray> inputs, std::shared_ptr<const void> attributes) {
+  require(op.works_in_place(), "[", op.name(), "] cannot work in place: it is not element-wise with one output");
+  check_inputs(op, inputs);
+  require(!are_recorded(inputs), "[", op.name(),
+          "] cannot write an array in place while a Tape follows it or an array it is written from; use the form that "
+          "returns a new array");
+  if (!attributes) attributes = op.default_attributes_;
+  require(!inputs[0].is_none(), "[", op.name(), "] has nothing to write: its first input is none");
+  const NDArray target = inputs[0];
+  const ArraySpec result = op.infer_(inputs, attributes.get())[0];
+  if (result.shape != target.shape() || result.dtype != target.dtype())
+    throw InvalidArgument(str("[", op.name(), "] gives ", name_of(result.dtype), " ", result.shape,
+                              ", which cannot overwrite ", target.describe()));
+  LaunchOptions options;
+  if (op.workspace_) options.workspace_bytes = op.workspace_(inputs, attributes.get());
+  std::erase_if(inputs, [](const NDArray& input) { return input.is_none(); });
+  for (NDArray& input : inputs)
+    if (input.shares_memory_with(target) && !is_same_view(input, target)) input = input.clone();
+  launch(op.kernel_, inputs, std::span(&target, 1), attributes, options);
+  return target;
 }
 
 const OpDef& find_operator(const std::string& name) {

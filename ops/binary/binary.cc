@@ -130,12 +130,19 @@ Gradients extreme_gradients(const OpCall& call, const NDArray& gradient, const L
   OpDef name##_op() { return binary<Functor>(#name); } \
   OpDef name##_scalar_op() { return with_number<Functor>(#name "_scalar"); }
 
-PACELINE_BINARY(add, Add)
-PACELINE_BINARY(subtract, Subtract)
-PACELINE_BINARY(multiply, Multiply)
-PACELINE_BINARY(divide, Divide)
-PACELINE_BINARY(maximum, Maximum)
-PACELINE_BINARY(minimum, Minimum)
+#define PACELINE_BOTH_FORMS(name, Functor)                                                                   \
+  PACELINE_BINARY(name, Functor)                                                                             \
+  NDArray name##_(const NDArray& a, const NDArray& b) { return invoke_in_place(name##_operator(), {a, b}); } \
+  NDArray name##_(const NDArray& a, double b) {                                                              \
+    return invoke_in_place(name##_scalar_operator(), {a}, ScalarAttributes{b, false});                       \
+  }
+
+PACELINE_BOTH_FORMS(add, Add)
+PACELINE_BOTH_FORMS(subtract, Subtract)
+PACELINE_BOTH_FORMS(multiply, Multiply)
+PACELINE_BOTH_FORMS(divide, Divide)
+PACELINE_BOTH_FORMS(maximum, Maximum)
+PACELINE_BOTH_FORMS(minimum, Minimum)
 PACELINE_COMPARISON(equal, Equal)
 PACELINE_COMPARISON(not_equal, NotEqual)
 PACELINE_COMPARISON(greater, Greater)
@@ -143,6 +150,7 @@ PACELINE_COMPARISON(greater_equal, GreaterEqual)
 PACELINE_COMPARISON(less, Less)
 PACELINE_COMPARISON(less_equal, LessEqual)
 #undef PACELINE_COMPARISON
+#undef PACELINE_BOTH_FORMS
 #undef PACELINE_BINARY
 
 const OpDef& power_operator();

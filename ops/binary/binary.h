@@ -58,4 +58,28 @@ inline NDArray operator/(const NDArray& a, const NDArray& b) { return divide(a, 
 inline NDArray operator/(const NDArray& a, double b) { return divide(a, b); }
 inline NDArray operator/(double a, const NDArray& b) { return divide(a, b); }
 
+// In place: `a` is overwritten and returned (invoke_in_place in op.h says what is refused). `b` may broadcast to `a`.
+NDArray add_(const NDArray& a, const NDArray& b);
+NDArray subtract_(const NDArray& a, const NDArray& b);
+NDArray multiply_(const NDArray& a, const NDArray& b);
+NDArray divide_(const NDArray& a, const NDArray& b);
+NDArray maximum_(const NDArray& a, const NDArray& b);
+NDArray minimum_(const NDArray& a, const NDArray& b);
+NDArray add_(const NDArray& a, double b);
+NDArray subtract_(const NDArray& a, double b);
+NDArray multiply_(const NDArray& a, double b);
+NDArray divide_(const NDArray& a, double b);
+NDArray maximum_(const NDArray& a, double b);
+NDArray minimum_(const NDArray& a, double b);
+
+// Also of a view: x.narrow(0, 0, 2) += y.
+inline NDArray operator+=(const NDArray& a, const NDArray& b) { return add_(a, b); }
+inline NDArray operator+=(const NDArray& a, double b) { return add_(a, b); }
+inline NDArray operator-=(const NDArray& a, const NDArray& b) { return subtract_(a, b); }
+inline NDArray operator-=(const NDArray& a, double b) { return subtract_(a, b); }
+inline NDArray operator*=(const NDArray& a, const NDArray& b) { return multiply_(a, b); }
+inline NDArray operator*=(const NDArray& a, double b) { return multiply_(a, b); }
+inline NDArray operator/=(const NDArray& a, const NDArray& b) { return divide_(a, b); }
+inline NDArray operator/=(const NDArray& a, double b) { return divide_(a, b); }
+
 }  // namespace paceline

@@ -80,7 +80,8 @@ OpDef backward(const char* name) {
   const OpDef& name##_backward_operator();                                               \
   OpDef name##_op() { return differentiable<Functor>(#name, name##_backward_operator); } \
   OpDef name##_backward_op() { return backward<Functor>(#name "_backward"); }            \
-  NDArray name(const NDArray& x) { return invoke(name##_operator(), {x})[0]; }
+  NDArray name(const NDArray& x) { return invoke(name##_operator(), {x})[0]; }           \
+  NDArray name##_(const NDArray& x) { return invoke_in_place(name##_operator(), {x}); }
 
 PACELINE_UNARY(relu, Relu)
 PACELINE_UNARY(sigmoid, Sigmoid)
@@ -105,10 +106,11 @@ PACELINE_UNARY(log1p, Log1p)
 PACELINE_UNARY(erf, Erf)
 #undef PACELINE_UNARY
 
-#define PACELINE_STEP(name, Functor)                  \
-  const OpDef& name##_operator();                     \
-  OpDef name##_op() { return unary<Functor>(#name); } \
-  NDArray name(const NDArray& x) { return invoke(name##_operator(), {x})[0]; }
+#define PACELINE_STEP(name, Functor)                                           \
+  const OpDef& name##_operator();                                              \
+  OpDef name##_op() { return unary<Functor>(#name); }                          \
+  NDArray name(const NDArray& x) { return invoke(name##_operator(), {x})[0]; } \
+  NDArray name##_(const NDArray& x) { return invoke_in_place(name##_operator(), {x}); }
 
 PACELINE_STEP(sign, Sign)
 PACELINE_STEP(floor, Floor)
@@ -147,10 +149,22 @@ PACELINE_PARAMETRIC(clip, Clip, range_text)
 NDArray leaky_relu(const NDArray& x, double slope) {
   return invoke(leaky_relu_operator(), {x}, LeakyReluAttributes{slope});
 }
+NDArray leaky_relu_(const NDArray& x, double slope) {
+  return invoke_in_place(leaky_relu_operator(), {x}, LeakyReluAttributes{slope});
+}
 NDArray elu(const NDArray& x, double alpha) { return invoke(elu_operator(), {x}, EluAttributes{alpha}); }
-NDArray clip(const NDArray& x, double low, double high) {
+NDArray elu_(const NDArray& x, double alpha) { return invoke_in_place(elu_operator(), {x}, EluAttributes{alpha}); }
+
+namespace {
+ClipAttributes range(double low, double high) {
   require(low <= high, "[clip] low is ", low, " and high is ", high, ", expected low <= high");
-  return invoke(clip_operator(), {x}, ClipAttributes{low, high});
+  return {low, high};
+}
+}  // namespace
+
+NDArray clip(const NDArray& x, double low, double high) { return invoke(clip_operator(), {x}, range(low, high)); }
+NDArray clip_(const NDArray& x, double low, double high) {
+  return invoke_in_place(clip_operator(), {x}, range(low, high));
 }
 
 const OpDef& negative_operator();
@@ -163,5 +177,6 @@ OpDef negative_op() {
 }
 
 NDArray negative(const NDArray& x) { return invoke(negative_operator(), {x})[0]; }
+NDArray negative_(const NDArray& x) { return invoke_in_place(negative_operator(), {x}); }
 
 }  // namespace paceline

@@ -54,4 +54,35 @@ NDArray clip(const NDArray& x, double low, double high);
 
 inline NDArray operator-(const NDArray& x) { return negative(x); }
 
+// In place: `x` is overwritten and returned (invoke_in_place in op.h says what is refused).
+NDArray relu_(const NDArray& x);
+NDArray sigmoid_(const NDArray& x);
+NDArray tanh_(const NDArray& x);
+NDArray gelu_(const NDArray& x);
+NDArray gelu_tanh_(const NDArray& x);
+NDArray silu_(const NDArray& x);
+NDArray softplus_(const NDArray& x);
+NDArray softsign_(const NDArray& x);
+NDArray selu_(const NDArray& x);
+NDArray exp_(const NDArray& x);
+NDArray expm1_(const NDArray& x);
+NDArray log_(const NDArray& x);
+NDArray log1p_(const NDArray& x);
+NDArray erf_(const NDArray& x);
+NDArray sqrt_(const NDArray& x);
+NDArray rsqrt_(const NDArray& x);
+NDArray square_(const NDArray& x);
+NDArray reciprocal_(const NDArray& x);
+NDArray abs_(const NDArray& x);
+NDArray sin_(const NDArray& x);
+NDArray cos_(const NDArray& x);
+NDArray sign_(const NDArray& x);
+NDArray floor_(const NDArray& x);
+NDArray ceil_(const NDArray& x);
+NDArray round_(const NDArray& x);
+NDArray negative_(const NDArray& x);
+NDArray leaky_relu_(const NDArray& x, double slope = 0.01);
+NDArray elu_(const NDArray& x, double alpha = 1);
+NDArray clip_(const NDArray& x, double low, double high);
+
 }  // namespace paceline

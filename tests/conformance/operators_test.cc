@@ -179,6 +179,7 @@ class Operators : public ::testing::TestWithParam<const OpDef*> {
   void simulated_device_equals_cpu();
   void small_types_follow_float64();
   void takes_any_strides();
+  void works_in_place();
   std::unique_ptr<Engine> serial_;
 };
 
@@ -295,6 +296,25 @@ void Operators::takes_any_strides() {
   }
 }
 
+void Operators::works_in_place() {
+  if (!op().works_in_place()) return;
+  for (const OperatorCase& one : known().cases) {
+    SCOPED_TRACE(one.name);
+    const Result expected = run(op(), one, serial());
+    for (const bool strided : {false, true}) {
+      const std::vector<NDArray> inputs = arrays_of(op(), one.inputs, serial(), strided);
+      if (inputs[0].shape() != expected.shapes[0] || inputs[0].dtype() != expected.dtypes[0]) {
+        EXPECT_THROW(invoke_in_place(op(), inputs, one.attributes), InvalidArgument);
+        continue;
+      }
+      Result actual;
+      EXPECT_TRUE(invoke_in_place(op(), inputs, one.attributes).shares_memory_with(inputs[0]));
+      append(actual, inputs[0]);
+      expect_same(actual, expected, 1e-13);
+    }
+  }
+}
+
 TEST_P(Operators, Conforms) {
   const auto check = [this](const char* what, void (Operators::*body)()) {
     SCOPED_TRACE(what);
@@ -307,6 +327,7 @@ TEST_P(Operators, Conforms) {
   check("simulated device equals cpu", &Operators::simulated_device_equals_cpu);
   check("small types follow float64", &Operators::small_types_follow_float64);
   check("takes any strides", &Operators::takes_any_strides);
+  check("works in place", &Operators::works_in_place);
   expect_refusals(op());
 }
 

@@ -90,6 +90,40 @@ TEST(Tape, FindsWritesInPlace) {
   }
 }
 
+TEST(Tape, RefusesToWriteInPlaceWhatItFollows) {
+  const NDArray x = vector({1, 2}), gradient = vector({0, 0}), constant = vector({3, 4});
+  const auto refused = [](const auto& write) {
+    try {
+      write();
+      ADD_FAILURE() << "the write was not refused";
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(), HasSubstr("in place while a Tape follows it"));
+    }
+  };
+  Tape tape;
+  tape.watch(x, gradient);
+  const NDArray y = square(x);
+  refused([&] { x += 1; });
+  refused([&] { relu_(y); });
+  refused([&] { floor_(y); });
+  refused([&] { constant += y; });
+  constant *= 2;  // nothing that the tape follows
+  const NDArray loss = sum(y * constant);
+  tape.backward(loss);
+  EXPECT_THAT(gradient.to_vector<double>(), ElementsAre(12, 32));
+  x -= gradient * 0.5;
+  EXPECT_THAT(x.to_vector<double>(), ElementsAre(-5, -14));
+}
+
+TEST(Tape, FindsOperatorsInPlaceOnWhatItSaved) {
+  const NDArray x = vector({1, 2}), gradient = vector({0, 0}), constant = vector({3, 4});
+  Tape tape;
+  tape.watch(x, gradient);
+  const NDArray loss = sum(x * constant);
+  constant += 1;
+  EXPECT_THROW(tape.backward(loss), InvalidArgument);
+}
+
 TEST(Tape, TapesNest) {
   const NDArray x = vector({3}), outer_gradient = vector({0}), inner_gradient = vector({0});
   Tape outer;
