@@ -2,19 +2,20 @@
 
 #include <paceline/error.h>
 
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <string>
+#include <system_error>
 
 namespace paceline::detail {
 
 std::uint64_t schedule_seed_wanted() {
   const char* wanted = std::getenv("PACELINE_SCHEDULE_SEED");  // NOLINT(concurrency-mt-unsafe): nobody sets variables
   if (!wanted) return 0;
-  char* end = nullptr;
-  const std::uint64_t seed = std::strtoull(wanted, &end, 10);
-  require(*wanted >= '0' && *wanted <= '9' && *end == '\0', "PACELINE_SCHEDULE_SEED is '", wanted,
-          "', expected a number");
+  std::uint64_t seed = 0;
+  const char* const end = wanted + std::strlen(wanted);
+  const auto [stop, error] = std::from_chars(wanted, end, seed);
+  require(stop == end && error == std::errc(), "PACELINE_SCHEDULE_SEED is '", wanted, "', expected a number");
   return seed;
 }
 
