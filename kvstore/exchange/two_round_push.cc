@@ -67,7 +67,8 @@ TwoRoundPush::~TwoRoundPush() {
              [held = job_.held](const std::optional<Message>&, std::exception_ptr) {});
     }
   } catch (const std::exception& error) {
-    LOG(ERROR) << "the others may wait for key '" << job_.key->info.name << "' until this worker ends: " << error.what();
+    LOG(ERROR) << "the others may wait for key '" << job_.key->info.name
+               << "' until this worker ends: " << error.what();
   }
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // What follows the push of a proposal, for one key: asking what the workers agreed on, answering that, and taking up
-// the mean of the answers (two_rounds.h). Engine tasks; the weights may be pulled after the last but one. Where one of them
-// fails the worker abstains, lest the others wait for its answer.
+// the mean of the answers (two_rounds.h). Engine tasks; the weights may be pulled after the last but one. Where one of
+// them fails the worker abstains, lest the others wait for its answer.
 
 #include <paceline/ndarray.h>
 
