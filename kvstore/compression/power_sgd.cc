@@ -74,9 +74,10 @@ void add(float scale, const float* from, float* to, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) to[i] += scale * from[i];
 }
 
-// Gram and Schmidt, twice: what the first pass leaves of dependent rows is rounding errors, not yet orthogonal. What even
-// the second does not leave whole was rounding errors along the others: another direction takes its place.
-void orthonormalise(std::vector<float>* p, std::size_t rank, std::size_t length) {
+// Gram and Schmidt, twice: what the first pass leaves of dependent rows is rounding errors, not yet orthogonal. What
+// even the second does not leave whole was rounding errors along the others: another direction, drawn by `seed`, takes its
+// place.
+void orthonormalise(std::vector<float>* p, std::size_t rank, std::size_t length, std::uint64_t seed = 0) {
   for (std::size_t k = 0; k < rank; ++k) {
     float* const row = p->data() + k * length;
     for (int pass = 0, draws = 0; pass < 2; ++pass) {
@@ -87,7 +88,7 @@ void orthonormalise(std::vector<float>* p, std::size_t rank, std::size_t length)
       const float norm = std::sqrt(dot(row, row, length));
       if (pass == 1 && norm < 0.5f && draws < 4) {
         for (std::size_t i = 0; i < length; ++i)
-          row[i] = random_uniform(k, static_cast<std::uint64_t>(draws) * length + i) - 0.5f;
+          row[i] = random_uniform(seed + k, static_cast<std::uint64_t>(draws) * length + i) - 0.5f;
         ++draws;
         pass = -1;
         continue;
@@ -101,6 +102,12 @@ void orthonormalise(std::vector<float>* p, std::size_t rank, std::size_t length)
 void start(float* q, std::size_t count, std::uint64_t slice) {
   if (std::any_of(q, q + count, [](float value) { return value != 0; })) return;
   for (std::size_t i = 0; i < count; ++i) q[i] = random_uniform(slice, i) - 0.5f;
+}
+
+std::uint64_t hash_of(const float* q, std::size_t count) {
+  std::uint64_t hash = count;
+  for (std::size_t i = 0; i < count; ++i) hash = encoded::mix(hash, std::bit_cast<std::uint32_t>(q[i]));
+  return hash;
 }
 
 // What is no number would stay for ever.
@@ -231,9 +238,7 @@ class PowerSgdTogether final : public Codec, public TwoRounds {
     const Form form = Form::of(static_cast<std::int64_t>(values.size()), context.columns, rank_);
     form.write(out);
     start(q, form.q(), context.slice);
-    std::uint64_t hash = form.q();
-    for (std::size_t i = 0; i < form.q(); ++i) hash = encoded::mix(hash, std::bit_cast<std::uint32_t>(q[i]));
-    encoded::store(out + kHeader, hash);
+    encoded::store(out + kHeader, hash_of(q, form.q()));
     std::vector<float> p(form.p());
     multiply(matrix, form, q, p.data());
     append(out + kProposalHeader, p.data(), form.p());
@@ -266,7 +271,8 @@ class PowerSgdTogether final : public Codec, public TwoRounds {
       return {};
     const Form form = Form::read(first.data());
     std::vector<float> p = sum_of_parts(proposals, kProposalHeader, form.p());
-    orthonormalise(&p, static_cast<std::size_t>(form.rank), static_cast<std::size_t>(form.rows));
+    orthonormalise(&p, static_cast<std::size_t>(form.rank), static_cast<std::size_t>(form.rows),
+                   encoded::load<std::uint64_t>(first.data() + kHeader));
     std::vector<std::byte> agreed(kHeader + sizeof(float) * form.p());
     form.write(agreed.data());
     append(agreed.data() + kHeader, p.data(), form.p());
@@ -322,8 +328,11 @@ class PowerSgdTogether final : public Codec, public TwoRounds {
       for (std::size_t j = 0; j < columns; ++j) row[j] = row[j] - row[j] == 0 ? row[j] : 0;
     }
     if (!mean) return;
+    const std::uint64_t used = hash_of(q, form.q());
     append(reinterpret_cast<std::byte*>(q), floats_at(mean->data(), form.q()).data(), form.q());
     drop_if_no_number(q, form.q());
+    // Where gradients cancel, every round looks in another direction: else what each worker keeps in the others grows.
+    start(q, form.q(), used);
   }
 
  private:

@@ -232,6 +232,42 @@ TEST(PowerSgd, WhatWorkersKeepDoesNotGrowWithTheirDifferences) {
   EXPECT_LT(distance(step({1}), given[0]), 1e-4);
 }
 
+// Nor where they are all there is: gradients that cancel.
+TEST(PowerSgd, WhatWorkersKeepStaysSmallWhereGradientsCancel) {
+  constexpr std::int64_t kColumns = 20, kCount = 16 * kColumns;
+  const auto codec = codec_of("power_sgd:rounds=2,rank=2");
+  const TwoRounds& rounds = *codec->two_rounds();
+  std::vector<float> given = gaussian(kCount, 1);
+  std::array<std::array<std::vector<float>, 2>, 2> states;
+  for (auto& state : states) state.fill(std::vector<float>(kCount));
+  for (int step = 0; step < 400; ++step) {
+    std::array<std::vector<std::byte>, 2> proposals, answers;
+    std::vector<TwoRounds::Part> parts;
+    std::vector<std::array<float*, 2>> pointers;
+    for (std::size_t w = 0; w < 2; ++w) {
+      pointers.push_back({states[w][0].data(), states[w][1].data()});
+      proposals[w].resize(codec->max_bytes(kCount));
+      proposals[w].resize(codec->encode(given, {.columns = kColumns}, pointers[w], proposals[w].data()));
+      parts.push_back({0.5f, proposals[w]});
+      for (float& value : given) value = -value;
+    }
+    const std::vector<std::byte> agreed = rounds.agree(parts);
+    for (std::size_t w = 0; w < 2; ++w) {
+      answers[w] = rounds.answer(agreed, kCount, pointers[w]);
+      parts[w].bytes = answers[w];
+    }
+    const std::vector<std::byte> mean = rounds.mean(agreed, parts);
+    const EncodedBytes of_all = mean;
+    for (std::size_t w = 0; w < 2; ++w) rounds.finish(agreed, answers[w], &of_all, kCount, pointers[w]);
+  }
+  double kept = 0, size = 0;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    kept += std::pow(static_cast<double>(states[0][0][i]), 2);
+    size += std::pow(static_cast<double>(given[i]), 2);
+  }
+  EXPECT_LT(std::sqrt(kept / size), 20);  // a rank of 2 in 16 rows takes an eighth away each time
+}
+
 // A server that says what none of ours does.
 TEST(PowerSgd, WorkersRefuseFormsThatDoNotFit) {
   const auto codec = codec_of("power_sgd:rounds=2");
