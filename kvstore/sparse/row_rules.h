@@ -1,5 +1,10 @@
 #pragma once
 // What becomes of a gradient at a row: staleness policy, then optimizer. Never changed once made.
+//
+// Updates are counted by row, as its version does: Adam's bias correction and the average of gap_aware follow the row's
+// own updates, however often the table was pushed; refused pushes count for nothing, and checkpoints hold the count.
+// Where state begins in mid-run (other rules, a checkpoint without it) earlier updates of the row count, too, unlike
+// with a key: the first steps of Adam are larger then.
 
 #include <paceline/optimizer.h>
 #include <paceline/staleness.h>
