@@ -119,6 +119,7 @@ class RingExchange final : public Exchange {
   void set_optimizer(const Spec& optimizer) override {
     make_optimizer(optimizer);
     client_.agree_on_rules(++optimizer_calls_, optimizer.text());
+    pending_->wait_none();  // the others apply those rounds by the old rules
     peer_.set_rules(optimizer_calls_, optimizer);
     optimizer_ = optimizer;
   }

@@ -4,6 +4,9 @@
 #include <support/cluster_in_process.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
+#include <thread>
 
 namespace paceline::test {
 namespace {
@@ -61,6 +64,37 @@ TEST(RingUneven, AFailedGradientHasNoPartInItsRound) {
     }
     for (const NDArray& weights : {a, b}) EXPECT_EQ(weights.to_vector<double>()[0], 9) << "worker " << worker;
   });
+}
+
+// Worker 1 pushes its part of the round when worker 0 has asked for the new rules.
+TEST(RingUneven, NewRulesBeginWithTheNextRoundEverywhere) {
+  ClusterInProcess cluster(ring_of(2));
+  std::array<std::vector<double>, 2> weights;
+  std::atomic<bool> asks = false;
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    const NDArray weight = full(0, engine);
+    store.init({{"w", weight}});
+    store.set_optimizer(optim::SGD{.lr = 1, .momentum = 0.5});
+    const auto step = [&] {
+      store.push_pull({{"w", full(-1, engine)}}, {{"w", weight}}, 1);
+      store.step_end(1);
+    };
+    step();
+    weight.wait();
+    if (worker == 1) {
+      while (!asks) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    step();
+    if (worker == 1) weight.wait();
+    asks = true;
+    store.set_optimizer(optim::SGD{.lr = 1, .momentum = 0.9});
+    step();
+    weights[static_cast<std::size_t>(worker)] = weight.to_vector<double>();
+  });
+  EXPECT_NEAR(weights[0][0], 1 + 1.5 + (1 + 0.9 * 1.5), 1e-12);
+  EXPECT_EQ(weights[0], weights[1]);
 }
 
 }  // namespace
