@@ -160,7 +160,7 @@ class GossipExchange final : public Exchange {
   void begin_meeting() {
     const auto keys = std::make_shared<std::vector<LocalExchange::Weights>>(peer_.keys());
     const auto snapshots = std::make_shared<std::vector<Snapshot>>();
-    std::vector<Variable> reads{meeting_};
+    std::vector<Variable> reads;  // not meeting_: one that failed leaves the next alone
     for (const auto& key : *keys) reads.push_back(key.variable);
     engine_.push({"store.send"}, reads, std::array{meeting_}, [this, keys, snapshots](TaskContext&) {
       for (const auto& key : *keys) snapshots->push_back(local_->updater().pull(key.slice, -1));

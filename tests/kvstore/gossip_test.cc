@@ -3,6 +3,7 @@
 #include <paceline/error.h>
 #include <support/cluster_in_process.h>
 
+#include <array>
 #include <barrier>
 #include <cmath>
 #include <numeric>
@@ -217,6 +218,28 @@ TEST(Gossip, ALoadThatIsRefusedIsRefusedByAll) {
   cluster.run([&](int worker, KVStore& store) {
     store.init({{"w", full(4, 0, cluster.engine(worker))}});
     EXPECT_NE(error_of_call([&] { store.load({}); }).find("the checkpoint has no key 'w'"), std::string::npos);
+    store.barrier();
+  });
+}
+
+TEST(Gossip, GoesOnAfterAFailedGradient) {
+  ClusterInProcess cluster({.mode = "gossip", .workers = 2, .servers = 0, .serial = false});
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    const NDArray weight = full(4, 0, engine);
+    store.init({{"w", weight}});
+    for (int step = 0; step < 3; ++step) {
+      const NDArray gradient = full(4, 1, engine);
+      const bool fails = worker == 0 && step == 0;
+      if (fails)
+        engine.push({"fails"}, {}, std::array{gradient.variable()}, [](TaskContext&) { throw InvalidArgument("test"); });
+      store.push_pull({{"w", gradient}}, {{"w", weight}}, 1);
+      store.step_end(1);
+      if (fails)
+        EXPECT_THROW(weight.wait(), InvalidArgument);
+      else
+        weight.wait();
+    }
     store.barrier();
   });
 }
