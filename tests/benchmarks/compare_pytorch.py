@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Compares train_benchmark with PyTorch: runs both in turns, on the same network, batch and number of threads, and prints
+medians and ratios.
+
+    tests/benchmarks/compare_pytorch.py [--bin build/cpu/bin] [--rounds 5] [--seconds 5] [--threads 2] [--networks ...]
+
+A step is forward, backward and an update by SGD with momentum 0.9, on random images that stay in memory. Peak memory is
+the resident set's, of the whole process. PYTHON is an interpreter with PyTorch; without --python one is made for the run:
+PyTorch of the version below in a folder of its own, which is deleted at the end.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+PYTORCH = "torch==2.5.1"
+BATCHES = {"mlp": 128, "lenet": 64, "resnet20": 128}
+
+# Arguments: network, batch, threads, seconds. Prints a line of JSON as train_benchmark does.
+PROGRAM = """
+import json, resource, sys, time, torch
+from torch import nn
+name, batch, threads, seconds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+torch.set_num_threads(threads)
+torch.manual_seed(1)
+
+class Block(nn.Module):
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True),
+            nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False), nn.BatchNorm2d(outputs))
+        self.stride, self.more = stride, outputs - inputs
+    def forward(self, x):
+        shortcut = x
+        if self.stride > 1:
+            shortcut = nn.functional.pad(x[:, :, ::self.stride, ::self.stride], (0, 0, 0, 0, 0, self.more))
+        return torch.relu_(self.body(x) + shortcut)
+
+def resnet20():
+    layers, width = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True)], 16
+    for outputs in (16, 32, 64):
+        for i in range(3):
+            layers.append(Block(width, outputs, 2 if i == 0 and outputs > 16 else 1))
+            width = outputs
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+
+network = {
+    "mlp": lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(),
+                                 nn.Linear(512, 10)),
+    "lenet": lambda: nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.Tanh(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5),
+                                   nn.Tanh(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(400, 120), nn.Tanh(),
+                                   nn.Linear(120, 84), nn.Tanh(), nn.Linear(84, 10)),
+    "resnet20": resnet20,
+}[name]()
+optimizer = torch.optim.SGD(network.parameters(), lr=0.001, momentum=0.9)
+data = torch.randn(batch, 3, 32, 32) if name == "resnet20" else torch.randn(batch, 1, 28, 28)
+label = torch.arange(batch) % 10
+
+def step():
+    optimizer.zero_grad(set_to_none=True)
+    nn.functional.cross_entropy(network(data), label).backward()
+    optimizer.step()
+
+for _ in range(3):
+    step()
+start, steps = time.perf_counter(), 0
+while time.perf_counter() - start < seconds:
+    step()
+    steps += 1
+spent = time.perf_counter() - start
+print(json.dumps({"samples_per_second": steps * batch / spent,
+                  "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+                  "parameters": sum(p.numel() for p in network.parameters())}))
+"""
+
+
+def run(command):
+    result = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    if result.returncode != 0:
+        sys.exit(f"{command[0]} failed:\n{result.stderr}")
+    return json.loads(result.stdout.strip().splitlines()[-1])
+
+
+def compare(arguments, python, network):
+    figures = {"ours": [], "eager": [], "pytorch": []}
+    flags = ["--network", network, "--batch_size", BATCHES[network], "--threads", arguments.threads,
+             "--seconds", arguments.seconds]  # fmt: skip
+    for _ in range(arguments.rounds):
+        figures["ours"].append(run([arguments.bin / "train_benchmark", *flags]))
+        figures["eager"].append(run([arguments.bin / "train_benchmark", *flags, "--captured=false"]))
+        figures["pytorch"].append(
+            run([python, "-c", PROGRAM, network, BATCHES[network], arguments.threads, arguments.seconds]))
+
+    def median(who, figure):
+        return statistics.median(one[figure] for one in figures[who])
+
+    if len({one["parameters"] for runs in figures.values() for one in runs}) != 1:
+        sys.exit(f"{network}: the two have different numbers of parameters: {figures}")
+    ours, eager, theirs = (median(who, "samples_per_second") for who in ("ours", "eager", "pytorch"))
+    print(f"{network:9} {BATCHES[network]:5} {ours:10.0f} {eager:10.0f} {theirs:10.0f} {ours / theirs:6.2f} "
+          f"{median('ours', 'peak_memory_mb'):8.0f} {median('pytorch', 'peak_memory_mb'):8.0f}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=pathlib.Path, default=pathlib.Path("build/cpu/bin"))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=5, help="of each run")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--networks", nargs="+", default=list(BATCHES), choices=list(BATCHES))
+    parser.add_argument("--python", help="an interpreter with PyTorch")
+    arguments = parser.parse_args()
+    if not (arguments.bin / "train_benchmark").exists():
+        sys.exit(f"compare_pytorch.py: no train_benchmark in '{arguments.bin}'; build it or name its folder with --bin")
+    with tempfile.TemporaryDirectory(prefix="paceline-pytorch-") as folder:
+        python = arguments.python
+        if not python:
+            print(f"installing {PYTORCH}", file=sys.stderr)
+            subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+            python = f"{folder}/bin/python"
+            subprocess.run([python, "-m", "pip", "install", "--quiet", PYTORCH, "numpy"], check=True)
+        print(f"{arguments.threads} threads; examples per second, medians of {arguments.rounds} runs in turns; memory in MB")
+        print("network   batch       ours      eager    PyTorch  ratio   memory  PyTorch")
+        for network in arguments.networks:
+            compare(arguments, python, network)
+
+
+if __name__ == "__main__":
+    main()
