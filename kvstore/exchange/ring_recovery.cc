@@ -14,6 +14,7 @@ namespace paceline {
 namespace {
 
 constexpr std::size_t kFetchBytes = std::size_t{8} << 20;
+constexpr std::uint64_t kMostRounds = std::uint64_t{1} << 62;
 
 Message taken(bool stale) {
   wire::RingTaken body;
@@ -21,6 +22,14 @@ Message taken(bool stale) {
   Message message;
   message.body = body.SerializeAsString();
   return message;
+}
+
+void expect_round(std::uint64_t round) {
+  if (round >= kMostRounds) throw Corrupt(str("no job has a round ", round));
+}
+
+void expect_examples(std::int64_t examples) {
+  if (examples < 0) throw Corrupt(str("a worker speaks of ", examples, " examples"));
 }
 
 }  // namespace
@@ -70,6 +79,10 @@ void RingPeer::on_push(const Request& request) {
   arrived->request = request;
   PayloadReader payload(arrived->request.message().payload);
   std::vector<std::pair<int, Given>> gradients;
+  expect_round(body.round());
+  expect_examples(body.examples());
+  if (body.workers() < 1 || body.workers() > static_cast<std::uint32_t>(config_.workers))
+    throw Corrupt(str("a push has the gradients of ", body.workers(), " workers"));
   if (body.bytes_size() != body.pieces_size()) throw Corrupt("a push does not tell the size of each piece");
   for (int i = 0; i < body.pieces_size(); ++i) {
     const std::uint32_t number = body.pieces(i);
@@ -92,6 +105,10 @@ void RingPeer::on_result(const Request& request) {
   if (body.versions_size() != body.pieces_size() || body.weights_size() != body.pieces_size() ||
       body.bytes_size() != body.pieces_size())
     throw Corrupt("a result does not tell the version, the kind and the size of each piece");
+  expect_round(body.round());
+  expect_examples(body.examples());
+  for (int i = 0; i < body.pieces_size(); ++i)
+    if (body.weights(i) && body.bytes(i) > 0) throw Corrupt("a result has weights encoded");
   const auto relay = std::make_shared<Relay>(Relay{request});
   pass_on(request, body, relay);
   if (!take_result(request)) early_results_.push_back(request);
@@ -137,6 +154,7 @@ bool RingPeer::take_result(const Request& request) {
 
 void RingPeer::on_tell(const Request& request) {
   const auto body = parse_body<wire::RingTell>(request.message());
+  for (const std::uint64_t round : {body.over(), body.passed(), body.want()}) expect_round(round);
   take_rate(body.rate_call(), body.rate());
   if (!in_step(request, body.generation())) return;
   const int rank = request.from().rank;
@@ -165,6 +183,7 @@ void RingPeer::on_ask(const Request& request) {
     case wire::RingAsk::FETCH:
       return answer_fetch(request);
     case wire::RingAsk::SETTLE:
+      expect_round(body.round());
       settle_requests_.push_back({request, body.round(), request.from().rank});
       return;
     default:

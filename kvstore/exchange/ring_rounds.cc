@@ -26,7 +26,9 @@ void add(const std::byte* part, double weight, double weights, std::size_t count
 const std::byte* RingPeer::next_run(PayloadReader& payload, const Piece& piece, std::size_t encoded,
                                     const Codec* codec) {
   if (encoded == 0) return payload.next(piece.bytes);
-  if (!codec) throw Corrupt("a worker sends encoded pieces in a job that encodes none");
+  const KeyInfo& key = piece.key->info;
+  if (!codec || key.dtype != DType::kFloat32 || key.average)
+    throw Corrupt(str("a piece of key '", key.name, "' cannot come encoded"));
   const std::byte* const data = payload.next(encoded);
   codec->check({data, encoded}, piece.end - piece.begin);
   return data;
