@@ -24,7 +24,7 @@ std::int64_t number(const std::string& name, const std::string& text) {
 // "worker3:conv/velocity" -> 3.
 std::optional<int> worker_of(const std::string& name, std::size_t colon) {
   constexpr std::string_view kPrefix = "worker";
-  if (colon == std::string::npos || !name.starts_with(kPrefix) || colon == kPrefix.size()) return std::nullopt;
+  if (!name.starts_with(kPrefix) || colon == kPrefix.size()) return std::nullopt;
   int rank = 0;
   const auto [end, error] = std::from_chars(name.data() + kPrefix.size(), name.data() + colon, rank);
   if (error != std::errc() || end != name.data() + colon) return std::nullopt;
@@ -96,15 +96,17 @@ StoreState SavedStore::write() const {
 
 SavedStore SavedStore::read(const StoreState& state) {
   SavedStore store;
+  for (const auto& [name, array] : state.arrays)
+    if (name.find(':') == std::string::npos) store.keys[name].weight = array;
   for (const auto& [name, array] : state.arrays) {
     const std::size_t first = name.find(':'), last = name.rfind(':');
+    if (first == std::string::npos) continue;
     if (first != last && name.starts_with("table:")) continue;  // saved_tables.h
-    if (const auto rank = worker_of(name, first))
+    const bool of_key = name.find('/', first) == std::string::npos && store.keys.count(name.substr(0, first)) > 0;
+    if (const auto rank = of_key ? std::nullopt : worker_of(name, first))
       store.workers[*rank].emplace_back(name.substr(first + 1), array);
-    else if (last != std::string::npos)
-      store.keys[name.substr(0, last)].slots[name.substr(last + 1)] = array;
     else
-      store.keys[name].weight = array;
+      store.keys[name.substr(0, last)].slots[name.substr(last + 1)] = array;
   }
   for (const auto& [name, text] : state.counters) {
     if (name == kClock) store.clock = static_cast<std::uint64_t>(number(name, text));

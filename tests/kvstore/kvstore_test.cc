@@ -3,9 +3,12 @@
 #include <paceline/error.h>
 #include <support/cluster_in_process.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <random>
+
+#include "exchange/saved_state.h"
 
 namespace paceline::test {
 namespace {
@@ -238,6 +241,26 @@ TEST(Store, LargeStateOfAWorkerIsSavedAndLoadedWhole) {
       }
     });
   }
+}
+
+// Names of arrays tell a key's state from a worker's.
+TEST(Store, AKeyMayBeNamedLikeAWorker) {
+  const auto array = [](float value) { return NDArray::full(Shape{1}, value); };
+  SavedStore saved;
+  saved.keys["w"].weight = array(1);
+  saved.keys["worker0"] = {array(2), {{"momentum", array(3)}}, {}};
+  saved.workers[0] = {{"w/velocity", array(4)}, {"worker0/velocity", array(5)}};
+  saved.workers[1] = {{"w/velocity", array(6)}};
+  StoreState state = saved.write();
+  std::reverse(state.arrays.begin(), state.arrays.end());
+  SavedStore read = SavedStore::read(state);
+  EXPECT_EQ(read.keys.size(), 2U);
+  EXPECT_TRUE(read.keys["w"].slots.empty());
+  EXPECT_EQ(read.keys["worker0"].weight.item<float>(), 2);
+  ASSERT_EQ(read.keys["worker0"].slots.count("momentum"), 1U);
+  EXPECT_EQ(read.keys["worker0"].slots["momentum"].item<float>(), 3);
+  EXPECT_EQ(read.workers[0].size(), 2U);
+  EXPECT_EQ(read.workers[1].size(), 1U);
 }
 
 }  // namespace
