@@ -250,11 +250,13 @@ class RingExchange final : public Exchange {
       if (key.last_step == step)
         throw InvalidArgument(str("worker ", rank(), " pushed key '", item.key, "' twice in step ", step,
                                   "; call step_end() between steps"));
-    }
-    for (const PushItem& item : gradients) {
-      RingKey& key = *keys_.at(item.key);
       if (key.call == number) throw InvalidArgument("key '" + item.key + "' is pushed twice in one call");
       key.call = number;
+    }
+    for (const PullItem& item : weights) find(item.key, item.out, "the output");
+    // From here on the call is taken.
+    for (const PushItem& item : gradients) {
+      RingKey& key = *keys_.at(item.key);
       key.place = call.items.size();
       RingCall::Item& added = call.items.emplace_back();
       added.key = &key;
@@ -265,7 +267,7 @@ class RingExchange final : public Exchange {
     for (const PushItem& item : gradients) keys_.at(item.key)->last_step = step;
     pushed_in_step_ = pushed_in_step_ || !gradients.empty();
     for (const PullItem& item : weights) {
-      RingKey& key = find(item.key, item.out, "the output");
+      RingKey& key = *keys_.at(item.key);
       NDArray out = item.out;
       if (!out.is_contiguous() || out.device() != Device{}) {
         out = NDArray(item.out.shape(), key.info.dtype, {}, engine_);

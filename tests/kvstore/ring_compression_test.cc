@@ -100,6 +100,28 @@ TEST(RingCompressed, WhereAHostAddsUpFirst) {
   }
 }
 
+// The residual of 0.4 a step reaches the threshold in the third.
+TEST(RingCompressed, ACallThatIsRefusedLeavesNothingBehind) {
+  ClusterInProcess cluster({.mode = "ring:compression=2bit,threshold=1,min_bytes=1,pull=none", .servers = 0});
+  cluster.run([&](int worker, KVStore& store) {
+    const auto full = [&](std::int64_t size, float value) {
+      return NDArray::full(Shape{size}, value, DType::kFloat32, {}, cluster.engine(worker));
+    };
+    const NDArray a = full(4, 0), b = full(4, 0), gradient = full(4, -0.4f);
+    store.init({{"a", a}, {"b", b}});
+    store.set_optimizer(optim::SGD{.lr = 1});
+    for (int step = 0; step < 3; ++step) {
+      EXPECT_THROW(store.push_pull({{"a", gradient}, {"b", gradient}}, {{"a", a}, {"b", full(5, 0)}}, 1),
+                   InvalidArgument);
+      EXPECT_THROW(store.push_pull({{"a", gradient}, {"b", gradient}, {"a", gradient}}, {}, 1), InvalidArgument);
+      store.push_pull({{"a", gradient}, {"b", gradient}}, {{"a", a}, {"b", b}}, 1);
+      store.step_end(1);
+      for (const NDArray& weight : {a, b})
+        EXPECT_EQ(weight.to_vector<float>(), std::vector<float>(4, step < 2 ? 0.0f : 1.0f)) << "step " << step;
+    }
+  });
+}
+
 TEST(RingCompressed, SaysWhatItDoesNotTake) {
   ClusterConfig config;
   config.servers = 0;
