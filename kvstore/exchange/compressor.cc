@@ -126,17 +126,17 @@ std::shared_ptr<const EncodedGradient> Compressor::encode(const KeyInfo& key, Ra
   encoded->bytes = NDArray(Shape{static_cast<std::int64_t>(most)}, DType::kUint8, {}, engine_);
 
   Slot& slot = slot_of(key.name, key.shape);
-  std::vector<NDArray> inputs = slot.arrays;
-  inputs.push_back(slot.pushes);
-  std::vector<NDArray> outputs = inputs;
-  inputs.push_back(gradient);
+  // What is kept is changed in place, and not named as read: where a gradient has failed it stays as it was, and the
+  // next one goes on from there.
+  std::vector<NDArray> outputs = slot.arrays;
+  outputs.push_back(slot.pushes);
   outputs.push_back(encoded->bytes);
   EncodeContext context;
   context.slice = hash_key(key.name);
   context.worker = rank;
   context.workers = workers;
   if (key.shape.ndim() > 1) context.columns = key.shape.size() / key.shape[0];
-  launch_host("store.encode", inputs, outputs,
+  launch_host("store.encode", std::array{gradient}, outputs,
               [encoded, context, ranges = std::move(ranges)](const KernelContext&, std::span<const Tensor> in,
                                                              std::span<const Tensor> out) {
                 const std::size_t states = out.size() - 2;
@@ -150,7 +150,7 @@ std::shared_ptr<const EncodedGradient> Compressor::encode(const KeyInfo& key, Ra
                   own.slice = context.slice + static_cast<std::uint64_t>(begin);
                   EncodedGradient::Slice& slice = encoded->slices[s];
                   slice.bytes = encoded->codec->codec->encode(
-                      {in.back().as<float>() + begin, static_cast<std::size_t>(end - begin)}, own, state,
+                      {in[0].as<float>() + begin, static_cast<std::size_t>(end - begin)}, own, state,
                       out.back().as<std::byte>() + slice.offset);
                 }
                 *pushes += 1;
@@ -166,7 +166,8 @@ NDArray Compressor::with_momentum(const RemoteKey& key, const NDArray& gradient,
   if (slot.update.is_none()) slot.update = NDArray(key.info.shape, key.info.dtype, {}, engine_);
   require(slot.velocity.size() == gradient.size() && slot.velocity.dtype() == gradient.dtype(), "the velocity of key '",
           key.info.name, "' is ", slot.velocity.describe(), ", but the key is ", key.info.describe());
-  launch_host("store.momentum", std::array{gradient, slot.velocity}, std::array{slot.velocity, slot.update},
+  // The velocity as what encode() keeps.
+  launch_host("store.momentum", std::array{gradient}, std::array{slot.velocity, slot.update},
               [momentum = momentum_, nesterov = nesterov_](const KernelContext&, std::span<const Tensor> in,
                                                            std::span<const Tensor> out) {
                 if (in[0].dtype == DType::kFloat32)
@@ -220,8 +221,18 @@ void Compressor::load(NamedArrays* state) {
 
 void Compressor::take_state(Compressor& other) {
   bandwidth_ = other.bandwidth_;
-  NamedArrays state = other.state();
-  load(&state);
+  velocities_ = std::move(other.velocities_);
+  // The arrays themselves: of one whose gradient has failed there is no copy.
+  for (const auto& [key, theirs] : other.slots_) {
+    Slot& slot = slots_[key];
+    slot.pushes = theirs.pushes;
+    slot.arrays.resize(names_.size());
+    for (std::size_t i = 0; i < names_.size(); ++i) {
+      const auto found = std::ranges::find(other.names_, names_[i]) - other.names_.begin();
+      if (static_cast<std::size_t>(found) < theirs.arrays.size())
+        slot.arrays[i] = theirs.arrays[static_cast<std::size_t>(found)];
+    }
+  }
 }
 
 }  // namespace paceline

@@ -5,6 +5,7 @@
 #include <paceline/updater.h>
 #include <support/cluster_in_process.h>
 
+#include <array>
 #include <cmath>
 #include <map>
 
@@ -354,6 +355,51 @@ TEST(Compression, AResumedJobGoesOnAsIfItHadNotStopped) {
       });
     }
     EXPECT_EQ(whole, resumed);
+  }
+}
+
+// The second gradient of four fails. What a worker keeps is as if it had not been.
+TEST(Compression, WhatIsKeptOutlivesAFailedGradient) {
+  struct Case {
+    const char* mode;
+    DType type;
+    double momentum, gradient;
+    std::vector<double> weights;  // after each gradient that does not fail
+  };
+  for (const Case& expected :
+       {Case{"dist_sync:compression=2bit,threshold=1,min_bytes=1,pull=none", DType::kFloat32, 0, -0.4, {0, 0, 1}},
+        Case{"ring:compression=2bit,threshold=1,min_bytes=1,pull=none", DType::kFloat32, 0, -0.4, {0, 0, 1}},
+        Case{"dist_sync:compression=power_sgd,rounds=2,min_bytes=1", DType::kFloat32, 0, -0.5, {0.5, 1, 1.5}},
+        // Not encoded, but the codec takes the momentum.
+        Case{"dist_sync:compression=sign,majority=1", DType::kFloat64, 0.5, -1, {1, 2.5, 4.25}}}) {
+    SCOPED_TRACE(expected.mode);
+    const int servers = std::string(expected.mode).starts_with("ring") ? 0 : 1;
+    ClusterInProcess cluster({.mode = expected.mode, .workers = 1, .servers = servers, .serial = false});
+    cluster.run([&](int worker, KVStore& store) {
+      Engine& engine = cluster.engine(worker);
+      const NDArray weight = NDArray::zeros(Shape{2, 2}, expected.type, {}, engine);
+      store.init({{"w", weight}});
+      store.set_optimizer(optim::SGD{.lr = 1, .momentum = expected.momentum});
+      std::size_t next = 0;
+      for (int step = 0; step < 4; ++step) {
+        const NDArray gradient = NDArray::full(Shape{2, 2}, expected.gradient, expected.type, {}, engine);
+        const bool fails = step == 1;
+        if (fails)
+          engine.push({"fails"}, {}, std::array{gradient.variable()},
+                      [](TaskContext&) { throw InvalidArgument("test"); });
+        store.push_pull({{"w", gradient}}, {{"w", weight}}, 1);
+        store.step_end(1);
+        if (fails) {
+          EXPECT_THROW(weight.wait(), InvalidArgument);
+          store.set_optimizer(optim::SGD{.lr = 1, .momentum = expected.momentum});
+          continue;
+        }
+        ASSERT_EQ(error_of_call([&] { weight.wait(); }), "") << "step " << step;
+        const double value = expected.type == DType::kFloat64 ? weight.to_vector<double>()[3]
+                                                              : static_cast<double>(weight.to_vector<float>()[3]);
+        EXPECT_NEAR(value, expected.weights[next++], 1e-5) << "step " << step;
+      }
+    });
   }
 }
 
