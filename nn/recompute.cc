@@ -2,51 +2,51 @@
 #include <paceline/layers.h>
 #include <paceline/ops.h>
 
+#include <algorithm>
 #include <optional>
 
 namespace paceline::nn {
 namespace {
 
-// One call of the body as an operator: inputs are x and the body's weights, attributes the Context.
-class RecomputeLayer final : public Layer {
+// The body as an operator: inputs are x and the body's weights. A tape's calls hold it.
+class Recomputed {
  public:
-  explicit RecomputeLayer(const Module& body) : body_(body) { add_child("body", body.layer()); }
+  explicit Recomputed(const Module& body) : body_(body) {}
 
-  NDArray forward(const NDArray& x, const Context& context) override {
-    // The first call creates the weights, so there is nothing to name as inputs before it.
-    if (!Recorder::current() || !op_) {
-      const NDArray y = body_(x, context);
-      if (!op_) make_operator();
-      return y;
-    }
-    std::vector<NDArray> inputs{x};
-    for (const auto& parameter : trained_) inputs.push_back(parameter->value);
-    return invoke(*op_, inputs, std::shared_ptr<const void>(std::make_shared<const Context>(context)))[0];
-  }
-  std::string kind() const override { return "Recompute"; }
+  const Module& body() const { return body_; }
+  bool is_ready() const { return op_.has_value(); }
+  const OpDef& op() const { return *op_; }
+  const std::vector<NDArray>& weights() const { return weights_; }
 
- private:
-  void make_operator() {
+  // Once the weights are there.
+  void prepare() {
     std::vector<int> all{0};
-    for (const auto& parameter : body_.parameters())
-      if (!parameter->statistic) {
-        trained_.push_back(parameter);
-        all.push_back(static_cast<int>(all.size()));
-      }
+    for (const auto& parameter : body_.parameters()) {
+      const auto is_known = [&](const NDArray& known) { return known.variable() == parameter->value.variable(); };
+      if (parameter->statistic || std::any_of(weights_.begin(), weights_.end(), is_known)) continue;
+      weights_.push_back(parameter->value);
+      all.push_back(static_cast<int>(all.size()));
+    }
     op_.emplace(OpDef("recompute")
                     .variadic("inputs")
                     .saves_inputs(all)
                     .forward([this](const std::vector<NDArray>& inputs, const void* attributes) {
-                      return std::vector{body_(inputs[0], *static_cast<const Context*>(attributes))};
+                      return std::vector{body_(inputs[0], static_cast<const Call*>(attributes)->context)};
                     })
                     .gradient([this](const OpCall& call, const std::vector<NDArray>& gradients) {
                       return gradient(call, gradients[0]);
                     }));
   }
 
+  struct Call {
+    Context context;
+    std::shared_ptr<const Recomputed> operation;
+  };
+
+ private:
   std::vector<Gradient> gradient(const OpCall& call, const NDArray& of_output) const {
     std::vector<Gradient> results(call.inputs.size());
-    Context again = call.attributes<Context>();
+    Context again = call.attributes<Call>().context;
     again.recomputing = true;
     Tape tape;
     for (std::size_t i = 0; i < results.size(); ++i) {
@@ -61,8 +61,32 @@ class RecomputeLayer final : public Layer {
   }
 
   Module body_;
-  std::vector<std::shared_ptr<Parameter>> trained_;
+  std::vector<NDArray> weights_;  // each once, wherever the body uses it
   std::optional<OpDef> op_;
+};
+
+class RecomputeLayer final : public Layer {
+ public:
+  explicit RecomputeLayer(const Module& body) : operation_(std::make_shared<Recomputed>(body)) {
+    add_child("body", body.layer());
+  }
+
+  NDArray forward(const NDArray& x, const Context& context) override {
+    // The first call creates the weights, so there is nothing to name as inputs before it.
+    if (!Recorder::current() || !operation_->is_ready()) {
+      const NDArray y = operation_->body()(x, context);
+      if (!operation_->is_ready()) operation_->prepare();
+      return y;
+    }
+    std::vector<NDArray> inputs{x};
+    inputs.insert(inputs.end(), operation_->weights().begin(), operation_->weights().end());
+    const auto call = std::make_shared<const Recomputed::Call>(Recomputed::Call{context, operation_});
+    return invoke(operation_->op(), inputs, std::shared_ptr<const void>(call))[0];
+  }
+  std::string kind() const override { return "Recompute"; }
+
+ private:
+  std::shared_ptr<Recomputed> operation_;
 };
 
 }  // namespace

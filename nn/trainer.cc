@@ -30,7 +30,7 @@ constexpr std::int64_t kEpochsDone = -1;
 // Likewise how often a worker has read or written for all.
 constexpr std::int64_t kActs = -2;
 // Evaluations are epochs from here on; the positions that were classified rightly lie at the number's negative.
-constexpr std::int64_t kEvaluations = std::int64_t{1} << 40;
+constexpr std::int64_t kEvaluations = std::int64_t{1} << 40, kEvaluationsOfAnEpoch = std::int64_t{1} << 16;
 
 RangeSet first_of(std::int64_t count) {
   RangeSet set;
@@ -285,30 +285,40 @@ bool Trainer::Epoch::next(Batch& batch) {
 }
 
 double Trainer::evaluate(DataIterator& data) {
-  synchronize();
   Impl& self = *impl_;
+  require(self.ready,
+          "evaluate() comes after the first step, which makes the weights or takes them from a checkpoint; "
+          "for a checkpoint alone, use load_weights() and nn::evaluate()");
+  synchronize();
   const Device device = self.options.device;
-  const std::int64_t number = kEvaluations + self.epoch * 64 + self.evaluations++;
+  const std::int64_t number = kEvaluations + self.epoch * kEvaluationsOfAnEpoch + self.evaluations++;
+  require(self.evaluations < kEvaluationsOfAnEpoch, "evaluate() was called ", self.evaluations, " times in an epoch");
   Exchange& exchange = self.store->exchange();
   const RecordingScope no_recording(nullptr);
   data.start(number);
   Batch batch;
+  std::int64_t seen = 0;
   do {
     while (data.next(batch)) {
       const NDArray scores = self.net(batch.data.to(device), {.device = device});
-      const auto found = argmax(scores, -1).cast(DType::kInt64).to_vector<std::int64_t>();
-      const auto wanted = batch.label.cast(DType::kInt64).to_vector<std::int64_t>();
+      // As many of the batch's positions as were right, so that they are counted once however often they are told;
+      // before the batch itself, so that who sees that committed sees these.
+      std::int64_t left = top1_count(scores, batch.label.to(device)).item<std::int64_t>();
       PositionRanges right;
-      std::size_t i = 0;
-      for (const Range& range : batch.positions)
-        for (std::int64_t position = range.begin; position < range.end; ++position, ++i)
-          if (found[i] == wanted[i]) right.emplace_back(position, position + 1);
-      // Before the batch itself, so that who sees that committed sees these.
+      for (const Range& range : batch.positions) {
+        const std::int64_t taken = std::min(left, range.end - range.begin);
+        if (taken > 0) right.emplace_back(range.begin, range.begin + taken);
+        left -= taken;
+      }
       exchange.data_commit(-number, right);
       data.commit(batch);
+      seen += batch.examples;
     }
   } while (data.take_over());
   const std::int64_t all = self.committed(number).count();
+  require(all >= seen, "evaluate() saw ", seen,
+          " examples that its store knows nothing of; make the iterator with "
+          "nn::shared_source(store)");
   return all == 0 ? 0 : static_cast<double>(self.committed(-number).count()) / static_cast<double>(all);
 }
 

@@ -1,4 +1,5 @@
 #include <paceline/detail/array_builder.h>
+#include <paceline/detail/recorded.h>
 #include <paceline/op.h>
 #include <paceline/recorder.h>
 
@@ -211,12 +212,13 @@ std::vector<NDArray> invoke(const OpDef& op, std::vector<NDArray> inputs, std::s
 
 namespace {
 
-// Does the current Recorder follow one of them? Any operator with a gradient will do for asking.
+// Does the current Recorder follow one of them, or another view of the first, which is to be written? Any operator with
+// a gradient will do for asking.
 bool are_recorded(const std::vector<NDArray>& arrays) {
   static const OpDef question =
       OpDef("in place").input("x").gradient([](const OpCall&, const auto&) { return std::vector<Gradient>(1); });
   const Recorder* const recorder = Recorder::current();
-  return recorder && recorder->wants(question, arrays);
+  return recorder && (recorder->wants(question, arrays) || recorder->follows_memory_of(arrays[0]));
 }
 
 bool is_same_view(const NDArray& a, const NDArray& b) {
@@ -263,7 +265,13 @@ thread_local Recorder* current_recorder = nullptr;
 
 Recorder* Recorder::current() { return current_recorder; }
 
-RecordingScope::RecordingScope(Recorder* recorder) : previous_(current_recorder) { current_recorder = recorder; }
-RecordingScope::~RecordingScope() { current_recorder = previous_; }
+RecordingScope::RecordingScope(Recorder* recorder) : previous_(current_recorder) {
+  current_recorder = recorder;
+  detail::calls_are_recorded() = recorder != nullptr;
+}
+RecordingScope::~RecordingScope() {
+  current_recorder = previous_;
+  detail::calls_are_recorded() = previous_ != nullptr;
+}
 
 }  // namespace paceline

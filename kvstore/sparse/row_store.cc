@@ -30,7 +30,7 @@ RowStore::Chunk RowStore::make_chunk() const {
 }
 
 RowStore::Slot RowStore::find(std::int64_t row) const {
-  Slot slot;
+  Slot slot = kAbsent;
   find({&row, 1}, &slot);
   return slot;
 }

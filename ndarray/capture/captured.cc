@@ -1,6 +1,8 @@
 #include "capture/recording.h"
 #include "capture/replay.h"
 
+#include <paceline/detail/recorded.h>
+
 #include <ostream>
 
 namespace paceline {
@@ -58,21 +60,27 @@ std::vector<NDArray> Captured::operator()(const std::vector<NDArray>& inputs) {
                 &input.engine() == &inputs[0].engine(),
             "[capture] got ", input.is_none() ? "none" : input.describe(),
             ", expected contiguous arrays of one device and engine");
-  // Inside another capture the function is a part of that one.
-  if (detail::CaptureListener::current() || share_memory(inputs)) return impl_->function(inputs);
+  // Inside another capture the function is a part of that one; a Tape has to see its operators.
+  if (detail::CaptureListener::current() || detail::calls_are_recorded() || share_memory(inputs))
+    return impl_->function(inputs);
 
   const Signature signature(inputs);
   for (Known& known : impl_->known) {
     if (!(known.signature == signature)) continue;
-    if (known.replay) return known.replay->run(inputs);
+    if (known.replay) return known.replay->takes(inputs) ? known.replay->run(inputs) : impl_->function(inputs);
     detail::MemoryPool& pool = detail::memory_pool(signature.device);
     pool.restart_peak();
     const std::int64_t before = pool.statistics().bytes_in_use;
-    detail::Recording recording(inputs);
-    std::vector<NDArray> results = impl_->function(inputs);
+    // Memory of their own tells the inputs from arrays that the function takes from elsewhere.
+    std::vector<NDArray> own;
+    for (const NDArray& input : inputs) own.push_back(input.clone());
+    detail::Recording recording(own);
+    std::vector<NDArray> results = impl_->function(own);
     std::vector<detail::Operand> places;
     detail::Program program = recording.finish(results, places);
     program.report.eager_bytes = pool.restart_peak() - before;
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      if (program.writes(static_cast<int>(i))) inputs[i].copy_from(own[i]);
     detail::plan(program);
     known.replay = std::make_shared<detail::Replay>(std::move(program), std::move(places), results);
     impl_->newest = known.replay->report();

@@ -81,6 +81,10 @@ bool KernelCall::reads(int block) const {
 
 bool KernelCall::writes(int block) const { return touches(outputs, block); }
 
+bool Program::writes(int block) const {
+  return std::any_of(calls.begin(), calls.end(), [&](const KernelCall& call) { return call.writes(block); });
+}
+
 std::pair<std::size_t, std::size_t> Program::lifetime(int block) const {
   std::pair<std::size_t, std::size_t> found{calls.size(), 0};
   for (std::size_t i = 0; i < calls.size(); ++i)
@@ -156,7 +160,12 @@ void leave_out_copies(Program& program) {
     if (possible) {
       const auto [begin, end] = program.lifetime(from.block);
       possible = end == i;
-      for (std::size_t k = begin; k < i && possible; ++k) possible = !program.calls[k].uses(to.block);
+      for (std::size_t k = begin; k < i && possible; ++k) {
+        possible = !program.calls[k].uses(to.block);
+        // Written in parts, an array from elsewhere would keep an old failure.
+        for (const Operand& out : program.calls[k].outputs)
+          possible = possible && (out.block != from.block || out.whole);
+      }
       if (possible && !program.blocks[to.block].outlives_the_run()) possible = program.lifetime(to.block).first == i;
     }
     if (!possible) {

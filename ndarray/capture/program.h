@@ -68,6 +68,7 @@ struct Program {
   std::size_t inputs = 0;
   CapturePlan report;
 
+  bool writes(int block) const;
   // First and last call that uses the block; {calls.size(), 0} where none does.
   std::pair<std::size_t, std::size_t> lifetime(int block) const;
 };

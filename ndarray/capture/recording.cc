@@ -74,9 +74,16 @@ void Recording::launched(const Kernel& kernel, KernelFunction function, Referenc
                   .seed = options.seed,
                   .inputs = {},
                   .outputs = {}};
-  for (const NDArray* array : inputs) call.inputs.push_back(operand(*array));
+  for (const NDArray* array : inputs) {
+    call.inputs.push_back(operand(*array));
+    const int index = call.inputs.back().block;
+    const Block& block = program_.blocks[static_cast<std::size_t>(index)];
+    if (block.kind == Block::Kind::kIntermediate && block.bytes > 0 && !written_.count(index))
+      refuse("it reads an array that no operator has written");
+  }
   for (const NDArray* array : outputs) {
     call.outputs.push_back(operand(*array));
+    written_.insert(call.outputs.back().block);
     const Block& block = program_.blocks[static_cast<std::size_t>(call.outputs.back().block)];
     if (block.kind == Block::Kind::kFixed && made_.count(block.fixed.get()))
       refuse("it writes an array that it made of values from the host");
@@ -91,10 +98,13 @@ void Recording::launched(const Kernel& kernel, KernelFunction function, Referenc
 }
 
 Program Recording::finish(const std::vector<NDArray>& results, std::vector<Operand>& places) {
-  current() = outer_;
   int outputs = 0;
+  std::vector<long> handles(program_.blocks.size());  // of results
   for (const NDArray& result : results) {
+    if (result.is_none()) refuse("one of its results is none");
     places.push_back(operand(result));
+    handles.resize(program_.blocks.size());
+    ++handles[static_cast<std::size_t>(places.back().block)];
     Block& block = program_.blocks[static_cast<std::size_t>(places.back().block)];
     if (block.kind != Block::Kind::kIntermediate) continue;
     block.kind = Block::Kind::kOutput;
@@ -105,14 +115,16 @@ Program Recording::finish(const std::vector<NDArray>& results, std::vector<Opera
     std::shared_ptr<Storage> storage = seen_[b].lock();
     if (!storage) continue;
     storage->engine().wait_unused(storage->variable());
-    if (block.kind != Block::Kind::kIntermediate) continue;
+    const long others = storage.use_count() - 1 - (block.fixed ? 1 : 0) - handles[b];
+    if (block.kind == Block::Kind::kFixed && others == 0 && handles[b] == 0 && !made_.count(storage.get()))
+      refuse("it replaces an array that it took from elsewhere, or lets go of it");
+    if (block.kind == Block::Kind::kOutput && others > 0) refuse("it keeps an array that it returns");
+    if (block.kind != Block::Kind::kIntermediate || others == 0) continue;
     // Somebody beside the tasks holds it: they will want to see what later runs write there.
-    storage.reset();
-    storage = seen_[b].lock();
-    if (!storage) continue;
     block.kind = Block::Kind::kFixed;
     block.fixed = std::move(storage);
   }
+  current() = outer_;
   return std::move(program_);
 }
 

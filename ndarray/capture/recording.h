@@ -33,6 +33,7 @@ class Recording final : public CaptureListener {
   std::vector<std::weak_ptr<Storage>> seen_;  // by block; keeps its address from being used again
   std::unordered_map<const Storage*, int> blocks_;
   std::unordered_set<const Storage*> made_;
+  std::unordered_set<int> written_;  // blocks
   std::vector<NDArray> inputs_;
   CaptureListener* const outer_;
 };

@@ -11,13 +11,16 @@ namespace {
 
 constexpr std::int64_t kPiece = 8192;  // elements: a few of these stay in a core's own cache
 
+constexpr std::size_t kKeptOutputs = 4;  // of each result; who holds more of them gets new memory
+
+// Never none: the arena's variable is also what keeps the runs in order.
 NDArray bytes_on(const Program& program, std::size_t bytes) {
-  if (bytes == 0) return {};
-  return NDArray({static_cast<std::int64_t>(bytes)}, DType::kUint8, program.device, *program.engine);
+  return NDArray({static_cast<std::int64_t>(std::max<std::size_t>(bytes, 1))}, DType::kUint8, program.device,
+                 *program.engine);
 }
 
 Tensor piece_of(const Tensor& tensor, std::int64_t total, std::int64_t begin, std::int64_t count) {
-  if (tensor.size() != total) return tensor;
+  if (tensor.size() != total) return {tensor.data, {1}, {1}, tensor.dtype};
   return {
       tensor.as<std::byte>() + begin * static_cast<std::int64_t>(size_of(tensor.dtype)), {count}, {1}, tensor.dtype};
 }
@@ -40,6 +43,7 @@ Replay::Replay(Program program, std::vector<Operand> places, const std::vector<N
       output_bytes_[static_cast<std::size_t>(block.index)] = {static_cast<std::int64_t>(block.bytes)};
   free_outputs_.resize(output_bytes_.size());
 
+  std::set<int> touched;  // results: what earlier calls left in their memory is never read
   std::size_t begin = 0;
   for (const std::size_t end : program_.tasks) {
     Part part{begin, end, {}, {}, {}};
@@ -50,7 +54,9 @@ Replay::Replay(Program program, std::vector<Operand> places, const std::vector<N
       const auto add = [&](const Operand& operand, std::size_t tensor, std::set<int>& used) {
         const Block& block = program_.blocks[static_cast<std::size_t>(operand.block)];
         if (!block.outlives_the_run()) return;
-        if (&used == &writes || !made.count(operand.block)) used.insert(operand.block);
+        const bool older =
+            !made.count(operand.block) && (block.kind != Block::Kind::kOutput || touched.count(operand.block) > 0);
+        if (&used == &writes || older) used.insert(operand.block);
         if (block.kind != Block::Kind::kFixed) part.moving.push_back({i, tensor, operand.block, operand.offset});
       };
       for (std::size_t k = 0; k < call.inputs.size(); ++k) add(call.inputs[k], k, reads);
@@ -63,6 +69,7 @@ Replay::Replay(Program program, std::vector<Operand> places, const std::vector<N
     }
     part.reads.assign(reads.begin(), reads.end());
     part.writes.assign(writes.begin(), writes.end());
+    touched.insert(writes.begin(), writes.end());
     parts_.push_back(std::move(part));
     begin = end;
   }
@@ -116,13 +123,21 @@ NDArray Replay::output(std::size_t index) {
   std::vector<NDArray>& kept = free_outputs_[index];
   for (const NDArray& array : kept)
     if (ArrayBuilder::storage(array).use_count() == 1) return array;
-  kept.push_back(NDArray(output_bytes_[index], DType::kUint8, program_.device, *program_.engine));
-  return kept.back();
+  const NDArray made(output_bytes_[index], DType::kUint8, program_.device, *program_.engine);
+  if (kept.size() < kKeptOutputs) kept.push_back(made);
+  return made;
 }
 
 const std::shared_ptr<Storage>& Replay::storage(int index, const Arrays& arrays) const {
   const Block& block = program_.blocks[static_cast<std::size_t>(index)];
   return block.kind == Block::Kind::kFixed ? block.fixed : ArrayBuilder::storage(arrays.of(block));
+}
+
+bool Replay::takes(const std::vector<NDArray>& inputs) const {
+  return std::none_of(inputs.begin(), inputs.end(), [&](const NDArray& input) {
+    return std::any_of(program_.blocks.begin(), program_.blocks.end(),
+                       [&](const Block& block) { return block.fixed == ArrayBuilder::storage(input); });
+  });
 }
 
 std::vector<NDArray> Replay::run(const std::vector<NDArray>& inputs) {
@@ -152,11 +167,9 @@ void Replay::push(const Part& part, bool first, const std::shared_ptr<const Arra
   std::vector<Variable> reads, writes;
   for (const int block : part.reads) reads.push_back(storage(block, *arrays)->variable());
   for (const int block : part.writes) writes.push_back(storage(block, *arrays)->variable());
-  if (!constants_.is_none()) reads.push_back(constants_.variable());
-  if (!arena_.is_none()) {
-    if (!first) reads.push_back(arena_.variable());
-    writes.push_back(arena_.variable());
-  }
+  reads.push_back(constants_.variable());
+  if (!first) reads.push_back(arena_.variable());
+  writes.push_back(arena_.variable());
   program_.engine->push({"captured", program_.device}, reads, writes,
                         [self = shared_from_this(), &part, first, arrays](TaskContext& task) {
                           if (task.device.kind != DeviceKind::kSim)
@@ -167,8 +180,7 @@ void Replay::push(const Part& part, bool first, const std::shared_ptr<const Arra
                             } catch (...) {
                               for (const int block : part.writes)
                                 self->storage(block, *arrays)->set_failure(std::current_exception());
-                              if (!self->arena_.is_none())
-                                ArrayBuilder::storage(self->arena_)->set_failure(std::current_exception());
+                              ArrayBuilder::storage(self->arena_)->set_failure(std::current_exception());
                             }
                           });
                         });
@@ -176,7 +188,7 @@ void Replay::push(const Part& part, bool first, const std::shared_ptr<const Arra
 
 void Replay::execute(const Part& part, bool first, const Arrays& arrays, void* native_stream) {
   for (const int block : part.reads) storage(block, arrays)->throw_failure();
-  if (!arena_.is_none() && !first) ArrayBuilder::storage(arena_)->throw_failure();
+  if (!first) ArrayBuilder::storage(arena_)->throw_failure();
   for (const Moving& moving : part.moving)
     tensors_[moving.call][moving.tensor].data =
         static_cast<std::byte*>(
@@ -187,8 +199,7 @@ void Replay::execute(const Part& part, bool first, const Arrays& arrays, void* n
     Storage& written = *storage(block, arrays);
     if (written.failure()) written.set_failure(nullptr);
   }
-  if (!arena_.is_none() && ArrayBuilder::storage(arena_)->failure())
-    ArrayBuilder::storage(arena_)->set_failure(nullptr);
+  if (ArrayBuilder::storage(arena_)->failure()) ArrayBuilder::storage(arena_)->set_failure(nullptr);
 }
 
 KernelContext Replay::context(const KernelCall& call, void* native_stream) const {

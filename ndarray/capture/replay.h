@@ -13,6 +13,8 @@ class Replay : public std::enable_shared_from_this<Replay> {
   // `results` of the noted run and the places where they lie (Recording::finish).
   Replay(Program program, std::vector<Operand> places, const std::vector<NDArray>& results);
 
+  // False where an input shares memory with an array that the function takes from elsewhere: another program then.
+  bool takes(const std::vector<NDArray>& inputs) const;
   // Pushes one run.
   std::vector<NDArray> run(const std::vector<NDArray>& inputs);
   const CapturePlan& report() const { return program_.report; }
@@ -50,7 +52,7 @@ class Replay : public std::enable_shared_from_this<Replay> {
   Program program_;
   std::vector<Operand> places_;
   std::vector<NDArray> fixed_results_;        // by result; none where each run has its own
-  NDArray arena_, constants_;                 // bytes; none where nothing is needed
+  NDArray arena_, constants_;  // bytes
   std::vector<std::vector<Tensor>> tensors_;  // by call: inputs, then outputs
   std::vector<Part> parts_;
   std::vector<Shape> output_bytes_;

@@ -130,6 +130,13 @@ bool Tape::wants(const OpDef& op, const std::vector<NDArray>& inputs) const {
   return false;
 }
 
+bool Tape::follows_memory_of(const NDArray& array) const {
+  if (array.is_none()) return false;
+  for (const auto& [key, made_by] : impl_->tracked)
+    if (key.variable == array.variable().state()) return true;
+  return false;
+}
+
 void Tape::record(OpCall call, const std::vector<NDArray>& inputs, const std::vector<NDArray>& outputs) {
   Entry entry;
   call.wants.clear();

@@ -115,6 +115,15 @@ TEST(Tape, RefusesToWriteInPlaceWhatItFollows) {
   EXPECT_THAT(x.to_vector<double>(), ElementsAre(-5, -14));
 }
 
+TEST(Tape, RefusesToWriteInPlaceAnotherViewOfWhatItFollows) {
+  const NDArray x = NDArray::full({2}, 1), gradient(x.shape());
+  Tape tape;
+  tape.watch(x, gradient);
+  const NDArray y = x + x;
+  NDArray part = y.narrow(0, 0, 1);
+  EXPECT_THROW(part *= 3.0, InvalidArgument);
+}
+
 TEST(Tape, FindsOperatorsInPlaceOnWhatItSaved) {
   const NDArray x = vector({1, 2}), gradient = vector({0, 0}), constant = vector({3, 4});
   Tape tape;

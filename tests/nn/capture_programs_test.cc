@@ -101,7 +101,7 @@ class RandomProgram {
   std::mt19937 random_;
 };
 
-constexpr unsigned kPrograms = 300;
+constexpr unsigned kPrograms = 100;
 
 class CapturedPrograms : public testing::TestWithParam<Place> {};
 INSTANTIATE_TEST_SUITE_P(Places, CapturedPrograms,

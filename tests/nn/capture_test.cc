@@ -11,6 +11,7 @@
 #include <memory_pool.h>
 
 #include <array>
+#include <cmath>
 #include <sstream>
 
 namespace paceline {
@@ -134,6 +135,20 @@ TEST_P(Captures, WhatCannotBeRepeatedIsRefused) {
                 [](const KernelContext&, std::span<const Tensor>, std::span<const Tensor>) {});
     return Arrays{y};
   });
+  refused("no operator has written", [this](const Arrays& in) {
+    const NDArray mine({2}, DType::kFloat32, {}, *engine);
+    return Arrays{in[0] * mine};
+  });
+  refused("none", [](const Arrays& in) { return Arrays{in[0] + 1, NDArray()}; });
+  NDArray state = NDArray::zeros({2}, DType::kFloat32, {}, *engine), last;
+  refused("replaces an array", [&](const Arrays& in) {
+    state = state + in[0];
+    return Arrays{state * 1.0};
+  });
+  refused("keeps an array that it returns", [&](const Arrays& in) {
+    last = in[0] * 2;
+    return Arrays{last};
+  });
   refused("values from the host", [this](const Arrays& in) {
     const NDArray y = NDArray::from<float>({1, 2}, {2}, {}, *engine);
     kernels::axpy(1, in[0], y);
@@ -168,6 +183,101 @@ TEST_P(Captures, FailuresReachTheResultsAndPass) {
   EXPECT_THROW(fixed.wait(), Error);
   EXPECT_EQ(captured({good})[0].to_vector<float>(), std::vector<float>(3, 2));
   EXPECT_EQ(fixed.to_vector<float>(), std::vector<float>(3, 1));
+}
+
+// Written in two parts, the memory of a result that failed is used again.
+TEST_P(Captures, FailuresOfResultsMadeInPartsPass) {
+  Captured captured([&](const Arrays& in) {
+    const NDArray out({3}, DType::kFloat32, {}, *engine);
+    out.narrow(0, 0, 1).copy_from(in[0].narrow(0, 0, 1));
+    out.narrow(0, 1, 3).copy_from(in[0].narrow(0, 1, 3));
+    return Arrays{out};
+  });
+  const NDArray good = NDArray::full({3}, 4, DType::kFloat32, {}, *engine);
+  for (int i = 0; i < 3; ++i) captured({good})[0].wait();
+  const NDArray bad({3}, DType::kFloat32, {}, *engine);
+  launch_host(
+      "broken", {}, std::array{bad},
+      [](const KernelContext&, std::span<const Tensor>, std::span<const Tensor>) { throw Error("on purpose"); });
+  EXPECT_THROW(captured({bad})[0].wait(), Error);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(captured({good})[0].to_vector<float>(), std::vector<float>(3, 4));
+}
+
+TEST_P(Captures, SingleNumbersOfSeveralDimensionsInChains) {
+  const Captured::Function function = [](const Arrays& in) {
+    return Arrays{relu(in[0] / sum(in[0], {0, 1}, true)) + 1};
+  };
+  Captured captured(function);
+  expect_the_same(
+      function,
+      [&](std::uint64_t call) {
+        return Arrays{numbers({300, 400}, call, *engine)};
+      },
+      captured);
+  EXPECT_GE(captured.plan().chained, 3);
+}
+
+TEST_P(Captures, EmptyArrays) {
+  const Captured::Function function = [&](const Arrays& in) {
+    return Arrays{relu(in[0]) * 2 + NDArray::zeros({0, 3}, DType::kFloat32, {}, *engine)};
+  };
+  Captured captured(function);
+  expect_the_same(
+      function,
+      [&](std::uint64_t) {
+        return Arrays{NDArray({0, 3}, DType::kFloat32, {}, *engine)};
+      },
+      captured);
+}
+
+TEST_P(Captures, RunsWithoutIntermediatesKeepTheirOrder) {
+  const auto lanes = make_threaded_engine({.cpu_lanes = 2});
+  Captured captured([](const Arrays& in) { return Arrays{exp(in[0]), sin(in[0]), cos(in[0])}; });
+  for (int round = 0; round < 20; ++round) {
+    std::vector<Arrays> results;
+    for (int call = 0; call < 8; ++call)
+      results.push_back(captured({NDArray::full({2000}, call, DType::kFloat32, {}, *lanes)}));
+    for (int call = 0; call < 8; ++call)
+      ASSERT_FLOAT_EQ(results[static_cast<std::size_t>(call)][0].at(0).item<float>(),
+                      std::exp(static_cast<float>(call)));
+  }
+}
+
+TEST_P(Captures, ATapeSeesTheOperators) {
+  const NDArray weight = numbers({4}, 1, *engine), gradient(weight.shape(), DType::kFloat32, {}, *engine);
+  Captured captured([&](const Arrays& in) { return Arrays{in[0] * weight}; });
+  for (int call = 0; call < 4; ++call) {
+    Tape tape;
+    tape.watch(weight, gradient);
+    const NDArray x = NDArray::full({4}, call + 1, DType::kFloat32, {}, *engine);
+    tape.backward(sum(captured({x})[0]) + sum(weight));
+    EXPECT_EQ(gradient.to_vector<float>(), std::vector<float>(4, static_cast<float>(call + 2)));
+  }
+}
+
+TEST_P(Captures, InputsThatAreAlsoTakenFromElsewhere) {
+  const NDArray weight = NDArray::full({2}, 10, DType::kFloat32, {}, *engine);
+  Captured captured([&](const Arrays& in) {
+    weight.copy_from(weight * 1);
+    return Arrays{in[0] * weight};
+  });
+  const NDArray other = NDArray::full({2}, 3, DType::kFloat32, {}, *engine);
+  for (int call = 0; call < 3; ++call) {
+    EXPECT_EQ(captured({weight})[0].to_vector<float>(), std::vector<float>(2, 100));
+    EXPECT_EQ(captured({other})[0].to_vector<float>(), std::vector<float>(2, 30));
+  }
+}
+
+TEST_P(Captures, InputsMayBeWritten) {
+  Captured captured([&](const Arrays& in) {
+    kernels::scale(2, in[0]);
+    return Arrays{in[0] + 1};
+  });
+  for (int call = 0; call < 4; ++call) {
+    const NDArray x = NDArray::full({2}, call, DType::kFloat32, {}, *engine);
+    EXPECT_EQ(captured({x})[0].to_vector<float>(), std::vector<float>(2, static_cast<float>(2 * call + 1)));
+    EXPECT_EQ(x.to_vector<float>(), std::vector<float>(2, static_cast<float>(2 * call)));
+  }
 }
 
 nn::Module small_network() {

@@ -5,6 +5,8 @@
 #include <paceline/nn.h>
 #include <paceline/ops.h>
 
+#include <optional>
+
 namespace paceline {
 namespace {
 
@@ -56,6 +58,25 @@ TEST(Recompute, GivesTheSameGradientsWithLessMemory) {
   EXPECT_EQ(kept.values, again.values);
   EXPECT_GT(again.plan.kernels, kept.plan.kernels);
   EXPECT_LT(again.plan.planned_bytes * 3, kept.plan.planned_bytes * 2);
+}
+
+// A layer at two places; and the module may be gone before backward().
+TEST(Recompute, ALayerUsedTwiceHasOneGradient) {
+  const NDArray x = numbers({3, 4}, 1);
+  const auto gradients = [&](bool recompute) {
+    const nn::Module layer = nn::Dense(4);
+    std::optional<nn::Module> net = nn::Sequential(layer, nn::Tanh(), layer);
+    if (recompute) net = nn::Recompute(*net);
+    net->initialize(x.shape(), 3);
+    const auto parameters = net->parameters();
+    Tape tape;
+    for (const auto& parameter : parameters) tape.watch(parameter->value, parameter->gradient);
+    const NDArray y = (*net)(x, {.training = true});
+    net.reset();
+    tape.backward(sum(y * y));
+    return std::pair(parameters[0]->gradient.to_vector<float>(), parameters[1]->gradient.to_vector<float>());
+  };
+  EXPECT_EQ(gradients(false), gradients(true));
 }
 
 TEST(Recompute, IsItsBodyWhereNothingIsRecorded) {

@@ -102,6 +102,22 @@ TEST_F(TrainerTest, MicroBatchesAddUpToTheBatch) {
   EXPECT_THROW(nn::Trainer(classifier(), optim::SGD{}, kv, {.micro_batches = 0}), InvalidArgument);
 }
 
+TEST_F(TrainerTest, EvaluationNeedsWeightsAndASharedSource) {
+  const Clouds clouds(64);
+  auto kv = KVStore::create("local");
+  MemoryIterator data(clouds.data, clouds.label, {.batch = 16, .source = nn::shared_source(kv)});
+  MemoryIterator other(clouds.data, clouds.label, {.batch = 16});
+  nn::Trainer trainer(classifier(), optim::SGD{.lr = 0.2}, kv);
+  EXPECT_THROW(trainer.evaluate(data), InvalidArgument);
+  for (Batch& batch : trainer.epoch_of(data)) trainer.step(batch, nn::softmax_ce);
+  EXPECT_THROW(trainer.evaluate(other), InvalidArgument);
+  MemoryIterator all(clouds.data, clouds.label, {.batch = 64});
+  const double expected = nn::evaluate(trainer.net(), all);
+  for (int i = 0; i < 70; ++i) EXPECT_EQ(trainer.evaluate(data), expected);
+  for (Batch& batch : trainer.epoch_of(data)) trainer.step(batch, nn::softmax_ce);
+  EXPECT_EQ(trainer.evaluate(data), nn::evaluate(trainer.net(), all));
+}
+
 TEST_F(TrainerTest, AnEpochThatIsLeftEarlyGoesOnBehindWhatWasDelivered) {
   const Clouds clouds(100);
   auto kv = KVStore::create("local");

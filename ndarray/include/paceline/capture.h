@@ -12,7 +12,9 @@
 // computes on the host is done only while it is captured: sizes, attributes and constants stay as they were. Reading a
 // value (item(), wait()), running host code as a task or crossing devices throws InvalidArgument while it is captured.
 // What changes from call to call is passed as an input; arrays that the function takes from elsewhere (weights) are
-// used where they lie.
+// used where they lie, and must not be replaced by it. What it pushes to an engine or a store itself, and what threads
+// that it starts launch, is not seen. A call that fails, fails all that the function writes; an array that it changes
+// (x += ...) stays failed, as it would after x += of a failed array.
 
 #include <paceline/ndarray.h>
 
@@ -54,7 +56,9 @@ class Captured {
   Captured& operator=(Captured&&) noexcept;
 
   // The first call with inputs of some shapes is eager (layers create their weights in it), the second is noted, later
-  // ones are replayed. Inputs must be contiguous arrays. Throws what the function throws.
+  // ones are replayed. Inputs must be contiguous arrays. Calls remain eager inside a Tape, which sees the operators
+  // only so, and where inputs share memory with each other or with what the function takes from elsewhere. Throws what
+  // the function throws, and InvalidArgument where the second call cannot be noted.
   std::vector<NDArray> operator()(const std::vector<NDArray>& inputs);
 
   // Of the newest plan; all zero before there is one.

@@ -37,6 +37,7 @@ class Tape final : public Recorder {
   void backward(const NDArray& loss, bool accumulate = false);
 
   bool wants(const OpDef& op, const std::vector<NDArray>& inputs) const override;
+  bool follows_memory_of(const NDArray& array) const override;
   void record(OpCall call, const std::vector<NDArray>& inputs, const std::vector<NDArray>& outputs) override;
 
  private:

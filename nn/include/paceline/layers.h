@@ -23,8 +23,8 @@ struct Residual : Module {
 };
 
 // The body, of which a Tape keeps the input only: everything inside is computed again for the gradients, with the same
-// numbers (Chen et al., "Training deep nets with sublinear memory cost", 2016). Less memory for a third more time. Must
-// outlive the tapes that recorded it; gradients of embeddings inside are dense.
+// numbers (Chen et al., "Training deep nets with sublinear memory cost", 2016). Less memory for a third more time.
+// Gradients of embeddings inside are dense.
 struct Recompute : Module {
   explicit Recompute(const Module& body);
 };

@@ -74,7 +74,8 @@ class Trainer {
   void synchronize();
 
   // Collective: each worker runs its part of `data` (made with shared_source(store)) and takes over what lost ones left;
-  // gives every worker the accuracy over all of it, with the weights as they are now.
+  // gives every worker the accuracy over all of it, with the weights as they are now. Labels are class numbers. After
+  // the first step; throws InvalidArgument before it, and where `data` has another source.
   double evaluate(DataIterator& data);
 
   // Collective. The worker that leads writes DIR/checkpoint.safetensors: weights, optimizer state, epoch, data position,

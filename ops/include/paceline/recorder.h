@@ -12,6 +12,9 @@ class Recorder {
   // Does the recorder care about a call with these inputs? Asked before the call, so that nothing is saved in vain.
   virtual bool wants(const OpDef& op, const std::vector<NDArray>& inputs) const = 0;
 
+  // Is any view of this array's memory followed?
+  virtual bool follows_memory_of(const NDArray&) const { return false; }
+
   // `call` holds the saved arrays only; `inputs` and `outputs` are all of them (for identity). Called after the launch.
   virtual void record(OpCall call, const std::vector<NDArray>& inputs, const std::vector<NDArray>& outputs) = 0;
 
