@@ -34,7 +34,6 @@ struct Operand {
   DType dtype;
   bool whole;  // every byte of its block
 
-  std::size_t bytes() const { return static_cast<std::size_t>(shape.size()) * size_of(dtype); }
   bool dense() const { return strides == row_major(shape); }
 };
 
@@ -65,7 +64,6 @@ struct Program {
   std::vector<Chain> chains;       // all calls, in order
   std::vector<std::size_t> tasks;  // ends of the engine's tasks, in chains
   std::size_t arena_bytes = 0, constant_bytes = 0;
-  std::size_t inputs = 0;
   CapturePlan report;
 
   bool writes(int block) const;

@@ -12,7 +12,6 @@ CaptureListener*& CaptureListener::current() {
 Recording::Recording(const std::vector<NDArray>& inputs) : inputs_(inputs), outer_(current()) {
   program_.engine = &inputs[0].engine();
   program_.device = inputs[0].device();
-  program_.inputs = inputs.size();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const auto& storage = ArrayBuilder::storage(inputs[i]);
     blocks_[storage.get()] = static_cast<int>(i);
