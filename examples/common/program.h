@@ -4,6 +4,7 @@
 #include <gflags/gflags.h>
 #include <paceline/options.h>
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
@@ -31,6 +32,11 @@ int run(const Program& program, int argc, char** argv, const std::function<void(
 
 // The optimizer as the flags have it; schedules count examples, of which an epoch has so many.
 Spec optimizer_of_flags(std::int64_t examples_of_epoch);
+
+using Clock = std::chrono::steady_clock;
+inline double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 // "epoch 1  step 300  loss 0.0931  9120 images/s": on a terminal over the last such line, else as a line of its own.
 void show_progress(const std::string& line);

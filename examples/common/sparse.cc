@@ -21,10 +21,7 @@ const char* const kSparseFlags = __FILE__;
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using nlohmann::json;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // A batch whose columns are the features that occur in it, and one that is 1 everywhere.
 struct LocalBatch {

@@ -21,10 +21,7 @@ const char* const kTrainingFlags = __FILE__;
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using nlohmann::json;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 double evaluate(const Task& task, const nn::Module& net) {
   return task.evaluate(net, *task.test(), Device(std::string_view(FLAGS_device)));
