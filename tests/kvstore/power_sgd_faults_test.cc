@@ -13,6 +13,37 @@
 namespace paceline::test {
 namespace {
 
+constexpr const char* kCodec = "power_sgd:rounds=2,rank=1";
+
+wire::InitValuesRequest one_key() {
+  wire::InitValuesRequest values;
+  values.set_mode("dist_sync");
+  write_key({"w", DType::kFloat32, Shape{8, 8}, false}, values.add_keys());
+  values.mutable_partition()->add_slices()->set_end(64);
+  return values;
+}
+
+std::vector<std::byte> proposal_of(const Codec& codec, const std::vector<float>& gradient,
+                                   const std::array<float*, 2>& state) {
+  std::vector<std::byte> proposal(codec.max_bytes(gradient.size()));
+  proposal.resize(codec.encode(gradient, {.columns = 8}, state, proposal.data()));
+  return proposal;
+}
+
+// The first push of slice 0.
+wire::PushPullRequest push_of(const std::vector<std::byte>& proposal) {
+  wire::PushPullRequest push;
+  push.set_examples(1);
+  push.add_codecs(kCodec);
+  wire::Part* part = push.add_parts();
+  part->set_sequence(1);
+  part->add_push(0);
+  part->add_base(0);
+  part->add_push_codec(1);
+  part->add_push_bytes(proposal.size());
+  return push;
+}
+
 // A push that fails behind its proposal, here because the codec's state is lost, leaves the round to the others.
 TEST(PowerSgd, AWorkerWhosePushFailsAbstains) {
   const ClusterConfig job = job_config("inproc", 1, 2);
@@ -23,34 +54,23 @@ TEST(PowerSgd, AWorkerWhosePushFailsAbstains) {
   std::thread joining([&] { other.join(); });
   node.join();
   joining.join();
-  wire::InitValuesRequest values;
-  values.set_mode("dist_sync");
-  write_key({"w", DType::kFloat32, Shape{8, 8}, false}, values.add_keys());
-  values.mutable_partition()->add_slices()->set_end(64);
+  const wire::InitValuesRequest values = one_key();
   ask(node, MessageKind::kInitValues, values.SerializeAsString(), {Frame::of(std::string(256, '\0'))});
 
-  const auto codec = codec_of("power_sgd:rounds=2,rank=1");
+  const auto codec = codec_of(kCodec);
   const std::vector<float> ones(64, 1);
   std::vector<float> residual(64), query(64);
   const std::array<float*, 2> state{residual.data(), query.data()};
-  std::vector<std::byte> proposal(codec->max_bytes(64));
-  proposal.resize(codec->encode(ones, {.columns = 8}, state, proposal.data()));
-  wire::PushPullRequest push;
-  push.set_examples(1);
-  push.add_codecs("power_sgd:rounds=2,rank=1");
-  wire::Part* part = push.add_parts();
-  part->set_sequence(1);
-  part->add_push(0);
-  part->add_base(0);
-  part->add_push_codec(1);
-  part->add_push_bytes(proposal.size());
+  const std::vector<std::byte> proposal = proposal_of(*codec, ones, state);
+  const wire::PushPullRequest push = push_of(proposal);
   for (Node* worker : {&node, &other})
     ask(*worker, MessageKind::kPushPull, push.SerializeAsString(), {HandMadeWorker::frame(proposal)});
   const auto agree = [&](const std::vector<std::byte>& answer) {
     wire::AgreeRequest body;
     body.set_bytes(answer.size());
-    const Message reply = ask(node, MessageKind::kAgree, body.SerializeAsString(),
-                              answer.empty() ? std::vector<Frame>{} : std::vector<Frame>{HandMadeWorker::frame(answer)});
+    const Message reply =
+        ask(node, MessageKind::kAgree, body.SerializeAsString(),
+            answer.empty() ? std::vector<Frame>{} : std::vector<Frame>{HandMadeWorker::frame(answer)});
     const auto read = parse_body<wire::AgreeReply>(reply);
     EXPECT_FALSE(read.over());
     return read.bytes();
@@ -68,8 +88,8 @@ TEST(PowerSgd, AWorkerWhosePushFailsAbstains) {
     key.order = engine->new_variable();
     const NDArray lost(Shape{64}, DType::kFloat32, {}, *engine);
     engine->push({"lose"}, {}, std::array{lost.variable()}, [](TaskContext&) { throw Error("lost"); });
-    TwoRoundPush::start(*engine, {&key, std::make_shared<WireCodec>(WireCodec{"", codec}), {lost, lost}, 0, 0, &outboxes,
-                                  nullptr});
+    TwoRoundPush::start(
+        *engine, {&key, std::make_shared<WireCodec>(WireCodec{"", codec}), {lost, lost}, 0, 0, &outboxes, nullptr});
     EXPECT_THROW(engine->wait(key.order), Error);
     EXPECT_GT(agree(std::vector<std::byte>(4 * 8)), 0u);
     outboxes.front()->close();
@@ -81,10 +101,7 @@ TEST(PowerSgd, AWorkerWhosePushFailsAbstains) {
 // What no worker of ours says is refused, and the round goes on.
 TEST(PowerSgd, ServersRefuseAnswersThatDoNotFit) {
   HandMadeWorker worker;
-  wire::InitValuesRequest values;
-  values.set_mode("dist_sync");
-  write_key({"w", DType::kFloat32, Shape{8, 8}, false}, values.add_keys());
-  values.mutable_partition()->add_slices()->set_end(64);
+  const wire::InitValuesRequest values = one_key();
   worker.ask(MessageKind::kInitValues, values, {Frame::of(std::string(256, '\0'))});
 
   wire::AgreeRequest agree;
@@ -103,22 +120,13 @@ TEST(PowerSgd, ServersRefuseAnswersThatDoNotFit) {
   agree.set_partition(0);
   EXPECT_NE(refusal(std::vector<std::byte>(4)).find("not agreed"), std::string::npos);
 
-  const auto codec = codec_of("power_sgd:rounds=2,rank=1");
+  const auto codec = codec_of(kCodec);
   const std::vector<float> ones(64, 1);
   std::vector<float> residual(64), query(64);
   const std::array<float*, 2> state{residual.data(), query.data()};
-  std::vector<std::byte> proposal(codec->max_bytes(64));
-  proposal.resize(codec->encode(ones, {.columns = 8}, state, proposal.data()));
+  const std::vector<std::byte> proposal = proposal_of(*codec, ones, state);
   EXPECT_THROW(codec->check({proposal.data(), proposal.size() - 1}, 64), Corrupt);
-  wire::PushPullRequest push;
-  push.set_examples(1);
-  push.add_codecs("power_sgd:rounds=2,rank=1");
-  wire::Part* part = push.add_parts();
-  part->set_sequence(1);
-  part->add_push(0);
-  part->add_base(0);
-  part->add_push_codec(1);
-  part->add_push_bytes(proposal.size());
+  const wire::PushPullRequest push = push_of(proposal);
   worker.ask(MessageKind::kPushPull, push, {worker.frame(proposal)});
   EXPECT_NE(refusal(std::vector<std::byte>(5)).find("an answer of 5 bytes"), std::string::npos);
   EXPECT_NE(refusal(std::vector<std::byte>(4 * 64)).find("an answer of 256 bytes"), std::string::npos);
