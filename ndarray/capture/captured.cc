@@ -68,9 +68,6 @@ std::vector<NDArray> Captured::operator()(const std::vector<NDArray>& inputs) {
   for (Known& known : impl_->known) {
     if (!(known.signature == signature)) continue;
     if (known.replay) return known.replay->takes(inputs) ? known.replay->run(inputs) : impl_->function(inputs);
-    detail::MemoryPool& pool = detail::memory_pool(signature.device);
-    pool.restart_peak();
-    const std::int64_t before = pool.statistics().bytes_in_use;
     // Memory of their own tells the inputs from arrays that the function takes from elsewhere.
     std::vector<NDArray> own;
     for (const NDArray& input : inputs) own.push_back(input.clone());
@@ -78,7 +75,6 @@ std::vector<NDArray> Captured::operator()(const std::vector<NDArray>& inputs) {
     std::vector<NDArray> results = impl_->function(own);
     std::vector<detail::Operand> places;
     detail::Program program = recording.finish(results, places);
-    program.report.eager_bytes = pool.restart_peak() - before;
     for (std::size_t i = 0; i < inputs.size(); ++i)
       if (program.writes(static_cast<int>(i))) inputs[i].copy_from(own[i]);
     detail::plan(program);

@@ -123,6 +123,8 @@ Program Recording::finish(const std::vector<NDArray>& results, std::vector<Opera
     block.kind = Block::Kind::kFixed;
     block.fixed = std::move(storage);
   }
+  for (const Block& block : program_.blocks)
+    if (block.kind == Block::Kind::kIntermediate) program_.report.eager_bytes += static_cast<std::int64_t>(block.bytes);
   current() = outer_;
   return std::move(program_);
 }
