@@ -12,6 +12,7 @@
 
 DEFINE_string(checkpoint, "", "folder of the checkpoint: written after each epoch, resumed from if present");
 DEFINE_string(evaluate, "", "do not train: load this checkpoint file and evaluate it");
+DEFINE_bool(captured, true, "replay the network's step from a plan instead of running it eagerly; same numbers");
 DEFINE_int32(slow_worker, -1, "for trying out stragglers: the rank of a worker that sleeps after every step; -1: none");
 DEFINE_double(slow_factor, 5, "how many times as long its steps take");
 
@@ -59,7 +60,9 @@ class Run {
         kv_(KVStore::create(FLAGS_kvstore)),
         data_(task.data(nn::shared_source(kv_))),
         trainer_(task.network(), optimizer_of_flags(data_->size()), kv_,
-                 {.seed = FLAGS_seed, .device = Device(std::string_view(FLAGS_device))}) {
+                 {.seed = FLAGS_seed,
+                  .device = Device(std::string_view(FLAGS_device)),
+                  .captured = FLAGS_captured}) {
     // Other workers need the test set only if they come to lead.
     if (task.test && kv_->rank() == 0) task.test();
   }
