@@ -50,7 +50,8 @@ struct Meeting {
   bool serial = false;
 };
 
-// Each worker takes one step to a place of its own; then they only meet.
+// Each worker takes one step to a place of its own; then they only meet: first as they come, which shows that nothing
+// is lost, then step by step, for how near they come depends on who meets while others do.
 void meets(const Meeting& meeting) {
   constexpr int kSteps = 20;
   constexpr std::int64_t kLarge = 20000;  // longer than any answer that is repeated from a message kept
@@ -73,9 +74,12 @@ void meets(const Meeting& meeting) {
     store.set_optimizer(optim::SGD{.lr = 1});
     store.push("one", full(1, -worker, engine));
     store.push("many", full(kLarge, worker * worker, engine));
-    for (int step = 0; step < kSteps; ++step) store.step_end(1);
-    store.report();  // blocks until this worker's meetings are over
-    together.arrive_and_wait();
+    for (int step = 0; step < kSteps; ++step) {
+      store.step_end(1);
+      if (step < kSteps / 2) continue;
+      store.report();  // blocks until this worker's meetings are over
+      together.arrive_and_wait();
+    }
     store.pull("one", one);
     store.pull("many", many);
     small[static_cast<std::size_t>(worker)] = one.item<double>();
