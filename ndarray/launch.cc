@@ -4,6 +4,7 @@
 #include "storage.h"
 
 #include <paceline/detail/array_builder.h>
+#include <paceline/detail/run_ahead.h>
 #include <paceline/detail/slab.h>
 
 #include <memory>
@@ -41,7 +42,8 @@ class Room {
 // A kernel call on its way: everything its task needs, kept until the task is complete.
 class Call {
  public:
-  Call(std::size_t operands, Device device, const LaunchOptions& options) : tensors_(operands), held_(operands) {
+  Call(std::size_t operands, Device device, const LaunchOptions& options, RunAhead ahead)
+      : ahead_(std::move(ahead)), tensors_(operands), held_(operands) {
     context_ = {device, nullptr, nullptr, options.seed};
     if (options.workspace_bytes > 0) {
       workspace_ = PoolBlock(device, MemoryKind::kNormal, options.workspace_bytes);
@@ -104,6 +106,7 @@ class Call {
     held_.add(storage, is_read, is_written);
   }
 
+  RunAhead ahead_;  // goes last: the memory is free then
   std::size_t inputs_ = 0;
   Room<Tensor> tensors_;
   Room<Held> held_;
@@ -111,12 +114,23 @@ class Call {
   KernelContext context_{};
 };
 
+// Memory that the call is the first to fill. CUDA devices run ahead freely: issuing to a stream takes no time to speak
+// of.
+std::int64_t new_bytes(References outputs, const LaunchOptions& options) {
+  if (outputs[0]->device().kind == DeviceKind::kCuda) return 0;
+  std::size_t bytes = options.workspace_bytes;
+  for (const NDArray* array : outputs)
+    if (array->variable().version() == 0) bytes += ArrayBuilder::storage(*array)->bytes();
+  return static_cast<std::int64_t>(bytes);
+}
+
 // Pushes work(call, task) with the read and write sets of the arrays.
 template <class Work>
 void push_call(const char* name, References inputs, References outputs, const LaunchOptions& options, Work work,
                bool at_once = false) {
   const Device device = outputs[0]->device();
-  std::unique_ptr<Call> call(new Call(inputs.size() + outputs.size(), device, options));
+  std::unique_ptr<Call> call(
+      new Call(inputs.size() + outputs.size(), device, options, RunAhead(new_bytes(outputs, options))));
   // The arrays hold their variables until the push is over, so nothing is gained by counting further handles.
   Room<Variable> reads(inputs.size() + outputs.size()), writes(outputs.size());
   for (const NDArray* array : inputs) {

@@ -10,7 +10,9 @@
 
 #include <dnnl.hpp>
 
+#include <cstdlib>
 #include <list>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <tuple>
@@ -29,15 +31,45 @@ const dnnl::engine& cpu_engine() {
   return engine;
 }
 
+// A thread's memory for arrays in oneDNN's layouts: one for all its convolutions, of which one runs at a time.
+class Scratch {
+ public:
+  static constexpr std::size_t kAlignment = 64;
+
+  std::byte* at_least(std::size_t bytes) {
+    if (bytes > bytes_) {
+      memory_.reset();
+      memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes)));
+      if (!memory_) throw OutOfMemory(str("the host has no ", bytes, " bytes left"));
+      bytes_ = bytes;
+    }
+    return memory_.get();
+  }
+
+ private:
+  std::unique_ptr<std::byte, decltype(&std::free)> memory_{nullptr, &std::free};
+  std::size_t bytes_ = 0;
+};
+
 // One array of a primitive: our plain memory, and oneDNN's where its layout differs.
 class Argument {
  public:
   Argument(const memory::desc& plain, const memory::desc& chosen)
       : plain_(plain, cpu_engine(), DNNL_MEMORY_NONE), reordered_(plain != chosen) {
     if (!reordered_) return;
-    chosen_ = memory(chosen, cpu_engine());
+    chosen_ = memory(chosen, cpu_engine(), DNNL_MEMORY_NONE);
     to_chosen_ = dnnl::reorder(plain_, chosen_);
     to_plain_ = dnnl::reorder(chosen_, plain_);
+  }
+
+  std::size_t scratch_bytes() const {
+    if (!reordered_) return 0;
+    return (chosen_.get_desc().get_size() + Scratch::kAlignment - 1) / Scratch::kAlignment * Scratch::kAlignment;
+  }
+  // Takes what it needs; returns what follows. Setting an address clears padding, so only where it is another.
+  std::byte* place(std::byte* scratch) {
+    if (reordered_ && chosen_.get_data_handle() != scratch) chosen_.set_data_handle(scratch);
+    return scratch + scratch_bytes();
   }
 
   const memory& read(dnnl::stream& stream, const void* data) {
@@ -196,7 +228,9 @@ class Convolution {
     bias_.emplace(plain.bias, plain.bias);
   }
 
-  void run(dnnl::stream& stream, const ConvolutionArrays& arrays) {
+  void run(dnnl::stream& stream, Scratch& scratch, const ConvolutionArrays& arrays) {
+    std::byte* place = scratch.at_least(x_->scratch_bytes() + weight_->scratch_bytes() + y_->scratch_bytes());
+    for (std::optional<Argument>* argument : {&x_, &weight_, &y_}) place = (*argument)->place(place);
     std::unordered_map<int, memory> arguments;
     switch (pass_) {
       case ConvolutionPass::kForward:
@@ -263,6 +297,7 @@ class Cache {
   }
 
   dnnl::stream& stream() { return stream_; }
+  Scratch& scratch() { return scratch_; }
 
  private:
   static constexpr std::size_t kLimit = 256;  // shapes; a deep network has about 100
@@ -270,6 +305,7 @@ class Cache {
   Convolution* get() { return entries_.front().second ? &*entries_.front().second : nullptr; }
 
   dnnl::stream stream_{cpu_engine()};
+  Scratch scratch_;
   std::list<std::pair<Key, std::optional<Convolution>>> entries_;
 };
 
@@ -299,7 +335,7 @@ bool onednn_convolution(ConvolutionPass pass, const ConvolutionGeometry& geometr
                                                                                                       : team_size());
   Convolution* const convolution = cache.find({pass, geometry, arrays.bias != nullptr, team_size()});
   if (!convolution) return false;
-  convolution->run(cache.stream(), arrays);
+  convolution->run(cache.stream(), cache.scratch(), arrays);
   return true;
 }
 
