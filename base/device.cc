@@ -45,7 +45,7 @@ std::string Device::name() const {
 int device_count(DeviceKind kind) {
   switch (kind) {
     case DeviceKind::kCpu:
-      return 2;
+      return 16;
     case DeviceKind::kSim:
       return 4;
     case DeviceKind::kCuda:

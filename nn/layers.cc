@@ -1,5 +1,6 @@
 #include <paceline/layers.h>
 #include <paceline/ops.h>
+#include <paceline/parallel.h>
 
 #include <span>
 
@@ -13,13 +14,14 @@ class SequentialLayer final : public Layer {
   explicit SequentialLayer(std::span<const Module> modules) {
     for (const Module& module : modules) add_child(std::to_string(children().size()), module.layer());
   }
-  NDArray forward(const NDArray& x, const Context& context) override {
-    NDArray result = x;
+  NDArray forward(const NDArray& x, const Context& context) override { return (*this)(x, context); }
+  Parts forward_parts(const Parts& x, const Context& context) override {
+    Parts result = x;
     std::uint64_t index = 0;
     for (const auto& [name, child] : children()) {
       Context own = context;
       own.seed = mix(context.seed, index++);
-      result = child->forward(result, own);
+      result = (*child)(result, own);
     }
     return result;
   }
@@ -36,9 +38,10 @@ class ResidualLayer final : public Layer {
     const auto run = [&](std::size_t child) {
       Context own = context;
       own.seed = mix(context.seed, child);
-      return children()[child].second->forward(x, own);
+      return (*children()[child].second)(x, own);
     };
-    const NDArray body = run(0), shortcut = children().size() > 1 ? run(1) : x;
+    const NDArray body = run(0);
+    const NDArray shortcut = to_device(children().size() > 1 ? run(1) : x, body.device());
     require(body.shape() == shortcut.shape(), "[Residual] the body makes ", body.shape(), " of ", x.shape(),
             ", the shortcut ", shortcut.shape());
     return body + shortcut;
@@ -163,11 +166,15 @@ class DropoutLayer final : public Layer {
     require(rate >= 0 && rate < 1, "[Dropout] the rate is ", rate, ", expected 0 <= rate < 1");
   }
   NDArray forward(const NDArray& x, const Context& context) override {
-    return context.training && rate_ > 0 ? dropout(x, rate_, context.seed, context.call) : x;
+    return context.training && rate_ > 0 ? dropout(x, rate_, context.seed, call(x, context)) : x;
   }
   std::string kind() const override { return "Dropout"; }
 
  private:
+  static NDArray call(const NDArray& x, const Context& context) {
+    return context.call.is_none() ? context.call : context.call.to(x.device());
+  }
+
   double rate_;
 };
 
@@ -186,7 +193,7 @@ class EmbeddingLayer final : public Layer {
   Initializer weight_;
 };
 
-class FunctionLayer final : public Layer {
+class FunctionLayer : public Layer {
  public:
   FunctionLayer(std::string kind, std::function<NDArray(const NDArray&)> function)
       : kind_(std::move(kind)), function_(std::move(function)) {}
@@ -198,8 +205,23 @@ class FunctionLayer final : public Layer {
   std::function<NDArray(const NDArray&)> function_;
 };
 
+// Place by place, so that parts are as good as the whole.
+class ElementwiseLayer final : public FunctionLayer {
+ public:
+  using FunctionLayer::FunctionLayer;
+  Parts forward_parts(const Parts& x, const Context& context) override {
+    Parts results;
+    for (const NDArray& part : x) results.push_back(forward(part, context));
+    return results;
+  }
+};
+
 Module function(const std::string& kind, std::function<NDArray(const NDArray&)> body) {
   return Module(std::make_shared<FunctionLayer>(kind, std::move(body)));
+}
+
+Module elementwise(const std::string& kind, std::function<NDArray(const NDArray&)> body) {
+  return Module(std::make_shared<ElementwiseLayer>(kind, std::move(body)));
 }
 
 PoolAttributes window(const NDArray& x, std::int64_t kernel, std::int64_t stride, std::int64_t padding) {
@@ -238,10 +260,10 @@ Dropout::Dropout(double rate) : Module(std::make_shared<DropoutLayer>(rate)) {}
 Embedding::Embedding(std::int64_t rows, std::int64_t width, const Initializer& weight)
     : Module(std::make_shared<EmbeddingLayer>(rows, width, weight)) {}
 Flatten::Flatten() : Module(function("Flatten", [](const NDArray& x) { return flatten(x); })) {}
-Relu::Relu() : Module(function("Relu", [](const NDArray& x) { return relu(x); })) {}
-Tanh::Tanh() : Module(function("Tanh", [](const NDArray& x) { return paceline::tanh(x); })) {}
-Sigmoid::Sigmoid() : Module(function("Sigmoid", [](const NDArray& x) { return sigmoid(x); })) {}
-Gelu::Gelu() : Module(function("Gelu", [](const NDArray& x) { return gelu(x); })) {}
+Relu::Relu() : Module(elementwise("Relu", [](const NDArray& x) { return relu(x); })) {}
+Tanh::Tanh() : Module(elementwise("Tanh", [](const NDArray& x) { return paceline::tanh(x); })) {}
+Sigmoid::Sigmoid() : Module(elementwise("Sigmoid", [](const NDArray& x) { return sigmoid(x); })) {}
+Gelu::Gelu() : Module(elementwise("Gelu", [](const NDArray& x) { return gelu(x); })) {}
 Lambda::Lambda(const std::string& kind, std::function<NDArray(const NDArray&)> body)
     : Module(function(kind, std::move(body))) {}
 

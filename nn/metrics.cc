@@ -47,8 +47,10 @@ double roc_auc(const NDArray& scores, const NDArray& label) {
 double evaluate(const Module& net, DataIterator& data, Device device) {
   const RecordingScope no_recording(nullptr);
   Accuracy accuracy;
-  for (Batch& batch : EpochRange(data, 0, {}))
-    accuracy.update(net(batch.data.to(device), {.training = false, .device = device}), batch.label.to(device));
+  for (Batch& batch : EpochRange(data, 0, {})) {
+    const NDArray scores = net(batch.data.to(device), {.training = false, .device = device});
+    accuracy.update(scores, batch.label.to(scores.device()));
+  }
   return accuracy.value();
 }
 

@@ -1,4 +1,5 @@
 #include <paceline/module.h>
+#include <paceline/parallel.h>
 #include <paceline/recorder.h>
 
 #include <algorithm>
@@ -18,12 +19,19 @@ void collect(const Layer& layer, const std::string& prefix, std::vector<std::sha
   for (const auto& [name, child] : layer.children()) collect(*child, prefix + name + ".", all);
 }
 
-void print(const Layer& layer, const std::string& name, int depth, std::string& text) {
+bool is_elsewhere(const Layer& layer) {
+  return (layer.device() && *layer.device() != Device()) ||
+         std::any_of(layer.children().begin(), layer.children().end(),
+                     [](const auto& child) { return is_elsewhere(*child.second); });
+}
+
+void print(const Layer& layer, const std::string& name, int depth, bool devices, std::string& text) {
   text += std::string(static_cast<std::size_t>(2 * depth), ' ') + (name.empty() ? "" : name + " ") + layer.kind();
   for (const auto& parameter : layer.own_parameters())
     text += " " + parameter->name.substr(parameter->name.rfind('.') + 1) + parameter->value.shape().text();
+  if (devices && layer.device()) text += " on " + layer.device()->name();
   text += "\n";
-  for (const auto& [child_name, child] : layer.children()) print(*child, child_name, depth + 1, text);
+  for (const auto& [child_name, child] : layer.children()) print(*child, child_name, depth + 1, devices, text);
 }
 
 }  // namespace
@@ -48,6 +56,41 @@ Parameter& Layer::statistic(const std::string& name, const Shape& shape, double 
   return created;
 }
 
+Parts Layer::operator()(const Parts& x, const Context& context) {
+  Context own = context;
+  own.device = device_.value_or(x.size() == 1 ? x[0].device() : context.device);
+  Parts result = forward_parts(x.size() == 1 ? Parts{to_device(x[0], own.device)} : x, own);
+  if (!device_ && !parameters_.empty()) device_ = own.device;
+  return result;
+}
+
+NDArray Layer::operator()(const NDArray& x, const Context& context) {
+  const Parts result = (*this)(Parts{x}, context);
+  require(result.size() == 1, "[", kind(), "] leaves its result in ", result.size(),
+          " parts, expected one array; let the last layer gather it");
+  return result[0];
+}
+
+Parts Layer::forward_parts(const Parts& x, const Context& context) {
+  require(x.size() == 1, "[", kind(), "] got its input in ", x.size(),
+          " parts on several devices and needs it whole; let the layer before it gather it");
+  return {forward(x[0], context)};
+}
+
+void Layer::place(Device device) {
+  device_ = device;
+  for (const auto& parameter : parameters_) {
+    parameter->value = parameter->value.to(device);
+    if (!parameter->statistic) parameter->gradient = parameter->gradient.to(device);
+  }
+  for (const auto& [name, child] : children_) child->place(device);
+}
+
+const Module& Module::to(Device device) const {
+  layer_->place(device);
+  return *this;
+}
+
 void Module::initialize(const Shape& input, std::uint64_t seed, Device device, DType dtype) const {
   const RecordingScope no_recording(nullptr);
   (*this)(NDArray::zeros(input, dtype, device), {.training = false, .seed = seed, .device = device});
@@ -62,7 +105,7 @@ std::vector<std::shared_ptr<Parameter>> Module::parameters() const {
 std::string Module::describe() const {
   parameters();
   std::string text;
-  print(*layer_, "", 0, text);
+  print(*layer_, "", 0, is_elsewhere(*layer_), text);
   return text + str(parameter_count(), " parameters");
 }
 

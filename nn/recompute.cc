@@ -1,6 +1,7 @@
 #include <paceline/autograd.h>
 #include <paceline/layers.h>
 #include <paceline/ops.h>
+#include <paceline/parallel.h>
 
 #include <algorithm>
 #include <optional>
@@ -16,15 +17,19 @@ class Recomputed {
   const Module& body() const { return body_; }
   bool is_ready() const { return op_.has_value(); }
   const OpDef& op() const { return *op_; }
-  const std::vector<NDArray>& weights() const { return weights_; }
+  // Each weight once, wherever the body uses it.
+  std::vector<NDArray> weights() const {
+    std::vector<NDArray> values;
+    for (const auto& parameter : weights_) values.push_back(parameter->value);
+    return values;
+  }
 
   // Once the weights are there.
   void prepare() {
     std::vector<int> all{0};
     for (const auto& parameter : body_.parameters()) {
-      const auto is_known = [&](const NDArray& known) { return known.variable() == parameter->value.variable(); };
-      if (parameter->statistic || std::any_of(weights_.begin(), weights_.end(), is_known)) continue;
-      weights_.push_back(parameter->value);
+      if (parameter->statistic || std::find(weights_.begin(), weights_.end(), parameter) != weights_.end()) continue;
+      weights_.push_back(parameter);
       all.push_back(static_cast<int>(all.size()));
     }
     op_.emplace(OpDef("recompute")
@@ -61,7 +66,7 @@ class Recomputed {
   }
 
   Module body_;
-  std::vector<NDArray> weights_;  // each once, wherever the body uses it
+  std::vector<std::shared_ptr<Parameter>> weights_;
   std::optional<OpDef> op_;
 };
 
@@ -78,8 +83,12 @@ class RecomputeLayer final : public Layer {
       if (!operation_->is_ready()) operation_->prepare();
       return y;
     }
-    std::vector<NDArray> inputs{x};
-    inputs.insert(inputs.end(), operation_->weights().begin(), operation_->weights().end());
+    std::vector<NDArray> inputs = operation_->weights();
+    const Device place = inputs.empty() ? x.device() : inputs[0].device();
+    for (const NDArray& weight : inputs)
+      require(weight.device() == place, "[Recompute] the body has weights on ", place.name(), " and on ",
+              weight.device().name(), "; recompute the part on each device by itself");
+    inputs.insert(inputs.begin(), to_device(x, place));
     const auto call = std::make_shared<const Recomputed::Call>(Recomputed::Call{context, operation_});
     return invoke(operation_->op(), inputs, std::shared_ptr<const void>(call))[0];
   }

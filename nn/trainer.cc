@@ -5,11 +5,11 @@
 #include <paceline/trainer.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <deque>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <ostream>
 #include <thread>
@@ -38,8 +38,22 @@ RangeSet first_of(std::int64_t count) {
   return set;
 }
 
+// Arrays by where they are.
+using ByDevice = std::map<Device, std::vector<NDArray>>;
+
+// Written once all of these arrays are: on each of their devices one.
+std::vector<NDArray> done_with(const ByDevice& arrays) {
+  std::vector<NDArray> done;
+  for (const auto& [device, values] : arrays) {
+    done.emplace_back(Shape{1}, DType::kUint8, device);
+    launch_host("step_done", values, std::span(&done.back(), 1),
+                [](const KernelContext&, std::span<const Tensor>, std::span<const Tensor>) {});
+  }
+  return done;
+}
+
 struct PendingStep {
-  NDArray done;  // written once all weights of the step have arrived
+  std::vector<NDArray> done;  // written once all weights of the step have arrived
   NDArray loss;
   Batch batch;
   DataIterator* data = nullptr;
@@ -60,7 +74,7 @@ struct Trainer::Impl {
   std::vector<std::shared_ptr<Parameter>> parameters;
   std::vector<PushItem> pushes;
   std::vector<PullItem> pulls;
-  std::vector<NDArray> values;
+  ByDevice values, gradients;
   std::optional<StoreState> resumed;
 
   std::int64_t epoch = 0;
@@ -84,8 +98,12 @@ struct Trainer::Impl {
       initial.push_back({parameter->name, parameter->value, parameter->statistic});
       pushes.push_back({parameter->name, parameter->statistic ? parameter->value : parameter->gradient});
       pulls.push_back({parameter->name, parameter->value});
-      values.push_back(parameter->value);
+      values[parameter->value.device()].push_back(parameter->value);
+      if (!parameter->statistic) gradients[parameter->value.device()].push_back(parameter->gradient);
     }
+    require(!options.captured || values.size() <= 1,
+            "captured steps run on one device, but the network has weights on ", values.size(),
+            "; set captured = false");
     store->init(initial);
     if (resumed) {
       store->load(*resumed);
@@ -117,7 +135,8 @@ struct Trainer::Impl {
     for (const auto& parameter : parameters)
       if (!parameter->statistic) tape.watch(parameter->value, parameter->gradient);
     const Context context{.training = true, .seed = options.seed, .call = call, .device = options.device};
-    NDArray loss = loss_function(net(data, context), label);
+    const NDArray output = net(data, context);
+    NDArray loss = loss_function(output, label.to(output.device()));
     if (weight != 1) loss = loss * weight;
     tape.backward(loss, accumulate);
     return loss;
@@ -126,7 +145,7 @@ struct Trainer::Impl {
   void finish_oldest() {
     PendingStep step = std::move(pending.front());
     pending.pop_front();
-    step.done.wait();
+    for (const NDArray& done : step.done) done.wait();
     sums.loss += step.loss.item<double>() * static_cast<double>(step.batch.examples);
     sums.examples += step.batch.examples;
     if (step.data) step.data->commit(step.batch);
@@ -193,9 +212,7 @@ NDArray Trainer::step(const Batch& batch, const Loss& loss_function) {
   self.store->step_end(batch.examples);
 
   PendingStep step;
-  step.done = NDArray(Shape{1}, DType::kUint8, device);
-  launch_host("step_done", self.values, std::array{step.done},
-              [](const KernelContext&, std::span<const Tensor>, std::span<const Tensor>) {});
+  step.done = done_with(self.values);
   step.loss = loss;
   step.batch.examples = batch.examples;
   step.batch.epoch = batch.epoch;
@@ -241,7 +258,7 @@ void Trainer::synchronize() {
   impl_->store->barrier();
   if (!impl_->ready) return;
   impl_->pull();
-  for (const NDArray& value : impl_->values) value.wait();
+  for (const auto& parameter : impl_->parameters) parameter->value.wait();
 }
 
 Trainer::Epoch Trainer::epoch_of(DataIterator& data) { return Epoch(*this, data); }
@@ -303,7 +320,7 @@ double Trainer::evaluate(DataIterator& data) {
       const NDArray scores = self.net(batch.data.to(device), {.device = device});
       // As many of the batch's positions as were right, so that they are counted once however often they are told;
       // before the batch itself, so that who sees that committed sees these.
-      std::int64_t left = top1_count(scores, batch.label.to(device)).item<std::int64_t>();
+      std::int64_t left = top1_count(scores, batch.label.to(scores.device())).item<std::int64_t>();
       PositionRanges right;
       for (const Range& range : batch.positions) {
         const std::int64_t taken = std::min(left, range.end - range.begin);

@@ -96,7 +96,7 @@ TEST(Device, ParsesItsName) {
 }
 
 TEST(Device, CountsWhatIsHere) {
-  EXPECT_EQ(device_count(DeviceKind::kCpu), 2);
+  EXPECT_EQ(device_count(DeviceKind::kCpu), 16);
   EXPECT_EQ(device_count(DeviceKind::kSim), 4);
   EXPECT_GE(device_count(DeviceKind::kCuda), 0);
 }

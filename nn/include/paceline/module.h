@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,16 +26,33 @@ struct Context {
   bool training = false;
   std::uint64_t seed = 0;  // dropout and initializers derive theirs from it
   NDArray call = {};       // one int64, the number of this call: dropout draws other masks for each; none: 0
-  Device device = {};
+  Device device = {};      // where it runs: a layer is told that of its input, or its own
   bool recomputing = false;  // a second time, for the gradients: statistics were already updated
 };
 
-// Write a layer of your own by deriving from Layer: create parameters in forward() at the first call with parameter().
+// What layers hand on: one array or, between layers that are spread over devices (parallel.h), its parts along the last
+// axis, each on a device of its own.
+using Parts = std::vector<NDArray>;
+
+// Write a layer of your own by deriving from Layer: create parameters in forward() at the first call with parameter(),
+// and call children with (*child)(x, context).
 class Layer {
  public:
   virtual ~Layer() = default;
+
+  // Runs the layer on its device, else on that of x; there it stays once it has parameters. What lies elsewhere is
+  // copied there, and its gradient back.
+  Parts operator()(const Parts& x, const Context& context);
+  NDArray operator()(const NDArray& x, const Context& context);
+
   virtual NDArray forward(const NDArray& x, const Context& context) = 0;
+  // Throws InvalidArgument for several parts where a layer does not say what it makes of them.
+  virtual Parts forward_parts(const Parts& x, const Context& context);
   virtual std::string kind() const = 0;  // "Dense"
+
+  // See Module::to().
+  virtual void place(Device device);
+  const std::optional<Device>& device() const { return device_; }
 
   const std::vector<std::shared_ptr<Parameter>>& own_parameters() const { return parameters_; }
   const std::vector<std::pair<std::string, std::shared_ptr<Layer>>>& children() const { return children_; }
@@ -46,6 +64,8 @@ class Layer {
   Parameter& statistic(const std::string& name, const Shape& shape, double value, const Context& context);
   void add_child(const std::string& name, std::shared_ptr<Layer> layer) { children_.emplace_back(name, std::move(layer)); }
 
+  std::optional<Device> device_;
+
  private:
   std::vector<std::shared_ptr<Parameter>> parameters_;
   std::vector<std::pair<std::string, std::shared_ptr<Layer>>> children_;
@@ -56,14 +76,18 @@ class Module {
   explicit Module(std::shared_ptr<Layer> layer) : layer_(std::move(layer)) {}
 
   // Runs the network; records on the current Tape if there is one. Not thread-safe at the first call.
-  NDArray operator()(const NDArray& x, const Context& context = {}) const { return layer_->forward(x, context); }
+  NDArray operator()(const NDArray& x, const Context& context = {}) const { return (*layer_)(x, context); }
 
   // Creates the parameters for inputs of this shape (batch size included) by a call that nobody records.
   void initialize(const Shape& input, std::uint64_t seed, Device device = {}, DType dtype = DType::kFloat32) const;
 
+  // Places this module, and all that it is made of, on a device; parameters that there are move. A part may be placed
+  // elsewhere afterwards. What has no place runs where its input is. Before training begins. Returns *this.
+  const Module& to(Device device) const;
+
   // All parameters in structural order, names complete. Empty before the first call.
   std::vector<std::shared_ptr<Parameter>> parameters() const;
-  // "Sequential( 0 Conv2d (6, 1, 5, 5) ... 61706 parameters )"
+  // "Sequential( 0 Conv2d (6, 1, 5, 5) ... 61706 parameters )", with devices where they are not all cpu
   std::string describe() const;
   // Sum of the sizes of all trained parameters.
   std::int64_t parameter_count() const;

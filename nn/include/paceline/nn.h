@@ -8,4 +8,5 @@
 #include <paceline/metric.h>
 #include <paceline/models.h>
 #include <paceline/module.h>
+#include <paceline/parallel.h>
 #include <paceline/trainer.h>
