@@ -78,7 +78,7 @@ std::vector<NDArray> Captured::operator()(const std::vector<NDArray>& inputs) {
     for (std::size_t i = 0; i < inputs.size(); ++i)
       if (program.writes(static_cast<int>(i))) inputs[i].copy_from(own[i]);
     detail::plan(program);
-    detail::memory_pool(signature.device).trim();  // what the eager calls left is of no use to the plan, which has one block
+    detail::memory_pool(signature.device).trim();  // the plan has one block, and no use for what the eager calls left
     known.replay = std::make_shared<detail::Replay>(std::move(program), std::move(places), results);
     impl_->newest = known.replay->report();
     return results;

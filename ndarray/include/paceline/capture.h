@@ -36,7 +36,7 @@ struct CapturePlan {
   std::int64_t in_place = 0;       // results that took an input's place
   std::int64_t chains = 0;         // element-wise chains
   std::int64_t chained = 0;        // kernels in them
-  std::int64_t eager_bytes = 0;    // all that the launches make: an eager call has it at once if it runs ahead of its tasks
+  std::int64_t eager_bytes = 0;    // all that the launches make; an eager call that runs ahead has it at once
   std::int64_t planned_bytes = 0;  // the block of a replay, constants included
 };
 // Two lines: tasks and bytes, before and after.
