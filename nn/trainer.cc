@@ -27,7 +27,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 // The number of finished epochs travels through the store's book of positions as those of an epoch before the first:
 // a joining or resumed worker learns it without a message of its own.
 constexpr std::int64_t kEpochsDone = -1;
-// Likewise how often a worker has read or written for all.
+// Likewise the sum of what workers told the others that had read or written for all.
 constexpr std::int64_t kActs = -2;
 // Evaluations are epochs from here on; the positions that were classified rightly lie at the number's negative.
 constexpr std::int64_t kEvaluations = std::int64_t{1} << 40, kEvaluationsOfAnEpoch = std::int64_t{1} << 16;
@@ -79,7 +79,6 @@ struct Trainer::Impl {
 
   std::int64_t epoch = 0;
   std::int64_t steps = 0;
-  std::int64_t acts = 0;
   std::int64_t evaluations = 0;  // since the epoch began
   DataIterator* data = nullptr;
   std::deque<PendingStep> pending;
@@ -167,6 +166,7 @@ struct Trainer::Impl {
   }
 
   std::int64_t epochs_done() const { return committed(kEpochsDone).count(); }
+  std::int64_t acts() const { return committed(kActs).count(); }
 
   // Commits return at once; the others may look only when they are in the book.
   void commit_and_wait(std::int64_t of_epoch, const RangeSet& positions) {
@@ -176,13 +176,15 @@ struct Trainer::Impl {
     while (committed(of_epoch) != positions) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 
-  // Meets the others after one worker acted for all. Where that one failed or was lost, all throw: none goes on alone.
-  void meet(bool acted, std::exception_ptr failed, const std::string& what) {
-    if (acted && !failed) commit_and_wait(kActs, first_of(acts + 1));
+  // Meets the others after one worker acted for all: it tells them `told`, a number above 0, which all return. Where it
+  // failed or was lost, all throw: none goes on alone. `before` is acts() ahead of the last barrier.
+  std::int64_t meet(std::int64_t before, std::int64_t told, std::exception_ptr failed, const std::string& what) {
+    if (told > 0 && !failed) commit_and_wait(kActs, first_of(before + told));
     store->barrier();
     if (failed) std::rethrow_exception(failed);
-    const std::int64_t before = std::exchange(acts, committed(kActs).count());
-    if (acts == before) throw Error(what + "; the worker that tried says why, or was lost");
+    const std::int64_t heard = acts() - before;
+    if (heard == 0) throw Error(what + "; the worker that tried says why, or was lost");
+    return heard;
   }
 };
 
@@ -340,6 +342,7 @@ double Trainer::evaluate(DataIterator& data) {
 }
 
 std::string Trainer::checkpoint(const std::string& directory) {
+  const std::int64_t before = impl_->acts();
   synchronize();
   const std::string path = checkpoint_path(directory);
   Checkpoint checkpoint;
@@ -354,7 +357,7 @@ std::string Trainer::checkpoint(const std::string& directory) {
   } catch (const std::exception&) {
     failed = std::current_exception();
   }
-  impl_->meet(writes, failed, "the checkpoint '" + path + "' could not be written");
+  impl_->meet(before, writes, failed, "the checkpoint '" + path + "' could not be written");
   return path;
 }
 
@@ -364,29 +367,35 @@ bool Trainer::resume_if_present(const std::string& directory) {
   const std::string path = checkpoint_path(directory);
   if (self.store->exchange().joined_late()) {
     // The others hold newer weights, which come with the first step.
-    self.acts = self.committed(kActs).count();
     self.epoch = self.epochs_done();
     LOG(INFO) << "joining a running job in epoch " << self.epoch;
     return std::filesystem::exists(path);
   }
+  const std::int64_t before = self.acts();
+  self.store->barrier();
   Checkpoint checkpoint;
   std::exception_ptr failed;
   const bool reads = self.store->rank() == 0;
+  constexpr std::int64_t kNone = 1, kFound = 2;
+  std::int64_t told = reads ? kNone : 0;
   try {
     if (reads && std::filesystem::exists(path)) {
+      require(self.epochs_done() == 0 && self.committed(0).empty(), "'", path,
+              "' cannot be resumed with a store that has trained already; make a new one");
       checkpoint = read_checkpoint(path);
       require(Spec::parse(checkpoint.optimizer).name == self.optimizer.name, "'", path, "' was trained with optimizer ",
               checkpoint.optimizer, ", whose state does not fit ", self.optimizer.text());
       self.commit_and_wait(checkpoint.epoch, checkpoint.positions);
       if (checkpoint.epoch > 0) self.commit_and_wait(kEpochsDone, first_of(checkpoint.epoch));
+      told = kFound;
       LOG(INFO) << "resuming from " << path << " at epoch " << checkpoint.epoch;
     }
   } catch (const std::exception&) {
     failed = std::current_exception();
   }
-  self.meet(reads, failed, "the checkpoint '" + path + "' could not be resumed from");
+  const bool resumed =
+      self.meet(before, told, failed, "the checkpoint '" + path + "' could not be resumed from") == kFound;
   self.epoch = self.epochs_done();
-  const bool resumed = self.epoch > 0 || !self.committed(self.epoch).empty();
   if (resumed) self.resumed = std::move(checkpoint.store);
   return resumed;
 }

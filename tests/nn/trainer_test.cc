@@ -157,6 +157,43 @@ TEST_F(TrainerTest, AdamStateIsInTheCheckpoint) {
   EXPECT_EQ(train(directory, 3, "adam:lr=0.05"), whole);
 }
 
+// Neither a loop of one's own nor an iterator without shared_source() tells the store a position.
+TEST_F(TrainerTest, ResumesWhatWasTrainedWithoutPositions) {
+  const Clouds clouds(100);
+  Batch batch;
+  batch.data = clouds.data, batch.label = clouds.label, batch.examples = 100;
+  std::vector<float> trained;
+  {
+    auto kv = KVStore::create("local");
+    nn::Trainer trainer(classifier(), optim::SGD{.lr = 0.1}, kv);
+    EXPECT_FALSE(trainer.resume_if_present(directory));
+    for (int i = 0; i < 3; ++i) trainer.step(batch, nn::softmax_ce);
+    trainer.checkpoint(directory);
+    trained = trainer.net().parameters()[0]->value.to_vector<float>();
+  }
+  auto kv = KVStore::create("local");
+  nn::Trainer trainer(classifier(), optim::SGD{.lr = 0}, kv, {.seed = 7});
+  EXPECT_TRUE(trainer.resume_if_present(directory));
+  EXPECT_EQ(trainer.epoch(), 0);
+  trainer.step(batch, nn::softmax_ce);
+  trainer.synchronize();
+  EXPECT_EQ(trainer.net().parameters()[0]->value.to_vector<float>(), trained);
+}
+
+TEST_F(TrainerTest, ASecondTrainerOfAStoreWritesCheckpointsOfItsOwn) {
+  const Clouds clouds(100);
+  Batch batch;
+  batch.data = clouds.data, batch.label = clouds.label, batch.examples = 100;
+  auto kv = KVStore::create("local");
+  nn::Trainer first(classifier(), optim::SGD{.lr = 0.1}, kv);
+  first.step(batch, nn::softmax_ce);
+  for (int i = 0; i < 2; ++i) first.checkpoint(directory + "/first");
+  nn::Trainer second(nn::Sequential(nn::Tanh(), nn::Dense(2)), optim::SGD{.lr = 0.1}, kv);
+  EXPECT_FALSE(second.resume_if_present(directory + "/second"));
+  second.step(batch, nn::softmax_ce);
+  EXPECT_TRUE(std::filesystem::exists(second.checkpoint(directory + "/second")));
+}
+
 TEST_F(TrainerTest, WeightsOfACheckpointLoadIntoANetwork) {
   const std::vector<float> weights = train(directory, 1);
   const nn::Module net = classifier();
