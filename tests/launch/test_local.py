@@ -65,6 +65,15 @@ class Environment(LauncherTest):
             for key, value in values.items():
                 self.assertEqual(variables[key], value, f"{key} of {name}")
 
+    def test_names_of_the_script_are_free(self):
+        names = ("mark", "tag", "grace", "silence", "sharers", "reaped", "setsid", "cores", "folder", "program", "job")
+        chosen, inherited = names[::2], names[1::2]
+        arguments = [word for name in chosen for word in ("--env", f"{name}=my {name}")]
+        self.environment.update({name: f"my {name}" for name in inherited})
+        for variables in self.environments(*arguments).values():
+            self.assertEqual({name: variables.get(name) for name in names}, {name: f"my {name}" for name in names})
+            self.assertTrue(variables["PACELINE_PROCESS_ID"].startswith(variables["PACELINE_JOB_ID"]))
+
     def test_roles_have_their_own(self):
         self.environment.update(
             TAKEN="from here", OMP_WAIT_POLICY="ACTIVE", DMLC_ROLE="stale", DMLC_RANK="7", PORT="80"

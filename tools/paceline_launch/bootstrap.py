@@ -22,24 +22,25 @@ import shlex
 # found by the tag in their environment. The tag also tells which members of a group are alive, where nobody reaps the
 # dead (the init of many containers does not).
 _SCRIPT = r"""{
-mark=@MARK@ tag=@TAG@ grace=@GRACE@ silence=@SILENCE@ sharers=@SHARERS@
+paceline_mark=@MARK@ paceline_tag=@TAG@ paceline_grace=@GRACE@ paceline_silence=@SILENCE@ paceline_sharers=@SHARERS@
 exec 3<&0 </dev/null 4>&2 2>/dev/null
 signal_job() {
-  kill -s "$1" -- "-$job" || { [ -z "$reaped" ] && kill -s "$1" "$job"; }
+  kill -s "$1" -- "-$job" || { [ -z "$paceline_reaped" ] && kill -s "$1" "$job"; }
 }
 tagged() {
-  grep -lsF "PACELINE_PROCESS_ID=$tag" /proc/[0-9]*/environ | while IFS=/ read -r _ _ pid _; do echo "$pid"; done
+  grep -lsF "PACELINE_PROCESS_ID=$paceline_tag" /proc/[0-9]*/environ |
+    while IFS=/ read -r _ _ pid _; do echo "$pid"; done
 }
 kill_job() {
   signal_job KILL
   for pid in $(tagged); do kill -s KILL "$pid"; done
 }
 alive() {
-  [ -n "$(tagged)" ] || { [ -z "$reaped" ] && kill -s 0 "$job"; }
+  [ -n "$(tagged)" ] || { [ -z "$paceline_reaped" ] && kill -s 0 "$job"; }
 }
 end_job() {
   signal_job TERM
-  [ -z "$reaped" ] || for pid in $(tagged); do kill -s TERM "$pid"; done
+  [ -z "$paceline_reaped" ] || for pid in $(tagged); do kill -s TERM "$pid"; done
   left=$(($1 * 5))
   while [ "$left" -gt 0 ] && alive; do
     sleep 0.2
@@ -47,42 +48,43 @@ end_job() {
   done
   kill_job
 }
-reaped=
-setsid=$(command -v setsid)
-cores=$(OMP_NUM_THREADS='' nproc || getconf _NPROCESSORS_ONLN || echo 1)
+paceline_reaped=
+paceline_setsid=$(command -v setsid)
+paceline_cores=$(OMP_NUM_THREADS='' nproc || getconf _NPROCESSORS_ONLN || echo 1)
 (
   exec 2>&4 3<&- 4>&-
   unset DMLC_RANK PACELINE_PORT_FILE PORT
 @EXPORTS@
-  export PACELINE_PROCESS_ID="$tag" OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-PASSIVE}"
+  export PACELINE_PROCESS_ID="$paceline_tag" OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-PASSIVE}"
   if [ -z "${PACELINE_NUM_THREADS-}" ]; then
-    PACELINE_NUM_THREADS=$((cores > sharers ? cores / sharers : 1))
+    PACELINE_NUM_THREADS=$((paceline_cores > paceline_sharers ? paceline_cores / paceline_sharers : 1))
     export PACELINE_NUM_THREADS
   fi
-  folder=@FOLDER@
-  cd "$folder" 2>/dev/null || { echo "the folder $folder does not exist on this host" >&2; exit 126; }
+  paceline_folder=@FOLDER@
+  cd "$paceline_folder" 2>/dev/null || { echo "the folder $paceline_folder does not exist on this host" >&2; exit 126; }
   set -- @COMMAND@
-  for program in "${setsid:-setsid}" "$1"; do
-    command -v "$program" >/dev/null || { echo "the program $program does not exist on this host" >&2; exit 127; }
+  for paceline_program in "${paceline_setsid:-setsid}" "$1"; do
+    command -v "$paceline_program" >/dev/null ||
+      { echo "the program $paceline_program does not exist on this host" >&2; exit 127; }
   done
-  echo "$mark started" >&2
-  exec "$setsid" "$@"
+  echo "$paceline_mark started" >&2
+  exec "$paceline_setsid" "$@"
 ) &
 job=$!
 watchdog=
-if [ "$silence" -gt 0 ]; then
+if [ "$paceline_silence" -gt 0 ]; then
   (
     left=5
     trap 'left=6' USR1
     trap 'kill "$nap"; exit' TERM
     while [ "$left" -gt 0 ]; do
-      sleep $(((silence + 4) / 5)) &
+      sleep $(((paceline_silence + 4) / 5)) &
       nap=$!
       wait "$nap"
       kill "$nap"
       left=$((left - 1))
     done
-    end_job "$grace"
+    end_job "$paceline_grace"
   ) >/dev/null 4>&- &
   watchdog=$!
 fi
@@ -94,16 +96,16 @@ fi
     esac
     [ -z "$watchdog" ] || kill -s USR1 "$watchdog"
   done
-  end_job "$grace"
+  end_job "$paceline_grace"
   [ -z "$watchdog" ] || kill "$watchdog"
 ) <&3 >/dev/null 4>&- &
 reader=$!
 exec 3<&-
 wait "$job"
 status=$?
-reaped=1
+paceline_reaped=1
 end_job 2
-echo "$mark ended $status" >&4
+echo "$paceline_mark ended $status" >&4
 kill -s KILL "$reader"
 [ -z "$watchdog" ] || kill "$watchdog"
 exit "$status"
