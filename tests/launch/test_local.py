@@ -288,6 +288,10 @@ class Deadlines(LauncherTest):
         self.assertIn("worker 0 on this machine", err)
         self.assert_nothing_survives()
 
+    def test_that_never_pass(self):
+        code, _, err = self.launch("-n", 1, "--timeout", "inf", "--start-timeout", 1e20, self.worker(":"))
+        self.assertEqual(code, 0, err)
+
     def test_scheduler_that_never_listens(self):
         self.program("bin/paceline_server", "#!/bin/sh\nsleep 1000\n")
         code, _, err = self.launch("-n", 1, "--start-timeout", 0.3, self.worker(":"))

@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import json
+import math
 import os
 import queue
 import secrets
@@ -71,8 +72,8 @@ class Job:
 
     def _next_event(self):
         """The next event, or a nameless one when it is time to look at the clock or at the scheduler's file."""
-        soonest = min((when for when, _ in self.deadlines.values()), default=time.monotonic() + 3600)
-        pause = soonest - time.monotonic()
+        soonest = min((when for when, _ in self.deadlines.values()), default=math.inf)
+        pause = min(soonest - time.monotonic(), 3600)  # a queue waits for no longer than its clock can count
         if self._scheduler_is_starting():
             pause = min(pause, 0.02)
         try:
