@@ -9,13 +9,14 @@
 #include <cstdio>
 #include <deque>
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <ostream>
+#include <set>
 #include <thread>
 #include <utility>
 
 #include "checkpoint.h"
+#include "pipeline.h"
 
 namespace paceline::nn {
 namespace {
@@ -38,22 +39,17 @@ RangeSet first_of(std::int64_t count) {
   return set;
 }
 
-// Arrays by where they are.
-using ByDevice = std::map<Device, std::vector<NDArray>>;
-
-// Written once all of these arrays are: on each of their devices one.
-std::vector<NDArray> done_with(const ByDevice& arrays) {
-  std::vector<NDArray> done;
-  for (const auto& [device, values] : arrays) {
-    done.emplace_back(Shape{1}, DType::kUint8, device);
-    launch_host("step_done", values, std::span(&done.back(), 1),
-                [](const KernelContext&, std::span<const Tensor>, std::span<const Tensor>) {});
-  }
+// Written when all that was pushed so far to write these arrays is done.
+Variable done_with(const std::vector<NDArray>& arrays) {
+  std::vector<Variable> reads;
+  for (const NDArray& array : arrays) reads.push_back(array.variable());
+  const Variable done = default_engine().new_variable();
+  default_engine().push({.name = "step_done", .at_once = true}, reads, std::span(&done, 1), [](TaskContext&) {});
   return done;
 }
 
 struct PendingStep {
-  std::vector<NDArray> done;  // written once all weights of the step have arrived
+  Variable done;  // written once all weights of the step have arrived
   NDArray loss;
   Batch batch;
   DataIterator* data = nullptr;
@@ -74,7 +70,8 @@ struct Trainer::Impl {
   std::vector<std::shared_ptr<Parameter>> parameters;
   std::vector<PushItem> pushes;
   std::vector<PullItem> pulls;
-  ByDevice values, gradients;
+  std::vector<NDArray> values, gradients;
+  std::set<Device> devices;
   std::optional<StoreState> resumed;
 
   std::int64_t epoch = 0;
@@ -97,11 +94,12 @@ struct Trainer::Impl {
       initial.push_back({parameter->name, parameter->value, parameter->statistic});
       pushes.push_back({parameter->name, parameter->statistic ? parameter->value : parameter->gradient});
       pulls.push_back({parameter->name, parameter->value});
-      values[parameter->value.device()].push_back(parameter->value);
-      if (!parameter->statistic) gradients[parameter->value.device()].push_back(parameter->gradient);
+      values.push_back(parameter->value);
+      if (!parameter->statistic) gradients.push_back(parameter->gradient);
+      devices.insert(parameter->value.device());
     }
-    require(!options.captured || values.size() <= 1,
-            "captured steps run on one device, but the network has weights on ", values.size(),
+    require(!options.captured || devices.size() <= 1,
+            "captured steps run on one device, but the network has weights on ", devices.size(),
             "; set captured = false");
     store->init(initial);
     if (resumed) {
@@ -114,27 +112,37 @@ struct Trainer::Impl {
 
   // Inputs: data, labels, the number of the call. Fills the gradients; returns the loss.
   NDArray forward_and_backward(const std::vector<NDArray>& inputs, const Loss& loss_function) {
-    const std::int64_t examples = inputs[0].size(0), parts = std::min<std::int64_t>(options.micro_batches, examples);
-    if (parts <= 1) return forward_and_backward(inputs[0], inputs[1], inputs[2], 1, false, loss_function);
+    const PipelineLayer* const pipeline = PipelineLayer::of(net);
+    const Module& stages = pipeline ? pipeline->body() : net;
+    const std::int64_t examples = inputs[0].size(0),
+                       wanted = std::int64_t{options.micro_batches} * (pipeline ? pipeline->micro_batches() : 1),
+                       parts = std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(examples, 1));
     NDArray total;
+    std::deque<Variable> running;
     for (std::int64_t i = 0; i < parts; ++i) {
+      // One more than have a device each: their memory is taken when they are pushed.
+      if (running.size() > devices.size()) {
+        default_engine().wait_unused(running.front());
+        running.pop_front();
+      }
       const std::int64_t begin = examples * i / parts, end = examples * (i + 1) / parts;
-      const double weight = static_cast<double>(end - begin) / static_cast<double>(examples);
-      const NDArray loss = forward_and_backward(inputs[0].narrow(0, begin, end), inputs[1].narrow(0, begin, end),
-                                                inputs[2] * static_cast<double>(parts) + static_cast<double>(i), weight,
-                                                i > 0, loss_function);
+      const double weight = parts == 1 ? 1 : static_cast<double>(end - begin) / static_cast<double>(examples);
+      const NDArray loss =
+          forward_and_backward(stages, inputs[0].narrow(0, begin, end), inputs[1].narrow(0, begin, end),
+                               call_of_part(inputs[2], i, parts), weight, i > 0, loss_function);
       total = i == 0 ? loss : total + loss;
+      if (parts > 1 && !options.captured) running.push_back(done_with(gradients));
     }
     return total;
   }
 
-  NDArray forward_and_backward(const NDArray& data, const NDArray& label, const NDArray& call, double weight,
-                               bool accumulate, const Loss& loss_function) {
+  NDArray forward_and_backward(const Module& module, const NDArray& data, const NDArray& label, const NDArray& call,
+                               double weight, bool accumulate, const Loss& loss_function) {
     Tape tape;
     for (const auto& parameter : parameters)
       if (!parameter->statistic) tape.watch(parameter->value, parameter->gradient);
     const Context context{.training = true, .seed = options.seed, .call = call, .device = options.device};
-    const NDArray output = net(data, context);
+    const NDArray output = module(data, context);
     NDArray loss = loss_function(output, label.to(output.device()));
     if (weight != 1) loss = loss * weight;
     tape.backward(loss, accumulate);
@@ -144,7 +152,7 @@ struct Trainer::Impl {
   void finish_oldest() {
     PendingStep step = std::move(pending.front());
     pending.pop_front();
-    for (const NDArray& done : step.done) done.wait();
+    default_engine().wait(step.done);
     sums.loss += step.loss.item<double>() * static_cast<double>(step.batch.examples);
     sums.examples += step.batch.examples;
     if (step.data) step.data->commit(step.batch);
@@ -260,7 +268,7 @@ void Trainer::synchronize() {
   impl_->store->barrier();
   if (!impl_->ready) return;
   impl_->pull();
-  for (const auto& parameter : impl_->parameters) parameter->value.wait();
+  for (const NDArray& value : impl_->values) value.wait();
 }
 
 Trainer::Epoch Trainer::epoch_of(DataIterator& data) { return Epoch(*this, data); }

@@ -9,5 +9,32 @@ namespace paceline::nn {
 
 // x on `device`: x itself where it is there already, else a copy that a Tape follows.
 NDArray to_device(const NDArray& x, Device device);
+// x cut along `axis` into one part for each device, their sizes equal or differing by one; a Tape follows. Throws
+// InvalidArgument where there are more devices than places.
+Parts scatter(const NDArray& x, int axis, const std::vector<Device>& devices);
+
+struct PipelineOptions {
+  int micro_batches = 4;
+  // Which module each stage but the first begins with. Empty: cut at the first call, so that the greatest stage is as
+  // small as can be, by ...
+  std::vector<int> begins = {};
+  enum class Balance { kBytes, kSeconds } balance = Balance::kBytes;  // ... parameters or the time of a forward pass
+};
+
+// A Sequential whose modules lie on several devices, a stage of consecutive ones on each, and which runs on the parts of
+// a batch (along axis 0; sizes differ by one at most, and a smaller batch has fewer parts): a stage works on one part
+// while the next stage works on the part before. Parameters have the names and the numbers of the Sequential's, so files
+// and checkpoints of either fit the other.
+//
+// Called, it gives the whole batch's output; under a Tape all parts are forward before the first is backward, and all
+// that they keep is kept (GPipe, Huang et al. 2019). A Trainer sends each part backward as soon as it is through and
+// holds at most one more than there are devices at a time (as 1F1B, PipeDream, Narayanan et al. 2019), whatever their
+// number, its own `micro_batches` times these; the loss must be a mean over examples. Weights change after the whole
+// batch: the step is that of the Sequential. Batch norm sees the parts, and dropout draws for each of them.
+//
+// Throws InvalidArgument where `net` is no Sequential, or has fewer modules than there are devices.
+struct Pipeline : Module {
+  Pipeline(const Module& net, const std::vector<Device>& devices, const PipelineOptions& options = {});
+};
 
 }  // namespace paceline::nn
