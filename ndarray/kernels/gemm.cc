@@ -1,11 +1,13 @@
 #include "copy.h"
 #include "kernels/attributes.h"
 #include "kernels/cuda_kernels.h"
-#include "kernels/matrix.h"
+#include "kernels/onednn_gemm.h"
 
 #include <paceline/detail/elementwise.h>
 
 #include <cblas.h>
+
+#include <type_traits>
 
 namespace paceline {
 namespace detail {
@@ -31,6 +33,13 @@ void gemm_as(std::span<const Tensor> inputs, const Tensor& out, const Gemm& how)
   const double operations =
       2.0 * static_cast<double>(c.rows) * static_cast<double>(c.columns) * static_cast<double>(a.columns);
   const TeamScope team(operations < kWorthATeam ? 1 : team_size());
+  if constexpr (std::is_same_v<T, float>) {
+    // oneDNN's way to a product takes longer than so small a product.
+    constexpr double kWorthOneDnn = 2e5;
+    if (how.alpha == 1 && operations >= kWorthOneDnn &&
+        onednn_gemm(a, inputs[0].as<const T>(), b, inputs[1].as<const T>(), c, out.as<T>(), how.beta))
+      return;
+  }
   const CBLAS_ORDER order = c.row_major ? CblasRowMajor : CblasColMajor;
   const CBLAS_TRANSPOSE ta = a.row_major == c.row_major ? CblasNoTrans : CblasTrans;
   const CBLAS_TRANSPOSE tb = b.row_major == c.row_major ? CblasNoTrans : CblasTrans;
@@ -87,6 +96,7 @@ void kernels::gemm(const NDArray& a, bool transpose_a, const NDArray& b, bool tr
          result, alpha, beta);
     return out.copy_from(result);
   }
+  if (out.dtype() == DType::kFloat32 && out.device().kind != DeviceKind::kCuda) prepare_onednn_gemm();
   const NDArray inputs[] = {is_matrix(a) ? a : a.clone(), is_matrix(b) ? b : b.clone(), out};
   const NDArray outputs[] = {out};
   launch({"gemm", gemm_cpu, gemm_cuda()}, std::span(inputs).first(beta == 0 ? 2 : 3), outputs,

@@ -16,6 +16,8 @@ struct Matrix {
   std::int64_t columns;
   bool row_major;
   std::int64_t leading;  // distance between rows, or between columns
+
+  friend bool operator==(const Matrix&, const Matrix&) = default;
 };
 
 // Of the transposed matrix if `transposed`. Only for what is_matrix_layout() accepts.

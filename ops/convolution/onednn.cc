@@ -1,17 +1,14 @@
 // Convolution through oneDNN, over two or three axes (one is two of which the first has one place). Our arrays are
 // plain (n, channels, sizes...); oneDNN chooses its own blocked layouts
 // (`any`), and what differs is reordered on the way: measured two to four times faster than its plain code, reorders
-// included. Primitives and their memory are kept per thread and shape, so that nothing is created or locked in the
-// steady state.
+// included.
 #include "convolution/geometry.h"
 
 #include <paceline/cores.h>
 #include <paceline/detail/at_exit.h>
-
-#include <dnnl.hpp>
+#include <paceline/detail/onednn.h>
 
 #include <cstdlib>
-#include <list>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -25,11 +22,7 @@ using Tag = memory::format_tag;
 
 constexpr auto kFloat = memory::data_type::f32;
 
-const dnnl::engine& cpu_engine() {
-  // Never destroyed: tasks may still run when a program ends.
-  static const auto& engine = *new dnnl::engine(dnnl::engine::kind::cpu, 0);
-  return engine;
-}
+using detail::cpu_engine;
 
 // A thread's memory for arrays in oneDNN's layouts: one for all its convolutions, of which one runs at a time.
 class Scratch {
@@ -177,10 +170,19 @@ dnnl::convolution_forward::primitive_desc forward_description(const ConvolutionG
                                    padding);
 }
 
+struct Key {
+  ConvolutionPass pass;
+  ConvolutionGeometry geometry;
+  bool biased;
+  int team;  // oneDNN divides the work when the primitive is made
+  friend bool operator==(const Key&, const Key&) = default;
+};
+
 // One pass over arrays of one shape, ready to run.
 class Convolution {
  public:
-  Convolution(ConvolutionPass pass, const ConvolutionGeometry& g, bool biased) : pass_(pass) {
+  explicit Convolution(const Key& key) : pass_(key.pass) {
+    const auto& [pass, g, biased, team] = key;
     const Descriptors plain = describe(g, tags_of(g).plain);
     const Descriptors any = describe(g, Tag::any);
     const auto [stride, dilation, padding] = Steps(g);
@@ -266,49 +268,6 @@ class Convolution {
   dnnl::primitive primitive_;
 };
 
-struct Key {
-  ConvolutionPass pass;
-  ConvolutionGeometry geometry;
-  bool biased;
-  int team;  // oneDNN divides the work when the primitive is made
-  friend bool operator==(const Key&, const Key&) = default;
-};
-
-// The convolutions of one thread, the one used last in front. Empty where oneDNN has no code for a shape.
-class Cache {
- public:
-  Convolution* find(const Key& key) {
-    for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-      if (!(entry->first == key)) continue;
-      entries_.splice(entries_.begin(), entries_, entry);
-      return get();
-    }
-    if (entries_.size() == kLimit) entries_.pop_back();
-    entries_.emplace_front(key, std::nullopt);
-    try {
-      entries_.front().second.emplace(key.pass, key.geometry, key.biased);
-    } catch (const dnnl::error& error) {
-      if (error.status != dnnl_unimplemented) {
-        entries_.pop_front();
-        throw Error(str("[convolution] oneDNN failed: ", error.what()));
-      }
-    }
-    return get();
-  }
-
-  dnnl::stream& stream() { return stream_; }
-  Scratch& scratch() { return scratch_; }
-
- private:
-  static constexpr std::size_t kLimit = 256;  // shapes; a deep network has about 100
-
-  Convolution* get() { return entries_.front().second ? &*entries_.front().second : nullptr; }
-
-  dnnl::stream stream_{cpu_engine()};
-  Scratch scratch_;
-  std::list<std::pair<Key, std::optional<Convolution>>> entries_;
-};
-
 double operations(const ConvolutionGeometry& g) {
   return 2.0 * static_cast<double>(g.examples * g.out * g.output_places()) * static_cast<double>(g.patch());
 }
@@ -320,22 +279,23 @@ void prepare_onednn_convolution() {
     const ConvolutionGeometry geometry = make_geometry("convolution", {1, 1, 3, 3}, {1, 1, 3, 3}, {});
     for (const ConvolutionPass pass :
          {ConvolutionPass::kForward, ConvolutionPass::kBackwardData, ConvolutionPass::kBackwardWeight})
-      Convolution(pass, geometry, true);
+      Convolution({pass, geometry, true, 1});
     detail::rest_before_exit();
     return true;
   }();
 }
 
 bool onednn_convolution(ConvolutionPass pass, const ConvolutionGeometry& geometry, const ConvolutionArrays& arrays) {
-  thread_local Cache cache;
+  thread_local detail::PrimitiveCache<Key, Convolution> cache;
+  thread_local Scratch scratch;
   // The weights' gradient is summed over threads behind spinning barriers, which cost milliseconds when another process
   // has the core: small ones stay on one thread.
   constexpr double kWorthATeam = 6.4e7;
   const TeamScope team(pass == ConvolutionPass::kBackwardWeight && operations(geometry) < kWorthATeam ? 1
                                                                                                       : team_size());
-  Convolution* const convolution = cache.find({pass, geometry, arrays.bias != nullptr, team_size()});
+  Convolution* const convolution = cache.find("convolution", {pass, geometry, arrays.bias != nullptr, team_size()});
   if (!convolution) return false;
-  convolution->run(cache.stream(), cache.scratch(), arrays);
+  convolution->run(cache.stream(), scratch, arrays);
   return true;
 }
 

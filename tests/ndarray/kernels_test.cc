@@ -212,6 +212,29 @@ TEST_P(KernelsTest, GemmTakesBatchesAndOddViews) {
   expect_near(square.to_vector<double>(), expected, 1e-12);
 }
 
+// Large enough for every way in which a product is computed.
+TEST_P(KernelsTest, LargeGemmOfEveryLayout) {
+  constexpr std::int64_t kBatch = 3, kRows = 67, kColumns = 45, kInner = 83;
+  const auto operand = [&](std::int64_t rows, std::int64_t columns, bool transposed, std::uint64_t seed) {
+    return transposed ? random({kBatch, columns, rows}, seed).permute({0, 2, 1})
+                      : random({kBatch, rows, columns}, seed);
+  };
+  for (int layout = 0; layout < 8; ++layout) {
+    const NDArray a = operand(kRows, kInner, layout & 1, 1), b = operand(kInner, kColumns, layout & 2, 2);
+    for (const double beta : {0.0, 1.0, -0.5}) {
+      const NDArray out = operand(kRows, kColumns, layout & 4, 3), exact = out.cast(DType::kFloat64);
+      kernels::gemm(a.cast(DType::kFloat64), false, b.cast(DType::kFloat64), false, exact, 1, beta);
+      const NDArray one = out.at(1).clone(), before = out.clone();
+      kernels::gemm(a.at(1), false, b.at(1), false, one, 1, beta);
+      kernels::gemm(a, false, b, false, out, 1, beta);
+      expect_near(out.to_vector<double>(), exact.to_vector<double>(), 1e-4);
+      expect_near(one.to_vector<double>(), exact.at(1).to_vector<double>(), 1e-4);
+      kernels::gemm(a, false, b.narrow(0, 1, 2).broadcast_to(b.shape()), false, before, 1, beta);
+      expect_near(before.at(1).to_vector<double>(), exact.at(1).to_vector<double>(), 1e-4);
+    }
+  }
+}
+
 TEST_P(KernelsTest, GemmRefusesWhatDoesNotMultiply) {
   const NDArray a = random({2, 3}, 1);
   const NDArray out = random({2, 2}, 2);
