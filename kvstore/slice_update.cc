@@ -1,5 +1,6 @@
 #include "slice_update.h"
 
+#include <paceline/detail/elementwise.h>
 #include <paceline/detail/host_memory.h>
 #include <paceline/tile.h>
 
@@ -37,7 +38,8 @@ const T* gradient_tile(const Contribution& contribution, std::int64_t count, std
   return static_cast<const T*>(contribution.gradient) + begin;
 }
 
-// Calls fill(offset, count, scratch) to get each tile's gradient, then runs the rules over it.
+// Calls fill(offset, count, scratch) to get each tile's gradient, then runs the rules over it. The calling thread's
+// team shares the tiles.
 template <class T, class Fill>
 void update_tiles(Slice& slice, const Rules& rules, const Snapshot& pulled, const StaleContext& context, Fill fill,
                   T* copy = nullptr) REQUIRES(slice.mutex) {
@@ -48,30 +50,38 @@ void update_tiles(Slice& slice, const Rules& rules, const Snapshot& pulled, cons
     arrays.push_back(reinterpret_cast<T*>(bytes.data()));
   }
   const UpdateStep step{context.learning_rate, slice.counters.optimizer_updates + 1};
-  alignas(64) std::array<T, static_cast<std::size_t>(Tile<T>::kElements)> scratch, pulled_scratch;
   const std::shared_ptr<std::byte[]> written = slice.weight.writable();
   const T* before = reinterpret_cast<const T*>(slice.weight.data());
   T* weight = reinterpret_cast<T*>(written.get());
   const std::int64_t count = slice.count();
   const bool keeps = !rules.optimizer->replaces() || rules.preparation.weight_decay != 0;
-  for (std::int64_t begin = 0; begin < count; begin += Tile<T>::kElements) {
-    Tile<T> tile;
-    tile.count = std::min(Tile<T>::kElements, count - begin);
-    tile.gradient = scratch.data();
-    tile.weight = weight + begin;
-    const std::span own(pulled_scratch.data(), static_cast<std::size_t>(tile.count));
-    tile.pulled = pulled_tile(pulled, count, begin, own);
-    if (weight != before && keeps) std::copy_n(before + begin, tile.count, tile.weight);
-    fill(begin, tile.count, scratch.data());
-    rules.preparation.apply(tile.gradient, tile.weight, tile.count);
-    tile.state = arrays.data() + rules.optimizer_states;
-    rules.staleness->correct(tile, context);
-    tile.state = arrays.data();
-    rules.optimizer->update(tile, step);
-    if (copy) stream_copy(tile.weight, copy + begin, static_cast<std::size_t>(tile.count) * sizeof(T));
-    for (T*& array : arrays) array += tile.count;
-  }
-  if (copy) stream_end();
+  const auto update_range = [&](std::int64_t first, std::int64_t last) {
+    alignas(64) std::array<T, static_cast<std::size_t>(Tile<T>::kElements)> scratch, pulled_scratch;
+    std::vector<T*> state = arrays;
+    for (T*& array : state) array += first * Tile<T>::kElements;
+    const std::int64_t end = std::min(count, last * Tile<T>::kElements);
+    for (std::int64_t begin = first * Tile<T>::kElements; begin < end; begin += Tile<T>::kElements) {
+      Tile<T> tile;
+      tile.count = std::min(Tile<T>::kElements, end - begin);
+      tile.gradient = scratch.data();
+      tile.weight = weight + begin;
+      const std::span own(pulled_scratch.data(), static_cast<std::size_t>(tile.count));
+      tile.pulled = pulled_tile(pulled, count, begin, own);
+      if (weight != before && keeps) std::copy_n(before + begin, tile.count, tile.weight);
+      fill(begin, tile.count, scratch.data());
+      rules.preparation.apply(tile.gradient, tile.weight, tile.count);
+      tile.state = state.data() + rules.optimizer_states;
+      rules.staleness->correct(tile, context);
+      tile.state = state.data();
+      rules.optimizer->update(tile, step);
+      if (copy) stream_copy(tile.weight, copy + begin, static_cast<std::size_t>(tile.count) * sizeof(T));
+      for (T*& array : state) array += tile.count;
+    }
+    if (copy) stream_end();
+  };
+  constexpr std::int64_t kTilesPerThread = 16;
+  const std::int64_t tiles = (count + Tile<T>::kElements - 1) / Tile<T>::kElements;
+  detail::parallel_ranges(tiles, kTilesPerThread, update_range);
   slice.weight.set(written);
 }
 
@@ -79,10 +89,11 @@ template <class T>
 void update_one(Slice& slice, const Rules& rules, const Contribution& contribution, const Snapshot& pulled,
                 const StaleContext& context) REQUIRES(slice.mutex) {
   const std::int64_t whole = slice.count();
-  update_tiles<T>(slice, rules, pulled, context, [&, whole](std::int64_t begin, std::int64_t count, T* scratch) {
+  const auto fill = [&, whole](std::int64_t begin, std::int64_t count, T* scratch) {
     const T* source = gradient_tile<T>(contribution, whole, begin, {scratch, static_cast<std::size_t>(count)});
     if (source != scratch) std::copy_n(source, count, scratch);
-  });
+  };
+  update_tiles<T>(slice, rules, pulled, context, fill);
 }
 
 // The mean of contributions to `whole` elements, weighted by their examples, tile by tile.
@@ -97,14 +108,15 @@ class Mean {
           return contribution.codec && contribution.codec->votes();
         })) {}
 
-  void tile(std::int64_t begin, std::int64_t count, T* __restrict mean) {
+  void tile(std::int64_t begin, std::int64_t count, T* __restrict mean) const {
+    std::array<T, static_cast<std::size_t>(Tile<T>::kElements)> decoded;
     bool first = true;
     for (const Contribution& contribution : contributions_) {
       const T share = votes_           ? T(1)
                       : examples_ == 0 ? T(1) / static_cast<T>(contributions_.size())
                                        : static_cast<T>(contribution.examples) / static_cast<T>(examples_);
       const T* __restrict source =
-          gradient_tile<T>(contribution, whole_, begin, {decoded_.data(), static_cast<std::size_t>(count)});
+          gradient_tile<T>(contribution, whole_, begin, {decoded.data(), static_cast<std::size_t>(count)});
       // Sums begin at 0, not at the first summand: that makes -0 a 0.
       if (std::exchange(first, false))
         for (std::int64_t i = 0; i < count; ++i) mean[i] = T(0) + share * source[i];
@@ -119,13 +131,12 @@ class Mean {
   const std::vector<Contribution>& contributions_;
   const std::int64_t examples_, whole_;
   const bool votes_;
-  std::array<T, static_cast<std::size_t>(Tile<T>::kElements)> decoded_;
 };
 
 template <class T>
 void update_mean(Slice& slice, const Rules& rules, const std::vector<Contribution>& contributions,
                  std::int64_t examples, const StaleContext& context, const RoundCopies& copies) REQUIRES(slice.mutex) {
-  Mean<T> sum(contributions, examples, slice.count());
+  const Mean<T> sum(contributions, examples, slice.count());
   const auto fill = [&](std::int64_t begin, std::int64_t count, T* mean) {
     sum.tile(begin, count, mean);
     if (copies.mean) std::copy_n(mean, count, static_cast<T*>(copies.mean) + begin);
@@ -176,7 +187,7 @@ void update_by_mean(Slice& slice, const Rules& rules, const std::vector<Contribu
 void mean_of_round(const std::vector<Contribution>& contributions, std::int64_t count, float* mean) {
   std::int64_t examples = 0;
   for (const Contribution& contribution : contributions) examples += contribution.examples;
-  Mean<float> sum(contributions, examples, count);
+  const Mean<float> sum(contributions, examples, count);
   for (std::int64_t begin = 0; begin < count; begin += Tile<float>::kElements)
     sum.tile(begin, std::min(Tile<float>::kElements, count - begin), mean + begin);
 }

@@ -1,3 +1,4 @@
+#include <paceline/detail/elementwise.h>
 #include <paceline/updater.h>
 
 #include <algorithm>
@@ -365,7 +366,12 @@ class UpdaterImpl final : public Updater {
   std::uint64_t read(Slice& slice, int worker, void* out) const {
     Lock lock(slice.mutex);
     if (worker >= 0 && rules_->needs_pulled) take_snapshot(slice, worker, nullptr);
-    if (!slice.weight.empty()) std::memcpy(out, slice.weight.data(), slice.weight.size());
+    constexpr std::int64_t kBytesPerThread = 1 << 17;
+    detail::parallel_ranges(static_cast<std::int64_t>(slice.weight.size()), kBytesPerThread,
+                            [&](std::int64_t begin, std::int64_t end) {
+                              std::memcpy(static_cast<std::byte*>(out) + begin, slice.weight.data() + begin,
+                                          static_cast<std::size_t>(end - begin));
+                            });
     return slice.counters.version;
   }
 

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <paceline/cores.h>
 #include <paceline/updater.h>
 #include <paceline/worker_rule.h>
 
@@ -306,6 +307,35 @@ TEST(Updater, SlicesTakeUpdatesFromManyThreads) {
   for (int slice = 0; slice < 4; ++slice) {
     EXPECT_EQ(updater->version(slice), 200u);
     EXPECT_EQ(weights<float>(*updater, slice)[4999], 200);
+  }
+}
+
+TEST(Updater, TheTeamSharesLargeSlicesWithTheSameBits) {
+  constexpr std::int64_t kCount = 100'003;
+  std::vector<float> initial(kCount), gradient(kCount);
+  std::mt19937 draws(1);
+  for (float& x : initial) x = std::normal_distribution<float>()(draws);
+  for (float& x : gradient) x = std::normal_distribution<float>()(draws);
+  std::vector<float> first;
+  for (const int threads : {1, 2, 3}) {
+    const TeamScope team(threads);
+    const auto updater = make_updater();
+    updater->set_rules(Spec::parse("momentum:lr=0.1,momentum=0.9,weight_decay=0.01"), "gap_aware", {});
+    updater->set_workers(1);
+    const int slice =
+        updater->add_slice({.key = 1, .name = "w", .dtype = DType::kFloat32, .end = kCount}, initial.data());
+    for (std::uint64_t version = 0; version < 3; ++version) {
+      updater->pull(slice, 0);
+      updater->apply(slice, {.worker = 0, .version = version, .examples = 1, .gradient = gradient.data()});
+    }
+    const Contribution both[] = {{.worker = 0, .version = 3, .examples = 1, .gradient = gradient.data()},
+                                 {.worker = 1, .version = 3, .examples = 2, .gradient = initial.data()}};
+    updater->apply_round(slice, {both[0], both[1]}, {});
+    std::vector<float> read(kCount);
+    updater->read(slice, -1, read.data());
+    EXPECT_EQ(read, weights<float>(*updater, slice));
+    if (first.empty()) first = read;
+    EXPECT_EQ(read, first) << threads << " threads";
   }
 }
 
