@@ -1,24 +1,16 @@
 #include "attention/attention.h"
 
-#include "binary/binary.h"
-#include "cumsum/cumsum.h"
-#include "matmul/matmul.h"
+#include "attention/tiles.h"
 #include "reduce/reduce.h"
 #include "shared/wide.h"
-#include "softmax/softmax.h"
-#include "where/where.h"
 
 #include <cmath>
-#include <limits>
 
 namespace paceline {
 
 const OpDef& attention_operator();
-const OpDef& softmax_backward_operator();
 
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 const AttentionAttributes& of(const void* attributes) { return *static_cast<const AttentionAttributes*>(attributes); }
 
@@ -34,6 +26,10 @@ Shape with_matrix(Shape shape, std::int64_t rows, std::int64_t columns) {
   shape.push_back(rows);
   shape.push_back(columns);
   return shape;
+}
+
+Shape rows_of(const Shape& shape) {
+  return Shape(std::span<const std::int64_t>(shape.begin(), static_cast<std::size_t>(shape.ndim() - 1)));
 }
 
 // The shape of the scores.
@@ -54,43 +50,34 @@ Shape check(const std::vector<NDArray>& inputs) {
   return scores;
 }
 
-// true where key j is no later than query i
-NDArray lower_triangle(std::int64_t queries, std::int64_t keys, const NDArray& near) {
-  const auto numbers = [&](const Shape& shape, int axis) {
-    return cumsum(NDArray::full(shape, 1, DType::kInt64, near.device(), near.engine()), axis);
+// The operands of one call, ready for the tiles: of one wide type, broadcast over the leading axes.
+AttentionArrays arrays_of(const std::vector<NDArray>& inputs, const Shape& scores) {
+  const auto matrices = [&](const NDArray& x) {
+    const NDArray wide = widened(x);
+    return (has_plain_rows(wide) ? wide : wide.contiguous())
+        .broadcast_to(with_matrix(leading(scores), x.size(-2), x.size(-1)));
   };
-  return greater_equal(numbers({queries, 1}, 0), numbers({1, keys}, 1));
-}
-
-// The share of each key in each result. Rows of scores that are all -infinity give zeros.
-NDArray shares(const NDArray& query, const NDArray& key, const NDArray& mask, const AttentionAttributes& how) {
-  NDArray scores = batch_matmul(query, key, false, true) * scale_of(how, query.shape());
-  if (how.causal) scores = where(lower_triangle(query.size(-2), key.size(-2), query), scores, -kInfinity);
-  if (mask.is_none() || scores.size() == 0) return softmax(scores);
-  scores = mask.dtype() == DType::kBool ? where(mask, scores, -kInfinity) : scores + widened(mask);
-  const NDArray blind = equal(max(scores, {-1}, true), -kInfinity);
-  return where(blind, 0, softmax(where(blind, 0, scores)));
+  const NDArray& mask = inputs[3];
+  return {matrices(inputs[0]), matrices(inputs[1]), matrices(inputs[2]),
+          mask.is_none() ? mask : (is_half(mask.dtype()) ? widened(mask) : mask).broadcast_to(scores)};
 }
 
 std::vector<Gradient> gradient(const OpCall& call, const std::vector<NDArray>& gradients) {
-  const NDArray query = widened(call.inputs[0]), key = widened(call.inputs[1]), value = widened(call.inputs[2]);
-  const NDArray& probabilities = call.outputs[1];
-  const NDArray dy = widened(gradients[0]);
+  const Shape scores = check(call.inputs);
+  const AttentionArrays arrays = arrays_of(call.inputs, scores);
+  const AttentionAttributes& how = call.attributes<AttentionAttributes>();
+  const NDArray out = widened(call.outputs[0]), dy = widened(gradients[0]);
+  const auto like = [](const NDArray& x) { return NDArray(x.shape(), x.dtype(), x.device(), x.engine()); };
+  const bool adds = !arrays.mask.is_none() && is_floating(arrays.mask.dtype()) && call.wants_gradient(3);
+  const AttentionArrays wide{like(arrays.query), like(arrays.key), like(arrays.value),
+                             adds ? like(arrays.mask) : NDArray()};
+  attend_backward(arrays, how.causal, scale_of(how, arrays.query.shape()), out, call.outputs[1],
+                  has_plain_rows(dy) ? dy : dy.contiguous(), wide);
   std::vector<Gradient> result(4);
-  const auto give = [&](std::size_t input, const NDArray& x) {
-    result[input] = in_type(sum_to(x, call.input_specs[input].shape), call.input_specs[input].dtype);
-  };
-  if (call.wants_gradient(2)) give(2, batch_matmul(probabilities, dy, true));
-  const ArraySpec& mask = call.input_specs[3];
-  const bool added = !call.inputs[3].is_none() && is_floating(mask.dtype);
-  if (!call.wants_gradient(0) && !call.wants_gradient(1) && !(added && call.wants_gradient(3))) return result;
-  const NDArray shares_gradient = batch_matmul(dy, value, false, true);
-  const NDArray scores_gradient =
-      invoke(softmax_backward_operator(), {shares_gradient, probabilities}, SoftmaxAttributes{-1});
-  const double scale = scale_of(call.attributes<AttentionAttributes>(), query.shape());
-  if (call.wants_gradient(0)) give(0, batch_matmul(scores_gradient, key) * scale);
-  if (call.wants_gradient(1)) give(1, batch_matmul(scores_gradient, query, true) * scale);
-  if (added && call.wants_gradient(3)) give(3, scores_gradient);
+  const NDArray* const found[] = {&wide.query, &wide.key, &wide.value, &wide.mask};
+  for (std::size_t i = 0; i < result.size(); ++i)
+    if (!found[i]->is_none() && call.wants_gradient(i))
+      result[i] = in_type(sum_to(*found[i], call.input_specs[i].shape), call.input_specs[i].dtype);
   return result;
 }
 
@@ -104,21 +91,23 @@ OpDef attention_op() {
       .input("value")
       .optional_input("mask")
       .output("out")
-      .auxiliary_output("shares")
+      .auxiliary_output("log_sum")
       .saves_inputs({0, 1, 2, 3})
-      .saves_outputs({1})
+      .saves_outputs({0, 1})
       .infer([](const std::vector<NDArray>& inputs, const void*) {
-        const NDArray& query = inputs[0];
-        Shape scores = check(inputs), out = scores;
+        Shape out = check(inputs);
         out[out.ndim() - 1] = inputs[2].size(-1);
-        return std::vector<ArraySpec>{{out, query.dtype()}, {scores, wide_type(query.dtype())}};
+        return std::vector<ArraySpec>{{out, inputs[0].dtype()}, {rows_of(out), wide_type(inputs[0].dtype())}};
       })
       .forward([](const std::vector<NDArray>& inputs, const void* attributes) {
-        const Shape scores = check(inputs);
-        NDArray probabilities = shares(widened(inputs[0]), widened(inputs[1]), inputs[3], of(attributes));
-        if (probabilities.shape() != scores) probabilities = probabilities.broadcast_to(scores).clone();
-        return std::vector<NDArray>{in_type(batch_matmul(probabilities, widened(inputs[2])), inputs[0].dtype()),
-                                    probabilities};
+        const NDArray& query = inputs[0];
+        Shape shape = check(inputs);
+        const AttentionArrays arrays = arrays_of(inputs, shape);
+        shape[shape.ndim() - 1] = inputs[2].size(-1);
+        const NDArray out(shape, arrays.query.dtype(), query.device(), query.engine());
+        const NDArray log_sum(rows_of(shape), out.dtype(), out.device(), out.engine());
+        attend(arrays, of(attributes).causal, scale_of(of(attributes), query.shape()), out, log_sum);
+        return std::vector<NDArray>{in_type(out, query.dtype()), log_sum};
       })
       .gradient(gradient)
       .text([](const void* attributes) {

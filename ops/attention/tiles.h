@@ -1,0 +1,28 @@
+#pragma once
+// Attention without the matrix of scores: it is made tile by tile, forward with a running softmax, backward again from
+// the saved sums (Dao, Fu, Ermon, Rudra & Ré, "FlashAttention", 2022). Memory grows with the rows, not their product.
+
+#include <paceline/ndarray.h>
+
+namespace paceline {
+
+// Operands, or their gradients. All of one type, float32 or float64 (mask: or bool), with the same leading axes; mask:
+// none, or of the scores' shape. Views of any strides, but for neighbouring elements along the last axis of query, key
+// and value.
+struct AttentionArrays {
+  NDArray query, key, value, mask;
+};
+
+// Elements along the last axis are neighbours, and the rows do not overlap.
+bool has_plain_rows(const NDArray& x);
+
+// Writes out (..., l, v) and log_sum (..., l), the logarithm of each row's sum of exp(score).
+void attend(const AttentionArrays& arrays, bool causal, double scale, const NDArray& out, const NDArray& log_sum);
+
+// From what attend() gave and the gradient of out (with plain rows) to the gradients of query, key, value and, where
+// there is one, the scores (written where the mask's is asked for), all row-major. The same bits for any number of
+// threads, as in attend().
+void attend_backward(const AttentionArrays& arrays, bool causal, double scale, const NDArray& out,
+                     const NDArray& log_sum, const NDArray& gradient, const AttentionArrays& gradients);
+
+}  // namespace paceline
