@@ -56,6 +56,12 @@ Preparation Preparation::parse(const Options& options) {
   return preparation;
 }
 
+Preparation Preparation::parse(const Options& options, const Optimizer& optimizer) {
+  Preparation preparation = parse(options);
+  if (optimizer.decays_weights()) preparation.weight_decay = 0;
+  return preparation;
+}
+
 template <class T>
 void Preparation::apply(T* gradient, const T* weight, std::int64_t count) const {
   if (rescale != 1)
@@ -123,6 +129,13 @@ Adam::operator Spec() const {
   spec.options.set("beta1", number(beta1));
   spec.options.set("beta2", number(beta2));
   spec.options.set("epsilon", number(epsilon));
+  return spec;
+}
+
+AdamW::operator Spec() const {
+  Spec spec = Adam{lr, beta1, beta2, epsilon, 0, clip_gradient, schedule};
+  spec.name = "adamw";
+  spec.options.set("weight_decay", number(weight_decay));
   return spec;
 }
 

@@ -75,7 +75,7 @@ class UpdaterImpl final : public Updater {
               "workers, which optimizer '", optimizer.name, "' cannot give up; use gap_aware with it");
       rules->optimizer = make_optimizer(Spec{"sgd", {}});
     } else {
-      rules->preparation = Preparation::parse(optimizer.options);
+      rules->preparation = Preparation::parse(optimizer.options, *rules->optimizer);
     }
     std::unique_lock lock(rules_mutex_);
     install(std::move(rules));

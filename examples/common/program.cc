@@ -14,7 +14,7 @@
 DEFINE_string(kvstore, "local",
               "mode of the store, with options: local, dist_sync, dist_async:bound=4,staleness=gap_aware, ...");
 DEFINE_string(device, "cpu", "where the network is computed: cpu, cuda:0, ...");
-DEFINE_string(optimizer, "nesterov", "sgd, momentum, nesterov or adam, with options: adam:beta2=0.99");
+DEFINE_string(optimizer, "nesterov", "sgd, momentum, nesterov, adam or adamw, with options: adam:beta2=0.99");
 DEFINE_double(lr, 0.05, "learning rate at the start");
 DEFINE_double(momentum, 0.9, "momentum, for the optimizers that have one");
 DEFINE_double(weight_decay, 0, "weight decay");

@@ -7,7 +7,7 @@ std::shared_ptr<const RowRules> RowRules::make(const Spec& optimizer, const std:
   auto rules = std::make_shared<RowRules>();
   rules->optimizer = make_optimizer(optimizer);
   rules->staleness = own ? std::move(own) : make_staleness(policy, options);
-  rules->preparation = Preparation::parse(optimizer.options);
+  rules->preparation = Preparation::parse(optimizer.options, *rules->optimizer);
   rules->rate = LearningRate::parse(optimizer.options);
   rules->state_names = rules->optimizer->state_names();
   rules->optimizer_states = rules->state_names.size();

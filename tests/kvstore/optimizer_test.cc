@@ -46,6 +46,27 @@ TEST(Optimizer, FollowsItsFormula) {
   EXPECT_NEAR(run(optim::Adam{.lr = 0.1, .epsilon = 1e-12}, 20, 1, gradient), adam, 1e-9);
 }
 
+// The steps of torch.optim.AdamW; beside them Adam's, whose decay goes through the moments.
+TEST(Optimizer, AdamWDecaysBesideTheStep) {
+  const auto gradient = [](double w) { return 2 * w + 1; };
+  double weight = 1, mean = 0, variance = 0;
+  for (int t = 1; t <= 20; ++t) {
+    const double g = gradient(weight);
+    weight *= 1 - 0.1 * 0.3;
+    mean = 0.9 * mean + 0.1 * g;
+    variance = 0.999 * variance + 0.001 * g * g;
+    weight -= 0.1 * (mean / (1 - std::pow(0.9, t))) / (std::sqrt(variance / (1 - std::pow(0.999, t))) + 1e-12);
+  }
+  const optim::AdamW adamw{.lr = 0.1, .epsilon = 1e-12, .weight_decay = 0.3};
+  EXPECT_NEAR(run(adamw, 20, 1, gradient), weight, 1e-9);
+  EXPECT_GT(std::abs(run(optim::Adam{.lr = 0.1, .epsilon = 1e-12, .weight_decay = 0.3}, 20, 1, gradient) - weight),
+            1e-3);
+  // Without a gradient only the decay is left; 0.01 unless said.
+  const auto nothing = [](double) { return 0.0; };
+  EXPECT_DOUBLE_EQ(run(Spec::parse("adamw:lr=0.5"), 1, 2, nothing), 2 * (1 - 0.5 * 0.01));
+  EXPECT_DOUBLE_EQ(run(optim::AdamW{.lr = 0.5, .weight_decay = 0}, 1, 2, nothing), 2);
+}
+
 TEST(Optimizer, AssignForgetsTheWeight) {
   EXPECT_EQ(run(optim::Assign{}, 3, 1, [](double w) { return 2 * w + 1; }), 15);
   EXPECT_EQ(run(Spec::parse("assign:rescale=0.5,weight_decay=2"), 1, 3, [](double) { return 8.0; }), 4 + 6);
@@ -85,7 +106,7 @@ TEST(Optimizer, NamesWhatIsUnknown) {
     }
     return "accepted";
   };
-  EXPECT_THAT(message("sdg"), HasSubstr("unknown optimizer 'sdg'; known: sgd momentum nesterov adam"));
+  EXPECT_THAT(message("sdg"), HasSubstr("unknown optimizer 'sdg'; known: sgd momentum nesterov adam adamw"));
   EXPECT_THAT(message("adam:beta3=1"), HasSubstr("beta3"));
   EXPECT_THAT(message("sgd:schedule=liner"), HasSubstr("known: constant linear step cosine"));
   EXPECT_THAT(message("momentum:momentum=1.5"), HasSubstr("between -1 and 1"));

@@ -31,6 +31,8 @@ class LearningRate {
   double end_ = 0, factor_ = 0.1;
 };
 
+class Optimizer;
+
 // What is done to a gradient before any rule sees it: g = clip(rescale * g) + weight_decay * w.
 struct Preparation {
   double rescale = 1;
@@ -38,6 +40,8 @@ struct Preparation {
   double weight_decay = 0;
 
   static Preparation parse(const Options& options);
+  // For an optimizer: without the weight decay where it is the optimizer's own.
+  static Preparation parse(const Options& options, const Optimizer& optimizer);
   template <class T>
   void apply(T* gradient, const T* weight, std::int64_t count) const;
 };
@@ -70,6 +74,8 @@ class Optimizer {
   virtual StepSize step_size() const { return {}; }
   // The new weights do not depend on the old ones: what update() finds in tile.weight is of no meaning.
   virtual bool replaces() const { return false; }
+  // The option weight_decay is the rule's: the Preparation leaves it out.
+  virtual bool decays_weights() const { return false; }
   // The momentum that a WorkerRule (dana) can take over, the server then running plain SGD; -1: it cannot.
   virtual double worker_momentum() const { return -1; }
 };
@@ -112,6 +118,17 @@ struct Adam {
   double lr = 0.001;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double weight_decay = 0;
+  double clip_gradient = 0;
+  Schedule schedule = {};
+  operator Spec() const;
+};
+
+// Spec `adamw`. Adam with decoupled weight decay (Loshchilov & Hutter 2019): w shrinks by lr * weight_decay * w beside
+// Adam's step, which does not see it.
+struct AdamW {
+  double lr = 0.001;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  double weight_decay = 0.01;
   double clip_gradient = 0;
   Schedule schedule = {};
   operator Spec() const;

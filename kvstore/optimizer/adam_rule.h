@@ -1,0 +1,47 @@
+#pragma once
+// Adam with bias correction (Kingma & Ba 2015) as a function of one element: what is subtracted from the weight.
+
+#include <paceline/host_device.h>
+
+#include <cmath>
+
+#include "optimizer/tile_optimizer.h"
+
+namespace paceline {
+
+struct AdamRule {
+  static constexpr int kSlots = 2;
+  double beta1, beta2, epsilon;
+  // Both bias corrections in the rate, so that the element needs no power.
+  double rate(const UpdateStep& step) const {
+    const double t = static_cast<double>(step.count);
+    return step.learning_rate * std::sqrt(1 - std::pow(beta2, t)) / (1 - std::pow(beta1, t));
+  }
+  template <class T>
+  struct Bound {
+    T beta1, beta2, epsilon;
+    HOST_DEVICE T operator()(T gradient, T* slots, T rate) const {
+      slots[0] = beta1 * slots[0] + (1 - beta1) * gradient;
+      slots[1] = beta2 * slots[1] + (1 - beta2) * gradient * gradient;
+      return rate * slots[0] / (std::sqrt(slots[1]) + epsilon);
+    }
+  };
+  template <class T>
+  Bound<T> bind() const {
+    return {static_cast<T>(beta1), static_cast<T>(beta2), static_cast<T>(epsilon)};
+  }
+};
+
+class AdamOptimizer : public TileOptimizer<AdamRule> {
+ public:
+  explicit AdamOptimizer(const Options& options)
+      : TileOptimizer({options.get("beta1", 0.9), options.get("beta2", 0.999), options.get("epsilon", 1e-8)},
+                      {"mean", "variance"}) {
+    require(rule_.beta1 >= 0 && rule_.beta1 < 1 && rule_.beta2 >= 0 && rule_.beta2 < 1, "beta1 and beta2 are ",
+            rule_.beta1, " and ", rule_.beta2, ", expected numbers in [0, 1)");
+    require(rule_.epsilon > 0, "epsilon is ", rule_.epsilon, ", expected a number above 0");
+  }
+  StepSize step_size() const override { return {.gain = 1, .normalised = true}; }
+};
+
+}  // namespace paceline
