@@ -59,12 +59,12 @@ struct Gelu {
   // erfc keeps the relative precision of the left tail, where 1 + erf cancels.
   template <class T>
   HOST_DEVICE T operator()(T x) const {
-    return x * T(0.5) * std::erfc(x * T(-0.70710678118654752440));
+    return x * T(0.5) * fast_erfc(x * T(-0.70710678118654752440));
   }
   template <class T>
   HOST_DEVICE static T derivative(T x) {
-    const T density = std::exp(T(-0.5) * x * x) * T(0.39894228040143267794);
-    return T(0.5) * std::erfc(x * T(-0.70710678118654752440)) + x * density;
+    const T density = fast_exp(T(-0.5) * x * x) * T(0.39894228040143267794);
+    return T(0.5) * fast_erfc(x * T(-0.70710678118654752440)) + x * density;
   }
 };
 
@@ -402,7 +402,7 @@ struct Clip {
   }
   template <class T>
   HOST_DEVICE T chain(T gradient, T x) const {
-    return x > T(attributes.low) && x < T(attributes.high) ? gradient : T(0);
+    return (x > T(attributes.low)) & (x < T(attributes.high)) ? gradient : T(0);
   }
 };
 
