@@ -1,7 +1,6 @@
 // A language model of characters: a causal transformer or an LSTM that tells the next character of a text, alone or as
 // a worker of a distributed job. The loop is in common/training.cc.
 #include <paceline/memory_iterator.h>
-#include <paceline/ops.h>
 #include <paceline/recorder.h>
 
 #include <array>
@@ -67,44 +66,15 @@ std::unique_ptr<DataIterator> windows(const std::vector<std::int32_t>& text, std
                                           options);
 }
 
-nn::Module block() {
-  using namespace nn;
-  const DenseOptions last{.flatten = false, .weight = xavier_uniform()};
-  return Sequential(
-      Residual(Sequential(LayerNorm(), SelfAttention(FLAGS_heads, {.causal = true}), Dropout(FLAGS_dropout))),
-      Residual(Sequential(LayerNorm(), Dense(4 * FLAGS_width, last), Relu(), Dense(FLAGS_width, last),
-                          Dropout(FLAGS_dropout))));
-}
-
-nn::Module transformer(std::int64_t characters) {
-  std::vector<nn::Module> net{nn::Embedding(characters, FLAGS_width, nn::normal(0.02)),
-                              nn::PositionalEmbedding(nn::normal(0.02))};
-  for (int i = 0; i < FLAGS_layers; ++i) net.push_back(block());
-  net.push_back(nn::LayerNorm());
-  net.push_back(nn::Dense(characters, {.flatten = false}));
-  return nn::Sequential(net);
-}
-
-nn::Module lstm(std::int64_t characters) {
-  // Recurrent layers have the steps first.
-  const nn::Module turn = nn::Lambda("Turn", [](const NDArray& x) { return transpose(x, {1, 0, 2}); });
-  return nn::Sequential(nn::Embedding(characters, FLAGS_width, nn::normal(0.1)), turn,
-                        nn::Lstm(FLAGS_width, {.layers = FLAGS_layers}), turn, nn::Dropout(FLAGS_dropout),
-                        nn::Dense(characters, {.flatten = false}));
-}
-
-const Catalog<nn::Module (*)(std::int64_t)> kNetworks("network", {{"transformer", transformer}, {"lstm", lstm}});
-
-NDArray loss(const NDArray& scores, const NDArray& label) {
-  return softmax_cross_entropy(reshape(scores, {-1, scores.size(2)}), reshape(label, {-1}));
-}
+const Catalog<nn::Module (*)(const nn::models::LanguageModel&)> kNetworks(
+    "network", {{"transformer", nn::models::causal_transformer}, {"lstm", nn::models::lstm_language_model}});
 
 double validation_loss(const nn::Module& net, DataIterator& data, Device device) {
   const RecordingScope no_recording(nullptr);
   double sum = 0;
   for (Batch& batch : EpochRange(data, 0, {})) {
     const NDArray scores = net(batch.data.to(device), {.training = false, .device = device});
-    sum += loss(scores, batch.label.to(device)).item<double>() * static_cast<double>(batch.examples);
+    sum += nn::softmax_ce(scores, batch.label.to(device)).item<double>() * static_cast<double>(batch.examples);
   }
   return sum / static_cast<double>(data.size());
 }
@@ -116,8 +86,7 @@ void train() {
   const auto network = kNetworks.at(FLAGS_network);
   const Text text = read_text();
   examples::Task task;
-  task.network = [&] { return network(text.characters); };
-  task.loss = loss;
+  task.network = [&] { return network({text.characters, FLAGS_width, FLAGS_layers, FLAGS_heads, FLAGS_dropout}); };
   task.data = [&](std::shared_ptr<Source> source) {
     return windows(text.train, FLAGS_stride > 0 ? FLAGS_stride : FLAGS_context,
                    {.batch = FLAGS_batch_size, .shuffle = FLAGS_seed, .source = std::move(source)});

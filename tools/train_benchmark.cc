@@ -1,4 +1,4 @@
-// Times training steps of a network on random images. The last line of standard output is a JSON object.
+// Times training steps of a network on random images or symbols. The last line of standard output is a JSON object.
 #include <gflags/gflags.h>
 #include <paceline/cores.h>
 #include <paceline/kvstore.h>
@@ -12,9 +12,9 @@
 
 #include "flags.h"
 
-DEFINE_string(network, "resnet20", "mlp, lenet, resnet20, resnet50, vgg16 or mobilenet_v2");
+DEFINE_string(network, "resnet20", "mlp, lenet, resnet20, resnet50, vgg16, mobilenet_v2, transformer or lstm");
 DEFINE_int32(image_size, 0, "pixels of an image's side; 0: what the network was published for (28, 32 or 224)");
-DEFINE_int32(batch_size, 64, "images of a step");
+DEFINE_int32(batch_size, 64, "examples of a step: images, or runs of 64 symbols");
 DEFINE_int32(threads, 0, "threads of the operators; 0: as many as there are cores, or PACELINE_NUM_THREADS");
 DEFINE_string(device, "cpu", "where the network is computed: cpu, cuda:0, ...");
 DEFINE_bool(captured, true, "replay the step from a plan instead of running it eagerly");
@@ -27,25 +27,45 @@ using namespace paceline;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kUsage =
-    "train_benchmark [--network NAME] [--batch_size N] [--threads N] [--device NAME] [--seconds S] [--captured=false]\n\n"
-    "Times whole training steps (forward, backward, update by momentum in mode local) on random images:\n"
+    "train_benchmark [--network NAME] [--batch_size N] [--threads N] [--device NAME] [--seconds S] "
+    "[--captured=false]\n\n"
+    "Times whole training steps (forward, backward, update by momentum in mode local) on random examples:\n"
     "  train_benchmark --network resnet50 --batch_size 16 --threads 2";
 
-Shape image_of(const std::string& network) {
-  const bool small = network == "mlp" || network == "lenet";
-  const std::int64_t size = FLAGS_image_size > 0 ? FLAGS_image_size : small ? 28 : network == "resnet20" ? 32 : 224;
-  return {FLAGS_batch_size, small ? 1 : 3, size, size};
+// Language models for characters, in sizes that two cores can train.
+constexpr std::int64_t kSteps = 64;
+const Catalog<nn::Module (*)()> kLanguageModels(
+    "network",
+    {{"transformer", [] { return nn::models::causal_transformer({.symbols = 65, .width = 128, .layers = 4}); }},
+     {"lstm", [] { return nn::models::lstm_language_model({.symbols = 65, .width = 256, .layers = 1}); }}});
+
+struct Problem {
+  nn::Module net;
+  Batch batch;
+};
+
+NDArray labels(const Shape& shape, std::int64_t classes) {
+  std::vector<std::int32_t> numbers;
+  for (std::int64_t i = 0; i < shape.size(); ++i) numbers.push_back(static_cast<std::int32_t>(i * 7 % classes));
+  return NDArray::from(numbers, shape);
 }
 
-Batch random_batch(const Shape& shape, std::int64_t classes) {
-  Batch batch;
-  batch.examples = shape[0];
-  batch.data = NDArray(shape);
-  kernels::fill_normal(batch.data, 0, 1, 1);
-  std::vector<std::int32_t> labels;
-  for (std::int64_t i = 0; i < shape[0]; ++i) labels.push_back(static_cast<std::int32_t>(i % classes));
-  batch.label = NDArray::from(labels, {shape[0]});
-  return batch;
+Problem images(const std::string& network) {
+  const bool small = network == "mlp" || network == "lenet";
+  const std::int64_t size = FLAGS_image_size > 0 ? FLAGS_image_size : small ? 28 : network == "resnet20" ? 32 : 224;
+  const std::int64_t classes = size < 224 ? 10 : 1000;
+  Problem problem{nn::models::catalog().at(network)(classes), {}};
+  problem.batch.data = NDArray({FLAGS_batch_size, small ? 1 : 3, size, size});
+  kernels::fill_normal(problem.batch.data, 0, 1, 1);
+  problem.batch.label = labels({FLAGS_batch_size}, classes);
+  return problem;
+}
+
+Problem symbols(const std::string& network) {
+  Problem problem{kLanguageModels.at(network)(), {}};
+  problem.batch.data = labels({FLAGS_batch_size, kSteps}, 65);
+  problem.batch.label = labels({FLAGS_batch_size, kSteps}, 65);
+  return problem;
 }
 
 double peak_memory_mb() {
@@ -57,13 +77,13 @@ double peak_memory_mb() {
 void measure() {
   require(FLAGS_batch_size >= 1 && FLAGS_image_size >= 0 && FLAGS_seconds > 0,
           "--batch_size is at least 1, --image_size at least 0 and --seconds above 0");
-  const Shape shape = image_of(FLAGS_network);
-  const std::int64_t classes = shape[2] < 224 ? 10 : 1000;
+  const bool language = FLAGS_network == "transformer" || FLAGS_network == "lstm";
+  Problem problem = language ? symbols(FLAGS_network) : images(FLAGS_network);
+  problem.batch.examples = FLAGS_batch_size;
   const Device device{std::string_view(FLAGS_device)};
-  nn::Trainer trainer(nn::models::catalog().at(FLAGS_network)(classes), optim::SGD{.lr = 0.001, .momentum = 0.9},
-                      KVStore::create("local"),
+  nn::Trainer trainer(problem.net, optim::SGD{.lr = 0.001, .momentum = 0.9}, KVStore::create("local"),
                       {.device = device, .steps_ahead = FLAGS_steps_ahead, .captured = FLAGS_captured});
-  const Batch batch = random_batch(shape, classes);
+  const Batch& batch = problem.batch;
   for (int step = 0; step < 3; ++step) trainer.step(batch, nn::softmax_ce);
   trainer.synchronize();
   const auto start = Clock::now();
@@ -73,7 +93,6 @@ void measure() {
   trainer.synchronize();
   const double taken = seconds();
   std::cout << nlohmann::json{{"network", FLAGS_network},
-                              {"image_size", shape[2]},
                               {"batch_size", FLAGS_batch_size},
                               {"threads", core_budget()},
                               {"device", device.name()},

@@ -4,7 +4,7 @@ medians and ratios.
 
     tests/benchmarks/compare_pytorch.py [--bin build/cpu/bin] [--rounds 5] [--seconds 5] [--threads 2] [--networks ...]
 
-A step is forward, backward and an update by SGD with momentum 0.9, on random images that stay in memory. Peak memory is
+A step is forward, backward and an update by SGD with momentum 0.9, on random examples that stay in memory. Peak memory is
 the resident set's, of the whole process. PYTHON is an interpreter with PyTorch; without --python one is made for the run:
 PyTorch of the version below in a folder of its own, which is deleted at the end.
 """
@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 PYTORCH = "torch==2.5.1"
-BATCHES = {"mlp": 128, "lenet": 64, "resnet20": 128}
+BATCHES = {"mlp": 128, "lenet": 64, "resnet20": 128, "lstm": 32, "transformer": 32}
 
 # Arguments: network, batch, threads, seconds. Prints a line of JSON as train_benchmark does.
 PROGRAM = """
@@ -49,6 +49,43 @@ def resnet20():
             width = outputs
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
 
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.input, self.output, self.heads = nn.Linear(width, 3 * width), nn.Linear(width, width), heads
+    def forward(self, x):
+        query, key, value = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in self.input(x).chunk(3, 2))
+        seen = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.output(seen.transpose(1, 2).flatten(2))
+
+class Residual(nn.Module):
+    def __init__(self, *layers):
+        super().__init__()
+        self.body = nn.Sequential(*layers)
+    def forward(self, x):
+        return x + self.body(x)
+
+class Transformer(nn.Module):
+    def __init__(self, symbols=65, width=128, layers=4, heads=4, steps=64):
+        super().__init__()
+        self.symbol, self.place = nn.Embedding(symbols, width), nn.Parameter(torch.randn(steps, width) * 0.02)
+        blocks = []
+        for _ in range(layers):
+            blocks.append(Residual(nn.LayerNorm(width), Attention(width, heads)))
+            blocks.append(Residual(nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.ReLU(),
+                                   nn.Linear(4 * width, width)))
+        self.blocks = nn.Sequential(*blocks, nn.LayerNorm(width), nn.Linear(width, symbols))
+    def forward(self, x):
+        return self.blocks(self.symbol(x) + self.place)
+
+class Lstm(nn.Module):
+    def __init__(self, symbols=65, width=256):
+        super().__init__()
+        self.symbol, self.cells = nn.Embedding(symbols, width), nn.LSTM(width, width, batch_first=True)
+        self.output = nn.Linear(width, symbols)
+    def forward(self, x):
+        return self.output(self.cells(self.symbol(x))[0])
+
 network = {
     "mlp": lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(),
                                  nn.Linear(512, 10)),
@@ -56,14 +93,20 @@ network = {
                                    nn.Tanh(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(400, 120), nn.Tanh(),
                                    nn.Linear(120, 84), nn.Tanh(), nn.Linear(84, 10)),
     "resnet20": resnet20,
+    "lstm": Lstm,
+    "transformer": Transformer,
 }[name]()
 optimizer = torch.optim.SGD(network.parameters(), lr=0.001, momentum=0.9)
-data = torch.randn(batch, 3, 32, 32) if name == "resnet20" else torch.randn(batch, 1, 28, 28)
-label = torch.arange(batch) % 10
+if name in ("lstm", "transformer"):
+    data = label = (torch.arange(batch * 64) * 7 % 65).view(batch, 64)
+else:
+    data = torch.randn(batch, 3, 32, 32) if name == "resnet20" else torch.randn(batch, 1, 28, 28)
+    label = torch.arange(batch) % 10
 
 def step():
     optimizer.zero_grad(set_to_none=True)
-    nn.functional.cross_entropy(network(data), label).backward()
+    scores = network(data)
+    nn.functional.cross_entropy(scores.flatten(0, -2), label.flatten()).backward()
     optimizer.step()
 
 for _ in range(3):
@@ -102,7 +145,7 @@ def compare(arguments, python, network):
     if len({one["parameters"] for runs in figures.values() for one in runs}) != 1:
         sys.exit(f"{network}: the two have different numbers of parameters: {figures}")
     ours, eager, theirs = (median(who, "samples_per_second") for who in ("ours", "eager", "pytorch"))
-    print(f"{network:9} {BATCHES[network]:5} {ours:10.0f} {eager:10.0f} {theirs:10.0f} {ours / theirs:6.2f} "
+    print(f"{network:11} {BATCHES[network]:5} {ours:10.0f} {eager:10.0f} {theirs:10.0f} {ours / theirs:6.2f} "
           f"{median('ours', 'peak_memory_mb'):8.0f} {median('pytorch', 'peak_memory_mb'):8.0f}", flush=True)
 
 
@@ -125,7 +168,7 @@ def main():
             python = f"{folder}/bin/python"
             subprocess.run([python, "-m", "pip", "install", "--quiet", PYTORCH, "numpy"], check=True)
         print(f"{arguments.threads} threads; examples per second, medians of {arguments.rounds} runs in turns; memory in MB")
-        print("network   batch       ours      eager    PyTorch  ratio   memory  PyTorch")
+        print("network     batch       ours      eager    PyTorch  ratio   memory  PyTorch")
         for network in arguments.networks:
             compare(arguments, python, network)
 

@@ -19,16 +19,14 @@ NDArray noise(const Shape& shape, std::uint64_t seed = 1) {
 }
 
 // The trained parameters whose gradient is 0 everywhere or not finite.
-std::vector<std::string> untrained(const Module& net, const NDArray& x, std::int64_t classes) {
-  net.initialize(x.shape(), 3);
+std::vector<std::string> untrained(const Module& net, const NDArray& x, const Shape& scores_shape) {
+  net.initialize(x.shape(), 3, {}, x.dtype());
   Tape tape;
   for (const auto& parameter : net.parameters())
     if (!parameter->statistic) tape.watch(parameter->value, parameter->gradient);
-  std::vector<std::int32_t> labels;
-  for (std::int64_t i = 0; i < x.size(0); ++i) labels.push_back(static_cast<std::int32_t>(i % classes));
   const NDArray scores = net(x, {.training = true, .seed = 5});
-  EXPECT_EQ(scores.shape(), (Shape{x.size(0), classes}));
-  tape.backward(nn::softmax_ce(scores, NDArray::from(labels, {x.size(0)})));
+  EXPECT_EQ(scores.shape(), scores_shape);
+  tape.backward(nn::softmax_ce(scores, argmax(noise(scores_shape, 7))));
   std::vector<std::string> names;
   for (const auto& parameter : net.parameters()) {
     if (parameter->statistic) continue;
@@ -66,7 +64,14 @@ class EachModel : public testing::TestWithParam<Small> {};
 
 TEST_P(EachModel, TrainsEveryWeight) {
   const Module net = nn::models::catalog().at(GetParam().name)(10);
-  EXPECT_THAT(untrained(net, noise(GetParam().images), 10), testing::IsEmpty());
+  EXPECT_THAT(untrained(net, noise(GetParam().images), {GetParam().images[0], 10}), testing::IsEmpty());
+}
+
+TEST(Models, LanguageModelsTrainEveryWeight) {
+  const nn::models::LanguageModel how{.symbols = 11, .width = 16, .layers = 2, .heads = 2, .dropout = 0.1};
+  const NDArray text = argmax(noise({3, 7, 11})).cast(DType::kInt32);
+  for (const auto& make : {nn::models::causal_transformer, nn::models::lstm_language_model})
+    EXPECT_THAT(untrained(make(how), text, {3, 7, 11}), testing::IsEmpty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EachModel,

@@ -9,7 +9,7 @@ namespace paceline::nn {
 
 using Loss = std::function<NDArray(const NDArray& output, const NDArray& label)>;
 
-NDArray softmax_ce(const NDArray& scores, const NDArray& label);  // label: class numbers (n)
+NDArray softmax_ce(const NDArray& scores, const NDArray& label);  // scores (..., classes), label: class numbers (...)
 NDArray l2(const NDArray& output, const NDArray& label);          // mean of squares / 2
 
 }  // namespace paceline::nn

@@ -19,7 +19,18 @@ Module vgg16(std::int64_t classes = 1000);
 // Sandler et al. 2018: 3,504,872.
 Module mobilenet_v2(std::int64_t classes = 1000);
 
-// By name: at() throws InvalidArgument listing the known ones.
+// Language models: numbers of symbols (examples, steps) to scores of the next ones (examples, steps, symbols).
+struct LanguageModel {
+  std::int64_t symbols;
+  std::int64_t width = 128;  // numbers that stand for a symbol; the LSTM's states have as many
+  int layers = 4;
+  int heads = 4;             // of each attention layer
+  double dropout = 0;        // behind each layer
+};
+Module causal_transformer(const LanguageModel& how);  // pre-norm blocks, as in GPT-2 (Radford et al. 2019), with ReLU
+Module lstm_language_model(const LanguageModel& how);
+
+// The networks for images by name: at() throws InvalidArgument listing the known ones.
 const Catalog<Module (*)(std::int64_t classes)>& catalog();
 
 }  // namespace paceline::nn::models
