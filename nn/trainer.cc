@@ -30,7 +30,8 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 constexpr std::int64_t kEpochsDone = -1;
 // Likewise the sum of what workers told the others that had read or written for all.
 constexpr std::int64_t kActs = -2;
-// Evaluations are epochs from here on; the positions that were classified rightly lie at the number's negative.
+// Evaluations are epochs from here on. How many examples were classified, and how many rightly, lie as positions at the
+// number's negative and below: a batch may have fewer examples than positions, where records are damaged.
 constexpr std::int64_t kEvaluations = std::int64_t{1} << 40, kEvaluationsOfAnEpoch = std::int64_t{1} << 16;
 
 RangeSet first_of(std::int64_t count) {
@@ -46,6 +47,17 @@ Variable done_with(const std::vector<NDArray>& arrays) {
   const Variable done = default_engine().new_variable();
   default_engine().push({.name = "step_done", .at_once = true}, reads, std::span(&done, 1), [](TaskContext&) {});
   return done;
+}
+
+// The first `count` of these positions.
+PositionRanges first_of(const std::vector<Range>& positions, std::int64_t count) {
+  PositionRanges first;
+  for (const Range& range : positions) {
+    const std::int64_t taken = std::min(count, range.end - range.begin);
+    if (taken > 0) first.emplace_back(range.begin, range.begin + taken);
+    count -= taken;
+  }
+  return first;
 }
 
 struct PendingStep {
@@ -328,25 +340,21 @@ double Trainer::evaluate(DataIterator& data) {
   do {
     while (data.next(batch)) {
       const NDArray scores = self.net(batch.data.to(device), {.device = device});
-      // As many of the batch's positions as were right, so that they are counted once however often they are told;
-      // before the batch itself, so that who sees that committed sees these.
-      std::int64_t left = top1_count(scores, batch.label.to(scores.device())).item<std::int64_t>();
-      PositionRanges right;
-      for (const Range& range : batch.positions) {
-        const std::int64_t taken = std::min(left, range.end - range.begin);
-        if (taken > 0) right.emplace_back(range.begin, range.begin + taken);
-        left -= taken;
-      }
-      exchange.data_commit(-number, right);
+      const auto right = top1_count(scores, batch.label.to(scores.device())).item<std::int64_t>();
+      // Told as positions of the batch, so that they are counted once however often they are told; before the batch
+      // itself, so that who sees that committed sees these.
+      exchange.data_commit(-number, first_of(batch.positions, batch.examples));
+      exchange.data_commit(-number - kEvaluations, first_of(batch.positions, right));
       data.commit(batch);
       seen += batch.examples;
     }
   } while (data.take_over());
-  const std::int64_t all = self.committed(number).count();
-  require(all >= seen, "evaluate() saw ", seen,
+  require(self.committed(number).count() >= seen, "evaluate() saw ", seen,
           " examples that its store knows nothing of; make the iterator with "
           "nn::shared_source(store)");
-  return all == 0 ? 0 : static_cast<double>(self.committed(-number).count()) / static_cast<double>(all);
+  const std::int64_t all = self.committed(-number).count();
+  const std::int64_t right = self.committed(-number - kEvaluations).count();
+  return all == 0 ? 0 : static_cast<double>(right) / static_cast<double>(all);
 }
 
 std::string Trainer::checkpoint(const std::string& directory) {

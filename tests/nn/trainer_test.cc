@@ -1,8 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <paceline/image.h>
+#include <paceline/manifest.h>
 #include <paceline/memory_iterator.h>
 #include <paceline/nn.h>
 #include <paceline/random.h>
+#include <paceline/record_loader.h>
 
 #include <filesystem>
 #include <fstream>
@@ -116,6 +119,24 @@ TEST_F(TrainerTest, EvaluationNeedsWeightsAndASharedSource) {
   for (int i = 0; i < 70; ++i) EXPECT_EQ(trainer.evaluate(data), expected);
   for (Batch& batch : trainer.epoch_of(data)) trainer.step(batch, nn::softmax_ce);
   EXPECT_EQ(trainer.evaluate(data), nn::evaluate(trainer.net(), all));
+}
+
+TEST_F(TrainerTest, EvaluationLeavesOutWhatIsDamaged) {
+  DatasetWriter writer(directory + "/half", 1);
+  for (int i = 0; i < 20; ++i) {
+    const float label = 0;
+    writer.write(0, i, pack_image_record({&label, 1}, 0, i % 2 == 0 || i > 16 ? "no image" : "P5 1 1 255\nx"));
+  }
+  Manifest manifest;
+  manifest.encoding = "raw";
+  manifest.image = {1, 1, 1};
+  manifest.class_labels = true;
+  auto kv = KVStore::create("local");
+  RecordLoader data(writer.finish(manifest),
+                    {.batch = 3, .source = nn::shared_source(kv), .on_damage = OnDamage::kSkip});
+  nn::Trainer trainer(nn::Sequential(nn::Flatten(), nn::Dense(1)), optim::SGD{.lr = 0.1}, kv);
+  for (Batch& batch : trainer.epoch_of(data)) trainer.step(batch, nn::softmax_ce);
+  EXPECT_EQ(trainer.evaluate(data), 1);  // there is one class only
 }
 
 TEST_F(TrainerTest, AnEpochThatIsLeftEarlyGoesOnBehindWhatWasDelivered) {
