@@ -3,6 +3,7 @@
 #include <paceline/recorder.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace paceline::nn {
 
@@ -27,6 +28,8 @@ double roc_auc(const NDArray& scores, const NDArray& label) {
           " labels");
   const std::vector<float> values = scores.cast(DType::kFloat32).to_vector<float>();
   const std::vector<float> labels = label.cast(DType::kFloat32).to_vector<float>();
+  const auto unknown = std::find_if(values.begin(), values.end(), [](float value) { return std::isnan(value); });
+  require(unknown == values.end(), "[roc_auc] the score of example ", unknown - values.begin(), " is NaN");
   std::vector<std::size_t> order(values.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return values[a] < values[b]; });

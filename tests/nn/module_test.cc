@@ -3,6 +3,7 @@
 #include <paceline/nn.h>
 #include <paceline/ops.h>
 
+#include <cmath>
 #include <filesystem>
 #include <map>
 
@@ -158,6 +159,7 @@ TEST(RocAuc, CountsPairsInOrder) {
   EXPECT_DOUBLE_EQ(auc({1, 2, 2, 0}, {0, 0, 1, 1}), (0.5 + 1) / 4);
   EXPECT_THROW(auc({1, 2}, {1, 1}), InvalidArgument);
   EXPECT_THROW(auc({1, 2}, {1, 0, 0}), InvalidArgument);
+  EXPECT_THROW(auc({1, std::nanf(""), 3}, {1, 0, 0}), InvalidArgument);
 }
 
 }  // namespace

@@ -21,7 +21,8 @@ class Accuracy {
 };
 
 // Area under the ROC curve of scores and labels (above 0.5: positive): how often a positive example has a higher score
-// than a negative one, equal scores counting half. Blocks. Throws InvalidArgument where one of the two is missing.
+// than a negative one, equal scores counting half. Blocks. Throws InvalidArgument where one of the two is missing
+// or a score is NaN.
 double roc_auc(const NDArray& scores, const NDArray& label);
 
 // Runs the network over one epoch of `data`, not training, and returns the accuracy.
