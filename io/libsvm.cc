@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <string_view>
@@ -43,6 +44,15 @@ bool parse(std::string_view word, T& number) {
   return error == std::errc() && end == word.data() + word.size();
 }
 
+// Programs that write doubles write some that a float rounds to 0.
+bool parse_finite(std::string_view word, float& number) {
+  if (parse(word, number)) return std::isfinite(number);
+  double precise = 0;
+  if (!parse(word, precise) || !(std::abs(precise) < 1)) return false;
+  number = static_cast<float>(precise);
+  return true;
+}
+
 template <class T>
 NDArray vector_of(const std::vector<T>& values) {
   return NDArray::from(values, {static_cast<std::int64_t>(values.size())});
@@ -72,14 +82,15 @@ SparseExamples load_libsvm(const std::string& path, const LibsvmOptions& options
     ++line_number;
     std::string_view word;
     if (!words.next(word)) continue;
-    if (!parse(word, labels.emplace_back()))
-      throw Corrupt(str(path, ":", line_number, ": '", word, "' is no label, expected a number"));
+    if (!parse_finite(word, labels.emplace_back()))
+      throw Corrupt(str(path, ":", line_number, ": '", word, "' is no label, expected a finite number"));
     while (words.next(word)) {
       const std::size_t colon = std::min(word.size(), word.find(':'));
       std::int64_t index = 0;
       if (!parse(word.substr(0, colon), index) || colon == word.size() ||
-          !parse(word.substr(colon + 1), values.emplace_back()))
-        throw Corrupt(str(path, ":", line_number, ": '", word, "' is no feature, expected index:value"));
+          !parse_finite(word.substr(colon + 1), values.emplace_back()))
+        throw Corrupt(
+            str(path, ":", line_number, ": '", word, "' is no feature, expected index:value with a finite value"));
       const bool inside = index >= lowest && (options.features == 0 || index - lowest < options.features);
       if (!inside || index == std::numeric_limits<std::int64_t>::max())
         throw Corrupt(str(path, ":", line_number, ": index ", index, " is outside, expected ", lowest, " to ",

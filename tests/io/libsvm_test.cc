@@ -32,6 +32,12 @@ TEST(Libsvm, ReadsLabelsAndFeatures) {
   EXPECT_THAT(examples.data.values.to_vector<float>(), ElementsAre(0.5, -20, 1, 7));
 }
 
+TEST(Libsvm, NumbersTooSmallForAFloatAreZero) {
+  const SparseExamples examples = load_libsvm(written("1e-60 1:1e-50 2:-4.9e-324 3:1e-40"));
+  EXPECT_THAT(examples.label.to_vector<float>(), ElementsAre(0));
+  EXPECT_THAT(examples.data.values.to_vector<float>(), ElementsAre(0, 0, 1e-40f));
+}
+
 TEST(Libsvm, CountsFromZeroWhereAsked) {
   const std::string path = written("1 0:2\n");
   EXPECT_EQ(load_libsvm(path, {.features = 6, .from_zero = true}).data.shape, (Shape{1, 6}));
@@ -51,6 +57,10 @@ TEST(Libsvm, NamesTheLineThatIsWrong) {
   EXPECT_THAT(error("1 1:1 2\n"), HasSubstr(":1: '2' is no feature"));
   EXPECT_THAT(error("1 1:1 :2\n"), HasSubstr("':2' is no feature"));
   EXPECT_THAT(error("1 1:1 2:3x\n"), HasSubstr("'2:3x' is no feature"));
+  for (const char* value : {"nan", "inf", "-infinity", "1e39", "-1e400"}) {
+    EXPECT_THAT(error(str("1 1:", value)), HasSubstr("expected index:value with a finite value"));
+    EXPECT_THAT(error(str(value, " 1:1")), HasSubstr("expected a finite number"));
+  }
   EXPECT_THAT(error("1 1:1 0:2\n"), HasSubstr("index 0 is outside, expected 1 to any"));
   EXPECT_THAT(error("1 1:1 4:2\n", {.features = 3}), HasSubstr("index 4 is outside, expected 1 to 3"));
   EXPECT_THROW(load_libsvm("/nowhere/file"), IoError);
