@@ -3,7 +3,7 @@
 // copied, and its gradient copied back. Tasks of different devices run at the same time where the engine sees that one
 // does not need the other. Each cpu:N is a device with a thread (and OpenMP team) of its own.
 
-#include <paceline/module.h>
+#include <paceline/layers.h>
 
 namespace paceline::nn {
 
@@ -35,6 +35,27 @@ struct PipelineOptions {
 // Throws InvalidArgument where `net` is no Sequential, or has fewer modules than there are devices.
 struct Pipeline : Module {
   Pipeline(const Module& net, const std::vector<Device>& devices, const PipelineOptions& options = {});
+};
+
+// Dense layers whose work and weight are spread over devices (Megatron-LM, Shoeybi et al. 2019), in parts whose sizes
+// differ by one at most. The whole weight stays on the CPU, with the name and the numbers of a Dense's, so files and
+// checkpoints of either fit the other; each call copies the parts to their devices, which hold them until backward.
+// Throw InvalidArgument where there are more devices than outputs, or inputs, to share out.
+//
+// By columns of y = x W': each device has x and computes some of the outputs. They are gathered where the input was, or
+// handed on in parts: element-wise layers (Relu, Tanh, Sigmoid, Gelu) take those, and a RowParallelDense of as many
+// devices.
+struct ColumnParallelDense : Module {
+  ColumnParallelDense(std::int64_t outputs, const std::vector<Device>& devices, const DenseOptions& options = {},
+                      bool gather_output = true);
+};
+// By rows: each device has some of the inputs, in parts as they come or cut from a whole, and computes its share of all
+// outputs; the shares are added in the order of the devices, then the bias, where the input was (of parts: where that of
+// the Sequential was). So
+//   Sequential(ColumnParallelDense(4 * n, devices, {}, false), Gelu(), RowParallelDense(n, devices))
+// gathers nothing and adds once.
+struct RowParallelDense : Module {
+  RowParallelDense(std::int64_t outputs, const std::vector<Device>& devices, const DenseOptions& options = {});
 };
 
 }  // namespace paceline::nn
