@@ -4,6 +4,7 @@
 #include <paceline/ops.h>
 
 #include <charconv>
+#include <sstream>
 
 #include "common/images.h"
 #include "common/program.h"
@@ -17,6 +18,9 @@ DEFINE_string(mean, "",
 DEFINE_string(deviation, "", "likewise");
 DEFINE_int32(crop, 0, "cut training images out at random after a border of so many pixels was put around them");
 DEFINE_bool(flip, false, "mirror every other training image, drawn at random");
+DEFINE_string(devices, "",
+              "cut the network into stages that take about equally long, one for each of these devices: cpu:0,cpu:1");
+DEFINE_int32(pipeline_micro_batches, 4, "with --devices: parts of a batch that pass through the stages");
 DEFINE_double(label_smoothing, 0, "share of each label's weight that is spread over all classes");
 
 namespace {
@@ -58,6 +62,16 @@ std::int64_t class_count(const Manifest& manifest) {
   return FLAGS_classes > 0 ? FLAGS_classes : named;
 }
 
+// The network, in stages where --devices says so.
+nn::Module over_devices(const nn::Module& net) {
+  if (FLAGS_devices.empty()) return net;
+  std::vector<Device> devices;
+  std::istringstream names(FLAGS_devices);
+  for (std::string name; std::getline(names, name, ',');) devices.emplace_back(std::string_view(name));
+  return nn::Pipeline(
+      net, devices, {.micro_batches = FLAGS_pipeline_micro_batches, .balance = nn::PipelineOptions::Balance::kSeconds});
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -75,7 +89,7 @@ int main(int argc, char** argv) {
     examples::Task task;
     const auto network = nn::models::catalog().at(FLAGS_network);
     const Manifest manifest = Manifest::load(examples::images_manifest());
-    task.network = [network, classes = class_count(manifest)] { return network(classes); };
+    task.network = [network, classes = class_count(manifest)] { return over_devices(network(classes)); };
     task.loss = [](const NDArray& scores, const NDArray& label) {
       return softmax_cross_entropy(scores, label, {.label_smoothing = FLAGS_label_smoothing});
     };

@@ -53,6 +53,19 @@ class Images(ProgramTest):
                                  "--evaluate", second.result["checkpoint"])  # fmt: skip
         self.assert_one_clear_sentence(wrong, "image_classification: ", "0.weight", code=1)
 
+    def test_over_devices(self):
+        """In stages, alone and in a job; the checkpoint is that of the network."""
+        train = self.pack(200)
+        images = ("--network", "lenet", "--test", train)
+        flags = (*images, "--train", train, "--batch_size", 20, "--epochs", 2, "--checkpoint", "ck",
+                 "--devices", "cpu:0,cpu:1,cpu:2", "--pipeline_micro_batches", 3)  # fmt: skip
+        trained = self.train(*flags)
+        self.assertGreater(trained.result["test_accuracy"], 0.4, trained)
+        evaluated = self.train(*images, "--evaluate", trained.result["checkpoint"])
+        self.assertEqual(evaluated.result["test_accuracy"], trained.result["test_accuracy"])
+        ended = self.run_program(*job("image_classification", "dist_sync", *flags, "--epochs", 3))
+        self.assertEqual((ended.code, ended.result["epochs"]), (0, 3), ended)
+
     def test_in_a_job(self):
         data = data_folder()
         flags = ("--network", "lenet", "--lr", 0.1, "--epochs", 1, "--train", data / "train.manifest",
@@ -77,6 +90,9 @@ class Images(ProgramTest):
             ("--warmup", -1): ("--warmup is -1",),
             ("--schedule", "step", "--step_epochs", 0): ("--step_epochs",),
             ("--device", "gpu"): ("'gpu'",),
+            ("--devices", "cpu:0,gpu"): ("unknown device 'gpu'",),
+            ("--network", "mlp", "--devices", "cpu" + ",cpu" * 6): ("cannot cut 6 modules into 7 stages",),
+            ("--devices", "cpu", "--pipeline_micro_batches", 0): ("micro_batches is 0",),
             ("--network", "vgg16"): ("max_pool",),  # nothing is left of 28 x 28
             ("--evaluate", "ck"): ("--evaluate needs --test",),
         }  # fmt: skip
