@@ -21,6 +21,9 @@ namespace {
 constexpr std::size_t kKeysAtOnce = 2500;  // in a task
 constexpr std::size_t kSentAtOnce = 64 << 10;  // bytes pushed and pulled; sending them takes less than waking a thread
 
+// Can its elements be sent or filled where they lie?
+bool fits(const NDArray& array) { return array.device() == Device{} && array.is_contiguous(); }
+
 }  // namespace
 
 ModeSetting ModeSetting::parse(const Spec& spec) {
@@ -116,7 +119,7 @@ RemoteKey& ServersExchange::find(const std::string& name, const NDArray& array, 
 }
 
 NDArray ServersExchange::prepare_gradient(RemoteKey& key, const NDArray& gradient) {
-  NDArray update = gradient.device() == Device{} && gradient.is_contiguous() ? gradient : gradient.to(Device{}).contiguous();
+  NDArray update = fits(gradient) ? gradient : gradient.to(Device{}).contiguous();
   if (rule_ && !key.info.average) update = rule_->prepare(key.info.name, update.view(key.info.shape), key.weight);
   return update;
 }
@@ -186,6 +189,7 @@ void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std
     std::vector<Transfer::Item> items;
     items.reserve(std::min(kKeysAtOnce, named.size()));
     std::vector<std::pair<RemoteKey*, NDArray>> predicted;
+    NDArray made;  // in the place of an array that cannot be sent or filled as it is
     for (std::size_t i = 0; i < named.size(); ++i) {
       // The first are on their way while the next are looked at.
       if (items.size() == kKeysAtOnce && !two_rounds && !route_.pulls_wait) {
@@ -196,12 +200,15 @@ void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std
       RemoteKey& key = *name.key;
       Transfer::Item& item = items.emplace_back(Transfer::Item{&key, {}, {}});
       if (name.gradient) {
-        const NDArray gradient = prepare_gradient(key, *name.gradient);
+        const NDArray* gradient = name.gradient;
+        if (rule_ || !fits(*gradient)) gradient = &(made = prepare_gradient(key, *gradient));
         ++key.unpulled_pushes;
-        if (compressor_) item.encoded = compressor_->encode(key.info, key.slices, gradient, rank(), workers_, priority);
-        item.gradient = Transfer::Bytes::of(item.encoded  ? item.encoded->bytes
-                                            : compressor_ ? compressor_->with_momentum(key, gradient, priority)
-                                                          : gradient);
+        if (compressor_) {
+          item.encoded = compressor_->encode(key.info, key.slices, *gradient, rank(), workers_, priority);
+          made = item.encoded ? item.encoded->bytes : compressor_->with_momentum(key, *gradient, priority);
+          gradient = &made;
+        }
+        item.gradient = Transfer::Bytes::of(*gradient);
         key.last_step = step;
         pushed_in_step_ = true;
       }
@@ -209,15 +216,15 @@ void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std
       if (compressor_ && !exact) item.pull_codec = compressor_->pull_codec(key.info);
       // What a worker pushed in this step it pulls for the next one.
       if (route_.pulls_wait) item.need = need.value_or(key.last_step == step ? step + 1 : step);
-      NDArray out = *name.out;
-      if (!out.is_contiguous() || out.device() != Device{}) {
-        out = NDArray(out.shape(), key.info.dtype, {}, engine_);
-        copies.emplace_back(*name.out, out);
+      const NDArray* out = name.out;
+      if (!fits(*out)) {
+        out = &(made = NDArray(out->shape(), key.info.dtype, {}, engine_));
+        copies.emplace_back(*name.out, made);
       }
-      item.out = Transfer::Bytes::of(out);
-      if (rule_ && rule_->predicts() && key.unpulled_pushes > 0) predicted.emplace_back(&key, out);
-      if (!key.weight.shares_memory_with(out) || ArrayBuilder::data(key.weight) != item.out.data)
-        key.weight = out.shape() == key.info.shape ? std::move(out) : out.view(key.info.shape);
+      item.out = Transfer::Bytes::of(*out);
+      if (rule_ && rule_->predicts() && key.unpulled_pushes > 0) predicted.emplace_back(&key, *out);
+      if (!key.weight.shares_memory_with(*out) || ArrayBuilder::data(key.weight) != item.out.data)
+        key.weight = out->shape() == key.info.shape ? *out : out->view(key.info.shape);
     }
     std::vector<RemoteKey*> proposed;
     std::vector<Transfer::Item> later;  // pulls of what is only proposed
