@@ -8,6 +8,9 @@
 namespace paceline {
 namespace {
 
+// More pixels than this are not asked memory for: an image of one column, resized by its shorter edge, has billions.
+constexpr std::int64_t kMostPixels = std::int64_t{1} << 28;
+
 // The inputs that make one output sample, and their weights: a triangle as wide as a step when shrinking.
 struct Taps {
   int first = 0;
@@ -37,6 +40,9 @@ std::vector<Taps> make_taps(int from, int to) {
 
 Image resize(const Image& image, int height, int width) {
   require(height > 0 && width > 0, "cannot resize an image to ", width, " x ", height);
+  if (std::int64_t{std::max(height, image.height)} * width > kMostPixels)
+    throw Corrupt(str("an image of ", image.width, " x ", image.height, " cannot be resized to ", width, " x ", height,
+                      ": that is too large"));
   const std::size_t channels = static_cast<std::size_t>(image.channels);
   const std::size_t row = static_cast<std::size_t>(width) * channels;
   const std::vector<Taps> across = make_taps(image.width, width);

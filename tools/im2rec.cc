@@ -17,6 +17,7 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <sstream>
@@ -87,7 +88,10 @@ Image transform(Image image) {
   }
   if (FLAGS_resize > 0) {
     const int edge = std::min(image.height, image.width);
-    const auto scaled = [&](int size) { return static_cast<int>(std::int64_t{size} * FLAGS_resize / edge); };
+    const auto scaled = [&](int size) {
+      constexpr std::int64_t kMost = std::numeric_limits<int>::max();
+      return static_cast<int>(std::min(std::int64_t{size} * FLAGS_resize / edge, kMost));
+    };
     if (edge != FLAGS_resize) image = resize(image, scaled(image.height), scaled(image.width));
   }
   return image;
@@ -109,7 +113,7 @@ class Packer {
     try {
       packed.record =
           pack_image_record(entry.labels, static_cast<std::uint64_t>(entry.id), image_bytes(i, packed.size));
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       packed.problem = error.what();
     }
   }

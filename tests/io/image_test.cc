@@ -117,6 +117,13 @@ TEST(ImageCodec, SurvivesMutatedImages) {
   EXPECT_GT(decoded, 0);
 }
 
+TEST(Resize, RefusesWhatNoMemoryHolds) {
+  const Image column{60000, 1, 1, std::vector<std::uint8_t>(60000)};
+  EXPECT_THROW(resize(column, 256 * 60000, 256), Corrupt);
+  EXPECT_THROW(resize(column, 1, 1 << 20), Corrupt);
+  EXPECT_EQ(resize(column, 2, 3).pixels.size(), 6);
+}
+
 TEST(Resize, KeepsConstantsAndAveragesWhenShrinking) {
   Image image{6, 8, 1, std::vector<std::uint8_t>(48, 77)};
   EXPECT_THAT(resize(image, 11, 5).pixels, Each(77));

@@ -245,6 +245,15 @@ class Packing(BadInput):
         self.assertIn("bad.png", (self.folder / "packed.bad.txt").read_text())
         self.assertRegex((self.folder / "packed.manifest").read_text(), r'"records": 3')
 
+    def test_image_that_cannot_be_resized(self):
+        (self.folder / "images" / "zero" / "column.png").write_bytes(grey_png(1, 60000, 9))
+        for size in (256, 100000):  # of the second not even the sizes fit a number
+            ended = self.run_program(
+                program("im2rec"), "--skip_bad", "--resize", size, "packed", "images/zero", patience=PROMPT
+            )
+            self.assertIn("column.png: an image of 1 x 60000 cannot be resized", ended.err)
+            self.assertEqual(list(self.folder.glob("packed*writing*")), [])
+
     def test_no_source(self):
         ended = self.run_program(program("im2rec"), "packed", "nowhere", patience=PROMPT)
         self.assert_one_clear_sentence(ended, "nowhere")

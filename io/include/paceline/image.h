@@ -45,7 +45,7 @@ class ImageCodec {
   std::unique_ptr<State> state_;
 };
 
-// Bilinear; averages where it shrinks.
+// Bilinear; averages where it shrinks. Throws Corrupt where that would take more than 2^28 pixels.
 Image resize(const Image& image, int height, int width);
 // The rectangle with its upper left corner at (top, left); throws InvalidArgument where it is not inside.
 Image crop(const Image& image, int top, int left, int height, int width);
