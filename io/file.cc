@@ -32,6 +32,7 @@ InputFile::InputFile(const std::string& path) : path_(path), descriptor_(open(pa
   struct stat status = {};
   int error = fstat(descriptor_, &status) == 0 ? 0 : errno;
   if (!error && S_ISDIR(status.st_mode)) error = EISDIR;
+  if (!error && !S_ISREG(status.st_mode)) error = ESPIPE;  // a pipe has no size, and would be taken for empty
   if (error) {
     close(descriptor_);
     throw_io_error("read", path, error);

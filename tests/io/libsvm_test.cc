@@ -64,6 +64,7 @@ TEST(Libsvm, NamesTheLineThatIsWrong) {
   EXPECT_THAT(error("1 1:1 0:2\n"), HasSubstr("index 0 is outside, expected 1 to any"));
   EXPECT_THAT(error("1 1:1 4:2\n", {.features = 3}), HasSubstr("index 4 is outside, expected 1 to 3"));
   EXPECT_THROW(load_libsvm("/nowhere/file"), IoError);
+  EXPECT_THROW(load_libsvm("/dev/null"), IoError);
 }
 
 TEST(SparseIterator, DeliversEveryRowOnce) {
