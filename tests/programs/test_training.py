@@ -57,14 +57,14 @@ class Images(ProgramTest):
         """In stages, alone and in a job; the checkpoint is that of the network."""
         train = self.pack(200)
         images = ("--network", "lenet", "--test", train)
-        flags = (*images, "--train", train, "--batch_size", 20, "--epochs", 2, "--checkpoint", "ck",
+        flags = (*images, "--train", train, "--batch_size", 10, "--epochs", 5, "--checkpoint", "ck",
                  "--devices", "cpu:0,cpu:1,cpu:2", "--pipeline_micro_batches", 3)  # fmt: skip
         trained = self.train(*flags)
         self.assertGreater(trained.result["test_accuracy"], 0.4, trained)
         evaluated = self.train(*images, "--evaluate", trained.result["checkpoint"])
         self.assertEqual(evaluated.result["test_accuracy"], trained.result["test_accuracy"])
-        ended = self.run_program(*job("image_classification", "dist_sync", *flags, "--epochs", 3))
-        self.assertEqual((ended.code, ended.result["epochs"]), (0, 3), ended)
+        ended = self.run_program(*job("image_classification", "dist_sync", *flags, "--epochs", 6))
+        self.assertEqual((ended.code, ended.result["epochs"]), (0, 6), ended)
 
     def test_in_a_job(self):
         data = data_folder()
