@@ -90,39 +90,69 @@ void expect_equal(const Weights& actual, const Weights& expected, const std::str
   }
 }
 
-// The plain network's weights, by every way to share the work out. Sizes are divisible by nothing in particular.
-TEST(ParallelTraining, EveryWayHasTheSameWeights) {
-  const std::uint64_t seed = std::random_device{}();
-  SCOPED_TRACE(str("seed ", seed));
-  std::mt19937_64 random(seed);
-  const auto draw = [&](int least, int most) { return std::uniform_int_distribution<int>(least, most)(random); };
-  for (int round = 0; round < 3; ++round) {
-    const Network network{{draw(4, 30), draw(4, 20), draw(4, 30), draw(3, 6)}};
-    const std::int64_t batch = round == 0 ? 32 : draw(5, 40), inputs = draw(3, 12);
-    const int micro_batches = round == 0 ? 4 : draw(1, 7), parts = draw(2, 3);
-    SCOPED_TRACE(str("batch ", batch, ", inputs ", inputs, ", widths ", Shape(std::span(network.widths)),
-                     ", micro-batches ", micro_batches, ", parts ", parts));
-    const NDArray x = numbers({4, batch, inputs}, seed);
+// Sizes that are divisible by nothing in particular, but for the first.
+struct Case {
+  std::mt19937_64 random;
+  Network network;
+  std::int64_t batch, inputs;
+  int micro_batches, parts;
+  NDArray x, y;
+
+  Case(std::uint64_t seed, bool round) : random(seed), network{{draw(4, 30), draw(4, 20), draw(4, 30), draw(3, 6)}} {
+    batch = round ? 32 : draw(5, 40);
+    inputs = draw(3, 12);
+    micro_batches = round ? 4 : draw(1, 7);
+    parts = round ? 2 : draw(2, 3);
+    x = numbers({4, batch, inputs}, seed);
     std::vector<std::int32_t> labels;
     for (int i = 0; i < 4 * batch; ++i) labels.push_back(draw(0, static_cast<int>(network.widths[3]) - 1));
-    const NDArray y = NDArray::from(labels, {4, batch});
+    y = NDArray::from(labels, {4, batch});
+  }
+  int draw(int least, int most) { return std::uniform_int_distribution<int>(least, most)(random); }
+  std::string text() const {
+    return str("batch ", batch, ", inputs ", inputs, ", widths ", Shape(std::span(network.widths)), ", micro-batches ",
+               micro_batches, ", parts ", parts);
+  }
+  nn::Module stages(int devices) const {
+    return nn::Pipeline(network(), processors(0, devices), {.micro_batches = micro_batches});
+  }
+  nn::Module stages_of_parts() const {
+    return nn::Pipeline(network(parts), processors(1, 2), {.micro_batches = micro_batches});
+  }
+  Weights expected() const { return train(network(), KVStore::create("local"), x, y); }
+};
 
-    const nn::PipelineOptions options{.micro_batches = micro_batches};
-    const auto stages = [&](int devices) { return nn::Pipeline(network(), processors(0, devices), options); };
-    const Weights expected = train(network(), KVStore::create("local"), x, y);
-    expect_equal(train(stages(2), KVStore::create("local"), x, y), expected, "two stages");
-    expect_equal(train(stages(3), KVStore::create("device"), x, y), expected, "three stages");
-    expect_equal(train(stages(3), KVStore::create("local"), x, y, 2), expected, "three stages, more micro-batches");
-    expect_equal(train(network(parts), KVStore::create("local"), x, y), expected, "parts of layers");
-    const auto both = [&](int) { return nn::Pipeline(network(parts), processors(1, 2), options); };
-    expect_equal(train(both(0), KVStore::create("local"), x, y), expected, "stages of parts of layers");
-    expect_equal(train_with_workers(
-                     "dist_sync", 2, [&](int) { return stages(3); }, x, y),
-                 expected, "two workers' stages");
-    expect_equal(train_with_workers(
-                     "dist_sync", 2, [&](int rank) { return network(parts, parts * rank); }, x, y),
-                 expected, "two workers' parts of layers");
-    expect_equal(train_with_workers("ring", 2, both, x, y), expected, "a ring of stages of parts of layers");
+TEST(ParallelTraining, StagesAndPartsHaveTheSameWeights) {
+  const std::uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(str("seed ", seed));
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    const Case c(seed + i, i == 0);
+    SCOPED_TRACE(c.text());
+    const Weights expected = c.expected();
+    const auto check = [&](const char* what, const nn::Module& net, const char* mode, int micro_batches = 1) {
+      expect_equal(train(net, KVStore::create(mode), c.x, c.y, micro_batches), expected, what);
+    };
+    check("two stages", c.stages(2), "local");
+    check("three stages", c.stages(3), "device");
+    check("three stages, more micro-batches", c.stages(3), "local", 2);
+    check("parts of layers", c.network(c.parts), "local");
+    check("stages of parts of layers", c.stages_of_parts(), "local");
+  }
+}
+
+TEST(ParallelTraining, SoHaveWorkersThatDoEither) {
+  const std::uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(str("seed ", seed));
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    const Case c(seed + i, i == 0);
+    SCOPED_TRACE(c.text());
+    const Weights expected = c.expected();
+    const auto check = [&](const char* what, const char* mode, const std::function<nn::Module(int rank)>& network) {
+      expect_equal(train_with_workers(mode, 2, network, c.x, c.y), expected, what);
+    };
+    check("stages", "dist_sync", [&](int) { return c.stages(3); });
+    check("parts of layers", "dist_sync", [&](int rank) { return c.network(c.parts, c.parts * rank); });
+    check("a ring of stages of parts of layers", "ring", [&](int) { return c.stages_of_parts(); });
   }
 }
 
@@ -217,6 +247,14 @@ TEST(TensorParallel, SaysWhatIsWrong) {
   refused(call(nn::Sequential(column(4), column(4)), {5, 2}), "got its input in 3 parts and needs it whole");
   refused(call(nn::Sequential(column(4), nn::Dropout()), {5, 2}), "[Dropout] got its input in 3 parts");
   refused(call(nn::Sequential(column(4), nn::RowParallelDense(2, two)), {5, 2}), "in 3 parts for 2 devices");
+  nn::Trainer trainer(nn::RowParallelDense(2, two), optim::SGD{.lr = 0.1}, KVStore::create("local"),
+                      {.captured = true});
+  Batch batch;
+  batch.data = numbers({5, 2}, 1);
+  batch.label = NDArray::zeros({5}, DType::kInt32);
+  batch.examples = 5;
+  trainer.step(batch, nn::softmax_ce);
+  refused([&] { trainer.step(batch, nn::softmax_ce); }, "more than one device");
 }
 
 }  // namespace

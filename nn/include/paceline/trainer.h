@@ -27,13 +27,13 @@ std::shared_ptr<Source> shared_source(std::shared_ptr<KVStore> store);
 
 struct TrainerOptions {
   std::uint64_t seed = 1;  // of initial weights (rank 0's count) and dropout
-  Device device = {};
+  Device device = {};      // where batches go, and what has no place of its own (Module::to)
   int steps_ahead = 2;     // steps that may be queued before step() waits for the oldest
   // Forward and backward run over this many parts of a batch, one after the other, and their gradients are added up: a
   // large batch in the memory of a small one. Batch norm sees the parts.
   int micro_batches = 1;
-  // Forward and backward are captured (capture.h) and replayed, with the same numbers. The loss given to the first step
-  // is then the loss of every step.
+  // Forward and backward, on one device, are captured (capture.h) and replayed, with the same numbers. The first step's
+  // loss is then the loss of every step.
   bool captured = false;
 };
 
