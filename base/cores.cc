@@ -46,7 +46,7 @@ int team_size() { return omp_get_max_threads(); }
 void use_passive_waiting(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY")) return;
   setenv("OMP_WAIT_POLICY", "PASSIVE", 1);
-  setenv("GOMP_SPINCOUNT", "100000", 0);
+  setenv("GOMP_SPINCOUNT", "10000", 0);
   execv("/proc/self/exe", argv);
 }
 
