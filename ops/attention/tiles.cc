@@ -2,8 +2,7 @@
 
 #include "shared/fast_math.h"
 #include "shared/lanes.h"
-
-#include <paceline/detail/elementwise.h>
+#include "shared/vector_map.h"
 
 #include <cblas.h>
 
@@ -87,33 +86,25 @@ Block<const T> constant(const Block<T>& x) {
   return {x.data, x.rows, x.columns, x.step};
 }
 
-// row = exp(row - top); their sum. Compiled for AVX2 as well, without fused multiply-add: the same numbers.
+// row = exp(row - top); their sum.
 template <class T>
-[[gnu::always_inline]] inline T exponentials(T* row, std::int64_t count, T top) {
+T exponentials(T* row, std::int64_t count, T top) {
+  T sum;
+  vector_code([&]() PACELINE_INLINE {
 #pragma omp simd
-  for (std::int64_t i = 0; i < count; ++i) row[i] = fast_exp(row[i] - top);
-  return sum_lanes<T>(count, [row](std::int64_t i) { return row[i]; });
+    for (std::int64_t i = 0; i < count; ++i) row[i] = fast_exp(row[i] - top);
+    sum = sum_lanes<T>(count, [row](std::int64_t i) { return row[i]; });
+  });
+  return sum;
 }
 
 template <class T>
-T exponentials_baseline(T* row, std::int64_t count, T top) {
-  return exponentials(row, count, top);
-}
-
-#ifdef __x86_64__
-template <class T>
-[[gnu::target("avx2")]] T exponentials_avx2(T* row, std::int64_t count, T top) {
-  return exponentials(row, count, top);
-}
-#endif
-
-template <class T>
-auto best_exponentials() {
-#ifdef __x86_64__
-  static const bool avx2 = __builtin_cpu_supports("avx2");
-  if (avx2) return exponentials_avx2<T>;
-#endif
-  return exponentials_baseline<T>;
+T largest(const T* row, std::int64_t count, T start) {
+  vector_code([&]() PACELINE_INLINE {
+    start = fold_lanes(
+        count, start, [row](std::int64_t i) { return row[i]; }, [](T a, T b) { return b > a || b != b ? b : a; });
+  });
+  return start;
 }
 
 template <class T>
@@ -164,7 +155,6 @@ struct Heads {
 // Some rows of one head: `out` and `log_sum` are theirs.
 template <class T>
 void attend_rows(const Heads<T>& heads, std::int64_t head, std::int64_t first, const Block<T>& out, T* log_sum) {
-  const auto exponentials_of = best_exponentials<T>();
   alignas(64) T scores[kRows * kColumns];
   T top[kRows], total[kRows];
   std::fill_n(top, out.rows, kBlind<T>);
@@ -177,15 +167,13 @@ void attend_rows(const Heads<T>& heads, std::int64_t head, std::int64_t first, c
     for (std::int64_t i = 0; i < tile.rows; ++i) {
       T* const row = tile.row(i);
       const T before = top[i];
-      top[i] = fold_lanes(
-          tile.columns, before, [row](std::int64_t j) { return row[j]; },
-          [](T a, T b) { return b > a || b != b ? b : a; });
+      top[i] = largest(row, tile.columns, before);
       if (top[i] == kBlind<T>) {
         std::fill_n(row, tile.columns, T(0));
         continue;
       }
       const T shrink = fast_exp(before - top[i]);
-      total[i] = total[i] * shrink + exponentials_of(row, tile.columns, top[i]);
+      total[i] = total[i] * shrink + exponentials(row, tile.columns, top[i]);
       if (shrink != T(1) && column > 0)
         for (std::int64_t j = 0; j < out.columns; ++j) out.row(i)[j] *= shrink;
     }
@@ -208,7 +196,6 @@ struct HeadGradients {
 template <class T>
 void attend_backward_head(const Heads<T>& heads, std::int64_t head, const Block<const T>& out, const T* log_sum,
                           const Block<const T>& gradient, const HeadGradients<T>& to) {
-  const auto exponentials_of = best_exponentials<T>();
   alignas(64) T scores[kRows * kColumns], shares_gradient[kRows * kColumns];
   for (std::int64_t column = 0; column < to.key.rows; column += kColumns) {
     const std::int64_t columns = std::min(kColumns, to.key.rows - column);
@@ -223,7 +210,7 @@ void attend_backward_head(const Heads<T>& heads, std::int64_t head, const Block<
         if (log_sum[row + i] == kBlind<T>)
           std::fill_n(share.row(i), columns, T(0));
         else
-          exponentials_of(share.row(i), columns, log_sum[row + i]);
+          exponentials(share.row(i), columns, log_sum[row + i]);
       }
       multiply<T>(T(1), constant(share), true, dy, false, T(1), part(to.value, column, columns));
       multiply<T>(T(1), dy, false, value, true, T(0), change);

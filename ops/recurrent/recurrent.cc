@@ -4,10 +4,9 @@
 #include "recurrent/cells.h"
 #include "reduce/reduce.h"
 #include "reshape/reshape.h"
+#include "shared/vector_map.h"
 #include "shared/wide.h"
 #include "slice/slice.h"
-
-#include <paceline/detail/elementwise.h>
 
 namespace paceline {
 
@@ -72,17 +71,19 @@ void step_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const 
       A* const new_state = row(out[0], 1);
       A* const kept_row = row(out[1], Cell::kKept);
       A* const new_memory = Cell::kMemory ? row(out[2], 1) : nullptr;
+      vector_code([&]() PACELINE_INLINE {
 #pragma omp simd
-      for (std::int64_t i = 0; i < hidden; ++i) {
-        A x[Cell::kGates], h[Cell::kGates], kept[Cell::kKept];
-        load<Cell::kGates>(from_x + i, hidden, x);
-        load<Cell::kGates>(from_state + i, hidden, h);
-        A state = old_state[i], memory = old_memory[i];
-        Cell::forward(x, h, kept, state, memory);
-        new_state[i] = state;
-        store<Cell::kKept>(kept, hidden, kept_row + i);
-        if constexpr (Cell::kMemory) new_memory[i] = memory;
-      }
+        for (std::int64_t i = 0; i < hidden; ++i) {
+          A x[Cell::kGates], h[Cell::kGates], kept[Cell::kKept];
+          load<Cell::kGates>(from_x + i, hidden, x);
+          load<Cell::kGates>(from_state + i, hidden, h);
+          A state = old_state[i], memory = old_memory[i];
+          Cell::forward(x, h, kept, state, memory);
+          new_state[i] = state;
+          store<Cell::kKept>(kept, hidden, kept_row + i);
+          if constexpr (Cell::kMemory) new_memory[i] = memory;
+        }
+      });
     });
   });
 }
@@ -109,17 +110,19 @@ void step_backward_cpu(const KernelContext&, std::span<const Tensor> in, std::sp
       A* const to_state = row(out[1], Cell::kGates);
       A* const state_gradient = row(out[2], 1);
       A* const earlier = Cell::kMemory ? row(out[3], 1) : nullptr;
+      vector_code([&]() PACELINE_INLINE {
 #pragma omp simd
-      for (std::int64_t i = 0; i < hidden; ++i) {
-        A kept[Cell::kKept], dx[Cell::kGates], dh[Cell::kGates];
-        load<Cell::kKept>(kept_row + i, hidden, kept);
-        A d_state = given[i] + later[i], d_memory = memory_gradient[i];
-        Cell::backward(kept, old_state[i], old_memory[i], new_memory[i], dx, dh, d_state, d_memory);
-        store<Cell::kGates>(dx, hidden, to_x + i);
-        store<Cell::kGates>(dh, hidden, to_state + i);
-        state_gradient[i] = d_state;
-        if constexpr (Cell::kMemory) earlier[i] = d_memory;
-      }
+        for (std::int64_t i = 0; i < hidden; ++i) {
+          A kept[Cell::kKept], dx[Cell::kGates], dh[Cell::kGates];
+          load<Cell::kKept>(kept_row + i, hidden, kept);
+          A d_state = given[i] + later[i], d_memory = memory_gradient[i];
+          Cell::backward(kept, old_state[i], old_memory[i], new_memory[i], dx, dh, d_state, d_memory);
+          store<Cell::kGates>(dx, hidden, to_x + i);
+          store<Cell::kGates>(dh, hidden, to_state + i);
+          state_gradient[i] = d_state;
+          if constexpr (Cell::kMemory) earlier[i] = d_memory;
+        }
+      });
     });
   });
 }

@@ -8,7 +8,7 @@ namespace paceline {
 
 // Folds value(0) ... value(count - 1) with combine(a, b), starting from `start`.
 template <class A, class Value, class Combine>
-A fold_lanes(std::int64_t count, A start, const Value& value, const Combine& combine) {
+[[gnu::always_inline]] inline A fold_lanes(std::int64_t count, A start, const Value& value, const Combine& combine) {
   constexpr std::int64_t kLanes = 16;
   std::int64_t i = 0;
   if (count >= kLanes) {
@@ -25,7 +25,7 @@ A fold_lanes(std::int64_t count, A start, const Value& value, const Combine& com
 }
 
 template <class A, class Value>
-A sum_lanes(std::int64_t count, const Value& value) {
+[[gnu::always_inline]] inline A sum_lanes(std::int64_t count, const Value& value) {
   return fold_lanes<A>(count, A(0), value, [](A a, A b) { return a + b; });
 }
 

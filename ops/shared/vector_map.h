@@ -23,6 +23,11 @@ void run_baseline(const F& f, std::int64_t count, float* out, const In*... in) {
 }
 
 #ifdef __x86_64__
+template <class Body>
+[[gnu::target("avx2")]] void call_avx2(const Body& body) {
+  body();
+}
+
 template <class F, class... In>
 [[gnu::target("avx2")]] void run_avx2(const F& f, std::int64_t count, float* out, const In*... in) {
   run(f, count, out, in...);
@@ -35,6 +40,16 @@ inline bool has_avx2() {
 #endif
 
 }  // namespace vector_map_detail
+
+// Calls body(), a lambda with PACELINE_INLINE behind its parameters, whose loops are then compiled for AVX2 as well.
+#define PACELINE_INLINE __attribute__((always_inline))
+template <class Body>
+void vector_code(const Body& body) {
+#ifdef __x86_64__
+  if (vector_map_detail::has_avx2()) return vector_map_detail::call_avx2(body);
+#endif
+  body();
+}
 
 // out[i] = f(in[i]...) for contiguous float arrays, on the calling thread.
 template <class F, class... In>
