@@ -4,9 +4,12 @@
 #include "kernels/onednn_gemm.h"
 
 #include <paceline/detail/elementwise.h>
+#include <paceline/detail/gemm_bias.h>
 
 #include <cblas.h>
 
+#include <algorithm>
+#include <array>
 #include <type_traits>
 
 namespace paceline {
@@ -24,12 +27,12 @@ void multiply(CBLAS_ORDER order, CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, 
 }
 
 template <class T>
-void gemm_as(std::span<const Tensor> inputs, const Tensor& out, const Gemm& how) {
+void gemm_as(std::span<const Tensor> inputs, const Tensor& out, const Gemm& how, const T* bias = nullptr) {
   const Matrix a = matrix_of(inputs[0], how.transpose_a);
   const Matrix b = matrix_of(inputs[1], how.transpose_b);
   const Matrix c = matrix_of(out, false);
-  // Waking a sleeping team takes as long as some ten million operations, and much longer when its core is busy.
-  constexpr double kWorthATeam = 3e7;
+  // Waking a sleeping team takes as long as some ten million operations.
+  constexpr double kWorthATeam = 1.2e7;
   const double operations =
       2.0 * static_cast<double>(c.rows) * static_cast<double>(c.columns) * static_cast<double>(a.columns);
   const TeamScope team(operations < kWorthATeam ? 1 : team_size());
@@ -37,16 +40,18 @@ void gemm_as(std::span<const Tensor> inputs, const Tensor& out, const Gemm& how)
     // oneDNN's way to a product takes longer than so small a product.
     constexpr double kWorthOneDnn = 2e5;
     if (how.alpha == 1 && operations >= kWorthOneDnn &&
-        onednn_gemm(a, inputs[0].as<const T>(), b, inputs[1].as<const T>(), c, out.as<T>(), how.beta))
+        onednn_gemm(a, inputs[0].as<const T>(), b, inputs[1].as<const T>(), c, out.as<T>(), how.beta, bias))
       return;
   }
+  if (bias)
+    for (std::int64_t row = 0; row < c.rows; ++row) std::copy_n(bias, c.columns, out.as<T>() + row * c.leading);
   const CBLAS_ORDER order = c.row_major ? CblasRowMajor : CblasColMajor;
   const CBLAS_TRANSPOSE ta = a.row_major == c.row_major ? CblasNoTrans : CblasTrans;
   const CBLAS_TRANSPOSE tb = b.row_major == c.row_major ? CblasNoTrans : CblasTrans;
   for (std::int64_t i = 0; i < c.batch; ++i)
     multiply(order, ta, tb, static_cast<int>(c.rows), static_cast<int>(c.columns), static_cast<int>(a.columns),
              how.alpha, inputs[0].as<const T>() + i * a.batch_stride, static_cast<int>(a.leading),
-             inputs[1].as<const T>() + i * b.batch_stride, static_cast<int>(b.leading), how.beta,
+             inputs[1].as<const T>() + i * b.batch_stride, static_cast<int>(b.leading), bias ? 1 : how.beta,
              out.as<T>() + i * c.batch_stride, static_cast<int>(c.leading));
 }
 
@@ -59,6 +64,12 @@ void gemm_cpu(const KernelContext&, std::span<const Tensor> inputs, std::span<co
     gemm_as<double>(inputs, outputs[0], how);
 }
 
+// Inputs: a, b, bias.
+void gemm_bias_cpu(const KernelContext&, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+                   const void* attributes) {
+  gemm_as<float>(inputs, outputs[0], *static_cast<const Gemm*>(attributes), inputs[2].as<const float>());
+}
+
 bool is_half(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
 
 bool is_matrix(const NDArray& array) {
@@ -67,6 +78,18 @@ bool is_matrix(const NDArray& array) {
 
 }  // namespace
 }  // namespace detail
+
+void detail::gemm_bias(const NDArray& a, const NDArray& b, bool transpose_b, const NDArray& bias, const NDArray& out) {
+  const bool one_pass = out.dtype() == DType::kFloat32 && out.device().kind != DeviceKind::kCuda && out.size() > 0 &&
+                        a.size(-1) > 0 && out.is_contiguous() && bias.is_contiguous() && is_matrix(a) && is_matrix(b);
+  if (!one_pass) {
+    out.copy_from(bias);
+    return kernels::gemm(a, false, b, transpose_b, out, 1, 1);
+  }
+  prepare_onednn_gemm();
+  launch({"gemm_bias", gemm_bias_cpu}, std::array{a, b, bias}, std::array{out},
+         std::make_shared<const Gemm>(Gemm{false, transpose_b, 1, 0}));
+}
 
 void kernels::gemm(const NDArray& a, bool transpose_a, const NDArray& b, bool transpose_b, const NDArray& out,
                    double alpha, double beta) {

@@ -26,9 +26,14 @@ memory::desc describe(const Matrix& m) {
 struct Key {
   Matrix a, b, c;
   double beta;
+  bool biased;
   int team;  // oneDNN divides the work when the primitive is made
   friend bool operator==(const Key&, const Key&) = default;
 };
+
+memory::desc describe_bias(const Key& key) {
+  return {{1, key.c.columns}, memory::data_type::f32, memory::dims{key.c.columns, 1}};
+}
 
 // A template, so that only the branch of the version there is compiled.
 template <class Primitive>
@@ -38,11 +43,14 @@ typename Primitive::primitive_desc description_of(const Key& key) {
   dnnl::primitive_attr how;
   how.set_post_ops(after);
   const memory::desc a = describe(key.a), b = describe(key.b), c = describe(key.c);
-  // oneDNN 3 takes the parts of a description as they are, oneDNN 2 wrapped once more.
-  if constexpr (requires { typename Primitive::desc; })
-    return {typename Primitive::desc(a, b, c), how, cpu_engine()};
-  else
-    return {cpu_engine(), a, b, c, how};
+  const auto make = [&](const auto&... operands) -> typename Primitive::primitive_desc {
+    // oneDNN 3 takes the parts of a description as they are, oneDNN 2 wrapped once more.
+    if constexpr (requires { typename Primitive::desc; })
+      return {typename Primitive::desc(operands...), how, cpu_engine()};
+    else
+      return {cpu_engine(), operands..., how};
+  };
+  return key.biased ? make(a, b, describe_bias(key), c) : make(a, b, c);
 }
 
 // One product, ready to run.
@@ -55,9 +63,11 @@ class Product {
     primitive_ = dnnl::matmul(description);
     const auto operand = [](const Matrix& m) { return memory(describe(m), cpu_engine(), DNNL_MEMORY_NONE); };
     arguments_ = {{DNNL_ARG_SRC, operand(key.a)}, {DNNL_ARG_WEIGHTS, operand(key.b)}, {DNNL_ARG_DST, operand(key.c)}};
+    if (key.biased) arguments_.emplace(DNNL_ARG_BIAS, memory(describe_bias(key), cpu_engine(), DNNL_MEMORY_NONE));
   }
 
-  void run(dnnl::stream& stream, const float* a, const float* b, float* c) {
+  void run(dnnl::stream& stream, const float* a, const float* b, float* c, const float* bias) {
+    if (bias) arguments_.at(DNNL_ARG_BIAS).set_data_handle(const_cast<float*>(bias));
     arguments_.at(DNNL_ARG_SRC).set_data_handle(const_cast<float*>(a));
     arguments_.at(DNNL_ARG_WEIGHTS).set_data_handle(const_cast<float*>(b));
     arguments_.at(DNNL_ARG_DST).set_data_handle(c);
@@ -75,18 +85,18 @@ class Product {
 void prepare_onednn_gemm() {
   [[maybe_unused]] static const bool once = [] {
     const Matrix matrix{.batch = 1, .batch_stride = 0, .rows = 16, .columns = 16, .row_major = true, .leading = 16};
-    Product({matrix, matrix, matrix, 0, 1});
+    Product({matrix, matrix, matrix, 0, false, 1});
     rest_before_exit();
     return true;
   }();
 }
 
 bool onednn_gemm(const Matrix& a, const float* a_data, const Matrix& b, const float* b_data, const Matrix& c,
-                 float* c_data, double beta) {
+                 float* c_data, double beta, const float* bias) {
   thread_local PrimitiveCache<Key, Product> cache;
-  Product* const product = cache.find("gemm", {a, b, c, beta, team_size()});
+  Product* const product = cache.find("gemm", {a, b, c, beta, bias != nullptr, team_size()});
   if (!product) return false;
-  product->run(cache.stream(), a_data, b_data, c_data);
+  product->run(cache.stream(), a_data, b_data, c_data, bias);
   return true;
 }
 

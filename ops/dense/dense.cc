@@ -3,6 +3,8 @@
 #include "matmul/matmul.h"
 #include "reduce/reduce.h"
 
+#include <paceline/detail/gemm_bias.h>
+
 namespace paceline {
 
 const OpDef& dense_operator();
@@ -63,11 +65,12 @@ OpDef dense_op() {
         const NDArray& weight = inputs[1];
         const ArraySpec spec = dense_spec(inputs, attributes);
         const NDArray out(spec.shape, spec.dtype, x.device(), x.engine());
-        const bool biased = !inputs[2].is_none();
-        if (biased) out.copy_from(inputs[2]);
         const std::int64_t rows = row_count(x.shape(), flattens(attributes));
-        kernels::gemm(as_rows(x, rows, weight.size(1)), false, weight, true, as_rows(out, rows, weight.size(0)), 1,
-                      biased ? 1 : 0);
+        const NDArray in = as_rows(x, rows, weight.size(1)), result = as_rows(out, rows, weight.size(0));
+        if (inputs[2].is_none())
+          kernels::gemm(in, false, weight, true, result);
+        else
+          detail::gemm_bias(in, weight, true, inputs[2], result);
         return std::vector<NDArray>{out};
       })
       .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) {

@@ -1,5 +1,6 @@
 #include "../conformance/ndarray_suite.h"
 
+#include <paceline/detail/gemm_bias.h>
 #include <paceline/kernel.h>
 #include <paceline/row_sparse.h>
 
@@ -233,6 +234,20 @@ TEST_P(KernelsTest, LargeGemmOfEveryLayout) {
       expect_near(before.at(1).to_vector<double>(), exact.at(1).to_vector<double>(), 1e-4);
     }
   }
+}
+
+TEST_P(KernelsTest, GemmAddsABiasToEachRow) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16})
+    for (const std::int64_t inner : {0, 5, 83})  // the last is large enough for oneDNN
+      for (const bool transposed : {false, true}) {
+        const NDArray a = random({67, inner}, 1, dtype), bias = random({90}, 3, dtype).narrow(0, 0, 45);
+        const NDArray b = transposed ? random({45, inner}, 2, dtype) : random({inner, 45}, 2, dtype);
+        const NDArray out = random({67, 45}, 4, dtype), exact = random({67, 45}, 4, DType::kFloat64);
+        exact.copy_from(bias.cast(DType::kFloat64));
+        kernels::gemm(a.cast(DType::kFloat64), false, b.cast(DType::kFloat64), transposed, exact, 1, 1);
+        detail::gemm_bias(a, b, transposed, bias, out);
+        expect_near(out.to_vector<double>(), exact.to_vector<double>(), tolerance_of(dtype) * 20);
+      }
 }
 
 TEST_P(KernelsTest, GemmRefusesWhatDoesNotMultiply) {
