@@ -92,17 +92,18 @@ void measure() {
   for (; seconds() < FLAGS_seconds; ++steps) trainer.step(batch, nn::softmax_ce);
   trainer.synchronize();
   const double taken = seconds();
-  std::cout << nlohmann::json{{"network", FLAGS_network},
-                              {"batch_size", FLAGS_batch_size},
-                              {"threads", core_budget()},
-                              {"device", device.name()},
-                              {"captured", FLAGS_captured},
-                              {"parameters", trainer.net().parameter_count()},
-                              {"steps", steps},
-                              {"seconds", taken},
-                              {"samples_per_second", static_cast<double>(steps * FLAGS_batch_size) / taken},
-                              {"peak_memory_mb", peak_memory_mb()}}
-            << std::endl;
+  nlohmann::json result{{"network", FLAGS_network},
+                        {"batch_size", FLAGS_batch_size},
+                        {"threads", core_budget()},
+                        {"device", device.name()},
+                        {"captured", FLAGS_captured},
+                        {"parameters", trainer.net().parameter_count()},
+                        {"steps", steps},
+                        {"seconds", taken},
+                        {"samples_per_second", static_cast<double>(steps * FLAGS_batch_size) / taken},
+                        {"peak_memory_mb", peak_memory_mb()}};
+  if (!language) result["image_size"] = batch.data.size(-1);
+  std::cout << result << std::endl;
 }
 
 }  // namespace
