@@ -85,6 +85,7 @@ class Trainer {
   // Collective, rank 0 reads. False if there is none. A worker that comes to a running job takes up the job's weights
   // and epoch instead, and waits for nobody. Throws in every worker where the file is damaged or of another
   // optimizer; other shapes than the network's throw InvalidArgument in the first step of every worker.
+  // Before the first step with the store.
   bool resume_if_present(const std::string& directory);
 
   const Module& net() const;
