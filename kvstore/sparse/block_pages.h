@@ -4,10 +4,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <type_traits>
 #include <vector>
+
+#include "sparse/mapped_memory.h"
 
 namespace paceline {
 
@@ -30,18 +31,18 @@ class BlockPages {
   void clear() { *this = BlockPages(block_bits_, absent_); }
 
   std::size_t page_size() const { return std::size_t{1} << block_bits_; }
-  std::size_t bytes() const { return pages_ * page_size() * sizeof(T) + entries_.size() * sizeof(Entry); }
+  std::size_t bytes() const { return pages_ * page_bytes() + entries_.size() * sizeof(Entry); }
   // Calls visit(block, page), in no order.
   template <class Visit>
   void for_each(Visit visit) const {
     for (const Entry& entry : entries_)
-      if (entry.page) visit(entry.block, static_cast<const T*>(entry.page.get()));
+      if (entry.page) visit(entry.block, static_cast<const T*>(entry.page));
   }
 
  private:
   struct Entry {
     std::int64_t block = 0;
-    std::unique_ptr<T[]> page;
+    T* page = nullptr;
   };
   static constexpr std::size_t kFirstEntries = 16;
 
@@ -61,34 +62,50 @@ class BlockPages {
     }
   }
   std::size_t place_of(std::int64_t row) const { return static_cast<std::size_t>(row) & (page_size() - 1); }
-  // Where the block's entry is, or would be.
+  // Where the block's entry is, or would be: near those of its neighbours, which are asked for next.
   std::size_t entry_of(std::int64_t block) const {
-    const std::uint64_t mixed = static_cast<std::uint64_t>(block) * 0x9E3779B97F4A7C15u;
-    std::size_t at = static_cast<std::size_t>(mixed >> 20) & (entries_.size() - 1);
+    constexpr int kNeighbours = 6;
+    const std::uint64_t number = static_cast<std::uint64_t>(block);
+    const std::uint64_t mixed = (number >> kNeighbours) * 0x9E3779B97F4A7C15u;
+    std::size_t at = static_cast<std::size_t>((mixed >> 20) + number) & (entries_.size() - 1);
     while (entries_[at].page && entries_[at].block != block) at = (at + 1) & (entries_.size() - 1);
     return at;
   }
-  const T* find(std::int64_t block) const { return entries_[entry_of(block)].page.get(); }
+  const T* find(std::int64_t block) const { return entries_[entry_of(block)].page; }
   T* make(std::int64_t block) {
     std::size_t at = entry_of(block);
     if (!entries_[at].page) {
       if (2 * (pages_ + 1) > entries_.size()) {
         std::vector<Entry> old(2 * entries_.size());
         old.swap(entries_);
-        for (Entry& entry : old)
-          if (entry.page) entries_[entry_of(entry.block)] = std::move(entry);
+        for (const Entry& entry : old)
+          if (entry.page) entries_[entry_of(entry.block)] = entry;
         at = entry_of(block);
       }
-      entries_[at] = {block, std::make_unique_for_overwrite<T[]>(page_size())};
-      std::fill_n(entries_[at].page.get(), page_size(), absent_);
-      ++pages_;
+      entries_[at] = {block, make_page()};
     }
-    return entries_[at].page.get();
+    return entries_[at].page;
   }
+  T* make_page() {
+    if (page_bytes() > room_) {
+      constexpr std::size_t kFirstSlab = 64 << 10, kDoublings = 6, kLargestSlab = kFirstSlab << kDoublings;
+      const std::size_t bytes = std::max(page_bytes(), kFirstSlab << std::min<std::size_t>(slabs_.size(), kDoublings));
+      slabs_.push_back(map_memory(bytes, bytes < kLargestSlab ? bytes : 0));
+      room_ = bytes;
+    }
+    const MappedMemory& slab = slabs_.back();
+    T* const page = reinterpret_cast<T*>(slab.get() + slab.get_deleter().bytes - room_);
+    room_ -= page_bytes();
+    ++pages_;
+    std::fill_n(page, page_size(), absent_);
+    return page;
+  }
+  std::size_t page_bytes() const { return page_size() * sizeof(T); }
 
   int block_bits_;
   T absent_;
-  std::size_t pages_ = 0;
+  std::size_t pages_ = 0, room_ = 0;  // room: in the last slab
+  std::vector<MappedMemory> slabs_;
   std::vector<Entry> entries_;  // by hash, the next free one where that is taken
 };
 

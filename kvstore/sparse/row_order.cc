@@ -118,7 +118,7 @@ void gather_rows(const std::vector<OrderedRow>& rows, RowRange range, const Tabl
                  std::byte* out) {
   const std::size_t bytes = row_bytes(table);
   for (std::size_t i = range.begin; i < range.end; ++i) {
-    if (i + kAhead < range.end) prefetch_lines<0>(values + rows[i + kAhead].position * bytes, bytes);
+    if (i + kAhead < range.end) prefetch_lines<Cache::kFirst>(values + rows[i + kAhead].position * bytes, bytes);
     const std::byte* row = values + rows[i].position * bytes;
     if (i == range.begin || rows[i].id != rows[i - 1].id) {
       std::memcpy(out, row, bytes);
@@ -143,7 +143,7 @@ void scatter_rows(const std::vector<OrderedRow>& rows, RowRange range, const Tab
     return stream_end();
   }
   for (std::size_t i = range.begin; i < range.end; ++i) {
-    if (i + kAhead < range.end) prefetch_lines<1>(out + rows[i + kAhead].position * bytes, bytes);
+    if (i + kAhead < range.end) prefetch_lines<Cache::kFirst>(out + rows[i + kAhead].position * bytes, bytes);
     if (i > range.begin && rows[i].id != rows[i - 1].id) values += bytes;
     std::memcpy(out + rows[i].position * bytes, values, bytes);
   }

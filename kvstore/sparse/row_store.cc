@@ -1,32 +1,27 @@
 #include "sparse/row_store.h"
 
 #include <paceline/error.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <limits>
 
 namespace paceline {
 
-RowStore::RowStore(int block_bits, std::size_t record_bytes)
-    : block_bits_(block_bits), record_bytes_(record_bytes), slots_(block_bits, kAbsent) {
-  constexpr std::size_t kChunkBytes = std::size_t{64} << 20;
-  while ((record_bytes_ << (chunk_bits_ + 1)) <= kChunkBytes) ++chunk_bits_;
+RowStore::RowStore(int block_bits, std::size_t head_bytes, std::size_t body_bytes)
+    : block_bits_(block_bits), head_bytes_(head_bytes), body_bytes_(body_bytes), slots_(block_bits, kAbsent) {
+  constexpr std::size_t kChunkBytes = std::size_t{64} << 20, kLine = 64, kManyLines = 4 * kLine;
+  const std::size_t unit = body_bytes >= kManyLines ? kLine : 8;
+  body_stride_ = (body_bytes + unit - 1) / unit * unit;
+  while (((head_bytes + body_stride_) << (chunk_bits_ + 1)) <= kChunkBytes) ++chunk_bits_;
   chunk_mask_ = (std::size_t{1} << chunk_bits_) - 1;
+  bodies_ = ((head_bytes << chunk_bits_) + kLine - 1) / kLine * kLine;
 }
 
-void RowStore::Unmap::operator()(std::byte* memory) const { munmap(memory, bytes); }
-
-RowStore::Chunk RowStore::make_chunk() const {
-  const std::size_t bytes = record_bytes_ << chunk_bits_;
-  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) throw OutOfMemory(str("no memory for ", bytes, " bytes of a table's rows"));
-  // Random rows of a large table miss the processor's page tables less if pages are large; a small one would take more
-  // memory than it has rows for.
+MappedMemory RowStore::make_chunk() const {
+  const std::size_t bytes = bodies_ + (body_stride_ << chunk_bits_);
+  // A small table would take more memory in large pages than it has rows for.
   constexpr std::size_t kSmallTable = std::size_t{4} << 20;
-  const std::size_t small = chunks_.empty() ? std::min(bytes, kSmallTable) : 0;
-  madvise(static_cast<std::byte*>(memory) + small, bytes - small, MADV_HUGEPAGE);
-  return Chunk(static_cast<std::byte*>(memory), Unmap{bytes});
+  return map_memory(bytes, chunks_.empty() ? std::min(bytes, bodies_ + kSmallTable) : 0);
 }
 
 RowStore::Slot RowStore::find(std::int64_t row) const {
@@ -44,7 +39,7 @@ RowStore::Slot RowStore::add(std::int64_t row) {
   return slot;
 }
 
-std::size_t RowStore::bytes() const { return size_ * record_bytes_ + slots_.bytes(); }
+std::size_t RowStore::bytes() const { return size_ * (head_bytes_ + body_stride_) + slots_.bytes(); }
 
 std::vector<std::int64_t> RowStore::rows_from(std::int64_t begin, std::size_t limit) const {
   std::vector<std::pair<std::int64_t, const Slot*>> pages;

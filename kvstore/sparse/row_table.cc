@@ -6,11 +6,13 @@
 #include <array>
 #include <cstring>
 
+#include "stream_copy.h"
+
 namespace paceline {
 namespace {
 
 // How many rows ahead memory is asked for.
-constexpr std::size_t kAhead = 8;
+constexpr std::size_t kAhead = 64;
 
 std::uint64_t get_number(const std::byte* at) {
   std::uint64_t value;
@@ -72,8 +74,7 @@ RowTable::RowTable(TableSpec table, int block_bits)
       rows_(make_store(*rules_)) {}
 
 RowStore RowTable::make_store(const RowRules& rules) const {
-  const std::size_t bytes = kHead + (1 + rules.state_names.size()) * row_bytes_;
-  return RowStore(block_bits_, (bytes + 7) / 8 * 8);
+  return RowStore(block_bits_, kHead, (1 + rules.state_names.size()) * row_bytes_);
 }
 
 void RowTable::set_rules(std::shared_ptr<const RowRules> rules) {
@@ -82,14 +83,14 @@ void RowTable::set_rules(std::shared_ptr<const RowRules> rules) {
   if (rules->state_names != old) {
     RowStore moved = make_store(*rules);
     for (const std::int64_t row : rows_.rows_from(0, rows_.size())) {
-      const std::byte* from = rows_.record(rows_.find(row));
-      std::byte* to = moved.record(moved.add(row));
-      std::memcpy(to, from, kHead + row_bytes_);
+      const RowStore::Record from = rows_.record(rows_.find(row)), to = moved.record(moved.add(row));
+      std::memcpy(to.head, from.head, kHead);
+      std::memcpy(to.body, from.body, row_bytes_);
       for (std::size_t state = 0; state < rules->state_names.size(); ++state) {
         const auto same = std::find(old.begin(), old.end(), rules->state_names[state]);
         if (same != old.end())
-          std::memcpy(to + state_offset(state), from + state_offset(static_cast<std::size_t>(same - old.begin())),
-                      row_bytes_);
+          std::memcpy(to.body + state_offset(state),
+                      from.body + state_offset(static_cast<std::size_t>(same - old.begin())), row_bytes_);
       }
     }
     rows_ = std::move(moved);
@@ -116,31 +117,40 @@ void RowTable::initialise(std::int64_t row, std::byte* values) const {
   with_type(spec_.dtype, [&]<class T>(T*) { initializer_.fill(row, reinterpret_cast<T*>(values)); });
 }
 
-std::byte* RowTable::touch(std::int64_t row, RowStore::Slot slot) {
+RowStore::Record RowTable::touch(std::int64_t row, RowStore::Slot slot) {
   if (slot != RowStore::kAbsent) return rows_.record(slot);
-  std::byte* record = rows_.record(rows_.add(row));
-  initialise(row, record + kHead);
+  const RowStore::Record record = rows_.record(rows_.add(row));
+  initialise(row, record.body);
   return record;
 }
 
 // Writes rows where a worker wants them.
 class RowTable::Answering {
  public:
-  Answering(RowTable& table, const RowAnswer& answer) REQUIRES(table.mutex_) : table_(table), answer_(answer) {
-    if (answer.worker < 0 || !table.rules_->needs_pulled) return;
-    const std::size_t bytes = kRememberedHead + table.row_bytes_;
-    remembered_ = &table.pulled_.try_emplace(answer.worker, table.block_bits_, bytes).first->second;
+  Answering(RowTable& table, const RowAnswer& answer, std::size_t rows) REQUIRES(table.mutex_)
+      : table_(table), answer_(answer) {
+    if (answer.worker >= 0 && table.rules_->needs_pulled)
+      remembered_ =
+          &table.pulled_.try_emplace(answer.worker, table.block_bits_, kRememberedHead, table.row_bytes_).first->second;
+    // Of whole lines, of which the second cache would not hold many; nobody here reads them again.
+    constexpr std::size_t kLine = 64, kMany = std::size_t{1} << 20;
+    streams_ = !remembered_ && table.row_bytes_ % kLine == 0 && rows * table.row_bytes_ >= kMany;
   }
+  ~Answering() { stream_end(); }
+  Answering(const Answering&) = delete;
 
   // Row number i of the answer; null: it was never updated.
-  void write(std::size_t i, std::int64_t row, const std::byte* record) {
+  void write(std::size_t i, std::int64_t row, const RowStore::Record* record) {
     std::byte* const values = answer_.values + i * table_.row_bytes_;
     if (!record) {
       answer_.versions[i] = 0;
       table_.initialise(row, values);
     } else {
-      answer_.versions[i] = get_number(record);
-      std::memcpy(values, record + kHead, table_.row_bytes_);
+      answer_.versions[i] = get_number(record->head);
+      if (streams_)
+        stream_copy(record->body, values, table_.row_bytes_);
+      else
+        std::memcpy(values, record->body, table_.row_bytes_);
     }
     if (remembered_) table_.remember(*remembered_, row, answer_.call, &answer_.versions[i], values);
   }
@@ -149,12 +159,13 @@ class RowTable::Answering {
   const RowTable& table_;
   const RowAnswer& answer_;
   RowStore* remembered_ = nullptr;
+  bool streams_ = false;
 };
 
 std::uint64_t RowTable::apply(const RowGradients& push, const RowAnswer* answer) {
   Lock lock(mutex_);
   std::optional<Answering> answering;
-  if (answer) answering.emplace(*this, *answer);
+  if (answer) answering.emplace(*this, *answer, push.ids.size());
   return with_type(spec_.dtype, [&]<class T>(T*) NO_THREAD_SAFETY_ANALYSIS {
     return apply_rows<T>(push, answering ? &*answering : nullptr);
   });
@@ -171,8 +182,8 @@ std::uint64_t RowTable::apply_rows(const RowGradients& push, Answering* answerin
   std::uint64_t refused = 0;
   for (std::size_t i = 0; i < count; ++i) {
     if (i + kAhead < count) rows_.prefetch(slots_[i + kAhead]);
-    std::byte* record = touch(push.ids[i], slots_[i]);
-    const std::uint64_t version = get_number(record);
+    const RowStore::Record record = touch(push.ids[i], slots_[i]);
+    const std::uint64_t version = get_number(record.head);
     const std::uint64_t from = push.versions[i] == kNeverPulled ? version : push.versions[i];
     context.delay = static_cast<std::int64_t>(version - from);
     context.count = static_cast<std::int64_t>(version);
@@ -180,12 +191,12 @@ std::uint64_t RowTable::apply_rows(const RowGradients& push, Answering* answerin
       ++refused;
     } else {
       const std::byte* pulled = context.delay > 0 ? remembered(push.worker, push.ids[i], from) : nullptr;
-      update(record, reinterpret_cast<const T*>(push.values + i * row_bytes_), reinterpret_cast<const T*>(pulled),
+      update(record.body, reinterpret_cast<const T*>(push.values + i * row_bytes_), reinterpret_cast<const T*>(pulled),
              context);
-      put_number(record, version + 1);
+      put_number(record.head, version + 1);
       delays.add(context.delay);
     }
-    if (answering) answering->write(i, push.ids[i], record);
+    if (answering) answering->write(i, push.ids[i], &record);
   }
   delays.add_to(delays_of(delays_, push.worker));
   examples_ += push.counted;
@@ -194,15 +205,14 @@ std::uint64_t RowTable::apply_rows(const RowGradients& push, Answering* answerin
 }
 
 template <class T>
-void RowTable::update(std::byte* record, const T* gradient, const T* pulled, const StaleContext& context) {
+void RowTable::update(std::byte* body, const T* gradient, const T* pulled, const StaleContext& context) {
   const RowRules& rules = *rules_;
   std::array<T*, 16> few;
   std::vector<T*> many;
   const std::size_t states = rules.state_names.size();
   if (states > few.size()) many.resize(states);
   T** arrays = states > few.size() ? many.data() : few.data();
-  for (std::size_t state = 0; state < states; ++state)
-    arrays[state] = reinterpret_cast<T*>(record + state_offset(state));
+  for (std::size_t state = 0; state < states; ++state) arrays[state] = reinterpret_cast<T*>(body + state_offset(state));
   const UpdateStep step{context.learning_rate, context.count + 1};
   // Without a state to keep, a policy leaves a gradient of delay 0 as it is.
   const bool corrects = context.delay > 0 || states > rules.optimizer_states;
@@ -211,7 +221,7 @@ void RowTable::update(std::byte* record, const T* gradient, const T* pulled, con
     Tile<T> tile;
     tile.count = std::min(Tile<T>::kElements, spec_.width - begin);
     tile.gradient = scratch.data();
-    tile.weight = reinterpret_cast<T*>(record + kHead) + begin;
+    tile.weight = reinterpret_cast<T*>(body) + begin;
     tile.pulled = pulled ? pulled + begin : nullptr;
     std::memcpy(tile.gradient, gradient + begin, static_cast<std::size_t>(tile.count) * sizeof(T));
     rules.preparation.apply(tile.gradient, tile.weight, tile.count);
@@ -263,11 +273,11 @@ void RowTable::apply_mean(const std::vector<RowGradients>& contributions) {
           total == 0 ? T(1) / static_cast<T>(examples.size()) : static_cast<T>(push.examples) / static_cast<T>(total);
       for (std::size_t e = 0; e < mean.size(); ++e) mean[e] += share * entries[i].gradient[e];
     }
-    std::byte* record = touch(row, rows_.find(row));
-    const std::uint64_t version = get_number(record);
+    const RowStore::Record record = touch(row, rows_.find(row));
+    const std::uint64_t version = get_number(record.head);
     context.count = static_cast<std::int64_t>(version);
-    update<T>(record, mean.data(), nullptr, context);
-    put_number(record, version + 1);
+    update<T>(record.body, mean.data(), nullptr, context);
+    put_number(record.head, version + 1);
   }
   for (const RowGradients& push : contributions)
     if (!push.ids.empty()) delays_of(delays_, push.worker).add(0, static_cast<std::int64_t>(push.ids.size()));
@@ -278,28 +288,33 @@ void RowTable::read(std::span<const std::int64_t> ids, const RowAnswer& answer) 
   Lock lock(mutex_);
   slots_.resize(ids.size());
   rows_.find(ids, slots_.data());
-  Answering answering(*this, answer);
+  Answering answering(*this, answer, ids.size());
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (i + kAhead < ids.size()) rows_.prefetch(slots_[i + kAhead]);
-    answering.write(i, ids[i], slots_[i] == RowStore::kAbsent ? nullptr : rows_.record(slots_[i]));
+    if (slots_[i] == RowStore::kAbsent) {
+      answering.write(i, ids[i], nullptr);
+    } else {
+      const RowStore::Record record = rows_.record(slots_[i]);
+      answering.write(i, ids[i], &record);
+    }
   }
 }
 
 void RowTable::remember(RowStore& store, std::int64_t row, std::uint64_t call, std::uint64_t* version,
                         std::byte* values) const {
   const RowStore::Slot slot = store.find(row);
-  std::byte* record = store.record(slot == RowStore::kAbsent ? store.add(row) : slot);
-  const std::uint64_t last = get_number(record);
+  const RowStore::Record record = store.record(slot == RowStore::kAbsent ? store.add(row) : slot);
+  const std::uint64_t last = get_number(record.head);
   if (slot != RowStore::kAbsent && last > call) return;
   if (slot != RowStore::kAbsent && last == call) {
     // The worker may have either answer: both must be of the same weights.
-    *version = get_number(record + 8);
-    std::memcpy(values, record + kRememberedHead, row_bytes_);
+    *version = get_number(record.head + 8);
+    std::memcpy(values, record.body, row_bytes_);
     return;
   }
-  put_number(record, call);
-  put_number(record + 8, *version);
-  std::memcpy(record + kRememberedHead, values, row_bytes_);
+  put_number(record.head, call);
+  put_number(record.head + 8, *version);
+  std::memcpy(record.body, values, row_bytes_);
 }
 
 const std::byte* RowTable::remembered(int worker, std::int64_t row, std::uint64_t version) const {
@@ -307,8 +322,8 @@ const std::byte* RowTable::remembered(int worker, std::int64_t row, std::uint64_
   if (store == pulled_.end()) return nullptr;
   const RowStore::Slot slot = store->second.find(row);
   if (slot == RowStore::kAbsent) return nullptr;
-  const std::byte* record = store->second.record(slot);
-  return get_number(record + 8) == version ? record + kRememberedHead : nullptr;
+  const RowStore::Record record = store->second.record(slot);
+  return get_number(record.head + 8) == version ? record.body : nullptr;
 }
 
 SavedRowArrays RowTable::save(std::int64_t begin, std::size_t bytes) const {
@@ -325,10 +340,10 @@ SavedRowArrays RowTable::save(std::int64_t begin, std::size_t bytes) const {
   saved.arrays.emplace_back("weight", saved.ids.size() * row_bytes_);
   for (const std::string& name : names) saved.arrays.emplace_back(name, saved.ids.size() * row_bytes_);
   for (std::size_t i = 0; i < saved.ids.size(); ++i) {
-    const std::byte* record = rows_.record(rows_.find(saved.ids[i]));
-    saved.versions.push_back(get_number(record));
+    const RowStore::Record record = rows_.record(rows_.find(saved.ids[i]));
+    saved.versions.push_back(get_number(record.head));
     for (std::size_t a = 0; a < saved.arrays.size(); ++a)
-      std::memcpy(saved.arrays[a].second.data() + i * row_bytes_, record + kHead + a * row_bytes_, row_bytes_);
+      std::memcpy(saved.arrays[a].second.data() + i * row_bytes_, record.body + a * row_bytes_, row_bytes_);
   }
   return saved;
 }
@@ -341,17 +356,17 @@ void RowTable::load(std::span<const std::int64_t> ids, const std::uint64_t* vers
     const auto found = std::find(rules_->state_names.begin(), rules_->state_names.end(), name);
     require(name == "weight" || found != rules_->state_names.end(), "table '", spec_.name, "' has no state '", name,
             "' under these rules");
-    offsets.push_back(name == "weight" ? kHead
+    offsets.push_back(name == "weight" ? 0
                                        : state_offset(static_cast<std::size_t>(found - rules_->state_names.begin())));
   }
-  require(std::find(offsets.begin(), offsets.end(), kHead) != offsets.end(),
-          "a checkpoint without the weights of table '", spec_.name, "'");
+  require(std::find(offsets.begin(), offsets.end(), 0) != offsets.end(), "a checkpoint without the weights of table '",
+          spec_.name, "'");
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const RowStore::Slot slot = rows_.find(ids[i]);
-    std::byte* record = rows_.record(slot == RowStore::kAbsent ? rows_.add(ids[i]) : slot);
-    put_number(record, versions[i]);
+    const RowStore::Record record = rows_.record(slot == RowStore::kAbsent ? rows_.add(ids[i]) : slot);
+    put_number(record.head, versions[i]);
     for (std::size_t a = 0; a < arrays.size(); ++a)
-      std::memcpy(record + offsets[a], arrays[a].second + i * row_bytes_, row_bytes_);
+      std::memcpy(record.body + offsets[a], arrays[a].second + i * row_bytes_, row_bytes_);
   }
   examples_ = examples;
 }

@@ -91,7 +91,7 @@ class RowTable {
   RowFigures figures() const;
 
  private:
-  // A record: the row's version, its weights, then its state. Remembered: call, version, weights.
+  // A record: the row's version | its weights, then its state. Remembered: call, version | weights.
   static constexpr std::size_t kHead = 8, kRememberedHead = 16;
 
   class Answering;
@@ -101,16 +101,16 @@ class RowTable {
   template <class T>
   void apply_mean(const std::vector<RowGradients>& contributions) REQUIRES(mutex_);
   template <class T>
-  void update(std::byte* record, const T* gradient, const T* pulled, const StaleContext& context) REQUIRES(mutex_);
+  void update(std::byte* body, const T* gradient, const T* pulled, const StaleContext& context) REQUIRES(mutex_);
   StaleContext context() const REQUIRES(mutex_);
   // The row's record, made where there was none.
-  std::byte* touch(std::int64_t row, RowStore::Slot slot) REQUIRES(mutex_);
+  RowStore::Record touch(std::int64_t row, RowStore::Slot slot) REQUIRES(mutex_);
   const std::byte* remembered(int worker, std::int64_t row, std::uint64_t version) const REQUIRES(mutex_);
   // What the row was answered in this call before; else notes the answer.
   void remember(RowStore& store, std::int64_t row, std::uint64_t call, std::uint64_t* version, std::byte* values) const;
   void initialise(std::int64_t row, std::byte* values) const;
   RowStore make_store(const RowRules& rules) const;
-  std::size_t state_offset(std::size_t state) const { return kHead + (state + 1) * row_bytes_; }
+  std::size_t state_offset(std::size_t state) const { return (state + 1) * row_bytes_; }
 
   const TableSpec spec_;
   const RowInitializer initializer_;

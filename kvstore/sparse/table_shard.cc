@@ -41,13 +41,16 @@ void TableShard::run(const std::shared_ptr<RowCall>& call, int part) {
 
 void TableShard::check(const RowCall::Part& part) {
   const ServedRows& served = *part.served;
+  const std::int64_t rows = served.table.spec().rows;
   for (const auto& ids : {part.push.ids, part.pulled}) {
-    std::int64_t last = -1;
+    std::int64_t last = -1, block = -1;
     for (const std::int64_t id : ids) {
-      if (id <= last || id >= served.table.spec().rows || served.layout.partition_of(id) != served.partition)
+      const bool same_block = id >> served.layout.block_bits() == block;
+      if (id <= last || id >= rows || (!same_block && served.layout.partition_of(id) != served.partition))
         throw Corrupt(str("a message about table '", served.table.spec().name, "' names row ", id, " after row ", last,
                           " in partition ", served.partition));
       last = id;
+      block = id >> served.layout.block_bits();
     }
   }
 }

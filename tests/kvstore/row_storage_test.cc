@@ -39,21 +39,30 @@ TEST(TableLayout, DealsRowsEvenlyAndAlikeForEverybody) {
 }
 
 TEST(RowStore, KeepsRecordsWhereTheyWere) {
-  std::mt19937 random(3);
-  RowStore store(4, 4000);  // some thousands to a piece of memory
-  std::map<std::int64_t, std::byte*> added;
+  constexpr unsigned kSeed = 3;
+  SCOPED_TRACE(kSeed);
+  std::mt19937 random(kSeed);
+  constexpr std::size_t kHead = 16, kBody = 4000;  // some thousands to a piece of memory
+  RowStore store(4, kHead, kBody);
+  std::map<std::int64_t, RowStore::Record> added;
   for (int i = 0; i < 20000; ++i) {
     const auto row = static_cast<std::int64_t>((random() % 50000) << (i % 2 == 0 ? 0 : 30));
     const RowStore::Slot slot = store.find(row);
     const auto known = added.find(row);
     ASSERT_EQ(slot != RowStore::kAbsent, known != added.end());
     if (slot != RowStore::kAbsent) {
-      ASSERT_EQ(store.record(slot), known->second);
-      ASSERT_EQ(store.record(slot)[3999], std::byte{7});
+      const RowStore::Record record = store.record(slot);
+      ASSERT_EQ(record.head, known->second.head);
+      ASSERT_EQ(record.body, known->second.body);
+      ASSERT_EQ(record.head[kHead - 1], std::byte{5});
+      ASSERT_EQ(record.body[kBody - 1], std::byte{7});
     } else {
-      std::byte* const record = added[row] = store.record(store.add(row));
-      ASSERT_EQ(record[0], std::byte{0});
-      ASSERT_EQ(std::exchange(record[3999], std::byte{7}), std::byte{0});
+      const RowStore::Record record = added[row] = store.record(store.add(row));
+      ASSERT_EQ(reinterpret_cast<std::uintptr_t>(record.body) % 64, 0U);
+      ASSERT_EQ(record.head[0], std::byte{0});
+      ASSERT_EQ(record.body[0], std::byte{0});
+      ASSERT_EQ(std::exchange(record.head[kHead - 1], std::byte{5}), std::byte{0});
+      ASSERT_EQ(std::exchange(record.body[kBody - 1], std::byte{7}), std::byte{0});
     }
   }
   EXPECT_EQ(store.size(), added.size());

@@ -1,0 +1,29 @@
+#pragma once
+// Memory of the system's own: zeros that take no room until they are written.
+
+#include <sys/mman.h>
+
+#include <paceline/error.h>
+
+#include <cstddef>
+#include <memory>
+
+namespace paceline {
+
+struct Unmap {
+  std::size_t bytes = 0;
+  void operator()(std::byte* memory) const { munmap(memory, bytes); }
+};
+using MappedMemory = std::unique_ptr<std::byte[], Unmap>;
+
+// In large pages, where the system makes them, but for its first `small` bytes: random places then miss the processor's
+// page tables less. Throws OutOfMemory.
+inline MappedMemory map_memory(std::size_t bytes, std::size_t small) {
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) throw OutOfMemory(str("no memory for ", bytes, " bytes of a table's rows"));
+  std::byte* const first = static_cast<std::byte*>(memory);
+  if (small < bytes) madvise(first + small, bytes - small, MADV_HUGEPAGE);
+  return MappedMemory(first, Unmap{bytes});
+}
+
+}  // namespace paceline
