@@ -1,7 +1,8 @@
 #pragma once
 // One network over several devices. Modules are placed with Module::to(); what crosses from one device to another is
 // copied, and its gradient copied back. Tasks of different devices run at the same time where the engine sees that one
-// does not need the other. Each cpu:N is a device with a thread (and OpenMP team) of its own.
+// does not need the other. Each cpu:N is a device with a thread and an OpenMP team of its own: let PACELINE_NUM_THREADS
+// be the cores divided by the devices in use, or the teams get in each other's way.
 
 #include <paceline/layers.h>
 
