@@ -2,11 +2,13 @@
 
 #include <paceline/detail/elementwise.h>
 #include <paceline/detail/host_memory.h>
+#include <paceline/mutex.h>
 #include <paceline/tile.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <exception>
 
 #include "stream_copy.h"
 
@@ -81,7 +83,18 @@ void update_tiles(Slice& slice, const Rules& rules, const Snapshot& pulled, cons
   };
   constexpr std::int64_t kTilesPerThread = 16;
   const std::int64_t tiles = (count + Tile<T>::kElements - 1) / Tile<T>::kElements;
-  detail::parallel_ranges(tiles, kTilesPerThread, update_range);
+  // Rules of a user's own may throw, which a thread of the team must keep to itself.
+  Mutex mutex;
+  std::exception_ptr failed;
+  detail::parallel_ranges(tiles, kTilesPerThread, [&](std::int64_t first, std::int64_t last) {
+    try {
+      update_range(first, last);
+    } catch (...) {
+      const Lock lock(mutex);
+      failed = std::current_exception();
+    }
+  });
+  if (failed) std::rethrow_exception(failed);
   slice.weight.set(written);
 }
 

@@ -339,6 +339,22 @@ TEST(Updater, TheTeamSharesLargeSlicesWithTheSameBits) {
   }
 }
 
+struct Throwing final : Staleness {
+  void correct(const Tile<float>&, const StaleContext&) const override { throw InvalidArgument("not this one"); }
+  void correct(const Tile<double>&, const StaleContext&) const override { throw InvalidArgument("not this one"); }
+};
+
+TEST(Updater, APolicyThatThrowsIsHeardFromAnyThreadOfTheTeam) {
+  const TeamScope team(2);
+  const auto updater = make_updater();
+  updater->set_rules(Spec::parse("sgd:lr=0.1"), "none", {});
+  updater->set_staleness(std::make_shared<Throwing>());
+  const std::vector<float> values(100'003);
+  const auto count = static_cast<std::int64_t>(values.size());
+  const int slice = updater->add_slice({.key = 1, .name = "w", .dtype = DType::kFloat32, .end = count}, values.data());
+  EXPECT_THROW(updater->apply(slice, {.worker = 0, .examples = 1, .gradient = values.data()}), InvalidArgument);
+}
+
 TEST(Histogram, KnowsItsQuantiles) {
   Histogram histogram;
   for (int i = 1; i <= 100; ++i) histogram.add(i);
