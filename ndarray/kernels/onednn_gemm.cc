@@ -93,6 +93,8 @@ void prepare_onednn_gemm() {
 
 bool onednn_gemm(const Matrix& a, const float* a_data, const Matrix& b, const float* b_data, const Matrix& c,
                  float* c_data, double beta, const float* bias) {
+  // oneDNN takes the size of a batch from the operands.
+  if (c.batch > 1 && a.batch_stride == 0 && b.batch_stride == 0) return false;
   thread_local PrimitiveCache<Key, Product> cache;
   Product* const product = cache.find("gemm", {a, b, c, beta, bias != nullptr, team_size()});
   if (!product) return false;

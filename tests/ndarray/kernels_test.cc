@@ -225,13 +225,16 @@ TEST_P(KernelsTest, LargeGemmOfEveryLayout) {
     for (const double beta : {0.0, 1.0, -0.5}) {
       const NDArray out = operand(kRows, kColumns, layout & 4, 3), exact = out.cast(DType::kFloat64);
       kernels::gemm(a.cast(DType::kFloat64), false, b.cast(DType::kFloat64), false, exact, 1, beta);
-      const NDArray one = out.at(1).clone(), before = out.clone();
+      const NDArray one = out.at(1).clone(), before = out.clone(), both = out.clone();
       kernels::gemm(a.at(1), false, b.at(1), false, one, 1, beta);
       kernels::gemm(a, false, b, false, out, 1, beta);
       expect_near(out.to_vector<double>(), exact.to_vector<double>(), 1e-4);
       expect_near(one.to_vector<double>(), exact.at(1).to_vector<double>(), 1e-4);
       kernels::gemm(a, false, b.narrow(0, 1, 2).broadcast_to(b.shape()), false, before, 1, beta);
       expect_near(before.at(1).to_vector<double>(), exact.at(1).to_vector<double>(), 1e-4);
+      kernels::gemm(a.narrow(0, 1, 2).broadcast_to(a.shape()), false, b.narrow(0, 1, 2).broadcast_to(b.shape()), false,
+                    both, 1, beta);
+      expect_near(both.at(1).to_vector<double>(), exact.at(1).to_vector<double>(), 1e-4);
     }
   }
 }
