@@ -28,8 +28,10 @@ Shape with_matrix(Shape shape, std::int64_t rows, std::int64_t columns) {
   return shape;
 }
 
-Shape rows_of(const Shape& shape) {
-  return Shape(std::span<const std::int64_t>(shape.begin(), static_cast<std::size_t>(shape.ndim() - 1)));
+// Two numbers for each row.
+Shape sums_of(Shape shape) {
+  shape[shape.ndim() - 1] = 2;
+  return shape;
 }
 
 // The shape of the scores.
@@ -91,13 +93,13 @@ OpDef attention_op() {
       .input("value")
       .optional_input("mask")
       .output("out")
-      .auxiliary_output("log_sum")
+      .auxiliary_output("sums")
       .saves_inputs({0, 1, 2, 3})
       .saves_outputs({0, 1})
       .infer([](const std::vector<NDArray>& inputs, const void*) {
         Shape out = check(inputs);
         out[out.ndim() - 1] = inputs[2].size(-1);
-        return std::vector<ArraySpec>{{out, inputs[0].dtype()}, {rows_of(out), wide_type(inputs[0].dtype())}};
+        return std::vector<ArraySpec>{{out, inputs[0].dtype()}, {sums_of(out), wide_type(inputs[0].dtype())}};
       })
       .forward([](const std::vector<NDArray>& inputs, const void* attributes) {
         const NDArray& query = inputs[0];
@@ -105,9 +107,9 @@ OpDef attention_op() {
         const AttentionArrays arrays = arrays_of(inputs, shape);
         shape[shape.ndim() - 1] = inputs[2].size(-1);
         const NDArray out(shape, arrays.query.dtype(), query.device(), query.engine());
-        const NDArray log_sum(rows_of(shape), out.dtype(), out.device(), out.engine());
-        attend(arrays, of(attributes).causal, scale_of(of(attributes), query.shape()), out, log_sum);
-        return std::vector<NDArray>{in_type(out, query.dtype()), log_sum};
+        const NDArray sums(sums_of(shape), out.dtype(), out.device(), out.engine());
+        attend(arrays, of(attributes).causal, scale_of(of(attributes), query.shape()), out, sums);
+        return std::vector<NDArray>{in_type(out, query.dtype()), sums};
       })
       .gradient(gradient)
       .text([](const void* attributes) {

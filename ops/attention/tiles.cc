@@ -86,13 +86,13 @@ Block<const T> constant(const Block<T>& x) {
   return {x.data, x.rows, x.columns, x.step};
 }
 
-// row = exp(row - top); their sum.
+// row = exp(row - top - log_sum); their sum.
 template <class T>
-T exponentials(T* row, std::int64_t count, T top) {
+T exponentials(T* row, std::int64_t count, T top, T log_sum) {
   T sum;
   vector_code([&]() PACELINE_INLINE {
 #pragma omp simd
-    for (std::int64_t i = 0; i < count; ++i) row[i] = fast_exp(row[i] - top);
+    for (std::int64_t i = 0; i < count; ++i) row[i] = fast_exp(row[i] - top - log_sum);
     sum = sum_lanes<T>(count, [row](std::int64_t i) { return row[i]; });
   });
   return sum;
@@ -152,9 +152,9 @@ struct Heads {
   }
 };
 
-// Some rows of one head: `out` and `log_sum` are theirs.
+// Some rows of one head: `out` and `sums` are theirs.
 template <class T>
-void attend_rows(const Heads<T>& heads, std::int64_t head, std::int64_t first, const Block<T>& out, T* log_sum) {
+void attend_rows(const Heads<T>& heads, std::int64_t head, std::int64_t first, const Block<T>& out, T* sums) {
   alignas(64) T scores[kRows * kColumns];
   T top[kRows], total[kRows];
   std::fill_n(top, out.rows, kBlind<T>);
@@ -173,14 +173,15 @@ void attend_rows(const Heads<T>& heads, std::int64_t head, std::int64_t first, c
         continue;
       }
       const T shrink = fast_exp(before - top[i]);
-      total[i] = total[i] * shrink + exponentials(row, tile.columns, top[i]);
+      total[i] = total[i] * shrink + exponentials(row, tile.columns, top[i], T(0));
       if (shrink != T(1) && column > 0)
         for (std::int64_t j = 0; j < out.columns; ++j) out.row(i)[j] *= shrink;
     }
     multiply<T>(T(1), constant(tile), false, rows_of(heads.value, head, column, tile.columns), false, T(1), out);
   }
   for (std::int64_t i = 0; i < out.rows; ++i) {
-    log_sum[i] = total[i] == T(0) ? kBlind<T> : top[i] + std::log(total[i]);
+    sums[2 * i] = top[i];
+    sums[2 * i + 1] = std::log(total[i]);
     if (total[i] == T(0)) continue;
     const T share = T(1) / total[i];
     for (std::int64_t j = 0; j < out.columns; ++j) out.row(i)[j] *= share;
@@ -194,7 +195,7 @@ struct HeadGradients {
 };
 
 template <class T>
-void attend_backward_head(const Heads<T>& heads, std::int64_t head, const Block<const T>& out, const T* log_sum,
+void attend_backward_head(const Heads<T>& heads, std::int64_t head, const Block<const T>& out, const T* sums,
                           const Block<const T>& gradient, const HeadGradients<T>& to) {
   alignas(64) T scores[kRows * kColumns], shares_gradient[kRows * kColumns];
   for (std::int64_t column = 0; column < to.key.rows; column += kColumns) {
@@ -207,10 +208,11 @@ void attend_backward_head(const Heads<T>& heads, std::int64_t head, const Block<
       const Block<const T> dy = part(gradient, row, rows);
       heads.scores(head, row, column, share);
       for (std::int64_t i = 0; i < rows; ++i) {
-        if (log_sum[row + i] == kBlind<T>)
+        const T top = sums[2 * (row + i)], log_sum = sums[2 * (row + i) + 1];
+        if (top == kBlind<T>)
           std::fill_n(share.row(i), columns, T(0));
         else
-          exponentials(share.row(i), columns, log_sum[row + i]);
+          exponentials(share.row(i), columns, top, log_sum);
       }
       multiply<T>(T(1), constant(share), true, dy, false, T(1), part(to.value, column, columns));
       multiply<T>(T(1), dy, false, value, true, T(0), change);
@@ -262,7 +264,7 @@ void visit(DType dtype, const Body& body) {
     body(TypeTag<double>{});
 }
 
-// Inputs: query, key, value, and the mask where there is one. Outputs: out, log_sum.
+// Inputs: query, key, value, and the mask where there is one. Outputs: out, sums.
 void forward_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out,
                  const void* attributes) {
   visit(in[0].dtype, [&]<class T>(TypeTag<T>) {
@@ -273,12 +275,12 @@ void forward_cpu(const KernelContext&, std::span<const Tensor> in, std::span<con
               [&](std::int64_t i) {
                 const std::int64_t head = i / parts, first = i % parts * kRows;
                 attend_rows(heads, head, first, rows_of(results, head, first, std::min(kRows, rows - first)),
-                            out[1].as<T>() + head * rows + first);
+                            out[1].as<T>() + 2 * (head * rows + first));
               });
   });
 }
 
-// Inputs: out, log_sum, gradient, query, key, value, and the mask where there is one. Outputs: gradients of query, key,
+// Inputs: out, sums, gradient, query, key, value, and the mask where there is one. Outputs: gradients of query, key,
 // value, and of the mask where it is wanted.
 void backward_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out,
                   const void* attributes) {
@@ -293,7 +295,8 @@ void backward_cpu(const KernelContext&, std::span<const Tensor> in, std::span<co
       return block;
     };
     share_out(count_of_matrices(in[0].shape), 2.5 * operations_of(heads, rows), [&](std::int64_t head) {
-      attend_backward_head(heads, head, whole(results, head), in[1].as<const T>() + head * rows, whole(gradients, head),
+      attend_backward_head(heads, head, whole(results, head), in[1].as<const T>() + 2 * head * rows,
+                           whole(gradients, head),
                            {cleared(out[0], head), cleared(out[1], head), cleared(out[2], head),
                             out.size() > 3 ? cleared(out[3], head) : Block<T>{}});
     });
@@ -318,14 +321,14 @@ bool has_plain_rows(const NDArray& x) {
          (rows <= 1 || (step >= std::max<std::int64_t>(1, columns) && step <= std::numeric_limits<int>::max()));
 }
 
-void attend(const AttentionArrays& arrays, bool causal, double scale, const NDArray& out, const NDArray& log_sum) {
-  launch({"attention", forward_cpu}, inputs_of(arrays), std::array{out, log_sum}, attributes_of(arrays, causal, scale));
+void attend(const AttentionArrays& arrays, bool causal, double scale, const NDArray& out, const NDArray& sums) {
+  launch({"attention", forward_cpu}, inputs_of(arrays), std::array{out, sums}, attributes_of(arrays, causal, scale));
 }
 
-void attend_backward(const AttentionArrays& arrays, bool causal, double scale, const NDArray& out,
-                     const NDArray& log_sum, const NDArray& gradient, const AttentionArrays& gradients) {
+void attend_backward(const AttentionArrays& arrays, bool causal, double scale, const NDArray& out, const NDArray& sums,
+                     const NDArray& gradient, const AttentionArrays& gradients) {
   std::vector<NDArray> inputs = inputs_of(arrays);
-  inputs.insert(inputs.begin(), {out, log_sum, gradient});
+  inputs.insert(inputs.begin(), {out, sums, gradient});
   launch({"attention_backward", backward_cpu}, inputs, inputs_of(gradients), attributes_of(arrays, causal, scale));
 }
 

@@ -16,13 +16,14 @@ struct AttentionArrays {
 // Elements along the last axis are neighbours, and the rows do not overlap.
 bool has_plain_rows(const NDArray& x);
 
-// Writes out (..., l, v) and log_sum (..., l), the logarithm of each row's sum of exp(score).
-void attend(const AttentionArrays& arrays, bool causal, double scale, const NDArray& out, const NDArray& log_sum);
+// Writes out (..., l, v) and sums (..., l, 2): each row's largest score, and the logarithm of its sum of
+// exp(score - largest). Their sum would lose the second beside a large first, as masks of -1e9 make it.
+void attend(const AttentionArrays& arrays, bool causal, double scale, const NDArray& out, const NDArray& sums);
 
 // From what attend() gave and the gradient of out (with plain rows) to the gradients of query, key, value and, where
 // there is one, the scores (written where the mask's is asked for), all row-major. The same bits for any number of
 // threads, as in attend().
 void attend_backward(const AttentionArrays& arrays, bool causal, double scale, const NDArray& out,
-                     const NDArray& log_sum, const NDArray& gradient, const AttentionArrays& gradients);
+                     const NDArray& sums, const NDArray& gradient, const AttentionArrays& gradients);
 
 }  // namespace paceline

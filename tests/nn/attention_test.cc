@@ -102,6 +102,23 @@ INSTANTIATE_TEST_SUITE_P(Problems, AttentionTest,
                                          Problem{{2, 2, 130, 8}, {2, 2, 140, 8}, {2, 2, 140, 8}, {2, 1, 1, 140}, true},
                                          Problem{{2, 130, 8}, {2, 260, 8}, {2, 260, 8}, {130, 260}, false, true}));
 
+// In float32, -1e9 and a score are -1e9: the gradient needs the logarithm of the row's sum beside it.
+TEST(AttentionMaskTest, ARowThatIsMaskedByLargeNumbersHasItsGradient) {
+  const auto masked = [](const auto& attend) {
+    return run({{2, 70, 8}, {2, 200, 8}, {2, 200, 8}, {70, 200}}, DType::kFloat32, default_engine(),
+               [&](const NDArray& query, const NDArray& key, const NDArray& value, const NDArray& mask,
+                   const AttentionAttributes& how) {
+                 mask.narrow(0, 3, 5).fill(-1e9);
+                 return attend(query, key, value, mask, how);
+               });
+  };
+  const Result tiles = masked(kTiles), whole = masked(with_whole_scores);
+  for (std::size_t i = 0; i < tiles.arrays.size(); ++i) {
+    const auto found = tiles.arrays[i].to_vector<float>(), expected = whole.arrays[i].to_vector<float>();
+    for (std::size_t k = 0; k < found.size(); ++k) ASSERT_NEAR(found[k], expected[k], 1e-5) << i << " at " << k;
+  }
+}
+
 TEST(AttentionMemoryTest, GrowsWithTheRows) {
   constexpr std::int64_t kSteps = 4096, kScores = kSteps * kSteps * 4;
   detail::MemoryPool& pool = detail::memory_pool(Device{});
