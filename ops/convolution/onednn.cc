@@ -32,6 +32,7 @@ class Scratch {
   std::byte* at_least(std::size_t bytes) {
     if (bytes > bytes_) {
       memory_.reset();
+      bytes_ = 0;
       memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes)));
       if (!memory_) throw OutOfMemory(str("the host has no ", bytes, " bytes left"));
       bytes_ = bytes;
