@@ -17,7 +17,7 @@ DEFINE_string(device, "cpu", "where the network is computed: cpu, cuda:0, ...");
 DEFINE_string(optimizer, "nesterov", "sgd, momentum, nesterov, adam or adamw, with options: adam:beta2=0.99");
 DEFINE_double(lr, 0.05, "learning rate at the start");
 DEFINE_double(momentum, 0.9, "momentum, for the optimizers that have one");
-DEFINE_double(weight_decay, 0, "weight decay");
+DEFINE_double(weight_decay, 0, "weight decay; where it is not given, the optimizer's own: 0, but 0.01 for adamw");
 DEFINE_string(schedule, "linear", "how the learning rate falls: constant, linear or cosine (to 0 at the end), or step");
 DEFINE_double(warmup, 0, "epochs in which the learning rate rises from 0 first");
 DEFINE_double(step_epochs, 30, "schedule=step: epochs between two steps");
@@ -78,7 +78,8 @@ Spec optimizer_of_flags(std::int64_t examples_of_epoch) {
   optimizer.options.set("lr", str(FLAGS_lr));
   if (optimizer.name == "momentum" || optimizer.name == "nesterov")
     optimizer.options.set("momentum", str(FLAGS_momentum));
-  if (FLAGS_weight_decay != 0) optimizer.options.set("weight_decay", str(FLAGS_weight_decay));
+  if (!gflags::GetCommandLineFlagInfoOrDie("weight_decay").is_default)
+    optimizer.options.set("weight_decay", str(FLAGS_weight_decay));
   if (FLAGS_warmup > 0) optimizer.options.set("schedule_warmup", examples(FLAGS_warmup));
   if (FLAGS_schedule != "constant") optimizer.options.set("schedule", FLAGS_schedule);
   if (FLAGS_schedule == "step") {

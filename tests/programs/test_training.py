@@ -2,6 +2,7 @@
 
 import pathlib
 import random
+import re
 import unittest
 
 from support import LAUNCHER, ProgramTest, data_folder, program
@@ -52,6 +53,16 @@ class Images(ProgramTest):
         wrong = self.run_program(program("image_classification"), "--network", "lenet", "--test", train,
                                  "--evaluate", second.result["checkpoint"])  # fmt: skip
         self.assert_one_clear_sentence(wrong, "image_classification: ", "0.weight", code=1)
+
+    def test_weight_decay_of_zero(self):
+        """Is none, where the optimizer has one of its own."""
+        flags = ("--network", "mlp", "--train", self.pack(40), "--batch_size", 10, "--epochs", 2, "--lr", 0.01,
+                 "--log_every", 1)  # fmt: skip
+        losses = [re.findall(r"loss (\d+\.\d+)", self.train(*flags, *options).err) for options in (
+            ("--optimizer", "adamw", "--weight_decay", 0), ("--optimizer", "adamw:weight_decay=0"),
+            ("--optimizer", "adamw"))]  # fmt: skip
+        self.assertEqual(losses[0], losses[1])
+        self.assertNotEqual(losses[0], losses[2])
 
     def test_over_devices(self):
         """In stages, alone and in a job; the checkpoint is that of the network."""
