@@ -64,7 +64,7 @@ void PipelineLayer::place_stages(const std::vector<int>& begins) {
 // What each module costs. Makes the parameters, on the CPU, which has room for all of them.
 std::vector<double> PipelineLayer::measure(const NDArray& x, const Context& context) const {
   const RecordingScope no_recording(nullptr);
-  body_.to(Device());
+  for (const auto& [name, child] : children()) child->place(Device());
   Context own = context;
   own.training = false;
   body_(x, own);

@@ -243,6 +243,7 @@ TEST(Pipeline, CutsByBytes) {
   const auto places = [&](const nn::Module& layers, const std::vector<Device>& on) {
     const nn::Module net = nn::Pipeline(layers, on);
     net.initialize({2, 100}, 1);
+    EXPECT_FALSE(layers.layer()->device()) << "inputs would take a way round";
     return devices(net);
   };
   // 10100, 10100, 10100, 10100; then 101000, 10010, 1100
