@@ -7,6 +7,7 @@
 #include <paceline/log.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <iostream>
 
 #include "../../tools/flags.h"
@@ -68,6 +69,15 @@ int run(const Program& program, int argc, char** argv, const std::function<void(
     return 1;
   }
   return 0;
+}
+
+std::shared_ptr<KVStore> store_of_flags() {
+  const std::string mode = Spec::parse(FLAGS_kvstore).name;
+  const char* const workers = std::getenv("DMLC_NUM_WORKER");
+  require((mode != "local" && mode != "device") || !workers || std::atoi(workers) <= 1, "--kvstore is '", mode,
+          "', one process alone, in a job of ", workers ? workers : "", " workers: each would train by itself; "
+          "say --kvstore dist_sync, dist_async or another mode of several");
+  return KVStore::create(FLAGS_kvstore);
 }
 
 Spec optimizer_of_flags(std::int64_t examples_of_epoch) {

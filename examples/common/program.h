@@ -2,6 +2,7 @@
 // What every training program shares: the flags of the store and the optimizer, and how a program begins and ends.
 
 #include <gflags/gflags.h>
+#include <paceline/kvstore.h>
 #include <paceline/options.h>
 
 #include <chrono>
@@ -30,6 +31,8 @@ struct Program {
 // main(): reads the command line, runs `body`, and says what it throws in one sentence. Returns the exit code.
 int run(const Program& program, int argc, char** argv, const std::function<void()>& body);
 
+// The store of --kvstore. Refuses one that is a single process' own in a job of several workers.
+std::shared_ptr<KVStore> store_of_flags();
 // The optimizer as the flags have it; schedules count examples, of which an epoch has so many.
 Spec optimizer_of_flags(std::int64_t examples_of_epoch);
 

@@ -57,7 +57,7 @@ class Run {
  public:
   explicit Run(const Task& task)
       : task_(task),
-        kv_(KVStore::create(FLAGS_kvstore)),
+        kv_(store_of_flags()),
         data_(task.data(nn::shared_source(kv_))),
         trainer_(task.network(), optimizer_of_flags(data_->size()), kv_,
                  {.seed = FLAGS_seed,

@@ -62,13 +62,17 @@ class CommandLine(BadInput):
         self.assertIn("the scheduler failed", ended.err)
 
     def test_a_job_whose_command_names_no_mode(self):
-        """Every worker says that it trains alone; a test set that is not there has no accuracy."""
-        ended = self.run_program(*LAUNCHER, "-n", 2, "-s", 1, "--grace", 1, program("mnist"), "--epochs", 1,
-                                 "--network", "mlp", "--train", self.small_set(100))  # fmt: skip
-        self.assertEqual(ended.code, 0, ended)
+        """A training program says so and ends; the library, which cannot know what is meant, warns in every worker."""
+        ended = self.run_program(*LAUNCHER, "-n", 2, "-s", 1, program("mnist"), "--train", self.small_set(100))
+        self.assertEqual(ended.code, 1, ended)
+        self.assertIn("mnist: --kvstore is 'local', one process alone, in a job of 2 workers", ended.err)
+        ended = self.run_program(*LAUNCHER, "-n", 2, "-s", 1, "--grace", 1, program("kvstore"))
         self.assertEqual(ended.err.count("mode 'local' in a job of 2 workers and 1 servers"), 2, ended)
-        self.assertIsNone(ended.result["test_accuracy"])
+
+    def test_a_test_set_that_is_not_there_has_no_accuracy(self):
+        self.small_set(100)
         alone = self.mnist("--epochs", 1, "--network", "mlp", "--train", self.folder / "small.manifest")
+        self.assertIsNone(alone.result["test_accuracy"], alone)
         self.assertNotIn("in a job", alone.err)
 
     def test_unknown_names(self):
