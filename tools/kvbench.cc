@@ -27,7 +27,7 @@ DEFINE_string(mode, "dist_async:staleness=none", "mode of the store, with option
 DEFINE_string(compression, "", "codec with its options, added to the mode: bf16, or top_k,ratio=0.01");
 DEFINE_string(optimizer, "sgd:lr=0.01", "what becomes of gradients; assign: an all-reduce, under ring or dist_sync");
 DEFINE_string(transport, "tcp", "tcp or shm (every role is a process) or inproc (every role is a thread)");
-DEFINE_int32(servers, 1, "servers; mode ring has none");
+DEFINE_int32(servers, 1, "servers; modes ring and gossip have none: 0");
 DEFINE_int32(workers, 1, "workers");
 DEFINE_int64(keys, 25, "keys");
 DEFINE_bool(call_per_key, false, "one call for each key instead of one for all");

@@ -5,7 +5,7 @@
 #   --data DIR     folder with the four IDX files of MNIST (.gz or not); else they are fetched, else digits are drawn
 #   --mode MODE    local, dist_sync, dist_async, dist_async:bound=s,... or another of README's modes (default dist_async)
 #   --workers N    default 2
-#   --servers N    default 2; `local`, `device` and `ring` have none
+#   --servers N    default 2; `local`, `device`, `ring` and `gossip` have none
 #   --epochs N     default 3
 # The last line of standard output is a JSON object with the result. Files are written below out/quickstart/.
 set -euo pipefail
@@ -36,9 +36,9 @@ done
 case $mode in
   local | local:* | device | device:*)
     [ "$workers" -eq 1 ] || echo "mode '${mode%%:*}' is one process: one worker, no server"; workers=1 servers=0 ;;
-  ring | ring:*) servers=0 ;;
+  ring | ring:* | gossip | gossip:*) servers=0 ;;
   dist_sync | dist_sync:* | dist_async | dist_async:* | dist_local | dist_local:*) ;;
-  *) fail "unknown mode '${mode%%:*}'; known: local device dist_sync dist_async dist_local ring" 2 ;;
+  *) fail "unknown mode '${mode%%:*}'; known: local device dist_sync dist_async dist_local ring gossip" 2 ;;
 esac
 if [ -n "$data" ]; then
   data=$(cd "$started_in" && realpath -m "$data")
