@@ -26,7 +26,7 @@ std::string cost_of(const Staleness& policy, std::size_t weights, int workers) {
   const std::size_t pulled = policy.needs_pulled() ? weights * static_cast<std::size_t>(workers) : 0;
   const std::size_t state = weights * policy.state_names().size();
   return str("remembers at most ", pulled, " bytes of pulled weights (", workers, " workers, ", weights,
-             " bytes of weights here) and keeps ", state, " bytes of state");
+             " bytes of weights here so far) and keeps ", state, " bytes of state");
 }
 
 }  // namespace
@@ -75,6 +75,13 @@ void ServerControl::set_mode(const std::string& text) {
   mode_ = text;
 }
 
+void ServerControl::tell_cost() {
+  const std::size_t weights = table_.bytes();
+  if (!staleness_ || weights == 0 || weights < 2 * told_bytes_) return;
+  told_bytes_ = weights;
+  LOG(INFO) << "the staleness policy " << cost_of(*staleness_, weights, live_workers_);
+}
+
 void ServerControl::init_values(const Request& request) {
   const auto body = parse_body<wire::InitValuesRequest>(request.message());
   set_mode(body.mode());
@@ -110,6 +117,10 @@ void ServerControl::add_partition(const Request& request, Shard& shard) {
     slice.encodable = info.dtype == DType::kFloat32 && info.kind == SliceInfo::Kind::kGradient;
   }
   table_.add(std::move(partition));
+  {
+    Lock lock(mutex_);
+    tell_cost();
+  }
   request.reply({});
 }
 
@@ -125,10 +136,11 @@ void ServerControl::set_rules(const Request& request) {
     const std::string& of_tables = body.table_optimizer().empty() ? body.optimizer() : body.table_optimizer();
     tables_.set_rules(RowRules::make(Spec::parse(of_tables), body.staleness(), options, policy_));
     rules_call_ = body.call();
-    const std::shared_ptr<const Staleness> policy = policy_ ? policy_ : make_staleness(body.staleness(), options);
     LOG(INFO) << "optimizer " << body.optimizer() << ", staleness policy "
-              << (policy_ ? std::string("of the user's own") : body.staleness()) << ": "
-              << cost_of(*policy, table_.bytes(), live_workers_);
+              << (policy_ ? std::string("of the user's own") : body.staleness());
+    staleness_ = policy_ ? policy_ : make_staleness(body.staleness(), options);
+    told_bytes_ = 0;
+    tell_cost();
   }
   if (body.rate_call() > 0) {
     std::uint64_t& last = rate_calls_[request.incarnation()];

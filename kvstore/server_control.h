@@ -34,6 +34,8 @@ class ServerControl {
   void add_partition(const Request& request, Shard& shard);
   void set_mode(const std::string& text);
   void set_rules(const Request& request);
+  // Logs what the policy takes beside the weights: once both are known, and when the weights have doubled since.
+  void tell_cost() REQUIRES(mutex_);
   void report(const Request& request) const;
   void save(const Request& request);
   void load(const Request& request);
@@ -49,6 +51,8 @@ class ServerControl {
   Mutex mutex_;
   std::string mode_ GUARDED_BY(mutex_);
   std::uint32_t rules_call_ GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<const Staleness> staleness_ GUARDED_BY(mutex_);  // null before the first rules
+  std::size_t told_bytes_ GUARDED_BY(mutex_) = 0;                  // of weights, when its cost was told
   std::map<std::uint64_t, std::uint64_t> rate_calls_ GUARDED_BY(mutex_);  // by incarnation
   int live_workers_ GUARDED_BY(mutex_) = 1;
   struct StoredBlob {
