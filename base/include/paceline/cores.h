@@ -33,9 +33,9 @@ class TeamScope {
 };
 
 // Re-executes the program once with OMP_WAIT_POLICY=PASSIVE where that is not set (libgomp reads it before main), so
-// that idle team members sleep instead of burning a shared core. They look for work for half a millisecond first, longer
-// than a training step mostly leaves them without; in jobs of the launcher, which sets the policy, not at all. Call first in
-// main(). Returns where nothing is to do.
+// that idle team members sleep instead of burning a shared core. They look for work for half a millisecond first,
+// longer than a training step mostly leaves them without; in jobs of the launcher, which sets the policy, not at all.
+// Call first in main(). Returns where nothing is to do.
 void use_passive_waiting(char** argv);
 
 // Names the calling thread for debuggers and traces (15 characters are kept).
