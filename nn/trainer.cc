@@ -145,6 +145,7 @@ struct Trainer::Impl {
       total = i == 0 ? loss : total + loss;
       if (parts > 1 && !options.captured) running.push_back(done_with(gradients));
     }
+    if (options.clip_norm > 0) clip_global_norm(gradients, options.clip_norm);
     return total;
   }
 
@@ -211,6 +212,7 @@ struct Trainer::Impl {
 Trainer::Trainer(Module net, const Spec& optimizer, std::shared_ptr<KVStore> store, const TrainerOptions& options)
     : impl_(std::make_unique<Impl>(std::move(net), optimizer, std::move(store), options)) {
   require(options.micro_batches >= 1, "micro_batches is ", options.micro_batches, ", expected at least 1");
+  require(options.clip_norm >= 0, "clip_norm is ", options.clip_norm, ", expected at least 0");
   require(options.steps_ahead >= 1, "steps_ahead is ", options.steps_ahead, ", expected at least 1");
   impl_->store->set_optimizer(optimizer);
   impl_->epoch = impl_->epochs_done();

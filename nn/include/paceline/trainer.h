@@ -32,6 +32,7 @@ struct TrainerOptions {
   // Forward and backward run over this many parts of a batch, one after the other, and their gradients are added up: a
   // large batch in the memory of a small one. Batch norm sees the parts.
   int micro_batches = 1;
+  double clip_norm = 0;    // this worker's gradients are scaled to a norm of at most this before the push (autograd.h); 0: off
   // Forward and backward, on one device, are captured (capture.h) and replayed, with the same numbers. The first step's
   // loss is then the loss of every step.
   bool captured = false;
