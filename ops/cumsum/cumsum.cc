@@ -1,9 +1,9 @@
 #include "cumsum/cumsum.h"
 
-#include "reduce/functors.h"
 #include "shared/rows.h"
 
 #include <paceline/detail/elementwise.h>
+#include <paceline/detail/wrapping.h>
 
 #include <algorithm>
 
@@ -23,7 +23,7 @@ void cumsum_cpu(const KernelContext&, std::span<const Tensor> in, std::span<cons
   const std::int64_t smallest = std::max<std::int64_t>(1, 32768 / std::max<std::int64_t>(1, view.size));
   visit_dtype(in[0].dtype, [&]<class T>(TypeTag<T>) {
     if constexpr (!std::is_same_v<T, bool>) {
-      using A = functors::reduction_t<T>;
+      using A = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;
       detail::parallel_ranges(view.outer * view.inner, smallest, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t line = begin; line < end; ++line) {
           const std::int64_t start = line / view.inner * view.size * view.inner + line % view.inner + first;
@@ -49,7 +49,7 @@ OpDef cumsum_op() {
       .infer([](const std::vector<NDArray>& inputs, const void* attributes) {
         const NDArray& x = inputs[0];
         require(x.dtype() != DType::kBool, "[cumsum] x is ", x.describe(), ", cast it first");
-        normalize_axis(of(attributes).axis, x.ndim(), "[cumsum]");
+        normalize_axis(of(attributes).axis, x.ndim(), "cumsum");
         return std::vector<ArraySpec>{{x.shape(), x.dtype()}};
       })
       .cpu(cumsum_cpu)

@@ -1,6 +1,8 @@
 #include <paceline/ops.h>
 #include <support/operator_case.h>
 
+#include <gtest/gtest.h>
+
 namespace paceline::test {
 namespace {
 
@@ -22,6 +24,11 @@ const RegisterCases kCumsum(
      {.name = "long", .inputs = {sample({2, 900, 3}, 1)}, .attributes = with(CumsumAttributes{1}), .tolerance = 20},
      {.name = "empty", .inputs = {array({2, 0}, {})}, .expected = {array({2, 0}, {})}, .gradient = false}},
     {{"x is bool (1,)", {typed(DType::kBool, {1}, {1})}}, {"axis 1", {array({2}, {1, 2})}, with(CumsumAttributes{1})}});
+
+TEST(Cumsum, KeepsItsDigits) {
+  constexpr std::int64_t kMany = 1000000;  // added one by one in float32, a tenth makes 100958
+  EXPECT_NEAR(cumsum(NDArray::full({kMany}, 0.1)).at(kMany - 1).item<float>(), kMany / 10, 0.01);
+}
 
 }  // namespace
 }  // namespace paceline::test

@@ -22,7 +22,7 @@ using namespace functors;
 std::vector<bool> reduced_axes(const char* name, const Shape& shape, const ReduceAttributes& attributes) {
   std::vector<bool> reduced(static_cast<std::size_t>(shape.ndim()), attributes.axes.empty());
   for (const int given : attributes.axes) {
-    const auto axis = static_cast<std::size_t>(normalize_axis(given, shape.ndim(), str("[", name, "]").c_str()));
+    const auto axis = static_cast<std::size_t>(normalize_axis(given, shape.ndim(), name));
     require(!reduced[axis], "[", name, "] axis ", given, " occurs twice in ", text_of(attributes.axes));
     reduced[axis] = true;
   }
@@ -53,10 +53,12 @@ namespace {
 
 const ReduceAttributes& of(const void* attributes) { return *static_cast<const ReduceAttributes*>(attributes); }
 
+// Pieces are reduced in A, which is fast, and joined in Total: a sum of millions of numbers stays exact.
 template <class Op, class T>
 class Reducer {
  public:
   using A = reduction_t<T>;
+  using Total = std::conditional_t<std::is_floating_point_v<A>, double, A>;
 
   Reducer(const ReductionPlan& plan, const T* x, T* out)
       : kept_(plan.kept), reduced_(plan.reduced), count_(plan.reduced.count), x_(x), out_(out) {}
@@ -74,11 +76,13 @@ class Reducer {
  private:
   static constexpr std::int64_t kPiece = 16384;
   static constexpr std::int64_t kColumns = 256;
+  static constexpr std::int64_t kRows = 512;  // of a piece of columns
 
   static A combine(A a, A b) { return Op::template combine<A>(a, b); }
+  static void join(Total& total, A piece) { total = Op::template combine<Total>(total, static_cast<Total>(piece)); }
   static A load(const T& value) { return Op::map(static_cast<A>(detail::load(value))); }
 
-  void store(std::int64_t i, A value) { out_[i] = detail::convert<T>(Op::template finish<A>(value, count_)); }
+  void store(std::int64_t i, Total value) { out_[i] = detail::convert<T>(Op::template finish<Total>(value, count_)); }
 
   // The innermost loop is reduced: each result folds contiguous runs.
   void rows() {
@@ -90,8 +94,8 @@ class Reducer {
     detail::parallel_ranges(kept_.count, smallest, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         const T* from = x_ + kept_.offset(i);
-        A total = Op::template start<A>();
-        for (std::int64_t r = 0; r < runs; ++r) total = combine(total, fold(from + outer.offset(r), run));
+        Total total = Op::template start<Total>();
+        for (std::int64_t r = 0; r < runs; ++r) fold(from + outer.offset(r), run, total);
         store(i, total);
       }
     });
@@ -106,15 +110,20 @@ class Reducer {
     const std::int64_t smallest = std::max<std::int64_t>(
         1, detail::kElementsPerThread / std::max<std::int64_t>(1, count_ * std::min(width, kColumns)));
     detail::parallel_ranges(rows_kept * blocks, smallest, [&](std::int64_t begin, std::int64_t end) {
-      A totals[kColumns];
+      Total totals[kColumns];
+      A piece[kColumns];
       for (std::int64_t i = begin; i < end; ++i) {
         const std::int64_t first = i % blocks * kColumns;
         const std::int64_t size = std::min(kColumns, width - first);
         const T* from = x_ + outer.offset(i / blocks) + first;
-        std::fill_n(totals, size, Op::template start<A>());
-        for (std::int64_t r = 0; r < count_; ++r) {
-          const T* row = from + reduced_.offset(r);
-          for (std::int64_t c = 0; c < size; ++c) totals[c] = combine(totals[c], load(row[c]));
+        std::fill_n(totals, size, Op::template start<Total>());
+        for (std::int64_t r = 0; r < count_;) {
+          std::fill_n(piece, size, Op::template start<A>());
+          for (const std::int64_t last = std::min(count_, r + kRows); r < last; ++r) {
+            const T* row = from + reduced_.offset(r);
+            for (std::int64_t c = 0; c < size; ++c) piece[c] = combine(piece[c], load(row[c]));
+          }
+          for (std::int64_t c = 0; c < size; ++c) join(totals[c], piece[c]);
         }
         for (std::int64_t c = 0; c < size; ++c) store(i / blocks * width + first + c, totals[c]);
       }
@@ -124,21 +133,24 @@ class Reducer {
   // A long run to one result: pieces of fixed number, so that the team's size does not matter.
   void one() {
     constexpr std::int64_t kPieces = 64;
-    A partial[kPieces];
+    Total partial[kPieces];
     const std::int64_t step = (count_ + kPieces - 1) / kPieces;
     detail::parallel_ranges(kPieces, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t p = begin; p < end; ++p) {
         const std::int64_t first = std::min(count_, p * step);
-        partial[p] = fold(x_ + first, std::min(count_, first + step) - first);
+        partial[p] = Op::template start<Total>();
+        fold(x_ + first, std::min(count_, first + step) - first, partial[p]);
       }
     });
-    store(0, fold_lanes(
-                 kPieces, Op::template start<A>(), [&](std::int64_t p) { return partial[p]; }, combine));
+    for (std::int64_t p = 1; p < kPieces; ++p) partial[0] = Op::template combine<Total>(partial[0], partial[p]);
+    store(0, partial[0]);
   }
 
-  static A fold(const T* from, std::int64_t size) {
-    return fold_lanes(
-        size, Op::template start<A>(), [from](std::int64_t i) { return load(from[i]); }, combine);
+  static void fold(const T* from, std::int64_t size, Total& total) {
+    for (; size > 0; from += kPiece, size -= kPiece)
+      join(total, fold_lanes(
+                      std::min(size, kPiece), Op::template start<A>(), [from](std::int64_t i) { return load(from[i]); },
+                      combine));
   }
 
   LoopNest kept_, reduced_;

@@ -9,6 +9,7 @@
 #include <limits>
 #include <numeric>
 #include <string>
+#include <utility>
 
 namespace paceline::test {
 namespace {
@@ -159,6 +160,18 @@ const RegisterCases kNothing("max", {}, {{"has no elements", {array({0}, {})}}})
 TEST(Reduce, SumOfHalvesIsAccumulatedInFloat) {
   const NDArray ones = NDArray::full({4096}, 1, DType::kFloat16);
   EXPECT_EQ(sum(ones).item<float>(), 4096);  // float16 alone stops at 2048
+}
+
+TEST(Reduce, LongSumsKeepTheirDigits) {
+  constexpr std::int64_t kMany = 1000000;  // added one by one in float32, a tenth makes 100958
+  const auto check = [](const Shape& shape, std::vector<int> axes) {
+    for (const float total : sum(NDArray::full(shape, 0.1), std::move(axes)).to_vector<float>())
+      EXPECT_NEAR(total, kMany / 10, 1) << shape;
+  };
+  check({kMany, 2}, {0});
+  check({2, kMany}, {1});
+  check({kMany / 2, 3, 2}, {0, 2});
+  check({kMany}, {});
 }
 
 TEST(Reduce, SumToUndoesABroadcast) {
