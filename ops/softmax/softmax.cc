@@ -49,8 +49,9 @@ void softmax_cpu(const KernelContext&, std::span<const Tensor> in, std::span<con
       const A top = fold_lanes(size, load(0), load, [](A a, A b) { return b > a || b != b ? b : a; });
       const A total = sum_lanes<A>(size, [=](std::int64_t i) { return fast_exp(load(i) - top); });
       if constexpr (kLog) {
-        const A shift = top + std::log(total);
-        for (std::int64_t i = 0; i < size; ++i) y[i * stride] = T(load(i) - shift);
+        // Not less top + log(total): where top is large, their sum has none of the logarithm's digits.
+        const A rest = std::log(total);
+        for (std::int64_t i = 0; i < size; ++i) y[i * stride] = T(load(i) - top - rest);
       } else {
         const A scale = A(1) / total;
         for (std::int64_t i = 0; i < size; ++i) y[i * stride] = T(fast_exp(load(i) - top) * scale);
@@ -91,7 +92,7 @@ OpDef forward(const char* name, const OpDef& (*backward)()) {
       .infer([name](const std::vector<NDArray>& inputs, const void* attributes) {
         const NDArray& x = inputs[0];
         require(is_floating(x.dtype()), "[", name, "] x is ", name_of(x.dtype()), ", expected a floating type");
-        normalize_axis(axis_of(attributes), x.ndim(), str("[", name, "]").c_str());
+        normalize_axis(axis_of(attributes), x.ndim(), name);
         return std::vector<ArraySpec>{{x.shape(), x.dtype()}};
       })
       .gradient([backward](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {

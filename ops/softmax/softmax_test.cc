@@ -55,6 +55,10 @@ const std::vector<RejectedCall> kRejected{{"axis 2", {sample({2, 3}, 1)}, with(S
 
 const RegisterCases kSoftmax("softmax", cases(false), kRejected);
 const RegisterCases kLogSoftmax("log_softmax", cases(true), kRejected);
+const RegisterCases kFar("log_softmax", {{.name = "far from 0",
+                                          .inputs = {array({2, 2}, {16384, 16384, -16384, -16384})},
+                                          .expected = {array({2, 2}, std::vector<double>(4, -std::log(2)))},
+                                          .gradient = false}});
 
 }  // namespace
 }  // namespace paceline::test
