@@ -4,6 +4,7 @@
 #include <paceline/detail/convert.h>
 #include <paceline/kernel.h>
 
+#include <limits>
 #include <optional>
 
 namespace paceline {
@@ -19,20 +20,24 @@ inline void check_scores(const char* name, const NDArray& scores, const NDArray&
 
 class Labels {
  public:
-  // Throws InvalidArgument naming the first label outside [0, classes) other than `ignored`.
+  // Throws InvalidArgument naming the first label outside [0, classes) other than `ignored`; NaN is outside.
   Labels(const char* name, const Tensor& labels, std::int64_t classes,
          std::optional<std::int64_t> ignored = std::nullopt)
       : labels_(labels), ignored_(ignored) {
     for (std::int64_t i = 0; i < labels.size(); ++i) {
       const std::int64_t label = (*this)[i];
-      require((label >= 0 && label < classes) || label == ignored, "[", name, "] label ", label, " at position ", i,
-              " is outside [0, ", classes, ")");
+      if ((label < 0 || label >= classes) && label != ignored)
+        throw InvalidArgument(
+            str("[", name, "] label ", text(i), " at position ", i, " is outside [0, ", classes, ")"));
     }
   }
 
   std::int64_t operator[](std::int64_t i) const {
-    return visit_dtype(labels_.dtype,
-                       [&]<class T>(TypeTag<T>) { return detail::convert<std::int64_t>(labels_.as<const T>()[i]); });
+    return visit_dtype(labels_.dtype, [&]<class T>(TypeTag<T>) {
+      const T label = labels_.as<const T>()[i];
+      // NaN is no class; as an integer it would be class 0.
+      return label == label ? detail::convert<std::int64_t>(label) : std::numeric_limits<std::int64_t>::min();
+    });
   }
 
   bool is_ignored(std::int64_t i) const { return ignored_ && (*this)[i] == *ignored_; }
@@ -44,6 +49,13 @@ class Labels {
   }
 
  private:
+  std::string text(std::int64_t i) const {
+    return visit_dtype(labels_.dtype, [&]<class T>(TypeTag<T>) {
+      using Number = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;
+      return str(static_cast<Number>(labels_.as<const T>()[i]));
+    });
+  }
+
   const Tensor& labels_;
   std::optional<std::int64_t> ignored_;
 };
