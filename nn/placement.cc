@@ -73,7 +73,7 @@ NDArray to_device(const NDArray& x, Device device) {
 }
 
 Parts scatter(const NDArray& x, int axis, const std::vector<Device>& devices) {
-  const int place = normalize_axis(axis, x.ndim(), "[scatter]");
+  const int place = normalize_axis(axis, x.ndim(), "scatter");
   require(!devices.empty() && x.size(place) >= static_cast<std::int64_t>(devices.size()), "[scatter] axis ", axis,
           " of x, ", x.describe(), ", cannot be cut into ", devices.size(), " parts");
   const ScatterAttributes attributes{place, x.device(), devices};

@@ -70,7 +70,7 @@ OpDef extreme_position(const char* name) {
       .input("x")
       .infer([name](const std::vector<NDArray>& inputs, const void* attributes) {
         const NDArray& x = inputs[0];
-        const int axis = normalize_axis(of(attributes).axis, x.ndim(), str("[", name, "]").c_str());
+        const int axis = normalize_axis(of(attributes).axis, x.ndim(), name);
         require(x.size(axis) > 0, "[", name, "] axis ", axis, " of shape ", x.shape(), " has no elements");
         Shape shape;
         for (int i = 0; i < x.ndim(); ++i) {

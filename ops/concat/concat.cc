@@ -11,7 +11,7 @@ const OpDef& concat_operator();
 namespace {
 
 int axis_of(const NDArray& first, const void* attributes) {
-  return normalize_axis(static_cast<const ConcatAttributes*>(attributes)->axis, first.ndim(), "[concat]");
+  return normalize_axis(static_cast<const ConcatAttributes*>(attributes)->axis, first.ndim(), "concat");
 }
 
 ArraySpec joined(const std::vector<NDArray>& inputs, int axis) {

@@ -108,7 +108,7 @@ NDArray tile(const NDArray& x, const std::vector<std::int64_t>& times) {
 
 NDArray repeat(const NDArray& x, std::int64_t times, int axis) {
   require(times >= 0, "[repeat] times is ", times, ", expected none negative, for x, ", x.describe());
-  const int place = normalize_axis(axis, x.ndim(), "[repeat]");
+  const int place = normalize_axis(axis, x.ndim(), "repeat");
   const AxisView view = around_axis(x.shape(), place);
   Shape to = x.shape();
   to[place] = checked_product("repeat", to[place], times);

@@ -126,7 +126,7 @@ void check_positions(const char* name, const NDArray& positions) {
 // gather and scatter_add walk the same pairs of elements.
 void check_pairs(const char* name, const NDArray& x, const NDArray& positions, const void* attributes) {
   check_positions(name, positions);
-  const int axis = normalize_axis(axis_of(attributes), x.ndim(), str("[", name, "]").c_str());
+  const int axis = normalize_axis(axis_of(attributes), x.ndim(), name);
   bool fits = positions.ndim() == x.ndim();
   for (int i = 0; fits && i < x.ndim(); ++i) fits = i == axis || positions.size(i) <= x.size(i);
   require(fits, "[", name, "] positions has shape ", positions.shape(), ", which does not lie inside x, ", x.describe(),
@@ -210,7 +210,7 @@ OpDef take_op() {
       .infer([](const std::vector<NDArray>& inputs, const void* attributes) {
         const NDArray& x = inputs[0];
         check_positions("take", inputs[1]);
-        const int axis = normalize_axis(axis_of(attributes), x.ndim(), "[take]");
+        const int axis = normalize_axis(axis_of(attributes), x.ndim(), "take");
         require(x.ndim() - 1 + inputs[1].ndim() <= Shape::kMaxDims, "[take] x is ", x.describe(),
                 " and positions has shape ", inputs[1].shape(), ": the result would have more than ", Shape::kMaxDims,
                 " dimensions");
@@ -223,7 +223,7 @@ OpDef take_op() {
       .cpu(take_cpu)
       .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
         const ArraySpec& spec = call.input_specs[0];
-        const int axis = normalize_axis(call.attributes<IndexAttributes>().axis, spec.shape.ndim(), "[take]");
+        const int axis = normalize_axis(call.attributes<IndexAttributes>().axis, spec.shape.ndim(), "take");
         const NDArray positions = call.inputs[1].cast(DType::kInt64).contiguous().view({call.inputs[1].size()});
         Shape slices = spec.shape;
         slices[axis] = positions.size();

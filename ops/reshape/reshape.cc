@@ -68,14 +68,14 @@ NDArray flatten(const NDArray& x) {
 }
 
 NDArray expand_dims(const NDArray& x, int axis) {
-  const int place = normalize_axis(axis, x.ndim() + 1, "[expand_dims] axis");
+  const int place = normalize_axis(axis, x.ndim() + 1, "expand_dims");
   Shape shape;
   for (int i = 0; i <= x.ndim(); ++i) shape.push_back(i < place ? x.size(i) : i == place ? 1 : x.size(i - 1));
   return invoke(reshape_operator(), {x}, ReshapeAttributes{shape, true});
 }
 
 NDArray squeeze(const NDArray& x, int axis) {
-  const int place = normalize_axis(axis, x.ndim(), "[squeeze] axis");
+  const int place = normalize_axis(axis, x.ndim(), "squeeze");
   require(x.size(place) == 1, "[squeeze] axis ", axis, " of shape ", x.shape(), " has size ", x.size(place),
           ", expected 1");
   Shape shape;

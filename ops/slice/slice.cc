@@ -14,7 +14,7 @@ namespace {
 SliceAttributes resolve(const Shape& shape, const void* attributes) {
   const auto& given = *static_cast<const SliceAttributes*>(attributes);
   SliceAttributes result;
-  result.axis = normalize_axis(given.axis, shape.ndim(), "[slice]");
+  result.axis = normalize_axis(given.axis, shape.ndim(), "slice");
   const std::int64_t size = shape[result.axis];
   result.begin = given.begin < 0 ? given.begin + size : given.begin;
   result.end = std::min(size, given.end < 0 ? given.end + size : given.end);

@@ -74,7 +74,7 @@ OpDef ordering(const char* name) {
       .infer([name](const std::vector<NDArray>& inputs, const void* attributes) {
         const NDArray& x = inputs[0];
         const Order order = order_of(*static_cast<const Attributes*>(attributes));
-        const int axis = normalize_axis(order.axis, x.ndim(), str("[", name, "]").c_str());
+        const int axis = normalize_axis(order.axis, x.ndim(), name);
         Shape shape = x.shape();
         if constexpr (std::is_same_v<Attributes, TopKAttributes>) {
           require(order.count >= 0 && order.count <= x.size(axis), "[", name, "] k is ", order.count,

@@ -15,7 +15,7 @@ std::vector<int> resolve(const NDArray& x, const void* attributes) {
   std::vector<int> axes;
   if (given.empty())
     for (int i = x.ndim() - 1; i >= 0; --i) axes.push_back(i);
-  for (const int axis : given) axes.push_back(normalize_axis(axis, x.ndim(), "[transpose]"));
+  for (const int axis : given) axes.push_back(normalize_axis(axis, x.ndim(), "transpose"));
   std::vector<int> sorted = axes;
   std::sort(sorted.begin(), sorted.end());
   bool permutation = static_cast<int>(axes.size()) == x.ndim();

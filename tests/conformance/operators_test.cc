@@ -145,6 +145,7 @@ void expect_refusals(const OpDef& op) {
     } catch (const InvalidArgument& error) {
       EXPECT_NE(std::string(error.what()).find(one.message), std::string::npos) << error.what();
       EXPECT_NE(std::string(error.what()).find("[" + op.name() + "]"), std::string::npos) << error.what();
+      EXPECT_EQ(std::string(error.what()).find("[["), std::string::npos) << error.what();
     }
   }
 }
