@@ -25,14 +25,13 @@ void* MemoryPool::allocate(std::size_t bytes) {
     const Lock lock(mutex_);
     ++statistics_.allocations;
     statistics_.bytes_in_use += static_cast<std::int64_t>(rounded);
-    statistics_.peak_bytes_in_use = std::max(statistics_.peak_bytes_in_use, statistics_.bytes_in_use);
-    recent_peak_ = std::max(recent_peak_, statistics_.bytes_in_use);
     const auto found = free_.find(rounded);
     if (found != free_.end() && !found->second.empty()) {
       memory = found->second.back().memory;
       found->second.pop_back();
       ++statistics_.reused;
       statistics_.bytes_cached -= static_cast<std::int64_t>(rounded);
+      note_peak();
     }
     surplus = take_surplus();
   }
@@ -40,16 +39,24 @@ void* MemoryPool::allocate(std::size_t bytes) {
   if (memory) return memory;
   try {
     try {
-      return runtime_.allocate(rounded, kind_, nullptr);
+      memory = runtime_.allocate(rounded, kind_, nullptr);
     } catch (const OutOfMemory&) {
       trim();
-      return runtime_.allocate(rounded, kind_, nullptr);
+      memory = runtime_.allocate(rounded, kind_, nullptr);
     }
   } catch (...) {
     const Lock lock(mutex_);
     statistics_.bytes_in_use -= static_cast<std::int64_t>(rounded);
     throw;
   }
+  const Lock lock(mutex_);
+  note_peak();
+  return memory;
+}
+
+void MemoryPool::note_peak() {
+  statistics_.peak_bytes_in_use = std::max(statistics_.peak_bytes_in_use, statistics_.bytes_in_use);
+  recent_peak_ = std::max(recent_peak_, statistics_.bytes_in_use);
 }
 
 void MemoryPool::release(void* memory, std::size_t bytes) noexcept {
@@ -70,7 +77,8 @@ void MemoryPool::release(void* memory, std::size_t bytes) noexcept {
 }
 
 MemoryPool::Surplus MemoryPool::take_surplus() {
-  const std::int64_t bound = statistics_.peak_bytes_in_use / 4 * 5 + slack_;
+  const std::int64_t peak = std::max(statistics_.peak_bytes_in_use, statistics_.bytes_in_use);
+  const std::int64_t bound = peak / 4 * 5 + slack_;
   Surplus surplus;
   while (statistics_.bytes_in_use + statistics_.bytes_cached > bound && statistics_.bytes_cached > 0) {
     auto oldest = free_.end();

@@ -82,6 +82,8 @@ class MemoryPool {
   };
   using Surplus = std::vector<std::pair<void*, std::size_t>>;
 
+  // What could not be had makes no peak.
+  void note_peak() REQUIRES(mutex_);
   Surplus take_surplus() REQUIRES(mutex_);
   void give_back(const Surplus& surplus);
 

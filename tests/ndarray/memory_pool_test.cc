@@ -110,6 +110,7 @@ TEST(MemoryPoolTest, AFullDeviceGetsItsCacheBack) {
   void* first = pool.allocate(2 * kMegabyte);
   EXPECT_THROW(pool.allocate(2 * kMegabyte), OutOfMemory);
   EXPECT_EQ(pool.statistics().bytes_in_use, 2 * kMegabyte);
+  EXPECT_EQ(pool.statistics().peak_bytes_in_use, 2 * kMegabyte) << "what was refused is no use";
   pool.release(first, 2 * kMegabyte);
   void* second = pool.allocate(3 * kMegabyte);
   EXPECT_NE(second, nullptr);
