@@ -47,8 +47,8 @@ void draw(const Kernel& kernel, const NDArray& out, const Distribution& distribu
 namespace kernels {
 
 void fill_uniform(const NDArray& out, double low, double high, std::uint64_t seed) {
-  require(std::isfinite(low) && std::isfinite(high) && low < high, "[fill_uniform] the range [", low, ", ", high,
-          ") is empty or not finite");
+  require(std::isfinite(high - low) && low < high, "[fill_uniform] the range [", low, ", ", high,
+          ") is empty or its width not finite");
   detail::draw({"fill_uniform", detail::random_cpu<detail::UniformBlock>, detail::fill_uniform_cuda()}, out,
                {low, high - low}, seed);
 }

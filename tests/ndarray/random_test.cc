@@ -97,6 +97,7 @@ TEST(RandomFillErrors, RefusesWhatIsNoDistribution) {
   const NDArray x({4});
   EXPECT_THROW(kernels::fill_uniform(x, 1, 1, 0), InvalidArgument);
   EXPECT_THROW(kernels::fill_uniform(x, 0, std::nan(""), 0), InvalidArgument);
+  EXPECT_THROW(kernels::fill_uniform(x, -1e308, 1e308, 0), InvalidArgument);
   EXPECT_THROW(kernels::fill_normal(x, 0, -1, 0), InvalidArgument);
   EXPECT_THROW(kernels::fill_normal(NDArray({4}, DType::kInt32), 0, 1, 0), InvalidArgument);
 }
