@@ -126,6 +126,7 @@ NDArray NDArray::view(const Shape& shape) const {
     known = size();
   }
   require(known == size(), "[view] ", describe(), " has ", size(), " elements, shape ", shape, " has ", known);
+  checked_bytes(wanted, dtype_);
   return {storage_, offset_, wanted, row_major(wanted), dtype_};
 }
 

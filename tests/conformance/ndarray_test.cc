@@ -186,6 +186,7 @@ TEST_P(NDArrayTest, ArraysWithoutElementsWorkEverywhere) {
   EXPECT_TRUE(x.to(Device("sim:1")).to(Device("cpu")).cast(DType::kInt8).to_vector<int>().empty());
   EXPECT_TRUE(x.permute({1, 2, 0}).contiguous().to_vector<float>().empty());
   EXPECT_EQ(x.view({0, 7}).shape(), Shape({0, 7}));
+  EXPECT_THROW(x.view({0, std::int64_t{1} << 40, std::int64_t{1} << 40}), InvalidArgument);
   kernels::add(x, x, x);
   kernels::scale(2, x);
   kernels::fill_uniform(x, 0, 1, 1);
