@@ -78,6 +78,8 @@ void throw_failure(Failure& failure) {
 
 void FailureLog::add(FailurePointer failure) {
   const Lock lock(mutex_);
+  if (failures_.size() == kMostFailures)
+    std::erase_if(failures_, [](const FailurePointer& known) { return known->thrown.load(); });
   if (failures_.size() < kMostFailures) failures_.push_back(std::move(failure));
 }
 

@@ -252,6 +252,16 @@ TEST_P(EngineConformance, WaitAllThrowsTheFirstFailureThatNoWaitHasThrown) {
   EXPECT_THROW(engine_->wait(b), IoError) << "poison stays";
 }
 
+TEST_P(EngineConformance, WaitAllThrowsAFailureAfterManyThatWaitsHaveThrown) {
+  const Variable variable = engine_->new_variable();
+  for (int i = 0; i < 1100; ++i) {
+    engine_->push(task("seen"), {}, {{variable}}, failing("bad"));
+    EXPECT_THROW(engine_->wait(variable), IoError);
+  }
+  engine_->push(task("unseen"), {}, {}, failing("bad"));
+  EXPECT_THAT([&] { engine_->wait_all(); }, ThrowsMessage<IoError>(HasSubstr("unseen")));
+}
+
 TEST_P(EngineConformance, WrongArgumentsAreRefused) {
   const Variable variable = engine_->new_variable();
   const auto other = GetParam().make();
