@@ -28,8 +28,8 @@ class ChromeTraceFile final : public ChromeTrace {
   ~ChromeTraceFile() override {
     try {
       flush();
-    } catch (const Error& error) {
-      LOG(ERROR) << error.what();
+    } catch (const std::exception& error) {
+      LOG(ERROR) << "the trace " << path_ << " is not complete: " << error.what();
     }
   }
 
@@ -50,7 +50,7 @@ class ChromeTraceFile final : public ChromeTrace {
     std::ofstream out(path_);
     {
       const Lock lock(mutex_);
-      out << to_json().dump() << '\n';
+      out << to_json().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
     }
     out.close();
     if (!out) throw IoError("cannot write the trace file " + path_);

@@ -55,6 +55,16 @@ TEST(ChromeTrace, WritesOneSlicePerTaskAndRowsWithoutOverlap) {
   }
 }
 
+TEST(ChromeTrace, TakesNamesThatAreNotUtf8) {
+  const std::string path = testing::TempDir() + "/paceline_latin_trace.json";
+  {
+    const auto engine = make_threaded_engine();
+    engine->add_observer(make_chrome_trace(path));
+    engine->push({"na\xefve"}, {}, {}, [](TaskContext&) {});
+  }
+  EXPECT_EQ(nlohmann::json::parse(std::ifstream(path)).at("traceEvents").size(), 3u);
+}
+
 TEST(ChromeTrace, SaysWhereItCannotWrite) {
   const auto trace = make_chrome_trace("/no/such/folder/trace.json");
   EXPECT_THROW(trace->flush(), IoError);
