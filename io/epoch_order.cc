@@ -43,7 +43,7 @@ RangeSet EpochOrder::part(Part part, std::int64_t batch, const std::string& what
     result.add({edge(part.index), edge(part.index + 1)});
     return result;
   }
-  const std::int64_t step = batch * part.count;
+  const std::int64_t step = std::min(batch, count) * part.count;  // a huge batch takes all
   for (std::int64_t begin = 0; begin < count; begin += step) {
     // The last step may be short: all parts share it alike.
     const std::int64_t here = std::min(step, count - begin);

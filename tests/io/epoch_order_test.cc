@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <paceline/error.h>
 
+#include <limits>
 #include <map>
 #include <set>
 
@@ -202,6 +203,15 @@ TEST(EpochOrder, StepsOfAllPartsTogetherAreTheSameForEveryNumberOfParts) {
     EXPECT_EQ(steps[1], steps[2]);
     EXPECT_EQ(steps[1], steps[4]);
   }
+}
+
+TEST(EpochOrder, AHugeBatchTakesAllInOneStep) {
+  const EpochOrder order({0, 10}, Partition::kRecords, 1, 0);
+  constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(order.part({0, 3}, kHuge, "x").text(), "0-3");
+  EXPECT_EQ(order.part({1, 3}, kHuge, "x").text(), "3-6");
+  EXPECT_EQ(order.part({2, 3}, kHuge, "x").text(), "6-10");
+  EXPECT_EQ(all_of(order.batches(whole(10), {}, kHuge, true)).size(), 10u);
 }
 
 TEST(EpochOrder, AResumedPartKeepsStepWithTheOthers) {
