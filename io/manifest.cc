@@ -26,6 +26,8 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr std::int64_t kMostRecords = std::int64_t{1} << 40;  // of a shard; sums of them stay in range
+
 std::string hex(std::uint32_t value) {
   char digits[9];
   std::snprintf(digits, sizeof digits, "%08x", value);
@@ -70,6 +72,15 @@ std::string checksum_of(Json json) {
   return hex(crc32c(json.dump(-1, ' ', false, Json::error_handler_t::replace)));
 }
 
+// Deep enough for what later versions add, and not for the stack.
+Json parse(const std::string& text) {
+  constexpr int kDeepest = 64;
+  return Json::parse(text, [](int depth, Json::parse_event_t, Json&) {
+    if (depth > kDeepest) throw Corrupt("it is nested too deeply");
+    return true;
+  });
+}
+
 Manifest from_json(const Json& json) {
   if (!json.is_object() || json.value("format", "") != "paceline-manifest") {
     throw Corrupt("it is no paceline-manifest");
@@ -88,6 +99,11 @@ Manifest from_json(const Json& json) {
   manifest.labels = json.at("labels").get<std::vector<std::string>>();
   const Json& image = json.at("image");
   manifest.image = {image.at("height").get<int>(), image.at("width").get<int>(), image.at("channels").get<int>()};
+  if (manifest.image.height < 0 || manifest.image.width < 0 ||
+      (manifest.image.channels != 0 && manifest.image.channels != 1 && manifest.image.channels != 3)) {
+    throw Corrupt(str("its images are of ", manifest.image.width, " x ", manifest.image.height, " pixels and ",
+                      manifest.image.channels, " channels, which no images are"));
+  }
   if (!json.at("shuffle_seed").is_null()) manifest.shuffle_seed = json.at("shuffle_seed").get<std::uint64_t>();
   for (const Json& entry : json.at("shards")) {
     Shard shard;
@@ -97,7 +113,9 @@ Manifest from_json(const Json& json) {
     shard.crc32c = parse_hex(entry.at("crc32c").get<std::string>());
     shard.index_crc32c = parse_hex(entry.at("index_crc32c").get<std::string>());
     shard.checksum_crc32c = parse_hex(entry.at("checksum_crc32c").get<std::string>());
-    if (shard.records < 1) throw Corrupt(str("its shard ", shard.path, " holds no record"));
+    if (shard.records < 1 || shard.records > kMostRecords) {
+      throw Corrupt(str("its shard ", shard.path, " holds ", shard.records, " records, expected 1 to ", kMostRecords));
+    }
     manifest.shards.push_back(std::move(shard));
   }
   if (manifest.payload != "image") {
@@ -128,7 +146,7 @@ Manifest Manifest::load(const std::string& path) {
   const std::string text = io::read_file(path);
   Manifest manifest;
   try {
-    manifest = from_json(Json::parse(text));
+    manifest = from_json(parse(text));
   } catch (const Json::exception& error) {
     throw Corrupt(str("the manifest ", path, " cannot be read; im2rec writes it as PREFIX.manifest: ", error.what()));
   } catch (const Corrupt& error) {

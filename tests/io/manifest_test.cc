@@ -83,6 +83,19 @@ TEST(Manifest, SaysWhatIsWrong) {
   const std::string text = read_all(write_data_set(folder, 5, 1, "a"));
   write_all(path, std::string(text).replace(text.find("\"records\": 5"), 12, "\"records\": 6"));
   EXPECT_THAT(error_of<Corrupt>(load), HasSubstr("checksum is wrong; if it was edited by hand, remove"));
+  const auto edited = [&](const std::string& from, const std::string& to) {
+    std::string other = text;
+    other.replace(other.find("\"checksum\": "), 24, "");
+    other.replace(other.find(from), from.size(), to);
+    write_all(path, other);
+    return error_of<Corrupt>(load);
+  };
+  EXPECT_THAT(edited("\"channels\": 1", "\"channels\": 5"), HasSubstr("3 x 2 pixels and 5 channels"));
+  EXPECT_THAT(edited("\"height\": 2", "\"height\": -2"), HasSubstr("3 x -2 pixels"));
+  EXPECT_THAT(edited("\"records\": 5", "\"records\": 9223372036854775807"), HasSubstr("9223372036854775807 records"));
+  constexpr std::size_t kDeep = 1000000;
+  write_all(path, "{\"deep\": " + std::string(kDeep, '[') + std::string(kDeep, ']') + "}");
+  EXPECT_THAT(error_of<Corrupt>(load), HasSubstr("nested too deeply"));
 }
 
 TEST(DatasetWriter, LeavesNothingBehindUnlessFinished) {
