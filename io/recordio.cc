@@ -132,7 +132,7 @@ class BufferedSource final : public io::ByteSource {
       begin_ = offset;
       buffer_.resize(std::min<std::uint64_t>(std::max(count, kBlock), size() - offset));
       buffer_.resize(file_.read_at(offset, buffer_.data(), buffer_.size()));
-      if (buffer_.size() < count) throw FrameError("the file became shorter while it was read");
+      if (buffer_.size() < count) throw IoError(str(path(), " became shorter while it was read"));
     }
     std::memcpy(to, buffer_.data() + (offset - begin_), count);
   }

@@ -126,6 +126,23 @@ TEST(RecordIo, RoundTripsRecordsFullOfMagicNumbers) {
   }
 }
 
+TEST(RecordReader, SaysThatTheFileBecameShorter) {
+  TemporaryFolder folder;
+  const std::string path = folder / "a.rec";
+  write_records(path, std::vector<std::string>(3000, std::string(1000, 'x')));
+  for (const OnDamage on_damage : {OnDamage::kFail, OnDamage::kSkip}) {
+    std::filesystem::resize_file(path, 3'000'000);
+    RecordReader reader(path, on_damage);
+    std::string record;
+    ASSERT_TRUE(reader.next(record));
+    std::filesystem::resize_file(path, 1'500'000);
+    EXPECT_THAT(error_of<IoError>([&] {
+                  while (reader.next(record)) continue;
+                }),
+                HasSubstr("became shorter"));
+  }
+}
+
 TEST(RecordReader, ReadsRecordsLongerThanItsBuffer) {
   TemporaryFolder folder;
   std::string longer(3'000'001, 'x');
