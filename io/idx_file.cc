@@ -75,6 +75,12 @@ IdxFile read_idx(const std::string& path) {
 
 void write_idx(const std::string& path, const IdxFile& idx) {
   require(!idx.shape.empty() && idx.shape.size() <= 8, "an IDX file has 1 to 8 dimensions");
+  std::int64_t total = 1;
+  bool fits = true;
+  for (const std::int64_t size : idx.shape)
+    fits = fits && size >= 0 && size < std::int64_t{1} << 32 && !__builtin_mul_overflow(total, size, &total);
+  require(fits && total == static_cast<std::int64_t>(idx.values.size()), "the ", idx.values.size(), " values for ",
+          path, " do not fill the shape that is given for them");
   const std::string temporary = str(path, ".tmp.", getpid());
   GzFile file(gzopen(temporary.c_str(), ends_with(path, ".gz") ? "wb6" : "wbT"), gzclose);
   if (!file) io::throw_io_error("create", temporary, errno);

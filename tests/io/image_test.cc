@@ -184,6 +184,15 @@ TEST(IdxFile, RoundTripsPlainAndCompressed) {
   EXPECT_EQ(read_all(folder / "a-ubyte.gz").substr(0, 2), "\x1f\x8b");
 }
 
+TEST(IdxFile, RefusesToWriteAnotherNumberOfValues) {
+  TemporaryFolder folder;
+  for (const std::vector<std::int64_t>& shape :
+       {std::vector<std::int64_t>{2, 2}, {-1, -3}, {3, std::int64_t{1} << 32}, {std::int64_t{1} << 62, 4}}) {
+    EXPECT_THAT(error_of<InvalidArgument>([&] { write_idx(folder / "a", {shape, {1, 2, 3}}); }), HasSubstr("3 values"));
+  }
+  EXPECT_TRUE(folder.files().empty());
+}
+
 TEST(IdxFile, NamesDamage) {
   TemporaryFolder folder;
   const std::string path = folder / "a";
