@@ -12,13 +12,6 @@
 namespace paceline {
 namespace {
 
-std::string text_of(const std::string& path) {
-  const io::InputFile file(path);
-  std::string text(file.size(), '\0');
-  text.resize(file.read_at(0, text.data(), text.size()));
-  return text;
-}
-
 // The words of one line.
 class Words {
  public:
@@ -70,7 +63,7 @@ NDArray row_numbers(std::int64_t count) {
 
 SparseExamples load_libsvm(const std::string& path, const LibsvmOptions& options) {
   require(options.features >= 0, "[load_libsvm] features is ", options.features, ", expected none negative");
-  const std::string text = text_of(path);
+  const std::string text = io::read_file(path);
   const std::int64_t lowest = options.from_zero ? 0 : 1;
   std::int64_t features = options.features, line_number = 0;
   std::vector<std::int64_t> starts{0}, columns;
