@@ -82,7 +82,8 @@ struct VerifyReport {
 };
 
 // Reads every record of a data set or of one record file (by its ending) and checks framing, index, checksums and
-// counts. Goes on after damage. Throws IoError, Corrupt only where the manifest or the file cannot be read at all.
+// counts. Goes on after damage; a record file that cannot be read is a problem too. Throws IoError, Corrupt only where
+// the manifest cannot be read at all.
 VerifyReport verify(const std::string& manifest_or_record_file);
 
 }  // namespace paceline
