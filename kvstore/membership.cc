@@ -127,6 +127,7 @@ bool Membership::place(Member& late) {
   gone_.emplace_back(free->peer.incarnation, describe(free->peer));
   late.peer.incarnation = ++last_incarnation_;
   late.silent = 0;
+  late.returned = true;
   *free = std::move(late);
   LOG(WARNING) << describe(free->peer) << " takes the place of the one that was lost";
   changed();
@@ -157,7 +158,7 @@ bool Membership::heard(std::uint64_t sender, LinkId link, std::uint64_t epoch, s
     return false;
   }
   if (!member->peer.alive && !member->peer.finished) {
-    why = describe(member->peer) + " was declared lost after " + in_seconds(member->silent) + " of silence";
+    why = describe(member->peer) + " was declared lost: " + member->lost;
     return false;
   }
   member->link = link;
@@ -186,13 +187,25 @@ bool Membership::enter(std::uint64_t sender) {
   return true;
 }
 
-void Membership::lose(Member& member) {
+bool Membership::ended(Role role, int task, const std::string& how) {
+  const Lock lock(mutex_);
+  const auto found = std::ranges::find_if(members_, [&](const Member& member) {
+    return member.peer.id.role == role && member.task == task && !member.returned;
+  });
+  if (epoch_ == 0 || found == members_.end() || !found->peer.alive || !failure_.empty()) return false;
+  lose(*found, "it " + how);
+  changed();
+  place_late();
+  return true;
+}
+
+void Membership::lose(Member& member, const std::string& how) {
   member.peer.alive = false;
+  member.lost = how;
   const std::string name = describe(member.peer);
-  LOG(WARNING) << name << " was lost: nothing heard of it for " << in_seconds(member.silent);
+  LOG(WARNING) << name << " was lost: " << how;
   if ((member.peer.id.role == Role::kServer || config_.stop_on_worker_loss) && !over_)
-    failure_ = str(name, " was lost (nothing heard of it for ", in_seconds(member.silent),
-                   "); the job cannot go on without it");
+    failure_ = str(name, " was lost (", how, "); the job cannot go on without it");
 }
 
 bool Membership::tick(double seconds) {
@@ -221,7 +234,7 @@ bool Membership::tick(double seconds) {
   bool any = false;
   for (Member& member : members_) {
     if (!member.peer.alive || !silent(member) || !failure_.empty()) continue;
-    lose(member);
+    lose(member, "nothing heard of it for " + in_seconds(member.silent));
     any = true;
   }
   if (any) changed();

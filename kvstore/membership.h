@@ -30,6 +30,9 @@ class Membership {
   bool heard(std::uint64_t sender, LinkId link, std::uint64_t epoch, std::string& why);
   // True when the roster has changed.
   bool leave(std::uint64_t sender);
+  // The process that the launcher started as `task` has failed; `how` ends the sentence that begins with its name. Who
+  // has taken its place since is another process.
+  bool ended(Role role, int task, const std::string& how);
   // It takes part in the rounds of mode ring; to say it again makes a new roster, too.
   bool enter(std::uint64_t sender);
   // `seconds` of silence more for everybody not heard. True when the roster has changed.
@@ -57,6 +60,8 @@ class Membership {
     double silent = 0;
     double waited = 0;
     std::uint64_t knows = 0;  // epoch
+    bool returned = false;    // in the place of a lost one
+    std::string lost;         // not empty: how
     Request request;          // to join
   };
 
@@ -66,7 +71,7 @@ class Membership {
   void answer(Member& member) REQUIRES(mutex_);
   bool place(Member& late) REQUIRES(mutex_);
   bool place_late() REQUIRES(mutex_);
-  void lose(Member& member) REQUIRES(mutex_);
+  void lose(Member& member, const std::string& how) REQUIRES(mutex_);
   void changed() REQUIRES(mutex_);
   Member* find(std::uint64_t sender) REQUIRES(mutex_);
   RosterNotice notice_locked() const REQUIRES(mutex_);

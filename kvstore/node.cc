@@ -122,6 +122,7 @@ Message Node::ask_and_wait(const PeerId& peer, Message request) {
 
 std::exception_ptr Node::failure() const { return impl_->failure(); }
 std::int64_t Node::malformed() const { return impl_->malformed_total_; }
+void Node::ended(Role role, int task, const std::string& how) { impl_->ended(role, task, how); }
 const std::string& Node::scheduler_address() const { return impl_->scheduler_address_; }
 bool Node::everybody_knows() const { return impl_->membership_->everybody_knows(); }
 bool Node::everybody_left() const { return impl_->membership_->everybody_left(); }

@@ -112,6 +112,8 @@ class Node {
   // Messages that were dropped because nothing of ours wrote them.
   std::int64_t malformed() const;
 
+  // Of the scheduler: the process that the launcher started as this task has failed. Not within a handler.
+  void ended(Role role, int task, const std::string& how);
   // Where the scheduler listens.
   const std::string& scheduler_address() const;
   // Of the scheduler: has every live process the newest roster; are all gone.

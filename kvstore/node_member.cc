@@ -108,6 +108,11 @@ void Node::Impl::leave(double seconds) {
   asks_.cancel(number);
 }
 
+void Node::Impl::ended(Role role, int task, const std::string& how) {
+  const Lock turn(turn_);
+  if (membership_->ended(role, task, how)) broadcast();
+}
+
 void Node::Impl::on_join(LinkId link, Message message) {
   if (!scheduler_) return;
   deliver(link, std::move(message), {});

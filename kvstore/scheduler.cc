@@ -7,7 +7,9 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <sstream>
 #include <thread>
+#include <utility>
 
 #include "store_service.h"
 #include "transport/address.h"
@@ -25,6 +27,37 @@ void write_port_file(const std::string& path, const std::string& address) {
   if (!file || std::rename(draft.c_str(), path.c_str()) != 0)
     throw IoError("[scheduler] cannot write the port file '" + path + "'; check the folder (PACELINE_PORT_FILE)");
 }
+
+// What the launcher adds to a file, line by line.
+class EndedFile {
+ public:
+  explicit EndedFile(std::string path) : path_(std::move(path)) {}
+
+  // Calls tell(role, task, how) for every new line.
+  template <class Tell>
+  void read(const Tell& tell) {
+    if (path_.empty()) return;
+    if (!file_.is_open()) file_.open(path_);
+    file_.clear();  // of the end seen last time
+    for (char c; file_.get(c);) {
+      if (c != '\n') {
+        line_ += c;
+        continue;
+      }
+      std::istringstream words(std::exchange(line_, {}));
+      std::string role, how;
+      int task = -1;
+      if (!(words >> role >> task >> std::ws) || !std::getline(words, how)) continue;
+      for (const Role known : {Role::kServer, Role::kWorker})
+        if (role == name_of(known)) tell(known, task, how);
+    }
+  }
+
+ private:
+  const std::string path_;
+  std::ifstream file_;
+  std::string line_;  // as much of it as is written
+};
 
 }  // namespace
 
@@ -51,9 +84,9 @@ struct Scheduler::Impl {
 
   void run() {
     node.join();
-    {
-      const Lock lock(mutex);
-      while (!changed.wait_for(mutex, std::chrono::seconds(1), [this] { return over || node.failure(); }))
+    for (int looks = 1; !ended_within(std::chrono::milliseconds(100)); ++looks) {
+      ended_file.read([this](Role role, int task, const std::string& how) { node.ended(role, task, how); });
+      if (looks % 10 == 0)
         for (const auto& service : services) service->on_tick();
     }
     // The others leave on their own; those that do not are lost after a silence.
@@ -74,6 +107,11 @@ struct Scheduler::Impl {
       if (const std::string line = service->summary(); !line.empty()) LOG(INFO) << line;
   }
 
+  bool ended_within(std::chrono::milliseconds time) {
+    const Lock lock(mutex);
+    return changed.wait_for(mutex, time, [this] { return over || node.failure(); });
+  }
+
   static std::vector<std::unique_ptr<SchedulerService>> every_service(const ClusterConfig& config) {
     std::vector<std::unique_ptr<SchedulerService>> services;
     services.push_back(make_barrier_service());
@@ -84,6 +122,7 @@ struct Scheduler::Impl {
 
   const ClusterConfig config;
   const std::vector<std::unique_ptr<SchedulerService>> services = every_service(config);
+  EndedFile ended_file{config.ended_file};
   Mutex mutex;
   CondVar changed;
   bool over GUARDED_BY(mutex) = false;

@@ -24,6 +24,7 @@ constexpr char kUsage[] =
     "  DMLC_TASK_ID                ranks follow it\n"
     "  PACELINE_JOB_ID             processes of another job are refused\n"
     "  PACELINE_PORT_FILE          the scheduler writes `host port` there\n"
+    "  PACELINE_ENDED_FILE         the scheduler reads there which processes have failed: `worker 3 was killed`\n"
     "  PACELINE_TRANSPORT          shm (shared memory between peers of one host, tcp to others; the default), or tcp\n"
     "  PACELINE_NODE_PORT          where a server listens; by default any port\n"
     "  PACELINE_START_DEADLINE     seconds until every process must have joined (60)\n"

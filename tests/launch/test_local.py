@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import signal
 import unittest
 from unittest import mock
@@ -39,7 +40,8 @@ class Environment(LauncherTest):
             self.assertEqual(variables["DMLC_JOB_CLUSTER"], "local")
             self.assertEqual(variables["PACELINE_ON_WORKER_LOSS"], "continue")
             self.assertEqual(variables["OMP_WAIT_POLICY"], "PASSIVE")
-            self.assertEqual("PACELINE_PORT_FILE" in variables, role == "scheduler")
+            for name in ("PACELINE_PORT_FILE", "PACELINE_ENDED_FILE"):
+                self.assertEqual(name in variables, role == "scheduler")
         self.assertEqual(len({variables["PACELINE_JOB_ID"] for variables in found.values()}), 1)
         cores = len(os.sched_getaffinity(0))
         self.assertEqual(found["worker-0"]["PACELINE_NUM_THREADS"], str(max(1, cores // 2)))
@@ -195,8 +197,11 @@ class Failure(LauncherTest):
             if [ "$DMLC_TASK_ID" = 1 ]; then touch "$STUB_DIR/done-1"; kill -KILL $$; fi
             sleep 0.3
         """)  # fmt: skip
+        self.environment["STUB_SERVER_DOES"] = 'echo "$PACELINE_ENDED_FILE" >>"$STUB_DIR/ended-file"'
         code, _, err = self.launch("-n", 3, "-s", 1, worker, "--kvstore", "dist_async:bound=4")
         self.assertEqual(code, 0, err)
+        told = pathlib.Path((self.stub_dir / "ended-file").read_text().strip()).read_text()
+        self.assertEqual(told, "worker 1 was ended by signal 9 (SIGKILL)\n")
         self.assertIn("worker 1 on this machine was ended by signal 9 (SIGKILL); the job goes on without it", err)
         self.assertIn("the job ended well, but lost worker 1 on this machine", err)
 

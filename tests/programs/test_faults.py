@@ -31,7 +31,7 @@ class WorkerKilled(Faults):
         self.kill("worker", killed)
         ended = self.finish(job)
         self.assertEqual(ended.code, 0, ended)
-        self.assertRegex(ended.err, rf"\[scheduler 0\].* worker {killed} at 127\.0\.0\.1 was lost: nothing heard of it")
+        self.assertRegex(ended.err, rf"\[scheduler 0\].* worker {killed} at 127\.0\.0\.1 was lost: it was ended by signal 9")
         again = r"\d+ positions of epoch \d+ that it had not committed are delivered again"
         self.assertRegex(ended.err, rf"worker {killed} at 127\.0\.0\.1 was lost; {again}")
         self.assertRegex(ended.err, r"\d+ positions were delivered again for lost workers")

@@ -37,6 +37,7 @@ class Job:
         self.port = options.port
         self.listening = False  # the scheduler
         self.port_file = os.path.abspath(os.path.join(self.console.log_dir, "scheduler.port"))
+        self.ended_file = os.path.abspath(os.path.join(self.console.log_dir, "scheduler.ended"))
 
         def make(role, count, hosts=()):
             return [Process(role, i, hosts[i] if hosts else None, self.console, self.events) for i in range(count)]
@@ -123,9 +124,14 @@ class Job:
         if not self.scheduler:
             self._start_rest()
             return
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.port_file)  # of an earlier job with the same log folder
-        environment = {**self._environment(self.scheduler[0]), "PACELINE_PORT_FILE": self.port_file}
+        for path in (self.port_file, self.ended_file):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)  # of an earlier job with the same log folder
+        environment = {
+            **self._environment(self.scheduler[0]),
+            "PACELINE_PORT_FILE": self.port_file,
+            "PACELINE_ENDED_FILE": self.ended_file,
+        }
         self._start(self.scheduler[0], self.options.server_command, environment)
 
     def _scheduler_is_starting(self):
@@ -235,9 +241,16 @@ class Job:
             elif not left and not well:
                 self._fail_with(self.lost[0], f"{_how(self.lost[0])}, and no worker is left")
             else:
+                self._tell_scheduler(process)
                 self.console.say(f"{process.place} {_how(process)}; the job goes on without it ({left} still at work)")
         if not left and not self.stopping:
             self._deadline("ending", self.options.grace, self._servers_did_not_end)
+
+    def _tell_scheduler(self, process):
+        """It need not wait for the silence of a process that is known to have ended."""
+        if not process.connection_lost:
+            with contextlib.suppress(OSError), open(self.ended_file, "a", encoding="utf-8") as file:
+                file.write(f"{process.name} {_how(process)}\n")
 
     def _all_ended(self, processes):
         return not self.waiting and all(process.ended for process in processes)

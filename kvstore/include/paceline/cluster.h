@@ -25,6 +25,9 @@ struct ClusterConfig {
   int task = -1;                         // DMLC_TASK_ID: ranks follow it where it is given, else the order of arrival
   std::string job;                       // PACELINE_JOB_ID; processes of another job are refused
   std::string port_file;                 // PACELINE_PORT_FILE: the scheduler writes "host port" there once bound
+  // PACELINE_ENDED_FILE: where the launcher tells the scheduler of processes that have failed, a line for each ("worker
+  // 3 was ended by signal 9"); such a one is lost at once, without waiting for its silence.
+  std::string ended_file;
   // PACELINE_TRANSPORT: "shm" (memory between peers of one host, tcp to others), "tcp", or "inproc" (scheduler_host is
   // then the name of the job).
   std::string transport = "shm";
