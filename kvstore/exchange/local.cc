@@ -183,19 +183,15 @@ class InThisProcess final : public LocalExchange {
 
   void load(const StoreState& state) override {
     drain();
-    tables_.load(state);
     SavedStore store = SavedStore::read(state);
+    store.require_known(keys_, tables_.all());
+    tables_.load(state);
     adapt_state(store, *make_optimizer(optimizer_), policy_ ? *policy_ : *make_staleness("none", {}), false);
     if (std::ranges::any_of(store.workers, [](const auto& worker) { return !worker.second.empty(); }))
       LOG(WARNING) << "the checkpoint's state of workers is not used in mode local";
     std::vector<PullItem> pulls;
     for (const auto& [name, key] : keys_) {
-      const auto found = store.keys.find(name);
-      require(found != store.keys.end(), "the checkpoint has no key '", name, "'");
-      const SavedKey& saved = found->second;
-      require(!saved.weight.is_none() && saved.weight.shape() == key.shape && saved.weight.dtype() == key.dtype,
-              "key '", name, "' is ", name_of(key.dtype), " ", key.shape, " here and ",
-              saved.weight.is_none() ? "without weights" : saved.weight.describe(), " in the checkpoint");
+      const SavedKey& saved = store.find(name, key.shape, key.dtype);
       NamedArrays arrays{{"weight", saved.weight}};
       for (const auto& [slot, array] : saved.slots) arrays.emplace_back(slot, array);
       updater_->load_slice(key.slice, arrays, saved.counters);

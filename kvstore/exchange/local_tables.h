@@ -28,6 +28,7 @@ class LocalTables {
   void add_to(StoreReport& report) const;
   void save(StoreState& state) const;
   void load(const StoreState& state);
+  const auto& all() const { return tables_; }  // by name
 
  private:
   struct LocalTable {

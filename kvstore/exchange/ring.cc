@@ -5,14 +5,12 @@
 #include <paceline/staleness.h>
 
 #include <algorithm>
-#include <cstring>
 #include <exception>
 #include <optional>
-#include <unordered_map>
 
 #include "exchange/compressor.h"
 #include "exchange/ring_peer.h"
-#include "exchange/saved_state.h"
+#include "exchange/ring_state.h"
 #include "parse_body.h"
 #include "store.pb.h"
 
@@ -20,10 +18,6 @@ namespace paceline {
 namespace {
 
 constexpr const char* kMode = "ring";
-
-std::byte* at(const NDArray& array, std::int64_t element) {
-  return static_cast<std::byte*>(array.data()) + static_cast<std::size_t>(element) * size_of(array.dtype());
-}
 
 class RingExchange final : public Exchange {
  public:
@@ -376,7 +370,7 @@ class RingExchange final : public Exchange {
   const std::shared_ptr<Pending> pending_ = std::make_shared<Pending>();
 
   Mutex mutex_;  // calls of push, pull and step_end may come from several threads
-  std::unordered_map<std::string, std::unique_ptr<RingKey>> keys_ GUARDED_BY(mutex_);
+  RingKeys keys_ GUARDED_BY(mutex_);
   std::uint64_t calls_ GUARDED_BY(mutex_) = 0;
   bool pushed_in_step_ GUARDED_BY(mutex_) = false;
   std::shared_ptr<Step> sent_ GUARDED_BY(mutex_), applied_ GUARDED_BY(mutex_);
@@ -394,24 +388,8 @@ StoreState RingExchange::save() {
   barrier();
   StoreState state;
   if (leads()) {
-    SavedStore store;
     Lock lock(mutex_);
-    for (const auto& [name, key] : keys_) {
-      SavedKey& saved = store.keys[name];
-      for (const RingKey::Part& part : key->parts) {
-        const RingPeer::PieceState piece = peer_.save(part.piece);
-        if (piece.counters.version >= saved.counters.version) saved.counters = piece.counters;
-        for (const auto& [slot, array] : piece.arrays) {
-          NDArray& whole = slot == "weight" ? saved.weight : saved.slots[slot];
-          if (whole.is_none()) {
-            whole = NDArray::zeros(key->info.shape, key->info.dtype, {}, engine_);
-            whole.wait();
-          }
-          if (array.bytes() > 0) std::memcpy(at(whole, part.begin), array.data(), array.bytes());
-        }
-      }
-    }
-    state = store.write();
+    state = gather(keys_, peer_, engine_).write();
     state.counters.emplace_back("workers", std::to_string(workers_));
   }
   barrier();
@@ -428,30 +406,8 @@ void RingExchange::load(const StoreState& state) {
       adapt_state(store, *make_optimizer(optimizer_), *make_staleness("none", {}), false);
       if (std::ranges::any_of(store.workers, [](const auto& worker) { return !worker.second.empty(); }))
         LOG(WARNING) << "the checkpoint's state of workers is not used in mode ring";
-      std::vector<RingPeer::PieceState> pieces;
       Lock lock(mutex_);
-      for (const auto& [name, key] : keys_) {
-        const auto found = store.keys.find(name);
-        require(found != store.keys.end(), "the checkpoint has no key '", name, "'");
-        const SavedKey& saved = found->second;
-        require(!saved.weight.is_none() && saved.weight.shape() == key->info.shape &&
-                    saved.weight.dtype() == key->info.dtype,
-                "key '", name, "' is ", key->info.describe(), " here and ",
-                saved.weight.is_none() ? "without weights" : saved.weight.describe(), " in the checkpoint");
-        NamedArrays arrays{{"weight", saved.weight.contiguous().view(Shape{saved.weight.size()})}};
-        for (const auto& [slot, array] : saved.slots) {
-          require(array.size() == key->info.shape.size() && array.dtype() == key->info.dtype, "state '", slot,
-                  "' of key '", name, "' is ", array.describe(), ", expected ", key->info.describe());
-          arrays.emplace_back(slot, array.contiguous().view(Shape{array.size()}));
-        }
-        for (const RingKey::Part& part : key->parts) {
-          RingPeer::PieceState piece{part.piece, {}, saved.counters};
-          for (const auto& [slot, array] : arrays)
-            piece.arrays.emplace_back(slot, array.narrow(0, part.begin, part.end));
-          pieces.push_back(std::move(piece));
-        }
-      }
-      peer_.load(pieces);
+      peer_.load(cut(store, keys_));
     } catch (const InvalidArgument&) {
       refused = std::current_exception();
       peer_.refuse_fetches(refused);

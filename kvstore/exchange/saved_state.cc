@@ -101,7 +101,10 @@ SavedStore SavedStore::read(const StoreState& state) {
   for (const auto& [name, array] : state.arrays) {
     const std::size_t first = name.find(':'), last = name.rfind(':');
     if (first == std::string::npos) continue;
-    if (first != last && name.starts_with("table:")) continue;  // saved_tables.h
+    if (first != last && name.starts_with("table:")) {
+      store.tables.insert(name.substr(first + 1, last - first - 1));
+      continue;
+    }
     const bool of_key = name.find('/', first) == std::string::npos && store.keys.count(name.substr(0, first)) > 0;
     if (const auto rank = of_key ? std::nullopt : worker_of(name, first))
       store.workers[*rank].emplace_back(name.substr(first + 1), array);
@@ -119,6 +122,27 @@ SavedStore SavedStore::read(const StoreState& state) {
       if (std::string_view(name).substr(0, colon) == counter) counters.*member = number(name, text);
   }
   return store;
+}
+
+const SavedKey& SavedStore::find(const std::string& key, const Shape& shape, DType dtype) const {
+  const auto found = keys.find(key);
+  require(found != keys.end(), "the checkpoint has no key '", key, "'");
+  const SavedKey& saved = found->second;
+  require(!saved.weight.is_none() && saved.weight.shape() == shape && saved.weight.dtype() == dtype, "key '", key,
+          "' is ", name_of(dtype), " ", shape, " here and ",
+          saved.weight.is_none() ? "without weights" : saved.weight.describe(), " in the checkpoint");
+  for (const auto& [slot, array] : saved.slots)
+    require(array.size() == shape.size() && array.dtype() == dtype, "state '", slot, "' of key '", key, "' is ",
+            array.describe(), ", expected ", name_of(dtype), " ", shape);
+  return saved;
+}
+
+void SavedStore::refuse_unknown(const std::vector<std::string>& names) {
+  constexpr std::size_t kNamed = 3;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kNamed, names.size()); ++i) text += (i > 0 ? ", '" : "'") + names[i] + "'";
+  if (names.size() > kNamed) text += str(" and ", names.size() - kNamed, " more");
+  throw InvalidArgument("the checkpoint has " + text + ", which this job's network does not have");
 }
 
 void adapt_state(SavedStore& store, const Optimizer& optimizer, const Staleness& policy, bool worker_momentum) {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 namespace paceline {
@@ -26,11 +27,32 @@ struct SavedKey {
 struct SavedStore {
   std::map<std::string, SavedKey> keys;
   std::map<int, NamedArrays> workers;
+  std::set<std::string> tables;  // names of what saved_tables.h reads; write() knows nothing of them
   std::uint64_t clock = 0;  // of all workers
 
   StoreState write() const;
   // Throws InvalidArgument on counters that are not numbers.
   static SavedStore read(const StoreState& state);
+
+  // Throws InvalidArgument where the state lacks the key, or holds another array under the name.
+  const SavedKey& find(const std::string& key, const Shape& shape, DType dtype) const;
+  // Throws InvalidArgument that names the first of the keys and tables that are in no store with these maps by name.
+  template <class Keys>
+  void require_known(const Keys& keys) const {
+    require_known(keys, std::map<std::string, int>());
+  }
+  template <class Keys, class Tables>
+  void require_known(const Keys& keys_here, const Tables& tables_here) const {
+    std::vector<std::string> unknown;
+    for (const auto& [name, key] : keys)
+      if (keys_here.count(name) == 0) unknown.push_back(name);
+    for (const std::string& name : tables)
+      if (tables_here.count(name) == 0) unknown.push_back("table:" + name);
+    if (!unknown.empty()) refuse_unknown(unknown);
+  }
+
+ private:
+  [[noreturn]] static void refuse_unknown(const std::vector<std::string>& names);
 };
 
 // Makes the state that another mode saved fit these rules. Momentum moves between the servers (slot "momentum") and the

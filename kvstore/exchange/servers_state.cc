@@ -269,20 +269,11 @@ void ServersExchange::send_state(const SavedStore& store) {
   };
   std::map<std::uint32_t, Builder> builders;
   Lock lock(mutex_);
+  store.require_known(keys_, tables_);
   for (const auto& [name, key] : keys_) {
-    const auto found = store.keys.find(name);
-    require(found != store.keys.end(), "the checkpoint has no key '", name, "'");
-    const SavedKey& saved = found->second;
-    require(
-        !saved.weight.is_none() && saved.weight.shape() == key->info.shape && saved.weight.dtype() == key->info.dtype,
-        "key '", name, "' is ", key->info.describe(), " here and ",
-        saved.weight.is_none() ? "without weights" : saved.weight.describe(), " in the checkpoint");
+    const SavedKey& saved = store.find(name, key->info.shape, key->info.dtype);
     std::vector<std::pair<std::string, NDArray>> arrays{{"weight", saved.weight.contiguous()}};
-    for (const auto& [slot, array] : saved.slots) {
-      require(array.size() == key->info.shape.size() && array.dtype() == key->info.dtype, "state '", slot, "' of key '",
-              name, "' is ", array.describe(), ", expected ", key->info.describe());
-      arrays.emplace_back(slot, array.contiguous());
-    }
+    for (const auto& [slot, array] : saved.slots) arrays.emplace_back(slot, array.contiguous());
     for (const auto& [slot, array] : arrays) array.wait();
     for (const RemoteSlice& slice : key->slices) {
       Builder& builder = builders[slice.partition->id];

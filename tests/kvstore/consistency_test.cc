@@ -476,11 +476,13 @@ TEST(Consistency, LocalIsBitwiseTheSameUnderBothEngines) {
 
   ClusterInProcess cluster({.mode = "dist_sync", .workers = 1, .engine = serial.get()});
   KVStore& store = cluster.worker(0);
-  const NDArray weight = NDArray::zeros(Shape{100}, DType::kFloat32, {}, cluster.engine(0));
-  store.init({{"key0", weight}});
+  std::vector<InitValue> values;
+  for (int k = 0; k < 5; ++k)
+    values.push_back({str("key", k), NDArray::zeros(Shape{100 + k}, DType::kFloat32, {}, cluster.engine(0))});
+  store.init(values);
   store.set_optimizer(optim::Adam{.lr = 0.01});
   store.load(state);
-  EXPECT_EQ(weight.to_vector<float>(), expected[0]);
+  for (std::size_t k = 0; k < 5; ++k) EXPECT_EQ(values[k].value.to_vector<float>(), expected[k]);
 }
 
 }  // namespace

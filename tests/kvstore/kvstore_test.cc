@@ -243,6 +243,52 @@ TEST(Store, LargeStateOfAWorkerIsSavedAndLoadedWhole) {
   }
 }
 
+// Resuming with another network would train something else than the checkpoint says.
+TEST(Store, AStateOfMoreKeysIsRefusedByAllWorkers) {
+  const auto engine = make_threaded_engine();
+  const auto key = [&](const std::string& name) {
+    return InitValue{name, NDArray::zeros(Shape{2}, DType::kFloat32, {}, *engine)};
+  };
+  StoreOptions options;
+  options.engine = engine.get();
+  const auto larger = KVStore::create("local", options);
+  larger->init({key("a"), key("b"), key("c"), key("d"), key("w")});
+  const StoreState state = larger->save();
+  const std::string expected = "the checkpoint has 'a', 'b', 'c' and 1 more, which this job's network does not have";
+  for (const char* mode : {"local", "device"}) {
+    const auto store = KVStore::create(mode, options);
+    store->init({key("w")});
+    EXPECT_EQ(error_of_call([&] { store->load(state); }), expected) << mode;
+  }
+  for (const char* mode : {"dist_sync", "dist_async", "dist_local:steps=2", "ring", "gossip"}) {
+    SCOPED_TRACE(mode);
+    const bool alone = mode == std::string("ring") || mode == std::string("gossip");
+    ClusterInProcess cluster({.mode = mode, .servers = alone ? 0 : 1, .engine = engine.get()});
+    cluster.run([&](int worker, KVStore& store) {
+      const InitValue kept = key("w");
+      store.init({kept});
+      const std::string error = error_of_call([&] { store.load(worker == 0 ? state : StoreState{}); });
+      EXPECT_EQ(error, expected) << worker;
+      store.push_pull({{"w", NDArray::full(Shape{2}, 1, DType::kFloat32, {}, *engine)}}, {{"w", kept.value}});
+      store.step_end(1);
+      kept.value.wait();  // the job goes on
+    });
+  }
+}
+
+TEST(Store, AStateOfMoreTablesIsRefused) {
+  const auto store = [](bool more) {
+    auto made = KVStore::create("local");
+    made->init_table({.name = "t", .rows = 5, .width = 2});
+    if (more) made->init_table({.name = "u", .rows = 5, .width = 2});
+    return made;
+  };
+  const StoreState state = store(true)->save();
+  EXPECT_EQ(error_of_call([&] { store(true)->load(state); }), "");
+  EXPECT_EQ(error_of_call([&] { store(false)->load(state); }),
+            "the checkpoint has 'table:u', which this job's network does not have");
+}
+
 // Names of arrays tell a key's state from a worker's.
 TEST(Store, AKeyMayBeNamedLikeAWorker) {
   const auto array = [](float value) { return NDArray::full(Shape{1}, value); };
