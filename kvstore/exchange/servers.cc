@@ -37,23 +37,21 @@ ModeSetting ModeSetting::parse(const Spec& spec) {
   };
   setting.staleness = take("staleness");
   setting.transport = take("transport");
-  std::string own;
   for (const std::string& key : make_mode(Spec{spec.name, {}})->keys()) {
-    own += " " + key;
-    if (rest.has(key)) setting.mode.options.set(key, take(key));
+    const bool given = rest.has(key);
+    const std::string value = take(key);
+    if (given) setting.mode.options.set(key, value);
   }
   make_mode(setting.mode);
   setting.compression = CompressionSetting::take(&rest);
   setting.compression.suit(spec.name == "dist_sync" && !make_mode(setting.mode)->drops_late());
   const std::string policy = setting.staleness.empty() ? "dana+gap_aware" : setting.staleness;
-  try {
-    make_staleness(policy, rest);
-  } catch (const InvalidArgument& error) {
-    throw InvalidArgument(str("mode '", spec.text(), "': ", error.what(),
-                              "; keys of every dist mode: staleness transport compression pull min_bytes except only "
-                              "bandwidth error_feedback and the compression's own, of ",
-                              spec.name, ":", own));
-  }
+  for (const char* key : {"compression", "pull", "min_bytes", "except", "only", "bandwidth", "error_feedback"})
+    require(rest.get(key, "").empty(), "option '", key, "' of mode '", spec.text(),
+            "' is for gradients that are compressed; name a compression");
+  if (setting.compression.active()) compression_catalog().at(setting.compression.push.name)(rest);
+  for (const std::string& part : policy_parts(policy)) staleness_catalog().at(part)(rest);
+  rest.reject_unknown("mode '" + spec.name + "'");
   setting.staleness_options = rest;
   return setting;
 }

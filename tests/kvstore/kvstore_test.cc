@@ -289,6 +289,19 @@ TEST(Store, AStateOfMoreTablesIsRefused) {
             "the checkpoint has 'table:u', which this job's network does not have");
 }
 
+TEST(Store, AnUnknownOptionIsToldWithThoseOfTheMode) {
+  EXPECT_EQ(error_of_call([] { KVStore::create("dist_async:bund=3"); }),
+            "unknown option 'bund' of mode 'dist_async'; known: bandwidth bound compression error_feedback except "
+            "gap_decay min_bytes only pull staleness transport");
+  EXPECT_NE(error_of_call([] { KVStore::create("dist_async:staleness=inverse_delay,powr=1"); }).find(" power "),
+            std::string::npos);
+  EXPECT_NE(error_of_call([] { KVStore::create("dist_sync:compression=top_k,rato=1"); }).find(" ratio "),
+            std::string::npos);
+  EXPECT_EQ(error_of_call([] { KVStore::create("dist_sync:min_bytes=8"); }),
+            "option 'min_bytes' of mode 'dist_sync:min_bytes=8' is for gradients that are compressed; name a "
+            "compression");
+}
+
 // Names of arrays tell a key's state from a worker's.
 TEST(Store, AKeyMayBeNamedLikeAWorker) {
   const auto array = [](float value) { return NDArray::full(Shape{1}, value); };
