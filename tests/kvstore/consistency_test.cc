@@ -3,6 +3,7 @@
 #include <paceline/error.h>
 #include <paceline/kernel.h>
 #include <support/cluster_in_process.h>
+#include <support/tolerance.h>
 
 #include <atomic>
 #include <chrono>
@@ -98,8 +99,7 @@ std::vector<Real> train(KVStore& store, Engine& engine, int worker, int workers,
 
 template <class Real>
 std::vector<Real> train_synchronously(int workers, int steps, const std::string& mode = "dist_sync") {
-  ClusterInProcess cluster(
-      {.mode = mode, .workers = workers, .servers = mode == "ring" ? 0 : 2, .serial = false});
+  ClusterInProcess cluster({.mode = mode, .workers = workers, .servers = mode == "ring" ? 0 : 2, .serial = false});
   std::vector<Real> result;
   cluster.run([&](int worker, KVStore& store) {
     const auto weights = train<Real>(store, cluster.engine(worker), worker, workers, steps);
@@ -114,16 +114,6 @@ std::vector<Real> train_in_one_process(int steps) {
   StoreOptions options;
   options.engine = engine.get();
   return train<Real>(*KVStore::create("local", options), *engine, 0, 1, steps);
-}
-
-template <class Real>
-double relative_difference(const std::vector<Real>& a, const std::vector<Real>& b) {
-  double difference = 0, norm = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
-    norm += std::pow(static_cast<double>(a[i]), 2);
-  }
-  return std::sqrt(difference / norm);
 }
 
 TEST(Consistency, SynchronousTrainingDoesNotDependOnTheNumberOfWorkers) {
@@ -364,7 +354,8 @@ TEST(Consistency, DifferencesBetweenWorkersAreErrorsThatNameBoth) {
 
 TEST(Consistency, UnknownModesAndKeysListTheKnownOnes) {
   const auto error = [](const std::string& mode) { return error_of_call([&] { KVStore::create(mode); }); };
-  EXPECT_NE(error("dist").find("known: local device gossip ring dist_sync dist_async"), std::string::npos) << error("dist");
+  EXPECT_NE(error("dist").find("known: local device gossip ring dist_sync dist_async"), std::string::npos)
+      << error("dist");
   EXPECT_NE(error("local:bound=1").find("bound"), std::string::npos);
   EXPECT_NE(error("dist_sync:bound=1").find("bound"), std::string::npos);
   EXPECT_NE(error("dist_async:bouns=1").find("'bouns'"), std::string::npos);

@@ -9,26 +9,10 @@
 #include <random>
 
 #include "exchange/saved_state.h"
+#include "one_key.h"
 
 namespace paceline::test {
 namespace {
-
-NDArray array_of(std::vector<double> values, Engine& engine) {
-  const auto size = static_cast<std::int64_t>(values.size());
-  return NDArray::from<double>(values, Shape{size}, {}, engine);
-}
-
-// Initialises one float64 key with `values` at every worker and sets the optimizer.
-std::vector<NDArray> start(ClusterInProcess& cluster, const std::vector<double>& values, const Spec& optimizer) {
-  std::vector<NDArray> weights(static_cast<std::size_t>(cluster.workers()));
-  cluster.run([&](int worker, KVStore& store) {
-    NDArray& weight = weights[static_cast<std::size_t>(worker)];
-    weight = array_of(values, cluster.engine(worker));
-    store.init({{"w", weight}});
-    store.set_optimizer(optimizer);
-  });
-  return weights;
-}
 
 TEST(Store, AWorkerThatCannotJoinThrowsAndLeavesNothingBehind) {
   ClusterConfig config;
@@ -110,14 +94,6 @@ TEST(Store, ACallMayNameThousandsOfKeys) {
       EXPECT_EQ(wrong, 0);
     });
   }
-}
-
-// One push_pull of worker `index`, done when it returns.
-double push_pull(ClusterInProcess& cluster, int index, const NDArray& weight, double gradient) {
-  KVStore& store = cluster.worker(index);
-  store.push_pull({{"w", array_of({gradient}, cluster.engine(index))}}, {{"w", weight}});
-  store.step_end(1);
-  return weight.item<double>();
 }
 
 // Counters are exact whatever the network loses, repeats and reorders.

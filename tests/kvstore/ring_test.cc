@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <paceline/error.h>
 #include <support/cluster_in_process.h>
+#include <support/tolerance.h>
 
 #include <array>
 #include <atomic>
@@ -89,16 +90,6 @@ std::vector<std::vector<Real>> train(const Training& training) {
     EXPECT_EQ(store.report().refused, 0);
   });
   return result;
-}
-
-template <class Real>
-double relative_difference(const std::vector<Real>& a, const std::vector<Real>& b) {
-  double difference = 0, norm = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
-    norm += std::pow(static_cast<double>(a[i]), 2);
-  }
-  return std::sqrt(difference / norm);
 }
 
 TEST(Ring, EqualsOneProcessAndTheBitsOfDistSync) {

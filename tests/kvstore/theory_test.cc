@@ -12,36 +12,10 @@
 #include <random>
 #include <thread>
 
+#include "one_key.h"
+
 namespace paceline::test {
 namespace {
-
-NDArray array_of(const std::vector<double>& values, Engine& engine) {
-  return NDArray::from<double>(values, Shape{static_cast<std::int64_t>(values.size())}, {}, engine);
-}
-
-// Initialises one float64 key with `values` at every worker and sets the optimizer.
-std::vector<NDArray> start(ClusterInProcess& cluster, const std::vector<double>& values, const Spec& optimizer) {
-  std::vector<NDArray> weights(static_cast<std::size_t>(cluster.workers()));
-  cluster.run([&](int worker, KVStore& store) {
-    NDArray& weight = weights[static_cast<std::size_t>(worker)];
-    weight = array_of(values, cluster.engine(worker));
-    store.init({{"w", weight}});
-    store.set_optimizer(optimizer);
-  });
-  return weights;
-}
-
-void push_pull(ClusterInProcess& cluster, int index, const NDArray& weight, const std::vector<double>& gradient,
-               std::int64_t examples = 1) {
-  cluster.worker(index).push_pull({{"w", array_of(gradient, cluster.engine(index))}}, {{"w", weight}}, examples);
-  cluster.worker(index).step_end(examples);
-}
-
-// One push_pull of worker `index`, done when it returns.
-double push_pull(ClusterInProcess& cluster, int index, const NDArray& weight, double gradient) {
-  push_pull(cluster, index, weight, std::vector<double>{gradient});
-  return weight.item<double>();
-}
 
 // T1.3: three workers pull w = 1, then push g = 2 in turn. With the weights that each worker pulled the third push is
 // compensated for two updates.

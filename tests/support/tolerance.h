@@ -47,4 +47,15 @@ inline ::testing::AssertionResult all_near(const std::vector<double>& actual, co
   return ::testing::AssertionSuccess();
 }
 
+// Of all numbers together, to the size of `a`.
+template <class Real>
+double relative_difference(const std::vector<Real>& a, const std::vector<Real>& b) {
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
+    norm += std::pow(static_cast<double>(a[i]), 2);
+  }
+  return std::sqrt(difference / norm);
+}
+
 }  // namespace paceline::test
