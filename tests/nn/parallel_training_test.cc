@@ -122,13 +122,19 @@ struct Case {
   Weights expected() const { return train(network(), KVStore::create("local"), x, y); }
 };
 
-TEST(ParallelTraining, StagesAndPartsHaveTheSameWeights) {
+// Two random cases.
+void each_case(const std::function<void(const Case& c, const Weights& expected)>& test) {
   const std::uint64_t seed = std::random_device{}();
   SCOPED_TRACE(str("seed ", seed));
   for (std::uint64_t i = 0; i < 2; ++i) {
     const Case c(seed + i, i == 0);
     SCOPED_TRACE(c.text());
-    const Weights expected = c.expected();
+    test(c, c.expected());
+  }
+}
+
+TEST(ParallelTraining, StagesAndPartsHaveTheSameWeights) {
+  each_case([](const Case& c, const Weights& expected) {
     const auto check = [&](const char* what, const nn::Module& net, const char* mode, int micro_batches = 1) {
       expect_equal(train(net, KVStore::create(mode), c.x, c.y, micro_batches), expected, what);
     };
@@ -137,23 +143,18 @@ TEST(ParallelTraining, StagesAndPartsHaveTheSameWeights) {
     check("three stages, more micro-batches", c.stages(3), "local", 2);
     check("parts of layers", c.network(c.parts), "local");
     check("stages of parts of layers", c.stages_of_parts(), "local");
-  }
+  });
 }
 
 TEST(ParallelTraining, SoHaveWorkersThatDoEither) {
-  const std::uint64_t seed = std::random_device{}();
-  SCOPED_TRACE(str("seed ", seed));
-  for (std::uint64_t i = 0; i < 2; ++i) {
-    const Case c(seed + i, i == 0);
-    SCOPED_TRACE(c.text());
-    const Weights expected = c.expected();
+  each_case([](const Case& c, const Weights& expected) {
     const auto check = [&](const char* what, const char* mode, const std::function<nn::Module(int rank)>& network) {
       expect_equal(train_with_workers(mode, 2, network, c.x, c.y), expected, what);
     };
     check("stages", "dist_sync", [&](int) { return c.stages(3); });
     check("parts of layers", "dist_sync", [&](int rank) { return c.network(c.parts, c.parts * rank); });
     check("a ring of stages of parts of layers", "ring", [&](int) { return c.stages_of_parts(); });
-  }
+  });
 }
 
 // ---- layers in parts
