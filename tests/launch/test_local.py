@@ -7,7 +7,7 @@ import signal
 import unittest
 from unittest import mock
 
-from support import LauncherTest
+from support import LONG_WORKER, LauncherTest
 
 from paceline_launch import UsageError, options
 
@@ -306,15 +306,7 @@ class Deadlines(LauncherTest):
 
 
 class Stopping(LauncherTest):
-    WORKER = """
-        trap 'touch "$STUB_DIR/asked-$DMLC_TASK_ID"; exit 1' TERM
-        (trap '' TERM; exec setsid sleep 1000) &
-        sleep 1000 &
-        touch "$STUB_DIR/up-$DMLC_TASK_ID"
-        wait
-    """
-
-    def running(self, worker=WORKER):
+    def running(self, worker=LONG_WORKER):
         launcher = self.start("-n", 2, "--grace", 1, self.worker(worker), "--kvstore", "dist_async")
         self.wait_for_files("up-0", "up-1", "server-0-runs", "server-1-runs")
         return launcher

@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 from ssh_hosts import NotPossible, SshHosts
-from support import LauncherTest
+from support import LONG_WORKER, LauncherTest
 
 
 class SshTest(LauncherTest):
@@ -156,16 +156,8 @@ class Failure(SshTest):
 
 
 class Stopping(SshTest):
-    WORKER = """
-        trap 'touch "$STUB_DIR/asked-$DMLC_TASK_ID"; exit 1' TERM
-        (trap '' TERM; exec setsid sleep 1000) &
-        sleep 1000 &
-        touch "$STUB_DIR/up-$DMLC_TASK_ID"
-        wait
-    """
-
     def running(self, *arguments):
-        worker = self.worker(self.WORKER)
+        worker = self.worker(LONG_WORKER)
         launcher = self.start(*self.arguments("-n", 2, "--grace", 1, *arguments, worker, "--kvstore", "dist_async"))
         self.wait_for_files("up-0", "up-1", "server-0-runs", "server-1-runs")
         return launcher
