@@ -325,7 +325,7 @@ void draw_set(const std::string& name, std::int64_t count, std::uint64_t seed) {
   IdxFile images{{count, kSize, kSize}, std::vector<std::uint8_t>(static_cast<std::size_t>(count) * kPixels)};
   IdxFile labels{{count}, std::vector<std::uint8_t>(static_cast<std::size_t>(count))};
   const std::size_t total = static_cast<std::size_t>(count);
-  const std::size_t threads = static_cast<std::size_t>(FLAGS_threads > 0 ? FLAGS_threads : core_budget());
+  const std::size_t threads = static_cast<std::size_t>(tools::threads_wanted(FLAGS_threads));
   std::vector<std::thread> workers;
   for (std::size_t t = 0; t < threads; ++t) {
     workers.emplace_back([&, t] {
@@ -358,7 +358,7 @@ int main(int argc, char** argv) {
     paceline::draw_set("t10k", FLAGS_test, 2 * FLAGS_seed + 1);
     std::printf("%s: %lld training and %lld test digits\n", FLAGS_out.c_str(), static_cast<long long>(FLAGS_train),
                 static_cast<long long>(FLAGS_test));
-    return 0;
+    return paceline::tools::ended("draw_digits");
   } catch (const std::exception& error) {
     std::fprintf(stderr, "draw_digits: %s\n", error.what());
     return 1;

@@ -3,8 +3,11 @@
 // with the known ones.
 
 #include <gflags/gflags.h>
+#include <paceline/cores.h>
+#include <paceline/error.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -64,6 +67,20 @@ inline void parse_flags(const char* usage, const FlagSources& sources, int* argc
     if (info.type != "bool" && !std::strchr((*argv)[i], '=')) ++i;
   }
   gflags::ParseCommandLineFlags(argc, argv, true);
+}
+
+// What main() returns: `code`, but never 0 where what was printed is lost, on a full disk say.
+inline int ended(const char* program, int code = 0) {
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return code;
+  std::fprintf(stderr, "%s: cannot write to standard output: %s\n", program, std::strerror(errno));
+  return std::max(code, 1);
+}
+
+// Throws InvalidArgument unless a program can start so many threads; 0: as many as there are cores.
+inline int threads_wanted(int threads) {
+  constexpr int kMost = 1024;
+  require(threads >= 0 && threads <= kMost, "--threads is 0 to ", kMost, ", not ", threads);
+  return threads > 0 ? threads : core_budget();
 }
 
 }  // namespace paceline::tools

@@ -341,7 +341,7 @@ class BadImages {
 };
 
 int run(const std::string& prefix, const std::string& source) {
-  require(FLAGS_threads >= 0, "--threads cannot be ", FLAGS_threads);
+  const int threads = tools::threads_wanted(FLAGS_threads);
   require(FLAGS_resize >= 0, "--resize cannot be ", FLAGS_resize);
   require(FLAGS_quality >= 1 && FLAGS_quality <= 100, "--quality is 1 to 100, not ", FLAGS_quality);
   require(FLAGS_channels == 0 || FLAGS_channels == 1 || FLAGS_channels == 3, "--channels is 0, 1 or 3, not ",
@@ -361,7 +361,7 @@ int run(const std::string& prefix, const std::string& source) {
   DatasetWriter writer(prefix, FLAGS_shards);
   BadImages bad(prefix + ".bad.txt");
   {
-    ParallelPacker packer(input, order, FLAGS_threads ? FLAGS_threads : core_budget());
+    ParallelPacker packer(input, order, threads);
     Progress progress(count);
     bool first = true;
     for (std::size_t i = 0; i < count; ++i) {
@@ -402,7 +402,7 @@ int main(int argc, char** argv) {
   }
   for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { paceline::interrupted = 1; });
   try {
-    return paceline::run(argv[1], argv[2]);
+    return paceline::tools::ended("im2rec", paceline::run(argv[1], argv[2]));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "im2rec: %s\n", error.what());
     return 1;

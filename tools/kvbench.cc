@@ -408,4 +408,5 @@ int main(int argc, char** argv) {
     std::cerr << "kvbench: " << error.what() << std::endl;
     return 1;
   }
+  return tools::ended("kvbench");
 }

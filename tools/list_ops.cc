@@ -4,6 +4,8 @@
 
 #include <cstdio>
 
+#include "flags.h"
+
 namespace paceline {
 namespace {
 
@@ -36,4 +38,5 @@ void print(const OpDef& op) {
 int main() {
   std::printf("x? may be none, x! is written in place, x... any number\n");
   for (const paceline::OpDef* op : paceline::all_operators()) paceline::print(*op);
+  return paceline::tools::ended("list_ops");
 }

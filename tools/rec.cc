@@ -48,6 +48,7 @@ void list_records(const std::string& path) {
 }
 
 void list(const std::string& path) {
+  require(FLAGS_limit >= 0, "--limit cannot be ", FLAGS_limit);
   if (std::filesystem::path(path).extension() == ".rec") return list_records(path);
   const Manifest manifest = Manifest::load(path);
   const ImageSize& image = manifest.image;
@@ -83,9 +84,12 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    if (command == "verify") return paceline::verify_file(argv[2]);
-    paceline::list(argv[2]);
-    return 0;
+    int code = 0;
+    if (command == "verify")
+      code = paceline::verify_file(argv[2]);
+    else
+      paceline::list(argv[2]);
+    return paceline::tools::ended("rec", code);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "rec: %s\n", error.what());
     return 1;

@@ -115,12 +115,13 @@ int main(int argc, char** argv) {
   start_logging(argv[0]);
   try {
     require(argc == 1, "unknown argument '", argc > 1 ? argv[1] : "", "'; see --help");
-    require(FLAGS_threads >= 0, "--threads is ", FLAGS_threads, ", expected at least 1, or 0 for the cores there are");
     // The budget is read once, at the first use.
-    if (FLAGS_threads > 0) setenv("PACELINE_NUM_THREADS", std::to_string(FLAGS_threads).c_str(), 1);
+    if (FLAGS_threads != 0)
+      setenv("PACELINE_NUM_THREADS", std::to_string(tools::threads_wanted(FLAGS_threads)).c_str(), 1);
     measure();
   } catch (const std::exception& error) {
     std::cerr << "train_benchmark: " << error.what() << std::endl;
     return 1;
   }
+  return tools::ended("train_benchmark");
 }

@@ -185,6 +185,7 @@ TEST(Im2rec, SaysWhatIsWrongInOneSentence) {
   fails(set + folder / "absent", 1, "absent on host ");
   fails("--shards 12 " + set + folder / "images", 1, "11 images cannot fill 12 shards");
   fails("--encoding gif " + set + folder / "images", 1, "unknown image encoding 'gif'; known: raw png jpg");
+  fails("--threads 100000 " + set + folder / "images", 1, "--threads is 0 to 1024, not 100000");
   fails("--quality 0 " + set + folder / "images", 1, "--quality is 1 to 100, not 0");
   fails("/dev/null/set " + folder / "images", 1, "/dev/null");
   write_idx(folder / "images.idx3", {{2, 1, 1}, {1, 2}});
@@ -293,6 +294,16 @@ TEST(Rec, ListsManifestsAndRecords) {
   EXPECT_EQ(run("rec").code, 2);
   EXPECT_EQ(run("rec repair x").code, 2);
   EXPECT_EQ(run("rec list " + folder / "absent.rec").code, 1);
+  EXPECT_THAT(run("rec list --limit -1 " + folder / "set-00000-of-00002.rec").output,
+              HasSubstr("--limit cannot be -1"));
+}
+
+TEST(Rec, FailsWhereItsOutputIsLost) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
+  TemporaryFolder folder;
+  const std::string manifest = write_data_set(folder, 30, 2);
+  EXPECT_EQ(run("rec list " + manifest + " >/dev/full").code, 1);
+  EXPECT_EQ(run("rec verify " + manifest + " >/dev/full").code, 1);
 }
 
 TEST(DrawDigits, DrawsTheSameForTheSameSeed) {
@@ -320,6 +331,9 @@ TEST(DrawDigits, DrawsTheSameForTheSameSeed) {
     EXPECT_LT(inked, 350);
   }
   EXPECT_EQ(run("draw_digits").code, 2);
+  const Result many = run("draw_digits --threads 100000 --out " + folder / "d");
+  EXPECT_EQ(many.code, 1);
+  EXPECT_THAT(many.output, HasSubstr("--threads is 0 to 1024, not 100000"));
 }
 
 }  // namespace
