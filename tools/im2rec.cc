@@ -54,8 +54,14 @@ constexpr char kUsage[] =
 
 constexpr std::size_t kMostPrinted = 20;
 
-// Set by Ctrl-C and SIGTERM, so that the files begun are taken away before the program ends.
+// Set by signals, so that the files begun are taken away before the program ends.
 volatile std::sig_atomic_t interrupted = 0;
+
+void notice_signals() {
+  for (const int signal : {SIGHUP, SIGINT, SIGTERM})
+    if (std::signal(signal, [](int) { interrupted = 1; }) == SIG_IGN) std::signal(signal, SIG_IGN);  // nohup
+  std::signal(SIGPIPE, SIG_IGN);  // nobody reads the progress
+}
 
 // Where images come from, one interface for files and IDX.
 struct Input {
@@ -400,7 +406,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "im2rec needs a prefix and a source; see im2rec --help\n");
     return 2;
   }
-  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { paceline::interrupted = 1; });
+  paceline::notice_signals();
   try {
     return paceline::tools::ended("im2rec", paceline::run(argv[1], argv[2]));
   } catch (const std::exception& error) {

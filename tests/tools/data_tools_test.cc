@@ -198,7 +198,9 @@ TEST(Im2rec, SaysWhatIsWrongInOneSentence) {
   EXPECT_THAT(folder.files(), ElementsAre("empty", "images", "images.idx3", "labels.idx1"));
 }
 
-TEST(Im2rec, TakesItsFilesAwayWhenInterrupted) {
+class InterruptedIm2rec : public testing::TestWithParam<int> {};
+
+TEST_P(InterruptedIm2rec, TakesItsFilesAway) {
   TemporaryFolder folder;
   // The second image is a pipe that nobody writes: the program is in the middle when the signal comes.
   write_image(folder / "images/a/0.jpg", plain(4, 4, 1, 9), ImageEncoding::kJpeg);
@@ -213,12 +215,35 @@ TEST(Im2rec, TakesItsFilesAwayWhenInterrupted) {
   }
   // Opening the pipe waits for the program to open it too.
   std::ofstream pipe(folder / "images/a/1.jpg");
-  kill(child, SIGTERM);
+  kill(child, GetParam());
   pipe.close();
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(WEXITSTATUS(status), 1);
   EXPECT_THAT(folder.files(), ElementsAre("all.lst", "images"));
+}
+
+INSTANTIATE_TEST_SUITE_P(By, InterruptedIm2rec, testing::Values(SIGHUP, SIGINT, SIGTERM));
+
+TEST(Im2rec, GoesOnWhereNobodyReadsItsProgress) {
+  TemporaryFolder folder;
+  write_image_folder(folder);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  close(ends[0]);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    const std::string program = program_dir() + "/im2rec";
+    execl(program.c_str(), "im2rec", (folder / "set").c_str(), (folder / "images").c_str(), nullptr);
+    _exit(127);
+  }
+  close(ends[1]);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_THAT(records_of(folder / "set.manifest"), SizeIs(11));
 }
 
 TEST(Im2rec, HelpIsAboutItsOwnFlags) {
