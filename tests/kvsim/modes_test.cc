@@ -3,6 +3,7 @@
 #include <paceline/error.h>
 
 #include <cmath>
+#include <limits>
 
 #include "simulation.h"
 
@@ -217,6 +218,26 @@ TEST(Simulation, RefusesWhatMakesNoSense) {
   Model model = model_of("dist_async");
   model.shares = {1};
   EXPECT_THROW(Simulation{model}, InvalidArgument);
+}
+
+TEST(Simulation, RefusesNumbersThatNoMachineHas) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity(), kNaN = std::nan("");
+  const auto refuses = [](void (*set)(Model&, double), double number) {
+    Model model = model_of("dist_async");
+    set(model, number);
+    EXPECT_THROW(Simulation{model}, InvalidArgument) << number;
+  };
+  for (const double number : {-1.0, kNaN, kInfinity}) {
+    refuses([](Model& model, double x) { model.layers[0].bytes = x; }, number);
+    refuses([](Model& model, double x) { model.worker_link.in_bytes_per_second = x; }, number);
+    refuses([](Model& model, double x) { model.server_link.fixed_seconds = x; }, number);
+    refuses([](Model& model, double x) { model.server_apply.seconds_per_byte = x; }, number);
+    refuses([](Model& model, double x) { model.latency_seconds = x; }, number);
+    refuses([](Model& model, double x) { model.slow_factor = x; }, number);
+  }
+  refuses([](Model& model, double x) { model.slice_bytes = x; }, 1e-6);
+  refuses([](Model& model, double x) { model.servers = static_cast<int>(x); }, 2e9);
+  refuses([](Model& model, double x) { model.server_threads = static_cast<int>(x); }, 2e9);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -232,7 +233,8 @@ int main(int argc, char** argv) {
     const std::vector<double> sweep = numbers(FLAGS_workers, "workers");
     require(!sweep.empty(), "--workers names no number of workers");
     for (const double workers : sweep) {
-      require(workers >= 1 && workers <= 1 << 20, "--workers: ", workers, " is not between 1 and 1048576");
+      require(workers >= 1 && workers <= 1 << 20 && workers == std::floor(workers), "--workers: ", workers,
+              " is no whole number between 1 and 1048576");
       runs.push_back(simulate(model, static_cast<int>(workers)));
       if (sweep.size() > 1) std::cout << runs.back() << std::endl;
     }
@@ -242,4 +244,5 @@ int main(int argc, char** argv) {
     std::cerr << "kvsim: " << error.what() << std::endl;
     return 1;
   }
+  return tools::ended("kvsim");
 }

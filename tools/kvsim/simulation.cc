@@ -41,8 +41,8 @@ Simulation::Simulation(const Model& model) : model_(with_owners(model)) {
     local_steps_ = options.get<std::int64_t>("steps", 1);
     require(local_steps_ >= 1, "[kvsim] steps is ", local_steps_, ", expected at least 1");
     const std::string averaging = options.get("averaging", "average");
-    require(averaging == "average" || averaging == "elastic" || averaging == "federated",
-            "[kvsim] unknown averaging '", averaging, "' of dist_local; known: average elastic federated");
+    require(averaging == "average" || averaging == "elastic" || averaging == "federated", "[kvsim] unknown averaging '",
+            averaging, "' of dist_local; known: average elastic federated");
     rounds_ = averaging != "elastic";
     federated_ = averaging == "federated";
     fraction_ = federated_ ? options.get<double>("fraction", 1) : 1;
@@ -86,25 +86,38 @@ Simulation::Simulation(const Model& model) : model_(with_owners(model)) {
 }
 
 void Simulation::check() const {
+  constexpr int kMost = 1 << 20;  // servers, and threads of each: more than any memory takes
+  const auto sound = [](double number) { return number >= 0 && std::isfinite(number); };
   require(model_.workers >= 1 && model_.servers >= 1, "[kvsim] a job has at least one worker and one server");
+  require(model_.servers <= kMost && model_.server_threads <= kMost, "[kvsim] servers, and threads of a server, are ",
+          kMost, " at most");
   require(model_.iterations >= 1 && model_.warm_up >= 0 && model_.warm_up < 1,
           "[kvsim] iterations are at least 1, the warm-up is a share below 1");
   require(!model_.layers.empty(), "[kvsim] a model has at least one layer");
   double seconds = 0;
   for (const Layer& layer : model_.layers) {
-    require(layer.forward >= 0 && layer.backward >= 0 && layer.bytes >= 0, "[kvsim] a layer's numbers are at least 0");
+    require(sound(layer.forward) && sound(layer.backward) && sound(layer.bytes),
+            "[kvsim] a layer's numbers are at least 0 and finite");
     seconds += layer.forward + layer.backward;
   }
+  for (const Link& link : {model_.worker_link, model_.server_link})
+    require(sound(link.out_bytes_per_second) && sound(link.in_bytes_per_second) && sound(link.fixed_seconds),
+            "[kvsim] a link's speeds and the time of a message are at least 0 and finite");
+  for (const Cost& cost :
+       {model_.worker_push, model_.worker_pull, model_.server_push, model_.server_pull, model_.server_apply})
+    require(sound(cost.fixed_seconds) && sound(cost.seconds_per_byte),
+            "[kvsim] processor times are at least 0 and finite");
   require(seconds > 0 || !alone_, "[kvsim] a step takes no time");
   require(model_.shares.empty() || model_.shares.size() == static_cast<std::size_t>(model_.servers),
           "[kvsim] there are ", model_.shares.size(), " shares for ", model_.servers, " servers");
-  for (const double share : model_.shares) require(share >= 0, "[kvsim] a server's share is ", share);
+  for (const double share : model_.shares) require(sound(share), "[kvsim] a server's share is ", share);
   require(model_.colocated >= 0 && model_.colocated <= std::min(model_.servers, model_.workers),
           "[kvsim] more servers stand beside workers than there are servers or workers");
-  require(model_.server_threads >= 1 && model_.shared_cores >= 0 && model_.latency_seconds >= 0 &&
-              model_.slice_bytes >= 0 && model_.slow_workers >= 0 && model_.slow_workers <= model_.workers &&
-              model_.slow_factor > 0,
-          "[kvsim] threads, cores, latency, slice bytes and slow workers are at least 0, threads at least 1");
+  require(model_.server_threads >= 1 && model_.shared_cores >= 0 && sound(model_.latency_seconds) &&
+              sound(model_.acknowledgement_seconds) && sound(model_.slice_bytes) && model_.slow_workers >= 0 &&
+              model_.slow_workers <= model_.workers && model_.slow_factor > 0 && sound(model_.slow_factor),
+          "[kvsim] threads, cores, latency, slice bytes and slow workers are at least 0 and finite, threads and the "
+          "slow factor above 0, slow workers no more than workers");
 }
 
 // Slices of a size go round the servers, so that each next one goes to the server that is furthest below its share.
@@ -131,6 +144,9 @@ void Simulation::cut_slices() {
       continue;
     }
     const double count = std::max(1.0, std::ceil(bytes / model_.slice_bytes - 1e-9));
+    constexpr double kMostSlices = 1 << 24;
+    require(count <= kMostSlices, "[kvsim] slices of ", model_.slice_bytes, " bytes cut a layer of ", bytes, " into ",
+            count, ", more than ", kMostSlices);
     for (double i = 0; i < count; ++i) {
       std::size_t next = 0;
       double least = std::numeric_limits<double>::infinity();
