@@ -1,4 +1,4 @@
-// im2rec, rec and draw_digits as a user starts them.
+// im2rec, rec, draw_digits and kvsim as a user starts them.
 
 #include <gmock/gmock.h>
 #include <paceline/idx_file.h>
@@ -359,6 +359,23 @@ TEST(DrawDigits, DrawsTheSameForTheSameSeed) {
   const Result many = run("draw_digits --threads 100000 --out " + folder / "d");
   EXPECT_EQ(many.code, 1);
   EXPECT_THAT(many.output, HasSubstr("--threads is 0 to 1024, not 100000"));
+}
+
+TEST(Kvsim, APlotThatCannotBeWrittenTakesNothingAway) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
+  TemporaryFolder folder;
+  const std::string path = folder / "plot.png";
+  const std::string simulate = "kvsim --workers 1,2 --iterations 2 --plot " + path;
+  EXPECT_EQ(run(simulate).code, 0);
+  Image image;
+  ImageCodec().decode(read_all(path), image);
+  EXPECT_GT(image.width, image.height);
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink("/dev/full", path);  // libpng would remove it
+  const Result failed = run(simulate);
+  EXPECT_EQ(failed.code, 1);
+  EXPECT_THAT(failed.output, HasSubstr("cannot write the plot '" + path + "': No space left"));
+  EXPECT_TRUE(std::filesystem::is_symlink(path));
 }
 
 }  // namespace

@@ -1,13 +1,16 @@
 #include "plot.h"
 
 #include <paceline/error.h>
-#include <png.h>
+#include <paceline/image.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
+#include <fstream>
 #include <string_view>
 
 namespace paceline::sim {
@@ -64,13 +67,9 @@ class Canvas {
   }
 
   void write(const std::string& file) const {
-    png_image image = {};
-    image.version = PNG_IMAGE_VERSION;
-    image.width = static_cast<png_uint_32>(width_);
-    image.height = static_cast<png_uint_32>(height_);
-    image.format = PNG_FORMAT_RGB;
-    if (!png_image_write_to_file(&image, file.c_str(), 0, pixels_.data(), 0, nullptr))
-      throw IoError("cannot write the plot '" + file + "': " + image.message);
+    const std::string bytes = ImageCodec().encode({height_, width_, 3, pixels_}, ImageEncoding::kPng);
+    std::ofstream out(file, std::ios::binary);
+    if (!(out << bytes).flush()) throw IoError("cannot write the plot '" + file + "': " + std::strerror(errno));
   }
 
  private:
