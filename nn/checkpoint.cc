@@ -33,6 +33,7 @@ void write_checkpoint(const std::string& path, const Checkpoint& checkpoint, con
   for (const auto& [name, array] : checkpoint.store.arrays) arrays.emplace_back(std::string(kStore) + name, array);
   Metadata metadata{{"format", kFormat},
                     {"epoch", std::to_string(checkpoint.epoch)},
+                    {"steps", std::to_string(checkpoint.steps)},
                     {"positions", checkpoint.positions.text()},
                     {"optimizer", checkpoint.optimizer}};
   for (const auto& [name, value] : checkpoint.store.counters) metadata.emplace_back(std::string(kCounter) + name, value);
@@ -47,10 +48,14 @@ Checkpoint read_checkpoint(const std::string& path) {
     throw Corrupt(str("'", path, "' is no checkpoint of this version: its format is '", values["format"],
                       "', expected '", kFormat, "'"));
   Checkpoint checkpoint;
-  const std::string& epoch = values["epoch"];
-  const auto parsed = std::from_chars(epoch.data(), epoch.data() + epoch.size(), checkpoint.epoch);
-  if (parsed.ec != std::errc() || parsed.ptr != epoch.data() + epoch.size() || checkpoint.epoch < 0)
-    throw Corrupt(str("'", path, "' names the epoch '", epoch, "', expected a number"));
+  const auto number = [&](const char* name, std::int64_t* value) {
+    const std::string& text = values[name];
+    const auto parsed = std::from_chars(text.data(), text.data() + text.size(), *value);
+    if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || *value < 0)
+      throw Corrupt(str("'", path, "' has ", name, "='", text, "', expected a number"));
+  };
+  number("epoch", &checkpoint.epoch);
+  if (values.count("steps") > 0) number("steps", &checkpoint.steps);  // older files do not have it
   checkpoint.positions = RangeSet::parse(values["positions"]);
   checkpoint.optimizer = values["optimizer"];
   for (const auto& [name, value] : metadata)

@@ -1,7 +1,7 @@
 #pragma once
 // The checkpoint file: safetensors. Arrays "arg:NAME" and "aux:NAME" are the weights and running statistics, "store:..."
-// what the store keeps beside them (optimizer state, workers' momentum). Metadata: format, epoch, positions (of that
-// epoch, already trained on), optimizer, and the store's counters as "counter:...".
+// what the store keeps beside them (optimizer state, workers' momentum). Metadata: format, epoch, steps, positions (of
+// that epoch, already trained on), optimizer, and the store's counters as "counter:...".
 
 #include <paceline/data_iterator.h>
 #include <paceline/exchange.h>
@@ -13,6 +13,7 @@ namespace paceline::nn {
 
 struct Checkpoint {
   std::int64_t epoch = 0;
+  std::int64_t steps = 0;  // of the worker that wrote it
   RangeSet positions;
   std::string optimizer;
   StoreState store;

@@ -30,6 +30,8 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 constexpr std::int64_t kEpochsDone = -1;
 // Likewise the sum of what workers told the others that had read or written for all.
 constexpr std::int64_t kActs = -2;
+// Likewise the steps that each worker is taken to have made before a resumed checkpoint: dropout counts them.
+constexpr std::int64_t kStepsBefore = -3;
 // Evaluations are epochs from here on. How many examples were classified, and how many rightly, lie as positions at the
 // number's negative and below: a batch may have fewer examples than positions, where records are damaged.
 constexpr std::int64_t kEvaluations = std::int64_t{1} << 40, kEvaluationsOfAnEpoch = std::int64_t{1} << 16;
@@ -365,6 +367,7 @@ std::string Trainer::checkpoint(const std::string& directory) {
   const std::string path = checkpoint_path(directory);
   Checkpoint checkpoint;
   checkpoint.epoch = impl_->epoch;
+  checkpoint.steps = impl_->steps;
   checkpoint.positions = impl_->committed(impl_->epoch);
   checkpoint.optimizer = impl_->optimizer.text();
   checkpoint.store = impl_->store->save();
@@ -386,6 +389,7 @@ bool Trainer::resume_if_present(const std::string& directory) {
   if (self.store->exchange().joined_late()) {
     // The others hold newer weights, which come with the first step.
     self.epoch = self.epochs_done();
+    self.steps = self.committed(kStepsBefore).count();
     LOG(INFO) << "joining a running job in epoch " << self.epoch;
     return std::filesystem::exists(path);
   }
@@ -405,6 +409,7 @@ bool Trainer::resume_if_present(const std::string& directory) {
               checkpoint.optimizer, ", whose state does not fit ", self.optimizer.text());
       self.commit_and_wait(checkpoint.epoch, checkpoint.positions);
       if (checkpoint.epoch > 0) self.commit_and_wait(kEpochsDone, first_of(checkpoint.epoch));
+      if (checkpoint.steps > 0) self.commit_and_wait(kStepsBefore, first_of(checkpoint.steps));
       told = kFound;
       LOG(INFO) << "resuming from " << path << " at epoch " << checkpoint.epoch;
     }
@@ -414,6 +419,7 @@ bool Trainer::resume_if_present(const std::string& directory) {
   const bool resumed =
       self.meet(before, told, failed, "the checkpoint '" + path + "' could not be resumed from") == kFound;
   self.epoch = self.epochs_done();
+  self.steps = self.committed(kStepsBefore).count();
   if (resumed) self.resumed = std::move(checkpoint.store);
   return resumed;
 }

@@ -15,6 +15,7 @@ namespace paceline {
 namespace {
 
 using testing::HasSubstr;
+using testing::ThrowsMessage;
 
 // Two clouds of points, learnable by a line.
 struct Clouds {
@@ -45,11 +46,12 @@ class TrainerTest : public testing::Test {
 };
 
 // Trains until `epochs`, from the checkpoint in `directory` where there is one, and returns all weights.
-std::vector<float> train(const std::string& directory, int epochs, const std::string& optimizer = "nesterov:lr=0.1") {
+std::vector<float> train(const std::string& directory, int epochs, const std::string& optimizer = "nesterov:lr=0.1",
+                         const nn::Module& net = classifier()) {
   const Clouds clouds(100);
   auto kv = KVStore::create("local");
   MemoryIterator data(clouds.data, clouds.label, {.batch = 16, .shuffle = 3, .source = nn::shared_source(kv)});
-  nn::Trainer trainer(classifier(), Spec::parse(optimizer), kv, {.seed = 4});
+  nn::Trainer trainer(net, Spec::parse(optimizer), kv, {.seed = 4});
   trainer.resume_if_present(directory);
   while (trainer.epoch() < epochs) {
     for (Batch& batch : trainer.epoch_of(data)) trainer.step(batch, nn::softmax_ce);
@@ -171,6 +173,17 @@ TEST_F(TrainerTest, ResumesWithTheSameNumbers) {
   EXPECT_EQ(train(directory, 4), whole);
 }
 
+TEST_F(TrainerTest, DropoutGoesOnFromTheCheckpointsStep) {
+  const auto run = [&](int epochs) {
+    return train(directory, epochs, "nesterov:lr=0.1",
+                 nn::Sequential(nn::Dense(8), nn::Tanh(), nn::Dropout(0.5), nn::Dense(2)));
+  };
+  const std::vector<float> whole = run(4);
+  std::filesystem::remove_all(directory);
+  run(2);
+  EXPECT_EQ(run(4), whole);
+}
+
 TEST_F(TrainerTest, AdamStateIsInTheCheckpoint) {
   const std::vector<float> whole = train(directory, 3, "adam:lr=0.05");
   std::filesystem::remove_all(directory);
@@ -238,6 +251,12 @@ TEST_F(TrainerTest, WeightsOfACheckpointLoadIntoANetwork) {
 TEST_F(TrainerTest, RefusesACheckpointOfAnotherOptimizer) {
   train(directory, 1, "nesterov:lr=0.1");
   EXPECT_THROW(train(directory, 2, "adam:lr=0.1"), InvalidArgument);
+}
+
+TEST_F(TrainerTest, RefusesACheckpointOfALargerNetwork) {
+  train(directory, 1);
+  EXPECT_THAT([&] { train(directory, 2, "nesterov:lr=0.1", nn::Sequential(nn::Dense(8))); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("the checkpoint has '2.bias', '2.weight', which this job's")));
 }
 
 TEST_F(TrainerTest, RefusesADamagedCheckpoint) {

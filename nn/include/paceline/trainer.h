@@ -79,14 +79,14 @@ class Trainer {
   // the first step; throws InvalidArgument before it, and where `data` has another source.
   double evaluate(DataIterator& data);
 
-  // Collective. The worker that leads writes DIR/checkpoint.safetensors: weights, optimizer state, epoch, data position,
-  // versions. The old file stays whole until the new one is complete. Returns the path. A failure to write throws in
-  // every worker, IoError where it happened, Error elsewhere.
+  // Collective. The worker that leads writes DIR/checkpoint.safetensors: weights, optimizer state, epoch, steps, data
+  // position, versions. The old file stays whole until the new one is complete. Returns the path. A failure to write
+  // throws in every worker, IoError where it happened, Error elsewhere.
   std::string checkpoint(const std::string& directory);
   // Collective, rank 0 reads. False if there is none. A worker that comes to a running job takes up the job's weights
   // and epoch instead, and waits for nobody. Throws in every worker where the file is damaged or of another
-  // optimizer; other shapes than the network's throw InvalidArgument in the first step of every worker.
-  // Before the first step with the store.
+  // optimizer; weights of another network (other names or shapes) throw InvalidArgument in the first step of every
+  // worker. Before the first step with the store.
   bool resume_if_present(const std::string& directory);
 
   const Module& net() const;
