@@ -32,9 +32,11 @@ constexpr std::int64_t kEpochsDone = -1;
 constexpr std::int64_t kActs = -2;
 // Likewise the steps that each worker is taken to have made before a resumed checkpoint: dropout counts them.
 constexpr std::int64_t kStepsBefore = -3;
-// Evaluations are epochs from here on. How many examples were classified, and how many rightly, lie as positions at the
-// number's negative and below: a batch may have fewer examples than positions, where records are damaged.
+// Evaluations are epochs from here on. How many examples were classified rightly, and how many wrongly, lie as positions,
+// these from kWrong on, at the number's negative: a batch may have fewer examples than positions, where records are
+// damaged.
 constexpr std::int64_t kEvaluations = std::int64_t{1} << 40, kEvaluationsOfAnEpoch = std::int64_t{1} << 16;
+constexpr std::int64_t kWrong = std::int64_t{1} << 40;
 
 RangeSet first_of(std::int64_t count) {
   RangeSet set;
@@ -347,8 +349,10 @@ double Trainer::evaluate(DataIterator& data) {
       const auto right = top1_count(scores, batch.label.to(scores.device())).item<std::int64_t>();
       // Told as positions of the batch, so that they are counted once however often they are told; before the batch
       // itself, so that who sees that committed sees these.
-      exchange.data_commit(-number, first_of(batch.positions, batch.examples));
-      exchange.data_commit(-number - kEvaluations, first_of(batch.positions, right));
+      PositionRanges counts = first_of(batch.positions, right);
+      for (const auto& [begin, end] : first_of(batch.positions, batch.examples - right))
+        counts.emplace_back(kWrong + begin, kWrong + end);
+      exchange.data_commit(-number, counts);
       data.commit(batch);
       seen += batch.examples;
     }
@@ -356,8 +360,11 @@ double Trainer::evaluate(DataIterator& data) {
   require(self.committed(number).count() >= seen, "evaluate() saw ", seen,
           " examples that its store knows nothing of; make the iterator with "
           "nn::shared_source(store)");
-  const std::int64_t all = self.committed(-number).count();
-  const std::int64_t right = self.committed(-number - kEvaluations).count();
+  std::int64_t all = 0, right = 0;
+  for (const Range& range : self.committed(-number).ranges()) {
+    all += range.end - range.begin;
+    if (range.begin < kWrong) right += range.end - range.begin;
+  }
   return all == 0 ? 0 : static_cast<double>(right) / static_cast<double>(all);
 }
 
