@@ -65,7 +65,8 @@ Checkpoint read_checkpoint(const std::string& path) {
   return checkpoint;
 }
 
-void load_weights(const Module& net, const std::string& path) {
+void load_weights(const Module& net, const std::string& place) {
+  const std::string path = std::filesystem::is_directory(place) ? checkpoint_path(place) : place;
   std::map<std::string, NDArray> stored;
   for (const auto& [name, array] : load_safetensors(path))
     if (name.rfind(kStore, 0) != 0) stored[name] = array;

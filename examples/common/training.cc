@@ -11,7 +11,7 @@
 #include "program.h"
 
 DEFINE_string(checkpoint, "", "folder of the checkpoint: written after each epoch, resumed from if present");
-DEFINE_string(evaluate, "", "do not train: load this checkpoint file and evaluate it");
+DEFINE_string(evaluate, "", "do not train: load this checkpoint, a folder or its file, and evaluate it");
 DEFINE_double(clip_norm, 0, "scale a worker's gradients to a norm of at most this; 0: off");
 DEFINE_bool(captured, true, "replay the step from a plan, with the same numbers; not where there are several devices");
 DEFINE_int32(slow_worker, -1, "for trying out stragglers: the rank of a worker that sleeps after every step; -1: none");

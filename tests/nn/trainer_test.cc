@@ -238,6 +238,11 @@ TEST_F(TrainerTest, WeightsOfACheckpointLoadIntoANetwork) {
     for (const float value : parameter->value.to_vector<float>()) loaded.push_back(value);
   EXPECT_EQ(loaded, weights);
 
+  const nn::Module again = classifier();
+  again.initialize({1, 2}, 98);
+  nn::load_weights(again, directory);
+  EXPECT_EQ(again.parameters()[0]->value.to_vector<float>(), net.parameters()[0]->value.to_vector<float>());
+
   const nn::Module wider = nn::Sequential(nn::Dense(9), nn::Tanh(), nn::Dense(2));
   wider.initialize({1, 2}, 1);
   try {

@@ -72,7 +72,7 @@ class Images(ProgramTest):
                  "--devices", "cpu:0,cpu:1,cpu:2", "--pipeline_micro_batches", 3)  # fmt: skip
         trained = self.train(*flags)
         self.assertGreater(trained.result["test_accuracy"], 0.4, trained)
-        evaluated = self.train(*images, "--evaluate", trained.result["checkpoint"])
+        evaluated = self.train(*images, "--evaluate", "ck")
         self.assertEqual(evaluated.result["test_accuracy"], trained.result["test_accuracy"])
         ended = self.run_program(*job("image_classification", "dist_sync", *flags, "--epochs", 6))
         self.assertEqual((ended.code, ended.result["epochs"]), (0, 6), ended)

@@ -130,7 +130,8 @@ class Trainer::Epoch {
 
 // The file that Trainer::checkpoint(directory) writes.
 std::string checkpoint_path(const std::string& directory);
-// Reads the weights of a checkpoint into an initialised network.
-void load_weights(const Module& net, const std::string& path);
+// Reads the weights of a checkpoint, the file or its folder, into an initialised network. Throws IoError, Corrupt, and
+// InvalidArgument where it is of another network.
+void load_weights(const Module& net, const std::string& place);
 
 }  // namespace paceline::nn
