@@ -1,6 +1,6 @@
 #pragma once
 // How every program of this folder reads its command line: flags by gflags, a short --help, an unknown flag answered
-// with the known ones.
+// with the known ones and, where it is read, a last line that says so.
 
 #include <gflags/gflags.h>
 #include <paceline/cores.h>
@@ -59,8 +59,9 @@ inline void parse_flags(const char* usage, const FlagSources& sources, int* argc
     const bool known = gflags::GetCommandLineFlagInfo(name.c_str(), &info) ||
                        (name.rfind("no", 0) == 0 && gflags::GetCommandLineFlagInfo(name.c_str() + 2, &info));
     if (!known) {
-      std::fprintf(stderr, "unknown flag --%s; known flags:\n", name.c_str());
+      std::fprintf(stderr, "Flags:\n");
       print_flags(stderr, sources);
+      std::fprintf(stderr, "unknown flag --%s; the known flags are listed above\n", name.c_str());
       std::exit(2);
     }
     // The value of `--flag value` is no flag.
