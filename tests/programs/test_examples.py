@@ -57,6 +57,12 @@ class Readme(ProgramTest):
         self.assertIn("the job is over", job.err)
         self.assertNotIn("was lost", job.err)
 
+    def test_what_is_wrong_it_says_in_a_sentence(self):
+        for arguments, words in (((), "usage: "), (("dist_asink", "x"), "unknown mode"), (("local", "x"), "No such file")):
+            ended = self.run_program(program("readme_program"), *arguments)
+            self.assert_one_clear_sentence(ended, words, code=1)
+            self.assertEqual(ended.err.count("\n"), 1, ended)
+
 
 class Tools(ProgramTest):
     def test_kvbench(self):
