@@ -1,6 +1,6 @@
 #pragma once
-// The worker's side of a mode: what becomes of a gradient and where weights come from. `local` calls an Updater,
-// `servers` sends messages, later `device` and `ring`; an exchange may wrap another. KVStore is the face of one.
+// The worker's side of a mode: what becomes of a gradient and where weights come from. In this process it calls an
+// Updater, else it sends messages to servers or other workers; one may wrap another. KVStore is the face of one.
 
 #include <paceline/histogram.h>
 #include <paceline/ndarray.h>

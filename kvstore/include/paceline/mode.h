@@ -32,7 +32,7 @@ struct Round {
 class Mode {
  public:
   virtual ~Mode() = default;
-  // Names of the mode's own options; other keys of a mode's text are the staleness policy's or the transport's.
+  // Names of the mode's own options; other keys of a mode's text are of staleness, compression or transport.
   virtual std::vector<std::string> keys() const { return {}; }
   // True: pushes are kept and applied together, in rank order, when `round_complete`; false: each at once.
   virtual bool synchronous() const = 0;

@@ -34,7 +34,7 @@ class Staleness {
   // Per-element state, as in Optimizer; owned by the slice, shared by all workers.
   virtual std::vector<std::string> state_names() const { return {}; }
   // True: the server keeps, per worker and slice, the weights that worker pulled (snapshots shared between workers that
-  // pulled the same version). The memory it costs is reported at start.
+  // pulled the same version). The memory it costs is reported when there are weights.
   virtual bool needs_pulled() const { return false; }
   // False: the push is refused (policy `discard`), counted and reported.
   virtual bool accepts(const StaleContext&) const { return true; }
