@@ -29,7 +29,16 @@ expect 1 "holds neither train-images-idx3-ubyte nor" "$tools/quickstart.sh" --da
 expect 2 "unknown option '--fast'" "$tools/test.sh" --fast
 expect 2 "unknown option 'g++'" "$tools/install_dependencies.sh" g++
 
-for script in quickstart.sh test.sh install_dependencies.sh; do
+mkdir "$empty/no_gpu"
+printf '#!/bin/sh\nexit 9\n' >"$empty/no_gpu/nvidia-smi"
+chmod +x "$empty/no_gpu/nvidia-smi"
+expect 3 "there is no NVIDIA GPU or no driver here" env PATH="$empty/no_gpu:$PATH" "$tools/gpu_check.sh" --check
+expect 2 "unknown option '--chekc'; known: --check --bench --train" "$tools/gpu_check.sh" --chekc
+expect 2 "--programs needs a value" "$tools/gpu_check.sh" --programs
+expect 1 "$empty/nothing holds no build" "$tools/bundle.sh" --build "$empty/nothing"
+expect 2 "unknown option '--size'" "$tools/bundle.sh" --size
+
+for script in quickstart.sh test.sh install_dependencies.sh gpu_check.sh bundle.sh; do
   "$tools/$script" --help | grep -q "^tools/$script" || { echo "$script --help does not say how it is used"; failures=$((failures + 1)); }
 done
 [ "$("$tools/install_dependencies.sh" --list | sort | uniq -d)" = "" ] || { echo "a package is listed twice"; failures=$((failures + 1)); }

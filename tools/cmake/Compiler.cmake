@@ -44,6 +44,9 @@ if(PACELINE_CUDA)
   endif()
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  # Programs find the libraries packed beside them (tools/bundle.sh), and so do those libraries: hence no RUNPATH.
+  set(CMAKE_BUILD_RPATH $ORIGIN/../lib)
+  add_link_options(LINKER:--disable-new-dtags)
 endif()
 
 # g++ 12 reports std::string concatenation as overlapping copies (its bug 105651), hence -Wno-restrict.

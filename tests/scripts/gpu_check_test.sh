@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# The table of gpu_check.sh, on a GPU and programs that are made up: right, wrong, skipped and crashed tests are told
+# apart, one part's failure stops no other, and the exit code says that something is wrong.
+set -u
+tools=$(cd "$(dirname "$0")/../../tools" && pwd)
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+failures=0
+
+program() {  # NAME BODY
+  printf '#!/bin/bash\n%s\n' "$2" >"$place/$1"
+  chmod +x "$place/$1"
+}
+tests='case $* in
+  *list_tests*) printf "Catalogue/Operators.\n  CudaEqualsCpu/right  # GetParam() = 0x1\n  CudaEqualsCpu/wrong\n"
+                printf "  CudaEqualsCpu/skipped\n  CudaEqualsCpu/crashed\n" ;;
+  */right) echo "[  PASSED  ]" ;;
+  */wrong) echo "operators_test.cc:1: Failure"; echo "off by one"; exit 1 ;;
+  */skipped) echo "operators_test.cc:2: Skipped"; echo "no kernel"; echo "[  SKIPPED ]" ;;
+  */crashed) kill -SEGV $$ ;;
+esac'
+program nvidia-smi 'echo "GPU of paper, 1.0, 1 MiB"'
+program ops_tests "$tests"
+program device_benchmark 'echo "add 1.0 us"'
+program train_benchmark 'echo "{\"samples_per_second\": 12.5}"'
+
+expect() {  # PATTERN
+  grep -qE "$1" "$place/out/table.txt" || { echo "no line '$1'"; failures=$((failures + 1)); }
+}
+
+status=0
+PATH=$place:$PATH "$tools/gpu_check.sh" --programs "$place" --out "$place/out" >"$place/printed" 2>&1 || status=$?
+[ "$status" -eq 1 ] || { echo "exit code $status, expected 1"; failures=$((failures + 1)); }
+expect '^GPU of paper, 1.0, 1 MiB'
+expect '^operators, against the CPU +failed +[0-9]+ +1 of 4 right, 2 wrong, 1 skipped'
+expect 'Operators.CudaEqualsCpu/wrong +failed +.*off by one'
+expect 'Operators.CudaEqualsCpu/crashed +failed'
+expect '^arrays +not run'
+expect '^device_benchmark +ok'
+expect '^  add 1.0 us'
+expect '^train resnet50, batch 64 +ok +[0-9]+ +12 examples/s'
+expect '^drawn digits +failed'
+expect '^all +failed'
+
+tests='case $* in *list_tests*) printf "A.\n  b\n" ;; esac'
+program ops_tests "$tests"
+PATH=$place:$PATH "$tools/gpu_check.sh" --bench --programs "$place" --out "$place/out" >>"$place/printed" 2>&1 ||
+  { echo "--bench alone failed"; failures=$((failures + 1)); }
+grep -q operators "$place/out/table.txt" && { echo "--bench ran the tests"; failures=$((failures + 1)); }
+[ "$failures" -eq 0 ] || cat "$place/printed"
+exit "$failures"

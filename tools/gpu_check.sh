@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# tools/gpu_check.sh [--check] [--bench] [--train] [--programs DIR] [--out DIR]
+# What the CUDA build does on the first GPU of this machine, as one table, within eight minutes. Without a part: all.
+#   --check         operators, arrays and optimizers against the CPU, each test in a process of its own, so that one
+#                   that breaks the device takes no other with it; then compute-sanitizer (memcheck, racecheck) on some
+#   --bench         bandwidth and rate of copies, products and the kernels that training spends its time in
+#   --train         training steps of whole networks, and LeNet from drawn digits to its accuracy
+#   --programs DIR  where the programs are: build/cuda/bin, or what tools/bundle.sh packed beside this script
+#   --out DIR       the table (table.txt) and the logs of what ran; default out/gpu_check
+# Exits with 0 when all that ran is right, 1 when something is not, 3 without a GPU or its driver.
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+started_in=$PWD
+fail() { echo "gpu_check.sh: $1" >&2; exit "${2:-1}"; }
+
+parts='' programs='' out=$started_in/out/gpu_check
+while [ $# -gt 0 ]; do
+  case $1 in
+    --help | -h) sed -n '2,11s/^# //p' "$0"; exit 0 ;;
+    --check | --bench | --train) parts+=" ${1#--}"; shift ;;
+    --programs | --out)
+      [ $# -ge 2 ] || fail "$1 needs a value" 2
+      printf -v "${1#--}" %s "$(realpath -m "$2")"
+      shift 2 ;;
+    *) fail "unknown option '$1'; known: --check --bench --train --programs --out --help" 2 ;;
+  esac
+done
+parts=${parts:- check bench train}
+
+gpu=$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | head -n 1)
+[ -n "$gpu" ] || fail "there is no NVIDIA GPU or no driver here (nvidia-smi names none); nothing was run" 3
+mkdir -p "$out" || fail "the folder for the results cannot be written: $out"
+if [ -z "$programs" ] && [ -f "$here/programs.tar.xz" ]; then
+  tar -xJf "$here/programs.tar.xz" -C "$out" || fail "$here/programs.tar.xz cannot be unpacked into $out"
+  programs=$out/bin
+fi
+programs=${programs:-$here/../build/cuda/bin}
+[ -x "$programs/ops_tests" ] || fail "$programs holds no ops_tests; build the preset cuda, or name the folder by --programs"
+for folder in /usr/local/cuda/lib64 /usr/local/cuda/lib; do
+  [ ! -d "$folder" ] || export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
+done
+
+readonly limit=470  # seconds for everything
+table=$out/table.txt
+broken=0
+rm -f "$out"/*.log
+row() { printf '%-46s %-8s %6s  %s\n' "$1" "$2" "$3" "${4:-}" | tee -a "$table"; [ "$2" != failed ] || broken=1; }
+seconds_left() { echo $((limit - SECONDS)); }
+
+# measure NAME SECONDS COMMAND...: runs it, its output in $log; 0 if it ended well and in time, else the row is written.
+measure() {
+  local name=$1 most=$2 before=$SECONDS code=0
+  log=$out/${name//[^A-Za-z0-9_.-]/_}.log
+  shift 2
+  [ "$(seconds_left)" -ge 5 ] || { row "$name" "not run" 0 "no time left"; return 1; }
+  timeout -k 5 "$((most < $(seconds_left) ? most : $(seconds_left)))" "$@" >"$log" 2>&1 || code=$?
+  took=$((SECONDS - before))
+  case $code in
+    0) return 0 ;;
+    124 | 137) row "$name" failed "$took" "did not end in time; see $log" ;;
+    *) row "$name" failed "$took" "exit code $code: $(grep -m 1 -iE 'error|failure|\[ *failed' "$log" | cut -c1-110)" ;;
+  esac
+  return 1
+}
+
+# One test in a process of its own; a line "result test reason" for the summary.
+one_test() {
+  local log=$out/$1.${2//\//.}.log code=0
+  timeout -k 5 60 "$programs/$1" --gtest_filter="$2" >"$log" 2>&1 || code=$?
+  if [ "$code" -eq 124 ] || [ "$code" -eq 137 ]; then
+    echo "failed $2 no end within 60 s"
+  elif [ "$code" -ne 0 ]; then
+    echo "failed $2 $(grep -m 1 -E -A 8 'Failure|rror:|terminate' "$log" | tr '\n' ' ' | cut -c1-300)"
+  elif grep -q 'SKIPPED' "$log"; then
+    echo "skipped $2 $(grep -A 1 -m 1 'Skipped' "$log" | tail -n 1)"
+  else
+    echo "passed $2"
+    rm -f "$log"
+  fi
+}
+export -f one_test
+export out programs
+
+tests_of() { "$programs/$1" --gtest_filter="$2" --gtest_list_tests | awk '/^[^ ]/ { suite = $1 } /^ / { print suite $1 }'; }
+
+check() {  # NAME PROGRAM FILTER
+  local name=$1 program=$2 before=$SECONDS results=$out/$2.results jobs
+  [ -x "$programs/$program" ] || { row "$name" "not run" 0 "$program is not there"; return; }
+  [ "$(seconds_left)" -ge 30 ] || { row "$name" "not run" 0 "no time left"; return; }
+  jobs=$(($(nproc) / 2 > 0 ? $(nproc) / 2 : 1))
+  tests_of "$program" "$3" | PACELINE_NUM_THREADS=2 timeout "$(seconds_left)" xargs -r -P "$((jobs < 6 ? jobs : 6))" \
+    -I{} bash -c 'one_test "$0" "$1"' "$program" {} >"$results"
+  local count failed skipped
+  count=$(tests_of "$program" "$3" | wc -l)
+  failed=$(grep -c '^failed' "$results")
+  skipped=$(grep -c '^skipped' "$results")
+  local passed
+  passed=$(grep -c '^passed' "$results")
+  row "$name" "$([ "$failed" -eq 0 ] && [ $((passed + skipped)) -eq "$count" ] && [ "$passed" -gt 0 ] && echo ok || echo failed)" \
+    $((SECONDS - before)) "$passed of $count right, $failed wrong, $skipped skipped"
+  grep '^failed' "$results" | while read -r _ test reason; do printf '  %-44s failed          %s\n' "$test" "$reason"; done | tee -a "$table"
+}
+
+sanitize() {  # TOOL FILTER
+  local name="compute-sanitizer $1"
+  command -v compute-sanitizer >/dev/null || { row "$name" "not run" 0 "compute-sanitizer is not on the PATH"; return; }
+  measure "$name" 60 compute-sanitizer --tool "$1" --error-exitcode 9 "$programs/ops_tests" --gtest_filter="$2" || return
+  row "$name" ok "$took" "$(grep -m 1 'ERROR SUMMARY\|RACECHECK SUMMARY' "$log" | sed 's/=* *//')"
+}
+
+run_check() {
+  check "operators, against the CPU" ops_tests '*CudaEqualsCpu*'
+  check "arrays" ndarray_tests '*cuda0*'
+  check "device runtime" base_tests '*cuda*'
+  check "optimizers, against the CPU" kvstore_tests '*Cuda*'
+  local small='Catalogue/Operators.CudaEqualsCpu'
+  sanitize memcheck "$small/softmax:$small/sum:$small/take:$small/convolution:$small/sort"
+  sanitize racecheck "$small/softmax:$small/sum:$small/standardize:$small/batch_norm:$small/attention"
+}
+
+run_bench() {
+  [ -x "$programs/device_benchmark" ] || { row "device_benchmark" "not run" 0 "it is not there"; return; }
+  measure "device_benchmark" 120 "$programs/device_benchmark" --device cuda:0 || return
+  row "device_benchmark" ok "$took"
+  sed 's/^/  /' "$log" | tee -a "$table"
+}
+
+value_of() { tail -n 1 "$log" | python3 -c 'import json, sys; print(json.load(sys.stdin).get(sys.argv[1]))' "$1"; }
+
+run_train() {
+  local network batch
+  for network in lenet:256 resnet20:256 resnet50:64 transformer:64 lstm:64; do
+    batch=${network#*:} network=${network%:*}
+    measure "train $network, batch $batch" 40 "$programs/train_benchmark" --network "$network" --batch_size "$batch" \
+      --device cuda:0 --seconds 4 || continue
+    row "train $network, batch $batch" ok "$took" "$(value_of samples_per_second | cut -d. -f1) examples/s"
+  done
+  measure "drawn digits" 60 "$programs/draw_digits" --out "$out/digits" || return
+  for set in train t10k; do
+    measure "records of $set" 60 "$programs/im2rec" "$out/digits/$set" "$out/digits/$set-images-idx3-ubyte" || return
+  done
+  measure "lenet learns drawn digits" 90 "$programs/mnist" --device cuda:0 --epochs 1 \
+    --train "$out/digits/train.manifest" --test "$out/digits/t10k.manifest" || return
+  row "lenet learns drawn digits" ok "$took" "accuracy $(value_of test_accuracy), $(value_of images_per_second | cut -d. -f1) images/s"
+}
+
+: >"$table"
+printf '%s\n%-46s %-8s %6s  %s\n' "$gpu" what result seconds | tee -a "$table"
+for part in $parts; do "run_$part"; done
+row "all" "$([ "$broken" -eq 0 ] && echo ok || echo failed)" "$SECONDS" "$table"
+exit "$broken"
