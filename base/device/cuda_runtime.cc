@@ -18,12 +18,19 @@ namespace {
 
 class CudaEvent final : public Event {
  public:
-  CudaEvent() { check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "creating an event"); }
+  // Who waits for it sleeps: there is a waiting thread for each stream, and the cores are others'.
+  CudaEvent() {
+    check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventBlockingSync), "creating an event");
+  }
   ~CudaEvent() override { cudaEventDestroy(event_); }
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
 
-  bool reached() const override { return cudaEventQuery(event_) != cudaErrorNotReady; }
+  bool reached() const override {
+    if (cudaEventQuery(event_) != cudaErrorNotReady) return true;
+    cudaGetLastError();  // "not ready" stays behind like an error
+    return false;
+  }
   void synchronize() override { check_cuda(cudaEventSynchronize(event_), "waiting for an event"); }
   cudaEvent_t native() const { return event_; }
 

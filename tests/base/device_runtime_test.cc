@@ -21,7 +21,14 @@ constexpr std::size_t kBytes = 1000;
 
 class DeviceRuntimeTest : public testing::TestWithParam<const char*> {
  protected:
-  DeviceRuntime& device_ = runtime(Device(GetParam()));
+  void SetUp() override {
+    if (is_missing()) GTEST_SKIP() << "no CUDA device here";
+  }
+  bool is_missing() const {
+    return Device(GetParam()).kind == DeviceKind::kCuda && device_count(DeviceKind::kCuda) == 0;
+  }
+
+  DeviceRuntime& device_ = runtime(is_missing() ? Device() : Device(GetParam()));
 };
 
 TEST_P(DeviceRuntimeTest, AllocatesAlignedMemoryOfEveryKind) {
@@ -86,7 +93,7 @@ TEST_P(DeviceRuntimeTest, TooMuchMemoryIsRefused) {
   EXPECT_THROW(device_.allocate(std::size_t{1} << 60, MemoryKind::kNormal, nullptr), OutOfMemory);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, DeviceRuntimeTest, testing::Values("cpu", "cpu:1", "sim:0", "sim:3"),
+INSTANTIATE_TEST_SUITE_P(Devices, DeviceRuntimeTest, testing::Values("cpu", "cpu:1", "sim:0", "sim:3", "cuda:0"),
                          [](const auto& name) {
                            std::string text = name.param;
                            std::replace(text.begin(), text.end(), ':', '_');

@@ -10,6 +10,7 @@ namespace paceline::detail {
 // Throws OutOfMemory or Error saying what failed, in CUDA's own words.
 inline void check_cuda(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
+  cudaGetLastError();  // else the check behind this thread's next kernel finds it again
   const std::string message = str(what, ": ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ")");
   if (status == cudaErrorMemoryAllocation) throw OutOfMemory(message);
   throw Error(message);
