@@ -5,32 +5,6 @@
 namespace paceline::detail {
 namespace {
 
-// The type that is read is a value here, not a parameter: nine kernels instead of eighty-one, and memory is the limit.
-template <class To>
-__device__ To load_as(DType from, const void* data, std::int64_t i) {
-  switch (from) {
-    case DType::kFloat32:
-      return convert<To>(static_cast<const float*>(data)[i]);
-    case DType::kFloat64:
-      return convert<To>(static_cast<const double*>(data)[i]);
-    case DType::kFloat16:
-      return convert<To>(static_cast<const float16*>(data)[i]);
-    case DType::kBfloat16:
-      return convert<To>(static_cast<const bfloat16*>(data)[i]);
-    case DType::kUint8:
-      return convert<To>(static_cast<const std::uint8_t*>(data)[i]);
-    case DType::kInt8:
-      return convert<To>(static_cast<const std::int8_t*>(data)[i]);
-    case DType::kInt32:
-      return convert<To>(static_cast<const std::int32_t*>(data)[i]);
-    case DType::kInt64:
-      return convert<To>(static_cast<const std::int64_t*>(data)[i]);
-    case DType::kBool:
-      return convert<To>(static_cast<const bool*>(data)[i]);
-  }
-  return To();
-}
-
 template <class To>
 __global__ void cast_elements(const Loops loops, DType from, const void* data, To* out) {
   for (std::int64_t i = first_index(); i < loops.total; i += index_step()) {

@@ -40,11 +40,9 @@ void argmax_cpu(const KernelContext&, std::span<const Tensor> in, std::span<cons
   const std::int64_t smallest = std::max<std::int64_t>(1, 8192 / view.size);
   std::int64_t* const positions = out[0].as<std::int64_t>();
   visit_dtype(in[0].dtype, [&]<class T>(TypeTag<T>) {
-    detail::parallel_ranges(view.outer * view.inner, smallest, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t first = i / view.inner * view.size * view.inner + i % view.inner;
-        positions[i] = first_largest<kSmallest>(in[0].as<const T>() + first, view.size, view.inner);
-      }
+    detail::parallel_ranges(view.lines(), smallest, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i)
+        positions[i] = first_largest<kSmallest>(in[0].as<const T>() + view.first(i), view.size, view.inner);
     });
   });
 }

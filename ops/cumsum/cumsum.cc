@@ -24,9 +24,9 @@ void cumsum_cpu(const KernelContext&, std::span<const Tensor> in, std::span<cons
   visit_dtype(in[0].dtype, [&]<class T>(TypeTag<T>) {
     if constexpr (!std::is_same_v<T, bool>) {
       using A = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;
-      detail::parallel_ranges(view.outer * view.inner, smallest, [&](std::int64_t begin, std::int64_t end) {
+      detail::parallel_ranges(view.lines(), smallest, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t line = begin; line < end; ++line) {
-          const std::int64_t start = line / view.inner * view.size * view.inner + line % view.inner + first;
+          const std::int64_t start = view.first(line) + first;
           const T* x = in[0].as<const T>() + start;
           T* y = out[0].as<T>() + start;
           A total = 0;

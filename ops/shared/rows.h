@@ -1,6 +1,7 @@
 #pragma once
 // An array seen as (outer, size, inner) around one axis, and sizes made from sizes.
 
+#include <paceline/host_device.h>
 #include <paceline/kernel.h>
 
 namespace paceline {
@@ -9,6 +10,10 @@ struct AxisView {
   std::int64_t outer = 1;
   std::int64_t size = 1;
   std::int64_t inner = 1;
+
+  // The lines of elements along the axis, `inner` apart, and where one of them begins.
+  HOST_DEVICE std::int64_t lines() const { return outer * inner; }
+  HOST_DEVICE std::int64_t first(std::int64_t line) const { return line / inner * size * inner + line % inner; }
 };
 
 inline AxisView around_axis(const Shape& shape, int axis) {

@@ -27,14 +27,11 @@ int axis_of(const void* attributes) { return static_cast<const SoftmaxAttributes
 // Calls row(first, stride, size) for each line of elements along the axis of the attributes.
 template <class Row>
 void for_each_row(const Tensor& x, const void* attributes, const Row& row) {
-  const auto [outer, size, inner] =
-      around_axis(x.shape, normalize_axis(axis_of(attributes), x.shape.ndim(), "softmax"));
-  const std::int64_t smallest = std::max<std::int64_t>(1, 32768 / std::max<std::int64_t>(1, size));
-  detail::parallel_ranges(size == 0 ? 0 : outer * inner, smallest,
-                          [&, size = size, inner = inner](auto begin, auto end) {
-                            for (std::int64_t i = begin; i < end; ++i)
-                              row(i / inner * size * inner + i % inner, inner, size);
-                          });
+  const AxisView view = around_axis(x.shape, normalize_axis(axis_of(attributes), x.shape.ndim(), "softmax"));
+  const std::int64_t smallest = std::max<std::int64_t>(1, 32768 / std::max<std::int64_t>(1, view.size));
+  detail::parallel_ranges(view.size == 0 ? 0 : view.lines(), smallest, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) row(view.first(i), view.inner, view.size);
+  });
 }
 
 template <bool kLog>

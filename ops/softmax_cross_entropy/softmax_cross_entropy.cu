@@ -1,0 +1,154 @@
+#include "softmax_cross_entropy/softmax_cross_entropy.h"
+
+#include "shared/block.cuh"
+#include "shared/fast_math.h"
+
+#include <limits>
+
+namespace paceline {
+
+namespace {
+
+// Class numbers in the device's memory. One outside the classes cannot fail the task here: its row gets NaN.
+struct DeviceLabels {
+  DType dtype;
+  const void* data;
+  std::int64_t classes, ignored;
+  bool ignores;
+
+  DeviceLabels(const Tensor& labels, std::int64_t number_of_classes, const SoftmaxCrossEntropyAttributes& how)
+      : dtype(labels.dtype),
+        data(labels.data),
+        classes(number_of_classes),
+        ignored(how.ignored_label.value_or(0)),
+        ignores(how.ignored_label.has_value()) {}
+
+  __device__ std::int64_t operator[](std::int64_t row) const { return detail::load_as<std::int64_t>(dtype, data, row); }
+  __device__ bool is_ignored(std::int64_t label) const { return ignores && label == ignored; }
+  __device__ bool is_class(std::int64_t label) const { return label >= 0 && label < classes; }
+};
+
+template <class T, class A>
+__global__ void forward_rows(const DeviceLabels labels, std::int64_t rows, A smoothing, const T* x, T* p, A* losses) {
+  const std::int64_t classes = labels.classes;
+  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const T* const from = x + row * classes;
+    const auto value = [=](std::int64_t i) { return static_cast<A>(from[i]); };
+    const A top = fold_values(classes, value(0), value, Larger());
+    const A total = sum_values<A>(classes, [=](std::int64_t i) { return fast_exp(value(i) - top); });
+    const A mean = smoothing == A(0) ? A(0) : sum_values<A>(classes, [=](std::int64_t i) {
+                                                return value(i) - top;
+                                              }) / static_cast<A>(classes);
+    const A scale = A(1) / total;
+    for (std::int64_t i = threadIdx.x; i < classes; i += blockDim.x)
+      p[row * classes + i] = T(fast_exp(value(i) - top) * scale);
+    if (threadIdx.x > 0) continue;
+    const std::int64_t label = labels[row];
+    A loss = A(0);
+    if (!labels.is_ignored(label))
+      loss = labels.is_class(label) ? std::log(total) - (value(label) - top) : std::numeric_limits<A>::quiet_NaN();
+    if (smoothing != A(0) && !labels.is_ignored(label))
+      loss = (A(1) - smoothing) * loss + smoothing * (std::log(total) - mean);
+    losses[row] = loss;
+  }
+}
+
+// One block, which adds in the same order every time.
+template <class T, class A>
+__global__ void reduce_losses(const DeviceLabels labels, std::int64_t rows, bool mean, const A* losses, T* loss) {
+  const A sum = sum_values<A>(rows, [=](std::int64_t i) { return losses[i]; });
+  const std::int64_t counted =
+      sum_values<std::int64_t>(rows, [=](std::int64_t i) { return std::int64_t{!labels.is_ignored(labels[i])}; });
+  if (threadIdx.x == 0) loss[0] = T(mean ? sum / static_cast<A>(counted) : sum);
+}
+
+template <class T, class A>
+__global__ void narrow(std::int64_t count, const A* from, T* to) {
+  for (std::int64_t i = detail::first_index(); i < count; i += detail::index_step()) to[i] = T(from[i]);
+}
+
+__global__ void count_rows(const DeviceLabels labels, std::int64_t rows, std::int64_t* counted) {
+  const std::int64_t count =
+      sum_values<std::int64_t>(rows, [=](std::int64_t i) { return std::int64_t{!labels.is_ignored(labels[i])}; });
+  if (threadIdx.x == 0) *counted = count;
+}
+
+// `counted` is null where the gradient is not shared out over the rows.
+template <class T, class A>
+__global__ void backward_elements(const DeviceLabels labels, std::int64_t rows, bool by_row, A smoothing,
+                                  const std::int64_t* counted, const T* gradients, const T* p, T* dx) {
+  const std::int64_t classes = labels.classes;
+  const A everywhere = smoothing / static_cast<A>(classes);
+  const A share = counted ? A(1) / static_cast<A>(*counted) : A(1);
+  for (std::int64_t i = detail::first_index(); i < rows * classes; i += detail::index_step()) {
+    const std::int64_t row = i / classes, label = labels[row];
+    if (labels.is_ignored(label)) {
+      dx[i] = T(0);
+      continue;
+    }
+    A slope = static_cast<A>(p[i]) - everywhere;
+    if (i % classes == label) slope -= A(1) - smoothing;
+    if (!labels.is_class(label)) slope = std::numeric_limits<A>::quiet_NaN();
+    dx[i] = T(slope * (static_cast<A>(gradients[by_row ? row : 0]) * share));
+  }
+}
+
+const SoftmaxCrossEntropyAttributes& of(const void* attributes) {
+  return *static_cast<const SoftmaxCrossEntropyAttributes*>(attributes);
+}
+
+// Outputs: loss, probabilities. The workspace takes the losses of the rows.
+void forward_cuda(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
+                  const void* attributes) {
+  const SoftmaxCrossEntropyAttributes& how = of(attributes);
+  const std::int64_t rows = in[0].shape[0], classes = in[0].shape[1];
+  const DeviceLabels labels(in[1], classes, how);
+  const cudaStream_t stream = detail::stream_of(context);
+  visit_floating(in[0].dtype, "softmax_cross_entropy", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    using A = accumulator_t<T>;
+    A* const losses = static_cast<A*>(context.workspace);
+    if (rows > 0)
+      forward_rows<<<blocks_for(rows), threads_for(classes), 0, stream>>>(
+          labels, rows, static_cast<A>(how.label_smoothing), in[0].as<const T>(), out[1].as<T>(), losses);
+    if (how.reduction == Reduction::kNone)
+      narrow<<<detail::grid_for(rows), detail::kThreads, 0, stream>>>(rows, losses, out[0].as<T>());
+    else
+      reduce_losses<<<1, kMostThreads, 0, stream>>>(labels, rows, how.reduction == Reduction::kMean, losses,
+                                                    out[0].as<T>());
+  });
+  detail::check_cuda(cudaGetLastError(), "starting softmax_cross_entropy");
+}
+
+// Inputs: gradient, probabilities, labels. The workspace takes the number of rows that count.
+void backward_cuda(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
+                   const void* attributes) {
+  const SoftmaxCrossEntropyAttributes& how = of(attributes);
+  const std::int64_t rows = in[1].shape[0], classes = in[1].shape[1];
+  if (rows == 0) return;
+  const DeviceLabels labels(in[2], classes, how);
+  std::int64_t* const counted =
+      how.reduction == Reduction::kMean ? static_cast<std::int64_t*>(context.workspace) : nullptr;
+  const cudaStream_t stream = detail::stream_of(context);
+  if (counted) count_rows<<<1, kMostThreads, 0, stream>>>(labels, rows, counted);
+  visit_floating(in[0].dtype, "softmax_cross_entropy_backward", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    using A = accumulator_t<T>;
+    backward_elements<<<detail::grid_for(rows * classes), detail::kThreads, 0, stream>>>(
+        labels, rows, how.reduction == Reduction::kNone, static_cast<A>(how.label_smoothing), counted,
+        in[0].as<const T>(), in[1].as<const T>(), out[0].as<T>());
+  });
+  detail::check_cuda(cudaGetLastError(), "starting softmax_cross_entropy_backward");
+}
+
+}  // namespace
+
+OpDef softmax_cross_entropy_on_cuda(OpDef op) { return std::move(op).cuda(forward_cuda); }
+
+OpDef softmax_cross_entropy_backward_on_cuda(OpDef op) {
+  return std::move(op).cuda(backward_cuda).workspace([](const std::vector<NDArray>&, const void*) {
+    return sizeof(std::int64_t);
+  });
+}
+
+}  // namespace paceline
