@@ -1,4 +1,4 @@
-#include "sort/sort.h"
+#include "sort/order.h"
 
 #include "index/index.h"
 #include "shared/rows.h"
@@ -15,21 +15,6 @@ const OpDef& top_k_operator();
 
 namespace {
 
-// What both operators do: the first `count` elements in order along `axis`; negative: all.
-struct Order {
-  int axis;
-  bool descending;
-  std::int64_t count;
-};
-
-Order order_of(const SortAttributes& attributes) { return {attributes.axis, attributes.descending, -1}; }
-Order order_of(const TopKAttributes& attributes) { return {attributes.axis, attributes.largest, attributes.k}; }
-
-template <class T>
-bool is_before(T a, T b) {
-  return a < b || (b != b && a == a);
-}
-
 template <class Attributes>
 void sort_cpu(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
               const void* attributes) {
@@ -45,9 +30,7 @@ void sort_cpu(const KernelContext& context, std::span<const Tensor> in, std::spa
       const std::int64_t outer = line / view.inner, inner = line % view.inner;
       const T* x = in[0].as<const T>() + outer * view.size * view.inner + inner;
       const auto comes_first = [&](std::int64_t i, std::int64_t j) {
-        const A a = static_cast<A>(x[i * view.inner]), b = static_cast<A>(x[j * view.inner]);
-        if (order.descending ? is_before(b, a) : is_before(a, b)) return true;
-        return !(order.descending ? is_before(a, b) : is_before(b, a)) && i < j;
+        return is_first(order.descending, static_cast<A>(x[i * view.inner]), i, static_cast<A>(x[j * view.inner]), j);
       };
       std::iota(places, places + view.size, std::int64_t{0});
       if (kept < view.size)

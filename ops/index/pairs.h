@@ -1,0 +1,50 @@
+#pragma once
+// The pairs of elements that gather and scatter_add walk: element `place` of the positions, and where it points in a
+// row-major array.
+
+#include <paceline/host_device.h>
+#include <paceline/shape.h>
+
+namespace paceline {
+
+// Plain data, so that CUDA kernels take it by value.
+struct IndexPairs {
+  int ndim = 0, axis = 0;
+  std::int64_t sizes[Shape::kMaxDims] = {};    // of the positions
+  std::int64_t strides[Shape::kMaxDims] = {};  // of the array
+
+  IndexPairs(const Shape& positions, const Shape& array, int along) : ndim(positions.ndim()), axis(along) {
+    const Strides dense = row_major(array);
+    for (int d = 0; d < ndim; ++d) {
+      sizes[d] = positions[d];
+      strides[d] = dense[d];
+    }
+  }
+  // The lines of positions along the axis: all that point into one line of the array.
+  HOST_DEVICE std::int64_t lines() const {
+    std::int64_t count = 1;
+    for (int d = 0; d < ndim; ++d) count *= d == axis ? 1 : sizes[d];
+    return count;
+  }
+  // Elements between neighbours of a line of positions.
+  HOST_DEVICE std::int64_t step() const {
+    std::int64_t result = 1;
+    for (int d = axis + 1; d < ndim; ++d) result *= sizes[d];
+    return result;
+  }
+  // The first place of a line of positions, and where position 0 of it points.
+  HOST_DEVICE void begin(std::int64_t line, std::int64_t& place, std::int64_t& element) const {
+    place = element = 0;
+    std::int64_t width = 1;
+    for (int d = ndim - 1; d >= 0; --d) {
+      if (d != axis) {
+        place += line % sizes[d] * width;
+        element += line % sizes[d] * strides[d];
+        line /= sizes[d];
+      }
+      width *= sizes[d];
+    }
+  }
+};
+
+}  // namespace paceline
