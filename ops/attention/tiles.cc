@@ -1,5 +1,6 @@
 #include "attention/tiles.h"
 
+#include "attention/cuda_tiles.h"
 #include "shared/fast_math.h"
 #include "shared/lanes.h"
 #include "shared/vector_map.h"
@@ -16,10 +17,7 @@ namespace {
 
 constexpr std::int64_t kRows = 64, kColumns = 128;  // of a tile: what it takes stays in a core's own cache
 
-struct Attributes {
-  bool causal, masked;
-  double scale;
-};
+using Attributes = AttentionHow;
 
 // The matrices of an array, one for each place of its leading axes, with rows of neighbouring elements.
 template <class T>
@@ -322,14 +320,17 @@ bool has_plain_rows(const NDArray& x) {
 }
 
 void attend(const AttentionArrays& arrays, bool causal, double scale, const NDArray& out, const NDArray& sums) {
-  launch({"attention", forward_cpu}, inputs_of(arrays), std::array{out, sums}, attributes_of(arrays, causal, scale));
+  launch({"attention", forward_cpu, attend_cuda()}, inputs_of(arrays), std::array{out, sums},
+         attributes_of(arrays, causal, scale));
 }
 
 void attend_backward(const AttentionArrays& arrays, bool causal, double scale, const NDArray& out, const NDArray& sums,
                      const NDArray& gradient, const AttentionArrays& gradients) {
   std::vector<NDArray> inputs = inputs_of(arrays);
   inputs.insert(inputs.begin(), {out, sums, gradient});
-  launch({"attention_backward", backward_cpu}, inputs, inputs_of(gradients), attributes_of(arrays, causal, scale));
+  const std::size_t row_bytes = out.device().kind == DeviceKind::kCuda ? sums.bytes() / 2 : 0;
+  launch({"attention_backward", backward_cpu, attend_backward_cuda()}, inputs, inputs_of(gradients),
+         attributes_of(arrays, causal, scale), {.workspace_bytes = row_bytes});
 }
 
 }  // namespace paceline

@@ -2,6 +2,7 @@
 
 #include "dense/dense.h"
 #include "recurrent/cells.h"
+#include "recurrent/cuda_steps.h"
 #include "reduce/reduce.h"
 #include "reshape/reshape.h"
 #include "shared/vector_map.h"
@@ -129,7 +130,13 @@ void step_backward_cpu(const KernelContext&, std::span<const Tensor> in, std::sp
 
 template <class Cell>
 CellKernels kernels_of(const char* name) {
-  return {name, Cell::kGates, Cell::kKept, Cell::kMemory, {name, step_cpu<Cell>}, {name, step_backward_cpu<Cell>}};
+  const CudaSteps cuda = cuda_steps(Cell());
+  return {name,
+          Cell::kGates,
+          Cell::kKept,
+          Cell::kMemory,
+          {name, step_cpu<Cell>, cuda.forward},
+          {name, step_backward_cpu<Cell>, cuda.backward}};
 }
 
 // The sizes of one call, and where its steps are.
