@@ -41,20 +41,40 @@ void for_each_example(const Shape& state, const Body& body) {
   });
 }
 
-// Gates and what is kept of one unit: `hidden` apart.
-template <int kCount, class A>
-[[gnu::always_inline]] inline void load(const A* from, std::int64_t hidden, A* to) {
-  for (int k = 0; k < kCount; ++k) to[k] = from[k * hidden];
+// Gates and what is kept of one unit: `hidden` apart. Written out, so that loops over units become vector code.
+template <class A, std::size_t... k>
+[[gnu::always_inline]] inline void load(const A* from, std::int64_t hidden, A* to, std::index_sequence<k...>) {
+  ((to[k] = from[static_cast<std::int64_t>(k) * hidden]), ...);
 }
-template <int kCount, class A>
-[[gnu::always_inline]] inline void store(const A* from, std::int64_t hidden, A* to) {
-  for (int k = 0; k < kCount; ++k) to[k * hidden] = from[k];
+template <class A, std::size_t... k>
+[[gnu::always_inline]] inline void store(const A* from, std::int64_t hidden, A* to, std::index_sequence<k...>) {
+  ((to[static_cast<std::int64_t>(k) * hidden] = from[k]), ...);
 }
 
 template <class Visit>
 void visit_wide(DType dtype, const Visit& visit) {
   dtype == DType::kFloat64 ? visit(TypeTag<double>()) : visit(TypeTag<float>());
 }
+
+// One example of a step.
+template <class Cell, class A>
+struct Forward {
+  std::int64_t hidden;
+  const A *from_x, *from_state, *old_state, *old_memory;
+  A *new_state, *kept, *new_memory;
+
+  [[gnu::always_inline]] void unit(std::int64_t i) const {
+    constexpr std::make_index_sequence<Cell::kGates> gates;
+    A x[Cell::kGates], h[Cell::kGates], keep[Cell::kKept];
+    load(from_x + i, hidden, x, gates);
+    load(from_state + i, hidden, h, gates);
+    A state = old_state[i], memory = old_memory[i];
+    Cell::forward(x, h, keep, state, memory);
+    new_state[i] = state;
+    store(keep, hidden, kept + i, std::make_index_sequence<Cell::kKept>());
+    if constexpr (Cell::kMemory) new_memory[i] = memory;
+  }
+};
 
 // Inputs: gates from x, gates from the state, state, memory or not. Outputs: state, kept, memory or not.
 template <class Cell>
@@ -65,29 +85,41 @@ void step_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const 
       const auto row = [&](const Tensor& tensor, std::int64_t width) {
         return tensor.as<A>() + example * width * hidden;
       };
-      const A* const from_x = row(in[0], Cell::kGates);
-      const A* const from_state = row(in[1], Cell::kGates);
-      const A* const old_state = row(in[2], 1);
-      const A* const old_memory = Cell::kMemory ? row(in[3], 1) : old_state;
-      A* const new_state = row(out[0], 1);
-      A* const kept_row = row(out[1], Cell::kKept);
-      A* const new_memory = Cell::kMemory ? row(out[2], 1) : nullptr;
-      vector_code([&]() PACELINE_INLINE {
+      const Forward<Cell, A> at{hidden,
+                                row(in[0], Cell::kGates),
+                                row(in[1], Cell::kGates),
+                                row(in[2], 1),
+                                row(in[Cell::kMemory ? 3 : 2], 1),
+                                row(out[0], 1),
+                                row(out[1], Cell::kKept),
+                                Cell::kMemory ? row(out[2], 1) : nullptr};
+      vector_code([=]() PACELINE_INLINE {
 #pragma omp simd
-        for (std::int64_t i = 0; i < hidden; ++i) {
-          A x[Cell::kGates], h[Cell::kGates], kept[Cell::kKept];
-          load<Cell::kGates>(from_x + i, hidden, x);
-          load<Cell::kGates>(from_state + i, hidden, h);
-          A state = old_state[i], memory = old_memory[i];
-          Cell::forward(x, h, kept, state, memory);
-          new_state[i] = state;
-          store<Cell::kKept>(kept, hidden, kept_row + i);
-          if constexpr (Cell::kMemory) new_memory[i] = memory;
-        }
+        for (std::int64_t i = 0; i < hidden; ++i) at.unit(i);
       });
     });
   });
 }
+
+// One example of a step backwards.
+template <class Cell, class A>
+struct Backward {
+  std::int64_t hidden;
+  const A *kept, *old_state, *given, *later, *old_memory, *new_memory, *memory_gradient;
+  A *to_x, *to_state, *state_gradient, *earlier;
+
+  [[gnu::always_inline]] void unit(std::int64_t i) const {
+    constexpr std::make_index_sequence<Cell::kGates> gates;
+    A keep[Cell::kKept], dx[Cell::kGates], dh[Cell::kGates];
+    load(kept + i, hidden, keep, std::make_index_sequence<Cell::kKept>());
+    A d_state = given[i] + later[i], d_memory = memory_gradient[i];
+    Cell::backward(keep, old_state[i], old_memory[i], new_memory[i], dx, dh, d_state, d_memory);
+    store(dx, hidden, to_x + i, gates);
+    store(dh, hidden, to_state + i, gates);
+    state_gradient[i] = d_state;
+    if constexpr (Cell::kMemory) earlier[i] = d_memory;
+  }
+};
 
 // Inputs: kept, old state, gradient of the new state, and what of it came from later steps; with memory: old and new
 // memory, gradient of the new one. Outputs: gradients of the gates from x and from the state, of the old state and of
@@ -100,29 +132,22 @@ void step_backward_cpu(const KernelContext&, std::span<const Tensor> in, std::sp
       const auto row = [&](const Tensor& tensor, std::int64_t width) {
         return tensor.as<A>() + example * width * hidden;
       };
-      const A* const kept_row = row(in[0], Cell::kKept);
-      const A* const old_state = row(in[1], 1);
-      const A* const given = row(in[2], 1);
-      const A* const later = row(in[3], 1);
-      const A* const old_memory = Cell::kMemory ? row(in[4], 1) : old_state;
-      const A* const new_memory = Cell::kMemory ? row(in[5], 1) : old_state;
-      const A* const memory_gradient = Cell::kMemory ? row(in[6], 1) : old_state;
-      A* const to_x = row(out[0], Cell::kGates);
-      A* const to_state = row(out[1], Cell::kGates);
-      A* const state_gradient = row(out[2], 1);
-      A* const earlier = Cell::kMemory ? row(out[3], 1) : nullptr;
-      vector_code([&]() PACELINE_INLINE {
+      const auto with_memory = [&](std::size_t input) { return row(in[Cell::kMemory ? input : 1], 1); };
+      const Backward<Cell, A> at{hidden,
+                                 row(in[0], Cell::kKept),
+                                 row(in[1], 1),
+                                 row(in[2], 1),
+                                 row(in[3], 1),
+                                 with_memory(4),
+                                 with_memory(5),
+                                 with_memory(6),
+                                 row(out[0], Cell::kGates),
+                                 row(out[1], Cell::kGates),
+                                 row(out[2], 1),
+                                 Cell::kMemory ? row(out[3], 1) : nullptr};
+      vector_code([=]() PACELINE_INLINE {
 #pragma omp simd
-        for (std::int64_t i = 0; i < hidden; ++i) {
-          A kept[Cell::kKept], dx[Cell::kGates], dh[Cell::kGates];
-          load<Cell::kKept>(kept_row + i, hidden, kept);
-          A d_state = given[i] + later[i], d_memory = memory_gradient[i];
-          Cell::backward(kept, old_state[i], old_memory[i], new_memory[i], dx, dh, d_state, d_memory);
-          store<Cell::kGates>(dx, hidden, to_x + i);
-          store<Cell::kGates>(dh, hidden, to_state + i);
-          state_gradient[i] = d_state;
-          if constexpr (Cell::kMemory) earlier[i] = d_memory;
-        }
+        for (std::int64_t i = 0; i < hidden; ++i) at.unit(i);
       });
     });
   });
