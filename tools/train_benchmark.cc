@@ -6,6 +6,7 @@
 #include <paceline/nn.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -74,6 +75,23 @@ double peak_memory_mb() {
   return static_cast<double>(usage.ru_maxrss) / 1024;  // kilobytes
 }
 
+// What one large float32 product reaches, in billions of multiply-adds a second: what there is to compare with.
+double product_rate(const Device& device) {
+  constexpr std::int64_t kSize = 1024;
+  const Shape shape{kSize, kSize};
+  const NDArray a = NDArray::full(shape, 1, DType::kFloat32, device), b = a.clone(), c = a.clone();
+  std::vector<double> rates;
+  for (int i = 0; i < 15; ++i) {
+    c.wait();
+    const auto start = Clock::now();
+    kernels::gemm(a, false, b, true, c);
+    c.wait();
+    rates.push_back(kSize * kSize * kSize / std::chrono::duration<double, std::nano>(Clock::now() - start).count());
+  }
+  std::nth_element(rates.begin(), rates.begin() + 7, rates.end());
+  return rates[7];
+}
+
 void measure() {
   require(FLAGS_batch_size >= 1 && FLAGS_image_size >= 0 && FLAGS_seconds > 0,
           "--batch_size is at least 1, --image_size at least 0 and --seconds above 0");
@@ -101,7 +119,8 @@ void measure() {
                         {"steps", steps},
                         {"seconds", taken},
                         {"samples_per_second", static_cast<double>(steps * FLAGS_batch_size) / taken},
-                        {"peak_memory_mb", peak_memory_mb()}};
+                        {"peak_memory_mb", peak_memory_mb()},
+                        {"gemm_gmacs", product_rate(device)}};
   if (!language) result["image_size"] = batch.data.size(-1);
   std::cout << result << std::endl;
 }

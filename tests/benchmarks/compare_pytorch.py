@@ -4,8 +4,9 @@ medians and ratios.
 
     tests/benchmarks/compare_pytorch.py [--bin build/cpu/bin] [--rounds 5] [--seconds 5] [--threads 2] [--networks ...]
 
-A step is forward, backward and an update by SGD with momentum 0.9, on random examples that stay in memory. Peak memory is
-the resident set's, of the whole process. PYTHON is an interpreter with PyTorch; without --python one is made for the run:
+A step is forward, backward and an update by SGD with momentum 0.9, on random examples that stay in memory. The fractions
+are those multiply-adds of its products that have to be made, beside the rate of one product of 1024 x 1024 matrices, which
+train_benchmark measures. Peak memory is the resident set's, of the whole process. PYTHON is an interpreter with PyTorch; without --python one is made for the run:
 PyTorch of the version below in a folder of its own, which is deleted at the end.
 """
 
@@ -19,6 +20,18 @@ import tempfile
 
 PYTORCH = "torch==2.5.1"
 BATCHES = {"mlp": 128, "lenet": 64, "resnet20": 128, "lstm": 32, "transformer": 32}
+
+# Multiply-adds of forward and backward for an example: three times those of forward, less the gradient of the data.
+_mlp, _lenet = 784 * 512, 28 * 28 * 6 * 25
+_resnet, _block = 32 * 32 * 16 * 27, 32 * 32 * 16 * 144
+_attention = 2 * 128 * 64 * 65 // 2  # causal
+MULTIPLY_ADDS = {
+    "mlp": 3 * (_mlp + 512 * 512 + 512 * 10) - _mlp,
+    "lenet": 3 * (_lenet + 10 * 10 * 16 * 150 + 400 * 120 + 120 * 84 + 84 * 10) - _lenet,
+    "resnet20": 3 * (_resnet + 17 * _block + 640) - _resnet,
+    "lstm": 3 * 64 * (2 * 256 * 1024 + 256 * 65),
+    "transformer": 3 * (4 * _attention + 64 * (4 * 12 * 128 * 128 + 128 * 65)),
+}
 
 # Arguments: network, batch, threads, seconds. Prints a line of JSON as train_benchmark does.
 PROGRAM = """
@@ -145,7 +158,9 @@ def compare(arguments, python, network):
     if len({one["parameters"] for runs in figures.values() for one in runs}) != 1:
         sys.exit(f"{network}: the two have different numbers of parameters: {figures}")
     ours, eager, theirs = (median(who, "samples_per_second") for who in ("ours", "eager", "pytorch"))
+    fraction = MULTIPLY_ADDS[network] / (1e9 * median("ours", "gemm_gmacs"))
     print(f"{network:11} {BATCHES[network]:5} {ours:10.0f} {eager:10.0f} {theirs:10.0f} {ours / theirs:6.2f} "
+          f"{ours * fraction:9.3f} {theirs * fraction:8.3f} "
           f"{median('ours', 'peak_memory_mb'):8.0f} {median('pytorch', 'peak_memory_mb'):8.0f}", flush=True)
 
 
@@ -167,8 +182,9 @@ def main():
             subprocess.run([sys.executable, "-m", "venv", folder], check=True)
             python = f"{folder}/bin/python"
             subprocess.run([python, "-m", "pip", "install", "--quiet", PYTORCH, "numpy"], check=True)
-        print(f"{arguments.threads} threads; examples per second, medians of {arguments.rounds} runs in turns; memory in MB")
-        print("network     batch       ours      eager    PyTorch  ratio   memory  PyTorch")
+        print(f"{arguments.threads} threads; examples per second, medians of {arguments.rounds} runs in turns; fractions "
+              "of sgemm's rate; memory in MB")
+        print("network     batch       ours      eager    PyTorch  ratio  fraction  PyTorch   memory  PyTorch")
         for network in arguments.networks:
             compare(arguments, python, network)
 
