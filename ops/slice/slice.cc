@@ -3,10 +3,12 @@
 #include "shared/text.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace paceline {
 
 const OpDef& slice_operator();
+const OpDef& split_operator();
 
 namespace {
 
@@ -21,6 +23,35 @@ SliceAttributes resolve(const Shape& shape, const void* attributes) {
   require(0 <= result.begin && result.begin <= result.end, "[slice] [", given.begin, ", ", given.end,
           ") is no range of axis ", given.axis, " of shape ", shape);
   return result;
+}
+
+// Calls part(begin, end) for each of the parts.
+template <class Part>
+void for_each_part(const std::vector<std::int64_t>& sizes, const Part& part) {
+  std::int64_t begin = 0;
+  for (const std::int64_t size : sizes) {
+    part(begin, begin + size);
+    begin += size;
+  }
+}
+
+// Positive, after a check of the sizes.
+int split_axis(const Shape& shape, const void* attributes) {
+  const auto& [given, sizes] = *static_cast<const SplitAttributes*>(attributes);
+  const int axis = normalize_axis(given, shape.ndim(), "[split]");
+  std::int64_t sum = 0;
+  bool right = true;
+  for (const std::int64_t size : sizes) {
+    right = right && size >= 0;
+    sum += size;
+  }
+  require(right && sum == shape[axis], "[split] axis ", given, " of x of shape ", shape, " cannot be cut into ",
+          text_of(sizes));
+  return axis;
+}
+
+const std::vector<std::int64_t>& sizes_of(const void* attributes) {
+  return static_cast<const SplitAttributes*>(attributes)->sizes;
 }
 
 }  // namespace
@@ -57,31 +88,57 @@ NDArray slice(const NDArray& x, int axis, std::int64_t begin, std::int64_t end) 
   return invoke(slice_operator(), {x}, SliceAttributes{axis, begin, end});
 }
 
+OpDef split_op() {
+  return OpDef("split")
+      .attributes<SplitAttributes>()
+      .input("x")
+      .output("parts")
+      .infer([](const std::vector<NDArray>& inputs, const void* attributes) {
+        const int axis = split_axis(inputs[0].shape(), attributes);
+        std::vector<ArraySpec> specs;
+        for (const std::int64_t size : sizes_of(attributes)) {
+          specs.push_back({inputs[0].shape(), inputs[0].dtype()});
+          specs.back().shape[axis] = size;
+        }
+        return specs;
+      })
+      .forward([](const std::vector<NDArray>& inputs, const void* attributes) {
+        const int axis = split_axis(inputs[0].shape(), attributes);
+        std::vector<NDArray> parts;
+        for_each_part(sizes_of(attributes), [&](std::int64_t begin, std::int64_t end) {
+          parts.push_back(inputs[0].narrow(axis, begin, end));
+        });
+        return parts;
+      })
+      .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
+        const ArraySpec& x = call.input_specs[0];
+        const int axis = split_axis(x.shape, call.attribute_data.get());
+        const NDArray& any = *std::find_if_not(gradients.begin(), gradients.end(), std::mem_fn(&NDArray::is_none));
+        const NDArray whole(x.shape, x.dtype, any.device(), any.engine());
+        auto gradient = gradients.begin();
+        for_each_part(sizes_of(call.attribute_data.get()), [&](std::int64_t begin, std::int64_t end) {
+          const NDArray part = whole.narrow(axis, begin, end);
+          const NDArray& given = *gradient++;
+          if (part.size() > 0) given.is_none() ? part.fill(0) : part.copy_from(given);
+        });
+        return {whole};
+      })
+      .text([](const void* attributes) {
+        const auto& [axis, sizes] = *static_cast<const SplitAttributes*>(attributes);
+        return AttributeText{{"axis", str(axis)}, {"sizes", text_of(sizes)}};
+      });
+}
+
 std::vector<NDArray> split(const NDArray& x, int parts, int axis) {
   const std::int64_t size = x.size(axis);
   require(parts > 0 && size % parts == 0, "[split] axis ", axis, " of shape ", x.shape(), " cannot be cut into ", parts,
           " equal parts");
-  std::vector<NDArray> result;
-  for (int i = 0; i < parts; ++i) result.push_back(slice(x, axis, i * (size / parts), (i + 1) * (size / parts)));
-  return result;
+  return split(x, std::vector<std::int64_t>(static_cast<std::size_t>(parts), size / parts), axis);
 }
 
 std::vector<NDArray> split(const NDArray& x, const std::vector<std::int64_t>& sizes, int axis) {
-  std::int64_t end = 0;
-  bool right = true;
-  for (const std::int64_t size : sizes) {
-    right = right && size >= 0;
-    end += size;
-  }
-  require(right && end == x.size(axis), "[split] axis ", axis, " of x, ", x.describe(), ", cannot be cut into ",
-          text_of(sizes));
-  std::vector<NDArray> result;
-  std::int64_t begin = 0;
-  for (const std::int64_t size : sizes) {
-    result.push_back(slice(x, axis, begin, begin + size));
-    begin += size;
-  }
-  return result;
+  const std::shared_ptr<const void> how = std::make_shared<SplitAttributes>(SplitAttributes{axis, sizes});
+  return invoke(split_operator(), {x}, how);
 }
 
 }  // namespace paceline

@@ -17,7 +17,13 @@ struct SliceAttributes {
 NDArray slice(const NDArray& x, int axis, std::int64_t begin,
               std::int64_t end = std::numeric_limits<std::int64_t>::max());
 
-// Cuts x into `parts` equal slices along `axis`; throws InvalidArgument if the size is not divisible.
+struct SplitAttributes {
+  int axis = 0;
+  std::vector<std::int64_t> sizes = {};
+};
+
+// Cuts x into `parts` equal slices along `axis`; throws InvalidArgument if the size is not divisible. The gradient of x
+// is written part by part, where slices would each make one of x's whole size.
 std::vector<NDArray> split(const NDArray& x, int parts, int axis);
 // Cuts x into slices of these sizes; throws InvalidArgument unless they make up the axis.
 std::vector<NDArray> split(const NDArray& x, const std::vector<std::int64_t>& sizes, int axis);
