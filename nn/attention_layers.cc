@@ -54,11 +54,10 @@ class SelfAttentionLayer final : public Layer {
           options_.bias ? parameter("bias_" + name, {outputs}, constant(0), context, x.dtype()).value : NDArray();
       return dense(from, weight, bias, false);
     };
-    // (examples, steps, 3 width) -> (3, examples, heads, steps, width of a head)
-    const NDArray all =
-        transpose(reshape(project(x, "in", 3 * width), {0, 0, 3, heads_, width / heads_}), {2, 0, 3, 1, 4});
-    const std::vector<NDArray> parts = split(all, 3, 0);
-    const auto part = [&](std::size_t i) { return squeeze(parts[i], 0); };
+    // (examples, steps, 3 width) -> three of (examples, heads, steps, width of a head)
+    const std::vector<NDArray> parts =
+        split(reshape(project(x, "in", 3 * width), {0, 0, 3, heads_, width / heads_}), 3, 2);
+    const auto part = [&](std::size_t i) { return transpose(squeeze(parts[i], 2), {0, 2, 1, 3}); };
     const NDArray seen = attention(part(0), part(1), part(2), {}, {.causal = options_.causal});
     return project(reshape(transpose(seen, {0, 2, 1, 3}), x.shape()), "out", width);
   }

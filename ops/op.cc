@@ -1,3 +1,5 @@
+#include "shared/like.h"
+
 #include <paceline/detail/array_builder.h>
 #include <paceline/detail/recorded.h>
 #include <paceline/op.h>
@@ -5,7 +7,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <numeric>
 
 namespace paceline {
 
@@ -129,20 +130,6 @@ void check_inputs(const OpDef& op, const std::vector<NDArray>& inputs) {
   }
 }
 
-// The order of axes that makes the strides decrease.
-std::vector<int> memory_order(const NDArray& x) {
-  std::vector<int> order(static_cast<std::size_t>(x.ndim()));
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return x.strides()[a] > x.strides()[b]; });
-  return order;
-}
-
-std::vector<int> inverse(const std::vector<int>& order) {
-  std::vector<int> result(order.size());
-  for (std::size_t i = 0; i < order.size(); ++i) result[static_cast<std::size_t>(order[i])] = static_cast<int>(i);
-  return result;
-}
-
 // Dense arrays of one shape and one order of axes, other than row-major.
 bool share_other_order(const std::vector<NDArray>& inputs) {
   const NDArray& first = inputs[0];
@@ -173,19 +160,14 @@ std::vector<NDArray> invoke(const OpDef& op, std::vector<NDArray> inputs, std::s
       if (!input.is_none()) given.push_back(input);
     require(!given.empty(), "[", op.name(), "] has no input");
     const bool reordered = op.kernel_.elementwise && share_other_order(given);
-    const std::vector<int> order = reordered ? memory_order(given[0]) : std::vector<int>();
     if (!op.kernel_.elementwise)
       for (NDArray& input : given) input = input.contiguous();
 
     std::vector<NDArray> written;
     written.reserve(specs.size() + op.inputs_.size());
-    for (const ArraySpec& spec : specs) {
-      const auto allocate = [&](const Shape& shape) {
-        return NDArray(shape, spec.dtype, given[0].device(), given[0].engine());
-      };
-      written.push_back(reordered ? allocate(given[0].permute(order).shape()).permute(inverse(order))
-                                  : allocate(spec.shape));
-    }
+    for (const ArraySpec& spec : specs)
+      written.push_back(reordered ? in_order_of(given[0], spec.shape, spec.dtype)
+                                  : NDArray(spec.shape, spec.dtype, given[0].device(), given[0].engine()));
     outputs = written;
     for (std::size_t i = 0; i < op.inputs_.size() && !op.variadic_; ++i)
       if (op.inputs_[i].mutated) written.push_back(inputs[i]);

@@ -2,6 +2,7 @@
 
 #include "attention/tiles.h"
 #include "reduce/reduce.h"
+#include "shared/like.h"
 #include "shared/wide.h"
 
 #include <cmath>
@@ -69,7 +70,7 @@ std::vector<Gradient> gradient(const OpCall& call, const std::vector<NDArray>& g
   const AttentionArrays arrays = arrays_of(call.inputs, scores);
   const AttentionAttributes& how = call.attributes<AttentionAttributes>();
   const NDArray out = widened(call.outputs[0]), dy = widened(gradients[0]);
-  const auto like = [](const NDArray& x) { return NDArray(x.shape(), x.dtype(), x.device(), x.engine()); };
+  const auto like = [](const NDArray& x) { return in_order_of(x, x.shape(), x.dtype(), 1); };
   const bool adds = !arrays.mask.is_none() && is_floating(arrays.mask.dtype()) && call.wants_gradient(3);
   const AttentionArrays wide{like(arrays.query), like(arrays.key), like(arrays.value),
                              adds ? like(arrays.mask) : NDArray()};
@@ -106,7 +107,7 @@ OpDef attention_op() {
         Shape shape = check(inputs);
         const AttentionArrays arrays = arrays_of(inputs, shape);
         shape[shape.ndim() - 1] = inputs[2].size(-1);
-        const NDArray out(shape, arrays.query.dtype(), query.device(), query.engine());
+        const NDArray out = in_order_of(arrays.query, shape, arrays.query.dtype(), 1);
         const NDArray sums(sums_of(shape), out.dtype(), out.device(), out.engine());
         attend(arrays, of(attributes).causal, scale_of(of(attributes), query.shape()), out, sums);
         return std::vector<NDArray>{in_type(out, query.dtype()), sums};

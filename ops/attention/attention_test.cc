@@ -1,6 +1,8 @@
 #include <paceline/ops.h>
 #include <support/operator_case.h>
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 
 namespace paceline::test {
@@ -62,6 +64,23 @@ const RegisterCases kAttention(
     {{"do not fit", {sample({3, 2}, 1), sample({4, 3}, 2), sample({4, 2}, 3), no_array()}},
      {"expected one floating type", {sample({3}, 1), sample({4, 3}, 2), sample({4, 2}, 3), no_array()}},
      {"mask is int32", {sample({1, 2}, 1), sample({1, 2}, 2), sample({1, 2}, 3), typed(DType::kInt32, {1, 1}, {1})}}});
+
+TEST(Attention, LiesInMemoryAsItsOperandsDo) {
+  // (examples, steps, heads, width)
+  const auto heads = [](double value) { return NDArray::full({2, 5, 3, 4}, value).permute({0, 2, 1, 3}); };
+  const OpDef& op = find_operator("attention");
+  OpCall call;
+  call.inputs = {heads(1), heads(2), heads(3), NDArray()};
+  call.attribute_data = with(AttentionAttributes{});
+  for (const NDArray& x : call.inputs) call.input_specs.push_back({x.is_none() ? Shape() : x.shape(), DType::kFloat32});
+  const NDArray out = attention(call.inputs[0], call.inputs[1], call.inputs[2]);
+  EXPECT_TRUE(out.permute({0, 2, 1, 3}).is_contiguous());
+  call.outputs = {out, NDArray({2, 3, 5, 2})};
+  call.outputs[1].fill(1);
+  const auto gradients = op.gradient_rule()(call, {heads(1)});
+  for (int i = 0; i < 3; ++i)
+    EXPECT_TRUE(gradients.at(static_cast<std::size_t>(i)).dense.permute({0, 2, 1, 3}).is_contiguous()) << i;
+}
 
 }  // namespace
 }  // namespace paceline::test

@@ -124,6 +124,12 @@ struct Heads {
   // No row before sees a key from `first` on.
   std::int64_t rows_from(std::int64_t first) const { return how.causal ? first / kRows * kRows : 0; }
 
+  // How many of `columns` keys from `column` on a row sees.
+  std::int64_t seen(std::int64_t row, std::int64_t column, std::int64_t columns) const {
+    return how.causal ? std::clamp<std::int64_t>(row + 1 - column, 0, columns) : columns;
+  }
+
+  // Those that a row sees; what stands behind them is of no meaning.
   void scores(std::int64_t head, std::int64_t row, std::int64_t column, const Block<T>& out) const {
     multiply<T>(scale(), rows_of(query, head, row, out.rows), false, rows_of(key, head, column, out.columns), true,
                 T(0), out);
@@ -131,11 +137,6 @@ struct Heads {
       add_mask<bool>(head, row, column, out, [](T score, bool seen) { return seen ? score : kBlind<T>; });
     else if (mask)
       add_mask<T>(head, row, column, out, [](T score, T added) { return score + added; });
-    if (!how.causal) return;
-    for (std::int64_t i = 0; i < out.rows; ++i) {
-      const std::int64_t seen = std::clamp<std::int64_t>(row + i + 1 - column, 0, out.columns);
-      std::fill(out.row(i) + seen, out.row(i) + out.columns, kBlind<T>);
-    }
   }
 
  private:
@@ -164,14 +165,16 @@ void attend_rows(const Heads<T>& heads, std::int64_t head, std::int64_t first, c
     heads.scores(head, first, column, tile);
     for (std::int64_t i = 0; i < tile.rows; ++i) {
       T* const row = tile.row(i);
+      const std::int64_t seen = heads.seen(first + i, column, tile.columns);
+      std::fill(row + seen, row + tile.columns, T(0));
       const T before = top[i];
-      top[i] = largest(row, tile.columns, before);
+      top[i] = largest(row, seen, before);
       if (top[i] == kBlind<T>) {
-        std::fill_n(row, tile.columns, T(0));
+        std::fill_n(row, seen, T(0));
         continue;
       }
       const T shrink = fast_exp(before - top[i]);
-      total[i] = total[i] * shrink + exponentials(row, tile.columns, top[i], T(0));
+      total[i] = total[i] * shrink + exponentials(row, seen, top[i], T(0));
       if (shrink != T(1) && column > 0)
         for (std::int64_t j = 0; j < out.columns; ++j) out.row(i)[j] *= shrink;
     }
@@ -197,20 +200,19 @@ void attend_backward_head(const Heads<T>& heads, std::int64_t head, const Block<
                           const Block<const T>& gradient, const HeadGradients<T>& to) {
   alignas(64) T scores[kRows * kColumns], shares_gradient[kRows * kColumns];
   for (std::int64_t column = 0; column < to.key.rows; column += kColumns) {
-    const std::int64_t columns = std::min(kColumns, to.key.rows - column);
-    const Block<const T> key = rows_of(heads.key, head, column, columns);
-    const Block<const T> value = rows_of(heads.value, head, column, columns);
     for (std::int64_t row = heads.rows_from(column); row < out.rows; row += kRows) {
       const std::int64_t rows = std::min(kRows, out.rows - row);
+      const std::int64_t columns = std::min(kColumns, heads.keys_of(row + rows) - column);
+      const Block<const T> key = rows_of(heads.key, head, column, columns);
+      const Block<const T> value = rows_of(heads.value, head, column, columns);
       const Block<T> share{scores, rows, columns, kColumns}, change{shares_gradient, rows, columns, kColumns};
       const Block<const T> dy = part(gradient, row, rows);
       heads.scores(head, row, column, share);
       for (std::int64_t i = 0; i < rows; ++i) {
         const T top = sums[2 * (row + i)], log_sum = sums[2 * (row + i) + 1];
-        if (top == kBlind<T>)
-          std::fill_n(share.row(i), columns, T(0));
-        else
-          exponentials(share.row(i), columns, top, log_sum);
+        const std::int64_t seen = top == kBlind<T> ? 0 : heads.seen(row + i, column, columns);
+        exponentials(share.row(i), seen, top, log_sum);
+        std::fill(share.row(i) + seen, share.row(i) + columns, T(0));
       }
       multiply<T>(T(1), constant(share), true, dy, false, T(1), part(to.value, column, columns));
       multiply<T>(T(1), dy, false, value, true, T(0), change);
@@ -218,8 +220,9 @@ void attend_backward_head(const Heads<T>& heads, std::int64_t head, const Block<
         const T *y = out.row(row + i), *g = dy.row(i), *p = share.row(i);
         T* const d = change.row(i);
         // The same but for rounding: where one tile has all keys, a row that sees one of them gets exact zeros.
-        const T mean = columns == to.key.rows ? sum_lanes<T>(columns, [=](std::int64_t j) { return p[j] * d[j]; })
-                                              : sum_lanes<T>(out.columns, [=](std::int64_t j) { return y[j] * g[j]; });
+        const bool all = columns == heads.keys_of(row + rows);
+        const T mean = all ? sum_lanes<T>(columns, [=](std::int64_t j) { return p[j] * d[j]; })
+                           : sum_lanes<T>(out.columns, [=](std::int64_t j) { return y[j] * g[j]; });
 #pragma omp simd
         for (std::int64_t j = 0; j < columns; ++j) d[j] = p[j] * (d[j] - mean);
         if (to.mask.data) std::copy_n(d, columns, to.mask.row(row + i) + column);
@@ -289,7 +292,7 @@ void backward_cpu(const KernelContext&, std::span<const Tensor> in, std::span<co
     const auto whole = [](const auto& x, std::int64_t head) { return rows_of(x, head, 0, x.rows()); };
     const auto cleared = [&](const Tensor& x, std::int64_t head) {
       const Block<T> block = whole(Matrices<T>(x), head);
-      std::fill_n(block.data, block.rows * block.columns, T(0));
+      for (std::int64_t i = 0; i < block.rows; ++i) std::fill_n(block.row(i), block.columns, T(0));
       return block;
     };
     share_out(count_of_matrices(in[0].shape), 2.5 * operations_of(heads, rows), [&](std::int64_t head) {

@@ -21,8 +21,8 @@ bool has_plain_rows(const NDArray& x);
 void attend(const AttentionArrays& arrays, bool causal, double scale, const NDArray& out, const NDArray& sums);
 
 // From what attend() gave and the gradient of out (with plain rows) to the gradients of query, key, value and, where
-// there is one, the scores (written where the mask's is asked for), all row-major. The same bits for any number of
-// threads, as in attend().
+// there is one, the scores (written where the mask's is asked for), which may be views as the operands. The same bits
+// for any number of threads, as in attend().
 void attend_backward(const AttentionArrays& arrays, bool causal, double scale, const NDArray& out,
                      const NDArray& sums, const NDArray& gradient, const AttentionArrays& gradients);
 
