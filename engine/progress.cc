@@ -3,6 +3,7 @@
 #include "spin_lock.h"
 
 #include <chrono>
+#include <utility>
 
 namespace paceline::detail {
 namespace {
@@ -13,7 +14,27 @@ constexpr std::chrono::milliseconds kLookAgain{5};
 // A few microseconds: small tasks end sooner than a thread falls asleep and wakes up.
 constexpr int kSpins = 200;
 
+struct Offered {
+  Mutex mutex;
+  std::weak_ptr<WaitingWork> work GUARDED_BY(mutex);
+};
+
+Offered& offered() {
+  static Offered& offered = *new Offered;  // threads may wait while the program ends
+  return offered;
+}
+
 }  // namespace
+
+void offer_waiting_work(std::weak_ptr<WaitingWork> work) {
+  const Lock lock(offered().mutex);
+  offered().work = std::move(work);
+}
+
+std::shared_ptr<WaitingWork> waiting_work() {
+  const Lock lock(offered().mutex);
+  return offered().work.lock();
+}
 
 void Progress::hold_back() {
   const auto pushed = static_cast<std::int64_t>(pushed_.load(std::memory_order_relaxed));
@@ -32,7 +53,23 @@ void Progress::wait_for_level(std::int64_t level) {
   wanted_.store(levels_.empty() ? -1 : *levels_.rbegin(), std::memory_order_seq_cst);
 }
 
+bool Progress::work_until_zero(const std::atomic<std::uint32_t>& flag) {
+  const std::shared_ptr<WaitingWork> work = waiting_work();
+  if (!work) return false;
+  {
+    const Lock lock(mutex_);
+    if (work_) return false;
+    work_ = work;
+    working_ = std::this_thread::get_id();
+  }
+  const bool zero = work->work_until([&flag] { return flag.load(std::memory_order_acquire) == 0; });
+  const Lock lock(mutex_);
+  work_.reset();
+  return zero;
+}
+
 void Progress::wait_for_zero(const std::atomic<std::uint32_t>& flag) {
+  if (work_until_zero(flag)) return;
   for (int spin = 0; spin < kSpins; ++spin) {
     if (flag.load(std::memory_order_acquire) == 0) return;
     pause_briefly();
@@ -42,8 +79,13 @@ void Progress::wait_for_zero(const std::atomic<std::uint32_t>& flag) {
 }
 
 void Progress::wake() {
-  const Lock lock(mutex_);
-  changed_.notify_all();
+  std::shared_ptr<WaitingWork> work;
+  {
+    const Lock lock(mutex_);
+    changed_.notify_all();
+    if (work_ && working_ != std::this_thread::get_id()) work = work_;
+  }
+  if (work) work->look_again();
 }
 
 std::int64_t Progress::unfinished() {

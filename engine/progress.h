@@ -2,12 +2,15 @@
 // How many tasks are unfinished, counted without a line of memory that all threads write; and the threads that wait for
 // that number, or for one variable.
 
+#include <paceline/detail/waiting_work.h>
 #include <paceline/mutex.h>
 
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <set>
+#include <thread>
 
 namespace paceline::detail {
 
@@ -33,7 +36,7 @@ class Progress {
   void hold_back();
   void wait_for_all() { wait_for_level(0); }
 
-  // Blocks until `flag` is zero; whoever makes it zero calls wake() afterwards.
+  // Works or blocks until `flag` is zero; whoever makes it zero calls wake() afterwards.
   void wait_for_zero(const std::atomic<std::uint32_t>& flag);
   void wake();
 
@@ -44,6 +47,8 @@ class Progress {
   };
 
   void wait_for_level(std::int64_t level);
+  // False where there is no work for this thread.
+  bool work_until_zero(const std::atomic<std::uint32_t>& flag);
   // Never less than the truth: what is complete is summed before what was pushed is read.
   std::int64_t unfinished();
 
@@ -54,6 +59,8 @@ class Progress {
   Mutex mutex_;
   CondVar changed_;
   std::multiset<std::int64_t> levels_ GUARDED_BY(mutex_);  // numbers of unfinished tasks that threads wait for
+  std::shared_ptr<WaitingWork> work_ GUARDED_BY(mutex_);   // of the thread `working_`, while it waits
+  std::thread::id working_ GUARDED_BY(mutex_);
   std::array<Counter, kCounters> counters_;
 };
 

@@ -1,5 +1,6 @@
 #include "node.h"
 
+#include <paceline/detail/waiting_work.h>
 #include <paceline/error.h>
 #include <paceline/log.h>
 #include <unistd.h>
@@ -84,6 +85,7 @@ Node::~Node() { impl_->stop(); }
 
 void Node::join() { impl_->join(); }
 void Node::leave(double seconds) { impl_->leave(seconds); }
+void Node::receive_while_waiting() { impl_->receive_while_waiting(); }
 
 std::uint64_t Node::enter() {
   Message request;
@@ -206,6 +208,11 @@ void Node::Impl::start() {
   }
   timer_ = std::thread([this] { run_timer(); });
   if (!scheduler_) heart_ = std::thread([this] { run_heart(); });
+}
+
+void Node::Impl::receive_while_waiting() {
+  const Lock lock(send_mutex_);
+  if (auto work = transport_->waiting_work()) detail::offer_waiting_work(std::move(work));
 }
 
 void Node::Impl::stop() {

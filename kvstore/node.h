@@ -85,6 +85,8 @@ class Node {
   // Blocks until every process of the job has joined and returns with rank() and the roster known. Throws Timeout
   // naming who is missing, NetworkError when refused (another job, too many workers).
   void join();
+  // Threads that wait for an engine receive meanwhile, where the transport lets them: handlers may run on them.
+  void receive_while_waiting();
   // Says good-bye: this process ends in good order. Blocks until the scheduler knows, at most `seconds`.
   void leave(double seconds = 5);
 

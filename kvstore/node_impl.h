@@ -46,6 +46,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   void join();
   void leave(double seconds);
   void ended(Role role, int task, const std::string& how);
+  void receive_while_waiting();
   std::uint64_t ask(const PeerId& peer, Message request, ReplyHandler on_reply);
   // Sends the answer to a request that arrived.
   void answer(const Request::State& state, MessageKind kind, Message message);

@@ -78,6 +78,7 @@ ServersExchange::ServersExchange(const ClusterConfig& config, ModeSetting settin
   // Over shm servers read gradients where they lie: a mode that keeps them must have copies of its own.
   route_.copies = config.transport == "inproc" || (mode_->synchronous() && config.transport != "tcp");
   node_->join();
+  node_->receive_while_waiting();
   look_around();
   if (setting_.compression.active()) compressor_ = std::make_unique<Compressor>(setting_.compression, engine_);
   step_ = new_step(0);  // after the join: a step that ends tells the servers

@@ -132,6 +132,8 @@ class Shm final : public Transport {
     handler_ = std::make_shared<const Handler>(std::move(handler));
   }
 
+  std::shared_ptr<detail::WaitingWork> waiting_work() override { return inner_->waiting_work(); }
+
   void add_observer(std::shared_ptr<TransportObserver> observer) override {
     // The inner transport alone sees who is turned away.
     struct Rejections final : TransportObserver {

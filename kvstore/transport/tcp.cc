@@ -1,6 +1,7 @@
 // ZeroMQ over TCP. A bound side is a ROUTER, each connection a DEALER; ZeroMQ keeps a queue per peer, so one dead peer
-// stalls nobody. One thread receives. Who finds the sockets free sends from its own thread, because waking another costs
-// more than a small packet does; who does not puts a command into a queue.
+// stalls nobody. One thread at a time receives: the transport's own, or in its place one that waits for an engine. Who
+// finds the sockets free sends from its own thread, because waking another costs more than a small packet does; who
+// does not puts a command into a queue.
 //
 //   zmtp message, DEALER -> ROUTER and back := frame of the packet*        (ROUTER adds and removes the routing id)
 //
@@ -9,13 +10,8 @@
 #include <paceline/error.h>
 #include <paceline/log.h>
 #include <paceline/mutex.h>
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <sys/socket.h>
-#include <unistd.h>
 #include <zmq.hpp>
 
-#include <cerrno>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -26,6 +22,8 @@
 #include "observers.h"
 #include "tcp_sockets.h"
 #include "transport/address.h"
+#include "transport/guest.h"
+#include "transport/wake_ups.h"
 #include "transport_catalog.h"
 
 namespace paceline {
@@ -38,17 +36,15 @@ class Tcp final : public Transport {
  public:
   explicit Tcp(const Options& options)
       : max_frame_bytes_(options.get<std::int64_t>("max_frame_bytes", std::int64_t{1} << 30)),
-        context_(options.get<int>("io_threads", 1)),
-        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (wake_ < 0) throw NetworkError("[tcp] no file descriptor is left; raise the limit (ulimit -n)");
+        context_(options.get<int>("io_threads", 1)) {
     thread_ = std::thread([this] { run(); });
   }
 
   ~Tcp() override {
+    guest_->leave();
     put({Command::kStop, 0, {}, {}, {}});
     thread_.join();
     context_.close();
-    ::close(wake_);
   }
 
   std::string bind(const std::string& address) override {
@@ -56,11 +52,7 @@ class Tcp final : public Transport {
     Socket router = open(zmq::socket_type::router);
     router.set(zmq::sockopt::router_mandatory, true);
     Socket monitor = bind_router(context_, router, at);
-    {
-      const Lock lock(mutex_);
-      commands_.push_back({Command::kAddRouter, 0, {}, std::move(router), std::move(monitor)});
-    }
-    wake();
+    put({Command::kAddRouter, 0, {}, std::move(router), std::move(monitor)});
     return join_host_port(at.host, at.port);
   }
 
@@ -79,9 +71,8 @@ class Tcp final : public Transport {
       const Lock lock(mutex_);
       id = ++last_link_;
       names_[id] = address;
-      commands_.push_back({Command::kAddDealer, id, {}, std::move(dealer), {}});
     }
-    wake();
+    put({Command::kAddDealer, id, {}, std::move(dealer), {}});
     return id;
   }
 
@@ -108,6 +99,8 @@ class Tcp final : public Transport {
     handler_ = std::make_shared<const Handler>(std::move(handler));
   }
 
+  std::shared_ptr<detail::WaitingWork> waiting_work() override { return guest_; }
+
   void add_observer(std::shared_ptr<TransportObserver> observer) override { observers_.add(std::move(observer)); }
 
  private:
@@ -118,9 +111,12 @@ class Tcp final : public Transport {
     Socket socket;
     Socket monitor;
   };
-  struct Router {
+  struct Watched {
     Socket socket;
-    Socket monitor;
+    bool news = true;  // something may have arrived
+  };
+  struct Router {
+    Watched requests, monitor;
     std::unordered_map<std::string, LinkId> links;  // by routing id
   };
   struct Using {
@@ -162,18 +158,7 @@ class Tcp final : public Transport {
       commands_.push_back(std::move(command));
       if (!std::exchange(asleep_, false)) return;
     }
-    ring();
-  }
-  void wake() {
-    {
-      const Lock lock(mutex_);
-      if (!std::exchange(asleep_, false)) return;
-    }
-    ring();
-  }
-  void ring() const {
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof(one));
+    wake_ups_.ring();
   }
 
   // False where another thread has the sockets, or what was sent earlier still waits in the queue.
@@ -188,10 +173,11 @@ class Tcp final : public Transport {
     // ZeroMQ tells of what arrives once; sending may have taken the news from the thread that waits for it.
     try {
       const Socket* socket = send_now(link, packet);
-      if (socket && (uninterrupted([&] { return socket->get(zmq::sockopt::events); }) & ZMQ_POLLIN) != 0) ring();
+      if (socket && (uninterrupted([&] { return socket->get(zmq::sockopt::events); }) & ZMQ_POLLIN) != 0)
+        wake_ups_.ring();
     } catch (const zmq::error_t& error) {
       LOG_EVERY_N(WARNING, 100) << "[tcp] " << error.what();
-      ring();
+      wake_ups_.ring();
     }
     return true;
   }
@@ -207,15 +193,36 @@ class Tcp final : public Transport {
         close_now(command.link);
         break;
       case Command::kAddRouter:
-        routers_.push_back({std::move(command.socket), std::move(command.monitor), {}});
+        watch(command.socket, number_of_router(routers_.size()));
+        watch(command.monitor, number_of_router(routers_.size()) + 1);
+        routers_.push_back({{std::move(command.socket)}, {std::move(command.monitor)}, {}});
         break;
       case Command::kAddDealer:
-        dealers_.emplace(command.link, std::move(command.socket));
+        watch(command.socket, command.link);
+        dealers_.emplace(command.link, Watched{std::move(command.socket)});
         break;
       case Command::kStop:
+        dealers_.clear();
+        routers_.clear();
+        stopped_ = true;
         break;
     }
-    if (command.kind != Command::kSend) items_.clear();
+  }
+
+  static std::uint64_t number_of_router(std::size_t router) { return ~std::uint64_t{0} - 2 * router - 1; }
+  void watch(Socket& socket, std::uint64_t number) { wake_ups_.add(socket.get(zmq::sockopt::fd), number); }
+
+  // What woke a thread, or a command, may have brought news.
+  void note(std::uint64_t number) {
+    const bool all = number == WakeUps::kBell;
+    for (std::size_t i = 0; i < routers_.size(); ++i) {
+      if (all || number == number_of_router(i)) routers_[i].requests.news = true;
+      if (all || number == number_of_router(i) + 1) routers_[i].monitor.news = true;
+    }
+    if (all)
+      for (auto& [link, dealer] : dealers_) dealer.news = true;
+    else if (const auto dealer = dealers_.find(number); dealer != dealers_.end())
+      dealer->second.news = true;
   }
 
   // The socket that was used, if any.
@@ -224,12 +231,12 @@ class Tcp final : public Transport {
     const auto dealer = dealers_.find(link);
     if (dealer != dealers_.end()) {
       observers_.on_send(link, packet);
-      send_frames(dealer->second, packet);
-      return &dealer->second;
+      send_frames(dealer->second.socket, packet);
+      return &dealer->second.socket;
     }
     const auto incoming = incoming_.find(link);
     if (incoming == incoming_.end()) return nullptr;
-    Socket& router = routers_[incoming->second.router].socket;
+    Socket& router = routers_[incoming->second.router].requests.socket;
     try {
       send_frame(router, zmq::message_t(incoming->second.routing_id), true);
     } catch (const zmq::error_t& error) {
@@ -244,7 +251,7 @@ class Tcp final : public Transport {
 
   void close_now(LinkId link) {
     if (const auto dealer = dealers_.find(link); dealer != dealers_.end()) {
-      dealer->second.set(zmq::sockopt::linger, 0);
+      dealer->second.socket.set(zmq::sockopt::linger, 0);
       dealers_.erase(dealer);
     } else if (const auto incoming = incoming_.find(link); incoming != incoming_.end()) {
       hang_up(incoming->second.connection);
@@ -261,32 +268,17 @@ class Tcp final : public Transport {
     incoming_.erase(incoming);
   }
 
-  // Whatever has arrived, at most kPacketsPerTurn of each socket.
-  void receive_all() {
-    if (items_.empty()) list_items();
-    std::size_t item = 1;
+  // Whatever has arrived, at most kPacketsPerTurn of each socket. True where that leaves some.
+  bool receive_all() {
+    bool more = false;
     for (std::size_t i = 0; i < routers_.size(); ++i) {
-      if (news_[item]) read_monitor(routers_[i].monitor);
-      news_[item++] = false;
-      if (news_[item]) news_[item] = receive(routers_[i].socket, &i, 0);
-      ++item;
+      auto& [requests, monitor, links] = routers_[i];
+      if (std::exchange(monitor.news, false)) read_monitor(monitor.socket);
+      if (requests.news) more |= requests.news = receive(requests.socket, &i, 0);
     }
-    for (auto& [link, dealer] : dealers_) {
-      if (news_[item]) news_[item] = receive(dealer, nullptr, link);
-      ++item;
-    }
-  }
-
-  // The poll list: the wake-up, then monitor and socket of each router, then the dealers in order of their links.
-  void list_items() {
-    const auto add = [this](Socket& socket) { items_.push_back({socket.get(zmq::sockopt::fd), POLLIN, 0}); };
-    items_.push_back({wake_, POLLIN, 0});
-    for (Router& router : routers_) {
-      add(router.monitor);
-      add(router.socket);
-    }
-    for (auto& [link, dealer] : dealers_) add(dealer);
-    news_.assign(items_.size(), true);
+    for (auto& [link, dealer] : dealers_)
+      if (dealer.news) more |= dealer.news = receive(dealer.socket, nullptr, link);
+    return more;
   }
 
   // True where more may have arrived.
@@ -325,40 +317,59 @@ class Tcp final : public Transport {
     }
   }
 
-  void close_all() {
-    dealers_.clear();
-    routers_.clear();
-  }
-
-  // ---- below: the transport's thread only ----
+  // ---- below: receiving; one thread at a time ----
 
   void run() {
-    for (;;) {
-      bool obeyed = false;
-      {
-        const std::lock_guard sockets(sockets_mutex_);
-        const Using use(in_use_);
-        std::deque<Command> commands;
-        {
-          const Lock lock(mutex_);
-          commands.swap(commands_);
-        }
-        obeyed = !commands.empty();
-        for (Command& command : commands) {
-          if (command.kind == Command::kStop) return close_all();
-          try {
-            obey(command);
-          } catch (const zmq::error_t& error) {
-            LOG_EVERY_N(WARNING, 100) << "[tcp] " << error.what();
-          }
-        }
-        if (obeyed) news_.assign(items_.size(), true);
-        receive_all();
+    for (std::vector<std::uint64_t> woken;; woken = sleep(false)) {
+      while (take_turn(std::exchange(woken, {}))) {
       }
-      const bool idle = !obeyed && arrived_.empty();
-      deliver();
-      if (idle) sleep();
+      if (stopped_) return;
     }
+  }
+
+  // In the place of the transport's thread, which sleeps meanwhile if it has nothing to do.
+  void receive_until(const std::function<bool()>& done) {
+    {
+      const Lock lock(mutex_);
+      guest_inside_ = true;
+    }
+    bool more = false;
+    while (!done()) more = take_turn(more ? std::vector<std::uint64_t>() : sleep(true));
+    {
+      const Lock lock(mutex_);
+      guest_inside_ = false;
+      asleep_ = true;  // as far as is known
+      more |= !commands_.empty();
+    }
+    guest_left_.notify_all();
+    if (more) wake_ups_.ring();
+  }
+
+  // Does what others left to be done, then receives and delivers. True where there may be more to receive.
+  bool take_turn(const std::vector<std::uint64_t>& woken) {
+    const std::lock_guard turn(turn_mutex_);
+    bool more = false;
+    {
+      const std::lock_guard sockets(sockets_mutex_);
+      const Using use(in_use_);
+      for (const std::uint64_t number : woken) note(number);
+      std::deque<Command> commands;
+      {
+        const Lock lock(mutex_);
+        commands.swap(commands_);
+      }
+      for (Command& command : commands) {
+        try {
+          obey(command);
+        } catch (const std::exception& error) {
+          LOG_EVERY_N(WARNING, 100) << "[tcp] " << error.what();
+        }
+      }
+      if (!commands.empty()) note(WakeUps::kBell);
+      more = receive_all();
+    }
+    deliver();
+    return more;
   }
 
   void deliver() {
@@ -375,35 +386,34 @@ class Tcp final : public Transport {
     arrived_.clear();
   }
 
-  // Until something arrives or is to be done.
-  void sleep() {
+  // Until something arrives or is to be done; what woke this thread.
+  std::vector<std::uint64_t> sleep(bool is_guest) {
     {
       const Lock lock(mutex_);
-      if (!commands_.empty()) return;
+      if (guest_inside_ && !is_guest) {
+        // The guest is to be the one that is woken, and what woke this thread may have been for it.
+        wake_ups_.ring();
+        guest_left_.wait(mutex_, [this]() REQUIRES(mutex_) { return !guest_inside_; });
+      }
+      if (!commands_.empty()) return {};
       asleep_ = true;
     }
-    while (::poll(items_.data(), items_.size(), -1) < 0 && errno == EINTR) {
-    }
-    {
-      const Lock lock(mutex_);
-      asleep_ = false;
-    }
-    const bool woken = items_[0].revents != 0;
-    if (woken) {
-      std::uint64_t count = 0;
-      [[maybe_unused]] const ssize_t got = ::read(wake_, &count, sizeof(count));
-    }
-    for (std::size_t i = 0; i < items_.size(); ++i) news_[i] = woken || items_[i].revents != 0;
+    std::vector<std::uint64_t> woken = wake_ups_.wait();
+    const Lock lock(mutex_);
+    asleep_ = false;
+    return woken;
   }
 
   const std::int64_t max_frame_bytes_;
   zmq::context_t context_;
-  const int wake_;
+  WakeUps wake_ups_;
   Observers observers_;
 
   Mutex mutex_;
   std::deque<Command> commands_ GUARDED_BY(mutex_);
-  bool asleep_ GUARDED_BY(mutex_) = false;
+  bool asleep_ GUARDED_BY(mutex_) = false;  // nobody is about to look at them
+  bool guest_inside_ GUARDED_BY(mutex_) = false;
+  CondVar guest_left_;
   LinkId last_link_ GUARDED_BY(mutex_) = 0;
   std::unordered_map<LinkId, std::string> names_ GUARDED_BY(mutex_);
   std::shared_ptr<const Handler> handler_ GUARDED_BY(mutex_);
@@ -411,13 +421,15 @@ class Tcp final : public Transport {
   std::recursive_mutex sockets_mutex_;  // of what follows; taken before mutex_, and never waited for by senders
   bool in_use_ = false;                 // further up the stack of the thread that has it
   std::vector<Router> routers_;
-  std::map<LinkId, Socket> dealers_;
+  std::map<LinkId, Watched> dealers_;
   std::map<LinkId, Incoming> incoming_;
 
-  // Of the transport's thread.
-  std::vector<pollfd> items_;  // empty: to be made again
-  std::vector<bool> news_;     // per item: something may have arrived
+  std::mutex turn_mutex_;  // of what follows; taken before sockets_mutex_
   std::vector<std::pair<LinkId, Packet>> arrived_;
+  bool stopped_ = false;
+
+  const std::shared_ptr<Guest> guest_ = std::make_shared<Guest>(
+      [this](const std::function<bool()>& done) { receive_until(done); }, [this] { wake_ups_.ring(); });
   std::thread thread_;
 };
 

@@ -14,6 +14,10 @@
 
 namespace paceline {
 
+namespace detail {
+class WaitingWork;
+}
+
 // Bytes that travel; shared so that a payload is not copied on its way. They must not change while anybody holds
 // `owner`, which may be let go on any thread.
 struct Frame {
@@ -57,8 +61,11 @@ class Transport {
   virtual void close(LinkId link) = 0;
   // Where the link leads, for logs: an address, as far as known.
   virtual std::string describe(LinkId link) = 0;
-  // Called for each packet on one thread of the transport; set before bind and connect. Replies to `from`.
+  // Called for each packet, one at a time, on the transport's thread or one that does its waiting_work(); set before bind
+  // and connect. Replies to `from`.
   virtual void on_receive(Handler handler) = 0;
+  // Receiving, for threads that wait for what they are to receive; null where only the transport's own thread can.
+  virtual std::shared_ptr<detail::WaitingWork> waiting_work() { return nullptr; }
   virtual void add_observer(std::shared_ptr<TransportObserver> observer) = 0;
 };
 

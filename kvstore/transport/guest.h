@@ -1,0 +1,54 @@
+#pragma once
+// Lets one thread at a time receive for a transport while it waits for an engine. Outlives the transport.
+
+#include <paceline/detail/waiting_work.h>
+#include <paceline/mutex.h>
+
+#include <atomic>
+#include <functional>
+#include <utility>
+
+namespace paceline {
+
+class Guest final : public detail::WaitingWork {
+ public:
+  // `receive_until` receives until a condition holds, `ring` has it look at the condition.
+  Guest(std::function<void(const std::function<bool()>&)> receive_until, std::function<void()> ring)
+      : receive_until_(std::move(receive_until)), ring_(std::move(ring)) {}
+
+  bool work_until(const std::function<bool()>& done) override {
+    {
+      const Lock lock(mutex_);
+      if (inside_ || leaving_) return false;
+      inside_ = true;
+    }
+    receive_until_([&] { return leaving_ || done(); });
+    const Lock lock(mutex_);
+    inside_ = false;
+    left_.notify_all();
+    return done();
+  }
+
+  void look_again() override {
+    const Lock lock(mutex_);
+    if (inside_) ring_();
+  }
+
+  // The transport ends: returns when nobody is inside, and nobody will be.
+  void leave() {
+    const Lock lock(mutex_);
+    leaving_ = true;
+    if (inside_) ring_();
+    left_.wait(mutex_, [this]() REQUIRES(mutex_) { return !inside_; });
+  }
+
+ private:
+  const std::function<void(const std::function<bool()>&)> receive_until_;
+  const std::function<void()> ring_;
+  Mutex mutex_;
+  CondVar left_;
+  bool inside_ GUARDED_BY(mutex_) = false;
+  std::atomic<bool> leaving_ = false;  // written with mutex_
+};
+
+}  // namespace paceline
