@@ -276,7 +276,7 @@ TEST_P(Nodes, a_lost_worker_is_named_and_the_rest_go_on) {
 TEST_P(Nodes, a_process_whose_end_the_launcher_tells_is_lost_at_once) {
   const std::string path = testing::TempDir() + "ended-" + std::to_string(getpid());
   ClusterConfig job = config(0, 3);
-  job.silence_deadline_seconds = 1e6;
+  job.silence_deadline_seconds = 90;  // longer than soon() waits
   job.ended_file = path;
   SchedulerThread scheduler(job);
   auto workers = joined_workers(job, scheduler.port());
