@@ -1,5 +1,6 @@
 #include "convolution/convolution.h"
 
+#include "convolution/cudnn.h"
 #include "convolution/geometry.h"
 #include "reduce/reduce.h"
 #include "shared/rows.h"
@@ -79,6 +80,32 @@ ConvolutionGeometry make_geometry(const char* name, const Shape& x, const Shape&
   return g;
 }
 
+ConvolutionGeometry transposed_geometry(const Shape& x, const Shape& weight,
+                                        const TransposedConvolutionAttributes& attributes) {
+  constexpr const char* kName = "transposed_convolution";
+  check_dimensions(kName, x, weight);
+  const int axes = x.ndim() - 2;
+  const auto size = spread(kName, "size", spatial(x), axes, 1, 1);
+  const auto kernel = spread(kName, "kernel", spatial(weight), axes, 1, 1);
+  const auto stride = spread(kName, "stride", attributes.stride, axes, 1, 1);
+  const auto padding = spread(kName, "padding", attributes.padding, axes, 0, 0);
+  const auto dilation = spread(kName, "dilation", attributes.dilation, axes, 1, 1);
+  const auto extra = spread(kName, "output padding", attributes.output_padding, axes, 0, 0);
+  require(attributes.groups > 0 && x[1] == weight[0], "[", kName, "] weight has shape ", weight, ", expected ", x[1],
+          " as its first size for x of shape ", x, "; groups must be positive");
+  Shape result{x[0], checked_product(kName, weight[1], attributes.groups)};
+  for (auto i = static_cast<std::size_t>(3 - axes); i < 3; ++i) {
+    require(extra[i] >= 0 && extra[i] < std::max<std::int64_t>(1, stride[i]), "[", kName, "] output padding ",
+            attributes.output_padding, " must not be negative, and less than the stride");
+    result.push_back((size[i] - 1) * stride[i] - 2 * padding[i] + dilation[i] * (kernel[i] - 1) + 1 + extra[i]);
+    require(result.back() > 0, "[", kName, "] x of shape ", x, " with padding ", attributes.padding,
+            " leaves nothing as the result");
+  }
+  const ConvolutionGeometry geometry = make_geometry(kName, result, weight, attributes);
+  require(geometry.result_shape() == x, "[", kName, "] x has shape ", x, ", expected places along every axis");
+  return geometry;
+}
+
 namespace {
 
 const ConvolutionAttributes& of(const void* attributes) {
@@ -106,33 +133,6 @@ AttributeText text(const void* attributes) {
   const auto& [stride, padding, dilation, groups] = of(attributes);
   return {
       {"stride", stride.text()}, {"padding", padding.text()}, {"dilation", dilation.text()}, {"groups", str(groups)}};
-}
-
-// The convolution whose input is what `attributes` make of x.
-ConvolutionGeometry transposed_geometry(const Shape& x, const Shape& weight,
-                                        const TransposedConvolutionAttributes& attributes) {
-  constexpr const char* kName = "transposed_convolution";
-  check_dimensions(kName, x, weight);
-  const int axes = x.ndim() - 2;
-  const auto size = spread(kName, "size", spatial(x), axes, 1, 1);
-  const auto kernel = spread(kName, "kernel", spatial(weight), axes, 1, 1);
-  const auto stride = spread(kName, "stride", attributes.stride, axes, 1, 1);
-  const auto padding = spread(kName, "padding", attributes.padding, axes, 0, 0);
-  const auto dilation = spread(kName, "dilation", attributes.dilation, axes, 1, 1);
-  const auto extra = spread(kName, "output padding", attributes.output_padding, axes, 0, 0);
-  require(attributes.groups > 0 && x[1] == weight[0], "[", kName, "] weight has shape ", weight, ", expected ", x[1],
-          " as its first size for x of shape ", x, "; groups must be positive");
-  Shape result{x[0], checked_product(kName, weight[1], attributes.groups)};
-  for (auto i = static_cast<std::size_t>(3 - axes); i < 3; ++i) {
-    require(extra[i] >= 0 && extra[i] < std::max<std::int64_t>(1, stride[i]), "[", kName, "] output padding ",
-            attributes.output_padding, " must not be negative, and less than the stride");
-    result.push_back((size[i] - 1) * stride[i] - 2 * padding[i] + dilation[i] * (kernel[i] - 1) + 1 + extra[i]);
-    require(result.back() > 0, "[", kName, "] x of shape ", x, " with padding ", attributes.padding,
-            " leaves nothing as the result");
-  }
-  const ConvolutionGeometry geometry = make_geometry(kName, result, weight, attributes);
-  require(geometry.result_shape() == x, "[", kName, "] x has shape ", x, ", expected places along every axis");
-  return geometry;
 }
 
 Shape input_shape(const ConvolutionGeometry& g) {
@@ -180,6 +180,11 @@ void backward_weight_cpu(const KernelContext& context, std::span<const Tensor> i
   run(ConvolutionPass::kBackwardWeight, make_geometry(kBackwardWeight, in[1].shape, out[0].shape, of(attributes)),
       {.x = in[1].data, .y_gradient = in[0].data, .weight_gradient = out[0].data, .bias_gradient = out[1].data},
       in[0].dtype, context.workspace);
+}
+
+std::size_t workspace_bytes(ConvolutionPass pass, const ConvolutionGeometry& g, const NDArray& x) {
+  return x.device().kind == DeviceKind::kCuda ? cudnn_workspace(pass, g, x.dtype(), x.device())
+                                              : gemm_convolution_workspace(g, x.dtype());
 }
 
 void check_types(const char* name, const std::vector<NDArray>& inputs, std::int64_t channels) {
@@ -231,8 +236,9 @@ OpDef convolution_op() {
         return std::vector<ArraySpec>{{g.result_shape(), inputs[0].dtype()}};
       })
       .workspace([](const std::vector<NDArray>& inputs, const void* attributes) {
-        return gemm_convolution_workspace(
-            make_geometry("convolution", inputs[0].shape(), inputs[1].shape(), of(attributes)), inputs[0].dtype());
+        return workspace_bytes(ConvolutionPass::kForward,
+                               make_geometry("convolution", inputs[0].shape(), inputs[1].shape(), of(attributes)),
+                               inputs[0]);
       })
       .cpu(forward_cpu)
       .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) {
@@ -270,7 +276,7 @@ OpDef convolution_backward_weight_op() {
         return std::vector<ArraySpec>{{backward_of(attributes).weight, dtype}, {{g.out}, dtype}};
       })
       .workspace([](const std::vector<NDArray>& inputs, const void* attributes) {
-        return gemm_convolution_workspace(weight_geometry(inputs, attributes), inputs[0].dtype());
+        return workspace_bytes(ConvolutionPass::kBackwardWeight, weight_geometry(inputs, attributes), inputs[0]);
       })
       .cpu(backward_weight_cpu)
       .text(text);
@@ -286,8 +292,9 @@ OpDef transposed_convolution_op() {
         return std::vector<ArraySpec>{{input_shape(g), inputs[0].dtype()}};
       })
       .workspace([](const std::vector<NDArray>& inputs, const void* attributes) {
-        return gemm_convolution_workspace(
-            transposed_geometry(inputs[0].shape(), inputs[1].shape(), transposed_of(attributes)), inputs[0].dtype());
+        return workspace_bytes(ConvolutionPass::kBackwardData,
+                               transposed_geometry(inputs[0].shape(), inputs[1].shape(), transposed_of(attributes)),
+                               inputs[0]);
       })
       .cpu(transposed_cpu)
       .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) {

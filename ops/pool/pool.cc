@@ -176,16 +176,6 @@ void max_backward_cpu(const KernelContext& context, std::span<const Tensor> in, 
   });
 }
 
-template <class A>
-A average_share(const Windows& windows, bool count_padding, const std::array<std::int64_t, 3>& window) {
-  std::int64_t places = 1;
-  for (std::size_t i = 0; i < 3; ++i) {
-    const WindowAxis& axis = windows.axes[i];
-    places *= count_padding ? axis.padded_length(window[i]) : axis.end(window[i]) - axis.begin(window[i]);
-  }
-  return A(1) / static_cast<A>(places);
-}
-
 void average_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out,
                  const void* attributes) {
   const PoolAttributes& how = pool_of(attributes);

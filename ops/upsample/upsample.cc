@@ -2,54 +2,18 @@
 
 #include "shared/planes.h"
 #include "shared/rows.h"
-
-#include <array>
+#include "upsample/grid.h"
 
 namespace paceline {
 
 const OpDef& upsample_operator();
 const OpDef& upsample_backward_operator();
 
-namespace {
-
-// Where a place comes from along one axis: one place, or two with their weights.
-template <class A>
-struct Source {
-  std::int64_t place[2];
-  A weight[2];
-  int count;
-};
-
-struct Axis {
-  std::int64_t from = 1, to = 1;
-  bool linear = false;
-
-  template <class A>
-  Source<A> source(std::int64_t i) const {
-    if (!linear) return {{i * from / to, 0}, {A(1), A(0)}, 1};
-    const double ratio = static_cast<double>(from) / static_cast<double>(to);
-    const double at = std::max(0.0, (static_cast<double>(i) + 0.5) * ratio - 0.5);
-    const std::int64_t low = std::min(static_cast<std::int64_t>(at), from - 1), high = std::min(low + 1, from - 1);
-    const double share = std::min(1.0, at - static_cast<double>(low));
-    return {{low, high}, {static_cast<A>(1 - share), static_cast<A>(share)}, 2};
-  }
-};
-
-// Always three axes: those that x lacks come first and have one place.
-struct Grid {
-  std::array<Axis, 3> axes = {};
-
-  std::int64_t input_places() const { return axes[0].from * axes[1].from * axes[2].from; }
-  std::int64_t output_places() const { return axes[0].to * axes[1].to * axes[2].to; }
-};
-
-const UpsampleAttributes& of(const void* attributes) { return *static_cast<const UpsampleAttributes*>(attributes); }
-
-Grid make_grid(const char* name, const Shape& x, const UpsampleAttributes& how) {
+UpsampleGrid make_upsample_grid(const char* name, const Shape& x, const UpsampleAttributes& how) {
   constexpr std::int64_t kLimit = std::int64_t{1} << 31;
   require(x.ndim() >= 3 && x.ndim() <= 5 && how.size.ndim() == x.ndim() - 2, "[", name, "] x has shape ", x,
           " and size is ", how.size, ", expected 3 to 5 dimensions and a size for each spatial axis");
-  Grid grid;
+  UpsampleGrid grid;
   const int axes = x.ndim() - 2;
   for (int i = 0; i < axes; ++i) {
     const std::int64_t from = x[2 + i], to = how.size[i];
@@ -60,6 +24,10 @@ Grid make_grid(const char* name, const Shape& x, const UpsampleAttributes& how) 
   return grid;
 }
 
+namespace {
+
+const UpsampleAttributes& of(const void* attributes) { return *static_cast<const UpsampleAttributes*>(attributes); }
+
 Shape result_shape(const Shape& x, const UpsampleAttributes& how) {
   Shape shape{x[0], x[1]};
   for (const std::int64_t size : how.size) shape.push_back(size);
@@ -68,15 +36,15 @@ Shape result_shape(const Shape& x, const UpsampleAttributes& how) {
 
 // Calls body(place of the result, place of x, weight) for all that a plane of the result is made of.
 template <class A, class Body>
-void for_each_term(const Grid& grid, const Body& body) {
+void for_each_term(const UpsampleGrid& grid, const Body& body) {
   const auto& [az, ay, ax] = grid.axes;
   std::int64_t number = 0;
   for (std::int64_t z = 0; z < az.to; ++z) {
-    const Source<A> from_z = az.source<A>(z);
+    const UpsampleSource<A> from_z = az.source<A>(z);
     for (std::int64_t y = 0; y < ay.to; ++y) {
-      const Source<A> from_y = ay.source<A>(y);
+      const UpsampleSource<A> from_y = ay.source<A>(y);
       for (std::int64_t x = 0; x < ax.to; ++x, ++number) {
-        const Source<A> from_x = ax.source<A>(x);
+        const UpsampleSource<A> from_x = ax.source<A>(x);
         for (int i = 0; i < from_z.count; ++i)
           for (int j = 0; j < from_y.count; ++j)
             for (int k = 0; k < from_x.count; ++k)
@@ -89,24 +57,20 @@ void for_each_term(const Grid& grid, const Body& body) {
 
 void upsample_cpu(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
                   const void* attributes) {
-  const Grid grid = make_grid("upsample", in[0].shape, of(attributes));
+  const UpsampleGrid grid = make_upsample_grid("upsample", in[0].shape, of(attributes));
   sum_into_planes(in[0], out[0], context.workspace, [&]<class A>(std::int64_t, const auto* x, A* y) {
     for_each_term<A>(grid,
                      [=](std::int64_t to, std::int64_t from, A weight) { y[to] += weight * static_cast<A>(x[from]); });
   });
 }
 
-// What the gradient needs besides: the shape that was resampled.
-struct BackwardAttributes : UpsampleAttributes {
-  Shape x = {};
-};
-const BackwardAttributes& backward_of(const void* attributes) {
-  return *static_cast<const BackwardAttributes*>(attributes);
+const UpsampleBackwardAttributes& backward_of(const void* attributes) {
+  return *static_cast<const UpsampleBackwardAttributes*>(attributes);
 }
 
 void backward_cpu(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
                   const void* attributes) {
-  const Grid grid = make_grid("upsample_backward", out[0].shape, of(attributes));
+  const UpsampleGrid grid = make_upsample_grid("upsample_backward", out[0].shape, of(attributes));
   sum_into_planes(in[0], out[0], context.workspace, [&]<class A>(std::int64_t, const auto* dy, A* dx) {
     for_each_term<A>(
         grid, [=](std::int64_t to, std::int64_t from, A weight) { dx[from] += weight * static_cast<A>(dy[to]); });
@@ -126,7 +90,7 @@ OpDef upsample_op() {
       .infer([](const std::vector<NDArray>& inputs, const void* attributes) {
         const NDArray& x = inputs[0];
         require(is_floating(x.dtype()), "[upsample] x is ", x.describe(), ", expected a floating type");
-        make_grid("upsample", x.shape(), of(attributes));
+        make_upsample_grid("upsample", x.shape(), of(attributes));
         return std::vector<ArraySpec>{{result_shape(x.shape(), of(attributes)), x.dtype()}};
       })
       .workspace([](const std::vector<NDArray>& inputs, const void* attributes) {
@@ -134,8 +98,8 @@ OpDef upsample_op() {
       })
       .cpu(upsample_cpu)
       .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
-        const std::shared_ptr<const void> attributes = std::make_shared<BackwardAttributes>(
-            BackwardAttributes{call.attributes<UpsampleAttributes>(), call.input_specs[0].shape});
+        const std::shared_ptr<const void> attributes = std::make_shared<UpsampleBackwardAttributes>(
+            UpsampleBackwardAttributes{call.attributes<UpsampleAttributes>(), call.input_specs[0].shape});
         return {invoke(upsample_backward_operator(), {gradients[0]}, attributes)[0]};
       })
       .text(text);
@@ -143,11 +107,11 @@ OpDef upsample_op() {
 
 OpDef upsample_backward_op() {
   return OpDef("upsample_backward")
-      .attributes<BackwardAttributes>()
+      .attributes<UpsampleBackwardAttributes>()
       .input("gradient")
       .infer([](const std::vector<NDArray>& inputs, const void* attributes) {
         const Shape& x = backward_of(attributes).x;
-        make_grid("upsample_backward", x, of(attributes));
+        make_upsample_grid("upsample_backward", x, of(attributes));
         const Shape expected = result_shape(x, of(attributes));
         require(inputs[0].shape() == expected, "[upsample_backward] gradient is ", inputs[0].describe(), ", expected ",
                 expected);

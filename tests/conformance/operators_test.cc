@@ -365,6 +365,11 @@ TEST(OperatorCatalogue, BackwardOperatorsBelongToDifferentiableOnesAndRefuseWron
   }
 }
 
+TEST(OperatorCatalogue, EveryOperatorHasACudaKernel) {
+  if (!find_operator("relu").has_kernel(DeviceKind::kCuda)) GTEST_SKIP() << "built without CUDA";
+  for (const OpDef* op : all_operators()) EXPECT_TRUE(op->has_kernel(DeviceKind::kCuda)) << op->name();
+}
+
 TEST(OperatorCatalogue, CasesBelongToOperators) {
   for (const auto& [name, cases] : operator_cases()) EXPECT_NO_THROW(find_operator(name)) << name;
 }

@@ -1,0 +1,220 @@
+#include "convolution/cudnn.h"
+
+#include <paceline/detail/cuda_check.h>
+#include <paceline/log.h>
+
+#include <cudnn.h>
+#include <dlfcn.h>
+
+#include <array>
+#include <limits>
+#include <map>
+#include <vector>
+
+namespace paceline {
+namespace {
+
+// The functions of cuDNN that are used, found by name.
+#define PACELINE_CUDNN_FUNCTIONS(X)                                                                              \
+  X(cudnnCreate)                                                                                                 \
+  X(cudnnSetStream) X(cudnnGetErrorString) X(cudnnCreateTensorDescriptor) X(cudnnDestroyTensorDescriptor)        \
+      X(cudnnSetTensorNdDescriptorEx) X(cudnnCreateFilterDescriptor) X(cudnnDestroyFilterDescriptor)             \
+          X(cudnnSetFilterNdDescriptor) X(cudnnCreateConvolutionDescriptor) X(cudnnDestroyConvolutionDescriptor) \
+              X(cudnnSetConvolutionNdDescriptor) X(cudnnSetConvolutionGroupCount) X(cudnnSetConvolutionMathType) \
+                  X(cudnnAddTensor) X(cudnnConvolutionForward) X(cudnnGetConvolutionForwardWorkspaceSize)        \
+                      X(cudnnConvolutionBackwardData) X(cudnnGetConvolutionBackwardDataWorkspaceSize)            \
+                          X(cudnnConvolutionBackwardFilter) X(cudnnGetConvolutionBackwardFilterWorkspaceSize)
+
+struct Cudnn {
+#define PACELINE_MEMBER(name) decltype(&::name) name = nullptr;
+  PACELINE_CUDNN_FUNCTIONS(PACELINE_MEMBER)
+#undef PACELINE_MEMBER
+
+  // Null where it cannot be opened.
+  static const Cudnn* open() {
+    static const Cudnn* const cudnn = []() -> const Cudnn* {
+      const std::string name = str("libcudnn.so.", CUDNN_MAJOR);
+      void* const file = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (!file) {
+        LOG(WARNING) << "convolutions on CUDA devices are slow without cuDNN: " << dlerror();
+        return nullptr;
+      }
+      auto found = std::make_unique<Cudnn>();
+      bool complete = true;
+#define PACELINE_FIND(name)                                              \
+  found->name = reinterpret_cast<decltype(&::name)>(dlsym(file, #name)); \
+  complete = complete && found->name;
+      PACELINE_CUDNN_FUNCTIONS(PACELINE_FIND)
+#undef PACELINE_FIND
+      return complete ? found.release() : nullptr;
+    }();
+    return cudnn;
+  }
+};
+#undef PACELINE_CUDNN_FUNCTIONS
+
+cudnnDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat64:
+      return CUDNN_DATA_DOUBLE;
+    case DType::kFloat16:
+      return CUDNN_DATA_HALF;
+    case DType::kBfloat16:
+      return CUDNN_DATA_BFLOAT16;
+    default:
+      return CUDNN_DATA_FLOAT;
+  }
+}
+
+// What cuDNN knows of one convolution. Two spatial axes, or three where x has them.
+class Problem {
+ public:
+  Problem(const Cudnn& cudnn, const ConvolutionGeometry& g, DType dtype) : cudnn_(cudnn) {
+    const std::size_t first = g.axes <= 2 ? 1 : 0;
+    const auto sizes = [&](std::int64_t a, std::int64_t b, const ConvolutionGeometry::Sizes& spatial) {
+      std::vector<int> result{number(a), number(b)};
+      for (std::size_t i = first; i < 3; ++i) result.push_back(number(spatial[i]));
+      return result;
+    };
+    const auto only = [&](const ConvolutionGeometry::Sizes& spatial) {
+      std::vector<int> result;
+      for (std::size_t i = first; i < 3; ++i) result.push_back(number(spatial[i]));
+      return result;
+    };
+    const cudnnDataType_t type = type_of(dtype);
+    const std::vector<int> x_sizes = sizes(g.examples, g.in, g.size), y_sizes = sizes(g.examples, g.out, g.result),
+                           kernel = sizes(g.out, g.group_in(), g.kernel), in_bias = sizes(1, g.in, {1, 1, 1}),
+                           out_bias = sizes(1, g.out, {1, 1, 1}), padding = only(g.padding), stride = only(g.stride),
+                           dilation = only(g.dilation);
+    const int dims = static_cast<int>(x_sizes.size());
+    expect(cudnn_.cudnnCreateTensorDescriptor(&x));
+    expect(cudnn_.cudnnCreateTensorDescriptor(&y));
+    expect(cudnn_.cudnnCreateTensorDescriptor(&x_bias));
+    expect(cudnn_.cudnnCreateTensorDescriptor(&y_bias));
+    expect(cudnn_.cudnnCreateFilterDescriptor(&weight));
+    expect(cudnn_.cudnnCreateConvolutionDescriptor(&convolution));
+    if (!fits) return;
+    expect(cudnn_.cudnnSetTensorNdDescriptorEx(x, CUDNN_TENSOR_NCHW, type, dims, x_sizes.data()));
+    expect(cudnn_.cudnnSetTensorNdDescriptorEx(y, CUDNN_TENSOR_NCHW, type, dims, y_sizes.data()));
+    expect(cudnn_.cudnnSetTensorNdDescriptorEx(x_bias, CUDNN_TENSOR_NCHW, type, dims, in_bias.data()));
+    expect(cudnn_.cudnnSetTensorNdDescriptorEx(y_bias, CUDNN_TENSOR_NCHW, type, dims, out_bias.data()));
+    expect(cudnn_.cudnnSetFilterNdDescriptor(weight, type, CUDNN_TENSOR_NCHW, dims, kernel.data()));
+    expect(cudnn_.cudnnSetConvolutionNdDescriptor(convolution, dims - 2, padding.data(), stride.data(), dilation.data(),
+                                                  CUDNN_CROSS_CORRELATION,
+                                                  dtype == DType::kFloat64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT));
+    expect(cudnn_.cudnnSetConvolutionGroupCount(convolution, number(g.groups)));
+    // float32 is not rounded to TF32 on the way.
+    const bool half = dtype == DType::kFloat16 || dtype == DType::kBfloat16;
+    expect(cudnn_.cudnnSetConvolutionMathType(convolution, half ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH));
+  }
+  ~Problem() {
+    for (cudnnTensorDescriptor_t tensor : {x, y, x_bias, y_bias})
+      if (tensor) cudnn_.cudnnDestroyTensorDescriptor(tensor);
+    if (weight) cudnn_.cudnnDestroyFilterDescriptor(weight);
+    if (convolution) cudnn_.cudnnDestroyConvolutionDescriptor(convolution);
+  }
+  Problem(const Problem&) = delete;
+  Problem& operator=(const Problem&) = delete;
+
+  cudnnTensorDescriptor_t x = nullptr, y = nullptr, x_bias = nullptr, y_bias = nullptr;
+  cudnnFilterDescriptor_t weight = nullptr;
+  cudnnConvolutionDescriptor_t convolution = nullptr;
+  bool fits = true;
+
+ private:
+  void expect(cudnnStatus_t status) { fits = fits && status == CUDNN_STATUS_SUCCESS; }
+  int number(std::int64_t size) {
+    fits = fits && size <= std::numeric_limits<int>::max();
+    return static_cast<int>(size);
+  }
+
+  const Cudnn& cudnn_;
+};
+
+// One per thread and device. Never destroyed: a thread may end after the driver has gone.
+cudnnHandle_t handle_for(const Cudnn& cudnn, int device) {
+  thread_local std::map<int, cudnnHandle_t> handles;
+  detail::check_cuda(cudaSetDevice(device), "selecting the device");
+  const auto [at, is_new] = handles.try_emplace(device, nullptr);
+  if (is_new && cudnn.cudnnCreate(&at->second) != CUDNN_STATUS_SUCCESS) {
+    LOG(WARNING) << "cuDNN cannot be started on cuda:" << device;
+    at->second = nullptr;
+  }
+  return at->second;
+}
+
+// These give the same bits every time.
+constexpr auto kForward = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
+constexpr auto kBackwardData = CUDNN_CONVOLUTION_BWD_DATA_ALGO_1;
+constexpr auto kBackwardWeight = CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1;
+
+// False: cuDNN has nothing for this.
+bool ask_workspace(const Cudnn& cudnn, cudnnHandle_t handle, ConvolutionPass pass, const Problem& p,
+                   std::size_t& bytes) {
+  constexpr std::size_t kMost = std::size_t{1} << 30;
+  cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
+  if (pass == ConvolutionPass::kForward)
+    status = cudnn.cudnnGetConvolutionForwardWorkspaceSize(handle, p.x, p.weight, p.convolution, p.y, kForward, &bytes);
+  else if (pass == ConvolutionPass::kBackwardData)
+    status = cudnn.cudnnGetConvolutionBackwardDataWorkspaceSize(handle, p.weight, p.y, p.convolution, p.x,
+                                                                kBackwardData, &bytes);
+  else
+    status = cudnn.cudnnGetConvolutionBackwardFilterWorkspaceSize(handle, p.x, p.y, p.convolution, p.weight,
+                                                                  kBackwardWeight, &bytes);
+  return status == CUDNN_STATUS_SUCCESS && bytes <= kMost;
+}
+
+bool is_empty(const ConvolutionGeometry& g) { return g.examples == 0 || g.in == 0 || g.out == 0; }
+
+}  // namespace
+
+std::size_t cudnn_workspace(ConvolutionPass pass, const ConvolutionGeometry& geometry, DType dtype, Device device) {
+  const Cudnn* const cudnn = Cudnn::open();
+  if (!cudnn || is_empty(geometry)) return 0;
+  const cudnnHandle_t handle = handle_for(*cudnn, device.index);
+  const Problem problem(*cudnn, geometry, dtype);
+  std::size_t bytes = 0;
+  return handle && problem.fits && ask_workspace(*cudnn, handle, pass, problem, bytes) ? bytes : 0;
+}
+
+bool cudnn_convolution(ConvolutionPass pass, const ConvolutionGeometry& geometry, const ConvolutionArrays& arrays,
+                       DType dtype, const KernelContext& context) {
+  const Cudnn* const cudnn = Cudnn::open();
+  if (!cudnn || is_empty(geometry)) return false;
+  const cudnnHandle_t handle = handle_for(*cudnn, context.device.index);
+  const Problem p(*cudnn, geometry, dtype);
+  std::size_t bytes = 0;
+  if (!handle || !p.fits || !ask_workspace(*cudnn, handle, pass, p, bytes)) return false;
+
+  const double double_one = 1, double_zero = 0;
+  const float float_one = 1, float_zero = 0;
+  const bool wide = dtype == DType::kFloat64;
+  const void* const one = wide ? static_cast<const void*>(&double_one) : &float_one;
+  const void* const zero = wide ? static_cast<const void*>(&double_zero) : &float_zero;
+  const auto check = [&](cudnnStatus_t status) {
+    if (status != CUDNN_STATUS_SUCCESS) throw Error(str("[convolution] cuDNN: ", cudnn->cudnnGetErrorString(status)));
+  };
+  check(cudnn->cudnnSetStream(handle, static_cast<cudaStream_t>(context.native_stream)));
+  void* const workspace = bytes > 0 ? context.workspace : nullptr;
+  cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
+  if (pass == ConvolutionPass::kForward)
+    status = cudnn->cudnnConvolutionForward(handle, one, p.x, arrays.x, p.weight, arrays.weight, p.convolution,
+                                            kForward, workspace, bytes, zero, p.y, arrays.y);
+  else if (pass == ConvolutionPass::kBackwardData)
+    status =
+        cudnn->cudnnConvolutionBackwardData(handle, one, p.weight, arrays.weight, p.y, arrays.y_gradient, p.convolution,
+                                            kBackwardData, workspace, bytes, zero, p.x, arrays.x_gradient);
+  else
+    status = cudnn->cudnnConvolutionBackwardFilter(handle, one, p.x, arrays.x, p.y, arrays.y_gradient, p.convolution,
+                                                   kBackwardWeight, workspace, bytes, zero, p.weight,
+                                                   arrays.weight_gradient);
+  if (status == CUDNN_STATUS_NOT_SUPPORTED) return false;
+  check(status);
+  if (arrays.bias && pass == ConvolutionPass::kForward)
+    check(cudnn->cudnnAddTensor(handle, one, p.y_bias, arrays.bias, one, p.y, arrays.y));
+  if (arrays.bias && pass == ConvolutionPass::kBackwardData)
+    check(cudnn->cudnnAddTensor(handle, one, p.x_bias, arrays.bias, one, p.x, arrays.x_gradient));
+  return true;
+}
+
+}  // namespace paceline
