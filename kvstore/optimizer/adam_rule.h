@@ -44,4 +44,27 @@ class AdamOptimizer : public TileOptimizer<AdamRule> {
   StepSize step_size() const override { return {.gain = 1, .normalised = true}; }
 };
 
+// Adam with decoupled weight decay (Loshchilov & Hutter 2019).
+class AdamW final : public AdamOptimizer {
+ public:
+  explicit AdamW(const Options& options) : AdamOptimizer(options), weight_decay_(options.get("weight_decay", 0.01)) {
+    require(weight_decay_ >= 0, "weight_decay is ", weight_decay_, ", expected at least 0");
+  }
+  void update(const Tile<float>& tile, const UpdateStep& step) const override { decay_and_update(tile, step); }
+  void update(const Tile<double>& tile, const UpdateStep& step) const override { decay_and_update(tile, step); }
+  bool decays_weights() const override { return true; }
+  // What is left of a weight before Adam's step.
+  double kept(const UpdateStep& step) const { return 1 - step.learning_rate * weight_decay_; }
+
+ private:
+  template <class T>
+  void decay_and_update(const Tile<T>& tile, const UpdateStep& step) const {
+    const T factor = static_cast<T>(kept(step));
+    for (std::int64_t i = 0; i < tile.count; ++i) tile.weight[i] *= factor;
+    AdamOptimizer::update(tile, step);
+  }
+
+  double weight_decay_;
+};
+
 }  // namespace paceline

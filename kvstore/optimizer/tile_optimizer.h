@@ -15,6 +15,7 @@ class TileOptimizer : public Optimizer {
   std::vector<std::string> state_names() const override { return names_; }
   void update(const Tile<float>& tile, const UpdateStep& step) const override { run(tile, step); }
   void update(const Tile<double>& tile, const UpdateStep& step) const override { run(tile, step); }
+  const Rule& rule() const { return rule_; }
 
  protected:
   Rule rule_;

@@ -112,40 +112,62 @@ TEST(Optimizer, NamesWhatIsUnknown) {
   EXPECT_THAT(message("momentum:momentum=1.5"), HasSubstr("between -1 and 1"));
 }
 
-struct SgdCall {
-  std::unique_ptr<Optimizer> optimizer = make_optimizer(Spec::parse("sgd"));
-  UpdateStep step{0.1, 1};
+struct UpdateCall {
+  std::unique_ptr<Optimizer> optimizer;
+  UpdateStep step{0.1, 3};
 };
 
-Tile<float> whole(const Tensor& gradient, const Tensor& weight) {
+// Inputs: gradient, then the outputs as they were. Outputs: weight, states.
+template <class Update>
+void with_arrays(std::span<const Tensor> in, std::span<const Tensor> out, const Update& update) {
+  std::vector<float*> states;
+  for (const Tensor& state : out.subspan(1)) states.push_back(state.as<float>());
   Tile<float> tile;
-  tile.count = weight.size();
-  tile.gradient = gradient.as<float>();
-  tile.weight = weight.as<float>();
-  return tile;
+  tile.count = out[0].size();
+  tile.gradient = in[0].as<float>();
+  tile.weight = out[0].as<float>();
+  tile.state = states.data();
+  update(tile);
 }
 
-TEST(Optimizer, SgdOnCudaEqualsTheCpu) {
+TEST(Optimizer, CudaEqualsTheCpu) {
   if (device_count(DeviceKind::kCuda) == 0) GTEST_SKIP() << "no CUDA device here";
-  const Kernel kernel{"sgd",
+  const Kernel kernel{"update",
                       [](const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out, const void* a) {
-                        const auto* call = static_cast<const SgdCall*>(a);
-                        call->optimizer->update(whole(in[0], out[0]), call->step);
+                        const auto* call = static_cast<const UpdateCall*>(a);
+                        with_arrays(in, out, [&](const auto& tile) { call->optimizer->update(tile, call->step); });
                       },
                       [](const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
                          const void* a) {
-                        const auto* call = static_cast<const SgdCall*>(a);
-                        call->optimizer->update_cuda(whole(in[0], out[0]), call->step, context.native_stream);
+                        const auto* call = static_cast<const UpdateCall*>(a);
+                        with_arrays(in, out, [&](const auto& tile) {
+                          call->optimizer->update_cuda(tile, call->step, context.native_stream);
+                        });
                       }};
-  const NDArray weight({100003}), gradient({100003});
-  kernels::fill_normal(weight, 0, 1, 1);
-  kernels::fill_normal(gradient, 0, 1, 2);
-  const NDArray device_weight = weight.to(Device("cuda:0")), device_gradient = gradient.to(Device("cuda:0"));
-  const auto call = std::make_shared<SgdCall>();
-  launch(kernel, std::vector{gradient, weight}, std::vector{weight}, call);
-  launch(kernel, std::vector{device_gradient, device_weight}, std::vector{device_weight}, call);
-  const std::vector<float> expected = weight.to_vector<float>(), actual = device_weight.to_vector<float>();
-  for (std::size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(actual[i], expected[i], 1e-6) << i;
+  for (const auto& [name, factory] : optimizer_catalog().entries()) {
+    SCOPED_TRACE(name);
+    const auto call = std::make_shared<UpdateCall>();
+    call->optimizer = make_optimizer(Spec::parse(name));
+    const NDArray gradient({100003});
+    kernels::fill_normal(gradient, 0, 1, 1);
+    std::vector<NDArray> here, there;
+    for (std::size_t i = 0; i <= call->optimizer->state_names().size(); ++i) {
+      here.emplace_back(gradient.shape());
+      kernels::fill_uniform(here.back(), 0.5, 1, 2 + i);
+      there.push_back(here.back().to(Device("cuda:0")));
+    }
+    const auto update = [&](const NDArray& from, const std::vector<NDArray>& arrays) {
+      std::vector<NDArray> read{from};
+      read.insert(read.end(), arrays.begin(), arrays.end());
+      launch(kernel, read, arrays, call);
+    };
+    update(gradient, here);
+    update(gradient.to(Device("cuda:0")), there);
+    for (std::size_t i = 0; i < here.size(); ++i) {
+      const std::vector<float> expected = here[i].to_vector<float>(), actual = there[i].to_vector<float>();
+      for (std::size_t k = 0; k < expected.size(); ++k) ASSERT_NEAR(actual[k], expected[k], 1e-5) << i << ' ' << k;
+    }
+  }
 }
 
 TEST(Optimizer, TypedFormsBecomeSpecs) {
