@@ -3,12 +3,28 @@
 #include <paceline/error.h>
 
 #include <algorithm>
-#include <utility>
 #include <bit>
+#include <cstdio>
+#include <iterator>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace paceline::detail {
+namespace {
+
+// "1.5 MB"
+std::string amount(std::size_t bytes) {
+  constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB"};
+  double value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1000 && unit + 1 < std::size(kUnits); ++unit) value /= 1000;
+  char text[32];
+  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
+  return text;
+}
+
+}  // namespace
 
 std::size_t MemoryPool::size_class(std::size_t bytes) {
   constexpr std::size_t kSmallest = 512;  // below, steps of a 64-byte line
@@ -25,10 +41,11 @@ void* MemoryPool::allocate(std::size_t bytes) {
     const Lock lock(mutex_);
     ++statistics_.allocations;
     statistics_.bytes_in_use += static_cast<std::int64_t>(rounded);
-    const auto found = free_.find(rounded);
-    if (found != free_.end() && !found->second.empty()) {
-      memory = found->second.back().memory;
-      found->second.pop_back();
+    SizeClass& blocks = classes_[rounded];
+    ++blocks.in_use;
+    if (!blocks.free.empty()) {
+      memory = blocks.free.back().memory;
+      blocks.free.pop_back();
       ++statistics_.reused;
       statistics_.bytes_cached -= static_cast<std::int64_t>(rounded);
       note_peak();
@@ -44,9 +61,11 @@ void* MemoryPool::allocate(std::size_t bytes) {
       trim();
       memory = runtime_.allocate(rounded, kind_, nullptr);
     }
+  } catch (const OutOfMemory& error) {
+    forget(rounded);
+    throw OutOfMemory(str(error.what(), "; asked for ", amount(rounded), "; ", largest_holders()));
   } catch (...) {
-    const Lock lock(mutex_);
-    statistics_.bytes_in_use -= static_cast<std::int64_t>(rounded);
+    forget(rounded);
     throw;
   }
   const Lock lock(mutex_);
@@ -59,14 +78,22 @@ void MemoryPool::note_peak() {
   recent_peak_ = std::max(recent_peak_, statistics_.bytes_in_use);
 }
 
+void MemoryPool::forget(std::size_t rounded) {
+  const Lock lock(mutex_);
+  statistics_.bytes_in_use -= static_cast<std::int64_t>(rounded);
+  --classes_[rounded].in_use;
+}
+
 void MemoryPool::release(void* memory, std::size_t bytes) noexcept {
   const std::size_t rounded = size_class(bytes);
   Surplus surplus;
   {
     const Lock lock(mutex_);
     statistics_.bytes_in_use -= static_cast<std::int64_t>(rounded);
+    SizeClass& blocks = classes_[rounded];
+    --blocks.in_use;
     if (caching_) {
-      free_[rounded].push_back({memory, ++clock_});
+      blocks.free.push_back({memory, ++clock_});
       statistics_.bytes_cached += static_cast<std::int64_t>(rounded);
       if (!runtime_.asynchronous()) surplus = take_surplus();
     } else {
@@ -81,13 +108,13 @@ MemoryPool::Surplus MemoryPool::take_surplus() {
   const std::int64_t bound = peak / 4 * 5 + slack_;
   Surplus surplus;
   while (statistics_.bytes_in_use + statistics_.bytes_cached > bound && statistics_.bytes_cached > 0) {
-    auto oldest = free_.end();
-    for (auto list = free_.begin(); list != free_.end(); ++list)
-      if (!list->second.empty() &&
-          (oldest == free_.end() || list->second.front().freed_at < oldest->second.front().freed_at))
-        oldest = list;
-    surplus.emplace_back(oldest->second.front().memory, oldest->first);
-    oldest->second.pop_front();
+    auto oldest = classes_.end();
+    for (auto blocks = classes_.begin(); blocks != classes_.end(); ++blocks)
+      if (!blocks->second.free.empty() &&
+          (oldest == classes_.end() || blocks->second.free.front().freed_at < oldest->second.free.front().freed_at))
+        oldest = blocks;
+    surplus.emplace_back(oldest->second.free.front().memory, oldest->first);
+    oldest->second.free.pop_front();
     statistics_.bytes_cached -= static_cast<std::int64_t>(oldest->first);
   }
   return surplus;
@@ -101,12 +128,32 @@ void MemoryPool::trim() {
   Surplus surplus;
   {
     const Lock lock(mutex_);
-    for (auto& [bytes, blocks] : free_)
-      for (const Free& block : blocks) surplus.emplace_back(block.memory, bytes);
-    free_.clear();
+    for (auto& [bytes, blocks] : classes_) {
+      for (const Free& block : blocks.free) surplus.emplace_back(block.memory, bytes);
+      blocks.free.clear();
+    }
     statistics_.bytes_cached = 0;
   }
   give_back(surplus);
+}
+
+std::string MemoryPool::largest_holders() const {
+  constexpr std::size_t kMost = 5;
+  const Lock lock(mutex_);
+  std::vector<std::pair<std::size_t, std::int64_t>> held;  // bytes of all blocks of a class, and their number
+  std::int64_t count = 0;
+  for (const auto& [bytes, blocks] : classes_)
+    if (blocks.in_use > 0) {
+      held.emplace_back(bytes * static_cast<std::size_t>(blocks.in_use), blocks.in_use);
+      count += blocks.in_use;
+    }
+  std::sort(held.rbegin(), held.rend());
+  std::string text = str("in use ", amount(static_cast<std::size_t>(statistics_.bytes_in_use)), " in ", count,
+                         count == 1 ? " block" : " blocks");
+  for (std::size_t i = 0; i < std::min(held.size(), kMost); ++i)
+    text += str(i == 0 ? ", most of it in " : ", ", held[i].second, " of ",
+                amount(held[i].first / static_cast<std::size_t>(held[i].second)));
+  return text;
 }
 
 std::int64_t MemoryPool::restart_peak() {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -61,7 +62,8 @@ class MemoryPool {
   ~MemoryPool() { trim(); }
   MemoryPool(const MemoryPool&) = delete;
 
-  // At least 64-byte aligned, never null. Where the device is full, what is cached is given back and asked for again.
+  // At least 64-byte aligned, never null. Where the device is full, what is cached is given back and asked for again;
+  // an OutOfMemory then says what holds the memory.
   void* allocate(std::size_t bytes);
   // `bytes` is what was asked for. May run on a thread that must not call the device, so on asynchronous devices
   // surplus blocks are given back by the next allocate().
@@ -80,19 +82,26 @@ class MemoryPool {
     void* memory;
     std::int64_t freed_at;
   };
+  // The blocks of one size class.
+  struct SizeClass {
+    std::deque<Free> free;  // oldest first
+    std::int64_t in_use = 0;
+  };
   using Surplus = std::vector<std::pair<void*, std::size_t>>;
 
   // What could not be had makes no peak.
   void note_peak() REQUIRES(mutex_);
   Surplus take_surplus() REQUIRES(mutex_);
   void give_back(const Surplus& surplus);
+  void forget(std::size_t rounded) EXCLUDES(mutex_);  // a block that was counted and not given
+  std::string largest_holders() const EXCLUDES(mutex_);
 
   DeviceRuntime& runtime_;
   const MemoryKind kind_;
   const bool caching_;
   const std::int64_t slack_;
   mutable Mutex mutex_;
-  std::map<std::size_t, std::deque<Free>> free_ GUARDED_BY(mutex_);  // by size class, oldest first
+  std::map<std::size_t, SizeClass> classes_ GUARDED_BY(mutex_);
   std::int64_t clock_ GUARDED_BY(mutex_) = 0;
   MemoryPoolStatistics statistics_ GUARDED_BY(mutex_);
   std::int64_t recent_peak_ GUARDED_BY(mutex_) = 0;

@@ -117,6 +117,27 @@ TEST(MemoryPoolTest, AFullDeviceGetsItsCacheBack) {
   pool.release(second, 3 * kMegabyte);
 }
 
+TEST(MemoryPoolTest, SaysWhatHoldsTheMemoryOfAFullDevice) {
+  CountingRuntime runtime;
+  runtime.limit_ = 8 * kMegabyte;
+  MemoryPool pool(runtime, MemoryKind::kNormal);
+  std::vector<std::pair<void*, std::size_t>> held;
+  for (const std::int64_t bytes : {kMegabyte, 2 * kMegabyte, kMegabyte, 2 * kMegabyte, std::int64_t{512}})
+    held.emplace_back(pool.allocate(static_cast<std::size_t>(bytes)), bytes);
+  pool.release(pool.allocate(kMegabyte), kMegabyte);
+  std::string said;
+  try {
+    pool.allocate(4 * kMegabyte);
+  } catch (const OutOfMemory& error) {
+    said = error.what();
+  }
+  EXPECT_EQ(said,
+            "the counting device is full; asked for 4.2 MB; in use 6.3 MB in 5 blocks, most of it in 2 of 2.1 MB, "
+            "2 of 1.0 MB, 1 of 512 B");
+  for (const auto& [memory, bytes] : held) pool.release(memory, bytes);
+  EXPECT_EQ(pool.statistics().bytes_in_use, 0);
+}
+
 TEST(MemoryPoolTest, DoesNotCallAnAsynchronousDeviceFromRelease) {
   CountingRuntime runtime;
   runtime.asynchronous_ = true;
