@@ -77,7 +77,8 @@ void measure_all() {
   const NDArray host = normal({n, n}, DType::kFloat32, Device());
   const NDArray x = host.to(device), y = host.to(device);
   const NDArray half = x.cast(DType::kBfloat16);
-  const NDArray one = NDArray::full({n}, 1, DType::kFloat32, device), zero = NDArray::zeros({n}, DType::kFloat32, device);
+  const NDArray one = NDArray::full({n}, 1, DType::kFloat32, device),
+                zero = NDArray::zeros({n}, DType::kFloat32, device);
   const NDArray small = NDArray::full({32}, 1, DType::kFloat32, device);
   const NDArray ids = argmax(x, -1);
 
@@ -106,8 +107,9 @@ void measure_all() {
   const NDArray weight = normal({64, 64, 3, 3}, DType::kFloat32, device);
   const NDArray channel = NDArray::full({64}, 1, DType::kFloat32, device);
   const double places = 32.0 * 56 * 56, pixels = places * 64;
-  measure("convolution 3x3, 64 to 64", 2 * pixels * 64 * 9, "TFLOP/s",
-          [&] { return convolution(image, weight, {}, {.padding = {1, 1}}); });
+  measure("convolution 3x3, 64 to 64", 2 * pixels * 64 * 9, "TFLOP/s", [&] {
+    return convolution(image, weight, {}, {.padding = {1, 1}});
+  });
   measure("max_pool 2x2", 5 * pixels, "GB/s", [&] { return max_pool(image, {.kernel = {2, 2}}); });
   measure("batch_norm", 12 * pixels, "GB/s",
           [&] { return batch_norm(image, channel, channel, channel.clone(), channel.clone()); });

@@ -36,7 +36,9 @@ if [ -z "$programs" ] && [ -f "$here/programs.tar.xz" ]; then
 fi
 programs=${programs:-$here/../build/cuda/bin}
 [ -x "$programs/ops_tests" ] || fail "$programs holds no ops_tests; build the preset cuda, or name the folder by --programs"
-for folder in /usr/local/cuda/lib64 /usr/local/cuda/lib; do
+# Where CUDA and, as often, a Python package brings cuDNN.
+cudnn=$(python3 -c 'import nvidia.cudnn; print(list(nvidia.cudnn.__path__)[0])' 2>/dev/null) || cudnn=''
+for folder in /usr/local/cuda/lib64 /usr/local/cuda/lib "$cudnn/lib"; do
   [ ! -d "$folder" ] || export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
 done
 
