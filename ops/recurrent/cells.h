@@ -2,6 +2,7 @@
 // The mathematics of one step of recurrent layers for one unit, for host and device. `x` and `h` are the gates' sums
 // from the input and from the state. What forward() keeps, backward() takes; its `dx` and `dh` are the gradients of x
 // and h, and it turns those of the new state and memory into those of the old ones, as far as they do not go through h.
+// kSums: only x + h matters, so dx is dh, which is not written.
 
 #include "shared/fast_math.h"
 
@@ -15,7 +16,7 @@ HOST_DEVICE inline A logistic(A x) {
 template <bool kRelu>
 struct Rnn {
   static constexpr int kGates = 1, kKept = 1;
-  static constexpr bool kMemory = false;
+  static constexpr bool kMemory = false, kSums = true;
   template <class A>
   [[gnu::always_inline]] HOST_DEVICE static void forward(const A* x, const A* h, A* kept, A& state, A&) {
     const A sum = x[0] + h[0];
@@ -23,15 +24,15 @@ struct Rnn {
     kept[0] = kRelu ? (sum <= A(0) ? A(0) : A(1)) : A(1) - state * state;
   }
   template <class A>
-  [[gnu::always_inline]] HOST_DEVICE static void backward(const A* kept, A, A, A, A* dx, A* dh, A& d_state, A&) {
-    dx[0] = dh[0] = d_state * kept[0];
+  [[gnu::always_inline]] HOST_DEVICE static void backward(const A* kept, A, A, A, A* dx, A*, A& d_state, A&) {
+    dx[0] = d_state * kept[0];
     d_state = A(0);
   }
 };
 
 struct Lstm {
   static constexpr int kGates = 4, kKept = 4;
-  static constexpr bool kMemory = true;
+  static constexpr bool kMemory = true, kSums = true;
   template <class A>
   [[gnu::always_inline]] HOST_DEVICE static void forward(const A* x, const A* h, A* kept, A& state, A& memory) {
     const A in = kept[0] = logistic(x[0] + h[0]);
@@ -42,15 +43,15 @@ struct Lstm {
     state = out * fast_tanh(memory);
   }
   template <class A>
-  [[gnu::always_inline]] HOST_DEVICE static void backward(const A* kept, A, A old_memory, A new_memory, A* dx, A* dh,
+  [[gnu::always_inline]] HOST_DEVICE static void backward(const A* kept, A, A old_memory, A new_memory, A* dx, A*,
                                                           A& d_state, A& d_memory) {
     const A in = kept[0], forget = kept[1], cell = kept[2], out = kept[3];
     const A shown = fast_tanh(new_memory);
     const A inner = d_memory + d_state * out * (A(1) - shown * shown);
-    dx[0] = dh[0] = inner * cell * in * (A(1) - in);
-    dx[1] = dh[1] = inner * old_memory * forget * (A(1) - forget);
-    dx[2] = dh[2] = inner * in * (A(1) - cell * cell);
-    dx[3] = dh[3] = d_state * shown * out * (A(1) - out);
+    dx[0] = inner * cell * in * (A(1) - in);
+    dx[1] = inner * old_memory * forget * (A(1) - forget);
+    dx[2] = inner * in * (A(1) - cell * cell);
+    dx[3] = d_state * shown * out * (A(1) - out);
     d_memory = inner * forget;
     d_state = A(0);
   }
@@ -58,7 +59,7 @@ struct Lstm {
 
 struct Gru {
   static constexpr int kGates = 3, kKept = 4;
-  static constexpr bool kMemory = false;
+  static constexpr bool kMemory = false, kSums = false;
   template <class A>
   [[gnu::always_inline]] HOST_DEVICE static void forward(const A* x, const A* h, A* kept, A& state, A&) {
     const A reset = kept[0] = logistic(x[0] + h[0]);

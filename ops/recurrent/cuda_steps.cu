@@ -3,7 +3,6 @@
 #include <paceline/detail/elementwise.cuh>
 
 namespace paceline {
-
 namespace {
 
 template <int kCount, class A>
@@ -47,7 +46,7 @@ __global__ void step_backward(const Units units, const A* kept_units, const A* o
     A d_state = given[i] + later[i], d_memory = memory_gradient[i];
     Cell::backward(kept, old_state[i], old_memory[i], new_memory[i], dx, dh, d_state, d_memory);
     store<Cell::kGates>(dx, units.hidden, to_x + units.first(i, Cell::kGates));
-    store<Cell::kGates>(dh, units.hidden, to_state + units.first(i, Cell::kGates));
+    if constexpr (!Cell::kSums) store<Cell::kGates>(dh, units.hidden, to_state + units.first(i, Cell::kGates));
     state_gradient[i] = d_state;
     if constexpr (Cell::kMemory) earlier[i] = d_memory;
   }
@@ -83,7 +82,8 @@ void step_backward_cuda(const KernelContext& context, std::span<const Tensor> in
     const auto memory = [&](std::size_t i) { return in[Cell::kMemory ? i : 1].template as<const A>(); };
     step_backward<Cell><<<detail::grid_for(units.total), detail::kThreads, 0, stream>>>(
         units, in[0].as<const A>(), in[1].as<const A>(), in[2].as<const A>(), in[3].as<const A>(), memory(4), memory(5),
-        memory(6), out[0].as<A>(), out[1].as<A>(), out[2].as<A>(), Cell::kMemory ? out[3].as<A>() : nullptr);
+        memory(6), out[0].as<A>(), Cell::kSums ? nullptr : out[1].as<A>(), out[Cell::kSums ? 1 : 2].as<A>(),
+        Cell::kMemory ? out[Cell::kSums ? 2 : 3].as<A>() : nullptr);
   });
   detail::check_cuda(cudaGetLastError(), "starting the gradient of a recurrent step");
 }

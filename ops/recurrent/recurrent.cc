@@ -28,7 +28,7 @@ const RecurrentAttributes& of(const void* attributes) { return *static_cast<cons
 struct CellKernels {
   const char* name;
   std::int64_t gates, kept;
-  bool memory;
+  bool memory, sums;
   Kernel forward, backward;
 };
 
@@ -115,15 +115,15 @@ struct Backward {
     A d_state = given[i] + later[i], d_memory = memory_gradient[i];
     Cell::backward(keep, old_state[i], old_memory[i], new_memory[i], dx, dh, d_state, d_memory);
     store(dx, hidden, to_x + i, gates);
-    store(dh, hidden, to_state + i, gates);
+    if constexpr (!Cell::kSums) store(dh, hidden, to_state + i, gates);
     state_gradient[i] = d_state;
     if constexpr (Cell::kMemory) earlier[i] = d_memory;
   }
 };
 
 // Inputs: kept, old state, gradient of the new state, and what of it came from later steps; with memory: old and new
-// memory, gradient of the new one. Outputs: gradients of the gates from x and from the state, of the old state and of
-// the old memory.
+// memory, gradient of the new one. Outputs: gradients of the gates from x, and from the state where that is another, of
+// the old state and of the old memory.
 template <class Cell>
 void step_backward_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out, const void*) {
   visit_wide(in[0].dtype, [&]<class A>(TypeTag<A>) {
@@ -142,9 +142,9 @@ void step_backward_cpu(const KernelContext&, std::span<const Tensor> in, std::sp
                                  with_memory(5),
                                  with_memory(6),
                                  row(out[0], Cell::kGates),
-                                 row(out[1], Cell::kGates),
-                                 row(out[2], 1),
-                                 Cell::kMemory ? row(out[3], 1) : nullptr};
+                                 Cell::kSums ? nullptr : row(out[1], Cell::kGates),
+                                 row(out[Cell::kSums ? 1 : 2], 1),
+                                 Cell::kMemory ? row(out[Cell::kSums ? 2 : 3], 1) : nullptr};
       vector_code([=]() PACELINE_INLINE {
 #pragma omp simd
         for (std::int64_t i = 0; i < hidden; ++i) at.unit(i);
@@ -160,6 +160,7 @@ CellKernels kernels_of(const char* name) {
           Cell::kGates,
           Cell::kKept,
           Cell::kMemory,
+          Cell::kSums,
           {name, step_cpu<Cell>, cuda.forward},
           {name, step_backward_cpu<Cell>, cuda.backward}};
 }
@@ -246,7 +247,7 @@ std::vector<Gradient> backward(const CellKernels& cell, const OpCall& call, cons
   };
   const NDArray dy = given(0, states.shape());
   const NDArray from_x = like(states, sizes.all(cell.gates * sizes.hidden));
-  const NDArray from_state = like(states, sizes.all(cell.gates * sizes.hidden));
+  const NDArray from_state = cell.sums ? from_x : like(states, from_x.shape());
   const NDArray d_state = NDArray::zeros({sizes.n, sizes.hidden}, states.dtype(), states.device(), states.engine());
   const NDArray d_memory = cell.memory ? given(1, d_state.shape()).clone() : NDArray();
   const auto before = [&](const NDArray& all, std::int64_t i, std::size_t first) {
@@ -255,7 +256,8 @@ std::vector<Gradient> backward(const CellKernels& cell, const OpCall& call, cons
   for (std::int64_t i = sizes.steps - 1; i >= 0; --i) {
     const std::int64_t at = sizes.place(i);
     std::vector<NDArray> read{kept.at(at), before(states, i, kState), dy.at(at), d_state};
-    std::vector<NDArray> written{from_x.at(at), from_state.at(at), d_state};
+    std::vector<NDArray> written{from_x.at(at), d_state};
+    if (!cell.sums) written = {from_x.at(at), from_state.at(at), d_state};
     if (cell.memory) {
       read.insert(read.end(), {before(memories, i, kMemory), memories.at(at), d_memory});
       written.push_back(d_memory);
@@ -292,7 +294,10 @@ std::vector<Gradient> backward(const CellKernels& cell, const OpCall& call, cons
     give(kWeightState, dw);
   }
   if (wanted(kBiasX)) give(kBiasX, sum(as_rows(from_x), {0}));
-  if (wanted(kBiasState)) give(kBiasState, sum(as_rows(from_state), {0}));
+  if (wanted(kBiasState) && cell.sums && wanted(kBiasX))
+    result[kBiasState] = result[kBiasX];
+  else if (wanted(kBiasState))
+    give(kBiasState, sum(as_rows(from_state), {0}));
   return result;
 }
 
