@@ -7,13 +7,16 @@
 #include "reshape/reshape.h"
 #include "shared/lanes.h"
 #include "shared/text.h"
+#include "shared/vector_map.h"
 #include "shared/wide.h"
 #include "unary/unary.h"
 #include "where/where.h"
 
+#include <paceline/cores.h>
 #include <paceline/detail/elementwise.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace paceline {
 
@@ -101,31 +104,60 @@ class Reducer {
     });
   }
 
-  // The innermost loop is kept: a block of results is folded side by side.
+  // The innermost loop is kept: a block of results is folded side by side, each in the order of the rows.
   void columns() {
-    LoopNest outer = kept_;
+    LoopNest outer = kept_, inner = reduced_;
     const std::int64_t width = outer.sizes[--outer.ndim];
-    const std::int64_t blocks = (width + kColumns - 1) / kColumns;
+    const std::int64_t run = inner.sizes[--inner.ndim], step = inner.strides[inner.ndim];
+    const std::int64_t runs = count_ == 0 ? 0 : count_ / run;
+    // Blocks of whole vectors, and where there are few, one for each thread.
+    const std::int64_t share = (kept_.count / team_size() + 15) / 16 * 16;
+    const std::int64_t block = std::clamp<std::int64_t>(share, 16, kColumns);
+    const std::int64_t blocks = (width + block - 1) / block;
     const std::int64_t rows_kept = width == 0 ? 0 : kept_.count / width;
     const std::int64_t smallest = std::max<std::int64_t>(
-        1, detail::kElementsPerThread / std::max<std::int64_t>(1, count_ * std::min(width, kColumns)));
+        1, detail::kElementsPerThread / std::max<std::int64_t>(1, count_ * std::min(width, block)));
     detail::parallel_ranges(rows_kept * blocks, smallest, [&](std::int64_t begin, std::int64_t end) {
       Total totals[kColumns];
       A piece[kColumns];
       for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t first = i % blocks * kColumns;
-        const std::int64_t size = std::min(kColumns, width - first);
-        const T* from = x_ + outer.offset(i / blocks) + first;
+        const std::int64_t first = i % blocks * block;
+        const std::int64_t size = std::min(block, width - first);
+        const T* const from = x_ + outer.offset(i / blocks) + first;
         std::fill_n(totals, size, Op::template start<Total>());
-        for (std::int64_t r = 0; r < count_;) {
-          std::fill_n(piece, size, Op::template start<A>());
-          for (const std::int64_t last = std::min(count_, r + kRows); r < last; ++r) {
-            const T* row = from + reduced_.offset(r);
-            for (std::int64_t c = 0; c < size; ++c) piece[c] = combine(piece[c], load(row[c]));
+        std::fill_n(piece, size, Op::template start<A>());
+        std::int64_t added = 0;
+        const auto end_piece = [&] {
+          for (std::int64_t c = 0; c < size; ++c) join(totals[c], std::exchange(piece[c], Op::template start<A>()));
+          added = 0;
+        };
+        for (std::int64_t r = 0; r < runs; ++r)
+          for (std::int64_t row = 0; row < run; row += kRows) {
+            const std::int64_t rows = std::min(kRows, run - row);
+            add_rows(from + inner.offset(r) + row * step, rows, step, size, piece);
+            if ((added += rows) >= kRows) end_piece();
           }
-          for (std::int64_t c = 0; c < size; ++c) join(totals[c], piece[c]);
-        }
+        end_piece();
         for (std::int64_t c = 0; c < size; ++c) store(i / blocks * width + first + c, totals[c]);
+      }
+    });
+  }
+
+  static void add_rows(const T* from, std::int64_t rows, std::int64_t step, std::int64_t size, A* totals) {
+    vector_code([=]() PACELINE_INLINE {
+      std::int64_t r = 0;
+      for (; r + 4 <= rows; r += 4) {
+        const T* const row = from + r * step;
+#pragma omp simd
+        for (std::int64_t c = 0; c < size; ++c) {
+          const A two = combine(combine(totals[c], load(row[c])), load(row[step + c]));
+          totals[c] = combine(combine(two, load(row[2 * step + c])), load(row[3 * step + c]));
+        }
+      }
+      for (; r < rows; ++r) {
+        const T* const row = from + r * step;
+#pragma omp simd
+        for (std::int64_t c = 0; c < size; ++c) totals[c] = combine(totals[c], load(row[c]));
       }
     });
   }
