@@ -38,7 +38,7 @@ void for_each_part(const std::vector<std::int64_t>& sizes, const Part& part) {
 // Positive, after a check of the sizes.
 int split_axis(const Shape& shape, const void* attributes) {
   const auto& [given, sizes] = *static_cast<const SplitAttributes*>(attributes);
-  const int axis = normalize_axis(given, shape.ndim(), "[split]");
+  const int axis = normalize_axis(given, shape.ndim(), "split");
   std::int64_t sum = 0;
   bool right = true;
   for (const std::int64_t size : sizes) {
