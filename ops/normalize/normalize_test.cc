@@ -60,6 +60,15 @@ TEST(Normalize, RefusesParametersThatDoNotFit) {
   EXPECT_NO_THROW(group_norm(x, 2, four, NDArray()).wait());
 }
 
+TEST(Normalize, LongRowsKeepTheirDigits) {
+  constexpr std::int64_t kMany = 1 << 20;
+  std::vector<float> values(kMany, 1003);
+  for (std::size_t i = 0; i < values.size(); i += 2) values[i] = 999;
+  const std::vector<float> y = layer_norm(NDArray::from(values, {kMany}), NDArray(), NDArray()).to_vector<float>();
+  EXPECT_NEAR(y[0], -1, 1e-3);
+  EXPECT_NEAR(y[1], 1, 1e-3);
+}
+
 TEST(Normalize, TheGradientRefusesWhatDoesNotFit) {
   const auto refused = [](const NDArray& y, const NDArray& deviation, int axes) {
     EXPECT_THROW(invoke(standardize_backward_operator(), {y, y, deviation}, StandardizeAttributes{axes}),

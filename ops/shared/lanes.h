@@ -2,6 +2,7 @@
 // Sums and other folds over a row with a fixed number of independent partial results, so that the loop becomes vector
 // code and the result depends on the length only.
 
+#include <algorithm>
 #include <cstdint>
 
 namespace paceline {
@@ -24,8 +25,22 @@ template <class A, class Value, class Combine>
   return start;
 }
 
+inline constexpr std::int64_t kLongSum = 16384;
+
+// In pieces, which are added in float64: A alone would lose their digits.
+template <class A, class Value>
+[[gnu::noinline]] A sum_long(std::int64_t count, const Value& value) {
+  double total = 0;
+  for (std::int64_t first = 0; first < count; first += kLongSum)
+    total += static_cast<double>(fold_lanes<A>(
+        std::min(kLongSum, count - first), A(0), [&](std::int64_t i) { return value(first + i); },
+        [](A a, A b) { return a + b; }));
+  return static_cast<A>(total);
+}
+
 template <class A, class Value>
 [[gnu::always_inline]] inline A sum_lanes(std::int64_t count, const Value& value) {
+  if (count > kLongSum) return sum_long<A>(count, value);
   return fold_lanes<A>(count, A(0), value, [](A a, A b) { return a + b; });
 }
 
