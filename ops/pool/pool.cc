@@ -186,11 +186,11 @@ void average_cpu(const KernelContext&, std::span<const Tensor> in, std::span<con
       const T* const x = in[0].as<const T>() + i * windows.input_places();
       T* const y = out[0].as<T>() + i * windows.output_places();
       for_each_window(windows, [&](std::int64_t number, const std::array<std::int64_t, 3>& window) {
-        A total = 0;
+        double total = 0;
         for_each_run(windows, window, [&](std::int64_t begin, std::int64_t end) {
-          for (std::int64_t k = begin; k < end; ++k) total += static_cast<A>(x[k]);
+          for (std::int64_t k = begin; k < end; ++k) total += static_cast<double>(x[k]);
         });
-        y[number] = T(total * average_share<A>(windows, how.count_include_pad, window));
+        y[number] = T(static_cast<A>(total * average_share<double>(windows, how.count_include_pad, window)));
       });
     });
   });

@@ -1,6 +1,8 @@
 #include <paceline/ops.h>
 #include <support/operator_case.h>
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -113,6 +115,10 @@ const std::vector<RejectedCall> kRejected{
 const RegisterCases kMax("max_pool", cases(false), kRejected);
 const RegisterCases kAverage("average_pool", cases(true), kRejected);
 const RegisterCases kBackward("average_pool_backward", {}, {{"x has 0 dimensions", {sample({1, 1, 2}, 1)}}});
+
+TEST(AveragePool, LargeWindowsKeepTheirDigits) {
+  EXPECT_FLOAT_EQ(global_average_pool(NDArray::full({1, 1, 1000, 1000}, 0.1)).item<float>(), 0.1f);
+}
 
 }  // namespace
 }  // namespace paceline::test
