@@ -332,7 +332,9 @@ OpDef mean_op() {
       [](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
         const Shape& whole = call.input_specs[0].shape;
         const double share = static_cast<double>(gradients[0].size()) / static_cast<double>(whole.size());
-        return {broadcast_to(with_kept_axes(gradients[0] * share, call), whole)};
+        // A small share has few digits in float16, or none.
+        const NDArray each = in_type(widened(gradients[0]) * share, gradients[0].dtype());
+        return {broadcast_to(with_kept_axes(each, call), whole)};
       });
 }
 

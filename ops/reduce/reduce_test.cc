@@ -174,6 +174,16 @@ TEST(Reduce, LongSumsKeepTheirDigits) {
   check({kMany}, {});
 }
 
+TEST(Reduce, TheGradientOfAMeanOfManyHalvesIsExact) {
+  OpCall call;
+  call.op = &find_operator("mean");
+  call.input_specs = {{{100000}, DType::kFloat16}};
+  call.attribute_data = with(ReduceAttributes{});
+  const NDArray gradient = NDArray::full({}, 1024, DType::kFloat16);
+  const Gradient result = call.op->gradient_rule()(call, {gradient})[0];
+  EXPECT_EQ(result.dense.at(0).item<float>(), static_cast<float>(float16(0.01024f)));
+}
+
 TEST(Reduce, SumToUndoesABroadcast) {
   const NDArray x = NDArray::full({2, 3, 4}, 1);
   EXPECT_EQ(sum_to(x, {3, 1}).to_vector<float>(), (std::vector<float>{8, 8, 8}));
