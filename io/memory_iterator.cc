@@ -70,7 +70,6 @@ MemoryIterator::~MemoryIterator() = default;
 
 void MemoryIterator::start(std::int64_t epoch, const RangeSet& done) {
   State& state = *state_;
-  state.epoch = epoch;
   state.order.emplace(std::vector<std::int64_t>{0, size()}, Partition::kRecords, state.options.shuffle, epoch);
   const RangeSet mine = state.order->part(state.options.source->part(epoch), state.options.batch, "the arrays");
   RangeSet left = mine;
@@ -81,6 +80,7 @@ void MemoryIterator::start(std::int64_t epoch, const RangeSet& done) {
   state.plan = state.order->batches(mine, done, state.options.batch, true);
   {
     Lock lock(state.mutex);
+    state.epoch = epoch;
     state.committed = done;
   }
   state.options.source->begin(epoch, left, all);
@@ -111,9 +111,10 @@ bool MemoryIterator::take_over() {
 std::int64_t MemoryIterator::size() const { return state_->data.size(0); }
 
 void MemoryIterator::commit(const Batch& batch) {
-  if (batch.epoch == state_->epoch) {
+  {
     Lock lock(state_->mutex);
-    for (const Range& range : batch.positions) state_->committed.add(range);
+    if (batch.epoch == state_->epoch)
+      for (const Range& range : batch.positions) state_->committed.add(range);
   }
   state_->options.source->commit(batch.epoch, batch.positions);
 }

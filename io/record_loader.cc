@@ -126,7 +126,6 @@ RecordLoader::Impl::Impl(const std::string& path, RecordLoaderOptions options)
 void RecordLoader::Impl::start(std::int64_t epoch, const RangeSet& done) {
   stop();
   failure_ = nullptr;
-  epoch_ = epoch;
   const Part part = options_.source->part(epoch);
   order_.emplace(starts_, options_.partition, options_.shuffle, epoch);
   const RangeSet mine = order_->part(part, options_.batch, path_);
@@ -141,6 +140,7 @@ void RecordLoader::Impl::start(std::int64_t epoch, const RangeSet& done) {
   options_.source->begin(epoch, left, all);
   {
     Lock lock(mutex_);
+    epoch_ = epoch;
     committed_ = std::move(committed);
   }
   run(order_->batches(mine, done, options_.batch, options_.partition == Partition::kRecords));
@@ -331,9 +331,10 @@ bool RecordLoader::Impl::take_over() {
 }
 
 void RecordLoader::Impl::commit(std::int64_t epoch, const std::vector<Range>& positions) {
-  if (epoch == epoch_) {
+  {
     Lock lock(mutex_);
-    for (const Range& range : positions) committed_.add(range);
+    if (epoch == epoch_)
+      for (const Range& range : positions) committed_.add(range);
   }
   options_.source->commit(epoch, positions);
 }
