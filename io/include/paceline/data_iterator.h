@@ -96,7 +96,7 @@ class DataIterator {
   virtual RangeSet committed() const = 0;
 };
 
-// The batches of one epoch for a range-based for loop: for (Batch& batch : epoch(data, e)) ...
+// The batches of one epoch for a range-based for loop: for (Batch& batch : EpochRange(data, e, {})) ...
 class EpochRange {
  public:
   EpochRange(DataIterator& data, std::int64_t epoch, const RangeSet& done) : data_(data) { data_.start(epoch, done); }
