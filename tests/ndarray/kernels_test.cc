@@ -1,5 +1,7 @@
 #include "../conformance/ndarray_suite.h"
 
+#include <paceline/cores.h>
+#include <paceline/detail/elementwise.h>
 #include <paceline/detail/gemm_bias.h>
 #include <paceline/kernel.h>
 #include <paceline/row_sparse.h>
@@ -299,6 +301,19 @@ TEST_P(KernelsTest, ScatterAddRefusesWhatDoesNotFit) {
   if (!on_host()) return;
   scatter_add(table, {rows, count({2, 2}), {4, 2}});
   EXPECT_THROW(table.wait(), InvalidArgument);
+}
+
+TEST(ParallelRanges, GivesEachThreadAsMuch) {
+  const TeamScope team(2);
+  for (const std::int64_t total : {2, 4, 5, 100}) {
+    std::int64_t most = 0, sum = 0;
+    detail::parallel_ranges(total, 1, [&](std::int64_t begin, std::int64_t end) {
+#pragma omp critical
+      most = std::max(most, end - begin), sum += end - begin;
+    });
+    EXPECT_EQ(most, (total + 1) / 2);
+    EXPECT_EQ(sum, total);
+  }
 }
 
 }  // namespace

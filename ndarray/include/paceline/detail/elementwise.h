@@ -32,7 +32,7 @@ void parallel_ranges(std::int64_t total, std::int64_t smallest, const Body& body
   }
   // Small items are dealt in lots of a few lines of memory, so that threads seldom share one.
   const std::int64_t lot = smallest >= 1024 ? 64 : 1;
-  const std::int64_t step = (total / team + lot) / lot * lot;
+  const std::int64_t step = (total + team * lot - 1) / (team * lot) * lot;
 #pragma omp parallel for num_threads(team) schedule(static, 1)
   for (int i = 0; i < team; ++i) {
     const std::int64_t begin = std::min(total, i * step);
