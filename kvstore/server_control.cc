@@ -100,8 +100,8 @@ void ServerControl::add_partition(const Request& request, Shard& shard) {
   std::vector<std::pair<SliceInfo, const std::byte*>> slices;
   for (const SliceRange& range : plan.slices) {
     const KeyInfo& key = keys[static_cast<std::size_t>(range.key)];
-    SliceInfo info{hash_key(key.name), key.name,  key.dtype,
-                   range.begin,        range.end, key.average ? SliceInfo::Kind::kAverage : SliceInfo::Kind::kGradient};
+    const auto kind = key.average ? SliceInfo::Kind::kAverage : SliceInfo::Kind::kGradient;
+    SliceInfo info{hash_key(key.name), key.name, range.begin, range.end, key.dtype, kind};
     const auto count = static_cast<std::size_t>(range.end - range.begin);
     slices.emplace_back(std::move(info), payload.next(count * size_of(key.dtype)));
   }
@@ -110,6 +110,7 @@ void ServerControl::add_partition(const Request& request, Shard& shard) {
   auto partition = std::make_unique<ServedPartition>();
   partition->id = plan.id;
   partition->shard = &shard;
+  partition->slices.reserve(slices.size());
   for (const auto& [info, data] : slices) {
     ServedSlice& slice = partition->slices.emplace_back();
     slice.number = updater_.add_slice(info, data);

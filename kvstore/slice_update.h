@@ -1,7 +1,6 @@
 #pragma once
 // A slice of weights inside an Updater, and the passes over it that change it.
 
-#include <paceline/mutex.h>
 #include <paceline/updater.h>
 
 #include <map>
@@ -10,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "slice_mutex.h"
 #include "weights.h"
 
 namespace paceline {
@@ -37,7 +37,7 @@ struct Slice {
     std::map<int, Bytes> averaged;    // kind kAverage: what each worker said last
   };
 
-  mutable Mutex mutex;
+  mutable SliceMutex mutex;
   Weights weight GUARDED_BY(mutex);
   SliceCounters counters GUARDED_BY(mutex);
   std::vector<Bytes> state GUARDED_BY(mutex);  // by Rules::state_names; empty before the first update, as is what is missing

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <shared_mutex>
 #include <span>
+#include <utility>
 
 #include "slice_update.h"
 #include "stream_copy.h"
@@ -116,11 +118,10 @@ class UpdaterImpl final : public Updater {
               "' have the same 64-bit hash; rename one");
       require(other.end <= info.begin || info.end <= other.begin, "key '", info.name, "' is initialised twice");
     }
-    auto slice = std::make_unique<Slice>(info);
-    Lock slice_lock(slice->mutex);
+    Slice& slice = slices_.emplace_back(info);
+    const SliceLock slice_lock(slice.mutex);
     const auto* bytes = static_cast<const std::byte*>(initial);
-    slice->weight.assign(bytes, static_cast<std::size_t>(slice->count()) * size_of(info.dtype));
-    slices_.push_back(std::move(slice));
+    slice.weight.assign(bytes, static_cast<std::size_t>(slice.count()) * size_of(info.dtype));
     const int number = static_cast<int>(slices_.size()) - 1;
     by_range_.insert(place, number);
     return number;
@@ -158,7 +159,7 @@ class UpdaterImpl final : public Updater {
     require(!contributions.empty(), "a round without contributions");
     std::shared_lock rules_lock(rules_mutex_);
     Slice& slice = at(index);
-    Lock lock(slice.mutex);
+    const SliceLock lock(slice.mutex);
     std::int64_t examples = 0;
     for (const Contribution& contribution : contributions) examples += contribution.examples;
     const StaleContext context = context_of(slice, examples);
@@ -183,7 +184,7 @@ class UpdaterImpl final : public Updater {
                      void* copy) override {
     std::shared_lock rules_lock(rules_mutex_);
     Slice& slice = at(index);
-    Lock lock(slice.mutex);
+    const SliceLock lock(slice.mutex);
     if (copy) {
       stream_copy(weights.get(), copy, slice.weight.size());
       stream_end();
@@ -201,7 +202,7 @@ class UpdaterImpl final : public Updater {
   Snapshot pull(int index, int worker, const std::shared_ptr<const Codec>& codec) override {
     std::shared_lock rules_lock(rules_mutex_);
     Slice& slice = at(index);
-    Lock lock(slice.mutex);
+    const SliceLock lock(slice.mutex);
     return take_snapshot(slice, worker, codec);
   }
 
@@ -221,14 +222,14 @@ class UpdaterImpl final : public Updater {
   Snapshot pulled(int index, int worker) const override {
     std::shared_lock rules_lock(rules_mutex_);
     const Slice& slice = at(index);
-    Lock lock(slice.mutex);
+    const SliceLock lock(slice.mutex);
     return find_pulled(slice, worker);
   }
 
   void change(int index, const std::function<void(void*)>& action) override {
     std::shared_lock rules_lock(rules_mutex_);
     Slice& slice = at(index);
-    Lock lock(slice.mutex);
+    const SliceLock lock(slice.mutex);
     if (slice.weight.empty()) return;
     const std::shared_ptr<std::byte[]> written = slice.weight.writable();
     if (written.get() != slice.weight.data()) std::memcpy(written.get(), slice.weight.data(), slice.weight.size());
@@ -240,7 +241,7 @@ class UpdaterImpl final : public Updater {
   std::uint64_t version(int index) const override {
     std::shared_lock rules_lock(rules_mutex_);
     const Slice& slice = at(index);
-    Lock lock(slice.mutex);
+    const SliceLock lock(slice.mutex);
     return slice.counters.version;
   }
 
@@ -266,7 +267,7 @@ class UpdaterImpl final : public Updater {
         loaded[static_cast<std::size_t>(known - names.begin())].assign(bytes, bytes + dense.bytes());
     }
     require(!weight.is_none(), "a checkpoint without the weight of '", slice.info.name, "'");
-    Lock lock(slice.mutex);
+    const SliceLock lock(slice.mutex);
     slice.weight.assign(static_cast<const std::byte*>(weight.data()), weight.bytes());
     slice.state = std::move(loaded);
     slice.counters = counters;
@@ -281,7 +282,7 @@ class UpdaterImpl final : public Updater {
   NamedArrays save_slice(int index, SliceCounters* counters) override {
     std::shared_lock rules_lock(rules_mutex_);
     Slice& slice = at(index);
-    Lock lock(slice.mutex);
+    const SliceLock lock(slice.mutex);
     if (counters) *counters = slice.counters;
     NamedArrays arrays;
     arrays.emplace_back("weight", to_array(slice, {slice.weight.data(), slice.weight.data() + slice.weight.size()}));
@@ -293,7 +294,7 @@ class UpdaterImpl final : public Updater {
   void drop_worker(int index, int worker) override {
     std::shared_lock rules_lock(rules_mutex_);
     Slice& slice = at(index);
-    Lock lock(slice.mutex);
+    const SliceLock lock(slice.mutex);
     if (!slice.remembered) return;
     slice.remembered->pulled.erase(worker);
     auto& averaged = slice.remembered->averaged;
@@ -310,39 +311,40 @@ class UpdaterImpl final : public Updater {
   std::size_t pulled_bytes() const override {
     std::size_t total = 0;
     std::shared_lock rules_lock(rules_mutex_);
-    for (const auto& slice : slices_) {
-      Lock lock(slice->mutex);
-      if (!slice->remembered) continue;
+    for (const Slice& slice : slices_) {
+      const SliceLock lock(slice.mutex);
+      if (!slice.remembered) continue;
       std::map<const std::byte*, std::size_t> distinct;
-      for (const auto& [worker, snapshot] : slice->remembered->pulled) distinct[snapshot.data.get()] = snapshot.bytes;
+      for (const auto& [worker, snapshot] : slice.remembered->pulled) distinct[snapshot.data.get()] = snapshot.bytes;
       for (const auto& [data, bytes] : distinct) total += bytes;
     }
     return total;
   }
 
  private:
-  Slice& at(int index) const {
+  const Slice& at(int index) const {
     require(index >= 0 && index < static_cast<int>(slices_.size()), "no slice ", index);
-    return *slices_[static_cast<std::size_t>(index)];
+    return slices_[static_cast<std::size_t>(index)];
   }
+  Slice& at(int index) { return const_cast<Slice&>(std::as_const(*this).at(index)); }
 
   // The slices at `begin` and after will be used soon: first what says where their weights lie.
   template <class Use>
   void prefetch(std::span<Use> uses, std::size_t begin) const {
     constexpr std::size_t kLine = 64, kMost = 2048;
     if (begin + 3 < uses.size()) {
-      const auto* bytes = reinterpret_cast<const std::byte*>(slices_[static_cast<std::size_t>(uses[begin + 3].slice)].get());
+      const auto* bytes = reinterpret_cast<const std::byte*>(&slices_[static_cast<std::size_t>(uses[begin + 3].slice)]);
       for (std::size_t i = 0; i < sizeof(Slice); i += kLine) __builtin_prefetch(bytes + i);
     }
     if (begin + 1 < uses.size()) {
-      const Slice& slice = *slices_[static_cast<std::size_t>(uses[begin + 1].slice)];
+      const Slice& slice = slices_[static_cast<std::size_t>(uses[begin + 1].slice)];
       const auto bytes = static_cast<std::size_t>(slice.count()) * size_of(slice.info.dtype);
       slice.prefetch_weight(std::min(bytes, kMost));
     }
   }
 
   Applied apply(Slice& slice, const Contribution& contribution, DelayBook::Row& delays) {
-    Lock lock(slice.mutex);
+    const SliceLock lock(slice.mutex);
     require(contribution.version <= slice.counters.version, "a push for '", slice.info.name,
             "' says it was computed from version ", contribution.version, ", but the slice is at ",
             slice.counters.version);
@@ -364,7 +366,7 @@ class UpdaterImpl final : public Updater {
   }
 
   std::uint64_t read(Slice& slice, int worker, void* out) const {
-    Lock lock(slice.mutex);
+    const SliceLock lock(slice.mutex);
     if (worker >= 0 && rules_->needs_pulled) take_snapshot(slice, worker, nullptr);
     constexpr std::int64_t kBytesPerThread = 1 << 17;
     detail::parallel_ranges(static_cast<std::int64_t>(slice.weight.size()), kBytesPerThread,
@@ -393,21 +395,21 @@ class UpdaterImpl final : public Updater {
     const bool same_optimizer = std::ranges::equal(optimizer_names(*old), optimizer_names(*rules_));
     const bool same_policy = std::ranges::equal(policy_names(*old), policy_names(*rules_));
     if (same_optimizer && same_policy) return;
-    for (const auto& slice : slices_) {
-      Lock lock(slice->mutex);
-      std::vector<Slice::Bytes> before = std::exchange(slice->state, {});
+    for (Slice& slice : slices_) {
+      const SliceLock lock(slice.mutex);
+      std::vector<Slice::Bytes> before = std::exchange(slice.state, {});
       before.resize(old->state_names.size());
-      slice->state.resize(rules_->state_names.size());
+      slice.state.resize(rules_->state_names.size());
       const auto optimizers = static_cast<std::ptrdiff_t>(old->optimizer_states);
       if (same_optimizer)
-        std::move(before.begin(), before.begin() + optimizers, slice->state.begin());
+        std::move(before.begin(), before.begin() + optimizers, slice.state.begin());
       else
-        slice->counters.optimizer_updates = 0;
+        slice.counters.optimizer_updates = 0;
       if (same_policy)
         std::move(before.begin() + optimizers, before.end(),
-                  slice->state.begin() + static_cast<std::ptrdiff_t>(rules_->optimizer_states));
+                  slice.state.begin() + static_cast<std::ptrdiff_t>(rules_->optimizer_states));
       else
-        slice->counters.policy_updates = 0;
+        slice.counters.policy_updates = 0;
     }
   }
 
@@ -444,7 +446,7 @@ class UpdaterImpl final : public Updater {
   mutable std::shared_mutex rules_mutex_;  // shared by every use of a slice, exclusive to change rules or the list
   std::shared_ptr<Rules> rules_;
   std::shared_ptr<const Staleness> own_;  // the user's policy
-  std::vector<std::unique_ptr<Slice>> slices_;
+  std::deque<Slice> slices_;
   std::vector<int> by_range_;  // their numbers in order of keys and elements
   int workers_ = 1;
   DelayBook delays_;

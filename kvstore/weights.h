@@ -4,8 +4,10 @@
 #include <paceline/detail/host_memory.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 namespace paceline {
 
@@ -15,59 +17,40 @@ class Weights {
   void assign(const std::byte* bytes, std::size_t size) {
     size_ = size;
     set(detail::allocate_host(size));
-    if (size > 0) std::memcpy(memory_->bytes.get(), bytes, size);
+    if (size > 0) std::memcpy(bytes_.get(), bytes, size);
   }
-  const std::byte* data() const { return data_.load(std::memory_order_relaxed); }
+  const std::byte* data() const { return bytes_.get(); }
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
 
-  std::shared_ptr<const std::byte[]> share() {
-    std::shared_ptr<const std::byte[]> shared = shared_.lock();
-    if (shared) return shared;
-    const auto lease = std::make_shared<const Lease>(memory_);
-    shared = {lease, data()};
-    shared_ = shared;
-    return shared;
-  }
+  std::shared_ptr<const std::byte[]> share() const { return bytes_; }
   // They will be used soon. Thread-safe.
   void prefetch(std::size_t bytes) const {
     constexpr std::size_t kLine = 64;
-    const std::byte* data = data_.load(std::memory_order_relaxed);
-    for (std::size_t i = 0; i < bytes; i += kLine) __builtin_prefetch(data + i, 1);
+    const std::byte* place = place_.load(std::memory_order_relaxed);
+    for (std::size_t i = 0; i < bytes; i += kLine) __builtin_prefetch(place + i, 1);
   }
   // Where the next weights may be written: in place of these, unless somebody holds these.
   std::shared_ptr<std::byte[]> writable() const {
-    return memory_->leases.load(std::memory_order_acquire) == 0 ? memory_->bytes : detail::allocate_host(size_);
+    if (foreign_ || bytes_.use_count() != 1) return detail::allocate_host(size_);
+    return bytes_;  // counted by an operation that comes after those of whoever let go
   }
   // Keeps what somebody else wrote and still may read: it is not written to.
   void adopt(std::shared_ptr<const std::byte[]> bytes) {
     set(std::const_pointer_cast<std::byte[]>(std::move(bytes)));
-    memory_->leases = 1;
+    foreign_ = true;
   }
   void set(std::shared_ptr<std::byte[]> bytes) {
-    if (memory_ && memory_->bytes == bytes) return;
-    memory_ = std::make_shared<Memory>();
-    memory_->bytes = std::move(bytes);
-    data_.store(memory_->bytes.get(), std::memory_order_relaxed);
-    shared_.reset();
+    if (bytes_ == bytes) return;
+    bytes_ = std::move(bytes);
+    place_.store(bytes_.get(), std::memory_order_relaxed);
+    foreign_ = false;
   }
 
  private:
-  struct Memory {
-    std::shared_ptr<std::byte[]> bytes;
-    std::atomic<int> leases = 0;
-  };
-  struct Lease {
-    explicit Lease(std::shared_ptr<Memory> of) : memory(std::move(of)) { ++memory->leases; }
-    ~Lease() { memory->leases.fetch_sub(1, std::memory_order_release); }
-    Lease(const Lease&) = delete;
-    const std::shared_ptr<Memory> memory;
-  };
-
-  std::size_t size_ = 0;
-  std::atomic<std::byte*> data_ = nullptr;
-  std::shared_ptr<Memory> memory_;
-  std::weak_ptr<const std::byte[]> shared_;
+  std::size_t size_ : 63 = 0, foreign_ : 1 = false;
+  std::shared_ptr<std::byte[]> bytes_;
+  std::atomic<const std::byte*> place_ = nullptr;
 };
 
 }  // namespace paceline

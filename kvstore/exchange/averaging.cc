@@ -102,9 +102,8 @@ class AveragingExchange final : public Exchange {
       key.weights = engine_.new_variable();
       key.sent = NDArray(key.shape, key.dtype, {}, engine_);
       key.base.wait();
-      const SliceInfo info{hash_key(key.name), key.name,
-                           key.dtype,          0,
-                           key.base.size(),    key.average ? SliceInfo::Kind::kAverage : SliceInfo::Kind::kGradient};
+      const auto kind = key.average ? SliceInfo::Kind::kAverage : SliceInfo::Kind::kGradient;
+      const SliceInfo info{hash_key(key.name), key.name, 0, key.base.size(), key.dtype, kind};
       key.slice = updater_->add_slice(info, key.base.data());
       values[i].value.copy_from(key.base);
       values[i].value.wait();

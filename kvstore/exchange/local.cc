@@ -49,9 +49,8 @@ class InThisProcess final : public LocalExchange {
       const NDArray array = value.value.to(Device{}).contiguous();
       array.wait();
       LocalKey key{0, value.average, array.shape(), array.dtype(), engine_.new_variable(), value.value};
-      const SliceInfo info{hash_key(value.key), value.key,
-                           array.dtype(),       0,
-                           array.size(),        value.average ? SliceInfo::Kind::kAverage : SliceInfo::Kind::kGradient};
+      const auto kind = value.average ? SliceInfo::Kind::kAverage : SliceInfo::Kind::kGradient;
+      const SliceInfo info{hash_key(value.key), value.key, 0, array.size(), array.dtype(), kind};
       key.slice = updater_->add_slice(info, array.data());
       keys_.emplace(value.key, std::move(key));
     }

@@ -30,7 +30,7 @@ struct Scalar {
          int workers = 3) {
     updater->set_rules(Spec::parse(optimizer), policy, Options::parse(options));
     updater->set_workers(workers);
-    slice = updater->add_slice({.key = 1, .name = "w", .dtype = DType::kFloat64, .end = 1}, &weight);
+    slice = updater->add_slice({.key = 1, .name = "w", .end = 1, .dtype = DType::kFloat64}, &weight);
     for (int worker = 0; worker < workers; ++worker) updater->pull(slice, worker);
   }
   double push(int worker, std::uint64_t version, double gradient) {
@@ -323,7 +323,7 @@ TEST(Updater, TheTeamSharesLargeSlicesWithTheSameBits) {
     updater->set_rules(Spec::parse("momentum:lr=0.1,momentum=0.9,weight_decay=0.01"), "gap_aware", {});
     updater->set_workers(1);
     const int slice =
-        updater->add_slice({.key = 1, .name = "w", .dtype = DType::kFloat32, .end = kCount}, initial.data());
+        updater->add_slice({.key = 1, .name = "w", .end = kCount, .dtype = DType::kFloat32}, initial.data());
     for (std::uint64_t version = 0; version < 3; ++version) {
       updater->pull(slice, 0);
       updater->apply(slice, {.worker = 0, .version = version, .examples = 1, .gradient = gradient.data()});
@@ -351,7 +351,7 @@ TEST(Updater, APolicyThatThrowsIsHeardFromAnyThreadOfTheTeam) {
   updater->set_staleness(std::make_shared<Throwing>());
   const std::vector<float> values(100'003);
   const auto count = static_cast<std::int64_t>(values.size());
-  const int slice = updater->add_slice({.key = 1, .name = "w", .dtype = DType::kFloat32, .end = count}, values.data());
+  const int slice = updater->add_slice({.key = 1, .name = "w", .end = count, .dtype = DType::kFloat32}, values.data());
   EXPECT_THROW(updater->apply(slice, {.worker = 0, .examples = 1, .gradient = values.data()}), InvalidArgument);
 }
 

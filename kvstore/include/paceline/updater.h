@@ -21,9 +21,9 @@ namespace paceline {
 struct SliceInfo {
   std::uint64_t key = 0;  // hash_key(name)
   std::string name;
-  DType dtype = DType::kFloat32;  // float32 or float64
   std::int64_t begin = 0;
   std::int64_t end = 0;
+  DType dtype = DType::kFloat32;  // float32 or float64
   enum class Kind : std::uint8_t { kGradient, kAverage } kind = Kind::kGradient;  // kAverage: running statistics
 };
 

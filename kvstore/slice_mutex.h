@@ -1,0 +1,40 @@
+#pragma once
+// A mutex of four bytes, for there is one beside each slice. Who waits sleeps: updates may take long.
+
+#include <paceline/mutex.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace paceline {
+
+class CAPABILITY("mutex") SliceMutex {
+ public:
+  void lock() ACQUIRE() {
+    std::uint32_t free = kFree;
+    if (state_.compare_exchange_strong(free, kHeld, std::memory_order_acquire, std::memory_order_relaxed)) return;
+    // Who has slept does not know whether others do.
+    while (state_.exchange(kAwaited, std::memory_order_acquire) != kFree)
+      state_.wait(kAwaited, std::memory_order_relaxed);
+  }
+  void unlock() RELEASE() {
+    if (state_.exchange(kFree, std::memory_order_release) == kAwaited) state_.notify_one();
+  }
+
+ private:
+  static constexpr std::uint32_t kFree = 0, kHeld = 1, kAwaited = 2;
+  std::atomic<std::uint32_t> state_ = kFree;
+};
+
+class SCOPED_CAPABILITY SliceLock {
+ public:
+  explicit SliceLock(SliceMutex& mutex) ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+  ~SliceLock() RELEASE() { mutex_.unlock(); }
+  SliceLock(const SliceLock&) = delete;
+  SliceLock& operator=(const SliceLock&) = delete;
+
+ private:
+  SliceMutex& mutex_;
+};
+
+}  // namespace paceline
