@@ -42,7 +42,7 @@ int split_axis(const Shape& shape, const void* attributes) {
   std::int64_t sum = 0;
   bool right = true;
   for (const std::int64_t size : sizes) {
-    right = right && size >= 0;
+    right = right && size >= 0 && size <= shape[axis];
     sum += size;
   }
   require(right && sum == shape[axis], "[split] axis ", given, " of x of shape ", shape, " cannot be cut into ",
