@@ -1,6 +1,7 @@
 #include "pool/pool.h"
 
 #include "pool/window.h"
+#include "shared/lanes.h"
 #include "shared/planes.h"
 #include "shared/rows.h"
 
@@ -188,7 +189,9 @@ void average_cpu(const KernelContext&, std::span<const Tensor> in, std::span<con
       for_each_window(windows, [&](std::int64_t number, const std::array<std::int64_t, 3>& window) {
         double total = 0;
         for_each_run(windows, window, [&](std::int64_t begin, std::int64_t end) {
-          for (std::int64_t k = begin; k < end; ++k) total += static_cast<double>(x[k]);
+          const T* const from = x + begin;
+          total += static_cast<double>(
+              sum_lanes<A>(end - begin, [from](std::int64_t k) { return static_cast<A>(from[k]); }));
         });
         y[number] = T(static_cast<A>(total * average_share<double>(windows, how.count_include_pad, window)));
       });
