@@ -122,6 +122,10 @@ Message Node::ask_and_wait(const PeerId& peer, Message request) {
   return future.get();
 }
 
+bool Node::reads_in_place(const PeerId& peer, const void* data, std::size_t bytes) const {
+  return impl_->reads_in_place(peer, data, bytes);
+}
+
 std::exception_ptr Node::failure() const { return impl_->failure(); }
 std::int64_t Node::malformed() const { return impl_->malformed_total_; }
 void Node::ended(Role role, int task, const std::string& how) { impl_->ended(role, task, how); }
@@ -325,6 +329,12 @@ void Node::Impl::run_posted() {
 void Node::Impl::send(LinkId link, Packet packet) {
   const Lock lock(send_mutex_);
   if (transport_) transport_->send(link, std::move(packet));
+}
+
+bool Node::Impl::reads_in_place(const PeerId& peer, const void* data, std::size_t bytes) {
+  const LinkId link = link_to(peer);
+  const Lock lock(send_mutex_);
+  return transport_ && transport_->reads_in_place(link, data, bytes);
 }
 
 MessageHeader Node::Impl::header(MessageKind kind, std::uint64_t request) const {

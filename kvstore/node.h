@@ -107,6 +107,8 @@ class Node {
   void cancel(std::uint64_t ask);
   // The same, blocking; throws what the ReplyHandler would get. Not within a handler.
   Message ask_and_wait(const PeerId& peer, Message request);
+  // The peer would read this frame of a request where it lies (Transport::reads_in_place).
+  bool reads_in_place(const PeerId& peer, const void* data, std::size_t bytes) const;
 
   // The peer that a failed job is blamed on, once one was lost that the job cannot do without.
   std::exception_ptr failure() const;

@@ -48,6 +48,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   void ended(Role role, int task, const std::string& how);
   void receive_while_waiting();
   std::uint64_t ask(const PeerId& peer, Message request, ReplyHandler on_reply);
+  bool reads_in_place(const PeerId& peer, const void* data, std::size_t bytes) EXCLUDES(send_mutex_);
   // Sends the answer to a request that arrived.
   void answer(const Request::State& state, MessageKind kind, Message message);
   std::exception_ptr failure() const;

@@ -25,6 +25,8 @@ class Outbox {
   // against what may be under way; requests of 0 bytes, whatever they carry, pass others that need room. What cannot
   // be sent, for want of memory or because it is too large, is answered with the error. Thread-safe.
   void submit(int priority, std::size_t bytes, Message request, Node::ReplyHandler on_reply);
+  // The server would read this frame where it lies (Transport::reads_in_place).
+  bool reads_in_place(const void* data, std::size_t bytes) const { return node_.reads_in_place(server_, data, bytes); }
   // Fails what was not sent; no use of the node begins afterwards.
   void close();
 

@@ -1,5 +1,6 @@
 #include "exchange/rows.h"
 
+#include <paceline/detail/array_builder.h>
 #include <paceline/detail/host_memory.h>
 #include <paceline/error.h>
 #include <paceline/updater.h>
@@ -66,6 +67,7 @@ struct RowTransfer::Outgoing {
   wire::PushPullRowsRequest body;
   PayloadWriter payload;
   std::size_t bytes = 0;  // of rows, one way
+  std::size_t sent_bytes = 0;
   std::vector<Pulled> pulled;
 };
 
@@ -236,7 +238,7 @@ void RowTransfer::add(std::size_t item, const Piece& piece, Outgoing& message) {
   }
   Ids pushed;
   if (piece.push_end > piece.push_begin) {
-    pushed = add_gradients(item, piece, message.payload);
+    pushed = add_gradients(item, piece, *part, message);
     part->set_pushed(pushed.count);
   }
   if (piece.pull_end == piece.pull_begin) return;
@@ -245,7 +247,10 @@ void RowTransfer::add(std::size_t item, const Piece& piece, Outgoing& message) {
   const bool same = pushed.count > 0 && ordered_[item].pushed == ordered_[item].pulled &&
                     range.begin == piece.push_begin && range.end == piece.push_end;
   Pulled pulled{item, range, same ? std::move(pushed) : ids_of(*ordered_[item].pulled, range)};
-  if (!same) message.payload.add(pulled.ids.at.get(), pulled.ids.count * sizeof(std::int64_t), pulled.ids.at);
+  if (!same) {
+    message.payload.add(pulled.ids.at.get(), pulled.ids.count * sizeof(std::int64_t), pulled.ids.at);
+    message.sent_bytes += pulled.ids.count * sizeof(std::int64_t);
+  }
   part->set_same(same);
   part->set_pulled(pulled.ids.count);
   message.pulled.push_back(std::move(pulled));
@@ -257,19 +262,47 @@ RowTransfer::Ids RowTransfer::ids_of(const std::vector<OrderedRow>& rows, RowRan
   return ids;
 }
 
-RowTransfer::Ids RowTransfer::add_gradients(std::size_t item, const Piece& piece, PayloadWriter& payload) {
+RowTransfer::Ids RowTransfer::add_gradients(std::size_t item, const Piece& piece, wire::RowPart& part,
+                                            Outgoing& message) {
   RemoteTable& table = *items_[item].table;
+  const NDArray& gradients = items_[item].gradients;
+  const auto* given = static_cast<const std::byte*>(gradients.data());
+  const auto given_rows = static_cast<std::size_t>(items_[item].pushed_ids.size());
   const std::vector<OrderedRow>& rows = *ordered_[item].pushed;
   const RowRange range{piece.push_begin, piece.push_end};
   const auto [ids, count] = ids_of(rows, range);
   const auto versions = detail::allocate_host(count * sizeof(std::uint64_t));
   table.versions.get({reinterpret_cast<const std::int64_t*>(ids.get()), count},
                      reinterpret_cast<std::uint64_t*>(versions.get()));
-  const auto values = detail::allocate_host(count * table.row_bytes);
-  gather_rows(rows, range, table.spec, static_cast<const std::byte*>(items_[item].gradients.data()), values.get());
+  PayloadWriter& payload = message.payload;
   payload.add(ids.get(), count * sizeof(std::int64_t), ids);
   payload.add(versions.get(), count * sizeof(std::uint64_t), versions);
-  payload.add(values.get(), count * table.row_bytes, values);
+  message.sent_bytes += count * (sizeof(std::int64_t) + sizeof(std::uint64_t));
+  // Places are numbers of 32 bits. The array stays as it is until the answer.
+  constexpr std::size_t kMostPlaced = std::size_t{1} << 31;
+  if (!route_.copies && given_rows <= kMostPlaced &&
+      (*route_.outboxes)[static_cast<std::size_t>(message.server)]->reads_in_place(given, gradients.bytes())) {
+    const auto places = detail::allocate_host(count * sizeof(std::uint32_t));
+    const std::vector<RowRange> repeated =
+        place_rows(rows, range, given_rows, reinterpret_cast<std::uint32_t*>(places.get()));
+    const auto sums = detail::allocate_host(repeated.size() * table.row_bytes);
+    std::byte* sum = sums.get();
+    for (const RowRange& same : repeated) {
+      gather_rows(rows, same, table.spec, given, sum);
+      sum += table.row_bytes;
+    }
+    payload.add(places.get(), count * sizeof(std::uint32_t), places);
+    payload.add(sums.get(), repeated.size() * table.row_bytes, sums);
+    payload.add(given, gradients.bytes(), ArrayBuilder::storage(gradients));
+    part.set_array(given_rows);
+    part.set_sums(repeated.size());
+    message.sent_bytes += count * sizeof(std::uint32_t) + repeated.size() * table.row_bytes;
+  } else {
+    const auto values = detail::allocate_host(count * table.row_bytes);
+    gather_rows(rows, range, table.spec, given, values.get());
+    payload.add(values.get(), count * table.row_bytes, values);
+    message.sent_bytes += count * table.row_bytes;
+  }
   return {ids, count};
 }
 
@@ -283,9 +316,8 @@ void RowTransfer::submit(Outgoing& outgoing) {
   message.header.kind = MessageKind::kPushPullRows;
   message.body = outgoing.body.SerializeAsString();
   message.payload = outgoing.payload.finish();
-  std::size_t bytes = 0;
-  if (!route_.pulls_wait || outgoing.pulled.empty())  // a pull that waits must not hold up the pushes it waits for
-    for (const Frame& frame : message.payload) bytes += frame.size;
+  // A pull that waits must not hold up the pushes it waits for.
+  const std::size_t bytes = route_.pulls_wait && !outgoing.pulled.empty() ? 0 : outgoing.sent_bytes;
   (*route_.outboxes)[static_cast<std::size_t>(outgoing.server)]->submit(
       priority_, bytes, std::move(message),
       [self = shared_from_this(), pulled = std::move(outgoing.pulled)](std::optional<Message> answer,

@@ -14,7 +14,9 @@
 
 namespace paceline {
 
-class PayloadWriter;
+namespace wire {
+class RowPart;
+}
 
 // The versions of the rows that a worker pulled, in memory that grows with them. Thread-safe.
 class RowVersions {
@@ -80,7 +82,7 @@ class RowTransfer : public std::enable_shared_from_this<RowTransfer> {
   void add(std::size_t item, const Piece& piece, Outgoing& message);
   static Ids ids_of(const std::vector<OrderedRow>& rows, RowRange range);
   // Returns the ids.
-  Ids add_gradients(std::size_t item, const Piece& piece, PayloadWriter& payload);
+  Ids add_gradients(std::size_t item, const Piece& piece, wire::RowPart& part, Outgoing& message);
   void submit(Outgoing& message);
   void receive(const std::vector<Pulled>& pulled, const Message& answer);
   void finish_message();

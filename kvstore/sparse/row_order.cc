@@ -114,6 +114,18 @@ std::size_t write_ids(const std::vector<OrderedRow>& rows, RowRange range, std::
   return count;
 }
 
+std::vector<RowRange> place_rows(const std::vector<OrderedRow>& rows, RowRange range, std::size_t given,
+                                 std::uint32_t* places) {
+  std::vector<RowRange> repeated;
+  for (std::size_t i = range.begin; i < range.end;) {
+    const std::size_t begin = i++;
+    while (i < range.end && rows[i].id == rows[begin].id) ++i;
+    *places++ = i == begin + 1 ? rows[begin].position : static_cast<std::uint32_t>(given + repeated.size());
+    if (i > begin + 1) repeated.push_back({begin, i});
+  }
+  return repeated;
+}
+
 void gather_rows(const std::vector<OrderedRow>& rows, RowRange range, const TableSpec& table, const std::byte* values,
                  std::byte* out) {
   const std::size_t bytes = row_bytes(table);

@@ -188,7 +188,10 @@ std::uint64_t RowTable::apply_rows(const RowGradients& push, Answering* answerin
   DelayCounts delays;
   std::uint64_t refused = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    if (i + kAhead < count) rows_.prefetch(slots_[i + kAhead]);
+    if (i + kAhead < count) {
+      rows_.prefetch(slots_[i + kAhead]);
+      if (push.places) prefetch_lines<Cache::kSecond>(push.gradient(i + kAhead, row_bytes_), row_bytes_);
+    }
     const RowStore::Record record = touch(push.ids[i], slots_[i]);
     const std::uint64_t version = get_number(record.head);
     const std::uint64_t from = push.versions[i] == kNeverPulled ? version : push.versions[i];
@@ -198,7 +201,7 @@ std::uint64_t RowTable::apply_rows(const RowGradients& push, Answering* answerin
       ++refused;
     } else {
       const std::byte* pulled = context.delay > 0 ? remembered(push.worker, push.ids[i], from) : nullptr;
-      update(record.body, reinterpret_cast<const T*>(push.values + i * row_bytes_), reinterpret_cast<const T*>(pulled),
+      update(record.body, reinterpret_cast<const T*>(push.gradient(i, row_bytes_)), reinterpret_cast<const T*>(pulled),
              context);
       put_number(record.head, version + 1);
       delays.add(context.delay);
@@ -259,9 +262,8 @@ void RowTable::apply_mean(const std::vector<RowGradients>& contributions) {
     const RowGradients& push = contributions[c];
     examples[push.worker] = push.examples;
     counted += push.counted;
-    const T* gradient = reinterpret_cast<const T*>(push.values);
     for (std::size_t i = 0; i < push.ids.size(); ++i)
-      entries.push_back({push.ids[i], c, gradient + i * static_cast<std::size_t>(spec_.width)});
+      entries.push_back({push.ids[i], c, reinterpret_cast<const T*>(push.gradient(i, row_bytes_))});
   }
   std::int64_t total = 0;
   for (const auto& [worker, count] : examples) total += count;

@@ -30,6 +30,15 @@ struct RowGradients {
   std::span<const std::int64_t> ids;
   const std::uint64_t* versions = nullptr;  // that they were computed from
   const std::byte* values = nullptr;
+  // Where each is: in `values`, which has so many rows, or after them in `sums`. Null: in order.
+  const std::uint32_t* places = nullptr;
+  std::size_t array = 0;
+  const std::byte* sums = nullptr;
+
+  const std::byte* gradient(std::size_t i, std::size_t row_bytes) const {
+    if (!places) return values + i * row_bytes;
+    return places[i] < array ? values + places[i] * row_bytes : sums + (places[i] - array) * row_bytes;
+  }
 };
 
 // Where rows go that a worker computes from next, one after the other; asked for in its call number `call`: the same

@@ -134,7 +134,14 @@ void TableControl::push_pull(const Request& request) {
     part.push.counted = request_part.last() ? call->body.examples() : 0;
     part.push.ids = payload.ids(request_part.pushed());
     part.push.versions = payload.next<std::uint64_t>(request_part.pushed());
-    part.push.values = payload.next<std::byte>(request_part.pushed(), part.served->table.row_bytes());
+    const std::size_t row_bytes = part.served->table.row_bytes();
+    if (request_part.array() > 0) {
+      part.push.places = payload.next<std::uint32_t>(request_part.pushed());
+      part.push.sums = payload.next<std::byte>(request_part.sums(), row_bytes);
+      part.push.array = static_cast<std::size_t>(request_part.array());
+      part.sums = static_cast<std::size_t>(request_part.sums());
+    }
+    part.push.values = payload.next<std::byte>(part.push.places ? part.push.array : request_part.pushed(), row_bytes);
     part.same = request_part.same();
     part.pulled = part.same ? part.push.ids : payload.ids(request_part.pulled());
     answer_bytes += part.pulled.size() * part.served->table.row_bytes();

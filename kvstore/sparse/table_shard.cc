@@ -53,6 +53,11 @@ void TableShard::check(const RowCall::Part& part) {
       block = id >> served.layout.block_bits();
     }
   }
+  if (!part.push.places) return;
+  for (const std::uint32_t place : std::span(part.push.places, part.push.ids.size()))
+    if (place >= part.push.array + part.sums)
+      throw Corrupt(str("a message about table '", served.table.spec().name, "' has a gradient at ", place, " of ",
+                        part.push.array, " + ", part.sums));
 }
 
 void TableShard::push(Waiting& pull) {

@@ -23,6 +23,7 @@ struct RowCall final : ServedCall {
   struct Part {
     ServedRows* served = nullptr;
     RowGradients push;
+    std::size_t sums = 0;  // of the push
     std::span<const std::int64_t> pulled;
     std::shared_ptr<std::byte[]> versions, values;  // of the pulled rows, once they were read
     bool same = false;                              // the rows pulled are those pushed
@@ -74,7 +75,7 @@ class TableShard {
       : clocks_(clocks), mode_(mode), gate_(clocks, mode, waits) {}
 
   void run(const std::shared_ptr<RowCall>& call, int part);
-  // Throws Corrupt unless the rows ascend and belong to the partition.
+  // Throws Corrupt unless the rows ascend and belong to the partition, and gradients are where places say.
   static void check(const RowCall::Part& part);
   // Clocks or the roster have changed: everything that waits is looked at again.
   void reconsider();

@@ -57,6 +57,9 @@ class Faulty final : public Transport {
   std::string describe(LinkId link) override { return inner_->describe(link); }
   void on_receive(Handler handler) override { inner_->on_receive(std::move(handler)); }
   void add_observer(std::shared_ptr<TransportObserver> observer) override { inner_->add_observer(std::move(observer)); }
+  bool reads_in_place(LinkId link, const void* data, std::size_t bytes) override {
+    return inner_->reads_in_place(link, data, bytes);
+  }
 
   void send(LinkId link, Packet packet) override {
     const Lock lock(mutex_);

@@ -147,6 +147,15 @@ class Shm final : public Transport {
     observers_.add(std::move(observer));
   }
 
+  bool reads_in_place(LinkId link, const void* data, std::size_t bytes) override {
+    if (!heap_ || bytes < detail::kSmallestShared || bytes > static_cast<std::size_t>(max_frame_bytes_) ||
+        !heap_->contains(data, bytes))
+      return false;
+    const Lock lock(sessions_->mutex);
+    const auto session = sessions_->find(link);
+    return session && session->shares;
+  }
+
  private:
   static bool any_large(const Packet& packet) {
     for (const Frame& frame : packet)

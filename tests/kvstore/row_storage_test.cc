@@ -168,6 +168,19 @@ TEST(RowOrder, GathersSumsOfRowsAndScattersThemToWhoeverAsked) {
     std::map<std::int64_t, float> sums;  // of first elements
     for (std::size_t i = 0; i < count; ++i) sums[ids[i]] += given[i * kWidth];
     for (std::size_t i = 0; i < different.size(); ++i) ASSERT_EQ(gathered[i * kWidth], sums[different[i]]);
+    std::vector<std::uint32_t> places(different.size());
+    const std::vector<RowRange> repeated = place_rows(order, all, count, places.data());
+    EXPECT_GE(repeated.size(), 1U);
+    for (std::size_t i = 0; i < different.size(); ++i) {
+      if (places[i] < count) {
+        ASSERT_EQ(ids[places[i]], different[i]);
+        ASSERT_EQ(given[places[i] * kWidth], gathered[i * kWidth]);
+      } else {
+        const RowRange same = repeated[places[i] - count];
+        ASSERT_GE(same.end - same.begin, 2U);
+        for (std::size_t r = same.begin; r < same.end; ++r) ASSERT_EQ(order[r].id, different[i]);
+      }
+    }
     for (const std::size_t shift : {0UL, 1UL}) {  // aligned to lines, and not
       scatter_rows(order, all, table, reinterpret_cast<const std::byte*>(gathered.data()),
                    reinterpret_cast<std::byte*>(scattered.data() + shift));

@@ -406,6 +406,14 @@ TEST(Server, RefusesMalformedMessagesAndGoesOn) {
   row_part->set_sequence(3);
   EXPECT_NE(ask_rows({-1}).find("names row -1"), std::string::npos);
   EXPECT_NE(ask_rows({std::int64_t{1} << 62}).find("in partition 0"), std::string::npos);
+  // A gradient in an array of one row, whose place is the third number.
+  row_part->set_array(1);
+  row_part->set_same(true);
+  EXPECT_NE(ask_rows({0, 0, 5}).find("has a gradient at 5 of 1 + 0"), std::string::npos);
+  EXPECT_EQ(ask_rows({0, 0, 0}), "");
+  row_part->set_array(std::uint64_t{1} << 60);
+  EXPECT_NE(ask_rows({0}).find("announces 1152921504606846976 rows"), std::string::npos);
+  row_part->clear_array();
   row_part->set_pushed(std::uint64_t{1} << 60);
   EXPECT_NE(ask_rows({0}).find("announces 1152921504606846976 rows"), std::string::npos);
   row_part->set_partition(77);

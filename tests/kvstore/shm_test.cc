@@ -168,6 +168,12 @@ TEST(Shm, LargeFramesAreReadWhereTheyLie) {
   });
   EXPECT_TRUE(shared);
   EXPECT_TRUE(within_20_seconds([&] { return watch.expired(); }));
+  const Frame large = filled('b'), small = filled('c', 1024);
+  const std::vector<std::byte> foreign(kBytes);
+  EXPECT_TRUE(client->reads_in_place(link, large.data, large.size));
+  EXPECT_FALSE(client->reads_in_place(link, small.data, small.size));
+  EXPECT_FALSE(client->reads_in_place(link, foreign.data(), foreign.size()));
+  EXPECT_FALSE(client->reads_in_place(link + 1000, large.data, large.size));
 }
 
 TEST(Shm, PeersOfAnotherHostAreReachedByTcp) {

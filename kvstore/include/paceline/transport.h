@@ -67,6 +67,8 @@ class Transport {
   // Receiving, for threads that wait for what they are to receive; null where only the transport's own thread can.
   virtual std::shared_ptr<detail::WaitingWork> waiting_work() { return nullptr; }
   virtual void add_observer(std::shared_ptr<TransportObserver> observer) = 0;
+  // The peer would read this as a frame where it lies: sending it costs nothing, however little of it is used.
+  virtual bool reads_in_place(LinkId /*link*/, const void* /*data*/, std::size_t /*bytes*/) { return false; }
 };
 
 // `inproc`, `tcp[:io_threads=N,max_frame_bytes=N]`, `shm` with tcp's options and `host=NAME`, which shares memory only
