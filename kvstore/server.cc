@@ -224,8 +224,9 @@ struct Server::Impl {
 };
 
 Server::Server(const ClusterConfig& config, std::shared_ptr<const Staleness> policy, int shards)
-    : impl_(std::make_unique<Impl>(config, std::move(policy),
-                                   shards > 0 ? shards : std::clamp(core_budget() / 2, 1, 4))) {}
+    : impl_(std::make_unique<Impl>(
+          config, std::move(policy),
+          shards > 0 ? shards : std::clamp(core_budget() / 2, std::min(core_budget(), 2), 4))) {}
 
 Server::~Server() = default;
 
