@@ -40,11 +40,18 @@ const T* gradient_tile(const Contribution& contribution, std::int64_t count, std
   return static_cast<const T*>(contribution.gradient) + begin;
 }
 
+// Where the new weights are copied to, and how; null: nowhere.
+template <class T>
+struct Copy {
+  T* to = nullptr;
+  bool past_caches = false;
+};
+
 // Calls fill(offset, count, scratch) to get each tile's gradient, then runs the rules over it. The calling thread's
 // team shares the tiles.
 template <class T, class Fill>
 void update_tiles(Slice& slice, const Rules& rules, const Snapshot& pulled, const StaleContext& context, Fill fill,
-                  T* copy = nullptr) REQUIRES(slice.mutex) {
+                  const Copy<T>& copy) REQUIRES(slice.mutex) {
   std::vector<T*> arrays;
   slice.state.resize(rules.state_names.size());
   for (Slice::Bytes& bytes : slice.state) {
@@ -76,10 +83,13 @@ void update_tiles(Slice& slice, const Rules& rules, const Snapshot& pulled, cons
       rules.staleness->correct(tile, context);
       tile.state = state.data();
       rules.optimizer->update(tile, step);
-      if (copy) stream_copy(tile.weight, copy + begin, static_cast<std::size_t>(tile.count) * sizeof(T));
+      if (copy.to && copy.past_caches)
+        stream_copy(tile.weight, copy.to + begin, static_cast<std::size_t>(tile.count) * sizeof(T));
+      else if (copy.to)
+        std::copy_n(tile.weight, tile.count, copy.to + begin);
       for (T*& array : state) array += tile.count;
     }
-    if (copy) stream_end();
+    if (copy.past_caches) stream_end();
   };
   constexpr std::int64_t kTilesPerThread = 16;
   const std::int64_t tiles = (count + Tile<T>::kElements - 1) / Tile<T>::kElements;
@@ -100,13 +110,13 @@ void update_tiles(Slice& slice, const Rules& rules, const Snapshot& pulled, cons
 
 template <class T>
 void update_one(Slice& slice, const Rules& rules, const Contribution& contribution, const Snapshot& pulled,
-                const StaleContext& context) REQUIRES(slice.mutex) {
+                const StaleContext& context, T* copy) REQUIRES(slice.mutex) {
   const std::int64_t whole = slice.count();
   const auto fill = [&, whole](std::int64_t begin, std::int64_t count, T* scratch) {
     const T* source = gradient_tile<T>(contribution, whole, begin, {scratch, static_cast<std::size_t>(count)});
     if (source != scratch) std::copy_n(source, count, scratch);
   };
-  update_tiles<T>(slice, rules, pulled, context, fill);
+  update_tiles<T>(slice, rules, pulled, context, fill, {copy, slice.weight.size() >= kFillsCaches});
 }
 
 // The mean of contributions to `whole` elements, weighted by their examples, tile by tile.
@@ -154,7 +164,7 @@ void update_mean(Slice& slice, const Rules& rules, const std::vector<Contributio
     sum.tile(begin, count, mean);
     if (copies.mean) std::copy_n(mean, count, static_cast<T*>(copies.mean) + begin);
   };
-  update_tiles<T>(slice, rules, {}, context, fill, static_cast<T*>(copies.weight));
+  update_tiles<T>(slice, rules, {}, context, fill, {static_cast<T*>(copies.weight), true});
 }
 
 template <class T>
@@ -182,11 +192,11 @@ void Rules::use(const std::shared_ptr<const Staleness>& own) {
 }
 
 void update(Slice& slice, const Rules& rules, const Contribution& contribution, const Snapshot& pulled,
-            const StaleContext& context) {
+            const StaleContext& context, void* copy) {
   if (slice.info.dtype == DType::kFloat32)
-    update_one<float>(slice, rules, contribution, pulled, context);
+    update_one(slice, rules, contribution, pulled, context, static_cast<float*>(copy));
   else
-    update_one<double>(slice, rules, contribution, pulled, context);
+    update_one(slice, rules, contribution, pulled, context, static_cast<double*>(copy));
 }
 
 void update_by_mean(Slice& slice, const Rules& rules, const std::vector<Contribution>& contributions,

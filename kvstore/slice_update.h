@@ -62,9 +62,10 @@ struct Slice {
   }
 };
 
-// Corrects `contribution`, which was computed from `pulled` where that is known, and updates.
+// Corrects `contribution`, which was computed from `pulled` where that is known, and updates. Copies the new weights
+// to `copy` unless that is null.
 void update(Slice& slice, const Rules& rules, const Contribution& contribution, const Snapshot& pulled,
-            const StaleContext& context) REQUIRES(slice.mutex);
+            const StaleContext& context, void* copy) REQUIRES(slice.mutex);
 // Updates by the mean of contributions of `examples` in all.
 void update_by_mean(Slice& slice, const Rules& rules, const std::vector<Contribution>& contributions,
                     std::int64_t examples, const StaleContext& context, const RoundCopies& copies)

@@ -137,10 +137,10 @@ class UpdaterImpl final : public Updater {
     return static_cast<int>(slices_.size());
   }
 
-  Applied apply(int index, const Contribution& contribution) override {
+  Applied apply(int index, const Contribution& contribution, void* copy) override {
     std::shared_lock rules_lock(rules_mutex_);
     DelayBook::Row delays(delays_);
-    return apply(at(index), contribution, delays);
+    return apply(at(index), contribution, delays, copy);
   }
 
   int apply_all(std::span<const SliceContribution> contributions) override {
@@ -150,7 +150,7 @@ class UpdaterImpl final : public Updater {
     for (std::size_t i = 0; i < contributions.size(); ++i) {
       Slice& slice = at(contributions[i].slice);
       prefetch(contributions, i);
-      refused += apply(slice, contributions[i].contribution, delays).refused;
+      refused += apply(slice, contributions[i].contribution, delays, nullptr).refused;
     }
     return refused;
   }
@@ -166,7 +166,7 @@ class UpdaterImpl final : public Updater {
     if (slice.is_average()) {
       average(slice, contributions);
       for (void* copy : {copies.mean, copies.weight})
-        if (copy) std::memcpy(copy, slice.weight.data(), slice.weight.size());
+        if (copy) copy_weights(slice, copy);
       return {++slice.counters.version, 0, false};
     }
     update_by_mean(slice, *rules_, contributions, examples, context, copies);
@@ -343,24 +343,26 @@ class UpdaterImpl final : public Updater {
     }
   }
 
-  Applied apply(Slice& slice, const Contribution& contribution, DelayBook::Row& delays) {
+  Applied apply(Slice& slice, const Contribution& contribution, DelayBook::Row& delays, void* copy) {
     const SliceLock lock(slice.mutex);
     require(contribution.version <= slice.counters.version, "a push for '", slice.info.name,
             "' says it was computed from version ", contribution.version, ", but the slice is at ",
             slice.counters.version);
     if (slice.is_average()) {
       average(slice, {&contribution, 1});
+      if (copy) copy_weights(slice, copy);
       return {++slice.counters.version, 0, false};
     }
     StaleContext context = context_of(slice, contribution.examples);
     context.delay = static_cast<std::int64_t>(slice.counters.version - contribution.version);
     if (!rules_->staleness->accepts(context)) {
       ++refused_;
+      if (copy) copy_weights(slice, copy);
       return {slice.counters.version, context.delay, true};
     }
     Snapshot pulled = find_pulled(slice, contribution.worker);
     if (pulled.version != contribution.version) pulled = {};
-    update(slice, *rules_, contribution, pulled, context);
+    update(slice, *rules_, contribution, pulled, context, copy);
     delays.add(contribution.worker, context.delay);
     return {count_update(slice, contribution.examples), context.delay, false};
   }
@@ -368,13 +370,18 @@ class UpdaterImpl final : public Updater {
   std::uint64_t read(Slice& slice, int worker, void* out) const {
     const SliceLock lock(slice.mutex);
     if (worker >= 0 && rules_->needs_pulled) take_snapshot(slice, worker, nullptr);
-    constexpr std::int64_t kBytesPerThread = 1 << 17;
-    detail::parallel_ranges(static_cast<std::int64_t>(slice.weight.size()), kBytesPerThread,
-                            [&](std::int64_t begin, std::int64_t end) {
-                              std::memcpy(static_cast<std::byte*>(out) + begin, slice.weight.data() + begin,
-                                          static_cast<std::size_t>(end - begin));
-                            });
+    copy_weights(slice, out);
     return slice.counters.version;
+  }
+
+  // The calling thread's team shares the work.
+  static void copy_weights(const Slice& slice, void* out) REQUIRES(slice.mutex) {
+    constexpr std::int64_t kBytesPerThread = 1 << 17;
+    const std::byte* weight = slice.weight.data();
+    detail::parallel_ranges(
+        static_cast<std::int64_t>(slice.weight.size()), kBytesPerThread, [&](std::int64_t begin, std::int64_t end) {
+          std::memcpy(static_cast<std::byte*>(out) + begin, weight + begin, static_cast<std::size_t>(end - begin));
+        });
   }
 
   Snapshot take_snapshot(Slice& slice, int worker, const std::shared_ptr<const Codec>& codec) const

@@ -70,33 +70,7 @@ class InThisProcess final : public LocalExchange {
   }
 
   void push(const std::vector<PushItem>& items, std::int64_t examples, int priority) override {
-    struct Pushed {
-      LocalKey* key;
-      NDArray gradient;
-      std::vector<NDArray> others;
-    };
-    std::vector<Pushed> pushes;
-    pushes.reserve(items.size());
-    Lock lock(mutex_);
-    ++calls_;
-    for (const PushItem& item : items) {
-      LocalKey& key = find(item.key, item.gradient, "the gradient");
-      if (is_first(key, pushes.size()))
-        pushes.push_back({&key, item.gradient, {}});
-      else
-        pushes[key.place].others.push_back(item.gradient);
-    }
-    for (Pushed& pushed : pushes) {
-      if (!pushed.others.empty())
-        pushed.gradient = combine(*pushed.key, pushed.gradient, std::move(pushed.others), priority);
-      const NDArray gradient = pushed.gradient.to(Device{}).contiguous();
-      engine_.push({"store.update", {}, Lane::kCompute, priority}, std::array{gradient.variable()},
-                   std::array{pushed.key->weights},
-                   [this, slice = pushed.key->slice, gradient, examples](TaskContext&) {
-                     const Contribution contribution{0, updater_->version(slice), examples, gradient.data()};
-                     updater_->apply(slice, contribution);
-                   });
-    }
+    push_pull(items, {}, examples, priority);
   }
 
   void pull(const std::vector<PullItem>& items, int priority) override {
@@ -109,7 +83,7 @@ class InThisProcess final : public LocalExchange {
         item.out.copy_from(read[key.place].view(item.out.shape()), priority);
         continue;
       }
-      const bool direct = item.out.is_contiguous() && item.out.device() == Device{};
+      const bool direct = is_direct(item.out);
       const NDArray out = direct ? item.out : NDArray(item.out.shape(), key.dtype, {}, engine_);
       engine_.push({"store.read", {}, Lane::kCompute, priority}, std::array{key.weights}, std::array{out.variable()},
                    [this, slice = key.slice, out](TaskContext&) { updater_->read(slice, -1, out.data()); });
@@ -118,10 +92,51 @@ class InThisProcess final : public LocalExchange {
     }
   }
 
+  // The update of a key copies its weights to the first output, in the same pass.
   void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, std::int64_t examples,
                  int priority) override {
-    push(gradients, examples, priority);
-    pull(weights, priority);
+    struct Pushed {
+      LocalKey* key;
+      NDArray gradient;
+      std::vector<NDArray> others;
+      NDArray out;
+    };
+    std::vector<Pushed> pushes;
+    std::vector<PullItem> reads;
+    pushes.reserve(gradients.size());
+    {
+      Lock lock(mutex_);
+      ++calls_;
+      for (const PushItem& item : gradients) {
+        LocalKey& key = find(item.key, item.gradient, "the gradient");
+        if (is_first(key, pushes.size()))
+          pushes.push_back({&key, item.gradient, {}, {}});
+        else
+          pushes[key.place].others.push_back(item.gradient);
+      }
+      for (const PullItem& item : weights) {
+        const LocalKey& key = find(item.key, item.out, "the output");
+        Pushed* pushed = key.call == calls_ ? &pushes[key.place] : nullptr;
+        if (pushed && pushed->out.is_none() && is_direct(item.out) &&
+            item.out.variable() != pushed->gradient.variable())
+          pushed->out = item.out;
+        else
+          reads.push_back(item);
+      }
+      for (Pushed& pushed : pushes) {
+        if (!pushed.others.empty())
+          pushed.gradient = combine(*pushed.key, pushed.gradient, std::move(pushed.others), priority);
+        const NDArray gradient = pushed.gradient.to(Device{}).contiguous();
+        std::vector<Variable> written{pushed.key->weights};
+        if (!pushed.out.is_none()) written.push_back(pushed.out.variable());
+        engine_.push({"store.update", {}, Lane::kCompute, priority}, std::array{gradient.variable()}, written,
+                     [this, slice = pushed.key->slice, gradient, out = pushed.out, examples](TaskContext&) {
+                       const Contribution contribution{0, updater_->version(slice), examples, gradient.data()};
+                       updater_->apply(slice, contribution, out.is_none() ? nullptr : out.data());
+                     });
+      }
+    }
+    if (!reads.empty()) pull(reads, priority);
   }
 
   void init_tables(const std::vector<TableSpec>& tables) override { tables_.init(tables); }
@@ -231,6 +246,8 @@ class InThisProcess final : public LocalExchange {
     key.place = place;
     return true;
   }
+
+  static bool is_direct(const NDArray& out) { return out.is_contiguous() && out.device() == Device{}; }
 
   // The sum over the devices, or the mean where the key is an average; added in the order of the devices, so that it
   // does not depend on the order of the list.

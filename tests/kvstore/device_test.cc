@@ -99,5 +99,34 @@ TEST(Devices, OneUpdateOfTheSum) {
   }
 }
 
+TEST(LocalStore, EveryOutputOfACallHoldsTheWeightsAfterIt) {
+  for (const auto& engine : {make_serial_engine(), make_threaded_engine()}) {
+    const auto store = store_of("local", *engine);
+    const auto array = [&](double value) { return NDArray::full(Shape{3}, value, DType::kFloat64, {}, *engine); };
+    store->init({{"pushed", array(0)}, {"other", array(7)}, {"replaced", array(0)}, {"statistic", array(0), true}});
+    store->set_optimizer(optim::SGD{.lr = 1, .momentum = 0.5});
+    const NDArray gradient = array(2), first = array(0), second = array(0), other = array(0), replaced = array(2);
+    const NDArray statistic = array(4);
+    const auto values = [](double value) { return std::vector<double>(3, value); };
+    for (const double expected : {-2.0, -5.0, -8.5}) {
+      store->push_pull(
+          {{"pushed", gradient}, {"replaced", replaced}, {"statistic", statistic}},
+          {{"other", other}, {"pushed", first}, {"replaced", replaced}, {"pushed", second}, {"statistic", statistic}});
+      EXPECT_EQ(first.to_vector<double>(), values(expected));
+      EXPECT_EQ(second.to_vector<double>(), values(expected));
+      EXPECT_EQ(other.to_vector<double>(), values(7));
+      EXPECT_EQ(replaced.to_vector<double>(), values(expected));
+      EXPECT_EQ(statistic.to_vector<double>(), values(4));
+      replaced.copy_from(gradient);
+    }
+    store->push("pushed", gradient);
+    EXPECT_EQ(first.to_vector<double>(), values(-8.5));
+    EXPECT_THROW(store->push_pull({{"pushed", gradient}}, {{"pushed", NDArray::zeros(Shape{2})}}), InvalidArgument);
+    store->pull("pushed", first);
+    EXPECT_EQ(first.to_vector<double>(), values(-8.5 - 3.75));  // the push, but not that of the refused call
+    store->finish();
+  }
+}
+
 }  // namespace
 }  // namespace paceline::test

@@ -287,6 +287,26 @@ TEST(Updater, APolicyOfTheUsersOwnOutlivesTheRules) {
   EXPECT_EQ(key.push(0, 0, 1), -2 - 14);
 }
 
+TEST(Updater, CopiesTheWeightsAfterWhateverCameOfAPush) {
+  const auto updater = make_updater();
+  updater->set_rules(Spec::parse("sgd:lr=1"), "discard", Options::parse("discard_above=1"));
+  const std::int64_t large = (16 << 20) / 4 + 3;  // goes past the caches
+  const std::vector<float> zeros(static_cast<std::size_t>(large)), ones(zeros.size(), 1);
+  updater->add_slice({.key = 1, .name = "large", .end = large}, zeros.data());
+  updater->add_slice({.key = 2, .name = "mean", .end = 2, .kind = SliceInfo::Kind::kAverage}, zeros.data());
+  const auto copy_of = [&](int slice, std::size_t count, int worker, bool refused) {
+    std::vector<float> copy(count, 5);
+    const Contribution push{.worker = worker, .version = 0, .examples = 1, .gradient = ones.data()};
+    EXPECT_EQ(updater->apply(slice, push, copy.data()).refused, refused);
+    return copy;
+  };
+  EXPECT_TRUE(copy_of(0, zeros.size(), 0, false) == std::vector<float>(zeros.size(), -1));
+  const std::vector<float> minus_two(zeros.size(), -2);
+  EXPECT_TRUE(copy_of(0, zeros.size(), 1, false) == minus_two);
+  EXPECT_TRUE(copy_of(0, zeros.size(), 2, true) == minus_two);
+  EXPECT_THAT(copy_of(1, 2, 0, false), ElementsAre(1, 1));
+}
+
 TEST(Updater, SlicesTakeUpdatesFromManyThreads) {
   auto updater = make_updater();
   updater->set_rules(Spec::parse("sgd:lr=1"), "none", {});
@@ -326,7 +346,10 @@ TEST(Updater, TheTeamSharesLargeSlicesWithTheSameBits) {
         updater->add_slice({.key = 1, .name = "w", .end = kCount, .dtype = DType::kFloat32}, initial.data());
     for (std::uint64_t version = 0; version < 3; ++version) {
       updater->pull(slice, 0);
-      updater->apply(slice, {.worker = 0, .version = version, .examples = 1, .gradient = gradient.data()});
+      const Contribution one{.worker = 0, .version = version, .examples = 1, .gradient = gradient.data()};
+      std::vector<float> copy(kCount);
+      updater->apply(slice, one, copy.data());
+      EXPECT_EQ(copy, weights<float>(*updater, slice));
     }
     const Contribution both[] = {{.worker = 0, .version = 3, .examples = 1, .gradient = gradient.data()},
                                  {.worker = 1, .version = 3, .examples = 2, .gradient = initial.data()}};

@@ -100,8 +100,9 @@ class Updater {
 
   // Functions below are thread-safe; calls for the same slice take turns, for different slices run at once.
 
-  // Corrects, updates, counts: one pass over the slice. Throws InvalidArgument for a version from the future.
-  virtual Applied apply(int slice, const Contribution& contribution) = 0;
+  // Corrects, updates, counts: one pass over the slice, which copies the weights after it to `copy` unless that is null
+  // (also where the policy refuses). Throws InvalidArgument for a version from the future.
+  virtual Applied apply(int slice, const Contribution& contribution, void* copy = nullptr) = 0;
   // Each in turn, in less time where there are many small ones; how many the policy refused.
   virtual int apply_all(std::span<const SliceContribution> contributions) = 0;
   // The mean of several contributions weighted by their examples, summed in the order given, applied as one update of
