@@ -202,8 +202,6 @@ class Tcp final : public Transport {
         dealers_.emplace(command.link, Watched{std::move(command.socket)});
         break;
       case Command::kStop:
-        dealers_.clear();
-        routers_.clear();
         stopped_ = true;
         break;
     }
@@ -366,6 +364,10 @@ class Tcp final : public Transport {
         }
       }
       if (!commands.empty()) note(WakeUps::kBell);
+      if (stopped_) {  // not before: a handler may have sent something since the end began
+        dealers_.clear();
+        routers_.clear();
+      }
       more = receive_all();
     }
     deliver();

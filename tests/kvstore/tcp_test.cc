@@ -10,6 +10,7 @@
 #include <chrono>
 #include <filesystem>
 #include <future>
+#include <thread>
 
 #include "transport/address.h"
 
@@ -52,6 +53,21 @@ TEST(Tcp, BothEndsNoticeThatThePathIsDead) {
     EXPECT_EQ(option_of(socket, IPPROTO_TCP, TCP_KEEPIDLE), 30);
     EXPECT_EQ(option_of(socket, IPPROTO_TCP, TCP_USER_TIMEOUT), 30000);
   }
+}
+
+TEST(Tcp, WhatAHandlerSendsWhileTheTransportEndsArrives) {
+  auto server = make_transport(Spec::parse("tcp")), client = make_transport(Spec::parse("tcp"));
+  std::promise<void> asked, answered;
+  server->on_receive([&, server = server.get()](LinkId from, const Packet& packet) {
+    asked.set_value();
+    std::this_thread::sleep_for(100ms);  // until the end has begun
+    server->send(from, packet);
+  });
+  client->on_receive([&](LinkId, const Packet&) { answered.set_value(); });
+  client->send(client->connect(server->bind("127.0.0.1:0")), {Frame::of("hello")});
+  asked.get_future().wait();
+  server.reset();
+  EXPECT_EQ(answered.get_future().wait_for(5s), std::future_status::ready);
 }
 
 TEST(Address, AHostNameThatMeansLoopbackHereIsNotAnnouncedSo) {
