@@ -300,6 +300,23 @@ TEST_P(Nodes, a_process_whose_end_the_launcher_tells_is_lost_at_once) {
   std::filesystem::remove(path);
 }
 
+TEST_P(Nodes, who_joined_in_the_place_of_one_that_failed_before_the_start_stays) {
+  const std::string path = testing::TempDir() + "ended-early-" + std::to_string(getpid());
+  ClusterConfig job = config(0, 3);
+  job.silence_deadline_seconds = 90;  // longer than soon() waits
+  job.ended_file = path;
+  std::ofstream(path) << "worker 1 ended with exit code 1\n";
+  SchedulerThread scheduler(job);
+  auto workers = joined_workers(job, scheduler.port());
+  std::this_thread::sleep_for(300ms);
+  std::ofstream(path, std::ios::app) << "worker 2 was ended by signal 9\n";
+  EXPECT_TRUE(soon([&] { return workers[0]->roster().live(Role::kWorker) == std::vector<int>{0, 1}; }));
+  for (const int i : {0, 1}) workers[i]->leave();
+  workers.clear();
+  EXPECT_EQ(scheduler.result(), "");
+  std::filesystem::remove(path);
+}
+
 TEST_P(Nodes, a_lost_server_fails_the_job_everywhere) {
   const ClusterConfig job = config(2, 2);
   SchedulerThread scheduler(job);
