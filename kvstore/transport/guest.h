@@ -16,7 +16,7 @@ class Guest final : public detail::WaitingWork {
   Guest(std::function<void(const std::function<bool()>&)> receive_until, std::function<void()> ring)
       : receive_until_(std::move(receive_until)), ring_(std::move(ring)) {}
 
-  bool work_until(const std::function<bool()>& done) override {
+  bool work_until(const std::function<bool()>& done) noexcept override {
     {
       const Lock lock(mutex_);
       if (inside_ || leaving_) return false;
