@@ -11,8 +11,8 @@
 
 #include "program.h"
 
-DEFINE_string(train, "", "training set, text in LibSVM's format");
-DEFINE_string(test, "", "test set, likewise; without it nothing is evaluated, and test_auc is null");
+DEFINE_string(train, "", "training set, text in LibSVM's format; labels are 0 and 1, or -1 and +1");
+DEFINE_string(test, "", "test set, in that format; without it nothing is evaluated, and test_auc is null");
 DEFINE_int64(features, 0, "how many features there are; 0: as the largest number in the training set says");
 
 namespace paceline::examples {
@@ -112,8 +112,17 @@ class Run {
   }
 
  private:
+  // Labels as the loss wants them: -1 is 0.
   static SparseExamples load(const std::string& path, std::int64_t features) {
-    return load_libsvm(path, {.features = features});
+    SparseExamples examples = load_libsvm(path, {.features = features});
+    std::vector<float> labels = examples.label.to_vector<float>();
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      require(labels[i] == 0 || labels[i] == 1 || labels[i] == -1, "'", path, "': the label of example ", i + 1, " is ",
+              labels[i], "; a set of two classes has labels 0 and 1, or -1 and +1");
+      labels[i] = std::max(labels[i], 0.0F);
+    }
+    examples.label = NDArray::from(labels, examples.label.shape());
+    return examples;
   }
 
   std::vector<NDArray> pull(const LocalBatch& batch) {

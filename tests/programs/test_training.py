@@ -142,6 +142,14 @@ class Sparse(ProgramTest):
         self.assertGreater(auc, 0.85)
         self.assertLess(auc, 0.98)
 
+    def test_labels_of_either_kind(self):
+        """LibSVM's own sets say -1 and +1."""
+        signed = self.folder / "signed"
+        signed.write_text("".join("+-"[line[0] == "0"] + "1" + line[1:] for line in open(self.data[1])))
+        first, second = (self.run_program(program("sparse_linear"), "--train", train, *self.data[2:], "--epochs", 2)
+                         for train in (self.data[1], signed))  # fmt: skip
+        self.assertEqual(self.auc(first), self.auc(second))
+
     def test_factorization_machine(self):
         """Pairs of features tell the label."""
         flags = (*self.data, "--epochs", 2, "--lr", 0.1, "--factors", 4)
@@ -157,10 +165,13 @@ class Sparse(ProgramTest):
     def test_refusals(self):
         bad = self.folder / "bad"
         bad.write_text("1 0:1\n")
+        seven = self.folder / "seven"
+        seven.write_text("1 1:1\n7 1:1\n")
         cases = {
             (): ("--train is missing",),
             ("--train", "nowhere"): ("nowhere", "No such file"),
             ("--train", bad): ("bad:1:",),
+            ("--train", seven): ("example 2 is 7", "-1 and +1"),
             (*self.data, "--features", 7): ("train:",),
         }
         for arguments, words in cases.items():
