@@ -111,9 +111,13 @@ prepare_data() {
   done
 }
 
-# The job's last line, the result, goes to the file named $1 too.
+# The job's last line, the result, goes to the file named $1 too. The last run's checkpoint is kept beside the new one.
 train() {
-  rm -rf "${out:?}/checkpoint" "${out:?}/logs"
+  rm -rf "${out:?}/logs"
+  if [ -e "$out/checkpoint" ]; then
+    rm -rf "${out:?}/checkpoint.before"
+    mv "$out/checkpoint" "$out/checkpoint.before"
+  fi
   tools/launch.py -n "$workers" -s "$servers" --launcher local --log-dir "$out/logs" \
     "$bin/mnist" --kvstore "$mode" --network lenet --epochs "$epochs" --checkpoint "$out/checkpoint" \
     --train "$out/records/train.manifest" --test "$out/records/t10k.manifest" | tee "$1" || fail "training failed, see above"
