@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -54,12 +55,12 @@ constexpr char kUsage[] =
 
 constexpr std::size_t kMostPrinted = 20;
 
-// Set by signals, so that the files begun are taken away before the program ends.
-volatile std::sig_atomic_t interrupted = 0;
+// Set by signals, on whichever thread, so that the files begun are taken away before the program ends.
+std::atomic<bool> interrupted = false;
 
 void notice_signals() {
   for (const int signal : {SIGHUP, SIGINT, SIGTERM})
-    if (std::signal(signal, [](int) { interrupted = 1; }) == SIG_IGN) std::signal(signal, SIG_IGN);  // nohup
+    if (std::signal(signal, [](int) { interrupted = true; }) == SIG_IGN) std::signal(signal, SIG_IGN);  // nohup
   std::signal(SIGPIPE, SIG_IGN);  // nobody reads the progress
 }
 
