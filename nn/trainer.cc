@@ -32,9 +32,9 @@ constexpr std::int64_t kEpochsDone = -1;
 constexpr std::int64_t kActs = -2;
 // Likewise the steps that each worker is taken to have made before a resumed checkpoint: dropout counts them.
 constexpr std::int64_t kStepsBefore = -3;
-// Evaluations are epochs from here on. How many examples were classified rightly, and how many wrongly, lie as positions,
-// these from kWrong on, at the number's negative: a batch may have fewer examples than positions, where records are
-// damaged.
+// Evaluations are epochs from here on. How many examples were classified rightly, and how many wrongly, lie as
+// positions, these from kWrong on, at the number's negative: a batch may have fewer examples than positions, where
+// records are damaged.
 constexpr std::int64_t kEvaluations = std::int64_t{1} << 40, kEvaluationsOfAnEpoch = std::int64_t{1} << 16;
 constexpr std::int64_t kWrong = std::int64_t{1} << 40;
 
@@ -64,6 +64,16 @@ PositionRanges first_of(const std::vector<Range>& positions, std::int64_t count)
   return first;
 }
 
+// What the store takes in one call: few enough bytes that the last layers' go out, and the first layers' come back,
+// while the rest of the step is computed; enough that a call costs little.
+struct Group {
+  static constexpr std::size_t kBytes = std::size_t{1} << 20;
+  std::string last_layer;
+  std::vector<PushItem> pushes;
+  std::vector<PullItem> pulls;
+  std::size_t bytes = 0;
+};
+
 struct PendingStep {
   Variable done;  // written once all weights of the step have arrived
   NDArray loss;
@@ -84,7 +94,7 @@ struct Trainer::Impl {
 
   bool ready = false;
   std::vector<std::shared_ptr<Parameter>> parameters;
-  std::vector<PushItem> pushes;
+  std::vector<Group> groups;  // in the order of the layers
   std::vector<PullItem> pulls;
   std::vector<NDArray> values, gradients;
   std::set<Device> devices;
@@ -108,7 +118,14 @@ struct Trainer::Impl {
     std::vector<InitValue> initial;
     for (const auto& parameter : parameters) {
       initial.push_back({parameter->name, parameter->value, parameter->statistic});
-      pushes.push_back({parameter->name, parameter->statistic ? parameter->value : parameter->gradient});
+      const std::string layer = parameter->name.substr(0, parameter->name.rfind('.'));
+      if (groups.empty() || (groups.back().bytes >= Group::kBytes && groups.back().last_layer != layer))
+        groups.emplace_back();
+      Group& group = groups.back();
+      group.last_layer = layer;
+      group.pushes.push_back({parameter->name, parameter->statistic ? parameter->value : parameter->gradient});
+      group.pulls.push_back({parameter->name, parameter->value});
+      group.bytes += parameter->value.bytes();
       pulls.push_back({parameter->name, parameter->value});
       values.push_back(parameter->value);
       if (!parameter->statistic) gradients.push_back(parameter->gradient);
@@ -179,6 +196,12 @@ struct Trainer::Impl {
     while (!pending.empty()) finish_oldest();
   }
 
+  // The last layers' gradients come first; the first layers' weights are wanted first.
+  void push_pull(std::int64_t examples) {
+    for (std::size_t i = groups.size(); i-- > 0;)
+      store->push_pull(groups[i].pushes, groups[i].pulls, examples, static_cast<int>(groups.size() - i));
+  }
+
   // While this worker waited, others may have gone on: the next gradient is to be of the weights there are now.
   void pull() {
     if (ready) store->exchange().pull(pulls, 0);
@@ -236,7 +259,7 @@ NDArray Trainer::step(const Batch& batch, const Loss& loss_function) {
       return std::vector{self.forward_and_backward(in, loss_function)};
     });
   const NDArray loss = self.captured ? (*self.captured)(inputs)[0] : self.forward_and_backward(inputs, loss_function);
-  self.store->push_pull(self.pushes, self.pulls, batch.examples);
+  self.push_pull(batch.examples);
   self.store->step_end(batch.examples);
 
   PendingStep step;

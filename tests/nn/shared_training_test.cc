@@ -2,11 +2,15 @@
 #include <gtest/gtest.h>
 #include <paceline/memory_iterator.h>
 #include <paceline/nn.h>
+#include <paceline/ops.h>
 #include <support/cluster_in_process.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <numeric>
+#include <thread>
 
 namespace paceline::test {
 namespace {
@@ -47,6 +51,67 @@ TEST(SharedTraining, WhoWaitedGoesOnFromTheWeightsThereAre) {
       EXPECT_FALSE(weights.empty());
       EXPECT_EQ(weights, begins[0]);
     }
+  }
+}
+
+// Hands its input on; its gradient waits for an array.
+struct GatedAttributes {
+  NDArray gate;
+};
+
+const OpDef& gated() {
+  static const OpDef op =
+      OpDef("gated")
+          .attributes<GatedAttributes>()
+          .input("x")
+          .infer([](const std::vector<NDArray>& inputs, const void*) {
+            return std::vector<ArraySpec>{{inputs[0].shape(), inputs[0].dtype()}};
+          })
+          .cpu([](const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out, const void*) {
+            std::copy_n(in[0].as<const float>(), in[0].size(), out[0].as<float>());
+          })
+          .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) {
+            return std::vector<Gradient>{gradients[0] * call.attributes<GatedAttributes>().gate};
+          });
+  return op;
+}
+
+// The last layer's weights arrive while the first layer's gradient is still to come.
+TEST(SharedTraining, LayersDoNotWaitForEachOther) {
+  for (const std::string mode : {"dist_sync", "dist_async", "ring"}) {
+    SCOPED_TRACE(mode);
+    ClusterInProcess cluster(
+        {.mode = mode, .workers = 2, .servers = mode == "ring" ? 0 : 1, .engine = &default_engine()});
+    cluster.run([&](int, KVStore& store) {
+      const std::shared_ptr<KVStore> kv(&store, [](KVStore*) {});
+      const NDArray gate = NDArray::full({1}, 1);
+      std::promise<Completion> closed;
+      default_engine().push_async({"gate"}, {}, std::array{gate.variable()}, [&](TaskContext&, Completion completion) {
+        closed.set_value(std::move(completion));
+      });
+      Completion open = closed.get_future().get();
+      nn::Trainer trainer(
+          nn::Sequential(
+              nn::Dense(512),
+              nn::Lambda("Gated", [&](const NDArray& x) { return invoke(gated(), {x}, GatedAttributes{gate}); }),
+              nn::Dense(2)),
+          optim::SGD{.lr = 0.5}, kv);
+      Batch batch;
+      batch.data = NDArray::full({2, 600}, 1);
+      batch.label = NDArray::from(std::vector<std::int32_t>{0, 0}, {2});
+      batch.examples = 2;
+      trainer.step(batch, nn::softmax_ce);
+      const auto parameters = trainer.net().parameters();
+      std::promise<void> arrived;
+      std::thread waiting([&] {
+        parameters.back()->value.wait();
+        arrived.set_value();
+      });
+      EXPECT_EQ(arrived.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+      open.done();
+      waiting.join();
+      trainer.synchronize();
+    });
   }
 }
 

@@ -56,7 +56,9 @@ class Trainer {
   ~Trainer();
 
   // One step: forward, backward, push_pull, step_end. Returns the loss, not waited for. Throws what the step of
-  // `steps_ahead` calls ago threw. Commits the batch's positions once its push is acknowledged.
+  // `steps_ahead` calls ago threw. Commits the batch's positions once its push is acknowledged. Layers go to the store in
+  // groups of about 1 MB, the first with the highest priority: the last layers' gradients travel while the others are
+  // computed, and the next step begins when the first layers' weights are there.
   NDArray step(const Batch& batch, const Loss& loss);
 
   // The current epoch of `data` from where a resumed checkpoint stopped; when the loop over it ends, the epoch is over:
