@@ -1,6 +1,8 @@
 #include <paceline/layers.h>
 #include <paceline/ops.h>
 
+#include "precision.h"
+
 namespace paceline::nn {
 namespace {
 
@@ -15,7 +17,7 @@ class LayerNormLayer final : public Layer {
     const Shape shape{x.size(-1)};
     const NDArray gamma = parameter("gamma", shape, constant(1), context, x.dtype()).value;
     const NDArray beta = parameter("beta", shape, constant(0), context, x.dtype()).value;
-    return layer_norm(x, gamma, beta, epsilon_);
+    return layer_norm(is_half(context.compute) ? in_float(x) : x, gamma, beta, epsilon_);
   }
   std::string kind() const override { return "LayerNorm"; }
 
@@ -31,7 +33,7 @@ class PositionalEmbeddingLayer final : public Layer {
     const NDArray weight = parameter("weight", {x.size(1), x.size(2)}, weight_, context, x.dtype()).value;
     require(x.size(1) <= weight.size(0), "[PositionalEmbedding] the input has ", x.size(1),
             " steps, more than the first one's ", weight.size(0));
-    return x + slice(weight, 0, 0, x.size(1));
+    return (is_half(context.compute) ? in_float(x) : x) + slice(weight, 0, 0, x.size(1));
   }
   std::string kind() const override { return "PositionalEmbedding"; }
 
@@ -49,10 +51,10 @@ class SelfAttentionLayer final : public Layer {
     const std::int64_t width = x.size(2);
     require(width % heads_ == 0, "[SelfAttention] the width ", width, " is not divisible by ", heads_, " heads");
     const auto project = [&](const NDArray& from, const std::string& name, std::int64_t outputs) {
-      const NDArray weight = parameter("weight_" + name, {outputs, width}, options_.weight, context, x.dtype()).value;
+      const NDArray by = weight("weight_" + name, {outputs, width}, options_.weight, context, x.dtype());
       const NDArray bias =
-          options_.bias ? parameter("bias_" + name, {outputs}, constant(0), context, x.dtype()).value : NDArray();
-      return dense(from, weight, bias, false);
+          options_.bias ? weight("bias_" + name, {outputs}, constant(0), context, x.dtype()) : NDArray();
+      return dense(in_compute_type(from, context), by, bias, false);
     };
     // (examples, steps, 3 width) -> three of (examples, heads, steps, width of a head)
     const std::vector<NDArray> parts =

@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "precision.h"
 #include "seed.h"
 
 namespace paceline::nn {
@@ -44,7 +45,7 @@ class ResidualLayer final : public Layer {
     const NDArray shortcut = to_device(children().size() > 1 ? run(1) : x, body.device());
     require(body.shape() == shortcut.shape(), "[Residual] the body makes ", body.shape(), " of ", x.shape(),
             ", the shortcut ", shortcut.shape());
-    return body + shortcut;
+    return body.dtype() == shortcut.dtype() ? body + shortcut : in_float(body) + in_float(shortcut);
   }
   std::string kind() const override { return "Residual"; }
 };
@@ -57,10 +58,9 @@ class DenseLayer final : public Layer {
   NDArray forward(const NDArray& x, const Context& context) override {
     require(x.ndim() >= 2, "[Dense] the input has shape ", x.shape(), ", expected (examples, ...)");
     const std::int64_t inputs = options_.flatten && x.size(0) > 0 ? x.size() / x.size(0) : x.size(-1);
-    const NDArray weight = parameter("weight", {outputs_, inputs}, options_.weight, context, x.dtype()).value;
-    const NDArray bias =
-        options_.bias ? parameter("bias", {outputs_}, constant(0), context, x.dtype()).value : NDArray();
-    return dense(x, weight, bias, options_.flatten);
+    const NDArray kernel = weight("weight", {outputs_, inputs}, options_.weight, context, x.dtype());
+    const NDArray bias = options_.bias ? weight("bias", {outputs_}, constant(0), context, x.dtype()) : NDArray();
+    return dense(in_compute_type(x, context), kernel, bias, options_.flatten);
   }
   std::string kind() const override { return "Dense"; }
 
@@ -92,13 +92,13 @@ class ConvLayer : public Layer {
   std::string kind() const override { return kind_; }
 
  protected:
-  NDArray weight(const NDArray& x, std::int64_t first, std::int64_t second, const Context& context) {
+  NDArray kernel(const NDArray& x, std::int64_t first, std::int64_t second, const Context& context) {
     Shape shape{first, second};
     for (const std::int64_t size : for_each_axis(x, kernel_)) shape.push_back(size);
-    return parameter("weight", shape, options_.weight, context, x.dtype()).value;
+    return weight("weight", shape, options_.weight, context, x.dtype());
   }
   NDArray bias(const NDArray& x, const Context& context) {
-    return options_.bias ? parameter("bias", {channels_}, constant(0), context, x.dtype()).value : NDArray();
+    return options_.bias ? weight("bias", {channels_}, constant(0), context, x.dtype()) : NDArray();
   }
   void check(const NDArray& x) const {
     require(axes_ == 0 ? x.ndim() >= 3 && x.ndim() <= 5 : x.ndim() == 2 + axes_, "[", kind_, "] the input has shape ",
@@ -119,8 +119,8 @@ class ConvolutionLayer final : public ConvLayer {
   using ConvLayer::ConvLayer;
   NDArray forward(const NDArray& x, const Context& context) override {
     check(x);
-    const NDArray kernel = weight(x, channels_, x.size(1) / options_.groups, context);
-    return convolution(x, kernel, bias(x, context), steps(x, options_));
+    const NDArray by = kernel(x, channels_, x.size(1) / options_.groups, context);
+    return convolution(in_compute_type(x, context), by, bias(x, context), steps(x, options_));
   }
 };
 
@@ -131,8 +131,9 @@ class TransposedConvLayer final : public ConvLayer {
       : ConvLayer("TransposedConv", 0, channels, kernel, options), output_padding_(output_padding) {}
   NDArray forward(const NDArray& x, const Context& context) override {
     check(x);
-    const NDArray kernel = weight(x, x.size(1), channels_ / options_.groups, context);
-    return transposed_convolution(x, kernel, bias(x, context), {steps(x, options_), for_each_axis(x, output_padding_)});
+    const NDArray by = kernel(x, x.size(1), channels_ / options_.groups, context);
+    return transposed_convolution(in_compute_type(x, context), by, bias(x, context),
+                                  {steps(x, options_), for_each_axis(x, output_padding_)});
   }
 
  private:

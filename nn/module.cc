@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "precision.h"
 #include "seed.h"
 
 namespace paceline::nn {
@@ -40,6 +41,7 @@ Parameter& Layer::parameter(const std::string& name, const Shape& shape, const I
                             const Context& context, DType dtype) {
   for (const auto& existing : parameters_)
     if (existing->name.substr(existing->name.rfind('.') + 1) == name) return *existing;
+  if (is_half(context.compute) && is_half(dtype)) dtype = DType::kFloat32;
   auto created = std::make_shared<Parameter>();
   created->name = name;
   created->value = NDArray(shape, dtype, context.device);

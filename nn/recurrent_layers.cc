@@ -21,7 +21,7 @@ class RecurrentLayer final : public Layer {
   }
   NDArray forward(const NDArray& x, const Context& context) override {
     require(x.ndim() == 3, "[", cell_.kind, "] the input has shape ", x.shape(), ", expected (steps, examples, width)");
-    NDArray result = x;
+    NDArray result = in_compute_type(x, context);
     for (int layer = 0; layer < options_.layers; ++layer) {
       const std::string number = std::to_string(layer);
       std::vector<NDArray> directions{run(result, number, false, context)};
@@ -34,14 +34,14 @@ class RecurrentLayer final : public Layer {
 
  private:
   NDArray run(const NDArray& x, const std::string& suffix, bool reverse, const Context& context) {
-    const auto weight = [&](const std::string& name, const Shape& shape) {
+    const auto made = [&](const std::string& name, const Shape& shape) {
       const double scale = 1 / std::sqrt(static_cast<double>(hidden_));
-      return parameter(name + suffix, shape, uniform(scale), context, x.dtype()).value;
+      return weight(name + suffix, shape, uniform(scale), context, x.dtype());
     };
     const std::int64_t width = cell_.gates * hidden_;
-    RecurrentWeights weights{weight("weight_x", {width, x.size(2)}), weight("weight_state", {width, hidden_})};
-    if (options_.bias) weights.bias_x = weight("bias_x", {width});
-    if (options_.bias) weights.bias_state = weight("bias_state", {width});
+    RecurrentWeights weights{made("weight_x", {width, x.size(2)}), made("weight_state", {width, hidden_})};
+    if (options_.bias) weights.bias_x = made("bias_x", {width});
+    if (options_.bias) weights.bias_state = made("bias_state", {width});
     const NDArray state = NDArray::zeros({x.size(1), hidden_}, x.dtype(), x.device(), x.engine());
     return cell_.run(x, state, weights, reverse);
   }

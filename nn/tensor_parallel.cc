@@ -27,8 +27,8 @@ class ParallelDenseLayer : public Layer {
   std::pair<NDArray, NDArray> weights(std::int64_t inputs, DType dtype, const Context& context) {
     Context host = context;
     host.device = Device();
-    const NDArray weight = parameter("weight", {outputs_, inputs}, options_.weight, host, dtype).value;
-    return {weight, options_.bias ? parameter("bias", {outputs_}, constant(0), host, dtype).value : NDArray()};
+    const NDArray by = weight("weight", {outputs_, inputs}, options_.weight, host, dtype);
+    return {by, options_.bias ? weight("bias", {outputs_}, constant(0), host, dtype) : NDArray()};
   }
   // (examples, inputs) where the layer flattens.
   NDArray rows(const NDArray& x) const {
@@ -56,8 +56,8 @@ class ColumnParallelLayer final : public ParallelDenseLayer {
   Parts forward_parts(const Parts& x, const Context& context) override {
     require(x.size() == 1, "[", kind_, "] got its input in ", x.size(),
             " parts and needs it whole; let the layer before it gather it");
-    const NDArray input = rows(x[0]);
-    const auto [weight, bias] = weights(input.size(-1), input.dtype(), context);
+    const NDArray input = in_compute_type(rows(x[0]), context);
+    const auto [weight, bias] = weights(input.size(-1), x[0].dtype(), context);
     const Parts weight_parts = scatter(weight, 0, devices_);
     const Parts bias_parts = bias.is_none() ? Parts(devices_.size()) : scatter(bias, 0, devices_);
     Parts outputs;
@@ -87,11 +87,12 @@ class RowParallelLayer final : public ParallelDenseLayer {
             devices_.size(), " devices");
     std::int64_t width = 0;
     for (NDArray& input : inputs) {
+      input = in_compute_type(input, context);
       require(input.ndim() == 2 || !options_.flatten, "[", kind_, "] the input has parts of shape ", input.shape(),
               ", which cannot be flattened; set flatten = false");
       width += input.size(-1);
     }
-    const auto [weight, bias] = weights(width, inputs[0].dtype(), context);
+    const auto [weight, bias] = weights(width, x[0].dtype(), context);
     const Parts weight_parts = scatter(weight, 1, devices_);
     NDArray sum;
     for (std::size_t i = 0; i < devices_.size(); ++i) {

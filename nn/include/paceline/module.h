@@ -21,6 +21,8 @@ struct Parameter {
   bool statistic = false;  // averaged over the workers instead of trained
 };
 
+class CastWeights;
+
 // What a layer is told about the call it is part of.
 struct Context {
   bool training = false;
@@ -28,6 +30,17 @@ struct Context {
   NDArray call = {};       // one int64, the number of this call: dropout draws other masks for each; none: 0
   Device device = {};      // where it runs: a layer is told that of its input, or its own
   bool recomputing = false;  // a second time, for the gradients: statistics were already updated
+  // Mixed precision. Where this is bfloat16 or float16, weights stay float32, and
+  //   Dense, Conv1d to Conv3d, TransposedConv, SelfAttention, Rnn, Gru, Lstm, ColumnParallelDense, RowParallelDense
+  //                  take their input and weights in it (cast from float32) and give it;
+  //   LayerNorm      takes and gives float32; Embedding gives float32;
+  //   BatchNorm      gives what it takes; its weights, statistics and sums are float32;
+  //   Residual, PositionalEmbedding   add in float32 where either side is;
+  //   all others     (activations, pools, Dropout, Flatten, Lambda) give what they take.
+  // Inside operators, sums of all of them are float32 (attention, softmax and recurrent cells on the CPU altogether).
+  // A Trainer hands the loss its input in float32. float64 stays float64.
+  DType compute = DType::kFloat32;
+  std::shared_ptr<CastWeights> casts = nullptr;  // those made in this step already, if they are kept
 };
 
 // What layers hand on: one array or, between layers that are spread over devices (parallel.h), its parts along the last
@@ -62,6 +75,10 @@ class Layer {
   Parameter& parameter(const std::string& name, const Shape& shape, const Initializer& initializer,
                        const Context& context, DType dtype = DType::kFloat32);
   Parameter& statistic(const std::string& name, const Shape& shape, double value, const Context& context);
+  // The value of parameter(), in Context::compute; likewise any other array. Recorded.
+  NDArray weight(const std::string& name, const Shape& shape, const Initializer& initializer, const Context& context,
+                 DType dtype = DType::kFloat32);
+  static NDArray in_compute_type(const NDArray& x, const Context& context);
   void add_child(const std::string& name, std::shared_ptr<Layer> layer) { children_.emplace_back(name, std::move(layer)); }
 
   std::optional<Device> device_;
