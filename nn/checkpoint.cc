@@ -36,6 +36,10 @@ void write_checkpoint(const std::string& path, const Checkpoint& checkpoint, con
                     {"steps", std::to_string(checkpoint.steps)},
                     {"positions", checkpoint.positions.text()},
                     {"optimizer", checkpoint.optimizer}};
+  if (const auto& scale = checkpoint.loss_scale) {
+    metadata.emplace_back("loss_scale", std::to_string(static_cast<std::int64_t>(scale->value())));
+    metadata.emplace_back("loss_scale_steps", std::to_string(scale->good_steps()));
+  }
   for (const auto& [name, value] : checkpoint.store.counters) metadata.emplace_back(std::string(kCounter) + name, value);
   save_safetensors(path, arrays, metadata);
 }
@@ -56,6 +60,15 @@ Checkpoint read_checkpoint(const std::string& path) {
   };
   number("epoch", &checkpoint.epoch);
   if (values.count("steps") > 0) number("steps", &checkpoint.steps);  // older files do not have it
+  if (values.count("loss_scale") > 0) {
+    std::int64_t scale = 0, steps = 0;
+    number("loss_scale", &scale);
+    number("loss_scale_steps", &steps);
+    checkpoint.loss_scale = LossScale::of(scale, steps);
+    if (!checkpoint.loss_scale)
+      throw Corrupt(str("'", path, "' has loss_scale=", scale, " and loss_scale_steps=", steps,
+                        ", expected a power of two and less than ", LossScale::kGrowAfter));
+  }
   checkpoint.positions = RangeSet::parse(values["positions"]);
   checkpoint.optimizer = values["optimizer"];
   for (const auto& [name, value] : metadata)

@@ -1,13 +1,17 @@
 #pragma once
-// The checkpoint file: safetensors. Arrays "arg:NAME" and "aux:NAME" are the weights and running statistics, "store:..."
-// what the store keeps beside them (optimizer state, workers' momentum). Metadata: format, epoch, steps, positions (of
-// that epoch, already trained on), optimizer, and the store's counters as "counter:...".
+// The checkpoint file: safetensors. Arrays "arg:NAME" and "aux:NAME" are the weights and running statistics,
+// "store:..." what the store keeps beside them (optimizer state, workers' momentum). Metadata: format, epoch, steps,
+// positions (of that epoch, already trained on), optimizer, under float16 loss_scale and loss_scale_steps (good ones
+// since it changed), and the store's counters as "counter:...".
 
 #include <paceline/data_iterator.h>
 #include <paceline/exchange.h>
 #include <paceline/module.h>
 
+#include <optional>
 #include <string>
+
+#include "loss_scale.h"
 
 namespace paceline::nn {
 
@@ -16,6 +20,7 @@ struct Checkpoint {
   std::int64_t steps = 0;  // of the worker that wrote it
   RangeSet positions;
   std::string optimizer;
+  std::optional<LossScale> loss_scale = {};
   StoreState store;
 };
 

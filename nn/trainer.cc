@@ -6,17 +6,19 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <deque>
 #include <filesystem>
 #include <optional>
 #include <ostream>
-#include <set>
 #include <thread>
 #include <utility>
 
+#include "batch_gradients.h"
 #include "checkpoint.h"
-#include "pipeline.h"
+#include "loss_scale.h"
+#include "precision.h"
 
 namespace paceline::nn {
 namespace {
@@ -32,9 +34,11 @@ constexpr std::int64_t kEpochsDone = -1;
 constexpr std::int64_t kActs = -2;
 // Likewise the steps that each worker is taken to have made before a resumed checkpoint: dropout counts them.
 constexpr std::int64_t kStepsBefore = -3;
-// Evaluations are epochs from here on. How many examples were classified rightly, and how many wrongly, lie as
-// positions, these from kWrong on, at the number's negative: a batch may have fewer examples than positions, where
-// records are damaged.
+// Likewise the loss scale of a resumed checkpoint, packed.
+constexpr std::int64_t kLossScale = -4;
+// Evaluations are epochs from here on. How many examples were classified rightly, and how many wrongly, lie as positions,
+// these from kWrong on, at the number's negative: a batch may have fewer examples than positions, where records are
+// damaged.
 constexpr std::int64_t kEvaluations = std::int64_t{1} << 40, kEvaluationsOfAnEpoch = std::int64_t{1} << 16;
 constexpr std::int64_t kWrong = std::int64_t{1} << 40;
 
@@ -42,15 +46,6 @@ RangeSet first_of(std::int64_t count) {
   RangeSet set;
   set.add({0, count});
   return set;
-}
-
-// Written when all that was pushed so far to write these arrays is done.
-Variable done_with(const std::vector<NDArray>& arrays) {
-  std::vector<Variable> reads;
-  for (const NDArray& array : arrays) reads.push_back(array.variable());
-  const Variable done = default_engine().new_variable();
-  default_engine().push({.name = "step_done", .at_once = true}, reads, std::span(&done, 1), [](TaskContext&) {});
-  return done;
 }
 
 // The first `count` of these positions.
@@ -79,6 +74,7 @@ struct PendingStep {
   NDArray loss;
   Batch batch;
   DataIterator* data = nullptr;
+  bool left_out = false;
 };
 
 }  // namespace
@@ -93,11 +89,11 @@ struct Trainer::Impl {
   TrainerOptions options;
 
   bool ready = false;
-  std::vector<std::shared_ptr<Parameter>> parameters;
   std::vector<Group> groups;  // in the order of the layers
   std::vector<PullItem> pulls;
-  std::vector<NDArray> values, gradients;
-  std::set<Device> devices;
+  std::vector<NDArray> values;
+  std::optional<BatchGradients> gradients;
+  std::optional<LossScale> scale;  // under float16
   std::optional<StoreState> resumed;
 
   std::int64_t epoch = 0;
@@ -114,9 +110,8 @@ struct Trainer::Impl {
   void prepare(const Batch& batch) {
     if (ready) return;
     net.initialize(batch.data.shape(), options.seed, options.device, batch.data.dtype());
-    parameters = net.parameters();
     std::vector<InitValue> initial;
-    for (const auto& parameter : parameters) {
+    for (const auto& parameter : net.parameters()) {
       initial.push_back({parameter->name, parameter->value, parameter->statistic});
       const std::string layer = parameter->name.substr(0, parameter->name.rfind('.'));
       if (groups.empty() || (groups.back().bytes >= Group::kBytes && groups.back().last_layer != layer))
@@ -128,11 +123,10 @@ struct Trainer::Impl {
       group.bytes += parameter->value.bytes();
       pulls.push_back({parameter->name, parameter->value});
       values.push_back(parameter->value);
-      if (!parameter->statistic) gradients.push_back(parameter->gradient);
-      devices.insert(parameter->value.device());
     }
-    require(!options.captured || devices.size() <= 1,
-            "captured steps run on one device, but the network has weights on ", devices.size(),
+    gradients.emplace(net, options);
+    require(!options.captured || gradients->devices().size() <= 1,
+            "captured steps run on one device, but the network has weights on ", gradients->devices().size(),
             "; set captured = false");
     store->init(initial);
     if (resumed) {
@@ -143,52 +137,16 @@ struct Trainer::Impl {
     ready = true;
   }
 
-  // Inputs: data, labels, the number of the call. Fills the gradients; returns the loss.
-  NDArray forward_and_backward(const std::vector<NDArray>& inputs, const Loss& loss_function) {
-    const PipelineLayer* const pipeline = PipelineLayer::of(net);
-    const Module& stages = pipeline ? pipeline->body() : net;
-    const std::int64_t examples = inputs[0].size(0),
-                       wanted = std::int64_t{options.micro_batches} * (pipeline ? pipeline->micro_batches() : 1),
-                       parts = std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(examples, 1));
-    NDArray total;
-    std::deque<Variable> running;
-    for (std::int64_t i = 0; i < parts; ++i) {
-      // One more than have a device each: their memory is taken when they are pushed.
-      if (running.size() > devices.size()) {
-        default_engine().wait_unused(running.front());
-        running.pop_front();
-      }
-      const std::int64_t begin = examples * i / parts, end = examples * (i + 1) / parts;
-      const double weight = parts == 1 ? 1 : static_cast<double>(end - begin) / static_cast<double>(examples);
-      const NDArray loss =
-          forward_and_backward(stages, inputs[0].narrow(0, begin, end), inputs[1].narrow(0, begin, end),
-                               call_of_part(inputs[2], i, parts), weight, i > 0, loss_function);
-      total = i == 0 ? loss : total + loss;
-      if (parts > 1 && !options.captured) running.push_back(done_with(gradients));
-    }
-    if (options.clip_norm > 0) clip_global_norm(gradients, options.clip_norm);
-    return total;
-  }
-
-  NDArray forward_and_backward(const Module& module, const NDArray& data, const NDArray& label, const NDArray& call,
-                               double weight, bool accumulate, const Loss& loss_function) {
-    Tape tape;
-    for (const auto& parameter : parameters)
-      if (!parameter->statistic) tape.watch(parameter->value, parameter->gradient);
-    const Context context{.training = true, .seed = options.seed, .call = call, .device = options.device};
-    const NDArray output = module(data, context);
-    NDArray loss = loss_function(output, label.to(output.device()));
-    if (weight != 1) loss = loss * weight;
-    tape.backward(loss, accumulate);
-    return loss;
-  }
-
   void finish_oldest() {
     PendingStep step = std::move(pending.front());
     pending.pop_front();
     default_engine().wait(step.done);
-    sums.loss += step.loss.item<double>() * static_cast<double>(step.batch.examples);
-    sums.examples += step.batch.examples;
+    if (step.left_out) {
+      ++sums.left_out;
+    } else {
+      sums.loss += step.loss.item<double>() * static_cast<double>(step.batch.examples);
+      sums.examples += step.batch.examples;
+    }
     if (step.data) step.data->commit(step.batch);
   }
 
@@ -214,6 +172,13 @@ struct Trainer::Impl {
   }
 
   std::int64_t epochs_done() const { return committed(kEpochsDone).count(); }
+  // What a resumed checkpoint says, or the epoch of a running job.
+  void take_up() {
+    epoch = epochs_done();
+    steps = committed(kStepsBefore).count();
+    const auto saved = LossScale::unpacked(committed(kLossScale).count());
+    if (scale && saved) scale = saved;
+  }
   std::int64_t acts() const { return committed(kActs).count(); }
 
   // Commits return at once; the others may look only when they are in the book.
@@ -241,6 +206,9 @@ Trainer::Trainer(Module net, const Spec& optimizer, std::shared_ptr<KVStore> sto
   require(options.micro_batches >= 1, "micro_batches is ", options.micro_batches, ", expected at least 1");
   require(options.clip_norm >= 0, "clip_norm is ", options.clip_norm, ", expected at least 0");
   require(options.steps_ahead >= 1, "steps_ahead is ", options.steps_ahead, ", expected at least 1");
+  require(options.precision == DType::kFloat32 || is_half(options.precision), "precision is ",
+          name_of(options.precision), ", expected float32, bfloat16 or float16");
+  if (options.precision == DType::kFloat16) impl_->scale.emplace();
   impl_->store->set_optimizer(optimizer);
   impl_->epoch = impl_->epochs_done();
 }
@@ -252,19 +220,25 @@ NDArray Trainer::step(const Batch& batch, const Loss& loss_function) {
   self.prepare(batch);
   const Device device = self.options.device;
   const std::int64_t call = self.steps * self.store->size() + self.store->rank();
-  const std::vector<NDArray> inputs{batch.data.to(device), batch.label.to(device),
-                                    NDArray::full({1}, static_cast<double>(call), DType::kInt64, device)};
+  std::vector<NDArray> inputs{batch.data.to(device), batch.label.to(device),
+                              NDArray::full({1}, static_cast<double>(call), DType::kInt64, device)};
+  if (self.scale) inputs.push_back(NDArray::full({1}, self.scale->value(), DType::kFloat32, device));
   if (self.options.captured && !self.captured)
     self.captured.emplace([&self, loss_function](const std::vector<NDArray>& in) {
-      return std::vector{self.forward_and_backward(in, loss_function)};
+      return (*self.gradients)(in, loss_function);
     });
-  const NDArray loss = self.captured ? (*self.captured)(inputs)[0] : self.forward_and_backward(inputs, loss_function);
-  self.push_pull(batch.examples);
-  self.store->step_end(batch.examples);
+  const std::vector<NDArray> results =
+      self.captured ? (*self.captured)(inputs) : (*self.gradients)(inputs, loss_function);
+  const bool left_out = self.scale && !self.scale->update(std::isfinite(results[1].item<double>()));
+  if (!left_out) self.push_pull(batch.examples);
+  self.store->step_end(left_out ? 0 : batch.examples);
+  // After the end of the step: the weights that the others' round made, and statistics as they were.
+  if (left_out) self.pull();
 
   PendingStep step;
   step.done = done_with(self.values);
-  step.loss = loss;
+  step.loss = results[0];
+  step.left_out = left_out;
   step.batch.examples = batch.examples;
   step.batch.epoch = batch.epoch;
   step.batch.positions = batch.positions;
@@ -273,8 +247,10 @@ NDArray Trainer::step(const Batch& batch, const Loss& loss_function) {
   ++self.steps;
   // Never more than `steps_ahead` in flight: memory stays bounded, and a failure shows soon.
   while (self.pending.size() > static_cast<std::size_t>(self.options.steps_ahead)) self.finish_oldest();
-  return loss;
+  return results[0];
 }
+
+double Trainer::loss_scale() const { return impl_->scale ? impl_->scale->value() : 1; }
 
 const CapturePlan* Trainer::plan() const { return impl_->captured ? &impl_->captured->plan() : nullptr; }
 
@@ -400,6 +376,7 @@ std::string Trainer::checkpoint(const std::string& directory) {
   checkpoint.steps = impl_->steps;
   checkpoint.positions = impl_->committed(impl_->epoch);
   checkpoint.optimizer = impl_->optimizer.text();
+  checkpoint.loss_scale = impl_->scale;
   checkpoint.store = impl_->store->save();
   std::exception_ptr failed;
   const bool writes = !checkpoint.store.arrays.empty();
@@ -418,8 +395,7 @@ bool Trainer::resume_if_present(const std::string& directory) {
   const std::string path = checkpoint_path(directory);
   if (self.store->exchange().joined_late()) {
     // The others hold newer weights, which come with the first step.
-    self.epoch = self.epochs_done();
-    self.steps = self.committed(kStepsBefore).count();
+    self.take_up();
     LOG(INFO) << "joining a running job in epoch " << self.epoch;
     return std::filesystem::exists(path);
   }
@@ -440,6 +416,7 @@ bool Trainer::resume_if_present(const std::string& directory) {
       self.commit_and_wait(checkpoint.epoch, checkpoint.positions);
       if (checkpoint.epoch > 0) self.commit_and_wait(kEpochsDone, first_of(checkpoint.epoch));
       if (checkpoint.steps > 0) self.commit_and_wait(kStepsBefore, first_of(checkpoint.steps));
+      if (const auto& scale = checkpoint.loss_scale) self.commit_and_wait(kLossScale, first_of(scale->packed()));
       told = kFound;
       LOG(INFO) << "resuming from " << path << " at epoch " << checkpoint.epoch;
     }
@@ -448,8 +425,7 @@ bool Trainer::resume_if_present(const std::string& directory) {
   }
   const bool resumed =
       self.meet(before, told, failed, "the checkpoint '" + path + "' could not be resumed from") == kFound;
-  self.epoch = self.epochs_done();
-  self.steps = self.committed(kStepsBefore).count();
+  self.take_up();
   if (resumed) self.resumed = std::move(checkpoint.store);
   return resumed;
 }

@@ -18,6 +18,7 @@ DEFINE_int32(image_size, 0, "pixels of an image's side; 0: what the network was 
 DEFINE_int32(batch_size, 64, "examples of a step: images, or runs of 64 symbols");
 DEFINE_int32(threads, 0, "threads of the operators; 0: as many as there are cores, or PACELINE_NUM_THREADS");
 DEFINE_string(device, "cpu", "where the network is computed: cpu, cuda:0, ...");
+DEFINE_string(precision, "float32", "what the network computes in: float32, bfloat16 or float16");
 DEFINE_bool(captured, true, "replay the step from a plan instead of running it eagerly");
 DEFINE_int32(steps_ahead, 2, "steps that may be queued before the oldest is waited for; each holds memory");
 DEFINE_double(seconds, 5, "how long to measure, after three steps that do not count");
@@ -100,7 +101,10 @@ void measure() {
   problem.batch.examples = FLAGS_batch_size;
   const Device device{std::string_view(FLAGS_device)};
   nn::Trainer trainer(problem.net, optim::SGD{.lr = 0.001, .momentum = 0.9}, KVStore::create("local"),
-                      {.device = device, .steps_ahead = FLAGS_steps_ahead, .captured = FLAGS_captured});
+                      {.device = device,
+                       .steps_ahead = FLAGS_steps_ahead,
+                       .precision = parse_dtype(FLAGS_precision),
+                       .captured = FLAGS_captured});
   const Batch& batch = problem.batch;
   for (int step = 0; step < 3; ++step) trainer.step(batch, nn::softmax_ce);
   trainer.synchronize();
@@ -115,6 +119,7 @@ void measure() {
                         {"threads", core_budget()},
                         {"device", device.name()},
                         {"captured", FLAGS_captured},
+                        {"precision", FLAGS_precision},
                         {"parameters", trainer.net().parameter_count()},
                         {"steps", steps},
                         {"seconds", taken},

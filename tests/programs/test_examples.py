@@ -85,6 +85,9 @@ class Tools(ProgramTest):
         self.assertEqual([ended.result[key] for key in ("parameters", "threads", "image_size")], [61706, 1, 28])
         self.assertGreater(ended.result["samples_per_second"], 0)
         self.assertGreater(ended.result["peak_memory_mb"], 1)
+        ended = self.run_program(program("train_benchmark"), "--network", "lenet", "--batch_size", 2, "--threads", 1,
+                                 "--seconds", 0.1, "--precision", "float16")  # fmt: skip
+        self.assertEqual(ended.result["precision"], "float16", ended)
         ended = self.run_program(program("train_benchmark"), "--network", "alexnet")
         self.assert_one_clear_sentence(ended, "train_benchmark: unknown network 'alexnet'; known: mlp", code=1)
 

@@ -52,5 +52,7 @@ class Tape final : public Recorder {
 // gradients and a max_norm that is not above 0. Pascanu et al. 2013, "On the difficulty of training recurrent neural
 // networks".
 NDArray clip_global_norm(const std::vector<NDArray>& gradients, double max_norm);
+// That norm alone; finite where all of them are.
+NDArray global_norm(const std::vector<NDArray>& gradients);
 
 }  // namespace paceline

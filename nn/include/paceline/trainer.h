@@ -32,6 +32,16 @@ struct TrainerOptions {
   // Forward and backward run over this many parts of a batch, one after the other, and their gradients are added up: a
   // large batch in the memory of a small one. Batch norm sees the parts.
   int micro_batches = 1;
+  // bfloat16, float16: mixed precision (Context::compute in module.h). Weights, the gradients that are pushed, the store
+  // and checkpoints stay float32, so that a checkpoint fits every precision.
+  //
+  // Under float16 the loss is scaled: by 2^16 at first, by twice as much after 2,000 good steps. When a gradient is not
+  // finite, the scale is halved and this worker leaves the step out: it pushes nothing, not even statistics, ends the
+  // step, and pulls. So a synchronous mode closes the round over the others, or changes nothing where nobody pushed, and
+  // all workers hold the same weights again. Each has a scale of its own, for what is pushed is not scaled; a checkpoint
+  // holds that of the worker that writes it. step() waits for the gradients, and throws Error where they are not finite
+  // at a scale of 1.
+  DType precision = DType::kFloat32;
   double clip_norm = 0;    // this worker's gradients are scaled to a norm of at most this before the push (autograd.h); 0: off
   // Forward and backward, on one device, are captured (capture.h) and replayed, with the same numbers. The first step's
   // loss is then the loss of every step.
@@ -43,6 +53,7 @@ struct TrainerReport {
   std::int64_t epoch = 0;
   std::int64_t steps = 0;     // of the whole run so far
   std::int64_t examples = 0;
+  std::int64_t left_out = 0;  // steps, under float16; their examples and losses are not counted
   double seconds = 0, loss = 0, images_per_second = 0;
 };
 // "epoch 1  step 300  loss 0.0931  9120 images/s"; the first epoch is 1 here
@@ -67,6 +78,7 @@ class Trainer {
   Epoch epoch_of(DataIterator& data);
   std::int64_t epoch() const;
 
+  double loss_scale() const;  // of the next step; 1 but for float16
   // What capturing did to the step; none while steps are eager.
   const CapturePlan* plan() const;
 

@@ -1,0 +1,82 @@
+#include "batch_gradients.h"
+
+#include <paceline/autograd.h>
+#include <paceline/ops.h>
+
+#include <algorithm>
+#include <deque>
+#include <span>
+
+#include "pipeline.h"
+#include "precision.h"
+
+namespace paceline::nn {
+
+Variable done_with(const std::vector<NDArray>& arrays) {
+  std::vector<Variable> reads;
+  for (const NDArray& array : arrays) reads.push_back(array.variable());
+  const Variable done = default_engine().new_variable();
+  default_engine().push({.name = "step_done", .at_once = true}, reads, std::span(&done, 1), [](TaskContext&) {});
+  return done;
+}
+
+BatchGradients::BatchGradients(const Module& net, const TrainerOptions& options) : net_(net), options_(options) {
+  for (const auto& parameter : net.parameters()) {
+    devices_.insert(parameter->value.device());
+    if (parameter->statistic) continue;
+    trained_.push_back(parameter);
+    gradients_.push_back(parameter->gradient);
+  }
+}
+
+std::vector<NDArray> BatchGradients::operator()(const std::vector<NDArray>& inputs, const Loss& loss_function) const {
+  const PipelineLayer* const pipeline = PipelineLayer::of(net_);
+  const Module& stages = pipeline ? pipeline->body() : net_;
+  const std::int64_t examples = inputs[0].size(0),
+                     wanted = std::int64_t{options_.micro_batches} * (pipeline ? pipeline->micro_batches() : 1),
+                     parts = std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(examples, 1));
+  const NDArray scale = inputs.size() > 3 ? inputs[3] : NDArray();
+  const auto casts = is_half(options_.precision) ? std::make_shared<CastWeights>() : nullptr;
+  NDArray total;
+  std::deque<Variable> running;
+  for (std::int64_t i = 0; i < parts; ++i) {
+    // One more than have a device each: their memory is taken when they are pushed.
+    if (running.size() > devices_.size()) {
+      default_engine().wait_unused(running.front());
+      running.pop_front();
+    }
+    const std::int64_t begin = examples * i / parts, end = examples * (i + 1) / parts;
+    const Part part{inputs[0].narrow(0, begin, end), inputs[1].narrow(0, begin, end), call_of_part(inputs[2], i, parts),
+                    parts == 1 ? 1 : static_cast<double>(end - begin) / static_cast<double>(examples), i > 0};
+    const NDArray loss = run(stages, part, scale, casts, loss_function);
+    total = i == 0 ? loss : total + loss;
+    if (parts > 1 && !options_.captured) running.push_back(done_with(gradients_));
+  }
+  if (!scale.is_none())
+    for (const NDArray& gradient : gradients_) gradient *= cast(1 / scale, gradient.dtype()).to(gradient.device());
+  NDArray norm;
+  if (options_.clip_norm > 0)
+    norm = clip_global_norm(gradients_, options_.clip_norm);
+  else if (!scale.is_none())
+    norm = global_norm(gradients_);
+  return scale.is_none() ? std::vector{total} : std::vector{total, norm};
+}
+
+NDArray BatchGradients::run(const Module& module, const Part& part, const NDArray& scale,
+                            const std::shared_ptr<CastWeights>& casts, const Loss& loss_function) const {
+  Tape tape;
+  for (const auto& parameter : trained_) tape.watch(parameter->value, parameter->gradient);
+  const Context context{.training = true,
+                        .seed = options_.seed,
+                        .call = part.call,
+                        .device = options_.device,
+                        .compute = options_.precision,
+                        .casts = casts};
+  const NDArray output = in_float(module(part.data, context));
+  NDArray loss = loss_function(output, part.label.to(output.device()));
+  if (part.weight != 1) loss = loss * part.weight;
+  tape.backward(scale.is_none() ? loss : loss * cast(scale, loss.dtype()).to(loss.device()), part.accumulate);
+  return loss;
+}
+
+}  // namespace paceline::nn
