@@ -22,6 +22,7 @@
 #include <thread>
 
 #include "flags.h"
+#include "placement.h"
 
 DEFINE_string(mode, "dist_async:staleness=none", "mode of the store, with options: local, device, ring, dist_sync, ..., dist_local:steps=8");
 DEFINE_string(compression, "", "codec with its options, added to the mode: bf16, or top_k,ratio=0.01");
@@ -29,6 +30,7 @@ DEFINE_string(optimizer, "sgd:lr=0.01", "what becomes of gradients; assign: an a
 DEFINE_string(transport, "tcp", "tcp or shm (every role is a process) or inproc (every role is a thread)");
 DEFINE_int32(servers, 1, "servers; modes ring and gossip have none: 0");
 DEFINE_int32(workers, 1, "workers");
+DEFINE_bool(apart, false, "workers on the first half of the processors, the others on the rest");
 DEFINE_int64(keys, 25, "keys");
 DEFINE_bool(call_per_key, false, "one call for each key instead of one for all");
 DEFINE_int64(key_bytes, 4 << 20, "bytes of a key, float32");
@@ -268,7 +270,8 @@ struct Child {
   std::string who;
 };
 
-Child spawn(char** argv, const std::string& who, const std::vector<std::pair<std::string, std::string>>& environment) {
+Child spawn(char** argv, const std::string& who, const std::vector<std::pair<std::string, std::string>>& environment,
+            bool is_worker = false) {
   int ends[2];
   if (pipe(ends) != 0) throw IoError("kvbench cannot make a pipe");
   const pid_t process = fork();
@@ -277,6 +280,7 @@ Child spawn(char** argv, const std::string& who, const std::vector<std::pair<std
     dup2(ends[1], STDOUT_FILENO);
     close(ends[0]);
     close(ends[1]);
+    if (FLAGS_apart) tools::keep_half_of_processors(is_worker);
     for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
     execv("/proc/self/exe", argv);
     _exit(127);
@@ -332,7 +336,7 @@ std::vector<nlohmann::json> run_processes(char** argv) {
   for (int w = 0; w < FLAGS_workers; ++w) {
     auto worker = with("worker", w);
     worker.emplace_back(kIsWorker, "1");
-    children.push_back(spawn(argv, str("worker ", w), worker));
+    children.push_back(spawn(argv, str("worker ", w), worker, true));
   }
 
   std::vector<nlohmann::json> results;
@@ -393,6 +397,7 @@ int main(int argc, char** argv) {
             "--sparse_rows is at least 0, --row_floats and --table_rows are at least 1");
     require(FLAGS_transport == "tcp" || FLAGS_transport == "shm" || FLAGS_transport == "inproc", "unknown transport '",
             FLAGS_transport, "'; known: tcp shm inproc");
+    require(!FLAGS_apart || FLAGS_transport != "inproc", "--apart places processes, and inproc has one");
     make_optimizer(Spec::parse(FLAGS_optimizer));  // says what is wrong with it before a cluster starts
     if (getenv(kIsWorker) || getenv("DMLC_ROLE")) {
       std::cout << measure(*KVStore::create(FLAGS_mode)) << std::endl;

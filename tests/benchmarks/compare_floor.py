@@ -5,6 +5,10 @@
 
 Each round runs every program once, so that whatever else the machine does hits all of them. "cpu" is the processor time
 that all processes of a run used for each gigabyte that they moved (seconds), which other load disturbs least.
+
+Round trips come from runs of their own with one small key, workers on half of the processors and servers on the others
+(`--apart`): where the system places threads, a program keeps for a whole run what it happened to get, and a trip takes
+twice to four times as long between two processors as on one.
 """
 
 import argparse
@@ -14,19 +18,27 @@ import statistics
 import subprocess
 import sys
 
-FIGURES = ["push_gbps", "pull_gbps", "both_gbps", "keys_per_second", "rtt_us_p50", "rtt_us_p99"]
+RATES = ["push_gbps", "pull_gbps", "both_gbps", "keys_per_second"]
+TRIPS = ["rtt_us_p50", "rtt_us_p99"]
+FIGURES = RATES + TRIPS
+ONE_SMALL_KEY = ["--keys", "1", "--key_bytes", "64", "--apart"]
+
+
+def figures_of(command):
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode != 0:
+        sys.exit(f"{' '.join(command)} failed:\n{result.stderr}")
+    return json.loads(result.stdout.strip().splitlines()[-1])
 
 
 def run(command):
     before = os.times()
-    result = subprocess.run(command, capture_output=True, text=True)
+    figures = figures_of(command)
     after = os.times()
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(command)} failed:\n{result.stderr}")
-    figures = json.loads(result.stdout.strip().splitlines()[-1])
     used = after.children_user + after.children_system - before.children_user - before.children_system
     figures["cpu"] = used / (figures["push_gbps"] + figures["pull_gbps"] + 2 * figures["both_gbps"])
-    return figures
+    trips = figures_of(command + ONE_SMALL_KEY)  # of flags given twice the last counts
+    return figures | {name: trips[name] for name in TRIPS}
 
 
 def main():

@@ -22,9 +22,11 @@
 #include <zmq.hpp>
 
 #include "../../tools/flags.h"
+#include "../../tools/placement.h"
 
 DEFINE_int32(servers, 2, "servers");
 DEFINE_int32(workers, 2, "workers");
+DEFINE_bool(apart, false, "workers on the first half of the processors, the others on the rest");
 DEFINE_int64(keys, 25, "keys; all of them travel in one round");
 DEFINE_int64(key_bytes, 4000000, "bytes of a key, float32");
 DEFINE_bool(bf16, false, "send the upper halves of the floats, both ways");
@@ -241,13 +243,14 @@ class Worker {
   std::vector<zmq::pollitem_t> items_;
 };
 
-int open_output(const std::function<void(int)>& body, std::vector<pid_t>& processes) {
+int open_output(const std::function<void(int)>& body, bool is_worker, std::vector<pid_t>& processes) {
   int ends[2];
   if (pipe(ends) != 0) throw std::runtime_error("no pipe");
   const pid_t process = fork();
   if (process < 0) throw std::runtime_error("no process");
   if (process == 0) {
     try {
+      if (FLAGS_apart) paceline::tools::keep_half_of_processors(is_worker);
       body(ends[1]);
       _exit(0);
     } catch (const std::exception& error) {
@@ -285,14 +288,14 @@ nlohmann::json run() {
   Place& place = make_place();
   std::vector<pid_t> processes;
   std::vector<int> outputs;
-  for (int s = 0; s < FLAGS_servers; ++s) close(open_output([&place, s](int) { serve(place, s); }, processes));
+  for (int s = 0; s < FLAGS_servers; ++s) close(open_output([&place, s](int) { serve(place, s); }, false, processes));
   for (int w = 0; w < FLAGS_workers; ++w)
     outputs.push_back(open_output(
         [&place](int out) {
           const std::string text = Worker(place).measure().dump();
           if (write(out, text.data(), text.size()) < 0) throw std::runtime_error("cannot write the result");
         },
-        processes));
+        true, processes));
   std::vector<nlohmann::json> results;
   for (const int output : outputs) results.push_back(nlohmann::json::parse(read_all(output)));
   for (const pid_t process : processes) waitpid(process, nullptr, 0);
