@@ -124,11 +124,8 @@ int main(int argc, char** argv) {
   use_passive_waiting(argv);
   tools::parse_flags(kUsage, __FILE__, &argc, &argv);
   start_logging(argv[0]);
-  try {
-    require(argc == 1, "unknown argument '", argc > 1 ? argv[1] : "", "'; see --help");
+  return tools::run_main("device_benchmark", [] {
     measure_all();
-  } catch (const std::exception& error) {
-    std::cerr << "device_benchmark: " << error.what() << std::endl;
-    return 1;
-  }
+    return 0;
+  });
 }

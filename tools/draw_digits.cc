@@ -348,19 +348,13 @@ void draw_set(const std::string& name, std::int64_t count, std::uint64_t seed) {
 
 int main(int argc, char** argv) {
   paceline::tools::parse_flags(paceline::kUsage, __FILE__, &argc, &argv);
-  if (argc != 1 || FLAGS_out.empty()) {
-    std::fprintf(stderr, "draw_digits needs --out DIR; see draw_digits --help\n");
-    return 2;
-  }
-  try {
+  return paceline::tools::run_main("draw_digits", [] {
+    paceline::require(!FLAGS_out.empty(), "--out is missing: the folder to write");
     std::filesystem::create_directories(FLAGS_out);
     paceline::draw_set("train", FLAGS_train, 2 * FLAGS_seed);
     paceline::draw_set("t10k", FLAGS_test, 2 * FLAGS_seed + 1);
     std::printf("%s: %lld training and %lld test digits\n", FLAGS_out.c_str(), static_cast<long long>(FLAGS_train),
                 static_cast<long long>(FLAGS_test));
-    return paceline::tools::ended("draw_digits");
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "draw_digits: %s\n", error.what());
-    return 1;
-  }
+    return 0;
+  });
 }

@@ -1,6 +1,6 @@
 #pragma once
-// How every program of this folder reads its command line: flags by gflags, a short --help, an unknown flag answered
-// with the known ones and, where it is read, a last line that says so.
+// How every program reads its command line and how it ends: flags by gflags, a short --help, one sentence for a
+// mistake.
 
 #include <gflags/gflags.h>
 #include <paceline/cores.h>
@@ -12,10 +12,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
+#include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace paceline::tools {
+
+constexpr int kMistake = 2;  // exit code where what was asked for can never work
 
 // 0.05, where gflags writes 0.050000000000000003.
 inline std::string shortest(const std::string& number) {
@@ -29,52 +34,116 @@ struct FlagSources : std::vector<std::string> {
   FlagSources(std::vector<std::string> files) : vector(std::move(files)) {}
 };
 
-// Prints the flags that `sources` define.
-inline void print_flags(std::FILE* to, const FlagSources& sources) {
+inline std::vector<gflags::CommandLineFlagInfo> flags_of(const FlagSources& sources) {
   std::vector<gflags::CommandLineFlagInfo> flags;
   gflags::GetAllFlags(&flags);
-  for (auto& flag : flags) {
-    if (std::find(sources.begin(), sources.end(), flag.filename) == sources.end()) continue;
+  std::erase_if(flags, [&](const gflags::CommandLineFlagInfo& flag) {
+    return std::find(sources.begin(), sources.end(), flag.filename) == sources.end();
+  });
+  return flags;
+}
+
+// Prints the flags that `sources` define.
+inline void print_flags(const FlagSources& sources) {
+  for (auto& flag : flags_of(sources)) {
     const char* quote = flag.type == "string" ? "'" : "";
     if (flag.type == "double") flag.default_value = shortest(flag.default_value);
-    std::fprintf(to, "  --%-16s %s (%s, default %s%s%s)\n", flag.name.c_str(), flag.description.c_str(),
-                 flag.type.c_str(), quote, flag.default_value.c_str(), quote);
+    std::printf("  --%-16s %s (%s, default %s%s%s)\n", flag.name.c_str(), flag.description.c_str(), flag.type.c_str(),
+                quote, flag.default_value.c_str(), quote);
   }
 }
 
-// Removes the flags from the arguments. `--help` prints and ends the program with 0, an unknown flag with 2.
-inline void parse_flags(const char* usage, const FlagSources& sources, int* argc, char*** argv) {
+// How many letters to put in, take out or change until `a` is `b`.
+inline std::size_t edits_between(const std::string& a, const std::string& b) {
+  std::vector<std::size_t> edits(b.size() + 1);
+  std::iota(edits.begin(), edits.end(), 0);
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(edits[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j)
+      diagonal = std::exchange(edits[j], std::min({edits[j] + 1, edits[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])}));
+  }
+  return edits[b.size()];
+}
+
+// " (do you mean --shards?)", or nothing where no flag of `sources` is near.
+inline std::string nearest_flag(const std::string& name, const FlagSources& sources) {
+  std::string nearest;
+  std::size_t fewest = 2 + name.size() / 4;
+  for (const auto& flag : flags_of(sources)) {
+    const std::size_t edits = flag.name.rfind(name, 0) == 0 ? 0 : edits_between(name, flag.name);
+    if (edits >= fewest) continue;
+    fewest = edits;
+    nearest = " (do you mean --" + flag.name + "?)";
+  }
+  return nearest;
+}
+
+// Ends the program over a mistake in its command line.
+template <class... Parts>
+[[noreturn]] void refuse_command_line(const char* program, const Parts&... parts) {
+  std::fprintf(stderr, "%s; %s --help says more\n", str(program, ": ", parts...).c_str(), program);
+  std::exit(kMistake);
+}
+
+// Reads the flags and removes them from the arguments, of which so many may be left. `--help` prints and ends the
+// program with 0, a mistake with 2.
+inline void parse_flags(const char* usage, const FlagSources& sources, int* argc, char*** argv, int arguments = 0) {
+  const char* const slash = std::strrchr((*argv)[0], '/');
+  const char* const program = slash ? slash + 1 : (*argv)[0];
+  int kept = 1;
+  bool more_flags = true;
   for (int i = 1; i < *argc; ++i) {
-    std::string name = (*argv)[i];
-    if (name == "--") break;
-    if (name.size() < 2 || name[0] != '-') continue;
-    name.erase(0, name[1] == '-' ? 2 : 1);
-    name.erase(std::min(name.find('='), name.size()));
+    char* const word = (*argv)[i];
+    if (!more_flags || word[0] != '-' || word[1] == 0) {
+      if (kept > arguments) refuse_command_line(program, "unknown argument '", word, "'");
+      (*argv)[kept++] = word;
+      continue;
+    }
+    std::string name = word + (word[1] == '-' ? 2 : 1);
+    more_flags = !name.empty();
+    if (!more_flags) continue;
+    const std::size_t equals = name.find('=');
+    std::string value = equals == std::string::npos ? "true" : name.substr(equals + 1);
+    name.resize(std::min(equals, name.size()));
     if (name == "help" || name == "h") {
       std::printf("%s\n\nFlags:\n", usage);
-      print_flags(stdout, sources);
+      print_flags(sources);
       std::exit(0);
     }
     gflags::CommandLineFlagInfo info;
-    const bool known = gflags::GetCommandLineFlagInfo(name.c_str(), &info) ||
-                       (name.rfind("no", 0) == 0 && gflags::GetCommandLineFlagInfo(name.c_str() + 2, &info));
-    if (!known) {
-      std::fprintf(stderr, "Flags:\n");
-      print_flags(stderr, sources);
-      std::fprintf(stderr, "unknown flag --%s; the known flags are listed above\n", name.c_str());
-      std::exit(2);
+    bool known = gflags::GetCommandLineFlagInfo(name.c_str(), &info);
+    if (!known && name.rfind("no", 0) == 0 && equals == std::string::npos) {
+      known = gflags::GetCommandLineFlagInfo(name.c_str() + 2, &info) && info.type == "bool";
+      value = "false";
     }
-    // The value of `--flag value` is no flag.
-    if (info.type != "bool" && !std::strchr((*argv)[i], '=')) ++i;
+    if (!known) refuse_command_line(program, "unknown flag --", name, nearest_flag(name, sources));
+    if (info.type != "bool" && equals == std::string::npos) {
+      if (++i == *argc) refuse_command_line(program, "--", name, " needs a value: ", info.description);
+      value = (*argv)[i];
+    }
+    if (gflags::SetCommandLineOption(info.name.c_str(), value.c_str()).empty())
+      refuse_command_line(program, "--", name, " is '", value, "', expected ", info.type, ": ", info.description);
   }
-  gflags::ParseCommandLineFlags(argc, argv, true);
+  (*argv)[*argc = kept] = nullptr;
+  gflags::HandleCommandLineHelpFlags();
 }
 
-// What main() returns: `code`, but never 0 where what was printed is lost, on a full disk say.
-inline int ended(const char* program, int code = 0) {
-  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return code;
-  std::fprintf(stderr, "%s: cannot write to standard output: %s\n", program, std::strerror(errno));
-  return std::max(code, 1);
+// What main() returns: what `body` does, 2 where it throws that what was asked for can never work, and 1 where it fails
+// or where what was printed is lost, on a full disk say.
+template <class Body>
+int run_main(const char* program, const Body& body) {
+  try {
+    const int code = body();
+    if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return code;
+    std::fprintf(stderr, "%s: cannot write to standard output: %s\n", program, std::strerror(errno));
+    return std::max(code, 1);
+  } catch (const InvalidArgument& mistake) {
+    std::fprintf(stderr, "%s: %s\n", program, mistake.what());
+    return kMistake;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", program, error.what());
+    return 1;
+  }
 }
 
 // Throws InvalidArgument unless a program can start so many threads; 0: as many as there are cores.

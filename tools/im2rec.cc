@@ -402,16 +402,10 @@ int run(const std::string& prefix, const std::string& source) {
 }  // namespace paceline
 
 int main(int argc, char** argv) {
-  paceline::tools::parse_flags(paceline::kUsage, __FILE__, &argc, &argv);
-  if (argc != 3) {
-    std::fprintf(stderr, "im2rec needs a prefix and a source; see im2rec --help\n");
-    return 2;
-  }
+  paceline::tools::parse_flags(paceline::kUsage, __FILE__, &argc, &argv, 2);
   paceline::notice_signals();
-  try {
-    return paceline::tools::ended("im2rec", paceline::run(argv[1], argv[2]));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "im2rec: %s\n", error.what());
-    return 1;
-  }
+  return paceline::tools::run_main("im2rec", [&] {
+    paceline::require(argc == 3, "needs a prefix and a source; see im2rec --help");
+    return paceline::run(argv[1], argv[2]);
+  });
 }

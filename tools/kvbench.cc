@@ -24,7 +24,8 @@
 #include "flags.h"
 #include "placement.h"
 
-DEFINE_string(mode, "dist_async:staleness=none", "mode of the store, with options: local, device, ring, dist_sync, ..., dist_local:steps=8");
+DEFINE_string(mode, "dist_async:staleness=none",
+              "mode of the store, with options: local, device, ring, dist_sync, ..., dist_local:steps=8");
 DEFINE_string(compression, "", "codec with its options, added to the mode: bf16, or top_k,ratio=0.01");
 DEFINE_string(optimizer, "sgd:lr=0.01", "what becomes of gradients; assign: an all-reduce, under ring or dist_sync");
 DEFINE_string(transport, "tcp", "tcp or shm (every role is a process) or inproc (every role is a thread)");
@@ -106,8 +107,8 @@ bool waits_for_others() {
 nlohmann::json measure_rows(KVStore& kv) {
   kv.init_table({.name = "table", .rows = FLAGS_table_rows, .width = FLAGS_row_floats});
   kv.set_optimizer(Spec::parse(FLAGS_optimizer));
-  // More rows than caches hold, each made before the clock runs, in the order of their ids: neighbours of a call are none
-  // in the table's memory.
+  // More rows than caches hold, each made before the clock runs, in the order of their ids: neighbours of a call are
+  // none in the table's memory.
   constexpr int kDraws = 16;
   std::mt19937_64 random(static_cast<std::uint64_t>(kv.rank()));
   std::vector<NDArray> draws;
@@ -124,7 +125,8 @@ nlohmann::json measure_rows(KVStore& kv) {
   std::sort(made.begin(), made.end());
   for (std::size_t begin = 0; begin < made.size(); begin += static_cast<std::size_t>(FLAGS_sparse_rows)) {
     const auto first = made.begin() + static_cast<std::ptrdiff_t>(begin);
-    kv.push_rows({{"table", NDArray::from<std::int64_t>({first, first + FLAGS_sparse_rows}, {FLAGS_sparse_rows}), gradients}});
+    kv.push_rows(
+        {{"table", NDArray::from<std::int64_t>({first, first + FLAGS_sparse_rows}, {FLAGS_sparse_rows}), gradients}});
   }
   kv.barrier();
   int call = 0;
@@ -145,12 +147,9 @@ nlohmann::json measure_rows(KVStore& kv) {
   kv.barrier();
   kv.finish();
   const double gigabytes = 4e-9 * static_cast<double>(FLAGS_sparse_rows) * static_cast<double>(FLAGS_row_floats);
-  return {{"push_gbps", push * gigabytes},
-          {"pull_gbps", pull * gigabytes},
-          {"both_gbps", both * gigabytes},
-          {"rows_per_second", both * static_cast<double>(FLAGS_sparse_rows)},
-          {"rows_held", report.rows_held},
-          {"table_megabytes", 1e-6 * static_cast<double>(report.row_bytes)}};
+  return {{"push_gbps", push * gigabytes}, {"pull_gbps", pull * gigabytes},
+          {"both_gbps", both * gigabytes}, {"rows_per_second", both * static_cast<double>(FLAGS_sparse_rows)},
+          {"rows_held", report.rows_held}, {"table_megabytes", 1e-6 * static_cast<double>(report.row_bytes)}};
 }
 
 nlohmann::json measure(KVStore& kv) {
@@ -366,7 +365,8 @@ nlohmann::json medians(const std::vector<nlohmann::json>& results) {
                      {"servers", FLAGS_servers}, {"workers", FLAGS_workers},
                      {"keys", FLAGS_keys},       {"key_bytes", FLAGS_key_bytes}};
   if (FLAGS_sparse_rows > 0)
-    all.update({{"sparse_rows", FLAGS_sparse_rows}, {"row_floats", FLAGS_row_floats}, {"table_rows", FLAGS_table_rows}});
+    all.update(
+        {{"sparse_rows", FLAGS_sparse_rows}, {"row_floats", FLAGS_row_floats}, {"table_rows", FLAGS_table_rows}});
   for (const auto& [name, value] : results.at(0).items()) {
     std::vector<double> values;
     for (const nlohmann::json& result : results) values.push_back(result.at(name));
@@ -387,8 +387,7 @@ int main(int argc, char** argv) {
   keep_freed_memory();
   if (!FLAGS_compression.empty())
     FLAGS_mode += (FLAGS_mode.find(':') == std::string::npos ? ":compression=" : ",compression=") + FLAGS_compression;
-  try {
-    require(argc == 1, "unknown argument '", argc > 1 ? argv[1] : "", "'; see kvbench --help");
+  return tools::run_main("kvbench", [&] {
     if (Spec::parse(FLAGS_mode).name == "ring") FLAGS_servers = 0;
     require(FLAGS_keys >= 1 && FLAGS_key_bytes >= 4 && FLAGS_seconds > 0 && FLAGS_servers >= 0 && FLAGS_workers >= 1,
             "--keys, --workers are at least 1, --servers at least 0, --key_bytes at least 4, --seconds above 0");
@@ -409,9 +408,6 @@ int main(int argc, char** argv) {
     else
       results = FLAGS_transport == "inproc" ? run_threads() : run_processes(const_cast<char**>(arguments.data()));
     std::cout << medians(results) << std::endl;
-  } catch (const std::exception& error) {
-    std::cerr << "kvbench: " << error.what() << std::endl;
-    return 1;
-  }
-  return tools::ended("kvbench");
+    return 0;
+  });
 }

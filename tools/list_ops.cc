@@ -36,7 +36,9 @@ void print(const OpDef& op) {
 }  // namespace paceline
 
 int main() {
-  std::printf("x? may be none, x! is written in place, x... any number\n");
-  for (const paceline::OpDef* op : paceline::all_operators()) paceline::print(*op);
-  return paceline::tools::ended("list_ops");
+  return paceline::tools::run_main("list_ops", [] {
+    std::printf("x? may be none, x! is written in place, x... any number\n");
+    for (const paceline::OpDef* op : paceline::all_operators()) paceline::print(*op);
+    return 0;
+  });
 }

@@ -32,7 +32,8 @@ constexpr char kUsage[] =
     "  PACELINE_HEARTBEAT          seconds between signs of life (1)\n"
     "  PACELINE_ON_WORKER_LOSS     continue, or stop: the loss of a worker fails the job\n"
     "  PACELINE_NUM_THREADS        cores that this process may use\n\n"
-    "Exit code: 0 when the job has ended, 1 when it failed, 2 for a mistake in the command line.";
+    "Exit code: 0 when the job has ended, 1 when it failed, 2 for a mistake in the command line or the\n"
+    "environment.";
 
 // Signals end the process from a thread, never in the middle of a library.
 void end_on_signals() {
@@ -53,21 +54,13 @@ void end_on_signals() {
 
 int main(int argc, char** argv) {
   paceline::tools::parse_flags(kUsage, __FILE__, &argc, &argv);
-  if (argc != 1) {
-    std::fprintf(stderr, "paceline_server takes no arguments, but was given '%s'; see paceline_server --help\n",
-                 argv[1]);
-    return 2;
-  }
   end_on_signals();
   paceline::keep_freed_memory(true);
   paceline::start_logging(argv[0]);
-  try {
+  return paceline::tools::run_main("paceline_server", [] {
     const paceline::ClusterConfig config = paceline::ClusterConfig::from_environment();
     paceline::set_log_identity(paceline::name_of(config.role));
     paceline::serve(config);
     return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "paceline_server: %s\n", error.what());
-    return 1;
-  }
+  });
 }

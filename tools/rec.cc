@@ -77,21 +77,12 @@ int verify_file(const std::string& path) {
 }  // namespace paceline
 
 int main(int argc, char** argv) {
-  paceline::tools::parse_flags(paceline::kUsage, __FILE__, &argc, &argv);
+  paceline::tools::parse_flags(paceline::kUsage, __FILE__, &argc, &argv, 2);
   const std::string command = argc == 3 ? argv[1] : "";
-  if (command != "list" && command != "verify") {
-    std::fprintf(stderr, "usage:\n%s\n", paceline::kUsage);
-    return 2;
-  }
-  try {
-    int code = 0;
-    if (command == "verify")
-      code = paceline::verify_file(argv[2]);
-    else
-      paceline::list(argv[2]);
-    return paceline::tools::ended("rec", code);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "rec: %s\n", error.what());
-    return 1;
-  }
+  return paceline::tools::run_main("rec", [&] {
+    paceline::require(command == "list" || command == "verify", "needs `list` or `verify`, and a file; see rec --help");
+    if (command == "verify") return paceline::verify_file(argv[2]);
+    paceline::list(argv[2]);
+    return 0;
+  });
 }

@@ -137,15 +137,11 @@ int main(int argc, char** argv) {
   keep_freed_memory();
   tools::parse_flags(kUsage, __FILE__, &argc, &argv);
   start_logging(argv[0]);
-  try {
-    require(argc == 1, "unknown argument '", argc > 1 ? argv[1] : "", "'; see --help");
+  return tools::run_main("train_benchmark", [] {
     // The budget is read once, at the first use.
     if (FLAGS_threads != 0)
       setenv("PACELINE_NUM_THREADS", std::to_string(tools::threads_wanted(FLAGS_threads)).c_str(), 1);
     measure();
-  } catch (const std::exception& error) {
-    std::cerr << "train_benchmark: " << error.what() << std::endl;
-    return 1;
-  }
-  return tools::ended("train_benchmark");
+    return 0;
+  });
 }

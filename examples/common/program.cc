@@ -34,6 +34,12 @@ namespace {
 
 bool line_is_open = false;  // the terminal shows a line of progress
 
+struct LineEnd {
+  ~LineEnd() {
+    if (line_is_open) std::cerr << std::endl;
+  }
+};
+
 void check_flags() {
   require(FLAGS_epochs >= 1 && FLAGS_batch_size >= 1 && FLAGS_log_every >= 1,
           "--epochs, --batch_size and --log_every are at least 1");
@@ -54,8 +60,8 @@ int run(const Program& program, int argc, char** argv, const std::function<void(
   sources.push_back(__FILE__);
   tools::parse_flags(program.usage, sources, &argc, &argv);
   start_logging(argv[0]);
-  try {
-    require(argc == 1, "unknown argument '", argc > 1 ? argv[1] : "", "'; see --help");
+  return tools::run_main(program.name, [&] {
+    const LineEnd end;
     check_flags();
     std::shared_ptr<ChromeTrace> trace;
     if (!FLAGS_trace.empty()) {
@@ -64,18 +70,16 @@ int run(const Program& program, int argc, char** argv, const std::function<void(
     }
     body();
     if (trace) trace->flush();
-  } catch (const std::exception& error) {
-    std::cerr << (line_is_open ? "\n" : "") << program.name << ": " << error.what() << std::endl;
-    return 1;
-  }
-  return 0;
+    return 0;
+  });
 }
 
 std::shared_ptr<KVStore> store_of_flags() {
   const std::string mode = Spec::parse(FLAGS_kvstore).name;
   const char* const workers = std::getenv("DMLC_NUM_WORKER");
   require((mode != "local" && mode != "device") || !workers || std::atoi(workers) <= 1, "--kvstore is '", mode,
-          "', one process alone, in a job of ", workers ? workers : "", " workers: each would train by itself; "
+          "', one process alone, in a job of ", workers ? workers : "",
+          " workers: each would train by itself; "
           "say --kvstore dist_sync, dist_async or another mode of several");
   return KVStore::create(FLAGS_kvstore);
 }

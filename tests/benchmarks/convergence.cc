@@ -312,10 +312,5 @@ int main(int argc, char** argv) {
   tools::parse_flags(kUsage, __FILE__, &argc, &argv);
   start_logging(argv[0]);
   FLAGS_minloglevel = 1;
-  try {
-    return run();
-  } catch (const Error& error) {
-    std::fprintf(stderr, "convergence: %s\n", error.what());
-    return EXIT_FAILURE;
-  }
+  return tools::run_main("convergence", run);
 }

@@ -107,7 +107,7 @@ void measure_issues() {
 
 int main(int argc, char** argv) {
   tools::parse_flags(kUsage, __FILE__, &argc, &argv);
-  try {
+  return tools::run_main("engine_benchmark", [] {
     require(FLAGS_tasks > 0 && FLAGS_predecessors >= 0 && FLAGS_rounds > 0,
             "--tasks and --rounds are at least 1, --predecessors at least 0");
     if (FLAGS_issues > 0) {
@@ -135,9 +135,6 @@ int main(int argc, char** argv) {
                                 {"cpu_ns_per_task", median.cpu_seconds / tasks * 1e9}}
                      .dump()
               << std::endl;
-  } catch (const Error& error) {
-    std::cerr << "engine_benchmark: " << error.what() << '\n';
-    return 1;
-  }
-  return 0;
+    return 0;
+  });
 }

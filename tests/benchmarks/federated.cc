@@ -266,10 +266,5 @@ int main(int argc, char** argv) {
   tools::parse_flags(kUsage, __FILE__, &argc, &argv);
   start_logging(argv[0]);
   FLAGS_minloglevel = 2;  // a server that keeps a client waiting for its round is worth a warning elsewhere
-  try {
-    return run();
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "federated: %s\n", error.what());
-    return EXIT_FAILURE;
-  }
+  return tools::run_main("federated", run);
 }

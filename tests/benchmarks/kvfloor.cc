@@ -36,7 +36,8 @@ namespace {
 
 constexpr char kUsage[] =
     "kvfloor [flags]\n\n"
-    "What ZeroMQ alone makes of kvbench's work: the same bytes, without engine and protocol. The last line is the same\n"
+    "What ZeroMQ alone makes of kvbench's work: the same bytes, without engine and protocol. The last line is the "
+    "same\n"
     "JSON object.";
 
 using Clock = std::chrono::steady_clock;
@@ -321,14 +322,10 @@ int main(int argc, char** argv) {
   constexpr int kLarge = 1 << 30;
   mallopt(M_MMAP_THRESHOLD, kLarge);
   mallopt(M_TRIM_THRESHOLD, kLarge);
-  if (FLAGS_servers < 1 || FLAGS_servers > kMostServers || FLAGS_workers < 1 || FLAGS_keys < 1) {
-    std::cerr << "kvfloor: --servers is 1 to " << kMostServers << ", --workers and --keys at least 1" << std::endl;
-    return 2;
-  }
-  try {
+  return paceline::tools::run_main("kvfloor", [] {
+    paceline::require(FLAGS_servers >= 1 && FLAGS_servers <= kMostServers && FLAGS_workers >= 1 && FLAGS_keys >= 1,
+                      "--servers is 1 to ", kMostServers, ", --workers and --keys at least 1");
     std::cout << run() << std::endl;
-  } catch (const std::exception& error) {
-    std::cerr << "kvfloor: " << error.what() << std::endl;
-    return 1;
-  }
+    return 0;
+  });
 }

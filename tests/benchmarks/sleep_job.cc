@@ -146,11 +146,8 @@ nlohmann::json run(KVStore& kv) {
 int main(int argc, char** argv) {
   tools::parse_flags(kUsage, __FILE__, &argc, &argv);
   start_logging("sleep_job");
-  try {
-    require(argc == 1, "unknown argument '", argc > 1 ? argv[1] : "", "'; see sleep_job --help");
+  return tools::run_main("sleep_job", [] {
     std::cout << run(*KVStore::create(FLAGS_mode)) << std::endl;
-  } catch (const std::exception& error) {
-    std::cerr << "sleep_job: " << error.what() << std::endl;
-    return 1;
-  }
+    return 0;
+  });
 }

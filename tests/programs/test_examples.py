@@ -89,7 +89,7 @@ class Tools(ProgramTest):
                                  "--seconds", 0.1, "--precision", "float16")  # fmt: skip
         self.assertEqual(ended.result["precision"], "float16", ended)
         ended = self.run_program(program("train_benchmark"), "--network", "alexnet")
-        self.assert_one_clear_sentence(ended, "train_benchmark: unknown network 'alexnet'; known: mlp", code=1)
+        self.assert_one_clear_sentence(ended, "train_benchmark: unknown network 'alexnet'; known: mlp", code=2)
 
     def test_help(self):
         """Every program has a readable --help."""

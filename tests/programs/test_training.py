@@ -52,7 +52,7 @@ class Images(ProgramTest):
         self.assertEqual(evaluated.result["test_accuracy"], second.result["test_accuracy"])
         wrong = self.run_program(program("image_classification"), "--network", "lenet", "--test", train,
                                  "--evaluate", second.result["checkpoint"])  # fmt: skip
-        self.assert_one_clear_sentence(wrong, "image_classification: ", "0.weight", code=1)
+        self.assert_one_clear_sentence(wrong, "image_classification: ", "0.weight", code=2)
 
     def test_weight_decay_of_zero(self):
         """Is none, where the optimizer has one of its own."""
@@ -110,7 +110,7 @@ class Images(ProgramTest):
         for arguments, words in cases.items():
             with self.subTest(" ".join(map(str, arguments))):
                 ended = self.run_program(program("image_classification"), *train, *arguments)
-                self.assert_one_clear_sentence(ended, "image_classification: ", *words, code=1)
+                self.assert_one_clear_sentence(ended, "image_classification: ", *words, code=2)
 
 
 class Sparse(ProgramTest):
@@ -168,18 +168,18 @@ class Sparse(ProgramTest):
         seven = self.folder / "seven"
         seven.write_text("1 1:1\n7 1:1\n")
         cases = {
-            (): ("--train is missing",),
-            ("--train", "nowhere"): ("nowhere", "No such file"),
-            ("--train", bad): ("bad:1:",),
-            ("--train", seven): ("example 2 is 7", "-1 and +1"),
-            (*self.data, "--features", 7): ("train:",),
+            (): (2, "--train is missing"),
+            ("--train", "nowhere"): (1, "nowhere", "No such file"),
+            ("--train", bad): (1, "bad:1:"),
+            ("--train", seven): (2, "example 2 is 7", "-1 and +1"),
+            (*self.data, "--features", 7): (1, "train:"),
         }
-        for arguments, words in cases.items():
+        for arguments, (code, *words) in cases.items():
             with self.subTest(" ".join(map(str, arguments))):
                 ended = self.run_program(program("sparse_linear"), *arguments)
-                self.assert_one_clear_sentence(ended, "sparse_linear: ", *words, code=1)
+                self.assert_one_clear_sentence(ended, "sparse_linear: ", *words, code=code)
         ended = self.run_program(program("factorization_machine"), *self.data, "--factors", 0)
-        self.assert_one_clear_sentence(ended, "--factors is 0", code=1)
+        self.assert_one_clear_sentence(ended, "--factors is 0", code=2)
 
 
 class Characters(ProgramTest):
@@ -212,18 +212,18 @@ class Characters(ProgramTest):
 
     def test_refusals(self):
         cases = {
-            (): ("--text is missing",),
-            ("--text", "nowhere"): ("cannot read the text 'nowhere'",),
-            ("--text", self.text, "--context", 20000): ("too few to train on",),
-            ("--text", self.text, "--held_out", 1): ("--held_out is 1",),
-            ("--text", self.text, "--network", "gru"): ("unknown network 'gru'; known: transformer lstm",),
-            ("--text", self.text, "--heads", 3): ("not divisible by 3 heads",),
-            ("--text", self.text, "--layers", 0): ("at least 1",),
+            (): (2, "--text is missing"),
+            ("--text", "nowhere"): (1, "cannot read the text 'nowhere'"),
+            ("--text", self.text, "--context", 20000): (2, "too few to train on"),
+            ("--text", self.text, "--held_out", 1): (2, "--held_out is 1"),
+            ("--text", self.text, "--network", "gru"): (2, "unknown network 'gru'; known: transformer lstm"),
+            ("--text", self.text, "--heads", 3): (2, "not divisible by 3 heads"),
+            ("--text", self.text, "--layers", 0): (2, "at least 1"),
         }
-        for arguments, words in cases.items():
+        for arguments, (code, *words) in cases.items():
             with self.subTest(" ".join(map(str, arguments))):
                 ended = self.run_program(program("char_lm"), *arguments)
-                self.assert_one_clear_sentence(ended, "char_lm: ", *words, code=1)
+                self.assert_one_clear_sentence(ended, "char_lm: ", *words, code=code)
 
 
 if __name__ == "__main__":

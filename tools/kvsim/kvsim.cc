@@ -38,7 +38,8 @@ DEFINE_int32(colocated, 0, "so many servers run on workers' machines and share t
 DEFINE_string(worker_push, "", "processor time of sending a gradient's message: us=N,ns_per_byte=N");
 DEFINE_string(worker_pull, "", "processor time of taking weights, as --worker_push");
 DEFINE_double(acknowledgement_us, 0, "mean time that a worker takes over an acknowledgement, between 0 and twice that");
-DEFINE_string(server_push, "us=20,ns_per_byte=0.25", "processor time of taking a gradient (and applying it, in dist_async), as --worker_push");
+DEFINE_string(server_push, "us=20,ns_per_byte=0.25",
+              "processor time of taking a gradient (and applying it, in dist_async), as --worker_push");
 DEFINE_string(server_pull, "us=10", "processor time of sending weights, as --worker_push");
 DEFINE_string(server_apply, "", "processor time of applying a round, as --worker_push");
 DEFINE_int32(server_threads, 1, "threads of a server that do this");
@@ -226,8 +227,7 @@ void plot(const std::vector<nlohmann::json>& runs) {
 
 int main(int argc, char** argv) {
   tools::parse_flags(kUsage, __FILE__, &argc, &argv);
-  try {
-    require(argc == 1, "unknown argument '", argc > 1 ? argv[1] : "", "'; see kvsim --help");
+  return tools::run_main("kvsim", [] {
     const Model model = model_of_flags();
     std::vector<nlohmann::json> runs;
     const std::vector<double> sweep = numbers(FLAGS_workers, "workers");
@@ -240,9 +240,6 @@ int main(int argc, char** argv) {
     }
     if (!FLAGS_plot.empty()) plot(runs);
     std::cout << (runs.size() == 1 ? runs.front() : nlohmann::json{{"runs", runs}}) << std::endl;
-  } catch (const std::exception& error) {
-    std::cerr << "kvsim: " << error.what() << std::endl;
-    return 1;
-  }
-  return tools::ended("kvsim");
+    return 0;
+  });
 }
