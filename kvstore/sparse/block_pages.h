@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <type_traits>
 #include <vector>
 
 #include "sparse/mapped_memory.h"
@@ -46,19 +45,24 @@ class BlockPages {
   };
   static constexpr std::size_t kFirstEntries = 16;
 
-  // Calls use(i, where rows[i] has its value) for each; memory is asked for some rows before it is used.
+  // Calls use(i, where rows[i] has its value) for each; memory is asked for a batch before it is used, into the second
+  // cache: the first would wait for fewer lines at a time.
   template <class Value, class PageOf, class Use>
   void visit(std::span<const std::int64_t> rows, PageOf page_of, Use use) const {
-    constexpr std::size_t kAhead = 32;
-    Value* at[kAhead];
+    constexpr std::size_t kBatch = 64;
+    Value* at[2][kBatch];
     std::int64_t block = -1;
     Value* page = nullptr;
-    for (std::size_t i = 0; i < rows.size() + kAhead; ++i) {
-      if (i >= kAhead && i - kAhead < rows.size()) use(i - kAhead, at[i % kAhead]);
-      if (i >= rows.size()) continue;
-      if (rows[i] >> block_bits_ != block) page = page_of(block = rows[i] >> block_bits_);
-      at[i % kAhead] = page ? page + place_of(rows[i]) : nullptr;
-      __builtin_prefetch(at[i % kAhead], std::is_const_v<Value> ? 0 : 1);
+    for (std::size_t begin = 0, turn = 0; begin < rows.size() + kBatch; begin += kBatch, turn ^= 1) {
+      for (std::size_t i = begin; i < std::min(begin + kBatch, rows.size()); ++i) {
+        if (rows[i] >> block_bits_ != block) page = page_of(block = rows[i] >> block_bits_);
+        Value* const place = page ? page + place_of(rows[i]) : nullptr;
+        __builtin_prefetch(place, 0, 2);
+        at[turn][i - begin] = place;
+      }
+      if (begin == 0) continue;
+      const std::size_t before = begin - kBatch;
+      for (std::size_t i = before; i < std::min(begin, rows.size()); ++i) use(i, at[turn ^ 1][i - before]);
     }
   }
   std::size_t place_of(std::int64_t row) const { return static_cast<std::size_t>(row) & (page_size() - 1); }
