@@ -3,10 +3,10 @@
 #include <paceline/error.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <numeric>
 
 #include "sparse/prefetch.h"
@@ -32,27 +32,32 @@ struct Named {
 
 // A stable sort by the low `bits` of key(row); the rest are equal.
 template <class Row, class Key>
-void sort_by(std::vector<Row>& rows, int bits, Key key) {
+void sort_by(std::unique_ptr<Row[]>& rows, std::size_t count, int bits, Key key) {
   constexpr std::size_t kFew = 512;
-  if (bits > 0 && rows.size() < kFew) {
-    std::stable_sort(rows.begin(), rows.end(), [key](const Row& a, const Row& b) { return key(a) < key(b); });
+  if (bits > 0 && count < kFew) {
+    std::stable_sort(rows.get(), rows.get() + count, [key](const Row& a, const Row& b) { return key(a) < key(b); });
     return;
   }
-  constexpr int kDigitBits = 8;
-  std::vector<Row> scratch(bits > 0 ? rows.size() : 0);
-  for (int shift = 0; shift < bits; shift += kDigitBits) {
-    const auto digit = [key, shift](const Row& row) { return static_cast<std::uint8_t>(key(row) >> shift); };
-    std::array<std::size_t, (1 << kDigitBits) + 1> starts{};
-    for (const Row& row : rows) ++starts[digit(row) + std::size_t{1}];
+  if (bits == 0) return;
+  // Wide digits: each pass moves all rows. As many counters as there are few rows would cost more than the pass.
+  const int most_bits = std::min(12, static_cast<int>(std::bit_width(count)) - 3);
+  const int passes = (bits + most_bits - 1) / most_bits, digit_bits = (bits + passes - 1) / passes;
+  const std::uint64_t mask = (std::uint64_t{1} << digit_bits) - 1;
+  std::vector<std::uint32_t> starts(mask + 2);
+  auto scratch = std::make_unique_for_overwrite<Row[]>(count);
+  for (int shift = 0; shift < bits; shift += digit_bits) {
+    const auto digit = [=](const Row& row) { return static_cast<std::size_t>(key(row) >> shift & mask); };
+    std::fill(starts.begin(), starts.end(), 0);
+    for (std::size_t i = 0; i < count; ++i) ++starts[digit(rows[i]) + 1];
     std::partial_sum(starts.begin(), starts.end(), starts.begin());
-    for (const Row& row : rows) scratch[starts[digit(row)]++] = row;
+    for (std::size_t i = 0; i < count; ++i) scratch[starts[digit(rows[i])]++] = rows[i];
     rows.swap(scratch);
   }
 }
 
 // The rows, which ascend, by partition.
 template <class Row, class Name>
-std::vector<OrderedRow> deal(const std::vector<Row>& rows, const TableLayout& layout, Name name) {
+std::vector<OrderedRow> deal(std::span<const Row> rows, const TableLayout& layout, Name name) {
   std::vector<std::size_t> starts(static_cast<std::size_t>(layout.partitions()) + 1);
   std::int64_t block = -1;
   std::uint32_t partition = 0;
@@ -93,18 +98,19 @@ std::vector<OrderedRow> order_rows(std::span<const std::int64_t> ids, const Tabl
   const int position_bits = std::bit_width(ids.size());
   if (std::bit_width(static_cast<std::uint64_t>(largest)) + position_bits <= 64) {
     // Id and position in one number: half the memory to move.
-    std::vector<std::uint64_t> numbers(ids.size());
+    auto numbers = std::make_unique_for_overwrite<std::uint64_t[]>(ids.size());
     for (std::size_t i = 0; i < ids.size(); ++i) numbers[i] = static_cast<std::uint64_t>(ids[i]) << position_bits | i;
-    sort_by(numbers, id_bits, [position_bits](std::uint64_t number) { return number >> position_bits; });
-    return deal(numbers, layout, [position_bits](std::uint64_t number) {
-      return Named{static_cast<std::int64_t>(number >> position_bits),
-                   static_cast<std::uint32_t>(number & ((std::uint64_t{1} << position_bits) - 1))};
-    });
+    sort_by(numbers, ids.size(), id_bits, [position_bits](std::uint64_t number) { return number >> position_bits; });
+    return deal(std::span<const std::uint64_t>(numbers.get(), ids.size()), layout,
+                [position_bits](std::uint64_t number) {
+                  return Named{static_cast<std::int64_t>(number >> position_bits),
+                               static_cast<std::uint32_t>(number & ((std::uint64_t{1} << position_bits) - 1))};
+                });
   }
-  std::vector<Named> named(ids.size());
+  auto named = std::make_unique_for_overwrite<Named[]>(ids.size());
   for (std::size_t i = 0; i < ids.size(); ++i) named[i] = {ids[i], static_cast<std::uint32_t>(i)};
-  sort_by(named, id_bits, [](const Named& row) { return static_cast<std::uint64_t>(row.id); });
-  return deal(named, layout, [](const Named& row) { return row; });
+  sort_by(named, ids.size(), id_bits, [](const Named& row) { return static_cast<std::uint64_t>(row.id); });
+  return deal(std::span<const Named>(named.get(), ids.size()), layout, [](const Named& row) { return row; });
 }
 
 std::size_t write_ids(const std::vector<OrderedRow>& rows, RowRange range, std::int64_t* ids) {
