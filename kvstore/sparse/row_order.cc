@@ -156,6 +156,7 @@ void scatter_rows(const std::vector<OrderedRow>& rows, RowRange range, const Tab
   if (rows.size() * bytes >= kFillsCaches && bytes % kLine == 0 && reinterpret_cast<std::uintptr_t>(out) % kLine == 0) {
     for (std::size_t i = range.begin; i < range.end; ++i) {
       if (i > range.begin && rows[i].id != rows[i - 1].id) values += bytes;
+      if (i + kAhead < range.end) prefetch_lines<Cache::kSecond>(values + kAhead * bytes, bytes);
       stream_copy(values, out + rows[i].position * bytes, bytes);
     }
     return stream_end();
