@@ -186,7 +186,7 @@ TEST(Im2rec, SaysWhatIsWrongInOneSentence) {
   fails(set + folder / "images" + " too", 2, "unknown argument 'too'");
   fails("--noshards " + set + folder / "images", 2, "unknown flag --noshards");
   fails(set, 2, "needs a prefix and a source");
-  fails(set + folder / "empty", 1, "holds no images");
+  fails(set + folder / "empty", 2, "holds no images");
   fails(set + folder / "absent", 1, "absent on host ");
   fails("--shards 12 " + set + folder / "images", 2, "11 images cannot fill 12 shards");
   fails("--encoding gif " + set + folder / "images", 2, "unknown image encoding 'gif'; known: raw png jpg");
@@ -195,8 +195,8 @@ TEST(Im2rec, SaysWhatIsWrongInOneSentence) {
   fails("/dev/null/set " + folder / "images", 1, "/dev/null");
   write_idx(folder / "images.idx3", {{2, 1, 1}, {1, 2}});
   write_idx(folder / "labels.idx1", {{3}, {1, 2, 3}});
-  fails(set + folder / "images.idx3", 1, "holds 2 images, but");
-  fails("--labels " + folder / "images.idx3" + " " + set + folder / "images.idx3", 1,
+  fails(set + folder / "images.idx3", 2, "holds 2 images, but");
+  fails("--labels " + folder / "images.idx3" + " " + set + folder / "images.idx3", 2,
         "has 3 dimensions, labels have 1");
   write_all(folder / "labels.idx1", "junk");
   fails(set + folder / "images.idx3", 1, "labels.idx1: it is no IDX file");
