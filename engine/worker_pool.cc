@@ -3,6 +3,7 @@
 #include "thread_role.h"
 
 #include <paceline/cores.h>
+#include <paceline/detail/start_thread.h>
 
 #include <utility>
 
@@ -16,11 +17,19 @@ constexpr int kSpinsBeforeYield = 100;
 }  // namespace
 
 WorkerPool::WorkerPool(TaskRunner& runner, Settings settings) : runner_(runner), settings_(std::move(settings)) {
-  for (int i = 0; i < settings_.threads; ++i)
-    threads_.emplace_back([this, i] { serve(Worker{settings_.first_worker + i}); });
+  try {
+    for (int i = 0; i < settings_.threads; ++i)
+      threads_.push_back(start_thread(str("thread ", i + 1, " of ", settings_.threads, " of an engine"),
+                                      [this, i] { serve(Worker{settings_.first_worker + i}); }));
+  } catch (...) {
+    end();
+    throw;
+  }
 }
 
-WorkerPool::~WorkerPool() {
+WorkerPool::~WorkerPool() { end(); }
+
+void WorkerPool::end() {
   {
     const SpinGuard guard(lock_);
     stopping_ = true;

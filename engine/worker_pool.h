@@ -59,6 +59,7 @@ class WorkerPool {
     int first_worker;
   };
 
+  // Throws OutOfMemory where the system makes no more threads.
   WorkerPool(TaskRunner& runner, Settings settings);
   // All tasks have run.
   ~WorkerPool();
@@ -72,6 +73,7 @@ class WorkerPool {
   bool is_running();
 
  private:
+  void end();
   void serve(Worker worker);
   Task* next(Worker& worker);
   Task* take_spinning(Worker& worker);

@@ -4,6 +4,7 @@
 #include <paceline/record_loader.h>
 
 #include <paceline/cores.h>
+#include <paceline/detail/start_thread.h>
 #include <paceline/error.h>
 #include <paceline/manifest.h>
 #include <paceline/mutex.h>
@@ -188,7 +189,8 @@ void RecordLoader::Impl::run(io::Batches plan) {
   plan_ = std::move(plan);
   planned_all_ = false;
   stopping_ = false;
-  for (int i = 0; i < options_.decode_threads; ++i) threads_.emplace_back([this] { work(); });
+  for (int i = 0; i < options_.decode_threads; ++i)
+    threads_.push_back(detail::start_thread("decoding records", [this] { work(); }));
 }
 
 void RecordLoader::Impl::stop() {

@@ -201,17 +201,17 @@ void Node::Impl::start() {
         }
       }
     }
+    {
+      const Lock lock(mutex_);
+      if (scheduler_) membership_ = std::make_unique<Membership>(config_, incarnation_, job_, scheduler_address_);
+      ready_ = true;
+    }
+    timer_ = std::thread([this] { run_timer(); });
+    if (!scheduler_) heart_ = std::thread([this] { run_heart(); });
   } catch (...) {
     stop();
     throw;
   }
-  {
-    const Lock lock(mutex_);
-    if (scheduler_) membership_ = std::make_unique<Membership>(config_, incarnation_, job_, scheduler_address_);
-    ready_ = true;
-  }
-  timer_ = std::thread([this] { run_timer(); });
-  if (!scheduler_) heart_ = std::thread([this] { run_heart(); });
 }
 
 void Node::Impl::receive_while_waiting() {

@@ -64,8 +64,6 @@ class ClusterInProcess {
       ADD_FAILURE() << "the job did not end well: " << error.what();
     }
     stores_.clear();
-    for (std::thread& thread : server_threads_)
-      if (thread.joinable()) thread.join();
   }
 
   KVStore& worker(int index) { return *stores_[static_cast<std::size_t>(index)]; }
@@ -82,7 +80,7 @@ class ClusterInProcess {
 
   // What the servers failed of, after they ended; empty where they did not.
   const std::string& server_error(int index) {
-    std::thread& thread = server_threads_[static_cast<std::size_t>(index)];
+    std::jthread& thread = server_threads_[static_cast<std::size_t>(index)];
     if (thread.joinable()) thread.join();
     return server_errors_[static_cast<std::size_t>(index)];
   }
@@ -145,7 +143,7 @@ class ClusterInProcess {
   }
 
   void each(const std::function<void(int)>& work) {
-    std::vector<std::thread> threads;
+    std::vector<std::jthread> threads;
     std::vector<std::exception_ptr> errors(static_cast<std::size_t>(options_.workers));
     for (int i = 0; i < options_.workers; ++i) {
       threads.emplace_back([&, i] {
@@ -158,7 +156,7 @@ class ClusterInProcess {
         }
       });
     }
-    for (std::thread& thread : threads) thread.join();
+    threads.clear();  // joins
     for (const std::exception_ptr& error : errors)
       if (error) std::rethrow_exception(error);
   }
@@ -170,7 +168,7 @@ class ClusterInProcess {
   std::unique_ptr<SchedulerThread> scheduler_;
   std::vector<std::unique_ptr<Server>> servers_;
   std::vector<std::string> server_errors_;
-  std::vector<std::thread> server_threads_;
+  std::vector<std::jthread> server_threads_;
   std::vector<std::unique_ptr<Engine>> engines_;
   std::vector<std::shared_ptr<KVStore>> stores_;
 };
