@@ -44,7 +44,7 @@ void write_checkpoint(const std::string& path, const Checkpoint& checkpoint, con
   save_safetensors(path, arrays, metadata);
 }
 
-Checkpoint read_checkpoint(const std::string& path) {
+Checkpoint read_checkpoint(const std::string& path) try {
   Metadata metadata;
   const NamedArrays arrays = load_safetensors(path, &metadata);
   std::map<std::string, std::string> values(metadata.begin(), metadata.end());
@@ -76,6 +76,8 @@ Checkpoint read_checkpoint(const std::string& path) {
   for (const auto& [name, array] : arrays)
     if (name.rfind(kStore, 0) == 0) checkpoint.store.arrays.emplace_back(name.substr(kStore.size()), array);
   return checkpoint;
+} catch (const Corrupt& damage) {
+  throw Corrupt(str(damage.what(), "; put back a copy of the checkpoint, or remove it to train anew"));
 }
 
 void load_weights(const Module& net, const std::string& place) {
