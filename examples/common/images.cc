@@ -1,5 +1,7 @@
 #include "images.h"
 
+#include <paceline/manifest.h>
+
 #include "program.h"
 
 DEFINE_string(train, "", "manifest of the training set, written by im2rec");
@@ -16,6 +18,22 @@ std::string images_manifest() {
   return FLAGS_evaluate.empty() ? FLAGS_train : FLAGS_test;
 }
 
+namespace {
+
+// A test set of other classes or sizes would be evaluated to a number that means nothing, or fail after an epoch.
+void check_test_set(bool resized) {
+  if (FLAGS_train.empty()) return;
+  const Manifest train = Manifest::load(FLAGS_train), test = Manifest::load(FLAGS_test);
+  require(test.labels.empty() || train.labels.empty() || test.labels == train.labels, "'", FLAGS_test, "' names ",
+          test.labels.size(), " classes, which are not the ", train.labels.size(), " of '", FLAGS_train, "' in order");
+  const ImageSize &of_train = train.image, &of_test = test.image;
+  const auto text = [](const ImageSize& size) { return str(size.width, " x ", size.height, " x ", size.channels); };
+  require(of_test.channels == of_train.channels && (resized || of_test == of_train), "the images of '", FLAGS_test,
+          "' are ", text(of_test), ", but those of '", FLAGS_train, "' ", text(of_train));
+}
+
+}  // namespace
+
 void read_images(Task& task, const ImageOptions& training) {
   images_manifest();
   task.data = [=](std::shared_ptr<Source> source) {
@@ -28,6 +46,7 @@ void read_images(Task& task, const ImageOptions& training) {
   };
   if (FLAGS_test.empty()) return;
   task.test = [=] {
+    check_test_set(training.height > 0);
     RecordLoaderOptions options;
     options.batch = 500;
     options.image = training;
