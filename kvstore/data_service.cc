@@ -99,7 +99,7 @@ class DataService final : public SchedulerService {
   }
 
   std::string summary() const override {
-    return delivered_again_ == 0 ? "" : str(delivered_again_, " positions were delivered again for lost workers");
+    return taken_over_ == 0 ? "" : str(taken_over_, " positions were taken over from lost workers");
   }
 
  private:
@@ -218,6 +218,7 @@ class DataService final : public SchedulerService {
     const auto takers = static_cast<std::int64_t>(std::max<std::size_t>(1, live_.size()));
     const PositionSet piece = epoch.left.take(std::max(kSmallestPiece, epoch.left.count() / (2 * takers)));
     epoch.assigned[taker].add(piece);
+    taken_over_ += piece.count();
     Given& given = given_[taker];
     given.number = waiting.number;
     *given.body.mutable_positions() = to_proto(piece);
@@ -239,9 +240,8 @@ class DataService final : public SchedulerService {
 
   void hand_on(Epoch& epoch, std::int64_t number, const PositionSet& positions, const std::string& who) {
     if (positions.empty()) return;
-    delivered_again_ += positions.count();
-    LOG(WARNING) << who << "; " << positions.count() << " positions of epoch " << number
-                 << " that it had not committed are delivered again";
+    LOG(WARNING) << who << "; " << positions.count() << " positions of epoch " << number + 1
+                 << " that it had not committed go to the others";
     epoch.left.add(positions);
   }
 
@@ -263,7 +263,7 @@ class DataService final : public SchedulerService {
   std::map<std::int64_t, Epoch> epochs_;
   std::map<std::uint64_t, Given> given_;
   std::vector<Waiting> waiting_;
-  std::int64_t delivered_again_ = 0;
+  std::int64_t taken_over_ = 0;
 };
 
 }  // namespace

@@ -396,7 +396,7 @@ bool Trainer::resume_if_present(const std::string& directory) {
   if (self.store->exchange().joined_late()) {
     // The others hold newer weights, which come with the first step.
     self.take_up();
-    LOG(INFO) << "joining a running job in epoch " << self.epoch;
+    LOG(INFO) << "joining a running job in epoch " << self.epoch + 1;
     return std::filesystem::exists(path);
   }
   const std::int64_t before = self.acts();
@@ -418,7 +418,7 @@ bool Trainer::resume_if_present(const std::string& directory) {
       if (checkpoint.steps > 0) self.commit_and_wait(kStepsBefore, first_of(checkpoint.steps));
       if (const auto& scale = checkpoint.loss_scale) self.commit_and_wait(kLossScale, first_of(scale->packed()));
       told = kFound;
-      LOG(INFO) << "resuming from " << path << " at epoch " << checkpoint.epoch;
+      LOG(INFO) << "resuming from " << path << " after epoch " << checkpoint.epoch;
     }
   } catch (const std::exception&) {
     failed = std::current_exception();

@@ -78,6 +78,9 @@ class Run {
     kv_->barrier();
     const auto start = Clock::now();
     const std::int64_t first_epoch = trainer_.epoch();
+    if (first_epoch >= FLAGS_epochs && kv_->exchange().leads())
+      show_result(str("nothing is left to train: ", checkpoint_, " has had ", first_epoch, " epochs, and --epochs is ",
+                      FLAGS_epochs));
     while (trainer_.epoch() < FLAGS_epochs) {
       train_epoch();
       trainer_.synchronize();

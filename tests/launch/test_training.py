@@ -97,11 +97,11 @@ class Training(LauncherTest):
         self.environment["PACELINE_SILENCE_DEADLINE"] = "6"
         for place, mode in (("here", "dist_sync"), ("hosts", "dist_async")):
             with self.subTest(place=place, mode=mode):
-                # A worker that is killed between two epochs leaves nothing to deliver again.
-                self.assertTrue(any(self.kill_worker_once(place, mode) for _ in range(4)), "nothing delivered again")
+                # A worker that is killed between two epochs leaves nothing to take over.
+                self.assertTrue(any(self.kill_worker_once(place, mode) for _ in range(4)), "nothing was taken over")
 
     def kill_worker_once(self, place, mode):
-        """Whether the killed worker left positions that were delivered again."""
+        """Whether the killed worker left positions that the other took over."""
         shutil.rmtree(self.folder / place, ignore_errors=True)
         launcher = self.train(place, "--kvstore", mode, "--epochs", 3, "--log_every", 5)
         log = self.folder / place / "worker-1.log"
@@ -112,7 +112,7 @@ class Training(LauncherTest):
         logs = {name: (self.folder / place / f"{name}.log").read_text() for name in ("launch", "scheduler-0")}
         self.assertRegex(logs["launch"], r"worker 1 on .* was ended by signal 9 \(SIGKILL\); the job goes on")
         self.assertRegex(logs["scheduler-0"], r"worker 1 at .* was lost")
-        return re.search(r"\d+ positions were delivered again for lost workers", logs["scheduler-0"])
+        return re.search(r"\d+ positions were taken over from lost workers", logs["scheduler-0"])
 
     def test_port_in_use(self):
         launcher = self.training_for_long("here")

@@ -103,7 +103,7 @@ class Resume(ProgramTest):
             ended = self.run_job("dist_async", "--checkpoint", "ck", "--lr", "0", "--schedule", "constant",
                                  workers=workers, servers=servers, epochs=epochs)  # fmt: skip
             self.assertEqual(ended.code, 0, ended)
-            self.assertIn(f"resuming from ck/checkpoint.safetensors at epoch {epochs - 1}", ended.err)
+            self.assertIn(f"resuming from ck/checkpoint.safetensors after epoch {epochs - 1}", ended.err)
             self.assertEqual(ended.result["test_accuracy"], first.result["test_accuracy"])
             after, metadata = tensors_of(path)
             self.assertEqual(metadata["epoch"], str(epochs))

@@ -46,7 +46,7 @@ class Images(ProgramTest):
         first = self.train(*flags, "--epochs", 1)
         self.assertRegex(first.err, r"(?m)^epoch 1 of 1: test accuracy 0\.\d{4}$")
         second = self.train(*flags, "--epochs", 2)
-        self.assertIn("resuming from ck/checkpoint.safetensors at epoch 1", second.err)
+        self.assertIn("resuming from ck/checkpoint.safetensors after epoch 1", second.err)
         self.assertGreater(second.result["test_accuracy"], 0.4, second)
         evaluated = self.train(*images, "--evaluate", second.result["checkpoint"])
         self.assertEqual(evaluated.result["test_accuracy"], second.result["test_accuracy"])
