@@ -142,6 +142,7 @@ struct Server::Impl {
   }
 
   void step_end(const Request& request) {
+    control->tell_cost();
     const auto body = std::make_shared<const wire::StepEnd>(parse_body<wire::StepEnd>(request.message()));
     const auto left = std::make_shared<std::atomic<std::size_t>>(shards.size());
     for (const auto& shard : shards) {

@@ -26,7 +26,7 @@ std::string cost_of(const Staleness& policy, std::size_t weights, int workers) {
   const std::size_t pulled = policy.needs_pulled() ? weights * static_cast<std::size_t>(workers) : 0;
   const std::size_t state = weights * policy.state_names().size();
   return str("remembers at most ", pulled, " bytes of pulled weights (", workers, " workers, ", weights,
-             " bytes of weights here so far) and keeps ", state, " bytes of state");
+             " bytes of weights here) and keeps ", state, " bytes of state");
 }
 
 }  // namespace
@@ -76,10 +76,11 @@ void ServerControl::set_mode(const std::string& text) {
 }
 
 void ServerControl::tell_cost() {
+  if (cost_is_told_.exchange(true)) return;
+  Lock lock(mutex_);
   const std::size_t weights = table_.bytes();
-  if (!staleness_ || weights == 0 || weights < 2 * told_bytes_) return;
-  told_bytes_ = weights;
-  LOG(INFO) << "the staleness policy " << cost_of(*staleness_, weights, live_workers_);
+  if (weights > 0 && staleness_ && (staleness_->needs_pulled() || !staleness_->state_names().empty()))
+    LOG(INFO) << "the staleness policy " << cost_of(*staleness_, weights, live_workers_);
 }
 
 void ServerControl::init_values(const Request& request) {
@@ -118,10 +119,7 @@ void ServerControl::add_partition(const Request& request, Shard& shard) {
     slice.encodable = info.dtype == DType::kFloat32 && info.kind == SliceInfo::Kind::kGradient;
   }
   table_.add(std::move(partition));
-  {
-    Lock lock(mutex_);
-    tell_cost();
-  }
+  cost_is_told_ = false;
   request.reply({});
 }
 
@@ -140,8 +138,7 @@ void ServerControl::set_rules(const Request& request) {
     LOG(INFO) << "optimizer " << body.optimizer() << ", staleness policy "
               << (policy_ ? std::string("of the user's own") : body.staleness());
     staleness_ = policy_ ? policy_ : make_staleness(body.staleness(), options);
-    told_bytes_ = 0;
-    tell_cost();
+    cost_is_told_ = false;
   }
   if (body.rate_call() > 0) {
     std::uint64_t& last = rate_calls_[request.incarnation()];
@@ -191,14 +188,16 @@ void ServerControl::log_report() const {
   std::int64_t late = 0;
   for (const auto& shard : shards_) late += shard->late();
   std::map<int, Waits::OfWorker> waits = waits_.workers();
+  const bool held_back = std::any_of(waits.begin(), waits.end(), [](const auto& wait) { return wait.second.times > 0; });
   for (std::size_t worker = 0; worker < delays.size(); ++worker) {
     const Histogram& histogram = delays[worker];
     const Waits::OfWorker& wait = waits[static_cast<int>(worker)];
     LOG(INFO) << "delays of worker " << worker << ": " << histogram.count() << " slices pushed, mean "
               << histogram.mean() << " p50 " << histogram.quantile(0.5) << " p99 " << histogram.quantile(0.99)
-              << "; held back " << wait.times << " times, for " << wait.seconds << " s";
+              << (held_back ? str("; held back ", wait.times, " times, for ", wait.seconds, " s") : "");
   }
-  LOG(INFO) << "slices refused: " << updater_.refused() + late << ", of them " << late << " too late for their round";
+  if (const std::int64_t refused = updater_.refused() + late; refused > 0)
+    LOG(INFO) << "slices refused: " << refused << ", of them " << late << " too late for their round";
   if (waits_.furthest_ahead() > 0)
     LOG(INFO) << "no worker began a step more than " << waits_.furthest_ahead() << " ahead of the slowest";
 }

@@ -4,6 +4,7 @@
 #include <paceline/mutex.h>
 #include <paceline/updater.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -26,6 +27,8 @@ class ServerControl {
   bool on_request(const Request& request);
   void set_live_workers(int live);
   void drop_worker(int worker, const Shard& shard) { tables_.drop_worker(worker, shard); }
+  // Logs what the policy takes beside the weights, unless both are as they were last time. Called when steps end.
+  void tell_cost();
   // Figures of this server so far, for the log.
   void log_report() const;
 
@@ -34,8 +37,6 @@ class ServerControl {
   void add_partition(const Request& request, Shard& shard);
   void set_mode(const std::string& text);
   void set_rules(const Request& request);
-  // Logs what the policy takes beside the weights: once both are known, and when the weights have doubled since.
-  void tell_cost() REQUIRES(mutex_);
   void report(const Request& request) const;
   void save(const Request& request);
   void load(const Request& request);
@@ -52,7 +53,7 @@ class ServerControl {
   std::string mode_ GUARDED_BY(mutex_);
   std::uint32_t rules_call_ GUARDED_BY(mutex_) = 0;
   std::shared_ptr<const Staleness> staleness_ GUARDED_BY(mutex_);  // null before the first rules
-  std::size_t told_bytes_ GUARDED_BY(mutex_) = 0;                  // of weights, when its cost was told
+  std::atomic<bool> cost_is_told_ = false;
   std::map<std::uint64_t, std::uint64_t> rate_calls_ GUARDED_BY(mutex_);  // by incarnation
   int live_workers_ GUARDED_BY(mutex_) = 1;
   struct StoredBlob {
