@@ -220,6 +220,7 @@ class Failure(LauncherTest):
         code, _, err = self.launch("-n", 2, worker, "--kvstore", "dist_sync")
         self.assertEqual(code, 7, err)
         self.assertIn("no worker is left", err)
+        self.assertNotIn("the job goes on", err)
         self.assert_nothing_survives()
 
     def test_worker_loss_stops(self):

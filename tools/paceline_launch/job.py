@@ -18,6 +18,7 @@ from .process import Console, Process, describe_status
 
 TIMED_OUT = 124
 _CONNECTING_PER_HOST = 5  # sshd refuses some of ten or more connections that are not yet logged in
+_MOMENT = 1  # second in which workers that fail together fail
 _LAST_RESORT = 10  # seconds after SIGKILL until a process that still does not end is left to its host
 
 
@@ -34,6 +35,7 @@ class Job:
         self.stopping = False
         self.deadlines = {}  # name -> (time, what happens)
         self.lost = []  # workers that failed, in order
+        self.unsaid = []  # of them, for a moment: others may fail of the same
         self.port = options.port
         self.listening = False  # the scheduler
         self.port_file = os.path.abspath(os.path.join(self.console.log_dir, "scheduler.port"))
@@ -239,12 +241,19 @@ class Job:
             if self.options.on_worker_loss == "stop":
                 self._fail_with(process, f"{_how(process)}, which the job cannot survive")
             elif not left and not well:
+                self.unsaid.clear()
                 self._fail_with(self.lost[0], f"{_how(self.lost[0])}, and no worker is left")
             else:
                 self._tell_scheduler(process)
-                self.console.say(f"{process.place} {_how(process)}; the job goes on without it ({left} still at work)")
+                self.unsaid.append(f"{process.place} {_how(process)}; the job goes on without it ({left} still at work)")
+                self._deadline("lost workers", _MOMENT, self._say_who_is_lost)
         if not left and not self.stopping:
             self._deadline("ending", self.options.grace, self._servers_did_not_end)
+
+    def _say_who_is_lost(self):
+        for text in self.unsaid:
+            self.console.say(text)
+        self.unsaid.clear()
 
     def _tell_scheduler(self, process):
         """It need not wait for the silence of a process that is known to have ended."""
@@ -297,6 +306,7 @@ class Job:
             self._stop(exit_code)
 
     def _stop(self, exit_code):
+        self._say_who_is_lost()
         self.stopping = True
         self.exit_code = exit_code
         self.waiting.clear()
