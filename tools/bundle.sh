@@ -26,6 +26,8 @@ readonly most=40000000  # bytes
 programs=(ops_tests ndarray_tests base_tests kvstore_tests device_benchmark train_benchmark draw_digits im2rec mnist)
 readonly theirs='/(ld-linux[^/]*|lib(c|m|dl|rt|pthread|resolv|cuda|cudart|cublas|cublasLt|cudnn[a-z_]*|nccl|nvrtc))\.so'
 [ -d "$build/bin" ] || fail "$build holds no build; cmake --preset cuda && cmake --build --preset cuda"
+grep -qs '^PACELINE_CUDA:BOOL=ON$' "$build/CMakeCache.txt" ||
+  fail "$build is a build without CUDA kernels, which a GPU would not run; take one of the preset cuda"
 
 staging=$(mktemp -d)
 trap 'rm -rf "$staging"' EXIT

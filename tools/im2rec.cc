@@ -392,7 +392,8 @@ int run(const std::string& prefix, const std::string& source) {
                       ".bad.txt); nothing was written; --skip_bad leaves them out"));
   }
   const std::string path = writer.finish(std::move(manifest));
-  std::printf("%s: %zu records in %d shards", path.c_str(), count - bad.count(), FLAGS_shards);
+  std::printf("%s: %zu records in %d shard%s", path.c_str(), count - bad.count(), FLAGS_shards,
+              FLAGS_shards == 1 ? "" : "s");
   if (bad.count() > 0) std::printf(", %zu bad images left out", bad.count());
   std::printf("\n");
   return 0;

@@ -36,6 +36,9 @@ expect 3 "there is no NVIDIA GPU or no driver here" env PATH="$empty/no_gpu:$PAT
 expect 2 "unknown option '--chekc'; known: --check --bench --train" "$tools/gpu_check.sh" --chekc
 expect 2 "--programs needs a value" "$tools/gpu_check.sh" --programs
 expect 1 "$empty/nothing holds no build" "$tools/bundle.sh" --build "$empty/nothing"
+mkdir -p "$empty/cpu/bin"
+echo PACELINE_CUDA:BOOL=OFF >"$empty/cpu/CMakeCache.txt"
+expect 1 "$empty/cpu is a build without CUDA kernels" "$tools/bundle.sh" --build "$empty/cpu"
 expect 2 "unknown option '--size'" "$tools/bundle.sh" --size
 
 for script in quickstart.sh test.sh install_dependencies.sh gpu_check.sh bundle.sh; do
