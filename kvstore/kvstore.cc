@@ -30,6 +30,8 @@ const WorkersMode* workers_mode(const std::string& name) {
   return nullptr;
 }
 
+bool is_local(const std::string& name) { return name == "local" || name == "device"; }
+
 [[noreturn]] void serve_and_exit(const ClusterConfig& config, const StoreOptions& options) {
   keep_freed_memory(true);
   try {
@@ -61,26 +63,35 @@ Histogram StoreReport::all_delays() const {
   return all;
 }
 
-std::shared_ptr<KVStore> KVStore::create(const std::string& mode, const StoreOptions& options) {
+void KVStore::check(const std::string& mode, bool tables) {
+  const std::string name = mode.substr(0, mode.find(':'));
+  const bool local = is_local(name);
+  const WorkersMode* const workers = workers_mode(name);
+  std::string known = " local device";
+  for (const WorkersMode& entry : kWorkersModes) known += str(" ", entry.name);
+  bool found = local || workers;
+  for (const auto& [entry, make] : mode_catalog().entries()) {
+    known += " " + entry;
+    found |= name == entry;
+  }
+  require(found, "unknown mode '", name, "'; known:", known);
   const Spec spec = Spec::parse(mode);
-  if (spec.name == "local" || spec.name == "device") {
-    spec.options.reject_unknown("mode '" + spec.name + "'");
+  if (local) spec.options.reject_unknown("mode '" + name + "'");
+  if (workers) workers->check(spec, {});
+  const bool holds = local || (!workers && ModeSetting::parse(spec).holds_tables());
+  require(holds || !tables, "mode '", mode,
+          "' holds no row-sparse tables; use local, dist_async or dist_sync without backup");
+}
+
+std::shared_ptr<KVStore> KVStore::create(const std::string& mode, const StoreOptions& options) {
+  check(mode);
+  const Spec spec = Spec::parse(mode);
+  if (is_local(spec.name)) {
     warn_if_in_a_job(spec.name);
     return std::make_shared<KVStore>(make_local_exchange(options, spec.name == "device"), spec);
   }
-  const WorkersMode* const workers = workers_mode(spec.name);
-  std::string known = " local device";
-  for (const WorkersMode& entry : kWorkersModes) known += str(" ", entry.name);
-  bool found = workers != nullptr;
-  for (const auto& [name, make] : mode_catalog().entries()) {
-    known += " " + name;
-    found |= name == spec.name;
-  }
-  require(found, "unknown mode '", spec.name, "'; known:", known);
-  if (!workers) ModeSetting::parse(spec);
-
   const ClusterConfig config = ClusterConfig::from_environment();
-  if (workers) workers->check(spec, config);
+  if (const WorkersMode* const workers = workers_mode(spec.name)) workers->check(spec, config);
   if (config.role != Role::kWorker) serve_and_exit(config, options);
   return join(config, mode, options);
 }

@@ -388,7 +388,8 @@ int main(int argc, char** argv) {
   if (!FLAGS_compression.empty())
     FLAGS_mode += (FLAGS_mode.find(':') == std::string::npos ? ":compression=" : ",compression=") + FLAGS_compression;
   return tools::run_main("kvbench", [&] {
-    if (Spec::parse(FLAGS_mode).name == "ring") FLAGS_servers = 0;
+    KVStore::check(FLAGS_mode, FLAGS_sparse_rows > 0);
+    if (const std::string mode = Spec::parse(FLAGS_mode).name; mode == "ring" || mode == "gossip") FLAGS_servers = 0;
     require(FLAGS_keys >= 1 && FLAGS_key_bytes >= 4 && FLAGS_seconds > 0 && FLAGS_servers >= 0 && FLAGS_workers >= 1,
             "--keys, --workers are at least 1, --servers at least 0, --key_bytes at least 4, --seconds above 0");
     require(FLAGS_pushes >= 0, "--pushes is at least 0");

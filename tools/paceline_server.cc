@@ -1,6 +1,7 @@
 // The program of a job's scheduler and servers: no user code runs there. tools/launch.py starts it.
 
 #include <paceline/cluster.h>
+#include <paceline/kvstore.h>
 #include <paceline/log.h>
 #include <pthread.h>
 #include <signal.h>
@@ -10,6 +11,8 @@
 #include <thread>
 
 #include "flags.h"
+
+DEFINE_string(check_mode, "", "serve nothing, say whether this is a mode: dist_sync:backup=1");
 
 namespace {
 
@@ -45,7 +48,6 @@ void end_on_signals() {
   std::thread([signals] {
     int signal = 0;
     sigwait(&signals, &signal);
-    std::fprintf(stderr, "paceline_server: ended by %s\n", signal == SIGINT ? "SIGINT" : "SIGTERM");
     std::_Exit(128 + signal);
   }).detach();
 }
@@ -54,6 +56,11 @@ void end_on_signals() {
 
 int main(int argc, char** argv) {
   paceline::tools::parse_flags(kUsage, __FILE__, &argc, &argv);
+  if (!FLAGS_check_mode.empty())
+    return paceline::tools::run_main("paceline_server", [] {
+      paceline::KVStore::check(FLAGS_check_mode);
+      return 0;
+    });
   end_on_signals();
   paceline::keep_freed_memory(true);
   paceline::start_logging(argv[0]);

@@ -74,7 +74,8 @@ int run(const Program& program, int argc, char** argv, const std::function<void(
   });
 }
 
-std::shared_ptr<KVStore> store_of_flags() {
+std::shared_ptr<KVStore> store_of_flags(bool tables) {
+  KVStore::check(FLAGS_kvstore, tables);
   const std::string mode = Spec::parse(FLAGS_kvstore).name;
   const char* const workers = std::getenv("DMLC_NUM_WORKER");
   require((mode != "local" && mode != "device") || !workers || std::atoi(workers) <= 1, "--kvstore is '", mode,

@@ -61,7 +61,7 @@ class Run {
   Run(const std::string& name, SparseModel model)
       : name_(name),
         model_(std::move(model)),
-        kv_(store_of_flags()),
+        kv_(store_of_flags(true)),
         training_(load(FLAGS_train, FLAGS_features)),
         features_(training_.data.shape[1]),
         data_(training_, {.batch = FLAGS_batch_size, .shuffle = FLAGS_seed, .source = nn::shared_source(kv_)}) {

@@ -377,8 +377,7 @@ void RowTransfer::finish_message() {
 }
 
 void ServersExchange::init_tables(const std::vector<TableSpec>& tables) {
-  const std::string& mode = setting_.mode.name;
-  require((mode == "dist_async" || mode == "dist_sync") && !mode_->drops_late(), "mode '", setting_.mode.text(),
+  require(setting_.holds_tables(), "mode '", setting_.mode.text(),
           "' holds no row-sparse tables; use local, dist_async or dist_sync without backup");
   std::vector<std::pair<int, Message>> requests;
   for (const TableSpec& table : tables) {

@@ -53,7 +53,12 @@ ModeSetting ModeSetting::parse(const Spec& spec) {
   for (const std::string& part : policy_parts(policy)) staleness_catalog().at(part)(rest);
   rest.reject_unknown("mode '" + spec.name + "'");
   setting.staleness_options = rest;
+  if (spec.name == "dist_local") check_averaging(setting);
   return setting;
+}
+
+bool ModeSetting::holds_tables() const {
+  return mode.name == "dist_async" || (mode.name == "dist_sync" && !make_mode(mode)->drops_late());
 }
 
 ServersExchange::ServersExchange(const ClusterConfig& config, ModeSetting setting, const StoreOptions& options)
@@ -408,7 +413,6 @@ std::unique_ptr<Exchange> make_servers_exchange(const ClusterConfig& config, con
   ClusterConfig own = config;
   if (!setting.transport.empty()) own.transport = setting.transport;
   const bool local = mode.name == "dist_local";
-  if (local) check_averaging(setting);
   auto servers = std::make_unique<ServersExchange>(own, setting, options);
   if (!local) return servers;
   return make_averaging_exchange(std::move(servers), setting.mode, options);

@@ -40,6 +40,7 @@ struct ModeSetting {
 
   // Throws InvalidArgument on unknown names and keys, listing the known ones.
   static ModeSetting parse(const Spec& spec);
+  bool holds_tables() const;
 };
 
 class ServersExchange final : public Exchange {

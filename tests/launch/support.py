@@ -22,6 +22,7 @@ sys.path.insert(0, str(SOURCE_DIR / "tools"))
 # Keeps the contract of paceline_server: the scheduler writes its port, and all end when every worker has said `done`.
 STUB_SERVER = """\
     #!/bin/sh
+    [ $# = 0 ] || exit 0
     if [ "$DMLC_ROLE" = scheduler ]; then
       echo "$DMLC_PS_ROOT_URI ${STUB_PORT:-4242}" >"$PACELINE_PORT_FILE.new"
       mv "$PACELINE_PORT_FILE.new" "$PACELINE_PORT_FILE"

@@ -59,9 +59,34 @@ class CommandLine(BadInput):
 
     def test_a_mode_that_no_process_of_kvbench_knows(self):
         ended = self.run_program(program("kvbench"), "--mode", "dist_asink", patience=PROMPT)
-        self.assertEqual(ended.code, 1, ended)
-        self.assertIn("unknown mode 'dist_asink'", ended.err)
-        self.assertIn("the scheduler failed", ended.err)
+        self.assert_one_clear_sentence(ended, "kvbench: unknown mode 'dist_asink'; known: local", code=2)
+        self.assertEqual(ended.err.count("\n"), 1, ended)
+
+    def test_a_wrong_mode_starts_no_job(self):
+        train = ("--train", data_folder() / "train.manifest")
+        for mode, words in (
+            ("dist_sync:bakcup=1", "unknown option 'bakcup' of mode 'dist_sync'; known: backup"),
+            ("dist_snc", "unknown mode 'dist_snc'; known: local"),
+            ("ring:bound=2", "unknown option 'bound' of mode 'ring'"),
+            ("dist_local:staleness=discard", "leave staleness=discard out"),
+        ):
+            with self.subTest(mode):
+                ended = self.run_program(*LAUNCHER, "-n", 2, program("mnist"), *train, "--kvstore", mode)
+                self.assert_one_clear_sentence(ended, "launch.py: " + words if words[0] == "u" else words, code=2)
+                self.assertEqual(ended.err.count("\n"), 1, ended)
+                self.assertFalse((self.folder / "logs").exists())
+
+    def test_tables_in_a_mode_without(self):
+        """Before anything is read or joined."""
+        for mode in ("ring", "dist_sync:backup=1", "gossip", "dist_local"):
+            with self.subTest(mode):
+                ended = self.run_program(program("sparse_linear"), "--train", "nowhere", "--kvstore", mode)
+                self.assert_one_clear_sentence(ended, f"sparse_linear: mode '{mode}' holds no row-sparse tables", code=2)
+
+    def test_threads_that_cannot_be_made(self):
+        ended = self.run_program("sh", "-c", 'ulimit -v 2500000; exec "$@"', "sh", program("mnist"), "--network", "mlp",
+                                 "--train", self.small_set(100), PACELINE_NUM_THREADS=1000)  # fmt: skip
+        self.assert_one_clear_sentence(ended, "mnist: the system makes no more threads, for ", code=1)
 
     def test_a_job_whose_command_names_no_mode(self):
         """A training program says so and ends; the library, which cannot know what is meant, warns in every worker."""
@@ -70,6 +95,17 @@ class CommandLine(BadInput):
         self.assertIn("mnist: --kvstore is 'local', one process alone, in a job of 2 workers", ended.err)
         ended = self.run_program(*LAUNCHER, "-n", 2, "-s", 1, "--grace", 1, program("kvstore"))
         self.assertEqual(ended.err.count("mode 'local' in a job of 2 workers and 1 servers"), 2, ended)
+
+    def test_a_test_set_of_another_kind(self):
+        """Found before the first epoch."""
+        train = ("--train", data_folder() / "train.manifest", "--epochs", 1000)
+        ended = self.mnist(*train, "--test", self.small_set(5))
+        self.assert_one_clear_sentence(ended, "small.manifest' names 5 classes, which are not the 10 of", code=2)
+        images = data_folder() / "idx" / "t10k-images-idx3-ubyte.gz"
+        packed = self.run_program(program("im2rec"), "--channels", 3, "coloured", images)
+        self.assertEqual(packed.code, 0, packed)
+        ended = self.mnist(*train, "--test", "coloured.manifest")
+        self.assert_one_clear_sentence(ended, "'coloured.manifest' are 28 x 28 x 3, but those of", "28 x 28 x 1", code=2)
 
     def test_a_test_set_that_is_not_there_has_no_accuracy(self):
         self.small_set(100)
@@ -81,6 +117,8 @@ class CommandLine(BadInput):
         train = ("--train", data_folder() / "train.manifest")
         cases = {
             ("--kvstore", "dist_asink"): ("unknown mode 'dist_asink'; known: local", "dist_sync dist_async"),
+            ("--kvstore", ""): ("unknown mode ''; known: local",),
+            ("--kvstore",): ("--kvstore needs a value: mode of the store",),
             ("--kvstore", "dist_async:bund=2"): ("'bund'", "bound"),
             ("--kvstore", "dist_async:bound=-1"): ("bound",),
             ("--kvstore", "dist_async:staleness=old"): ("unknown staleness 'old'", "gap_aware", "dana"),
@@ -310,7 +348,7 @@ class Checkpoints(BadInput):
 
     def test_rubbish(self):
         self.path.write_bytes(os.urandom(2000))
-        self.refuse_everywhere("ck/checkpoint.safetensors")
+        self.refuse_everywhere("ck/checkpoint.safetensors", "put back a copy of the checkpoint, or remove it")
 
     def test_other_network(self):
         self.train = (*self.train, "--network", "lenet")

@@ -53,8 +53,9 @@ def forwarded():
 class Mode:
     """What the mode string of the workers says; a command without one has the name ''."""
 
-    def __init__(self, text):
+    def __init__(self, text, stated=True):
         self.text = text
+        self.stated = stated and text != ""  # a mode and nothing else, right or wrong
         self.name = text.split(":")[0]
         self.one_process = self.name in _MODES_OF_ONE_PROCESS
         self.without_servers = self.name in _MODES_WITHOUT_SERVERS
@@ -76,5 +77,5 @@ def find_mode(command, worker_environment):
             return Mode(value if equals else "".join(words[i + 1 : i + 2]))
     for i, word in enumerate(words[1:]):
         if _MODE_WORD.fullmatch(word) or (i == 0 and word.split(":")[0] in _MODES_WITHOUT_SERVERS):
-            return Mode(word)
+            return Mode(word, stated=":" in word)
     return Mode(worker_environment.get("PACELINE_KVSTORE", os.environ.get("PACELINE_KVSTORE", "")))

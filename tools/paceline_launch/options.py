@@ -4,6 +4,7 @@ import argparse
 import os
 import shlex
 import shutil
+import subprocess
 from dataclasses import dataclass, field
 
 from . import UsageError
@@ -242,6 +243,18 @@ def _hosts(given):
     return hosts, ssh_options, own_address
 
 
+def _check_mode(server, mode):
+    """Its options are known to the programs; a wrong one would else be found when every process has started."""
+    if not mode.stated:
+        return
+    try:
+        said = subprocess.run([server, "--check_mode=" + mode.text], capture_output=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return
+    sentence = said.stderr.decode(errors="replace").strip().partition(": ")[2]
+    _check(said.returncode != 2, sentence)
+
+
 def _check_local_program(program, what):
     _check(shutil.which(program), f"the {what} {program} does not exist here or is not executable")
 
@@ -268,6 +281,8 @@ def parse(arguments):
     if not mode.one_process:
         server_command = _server_command(given.server_command, program)
         _check_local_program(server_command[0], "scheduler's program")
+        if not given.server_command:
+            _check_mode(server_command[0], mode)
     return JobOptions(
         workers=given.num_workers,
         servers=servers,

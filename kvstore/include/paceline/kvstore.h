@@ -45,7 +45,10 @@ class KVStore {
   // throws Timeout naming who is missing. In a process whose DMLC_ROLE is scheduler or server it serves and then ends
   // the process. Throws InvalidArgument on unknown modes and keys, listing the known ones.
   static std::shared_ptr<KVStore> create(const std::string& mode, const StoreOptions& options = {});
-  // The same for a worker of a job that the caller describes instead of the environment; several may live in one
+  // Throws as create() does where the mode's text is wrong or, with `tables`, where the mode holds no row-sparse tables;
+  // joins nothing.
+  static void check(const std::string& mode, bool tables = false);
+  // The same as create() for a worker of a job that the caller describes instead of the environment; several may live in one
   // process. Not for `local`.
   static std::shared_ptr<KVStore> join(const ClusterConfig& config, const std::string& mode,
                                        const StoreOptions& options = {});
