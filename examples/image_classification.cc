@@ -15,7 +15,7 @@ DEFINE_int32(image_size, 0, "resize the images to so many pixels square; 0: as t
 DEFINE_string(mean, "",
               "of the pixels, from 0 to 1: one number, or one for each channel as in 0.5,0.4,0.4; '' is MNIST's or "
               "CIFAR-10's, as the channels say");
-DEFINE_string(deviation, "", "likewise");
+DEFINE_string(deviation, "", "of the pixels, written as --mean is; '' is that of the same data set");
 DEFINE_int32(crop, 0, "cut training images out at random after a border of so many pixels was put around them");
 DEFINE_bool(flip, false, "mirror every other training image, drawn at random");
 DEFINE_string(devices, "",

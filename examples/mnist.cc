@@ -3,7 +3,7 @@
 #include "common/images.h"
 #include "common/program.h"
 
-DEFINE_string(network, "lenet", "lenet (LeNet-5, 61,706 parameters) or mlp (784-512-512-10)");
+DEFINE_string(network, "lenet", "lenet (LeNet-5, 61,706 parameters), mlp (784-512-512-10), or one of image_classification that suits small images");
 
 using namespace paceline;
 

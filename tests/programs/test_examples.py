@@ -46,7 +46,7 @@ class Readme(ProgramTest):
         return float(re.findall(r"epoch 5  step [24]00  loss (\d\.\d+)  \d+ images/s", ended.out)[-1])
 
     def test_alone_and_in_a_job(self):
-        """The twenty lines of the README learn, alone and distributed, and have nothing left to do once they have."""
+        """The program of the README learns, alone and distributed, and has nothing left to do once it has."""
         train = data_folder() / "train.manifest"
         self.assertLess(self.last_loss(self.run_program(program("readme_program"), "local", train)), 0.5)
         launch = (*LAUNCHER, "-n", 2, "-s", 2, "--server-command", program("paceline_server"))
