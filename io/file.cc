@@ -100,17 +100,4 @@ std::string read_file(const std::string& path) {
   return text;
 }
 
-void write_file_atomically(const std::string& path, std::string_view text) {
-  const std::string temporary = str(path, ".tmp.", getpid());
-  try {
-    OutputFile file(temporary);
-    file.append(text);
-    file.close();
-    if (std::rename(temporary.c_str(), path.c_str()) != 0) throw_io_error("replace", path, errno);
-  } catch (...) {
-    unlink(temporary.c_str());
-    throw;
-  }
-}
-
 }  // namespace paceline::io

@@ -52,8 +52,6 @@ class OutputFile {
 };
 
 std::string read_file(const std::string& path);
-// Writes a temporary file beside `path`, then renames: readers see the old text or the new one, never a part.
-void write_file_atomically(const std::string& path, std::string_view text);
 
 std::string host_name();
 

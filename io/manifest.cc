@@ -12,6 +12,7 @@
 
 #include <paceline/manifest.h>
 
+#include <paceline/detail/atomic_file.h>
 #include <paceline/error.h>
 
 #include <nlohmann/json.hpp>
@@ -159,7 +160,7 @@ Manifest Manifest::load(const std::string& path) {
 void Manifest::save(const std::string& path) const {
   Json json = to_json(*this);
   json["checksum"] = checksum_of(json);
-  io::write_file_atomically(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  detail::AtomicFile::write_text(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace paceline

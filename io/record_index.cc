@@ -3,6 +3,7 @@
 //   x.idx   key \t offset of the record's head \n                   (MXNet's)
 //   x.crc   key \t crc32c, 8 hexadecimal digits \t length \n        (ours; other readers never open it)
 
+#include <paceline/detail/atomic_file.h>
 #include <paceline/error.h>
 #include <paceline/recordio.h>
 
@@ -76,7 +77,7 @@ void write_index(const std::string& path, const RecordIndex& index) {
   for (const RecordIndexEntry& entry : index) {
     text += std::to_string(entry.key) + '\t' + std::to_string(entry.offset) + '\n';
   }
-  io::write_file_atomically(path, text);
+  detail::AtomicFile::write_text(path, text);
 }
 
 RecordIndex read_index(const std::string& path) {
@@ -108,7 +109,7 @@ void write_checksums(const std::string& path, const std::vector<RecordChecksum>&
     std::snprintf(digits, sizeof digits, "%08x", checksum.crc32c);
     text += std::to_string(checksum.key) + '\t' + digits + '\t' + std::to_string(checksum.length) + '\n';
   }
-  io::write_file_atomically(path, text);
+  detail::AtomicFile::write_text(path, text);
 }
 
 std::vector<RecordChecksum> read_checksums(const std::string& path) {

@@ -82,4 +82,10 @@ void AtomicFile::commit() {
   }
 }
 
+void AtomicFile::write_text(const std::string& path, std::string_view text) {
+  AtomicFile file(path);
+  file.write(text.data(), text.size());
+  file.commit();
+}
+
 }  // namespace paceline::detail

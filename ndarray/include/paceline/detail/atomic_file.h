@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace paceline::detail {
 
@@ -23,6 +24,8 @@ class AtomicFile {
     write(&value, sizeof value);
   }
   void commit();
+
+  static void write_text(const std::string& path, std::string_view text);
 
  private:
   void flush();
