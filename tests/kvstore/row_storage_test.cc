@@ -66,6 +66,13 @@ TEST(RowStore, KeepsRecordsWhereTheyWere) {
     }
   }
   EXPECT_EQ(store.size(), added.size());
+  for (const std::size_t count : {0UL, 1UL, 63UL, 64UL, 65UL, 200UL}) {
+    Ids rows(count);
+    for (std::int64_t& row : rows) row = static_cast<std::int64_t>(random() % 50000);
+    std::vector<RowStore::Slot> slots(count);
+    store.find(rows, slots.data());
+    for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(slots[i], store.find(rows[i])) << i << " of " << count;
+  }
   const std::int64_t middle = std::next(added.begin(), 700)->first;
   const auto rows = store.rows_from(middle, 100);
   ASSERT_EQ(rows.size(), 100U);
@@ -126,7 +133,7 @@ TEST(RowTable, AnswersWithAPushWhatAReadAfterItWould) {
 TEST(RowOrder, SortsByPartitionThenRowAndKeepsTheOrderOfEqualIds) {
   std::mt19937 random(5);
   for (const std::int64_t rows : {7LL, 100000LL, (1LL << 62) + 9}) {
-    for (const std::size_t count : {0UL, 1UL, 100UL, 600UL, 5000UL}) {
+    for (const std::size_t count : {0UL, 1UL, 100UL, 600UL, 5000UL, 20000UL}) {
       const TableSpec table = table_of(rows, 1);
       const TableLayout layout(table, 3);
       Ids ids(count);
