@@ -203,6 +203,9 @@ void with_references(std::span<const NDArray> inputs, std::span<const NDArray> o
   function(in.all(), out.all());
 }
 
+// Another thread would take longer to hear of so little work than this one takes to do it.
+bool is_done_at_once(const NDArray& output) { return output.bytes() <= 4096; }
+
 }  // namespace
 
 bool covers_storage(const NDArray& array) {
@@ -211,18 +214,16 @@ bool covers_storage(const NDArray& array) {
 
 void launch_small(const Kernel& kernel, References inputs, const NDArray& output, const SmallAttributes& attributes,
                   int priority) {
-  // Another thread would take longer to hear of so little work than this one takes to do it.
-  constexpr std::size_t kAtOnceBytes = 4096;
   const NDArray* const outputs[] = {&output};
   check_arrays(kernel.name, inputs, outputs, false);
-  launch_checked(kernel, inputs, outputs, attributes, {.priority = priority}, output.bytes() <= kAtOnceBytes);
+  launch_checked(kernel, inputs, outputs, attributes, {.priority = priority}, is_done_at_once(output));
 }
 
 void launch_anywhere(const Kernel& kernel, std::span<const NDArray> inputs, std::span<const NDArray> outputs,
                      const LaunchOptions& options) {
   with_references(inputs, outputs, [&](References in, References out) {
     check_arrays(kernel.name, in, out, true);
-    launch_checked(kernel, in, out, SmallAttributes(), options);
+    launch_checked(kernel, in, out, SmallAttributes(), options, is_done_at_once(*out[0]));
   });
 }
 

@@ -33,7 +33,7 @@ class SmallAttributes {
 void launch_small(const Kernel& kernel, References inputs, const NDArray& output,
                   const SmallAttributes& attributes = {}, int priority = 0);
 
-// launch() for kernels whose inputs may be on another CPU device than the output.
+// The same for kernels whose inputs may be on another CPU device than the output.
 void launch_anywhere(const Kernel& kernel, std::span<const NDArray> inputs, std::span<const NDArray> outputs,
                      const LaunchOptions& options);
 

@@ -8,9 +8,12 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <numeric>
 #include <random>
+#include <thread>
 
 namespace paceline::test {
 namespace {
@@ -301,6 +304,22 @@ TEST_P(KernelsTest, ScatterAddRefusesWhatDoesNotFit) {
   if (!on_host()) return;
   scatter_add(table, {rows, count({2, 2}), {4, 2}});
   EXPECT_THROW(table.wait(), InvalidArgument);
+}
+
+TEST(CopyTest, ANumberIsReadWhileTheOnlyThreadIsBusy) {
+  const auto engine = make_threaded_engine();
+  const NDArray x = NDArray::full({1}, 3, DType::kFloat32, {}, *engine), busy = x.clone();
+  x.wait();
+  std::atomic<bool> read = false, in_vain = false;
+  engine->push({"busy"}, {}, std::array{busy.variable()}, [&](TaskContext&) {
+    constexpr int kMilliseconds = 10000;
+    for (int i = 0; i < kMilliseconds && !read; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    in_vain = !read;
+  });
+  EXPECT_EQ(x.item<double>(), 3);
+  read = true;
+  busy.wait();
+  EXPECT_FALSE(in_vain);
 }
 
 TEST(ParallelRanges, GivesEachThreadAsMuch) {
