@@ -73,6 +73,9 @@ void copy(const NDArray& source, const NDArray& to, int priority) {
     const NDArray outputs[] = {to};
     return launch_anywhere(copy_kernel(), inputs, outputs, {.priority = priority});
   }
+  const bool through_host =
+      !source.device().is_cpu() && !to.device().is_cpu() && source.device().kind != to.device().kind;
+  if (through_host) return copy(source.to(Device()), to, priority);
   if (same_layout(from, to)) return copy_across(from, to, priority);
   // Only dense bytes cross: what the source has without its broadcasting, then the rest is done at the other end.
   const NDArray dense = is_dense(source.shape(), source.strides()) ? source : source.contiguous();
