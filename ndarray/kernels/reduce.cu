@@ -12,7 +12,7 @@ template <class Sum>
 __device__ Sum sum_of_block(Sum mine) {
   __shared__ Sum sums[kThreads];
   sums[threadIdx.x] = mine;
-  for (int half = kThreads / 2; half > 0; half /= 2) {
+  for (unsigned half = kThreads / 2; half > 0; half /= 2) {
     __syncthreads();
     if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
   }

@@ -65,8 +65,9 @@ void step_cuda(const KernelContext& context, std::span<const Tensor> in, std::sp
   visit_wide(in[0].dtype, [&](auto tag) {
     using A = typename decltype(tag)::type;
     step<Cell><<<detail::grid_for(units.total), detail::kThreads, 0, stream>>>(
-        units, in[0].as<const A>(), in[1].as<const A>(), in[2].as<const A>(), in[Cell::kMemory ? 3 : 2].as<const A>(),
-        out[0].as<A>(), out[1].as<A>(), Cell::kMemory ? out[2].as<A>() : nullptr);
+        units, in[0].as<const A>(), in[1].as<const A>(), in[2].as<const A>(),
+        in[Cell::kMemory ? 3 : 2].template as<const A>(), out[0].as<A>(), out[1].as<A>(),
+        Cell::kMemory ? out[2].as<A>() : nullptr);
   });
   detail::check_cuda(cudaGetLastError(), "starting a recurrent step");
 }
@@ -82,8 +83,8 @@ void step_backward_cuda(const KernelContext& context, std::span<const Tensor> in
     const auto memory = [&](std::size_t i) { return in[Cell::kMemory ? i : 1].template as<const A>(); };
     step_backward<Cell><<<detail::grid_for(units.total), detail::kThreads, 0, stream>>>(
         units, in[0].as<const A>(), in[1].as<const A>(), in[2].as<const A>(), in[3].as<const A>(), memory(4), memory(5),
-        memory(6), out[0].as<A>(), Cell::kSums ? nullptr : out[1].as<A>(), out[Cell::kSums ? 1 : 2].as<A>(),
-        Cell::kMemory ? out[Cell::kSums ? 2 : 3].as<A>() : nullptr);
+        memory(6), out[0].as<A>(), Cell::kSums ? nullptr : out[1].as<A>(), out[Cell::kSums ? 1 : 2].template as<A>(),
+        Cell::kMemory ? out[Cell::kSums ? 2 : 3].template as<A>() : nullptr);
   });
   detail::check_cuda(cudaGetLastError(), "starting the gradient of a recurrent step");
 }

@@ -19,7 +19,7 @@ __global__ void fold(const ReductionPlan plan, const T* x, T* out) {
     for (std::int64_t i = threadIdx.x; i < plan.reduced.count; i += detail::kThreads)
       total = Op::template combine<A>(total, Op::map(static_cast<A>(detail::load(from[plan.reduced.offset(i)]))));
     partial[threadIdx.x] = total;
-    for (int half = detail::kThreads / 2; half > 0; half /= 2) {
+    for (unsigned half = detail::kThreads / 2; half > 0; half /= 2) {
       __syncthreads();
       if (threadIdx.x < half)
         partial[threadIdx.x] = Op::template combine<A>(partial[threadIdx.x], partial[threadIdx.x + half]);
