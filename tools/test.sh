@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# tools/test.sh [--sanitizers]
+# tools/test.sh [--emulated] [--sanitizers]
 # Installs what is missing, builds the preset `cpu` and runs every test that needs no GPU; prints what each part took.
+#   --emulated    also builds the CUDA kernels for emulated devices and runs the tests that use them
 #   --sanitizers  also builds and runs the tests under ThreadSanitizer and under Address- and UndefinedBehaviorSanitizer
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -8,9 +9,10 @@ cd "$(dirname "$0")/.."
 presets=(cpu)
 while [ $# -gt 0 ]; do
   case $1 in
-    --sanitizers) presets=(cpu tsan asan) ;;
-    --help | -h) sed -n '2,4s/^# //p' tools/test.sh; exit 0 ;;
-    *) echo "test.sh: unknown option '$1'; known: --sanitizers --help" >&2; exit 2 ;;
+    --emulated) presets+=(emulated) ;;
+    --sanitizers) presets+=(tsan asan) ;;
+    --help | -h) sed -n '2,5s/^# //p' tools/test.sh; exit 0 ;;
+    *) echo "test.sh: unknown option '$1'; known: --emulated --sanitizers --help" >&2; exit 2 ;;
   esac
   shift
 done
@@ -50,7 +52,10 @@ run_tests() {
 part "install packages" tools/install_dependencies.sh --tests
 for preset in "${presets[@]}"; do
   targets=(unit_tests)
-  [ "$preset" != cpu ] || targets=(all all_verify_interface_header_sets)
+  case $preset in
+    cpu) targets=(all all_verify_interface_header_sets) ;;
+    emulated) targets=({cuda_emulation,base,ndarray,ops,golden,nn,kvstore}_tests) ;;
+  esac
   part "$preset: configure" cmake --preset "$preset"
   part "$preset: build" cmake --build --preset "$preset" --target "${targets[@]}"
   part "$preset: test" run_tests "$preset"

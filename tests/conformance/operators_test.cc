@@ -166,9 +166,10 @@ class Operators : public ::testing::TestWithParam<const OpDef*> {
   void compare_with_serial(const std::function<Place(DType)>& place, DType dtype, double tolerance) {
     for (const OperatorCase& one : known().cases) {
       SCOPED_TRACE(one.name);
-      expect_same(run(op(), one, place(dtype)), run(op(), one, serial(dtype)), tolerance);
+      const double near = tolerance * one.tolerance;
+      expect_same(run(op(), one, place(dtype)), run(op(), one, serial(dtype)), near);
       if (differentiates(one))
-        expect_same(gradients(op(), one, place(dtype)), gradients(op(), one, serial(dtype)), tolerance);
+        expect_same(gradients(op(), one, place(dtype)), gradients(op(), one, serial(dtype)), near);
     }
   }
 

@@ -167,7 +167,9 @@ GoldenCalls loss() {
 }
 
 GoldenCalls normalize() {
-  const auto mask = [] { return NDArray::from<double>({1, 0, 1, 1, 1, 1, 1, 0}, {2, 4}).cast(DType::kBool); };
+  const auto mask = [](const NDArray& x) {
+    return NDArray::from<double>({1, 0, 1, 1, 1, 1, 1, 0}, {2, 4}).cast(DType::kBool).to(x.device());
+  };
   return {{"layer_norm", CALL(layer_norm(x[0], x[1], x[2]))},
           {"layer_norm(plain)", CALL(layer_norm(x[0], NDArray(), NDArray()))},
           {"rms_norm", CALL(rms_norm(x[0], x[1]))},
@@ -176,10 +178,10 @@ GoldenCalls normalize() {
           {"l2_normalize/1", CALL(l2_normalize(x[0]))},
           {"softmax/-1", CALL(softmax(x[0]))},
           {"softmax/0", CALL(softmax(x[0], 0))},
-          {"softmax(masked,2)", [=](const Arrays& x) { return Arrays{softmax(x[0], mask(), 2)}; }},
+          {"softmax(masked,2)", [=](const Arrays& x) { return Arrays{softmax(x[0], mask(x[0]), 2)}; }},
           {"log_softmax/-1", CALL(log_softmax(x[0]))},
           {"log_softmax/0", CALL(log_softmax(x[0], 0))},
-          {"log_softmax(masked,2)", [=](const Arrays& x) { return Arrays{log_softmax(x[0], mask(), 2)}; }}};
+          {"log_softmax(masked,2)", [=](const Arrays& x) { return Arrays{log_softmax(x[0], mask(x[0]), 2)}; }}};
 }
 
 GoldenCalls linear() {

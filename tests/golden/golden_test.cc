@@ -1,5 +1,5 @@
 // Values and gradients of the operators against PyTorch's, from the fixtures of generate.py: in float64 and float32,
-// the inputs row-major and as other views.
+// the inputs row-major and as other views, on the CPU and on a CUDA device.
 #include "golden/calls.h"
 
 #include <paceline/autograd.h>
@@ -42,7 +42,7 @@ std::vector<NDArray> numbered(const CaseArrays& arrays, const std::string& prefi
 NDArray other_view(const NDArray& x) {
   if (x.size() == 0 || x.ndim() == 0) return x;
   if (x.ndim() == 1) {
-    const NDArray twice = NDArray::full({x.size(), 2}, 1, x.dtype());
+    const NDArray twice = NDArray::full({x.size(), 2}, 1, x.dtype(), x.device());
     const NDArray column = twice.permute({1, 0}).at(1);
     column.copy_from(x);
     return column;
@@ -55,7 +55,7 @@ NDArray other_view(const NDArray& x) {
 NDArray weights_like(const NDArray& y) {
   std::vector<double> values;
   for (std::int64_t i = 0; i < y.size(); ++i) values.push_back(0.5 + static_cast<double>(7 * i % 11) / 11);
-  return NDArray::from(values, y.shape()).cast(y.dtype());
+  return NDArray::from(values, y.shape()).cast(y.dtype()).to(y.device());
 }
 
 // Within `tolerance` of the expected number, or of a fiftieth of the largest finite one where it is small. PyTorch's
@@ -76,13 +76,15 @@ void expect_close(const NDArray& actual, const NDArray& expected, double toleran
 
 const std::set<std::string> kSteps{"floor", "ceil", "round", "sign"};
 
-void compare(const std::string& name, const GoldenCall& call, const CaseArrays& arrays, DType dtype, bool views) {
-  const double tolerance = dtype == DType::kFloat64 ? 1e-10 : 1e-5;
+void compare(const std::string& name, const GoldenCall& call, const CaseArrays& arrays, DType dtype, bool views,
+             Device device) {
+  // A device adds up in another order.
+  const double tolerance = (dtype == DType::kFloat64 ? 1e-10 : 1e-5) * (device.is_cpu() ? 1 : 4);
   std::vector<NDArray> inputs, gradients;
   for (const NDArray& x : numbered(arrays, "x")) {
-    const NDArray typed = is_floating(x.dtype()) ? x.cast(dtype) : x;
+    const NDArray typed = (is_floating(x.dtype()) ? x.cast(dtype) : x).to(device);
     inputs.push_back(views ? other_view(typed) : typed);
-    gradients.push_back(NDArray::zeros(x.shape(), inputs.back().dtype()));
+    gradients.push_back(NDArray::zeros(x.shape(), inputs.back().dtype(), device));
   }
   Tape tape;
   bool wanted = false;
@@ -113,11 +115,14 @@ void compare(const std::string& name, const GoldenCall& call, const CaseArrays& 
   }
 }
 
-class Golden : public ::testing::TestWithParam<std::string> {};
+class Golden : public ::testing::TestWithParam<std::tuple<std::string, const char*>> {};
 
 TEST_P(Golden, AgreesWithPyTorch) {
-  const Fixture fixture(GetParam());
-  const std::map<std::string, GoldenCall>& calls = golden_calls().at(GetParam());
+  const auto& [family, place] = GetParam();
+  const Device device(place);
+  if (!device.is_cpu() && device_count(device.kind) == 0) GTEST_SKIP() << "no CUDA device here";
+  const Fixture fixture(family);
+  const std::map<std::string, GoldenCall>& calls = golden_calls().at(family);
   EXPECT_FALSE(calls.empty());
   for (const auto& [name, call] : calls) {
     SCOPED_TRACE(name);
@@ -131,7 +136,7 @@ TEST_P(Golden, AgreesWithPyTorch) {
       for (const DType dtype : {DType::kFloat64, DType::kFloat32})
         for (const bool views : {false, true}) {
           SCOPED_TRACE(title + " in " + name_of(dtype) + (views ? ", other views" : ""));
-          compare(name, call->second, arrays, dtype, views);
+          compare(name, call->second, arrays, dtype, views, device);
         }
   }
 }
@@ -142,8 +147,9 @@ std::vector<std::string> families() {
   return result;
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Golden, ::testing::ValuesIn(families()),
-                         [](const ::testing::TestParamInfo<std::string>& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Families, Golden,
+                         ::testing::Combine(::testing::ValuesIn(families()), ::testing::Values("cpu", "cuda")),
+                         [](const auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param); });
 
 TEST(GoldenFixtures, AreAllRead) {
   for (const auto& entry : std::filesystem::directory_iterator(source_dir() + "/tests/golden")) {

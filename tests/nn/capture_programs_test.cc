@@ -105,17 +105,21 @@ constexpr unsigned kPrograms = 100;
 
 class CapturedPrograms : public testing::TestWithParam<Place> {};
 INSTANTIATE_TEST_SUITE_P(Places, CapturedPrograms,
-                         testing::Values(Place{Device(), false}, Place{Device(), true}, Place{Device("sim:0"), true}),
+                         testing::Values(Place{Device(), false}, Place{Device(), true}, Place{Device("sim:0"), true},
+                                         Place{Device("cuda:0"), true}),
                          [](const auto& info) {
                            return std::string(info.param.threaded ? "Threaded" : "Serial") +
-                                  (info.param.device.is_cpu() ? "Cpu" : "Sim");
+                                  info.param.device.name().substr(0, info.param.device.name().find(':'));
                          });
 
 TEST_P(CapturedPrograms, GiveTheBitsOfEagerOnes) {
+  if (GetParam().device.kind == DeviceKind::kCuda && device_count(DeviceKind::kCuda) == 0)
+    GTEST_SKIP() << "no CUDA device here";
+  const unsigned programs = GetParam().device.kind == DeviceKind::kCuda ? kPrograms / 10 : kPrograms;
   const auto engine = GetParam().threaded ? make_threaded_engine() : make_serial_engine();
   const Device device = GetParam().device;
   const unsigned first = std::random_device()();
-  for (unsigned seed = first; seed < first + kPrograms; ++seed) {
+  for (unsigned seed = first; seed < first + programs; ++seed) {
     SCOPED_TRACE(seed);
     RandomProgram eager(seed, device, *engine), noted(seed, device, *engine);
     Captured captured([&](const Arrays& in) { return noted(in); });

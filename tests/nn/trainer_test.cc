@@ -63,6 +63,17 @@ std::vector<float> train(const std::string& directory, int epochs, const std::st
   return weights;
 }
 
+TEST_F(TrainerTest, OnCudaFollowsTheCpu) {
+  if (device_count(DeviceKind::kCuda) == 0) GTEST_SKIP() << "no CUDA device here";
+  const auto network = [](Device device) {
+    return nn::Sequential(nn::Dense(8), nn::BatchNorm(), nn::Relu(), nn::Dropout(0.2), nn::Dense(2)).to(device);
+  };
+  const std::vector<float> expected = train(directory + "/cpu", 2, "nesterov:lr=0.05", network(Device()));
+  const std::vector<float> actual = train(directory + "/cuda", 2, "nesterov:lr=0.05", network(Device("cuda:0")));
+  ASSERT_EQ(actual.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 1e-4) << i;
+}
+
 TEST_F(TrainerTest, Learns) {
   const Clouds clouds(200);
   auto kv = KVStore::create("local");

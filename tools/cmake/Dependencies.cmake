@@ -27,7 +27,7 @@ if(PACELINE_ONEDNN)
 endif()
 
 # cuDNN is opened when it is first used: its header is all that a build needs.
-if(PACELINE_CUDA)
+if(PACELINE_CUDA AND NOT PACELINE_CUDA_EMULATION)
   find_package(CUDAToolkit REQUIRED)
   find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
   mark_as_advanced(CUDNN_INCLUDE_DIR)

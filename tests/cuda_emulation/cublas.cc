@@ -1,0 +1,115 @@
+// cuBLAS by plain loops: the numbers of a test are few.
+#include "call.h"
+
+#include <cublas_v2.h>
+
+#include <bit>
+
+struct cublasContext {
+  cudaStream_t stream = nullptr;
+};
+
+namespace {
+
+struct Half {
+  std::uint16_t bits;
+};
+struct Brain {
+  std::uint16_t bits;
+};
+
+float from(Half value) { return static_cast<float>(std::bit_cast<_Float16>(value.bits)); }
+float from(Brain value) { return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16); }
+float from(float value) { return value; }
+double from(double value) { return value; }
+
+void to(Half& result, float value) { result.bits = std::bit_cast<std::uint16_t>(static_cast<_Float16>(value)); }
+void to(Brain& result, float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  // To the nearest, ties to even; a NaN stays one.
+  result.bits = static_cast<std::uint16_t>(value != value ? bits >> 16 | 64 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+void to(float& result, float value) { result = value; }
+void to(double& result, double value) { result = value; }
+
+struct Product {
+  bool transpose_a, transpose_b;
+  std::int64_t rows, columns, depth, batch;
+  const void *a, *b;
+  void* c;
+  std::int64_t a_leading, b_leading, c_leading, a_stride, b_stride, c_stride;
+};
+
+template <class T, class Sum>
+void multiply(const Product& p, Sum alpha, Sum beta) {
+  for (std::int64_t n = 0; n < p.batch; ++n) {
+    const T* const a = static_cast<const T*>(p.a) + n * p.a_stride;
+    const T* const b = static_cast<const T*>(p.b) + n * p.b_stride;
+    T* const c = static_cast<T*>(p.c) + n * p.c_stride;
+    for (std::int64_t j = 0; j < p.columns; ++j)
+      for (std::int64_t i = 0; i < p.rows; ++i) {
+        Sum sum = 0;
+        for (std::int64_t k = 0; k < p.depth; ++k)
+          sum += from(a[p.transpose_a ? i * p.a_leading + k : k * p.a_leading + i]) *
+                 from(b[p.transpose_b ? k * p.b_leading + j : j * p.b_leading + k]);
+        T& result = c[j * p.c_leading + i];
+        // What is multiplied by 0 is not read: it may be NaN.
+        to(result, alpha * sum + (beta == Sum(0) ? Sum(0) : beta * from(result)));
+      }
+  }
+}
+
+}  // namespace
+
+const char* cublasGetStatusString(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_SUCCESS         ? "CUBLAS_STATUS_SUCCESS"
+         : status == CUBLAS_STATUS_INVALID_VALUE ? "CUBLAS_STATUS_INVALID_VALUE"
+                                                 : "CUBLAS_STATUS_NOT_SUPPORTED";
+}
+
+cublasStatus_t cublasCreate(cublasHandle_t* handle) {
+  *handle = new cublasContext;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasDestroy(cublasHandle_t handle) {
+  delete handle;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream) {
+  handle->stream = stream;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t operation_a,
+                                          cublasOperation_t operation_b, int rows, int columns, int depth,
+                                          const void* alpha, const void* a, cudaDataType_t a_type, int a_leading,
+                                          long long a_stride, const void* b, cudaDataType_t b_type, int b_leading,
+                                          long long b_stride, const void* beta, void* c, cudaDataType_t c_type,
+                                          int c_leading, long long c_stride, int batch, cublasComputeType_t compute,
+                                          cublasGemmAlgo_t) {
+  if (a_type != c_type || b_type != c_type || (compute == CUBLAS_COMPUTE_64F) != (c_type == CUDA_R_64F))
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  const bool transpose_a = operation_a == CUBLAS_OP_T, transpose_b = operation_b == CUBLAS_OP_T;
+  if (rows < 0 || columns < 0 || depth < 0 || batch < 0 || c_leading < std::max(1, rows) ||
+      a_leading < std::max(1, transpose_a ? depth : rows) || b_leading < std::max(1, transpose_b ? columns : depth))
+    return CUBLAS_STATUS_INVALID_VALUE;
+  const Product product{transpose_a, transpose_b, rows,      columns,   depth,    batch,    a,       b,
+                        c,           a_leading,   b_leading, c_leading, a_stride, b_stride, c_stride};
+  std::function<void()> body;
+  if (c_type == CUDA_R_64F)
+    body = [=, alpha = *static_cast<const double*>(alpha), beta = *static_cast<const double*>(beta)] {
+      multiply<double>(product, alpha, beta);
+    };
+  else
+    body = [=, alpha = *static_cast<const float*>(alpha), beta = *static_cast<const float*>(beta)] {
+      if (c_type == CUDA_R_16F) return multiply<Half>(product, alpha, beta);
+      if (c_type == CUDA_R_16BF) return multiply<Brain>(product, alpha, beta);
+      multiply<float>(product, alpha, beta);
+    };
+  cuda_emulation::Call call;
+  cuda_emulation::Stream& stream = call.stream(handle->stream);
+  call.scheduler.issue(stream, {"cublasGemm", stream.device, cuda_emulation::Reach::kDevice, body});
+  return CUBLAS_STATUS_SUCCESS;
+}

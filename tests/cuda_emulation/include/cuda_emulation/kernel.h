@@ -1,0 +1,124 @@
+#pragma once
+// What CUDA C++ adds to the language, for kernels that g++ compiles: the threads of a block are fibers of one host
+// thread, and one block runs at a time.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <source_location>
+#include <type_traits>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ static
+
+namespace cuda_emulation {
+
+struct Position {
+  dim3 thread, block, block_size, grid_size;
+};
+extern Position position;  // of the fiber that runs
+
+constexpr int kWarp = 32;
+constexpr std::size_t kSlotBytes = 16;
+
+// Stop until all threads of the block, or all lanes of `mask`, are there.
+void sync_block(const std::source_location& where);
+void sync_warp(unsigned mask);
+void* slot_of(int thread);  // kSlotBytes, for what lanes hand to each other
+int linear_thread();
+[[noreturn]] void fail(const char* text);
+
+template <class T, class Source>
+T from_lane(unsigned mask, T value, const Source& source) {
+  static_assert(sizeof(T) <= kSlotBytes && std::is_trivially_copyable_v<T>);
+  const int thread = linear_thread(), lane = thread % kWarp, first = thread - lane;
+  std::memcpy(slot_of(thread), &value, sizeof(T));
+  sync_warp(mask);
+  T result;
+  std::memcpy(&result, slot_of(first + source(lane)), sizeof(T));
+  sync_warp(mask);
+  return result;
+}
+
+}  // namespace cuda_emulation
+
+#define threadIdx (::cuda_emulation::position.thread)
+#define blockIdx (::cuda_emulation::position.block)
+#define blockDim (::cuda_emulation::position.block_size)
+#define gridDim (::cuda_emulation::position.grid_size)
+
+inline void __syncthreads(const std::source_location& where = std::source_location::current()) {
+  ::cuda_emulation::sync_block(where);
+}
+inline void __syncwarp(unsigned mask = 0xffffffffu) { ::cuda_emulation::sync_warp(mask); }
+inline void __threadfence() {}
+[[noreturn]] inline void __trap() { ::cuda_emulation::fail("the kernel called __trap()"); }
+
+template <class T>
+T __shfl_sync(unsigned mask, T value, int from) {
+  return ::cuda_emulation::from_lane(mask, value, [=](int) { return from % ::cuda_emulation::kWarp; });
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int with) {
+  return ::cuda_emulation::from_lane(mask, value, [=](int lane) { return lane ^ with; });
+}
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, int by) {
+  return ::cuda_emulation::from_lane(mask, value,
+                                     [=](int lane) { return lane + by < ::cuda_emulation::kWarp ? lane + by : lane; });
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, int by) {
+  return ::cuda_emulation::from_lane(mask, value, [=](int lane) { return lane >= by ? lane - by : lane; });
+}
+
+template <class T>
+T atomicAdd(T* to, std::type_identity_t<T> value) {
+  const T old = *to;
+  *to = static_cast<T>(old + value);
+  return old;
+}
+template <class T>
+T atomicMax(T* to, std::type_identity_t<T> value) {
+  const T old = *to;
+  *to = std::max(old, value);
+  return old;
+}
+template <class T>
+T atomicMin(T* to, std::type_identity_t<T> value) {
+  const T old = *to;
+  *to = std::min(old, value);
+  return old;
+}
+template <class T>
+T atomicExch(T* to, std::type_identity_t<T> value) {
+  const T old = *to;
+  *to = value;
+  return old;
+}
+template <class T>
+T atomicCAS(T* to, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
+  const T old = *to;
+  if (old == expected) *to = value;
+  return old;
+}
+
+using std::max;
+using std::min;
+
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(16) int4 {
+  int x, y, z, w;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
