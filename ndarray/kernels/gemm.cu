@@ -3,6 +3,7 @@
 #include "kernels/matrix.h"
 
 #include <paceline/detail/elementwise.cuh>
+#include <paceline/detail/tf32.h>
 
 #include <cublas_v2.h>
 
@@ -47,6 +48,11 @@ cudaDataType_t type_of(DType dtype) {
   }
 }
 
+cublasComputeType_t compute_type(DType dtype) {
+  if (dtype == DType::kFloat64) return CUBLAS_COMPUTE_64F;
+  return dtype == DType::kFloat32 && tf32_wanted() ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
+
 // cuBLAS knows columns only. Where the output is row-major, its transpose b' a' is computed instead: the same memory.
 void gemm(const KernelContext& context, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
           const void* attributes) {
@@ -72,7 +78,7 @@ void gemm(const KernelContext& context, std::span<const Tensor> inputs, std::spa
           wide ? static_cast<const void*>(&how.alpha) : &alpha, left_tensor.data, type, static_cast<int>(left.leading),
           left.batch_stride, right_tensor.data, type, static_cast<int>(right.leading), right.batch_stride,
           wide ? static_cast<const void*>(&how.beta) : &beta, outputs[0].data, type, static_cast<int>(c.leading),
-          c.batch_stride, static_cast<int>(c.batch), wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+          c.batch_stride, static_cast<int>(c.batch), compute_type(dtype),
           CUBLAS_GEMM_DEFAULT),
       "multiplying matrices");
 }

@@ -1,6 +1,7 @@
 #include "convolution/cudnn.h"
 
 #include <paceline/detail/cuda_check.h>
+#include <paceline/detail/tf32.h>
 #include <paceline/log.h>
 
 #include <cudnn.h>
@@ -103,9 +104,9 @@ class Problem {
                                                   CUDNN_CROSS_CORRELATION,
                                                   dtype == DType::kFloat64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT));
     expect(cudnn_.cudnnSetConvolutionGroupCount(convolution, number(g.groups)));
-    // float32 is not rounded to TF32 on the way.
     const bool half = dtype == DType::kFloat16 || dtype == DType::kBfloat16;
-    expect(cudnn_.cudnnSetConvolutionMathType(convolution, half ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH));
+    const cudnnMathType_t of_float = detail::tf32_wanted() ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
+    expect(cudnn_.cudnnSetConvolutionMathType(convolution, half ? CUDNN_TENSOR_OP_MATH : of_float));
   }
   ~Problem() {
     for (cudnnTensorDescriptor_t tensor : {x, y, x_bias, y_bias})

@@ -69,7 +69,9 @@ void scale(double alpha, const NDArray& x, int priority = 0);                   
 void sum_of(std::span<const NDArray> parts, const NDArray& out, int priority = 0);
 void reduce_sum(const NDArray& x, const NDArray& out);           // out: one element
 void sum_of_squares(const NDArray& x, const NDArray& out);       // out: one float64 element
-// out = alpha * op(a) op(b) + beta * out; 2-d, or 3-d as a batch; row-major or transposed. oneDNN, OpenBLAS; cuBLAS.
+// out = alpha * op(a) op(b) + beta * out; 2-d, or 3-d as a batch; row-major or transposed. oneDNN, OpenBLAS; cuBLAS,
+// which adds float16 and bfloat16 up in float32, and takes float32 as it is unless PACELINE_TF32=1 is set (then factors
+// of products and convolutions are rounded to TF32, for tensor cores).
 void gemm(const NDArray& a, bool transpose_a, const NDArray& b, bool transpose_b, const NDArray& out,
           double alpha = 1, double beta = 0);
 // Uniform in [low, high) and normal numbers from a counter-based generator: the same for every device and team size.
