@@ -1,6 +1,6 @@
 #pragma once
 // The CUDA halves of the kernels in this folder. Each is defined by the .cu file beside its .cc; a build without CUDA
-// takes no_cuda_kernels.cc instead, where all of them are null.
+// takes no_cuda_kernels.cc instead, where all of them are null. gemm_bias_cuda() is null without cuBLASLt, too.
 
 #include <paceline/kernel.h>
 
@@ -15,6 +15,8 @@ KernelFunction sum_of_cuda();
 KernelFunction reduce_sum_cuda();
 KernelFunction sum_of_squares_cuda();
 KernelFunction gemm_cuda();
+KernelFunction gemm_bias_cuda();                                        // float32, float16, bfloat16; row-major output
+inline constexpr std::size_t kGemmBiasWorkspace = std::size_t{4} << 20;  // bytes that it takes
 KernelFunction fill_uniform_cuda();
 KernelFunction fill_normal_cuda();
 KernelFunction scatter_add_cuda();

@@ -80,15 +80,18 @@ bool is_matrix(const NDArray& array) {
 }  // namespace detail
 
 void detail::gemm_bias(const NDArray& a, const NDArray& b, bool transpose_b, const NDArray& bias, const NDArray& out) {
-  const bool one_pass = out.dtype() == DType::kFloat32 && out.device().kind != DeviceKind::kCuda && out.size() > 0 &&
-                        a.size(-1) > 0 && out.is_contiguous() && bias.is_contiguous() && is_matrix(a) && is_matrix(b);
+  const bool on_cuda = out.device().kind == DeviceKind::kCuda;
+  const bool fused = on_cuda ? gemm_bias_cuda() && out.dtype() != DType::kFloat64 : out.dtype() == DType::kFloat32;
+  const bool one_pass = fused && out.size() > 0 && a.size(-1) > 0 && out.is_contiguous() &&
+                        bias.is_contiguous() && is_matrix(a) && is_matrix(b);
   if (!one_pass) {
     out.copy_from(bias);
     return kernels::gemm(a, false, b, transpose_b, out, 1, 1);
   }
-  prepare_onednn_gemm();
-  launch({"gemm_bias", gemm_bias_cpu}, std::array{a, b, bias}, std::array{out},
-         std::make_shared<const Gemm>(Gemm{false, transpose_b, 1, 0}));
+  if (!on_cuda) prepare_onednn_gemm();
+  launch({"gemm_bias", gemm_bias_cpu, gemm_bias_cuda()}, std::array{a, b, bias}, std::array{out},
+         std::make_shared<const Gemm>(Gemm{false, transpose_b, 1, 0}),
+         {.workspace_bytes = on_cuda ? kGemmBiasWorkspace : 0});
 }
 
 void kernels::gemm(const NDArray& a, bool transpose_a, const NDArray& b, bool transpose_b, const NDArray& out,

@@ -1,0 +1,166 @@
+// Products with a bias in one pass on CUDA devices. What cuBLASLt finds best for a product is kept, per thread.
+#include "kernels/attributes.h"
+#include "kernels/cuda_kernels.h"
+#include "kernels/matrix.h"
+
+#include <paceline/detail/cuda_check.h>
+#include <paceline/detail/tf32.h>
+
+#include <cublasLt.h>
+
+#include <array>
+#include <bit>
+#include <map>
+#include <memory>
+
+namespace paceline::detail {
+namespace {
+
+void check(cublasStatus_t status, const char* what) {
+  if (status != CUBLAS_STATUS_SUCCESS) throw Error(str(what, ": ", cublasLtGetStatusString(status)));
+}
+
+template <auto destroy>
+struct Destroy {
+  template <class T>
+  void operator()(T* object) const {
+    destroy(object);
+  }
+};
+using Handle = std::unique_ptr<cublasLtContext, Destroy<cublasLtDestroy>>;
+using Description = std::unique_ptr<cublasLtMatmulDescOpaque_t, Destroy<cublasLtMatmulDescDestroy>>;
+using Layout = std::unique_ptr<cublasLtMatrixLayoutOpaque_t, Destroy<cublasLtMatrixLayoutDestroy>>;
+using Preference = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, Destroy<cublasLtMatmulPreferenceDestroy>>;
+
+cudaDataType_t type_of(DType dtype) {
+  if (dtype == DType::kFloat16) return CUDA_R_16F;
+  return dtype == DType::kBfloat16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+// By which bytes an address can be divided, of the powers of two that matter to cuBLASLt.
+std::uint32_t alignment_of(const void* address) {
+  return 1u << std::countr_zero(reinterpret_cast<std::uintptr_t>(address) | 256u);
+}
+
+struct Operands {
+  const void *left, *right, *bias;
+  void* out;
+};
+
+// out' = left right + bias, in columns as cuBLASLt has them: the memory of a row-major out = a b + bias.
+class Product {
+ public:
+  Product(cublasLtHandle_t handle, DType dtype, const Matrix& a, const Matrix& b, const Matrix& c, const Operands& data)
+      : handle_(handle) {
+    const bool rounds = dtype == DType::kFloat32 && tf32_wanted();
+    cublasLtMatmulDesc_t description = nullptr;
+    check(
+        cublasLtMatmulDescCreate(&description, rounds ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
+        "describing a product");
+    description_.reset(description);
+    set(CUBLASLT_MATMUL_DESC_TRANSA, b.row_major ? CUBLAS_OP_N : CUBLAS_OP_T);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, a.row_major ? CUBLAS_OP_N : CUBLAS_OP_T);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, data.bias);
+    left_ = layout(dtype, b);
+    right_ = layout(dtype, a);
+    out_ = layout(dtype, c);
+    choose(data);
+  }
+
+  void run(const Operands& data, void* workspace, cudaStream_t stream) {
+    constexpr float kOne = 1, kZero = 0;
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, data.bias);
+    check(
+        cublasLtMatmul(handle_, description_.get(), &kOne, data.left, left_.get(), data.right, right_.get(), &kZero,
+                       data.out, out_.get(), data.out, out_.get(), &best_.algo, workspace, best_.workspaceSize, stream),
+        "multiplying matrices and adding a bias");
+  }
+
+ private:
+  template <class T>
+  void set(cublasLtMatmulDescAttributes_t what, const T& value) {
+    check(cublasLtMatmulDescSetAttribute(description_.get(), what, &value, sizeof value), "describing a product");
+  }
+
+  static Layout layout(DType dtype, const Matrix& m) {
+    cublasLtMatrixLayout_t made = nullptr;
+    check(
+        cublasLtMatrixLayoutCreate(&made, type_of(dtype), static_cast<std::uint64_t>(m.row_major ? m.columns : m.rows),
+                                   static_cast<std::uint64_t>(m.row_major ? m.rows : m.columns), m.leading),
+        "describing a matrix");
+    return Layout(made);
+  }
+
+  void choose(const Operands& data) {
+    cublasLtMatmulPreference_t made = nullptr;
+    check(cublasLtMatmulPreferenceCreate(&made), "choosing a product");
+    const Preference preference(made);
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {
+      check(cublasLtMatmulPreferenceSetAttribute(made, what, &value, sizeof value), "choosing a product");
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kGemmBiasWorkspace);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(data.left));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(data.right));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(data.out));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(data.out));
+    int found = 0;
+    check(cublasLtMatmulAlgoGetHeuristic(handle_, description_.get(), left_.get(), right_.get(), out_.get(), out_.get(),
+                                         made, 1, &best_, &found),
+          "choosing a product");
+    if (found == 0) throw Error("cuBLASLt knows no way to a product with a bias");
+  }
+
+  cublasLtHandle_t handle_;
+  Description description_;
+  Layout left_, right_, out_;
+  cublasLtMatmulHeuristicResult_t best_{};
+};
+
+// What is kept for each device of a thread. Cleared where shapes never repeat.
+struct Kept {
+  using Key = std::array<std::int64_t, 14>;
+  Handle handle;
+  std::map<Key, Product> products;
+};
+
+// Inputs: a, b, bias.
+void gemm_bias(const KernelContext& context, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+               const void* attributes) {
+  constexpr std::size_t kMostProducts = 1024;
+  thread_local std::map<int, Kept> of_devices;
+  const auto& how = *static_cast<const Gemm*>(attributes);
+  const DType dtype = outputs[0].dtype;
+  const Matrix a = matrix_of(inputs[0], how.transpose_a), b = matrix_of(inputs[1], how.transpose_b),
+               c = matrix_of(outputs[0], false);
+  const Operands data{inputs[1].data, inputs[0].data, inputs[2].data, outputs[0].data};
+  check_cuda(cudaSetDevice(context.device.index), "selecting the device");
+  Kept& kept = of_devices[context.device.index];
+  if (!kept.handle) {
+    cublasLtHandle_t created = nullptr;
+    check(cublasLtCreate(&created), "starting cuBLASLt");
+    kept.handle.reset(created);
+  }
+  const Kept::Key key{static_cast<std::int64_t>(dtype),
+                      a.rows,
+                      a.columns,
+                      a.row_major,
+                      a.leading,
+                      b.columns,
+                      b.row_major,
+                      b.leading,
+                      c.leading,
+                      alignment_of(data.left),
+                      alignment_of(data.right),
+                      alignment_of(data.bias),
+                      alignment_of(data.out)};
+  if (kept.products.size() == kMostProducts && kept.products.count(key) == 0) kept.products.clear();
+  kept.products.try_emplace(key, kept.handle.get(), dtype, a, b, c, data)
+      .first->second.run(data, context.workspace, static_cast<cudaStream_t>(context.native_stream));
+}
+
+}  // namespace
+
+KernelFunction gemm_bias_cuda() { return gemm_bias; }
+
+}  // namespace paceline::detail

@@ -1,0 +1,7 @@
+#include "kernels/cuda_kernels.h"
+
+namespace paceline::detail {
+
+KernelFunction gemm_bias_cuda() { return nullptr; }
+
+}  // namespace paceline::detail
