@@ -35,6 +35,8 @@ FailurePointer make_failure(const char* task_name, std::uint64_t task, const std
     return made(Kind::kNotAvailable, thrown.what());
   } catch (const OutOfMemory& thrown) {
     return made(Kind::kOutOfMemory, thrown.what());
+  } catch (const DeviceError& thrown) {
+    return made(Kind::kDeviceError, thrown.what());
   } catch (const Timeout& thrown) {
     return made(Kind::kTimeout, thrown.what());
   } catch (const NetworkError& thrown) {
@@ -62,6 +64,8 @@ void throw_failure(Failure& failure) {
       throw NotAvailable(failure.message);
     case Kind::kOutOfMemory:
       throw OutOfMemory(failure.message);
+    case Kind::kDeviceError:
+      throw DeviceError(failure.message);
     case Kind::kNetworkError:
       throw NetworkError(failure.message);
     case Kind::kTimeout:

@@ -18,6 +18,7 @@ struct Failure {
     kInvalidArgument,
     kNotAvailable,
     kOutOfMemory,
+    kDeviceError,
     kNetworkError,
     kTimeout,
     kIoError,

@@ -229,9 +229,12 @@ class ThreadedEngine final : public Engine, private TaskRunner, private Completi
   // The failure of the earliest task, so that the order of the reads does not matter.
   static FailurePointer poison_of_reads(Task& task) {
     FailurePointer first;
+    const bool on_cpu = task.info.device.is_cpu();
     for (const Access& access : task.all_accesses()) {
-      const FailurePointer& poison = access.variable()->poison;
-      if (access.reads() && poison && (!first || poison->task < first->task)) first = poison;
+      if (!access.reads()) continue;
+      VariableState& variable = *access.variable();
+      const FailurePointer poison = on_cpu ? variable.poison : variable.poison_in_flight();
+      if (poison && (!first || poison->task < first->task)) first = poison;
     }
     return first;
   }
@@ -305,10 +308,10 @@ class ThreadedEngine final : public Engine, private TaskRunner, private Completi
     TaskList ready;
     for (Access& access : task->all_accesses()) {
       VariableState& variable = *access.variable();
-      if (access.writes()) variable.poison = task->failure;
       Access* granted;
       {
         const SpinGuard guard(variable.lock);
+        if (access.writes()) variable.poison = task->failure;
         variable.stop_running(access);
         variable.add_in_flight(access, stream, event);
         granted = variable.grant();
@@ -316,22 +319,24 @@ class ThreadedEngine final : public Engine, private TaskRunner, private Completi
       collect(granted, ready);
     }
     add_to_pools(ready);
-    const auto done = [this, task] {
+    const auto done = [this, task](const std::exception_ptr& error) {
       const Visit visit(*this);
-      finish_in_flight(task);
+      finish_in_flight(task, error);
     };
     try {
       device.when_done(stream, done);
     } catch (...) {
-      done();
+      done(std::current_exception());
     }
   }
 
-  void finish_in_flight(Task* task) {
+  // `error`: what the device reported for the work that the task issued.
+  void finish_in_flight(Task* task, const std::exception_ptr& error) {
     const int thread = thread_role().number;
+    if (error && !task->failure) fail(*task, make_failure(task->info.name, task->id, error));
     before_finish(*task, thread);
     TaskList ready;
-    for (Access& access : task->all_accesses()) leave(access, true, ready);
+    for (Access& access : task->all_accesses()) leave(access, true, ready, error ? task->failure : nullptr);
     after_finish(task, ready, thread);
   }
 
@@ -339,20 +344,29 @@ class ThreadedEngine final : public Engine, private TaskRunner, private Completi
     before_finish(*task, thread);
     TaskList ready;
     for (Access& access : task->all_accesses()) {
-      if (access.writes()) access.variable()->poison = task->failure;
+      if (access.writes()) {
+        VariableState& variable = *access.variable();
+        if (task->info.device.is_cpu()) {
+          variable.poison = task->failure;
+        } else {
+          const SpinGuard guard(variable.lock);
+          variable.poison = task->failure;
+        }
+      }
       leave(access, false, ready);
     }
     after_finish(task, ready, thread);
   }
 
-  // Ends an access that is running or in flight.
-  void leave(Access& access, bool in_flight, TaskList& ready) {
+  // Ends an access that is running or in flight; what is in flight may have failed since it was issued.
+  void leave(Access& access, bool in_flight, TaskList& ready, const FailurePointer& late_failure = nullptr) {
     VariableState* variable = access.variable();
     Access* granted;
     bool last;
     {
       const SpinGuard guard(variable->lock);
       if (in_flight) {
+        if (late_failure) variable->fail_in_flight(access, late_failure);
         variable->remove_in_flight(access);
       } else {
         variable->stop_running(access);

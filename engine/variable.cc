@@ -66,6 +66,17 @@ void VariableState::remove_in_flight(const Access& access) {
   --(access.writes() ? in_flight->writes : in_flight->reads)[static_cast<std::size_t>(task.info.device.kind)];
 }
 
+void VariableState::fail_in_flight(const Access& access, const FailurePointer& failure) {
+  const std::uint64_t task = access.task()->id;
+  const bool is_last = std::ranges::any_of(in_flight->last, [&](const auto& entry) { return entry.task == task; });
+  if (access.writes() && is_last) poison = failure;
+}
+
+FailurePointer VariableState::poison_in_flight() {
+  const SpinGuard guard(lock);
+  return poison;
+}
+
 std::uint32_t new_engine_number() {
   static std::atomic<std::uint32_t> engines = 0;
   return ++engines;

@@ -79,7 +79,8 @@ struct alignas(64) VariableState {
   std::atomic<std::uint64_t> version = 0;
   Access* first_waiting GUARDED_BY(lock) = nullptr;
   Access* last_waiting GUARDED_BY(lock) = nullptr;
-  // Written by running writers only, read by running readers and writers.
+  // Written by running writers only, read by running readers and writers; under the lock where they are tasks of
+  // accelerators, for work of theirs can fail later, while it is in flight.
   FailurePointer poison;
   std::unique_ptr<InFlight> in_flight GUARDED_BY(lock);  // null until an accelerator uses the variable
 
@@ -109,6 +110,9 @@ struct alignas(64) VariableState {
   std::vector<std::shared_ptr<Event>> events_before(const Access& access, const Stream& stream) EXCLUDES(lock);
   void add_in_flight(const Access& access, Stream& stream, std::shared_ptr<Event> event) REQUIRES(lock);
   void remove_in_flight(const Access& access) REQUIRES(lock);
+  // Poisons what the access wrote, unless a later one has overwritten it.
+  void fail_in_flight(const Access& access, const FailurePointer& failure) REQUIRES(lock);
+  FailurePointer poison_in_flight() EXCLUDES(lock);
 
  private:
   void run(const Access& access) REQUIRES(lock) {

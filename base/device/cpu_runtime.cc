@@ -54,7 +54,7 @@ class CpuRuntime final : public DeviceRuntime {
 
   std::shared_ptr<Event> record(Stream&) override { return std::make_shared<CpuEvent>(); }
   void wait(Stream&, const Event&) override {}
-  void when_done(Stream&, std::function<void()> done) override { done(); }
+  void when_done(Stream&, std::function<void(std::exception_ptr)> done) override { done(nullptr); }
   void synchronize(Stream&) override {}
 };
 

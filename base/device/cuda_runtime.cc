@@ -9,6 +9,7 @@
 #include <paceline/detail/device_runtime.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <map>
 #include <vector>
@@ -101,20 +102,47 @@ class CudaStream final : public Stream {
 
 cudaStream_t native(Stream& stream) { return static_cast<cudaStream_t>(stream.native()); }
 
+class CudaGraph final : public RecordedWork {
+ public:
+  explicit CudaGraph(cudaGraph_t graph) {
+    check_cuda(cudaGraphInstantiate(&executable_, graph, 0), "making a graph of recorded work");
+  }
+  ~CudaGraph() override { cudaGraphExecDestroy(executable_); }
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+
+  void issue(Stream& stream) override {
+    check_cuda(cudaGraphLaunch(executable_, native(stream)), "issuing recorded work");
+  }
+
+ private:
+  cudaGraphExec_t executable_ = nullptr;
+};
+
+int devices_of_the_machine() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
 class CudaRuntime final : public DeviceRuntime {
  public:
   explicit CudaRuntime(int index) : index_(index) {
     select();
     int supported = 0;
-    check_cuda(cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, index_), "asking for memory pools");
+    check_cuda(cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, physical()),
+               "asking for memory pools");
     pooled_ = supported != 0;
     if (pooled_) {
       cudaMemPool_t pool = nullptr;
-      check_cuda(cudaDeviceGetDefaultMemPool(&pool, index_), "asking for the memory pool");
+      check_cuda(cudaDeviceGetDefaultMemPool(&pool, physical()), "asking for the memory pool");
       // Otherwise each synchronisation gives all free memory back to the driver.
       std::uint64_t keep = std::numeric_limits<std::uint64_t>::max();
       check_cuda(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep), "setting up the memory pool");
+      let_peers_in(pool);
     }
+    std::size_t free = 0, total = 0;
+    check_cuda(cudaMemGetInfo(&free, &total), "asking for the size of the memory");
+    run_ahead_bytes_ = static_cast<std::int64_t>(total / 8);
     own_stream_ = std::make_unique<CudaStream>(0);
   }
 
@@ -137,11 +165,11 @@ class CudaRuntime final : public DeviceRuntime {
   void release(void* memory, std::size_t bytes, MemoryKind kind, Stream* stream) override {
     select();
     if (kind != MemoryKind::kNormal) {
-      const auto reuse = [this, memory, bytes] {
+      const auto reuse = [this, memory, bytes](const std::exception_ptr&) {
         const Lock lock(mutex_);
         pinned_.emplace(bytes, memory);
       };
-      stream ? when_done(*stream, reuse) : reuse();
+      stream ? when_done(*stream, reuse) : reuse(nullptr);
     } else if (pooled_) {
       check_cuda(cudaFreeAsync(memory, native(stream ? *stream : *own_stream_)), "releasing memory");
     } else {
@@ -178,14 +206,17 @@ class CudaRuntime final : public DeviceRuntime {
     check_cuda(cudaStreamWaitEvent(native(stream), other->native(), 0), "waiting for an event in a stream");
   }
 
-  void when_done(Stream& stream, std::function<void()> done) override {
+  // After a kernel's fault every event reports it, those of work that was complete and had not been asked for too: the
+  // first task that learns of it is the one that faulted or one shortly before.
+  void when_done(Stream& stream, std::function<void(std::exception_ptr)> done) override {
     static_cast<CudaStream&>(stream).done().post([event = record(stream), done = std::move(done)] {
+      std::exception_ptr error;
       try {
         event->synchronize();
       } catch (const Error&) {
-        // The device repeats the error at every later call, where there is a task to blame.
+        error = std::current_exception();
       }
-      done();
+      done(error);
     });
   }
 
@@ -194,9 +225,47 @@ class CudaRuntime final : public DeviceRuntime {
     check_cuda(cudaStreamSynchronize(native(stream)), "waiting for a stream");
   }
 
+  std::unique_ptr<RecordedWork> keep_work(Stream& stream, const std::function<void()>& issue) override {
+    select();
+    // Other threads may do meanwhile what cannot be recorded, as asking for memory.
+    check_cuda(cudaStreamBeginCapture(native(stream), cudaStreamCaptureModeThreadLocal), "recording work");
+    bool complete = true;
+    try {
+      issue();
+    } catch (const std::exception&) {
+      complete = false;
+    }
+    cudaGraph_t recorded = nullptr;
+    const cudaError_t ended = cudaStreamEndCapture(native(stream), &recorded);
+    const std::unique_ptr<CUgraph_st, cudaError_t (*)(cudaGraph_t)> graph(recorded, cudaGraphDestroy);
+    if (!complete || ended != cudaSuccess) {
+      cudaGetLastError();
+      return nullptr;
+    }
+    return std::make_unique<CudaGraph>(graph.get());
+  }
+
+  std::int64_t run_ahead_bytes() const override { return run_ahead_bytes_; }
+
  private:
+  // Several devices of the program may be one of the machine (PACELINE_CUDA_DEVICES).
+  int physical() const { return index_ % devices_of_the_machine(); }
   // The current device belongs to the calling thread.
-  void select() const { check_cuda(cudaSetDevice(index_), "selecting the device"); }
+  void select() const { select_cuda_device(index_); }
+
+  // The other devices read and write this one's memory, where the hardware has a way.
+  void let_peers_in(cudaMemPool_t pool) const {
+    const int count = devices_of_the_machine(), own = physical();
+    for (int peer = 0; peer < count; ++peer) {
+      int possible = 0;
+      if (peer == own || cudaDeviceCanAccessPeer(&possible, peer, own) != cudaSuccess || !possible) continue;
+      cudaMemAccessDesc access{};
+      access.location.type = cudaMemLocationTypeDevice;
+      access.location.id = peer;
+      access.flags = cudaMemAccessFlagsProtReadWrite;
+      check_cuda(cudaMemPoolSetAccess(pool, &access, 1), "opening memory to other devices");
+    }
+  }
 
   void* allocate_pinned(std::size_t bytes) {
     {
@@ -215,6 +284,7 @@ class CudaRuntime final : public DeviceRuntime {
 
   const int index_;
   bool pooled_ = false;
+  std::int64_t run_ahead_bytes_ = 0;
   const std::shared_ptr<EventPool> events_ = std::make_shared<EventPool>();
   std::unique_ptr<CudaStream> own_stream_;
   Mutex mutex_;
@@ -224,8 +294,14 @@ class CudaRuntime final : public DeviceRuntime {
 }  // namespace
 
 int cuda_device_count() {
-  int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+  static const char* const logical = std::getenv("PACELINE_CUDA_DEVICES");
+  const int count = devices_of_the_machine();
+  return count > 0 && logical ? std::max(count, std::atoi(logical)) : count;
+}
+
+void select_cuda_device(int index) {
+  static const int count = std::max(devices_of_the_machine(), 1);
+  check_cuda(cudaSetDevice(index % count), "selecting the device");
 }
 
 std::unique_ptr<DeviceRuntime> make_cuda_runtime(int index) {
@@ -236,7 +312,7 @@ std::unique_ptr<DeviceRuntime> make_cuda_runtime(int index) {
                            "toolkit that this was built with; install a newer driver, or use cpu"));
   if (status != cudaSuccess)
     throw NotAvailable(str("cuda:", index, " cannot be used: ", cudaGetErrorString(status), "; use cpu"));
-  if (index >= count)
+  if (index >= cuda_device_count())
     throw NotAvailable(str("there is no device cuda:", index, "; this machine has ", count, ", from cuda:0"));
   return std::make_unique<CudaRuntime>(index);
 }

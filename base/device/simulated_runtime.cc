@@ -18,6 +18,7 @@ namespace {
 
 std::atomic<std::int64_t> host_waits = 0;
 std::atomic<int> streams_created = 0;
+std::array<std::atomic<bool>, 4> broken;
 Mutex delays_mutex;
 SimulatedDelays current_delays GUARDED_BY(delays_mutex);
 
@@ -110,6 +111,7 @@ class SimulatedRuntime final : public DeviceRuntime {
   bool asynchronous() const override { return true; }
 
   void* allocate(std::size_t bytes, MemoryKind kind, Stream* stream) override {
+    check();
     return kind == MemoryKind::kNormal ? memory_.allocate(bytes, stream)
                                        : runtime(Device()).allocate(bytes, kind, nullptr);
   }
@@ -127,6 +129,7 @@ class SimulatedRuntime final : public DeviceRuntime {
   std::unique_ptr<Stream> create_stream(int) override { return std::make_unique<SimulatedStream>(delays()); }
 
   void copy(void* to, const void* from, std::size_t bytes, CopyKind kind, Stream& stream) override {
+    check();
     if (bytes == 0) return;
     const bool to_here = memory_.contains(to, bytes);
     const bool from_here = memory_.contains(from, bytes);
@@ -139,6 +142,7 @@ class SimulatedRuntime final : public DeviceRuntime {
   }
 
   std::shared_ptr<Event> record(Stream& stream) override {
+    check();
     auto event = std::make_shared<SimulatedEvent>();
     stream.enqueue([state = event->state()] { state->reach(); });
     return event;
@@ -150,13 +154,24 @@ class SimulatedRuntime final : public DeviceRuntime {
     stream.enqueue([state = other->state()] { state->wait(); });
   }
 
-  void when_done(Stream& stream, std::function<void()> done) override {
-    stream.enqueue([this, done = std::move(done)]() mutable { callbacks_.post(std::move(done)); });
+  void when_done(Stream& stream, std::function<void(std::exception_ptr)> done) override {
+    stream.enqueue([this, done = std::move(done)]() mutable {
+      callbacks_.post([done = std::move(done), error = error()] { done(error); });
+    });
   }
 
   void synchronize(Stream& stream) override { record(stream)->synchronize(); }
 
  private:
+  std::exception_ptr error() const {
+    return broken[static_cast<std::size_t>(index_)]
+               ? std::make_exception_ptr(DeviceError(str("sim:", index_, " was told to break down")))
+               : nullptr;
+  }
+  void check() const {
+    if (const std::exception_ptr found = error()) std::rethrow_exception(found);
+  }
+
   const int index_;
   SimulatedMemory memory_;
   CallbackThread callbacks_;
@@ -168,6 +183,8 @@ void set_simulated_delays(const SimulatedDelays& wanted) {
   const Lock lock(delays_mutex);
   current_delays = wanted;
 }
+
+void break_simulated_device(int index, bool is_broken) { broken[static_cast<std::size_t>(index)] = is_broken; }
 
 std::int64_t simulated_host_waits() { return host_waits; }
 

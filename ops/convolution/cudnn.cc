@@ -135,7 +135,7 @@ class Problem {
 // One per thread and device. Never destroyed: a thread may end after the driver has gone.
 cudnnHandle_t handle_for(const Cudnn& cudnn, int device) {
   thread_local std::map<int, cudnnHandle_t> handles;
-  detail::check_cuda(cudaSetDevice(device), "selecting the device");
+  detail::select_cuda_device(device);
   const auto [at, is_new] = handles.try_emplace(device, nullptr);
   if (is_new && cudnn.cudnnCreate(&at->second) != CUDNN_STATUS_SUCCESS) {
     LOG(WARNING) << "cuDNN cannot be started on cuda:" << device;

@@ -82,7 +82,8 @@ TEST_P(DeviceRuntimeTest, CallsBackWhenTheWorkIsDone) {
   std::latch done{1};
   bool ran = false;
   stream->enqueue([&] { ran = true; });
-  device_.when_done(*stream, [&] {
+  device_.when_done(*stream, [&](const std::exception_ptr& error) {
+    EXPECT_FALSE(error);
     EXPECT_TRUE(ran);
     done.count_down();
   });
@@ -91,6 +92,48 @@ TEST_P(DeviceRuntimeTest, CallsBackWhenTheWorkIsDone) {
 
 TEST_P(DeviceRuntimeTest, TooMuchMemoryIsRefused) {
   EXPECT_THROW(device_.allocate(std::size_t{1} << 60, MemoryKind::kNormal, nullptr), OutOfMemory);
+}
+
+TEST_P(DeviceRuntimeTest, IssuesKeptWorkAgain) {
+  const auto stream = device_.create_stream(0);
+  std::vector<char> values(kBytes, 'a');
+  void* from = device_.allocate(kBytes, MemoryKind::kNormal, stream.get());
+  void* to = device_.allocate(kBytes, MemoryKind::kNormal, stream.get());
+  const auto write = [&](void* at) {
+    device_.copy(at, values.data(), kBytes, CopyKind::kHostToDevice, *stream);
+    device_.synchronize(*stream);
+  };
+  const auto read = [&] {
+    std::vector<char> there(kBytes);
+    device_.copy(there.data(), to, kBytes, CopyKind::kDeviceToHost, *stream);
+    device_.synchronize(*stream);
+    return there;
+  };
+  write(to);
+  values.assign(kBytes, 'b');
+  write(from);
+  const auto issue = [&] { device_.copy(to, from, kBytes, CopyKind::kDeviceToDevice, *stream); };
+  if (const auto kept = device_.keep_work(*stream, issue)) {
+    EXPECT_EQ(read(), std::vector<char>(kBytes, 'a')) << "it was run, too";
+    for (const char value : {'c', 'd'}) {
+      values.assign(kBytes, value);
+      write(from);
+      kept->issue(*stream);
+      EXPECT_EQ(read(), values);
+    }
+    EXPECT_EQ(device_.keep_work(*stream, [] { throw Timeout("not now"); }), nullptr);
+    const auto waits = [&] {
+      issue();
+      device_.synchronize(*stream);
+    };
+    EXPECT_EQ(device_.keep_work(*stream, waits), nullptr) << "the host cannot wait for what does not run";
+    issue();
+    EXPECT_EQ(read(), values) << "the stream works as before";
+  } else {
+    EXPECT_NE(Device(GetParam()).kind, DeviceKind::kCuda);
+  }
+  device_.release(from, kBytes, MemoryKind::kNormal, stream.get());
+  device_.release(to, kBytes, MemoryKind::kNormal, stream.get());
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, DeviceRuntimeTest, testing::Values("cpu", "cpu:1", "sim:0", "sim:3", "cuda:0"),

@@ -198,6 +198,7 @@ TEST_P(EngineConformance, TheKindOfErrorIsKept) {
   EXPECT_TRUE(same(InvalidArgument("why")));
   EXPECT_TRUE(same(NotAvailable("why")));
   EXPECT_TRUE(same(OutOfMemory("why")));
+  EXPECT_TRUE(same(DeviceError("why")));
   EXPECT_TRUE(same(NetworkError("why")));
   EXPECT_TRUE(same(Timeout("why")));
   EXPECT_TRUE(same(IoError("why")));

@@ -274,6 +274,51 @@ TEST(ThreadedEngine, TasksOfTheHostWaitUntilTheDeviceIsDone) {
   EXPECT_EQ(seen, 1);
 }
 
+TEST(ThreadedEngine, WorkThatFailsOnItsDeviceNamesItsTaskAndLeavesOtherDevicesAlone) {
+  const auto engine = make_threaded_engine();
+  const Variable before = engine->new_variable(), faulty = engine->new_variable(), other = engine->new_variable();
+  const TaskInfo on_device{"right", Device("sim:3")};
+  engine->push(on_device, {}, {{before}}, [](TaskContext& context) { context.stream->enqueue([] {}); });
+  engine->wait(before);
+  std::latch issued{1};
+  engine->push({"broken kernel", Device("sim:3")}, {}, {{faulty}}, [&](TaskContext& context) {
+    context.stream->enqueue([&] {
+      issued.wait();
+      detail::break_simulated_device(3);
+    });
+  });
+  // Issued before the fault shows, and what comes afterwards.
+  engine->push({"follower", Device("sim:3")}, {{faulty}}, {{before}}, [](TaskContext& context) {
+    context.stream->enqueue([] {});
+  });
+  int host_tasks = 0;
+  engine->push({"host"}, {{faulty}}, {}, [&](TaskContext&) { ++host_tasks; });
+  engine->push({"elsewhere", Device("sim:2")}, {}, {{other}}, [](TaskContext& context) {
+    context.stream->enqueue([] {});
+  });
+  issued.count_down();
+  const auto message_at = [&](const Variable& variable) -> std::string {
+    try {
+      engine->wait(variable);
+    } catch (const DeviceError& error) {
+      return error.what();
+    }
+    return "no DeviceError";
+  };
+  EXPECT_EQ(message_at(faulty), "[broken kernel] sim:3 was told to break down");
+  EXPECT_EQ(message_at(before), "[follower] sim:3 was told to break down");
+  engine->wait_unused(faulty);
+  EXPECT_EQ(host_tasks, 0);
+  engine->wait(other);
+  engine->push(on_device, {}, {{before}}, [](TaskContext&) {});
+  EXPECT_EQ(message_at(before), "[right] sim:3 was told to break down");
+  engine->wait_all();  // nothing is left that nobody has seen
+  detail::break_simulated_device(3, false);
+  engine->push(on_device, {}, std::array{before, faulty}, [](TaskContext&) {});
+  engine->wait(before);
+  engine->wait(faulty);
+}
+
 TEST(ThreadedEngine, CopiesGoThroughDevicesInOrder) {
   const auto engine = make_threaded_engine();
   detail::DeviceRuntime& device = detail::runtime(Device("sim:2"));

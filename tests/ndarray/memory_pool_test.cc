@@ -33,7 +33,7 @@ class CountingRuntime final : public DeviceRuntime {
   void copy(void*, const void*, std::size_t, CopyKind, Stream&) override {}
   std::shared_ptr<Event> record(Stream& stream) override { return host_.record(stream); }
   void wait(Stream&, const Event&) override {}
-  void when_done(Stream&, std::function<void()>) override {}
+  void when_done(Stream&, std::function<void(std::exception_ptr)>) override {}
   void synchronize(Stream&) override {}
 
   std::int64_t held_ = 0;

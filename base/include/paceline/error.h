@@ -30,6 +30,13 @@ class OutOfMemory : public Error {
   using Error::Error;
 };
 
+// An accelerator failed: a kernel's fault, or the device is gone. This process cannot use it any more; other devices it
+// can.
+class DeviceError : public Error {
+ public:
+  using Error::Error;
+};
+
 // A peer or the network failed: lost, refused, unreachable.
 class NetworkError : public Error {
  public:

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 
@@ -35,7 +36,15 @@ enum class MemoryKind : std::uint8_t { kNormal, kPinned, kShared };
 // Direction of a copy, seen from this runtime's device.
 enum class CopyKind : std::uint8_t { kHostToDevice, kDeviceToHost, kDeviceToDevice };
 
-// All functions are thread-safe. Failures throw NotAvailable, OutOfMemory or Error with the device's own words.
+// Work that was issued once and is issued again as a whole (a CUDA graph). Calls for one of them take turns.
+class RecordedWork {
+ public:
+  virtual ~RecordedWork() = default;
+  virtual void issue(Stream& stream) = 0;
+};
+
+// All functions are thread-safe. Failures throw NotAvailable, OutOfMemory, DeviceError or Error with the device's own
+// words. After a DeviceError all further work of the device fails with one.
 class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
@@ -55,9 +64,17 @@ class DeviceRuntime {
   virtual std::shared_ptr<Event> record(Stream& stream) = 0;
   // Later work of `stream` waits for `event`, which may come from another stream or device of the same kind.
   virtual void wait(Stream& stream, const Event& event) = 0;
-  // Calls `done` (from any thread, not holding locks) when all earlier work of `stream` is complete.
-  virtual void when_done(Stream& stream, std::function<void()> done) = 0;
+  // Calls `done` (from any thread, not holding locks) when all earlier work of `stream` is complete, or has failed, then
+  // with what the device reported.
+  virtual void when_done(Stream& stream, std::function<void(std::exception_ptr error)> done) = 0;
   virtual void synchronize(Stream& stream) = 0;
+
+  // Keeps what `issue` issues to `stream` instead of running it; null where the device or the work cannot be kept, which
+  // also means that `issue` threw.
+  virtual std::unique_ptr<RecordedWork> keep_work(Stream&, const std::function<void()>&) { return nullptr; }
+
+  // How many bytes of new memory a thread may ask for in tasks that are not complete (run_ahead.h).
+  virtual std::int64_t run_ahead_bytes() const { return std::int64_t{64} << 20; }
 };
 
 // The runtime of a device; throws NotAvailable with what to do where it cannot be used. Lives until the process ends.

@@ -15,7 +15,7 @@ namespace paceline::detail {
 
 // The stream of a kernel call; makes its device the current one of this thread.
 inline cudaStream_t stream_of(const KernelContext& context) {
-  check_cuda(cudaSetDevice(context.device.index), "selecting the device");
+  select_cuda_device(context.device.index);
   return static_cast<cudaStream_t>(context.native_stream);
 }
 
