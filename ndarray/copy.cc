@@ -5,6 +5,7 @@
 #include "storage.h"
 
 #include <paceline/detail/array_builder.h>
+#include <paceline/detail/run_ahead.h>
 
 namespace paceline::detail {
 namespace {
@@ -34,9 +35,10 @@ void copy_across(const NDArray& source, const NDArray& to, int priority) {
   std::vector<Variable> reads{source.variable()};
   if (!covers_storage(to)) reads.push_back(to.variable());
   const Variable writes[] = {to.variable()};
+  const std::int64_t new_bytes = into && to.variable().version() == 0 ? static_cast<std::int64_t>(to.bytes()) : 0;
   to.engine().push(
       info, reads, writes,
-      [source_storage = ArrayBuilder::storage(source), to_storage = ArrayBuilder::storage(to),
+      [ahead = RunAhead(new_bytes, to.device()), source_storage = ArrayBuilder::storage(source), to_storage = ArrayBuilder::storage(to),
        from = ArrayBuilder::data(source), into = ArrayBuilder::data(to), bytes = to.bytes(), kind](TaskContext& task) {
         runtime(task.device).copy(into, from, bytes, kind, *task.stream);
         if (task.device.kind != DeviceKind::kSim) return;

@@ -114,10 +114,8 @@ class Call {
   KernelContext context_{};
 };
 
-// Memory that the call is the first to fill. CUDA devices run ahead freely: issuing to a stream takes no time to speak
-// of.
+// Memory that the call is the first to fill.
 std::int64_t new_bytes(References outputs, const LaunchOptions& options) {
-  if (outputs[0]->device().kind == DeviceKind::kCuda) return 0;
   std::size_t bytes = options.workspace_bytes;
   for (const NDArray* array : outputs)
     if (array->variable().version() == 0) bytes += ArrayBuilder::storage(*array)->bytes();
@@ -130,7 +128,7 @@ void push_call(const char* name, References inputs, References outputs, const La
                bool at_once = false) {
   const Device device = outputs[0]->device();
   std::unique_ptr<Call> call(
-      new Call(inputs.size() + outputs.size(), device, options, RunAhead(new_bytes(outputs, options))));
+      new Call(inputs.size() + outputs.size(), device, options, RunAhead(new_bytes(outputs, options), device)));
   // The arrays hold their variables until the push is over, so nothing is gained by counting further handles.
   Room<Variable> reads(inputs.size() + outputs.size()), writes(outputs.size());
   for (const NDArray* array : inputs) {
