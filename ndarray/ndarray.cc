@@ -6,6 +6,7 @@
 #include <paceline/detail/array_builder.h>
 #include <paceline/detail/checking.h>
 #include <paceline/detail/declared.h>
+#include <paceline/detail/shared_heap.h>
 #include <paceline/kernel.h>
 #include <paceline/ndarray.h>
 
@@ -178,7 +179,8 @@ NDArray NDArray::clone() const {
 
 NDArray NDArray::to(Device device) const {
   if (device == this->device()) return *this;
-  NDArray copy(shape_, dtype_, device, engine());
+  NDArray copy = device == Device() ? ArrayBuilder::host_side(shape_, dtype_, this->device(), engine())
+                                    : NDArray(shape_, dtype_, device, engine());
   copy.copy_from(*this);
   return copy;
 }
@@ -239,6 +241,12 @@ NDArray ArrayBuilder::allocate(const Shape& shape, DType dtype, Device device, d
   NDArray array(std::make_shared<detail::Storage>(engine, device, kind, bytes), 0, shape, row_major(shape), dtype);
   if constexpr (detail::kChecksAccess) detail::describe_guarded(array.storage_->data(), array.describe());
   return array;
+}
+
+NDArray ArrayBuilder::host_side(const Shape& shape, DType dtype, Device device, Engine& engine) {
+  const bool pinned = !device.is_cpu() && !detail::SharedHeap::enabled();
+  return pinned ? allocate(shape, dtype, device, detail::MemoryKind::kPinned, engine)
+                : NDArray(shape, dtype, {}, engine);
 }
 
 NDArray ArrayBuilder::wrap(void* memory, const Shape& shape, DType dtype, Device device, std::shared_ptr<void> owner,

@@ -25,7 +25,7 @@ std::shared_ptr<void> guarded([[maybe_unused]] Engine& engine, [[maybe_unused]] 
 
 Storage::Storage(Engine& engine, Device device, MemoryKind kind, std::size_t bytes)
     : engine_(engine),
-      device_(device),
+      device_(kind == MemoryKind::kPinned ? Device() : device),
       variable_(engine.new_variable()),
       owner_(guarded(engine, variable_, device, kind, bytes)),
       block_(owner_ ? PoolBlock() : PoolBlock(device, kind, bytes)),

@@ -14,7 +14,8 @@ namespace paceline::detail {
 
 class Storage {
  public:
-  // Uninitialised memory of the device's pool. Throws NotAvailable, OutOfMemory.
+  // Uninitialised memory of the device's pool; pinned memory, which a device copies from and to, is the CPU's. Throws
+  // NotAvailable, OutOfMemory.
   Storage(Engine& engine, Device device, MemoryKind kind, std::size_t bytes);
   // Memory that `owner` keeps alive.
   Storage(Engine& engine, Device device, void* memory, std::size_t bytes, std::shared_ptr<void> owner);

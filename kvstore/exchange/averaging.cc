@@ -1,5 +1,6 @@
 #include "exchange/averaging.h"
 
+#include <paceline/detail/array_builder.h>
 #include <paceline/error.h>
 #include <paceline/kernel.h>
 #include <paceline/mutex.h>
@@ -154,7 +155,8 @@ class AveragingExchange final : public Exchange {
     for (const PullItem& item : items) {
       LocalKey& key = find(item.key, item.out, "the output");
       const bool direct = item.out.is_contiguous() && item.out.device() == Device{};
-      const NDArray out = direct ? item.out : NDArray(item.out.shape(), key.dtype, {}, engine_);
+      const NDArray out =
+          direct ? item.out : ArrayBuilder::host_side(item.out.shape(), key.dtype, item.out.device(), engine_);
       engine_.push({"store.read", {}, Lane::kCompute, priority}, std::array{key.weights}, std::array{out.variable()},
                    [this, slice = key.slice, out](TaskContext&) { updater_->read(slice, -1, out.data()); });
       if (!direct) item.out.copy_from(out, priority);

@@ -1,5 +1,6 @@
 #include "exchange/ring.h"
 
+#include <paceline/detail/array_builder.h>
 #include <paceline/error.h>
 #include <paceline/log.h>
 #include <paceline/staleness.h>
@@ -264,7 +265,7 @@ class RingExchange final : public Exchange {
       RingKey& key = *keys_.at(item.key);
       NDArray out = item.out;
       if (!out.is_contiguous() || out.device() != Device{}) {
-        out = NDArray(item.out.shape(), key.info.dtype, {}, engine_);
+        out = ArrayBuilder::host_side(item.out.shape(), key.info.dtype, item.out.device(), engine_);
         copies.emplace_back(item.out, out);
       }
       key.weight = out.shape() == key.info.shape ? out : out.view(key.info.shape);

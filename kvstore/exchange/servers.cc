@@ -222,7 +222,7 @@ void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std
       if (route_.pulls_wait) item.need = need.value_or(key.last_step == step ? step + 1 : step);
       const NDArray* out = name.out;
       if (!fits(*out)) {
-        out = &(made = NDArray(out->shape(), key.info.dtype, {}, engine_));
+        out = &(made = ArrayBuilder::host_side(out->shape(), key.info.dtype, out->device(), engine_));
         copies.emplace_back(*name.out, made);
       }
       item.out = Transfer::Bytes::of(*out);

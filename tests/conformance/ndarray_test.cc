@@ -1,3 +1,4 @@
+#include "memory_pool.h"
 #include "ndarray_suite.h"
 
 #include <paceline/detail/declared.h>
@@ -43,6 +44,19 @@ TEST_P(NDArrayTest, HoldsWhatItWasGiven) {
     EXPECT_EQ(NDArray::full({3}, 1, dtype, device(), engine()).to_vector<float>(), std::vector<float>(3, 1));
   }
   EXPECT_THAT(array<bool>({true, false}, {2}).to_vector<bool>(), ElementsAre(true, false));
+}
+
+TEST_P(NDArrayTest, WhatComesFromAnAcceleratorArrivesInPinnedMemory) {
+  if (device().is_cpu()) GTEST_SKIP() << "this is the host's memory already";
+  const NDArray x = count({2, 3});
+  const detail::MemoryPool& pinned = detail::memory_pool(device(), detail::MemoryKind::kPinned);
+  const std::int64_t before = pinned.statistics().allocations;
+  const NDArray here = x.to(Device());
+  EXPECT_EQ(here.device(), Device());
+  EXPECT_EQ(pinned.statistics().allocations, before + 1);
+  EXPECT_THAT(here.to_vector<float>(), ElementsAre(0, 1, 2, 3, 4, 5));
+  kernels::scale(2, here);  // an array of the host as any other
+  EXPECT_THAT(here.to(device()).to_vector<float>(), ElementsAre(0, 2, 4, 6, 8, 10));
 }
 
 TEST_P(NDArrayTest, ViewsShareMemory) {
