@@ -2,6 +2,7 @@
 
 #include <paceline/detail/array_builder.h>
 #include <paceline/detail/elementwise.h>
+#include <paceline/detail/run_ahead.h>
 
 #include <algorithm>
 #include <set>
@@ -12,6 +13,7 @@ namespace {
 constexpr std::int64_t kPiece = 8192;  // elements: a few of these stay in a core's own cache
 
 constexpr std::size_t kKeptOutputs = 4;  // of each result; who holds more of them gets new memory
+constexpr std::size_t kMostKept = 16;    // sets of addresses of a part
 
 // Never none: the arena's variable is also what keeps the runs in order.
 NDArray bytes_on(const Program& program, std::size_t bytes) {
@@ -46,7 +48,7 @@ Replay::Replay(Program program, std::vector<Operand> places, const std::vector<N
   std::set<int> touched;  // results: what earlier calls left in their memory is never read
   std::size_t begin = 0;
   for (const std::size_t end : program_.tasks) {
-    Part part{begin, end, {}, {}, {}};
+    Part part{begin, end, {}, {}, {}, {}};
     std::set<int> reads, writes;
     std::set<int> made;  // wholly written before: reading them here is no read of older contents
     for (std::size_t i = program_.chains[begin].begin; i < program_.chains[end - 1].end; ++i) {
@@ -163,17 +165,23 @@ std::vector<NDArray> Replay::run(const std::vector<NDArray>& inputs) {
   return results;
 }
 
-void Replay::push(const Part& part, bool first, const std::shared_ptr<const Arrays>& arrays) {
+void Replay::push(Part& part, bool first, const std::shared_ptr<const Arrays>& arrays) {
   std::vector<Variable> reads, writes;
   for (const int block : part.reads) reads.push_back(storage(block, *arrays)->variable());
   for (const int block : part.writes) writes.push_back(storage(block, *arrays)->variable());
   reads.push_back(constants_.variable());
   if (!first) reads.push_back(arena_.variable());
   writes.push_back(arena_.variable());
+  std::int64_t new_bytes = 0;
+  if (first)
+    for (const NDArray& output : arrays->outputs)
+      if (output.variable().version() == 0) new_bytes += static_cast<std::int64_t>(output.bytes());
   program_.engine->push({"captured", program_.device}, reads, writes,
-                        [self = shared_from_this(), &part, first, arrays](TaskContext& task) {
+                        [ahead = RunAhead(new_bytes, program_.device), self = shared_from_this(), &part, first,
+                         arrays](TaskContext& task) {
                           if (task.device.kind != DeviceKind::kSim)
-                            return self->execute(part, first, *arrays, task.stream->native());
+                            return self->execute(part, first, *arrays,
+                                                 task.device.kind == DeviceKind::kCuda ? task.stream : nullptr);
                           task.stream->enqueue([self = self.get(), &part, first, arrays = arrays.get()] {
                             try {
                               self->execute(part, first, *arrays, nullptr);
@@ -186,7 +194,7 @@ void Replay::push(const Part& part, bool first, const std::shared_ptr<const Arra
                         });
 }
 
-void Replay::execute(const Part& part, bool first, const Arrays& arrays, void* native_stream) {
+void Replay::execute(Part& part, bool first, const Arrays& arrays, Stream* stream) {
   for (const int block : part.reads) storage(block, arrays)->throw_failure();
   if (!first) ArrayBuilder::storage(arena_)->throw_failure();
   for (const Moving& moving : part.moving)
@@ -194,12 +202,38 @@ void Replay::execute(const Part& part, bool first, const Arrays& arrays, void* n
         static_cast<std::byte*>(
             ArrayBuilder::data(arrays.of(program_.blocks[static_cast<std::size_t>(moving.block)]))) +
         moving.offset;
-  for (std::size_t c = part.begin; c < part.end; ++c) execute(program_.chains[c], native_stream);
+  if (stream)
+    issue(part, *stream);
+  else
+    for (std::size_t c = part.begin; c < part.end; ++c) execute(program_.chains[c], nullptr);
   for (const int block : part.writes) {
     Storage& written = *storage(block, arrays);
     if (written.failure()) written.set_failure(nullptr);
   }
   if (ArrayBuilder::storage(arena_)->failure()) ArrayBuilder::storage(arena_)->set_failure(nullptr);
+}
+
+void Replay::issue(Part& part, Stream& stream) {
+  const auto chains = [&] {
+    for (std::size_t c = part.begin; c < part.end; ++c) execute(program_.chains[c], stream.native());
+  };
+  std::vector<void*> addresses;
+  for (const Moving& moving : part.moving) addresses.push_back(tensors_[moving.call][moving.tensor].data);
+  const auto known = std::ranges::find(part.kept, addresses, &Part::Kept::addresses);
+  if (known == part.kept.end()) {
+    // Arrays that never come back are forgotten; what they were recorded with may still run.
+    if (part.kept.size() == kMostKept) {
+      const auto oldest = std::ranges::find_if(part.kept, [](const Part::Kept& kept) { return !kept.work; });
+      if (oldest != part.kept.end()) part.kept.erase(oldest);
+    }
+    if (part.kept.size() < kMostKept) part.kept.push_back({std::move(addresses), nullptr});
+    return chains();
+  }
+  if (!known->work && !part.cannot_be_kept) {
+    known->work = runtime(program_.device).keep_work(stream, chains);
+    part.cannot_be_kept = !known->work;
+  }
+  known->work ? known->work->issue(stream) : chains();
 }
 
 KernelContext Replay::context(const KernelCall& call, void* native_stream) const {

@@ -1,5 +1,6 @@
 #pragma once
-// Runs a planned Program: memory for it, pointers set, its tasks pushed.
+// Runs a planned Program: memory for it, pointers set, its tasks pushed. On a CUDA device a task whose arrays lie where
+// they lay in an earlier run is issued as a whole, as a graph.
 
 #include "capture/program.h"
 
@@ -37,6 +38,13 @@ class Replay : public std::enable_shared_from_this<Replay> {
     std::size_t begin, end;          // chains
     std::vector<int> reads, writes;  // blocks that outlive the run
     std::vector<Moving> moving;
+    // What was issued with `moving` at these addresses; null the first time.
+    struct Kept {
+      std::vector<void*> addresses;
+      std::unique_ptr<RecordedWork> work;
+    };
+    std::vector<Kept> kept;
+    bool cannot_be_kept = false;
   };
 
   void* address(const Operand& operand) const;
@@ -44,8 +52,10 @@ class Replay : public std::enable_shared_from_this<Replay> {
   void compute_constants();
   NDArray output(std::size_t index);
   const std::shared_ptr<Storage>& storage(int block, const Arrays& arrays) const;
-  void push(const Part& part, bool first, const std::shared_ptr<const Arrays>& arrays);
-  void execute(const Part& part, bool first, const Arrays& arrays, void* native_stream);
+  void push(Part& part, bool first, const std::shared_ptr<const Arrays>& arrays);
+  // `stream`: of a CUDA device; null where the work is done at once.
+  void execute(Part& part, bool first, const Arrays& arrays, Stream* stream);
+  void issue(Part& part, Stream& stream);
   void execute(const Chain& chain, void* native_stream) const;
   KernelContext context(const KernelCall& call, void* native_stream) const;
 
