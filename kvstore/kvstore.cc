@@ -88,7 +88,8 @@ std::shared_ptr<KVStore> KVStore::create(const std::string& mode, const StoreOpt
   const Spec spec = Spec::parse(mode);
   if (is_local(spec.name)) {
     warn_if_in_a_job(spec.name);
-    return std::make_shared<KVStore>(make_local_exchange(options, spec.name == "device"), spec);
+    const LocalSettings settings{.sums_on_device = spec.name == "device", .weights_on_devices = true};
+    return std::make_shared<KVStore>(make_local_exchange(options, settings), spec);
   }
   const ClusterConfig config = ClusterConfig::from_environment();
   if (const WorkersMode* const workers = workers_mode(spec.name)) workers->check(spec, config);

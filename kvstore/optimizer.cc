@@ -76,7 +76,7 @@ void Preparation::apply(T* gradient, const T* weight, std::int64_t count) const 
 template void Preparation::apply(float*, const float*, std::int64_t) const;
 template void Preparation::apply(double*, const double*, std::int64_t) const;
 
-void Optimizer::update_cuda(const Tile<float>&, const UpdateStep&, void*) const {
+void Optimizer::update_cuda(std::span<const DeviceUpdate>, const Preparation&, Device, void*) const {
   throw NotAvailable("this optimizer has no CUDA kernel in this build; keep the weights on the CPU");
 }
 

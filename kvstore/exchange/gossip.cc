@@ -35,7 +35,7 @@ class GossipExchange final : public Exchange {
       : options_(gossip),
         workers_(config.workers),
         engine_(options.engine ? *options.engine : default_engine()),
-        local_(make_local_exchange(options, false)),
+        local_(make_local_exchange(options, {})),
         peer_(config, *local_, gossip.seed),
         client_(peer_.node()) {}
 

@@ -1,5 +1,6 @@
 #include "exchange/local.h"
 
+#include <paceline/detail/array_builder.h>
 #include <paceline/kernel.h>
 #include <paceline/log.h>
 #include <paceline/mutex.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <map>
 
+#include "exchange/device_weights.h"
 #include "exchange/local_tables.h"
 #include "exchange/saved_state.h"
 
@@ -21,16 +23,15 @@ struct LocalKey {
   DType dtype = DType::kFloat32;
   Variable weights;        // stands for the weights inside the updater
   NDArray array;           // the caller's
+  std::unique_ptr<DeviceKey> there = nullptr;  // the weights, where they are on an accelerator and not in the updater
   std::uint64_t call = 0;  // the last call that names it, and its place there
   std::size_t place = 0;
 };
 
 class InThisProcess final : public LocalExchange {
  public:
-  InThisProcess(const StoreOptions& options, bool sums_on_device)
-      : engine_(options.engine ? *options.engine : default_engine()),
-        sums_on_device_(sums_on_device),
-        policy_(options.staleness) {
+  InThisProcess(const StoreOptions& options, const LocalSettings& settings)
+      : engine_(options.engine ? *options.engine : default_engine()), settings_(settings), policy_(options.staleness) {
     if (policy_) updater_->set_staleness(policy_);
   }
 
@@ -46,6 +47,14 @@ class InThisProcess final : public LocalExchange {
   void init(const std::vector<InitValue>& values) override {
     for (const InitValue& value : values) {
       require(keys_.count(value.key) == 0, "key '", value.key, "' is initialised twice");
+      if (settings_.weights_on_devices && !policy_ && DeviceWeights::takes(value.value)) {
+        std::unique_ptr<DeviceKey> there = on_devices_.add(value);
+        const NDArray& weight = there->weight;
+        weight.wait();
+        keys_.emplace(value.key, LocalKey{0, value.average, weight.shape(), weight.dtype(), weight.variable(),
+                                          value.value, std::move(there)});
+        continue;
+      }
       const NDArray array = value.value.to(Device{}).contiguous();
       array.wait();
       LocalKey key{0, value.average, array.shape(), array.dtype(), engine_.new_variable(), value.value};
@@ -59,6 +68,10 @@ class InThisProcess final : public LocalExchange {
   void set_optimizer(const Spec& optimizer) override {
     drain();
     updater_->set_rules(optimizer, "none", {});
+    std::vector<DeviceKey*> there;
+    for (auto& [name, key] : keys_)
+      if (key.there) there.push_back(key.there.get());
+    on_devices_.set_optimizer(optimizer, there);
     tables_.set_rules(RowRules::make(optimizer, "none", {}, policy_));
     optimizer_ = optimizer;
   }
@@ -66,6 +79,7 @@ class InThisProcess final : public LocalExchange {
   void set_learning_rate(double rate) override {
     drain();
     updater_->set_learning_rate(rate);
+    on_devices_.set_learning_rate(rate);
     tables_.set_learning_rate(rate);
   }
 
@@ -79,12 +93,17 @@ class InThisProcess final : public LocalExchange {
     ++calls_;
     for (const PullItem& item : items) {
       LocalKey& key = find(item.key, item.out, "the output");
+      if (key.there) {
+        item.out.copy_from(key.there->weight.view(item.out.shape()), priority);
+        continue;
+      }
       if (!is_first(key, read.size())) {
         item.out.copy_from(read[key.place].view(item.out.shape()), priority);
         continue;
       }
       const bool direct = is_direct(item.out);
-      const NDArray out = direct ? item.out : NDArray(item.out.shape(), key.dtype, {}, engine_);
+      const NDArray out =
+          direct ? item.out : ArrayBuilder::host_side(item.out.shape(), key.dtype, item.out.device(), engine_);
       engine_.push({"store.read", {}, Lane::kCompute, priority}, std::array{key.weights}, std::array{out.variable()},
                    [this, slice = key.slice, out](TaskContext&) { updater_->read(slice, -1, out.data()); });
       if (!direct) item.out.copy_from(out, priority);
@@ -103,6 +122,7 @@ class InThisProcess final : public LocalExchange {
     };
     std::vector<Pushed> pushes;
     std::vector<PullItem> reads;
+    std::vector<DeviceWeights::Push> there;
     pushes.reserve(gradients.size());
     {
       Lock lock(mutex_);
@@ -117,7 +137,7 @@ class InThisProcess final : public LocalExchange {
       for (const PullItem& item : weights) {
         const LocalKey& key = find(item.key, item.out, "the output");
         Pushed* pushed = key.call == calls_ ? &pushes[key.place] : nullptr;
-        if (pushed && pushed->out.is_none() && is_direct(item.out) &&
+        if (pushed && !key.there && pushed->out.is_none() && is_direct(item.out) &&
             item.out.variable() != pushed->gradient.variable())
           pushed->out = item.out;
         else
@@ -126,6 +146,10 @@ class InThisProcess final : public LocalExchange {
       for (Pushed& pushed : pushes) {
         if (!pushed.others.empty())
           pushed.gradient = combine(*pushed.key, pushed.gradient, std::move(pushed.others), priority);
+        if (DeviceKey* const key = pushed.key->there.get()) {
+          there.push_back({key, pushed.gradient.to(key->weight.device()).contiguous()});
+          continue;
+        }
         const NDArray gradient = pushed.gradient.to(Device{}).contiguous();
         std::vector<Variable> written{pushed.key->weights};
         if (!pushed.out.is_none()) written.push_back(pushed.out.variable());
@@ -135,6 +159,7 @@ class InThisProcess final : public LocalExchange {
                        updater_->apply(slice, contribution, out.is_none() ? nullptr : out.data());
                      });
       }
+      on_devices_.push(there, examples, priority);
     }
     if (!reads.empty()) pull(reads, priority);
   }
@@ -170,6 +195,10 @@ class InThisProcess final : public LocalExchange {
     drain();
     StoreReport report;
     report.delays = updater_->delays();
+    if (const std::int64_t updates = on_devices_.updates()) {
+      if (report.delays.empty()) report.delays.emplace_back();
+      report.delays.front().add(0, updates);
+    }
     report.pushes = report.all_delays().count();
     report.refused = updater_->refused();
     report.pulled_bytes = updater_->pulled_bytes();
@@ -182,6 +211,10 @@ class InThisProcess final : public LocalExchange {
     SavedStore store;
     for (const auto& [name, key] : keys_) {
       SavedKey& saved = store.keys[name];
+      if (key.there) {
+        saved = on_devices_.save(*key.there);
+        continue;
+      }
       for (const auto& [slot, array] : updater_->save_slice(key.slice, &saved.counters)) {
         const NDArray shaped = array.view(key.shape);
         if (slot == "weight")
@@ -204,12 +237,16 @@ class InThisProcess final : public LocalExchange {
     if (std::ranges::any_of(store.workers, [](const auto& worker) { return !worker.second.empty(); }))
       LOG(WARNING) << "the checkpoint's state of workers is not used in mode local";
     std::vector<PullItem> pulls;
-    for (const auto& [name, key] : keys_) {
+    for (auto& [name, key] : keys_) {
       const SavedKey& saved = store.find(name, key.shape, key.dtype);
+      pulls.push_back({name, key.array});
+      if (key.there) {
+        on_devices_.load(*key.there, saved);
+        continue;
+      }
       NamedArrays arrays{{"weight", saved.weight}};
       for (const auto& [slot, array] : saved.slots) arrays.emplace_back(slot, array);
       updater_->load_slice(key.slice, arrays, saved.counters);
-      pulls.push_back({name, key.array});
     }
     pull(pulls, 0);
     for (const PullItem& item : pulls) item.out.wait();
@@ -255,7 +292,9 @@ class InThisProcess final : public LocalExchange {
     parts.insert(parts.begin(), first);
     std::stable_sort(parts.begin(), parts.end(),
                      [](const NDArray& a, const NDArray& b) { return a.device() < b.device(); });
-    const Device device = sums_on_device_ ? parts.front().device() : Device{};
+    const Device device = key.there                  ? key.there->weight.device()
+                          : settings_.sums_on_device ? parts.front().device()
+                                                     : Device{};
     for (NDArray& part : parts) part = part.to(device).contiguous().view(key.shape);
     const NDArray sum(key.shape, key.dtype, device, engine_);
     kernels::sum_of(parts, sum, priority);
@@ -269,11 +308,12 @@ class InThisProcess final : public LocalExchange {
   }
 
   Engine& engine_;
-  const bool sums_on_device_;
+  const LocalSettings settings_;
   Mutex mutex_;  // push and pull may come from several threads
   std::uint64_t calls_ GUARDED_BY(mutex_) = 0;
   const std::shared_ptr<const Staleness> policy_;
   const std::unique_ptr<Updater> updater_ = make_updater();
+  DeviceWeights on_devices_;  // calls take turns by mutex_
   Spec optimizer_{"sgd", {}};
   std::map<std::string, LocalKey> keys_;
   LocalTables tables_{engine_};
@@ -282,8 +322,8 @@ class InThisProcess final : public LocalExchange {
 
 }  // namespace
 
-std::unique_ptr<LocalExchange> make_local_exchange(const StoreOptions& options, bool sums_on_device) {
-  return std::make_unique<InThisProcess>(options, sums_on_device);
+std::unique_ptr<LocalExchange> make_local_exchange(const StoreOptions& options, const LocalSettings& settings) {
+  return std::make_unique<InThisProcess>(options, settings);
 }
 
 }  // namespace paceline

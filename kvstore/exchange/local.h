@@ -9,8 +9,9 @@
 namespace paceline {
 
 // Modes `local` and `device`: this process holds the weights, and engine tasks update them. Made again from the same
-// program, results are the same bits, whatever the engine. Gradients of several devices are summed on the CPU, or on the
-// first of the devices; the weights and their rules are on the CPU in both.
+// program, results are the same bits, whatever the engine. A key whose first values lie on an accelerator, in float32,
+// stays there with the optimizer's state: its gradients are summed and applied on that device. The weights of all other
+// keys are on the CPU; gradients of several devices are summed there, or, in `device`, on the first of the devices.
 class LocalExchange : public Exchange {
  public:
   // For an exchange that wraps this one.
@@ -26,6 +27,11 @@ class LocalExchange : public Exchange {
   virtual Updater& updater() = 0;
 };
 
-std::unique_ptr<LocalExchange> make_local_exchange(const StoreOptions& options, bool sums_on_device);
+struct LocalSettings {
+  bool sums_on_device = false;
+  // Not where an exchange wraps this one; nor under a staleness policy of the user's own.
+  bool weights_on_devices = false;
+};
+std::unique_ptr<LocalExchange> make_local_exchange(const StoreOptions& options, const LocalSettings& settings);
 
 }  // namespace paceline

@@ -1,17 +1,22 @@
+#include <paceline/host_device.h>
+
 #include "optimizer/on_cuda.cuh"
 
 namespace paceline {
 namespace {
 
+struct Take {
+  HOST_DEVICE float operator()(float gradient, float*, float) const { return -gradient; }
+};
+
 class AssignOnCuda final : public OnCuda {
  public:
   using OnCuda::OnCuda;
 
-  void update_cuda(const Tile<float>& arrays, const UpdateStep&, void* stream) const override {
-    detail::check_cuda(
-        cudaMemcpyAsync(arrays.weight, arrays.gradient, static_cast<std::size_t>(arrays.count) * sizeof(float),
-                        cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream)),
-        "copying weights");
+  void update_cuda(std::span<const DeviceUpdate> updates, const Preparation& preparation, Device device,
+                   void* stream) const override {
+    const auto same = [](const UpdateStep&) { return 1.0; };
+    update_arrays<0, true>(Take{}, updates, preparation, device, stream, same, same);
   }
 };
 

@@ -1,11 +1,13 @@
 #pragma once
-// The CUDA half of a TileOptimizer: its rule over whole arrays of a device, in one pass over memory. Everything else is
-// the host's.
+// The CUDA half of a TileOptimizer: its rule over whole arrays of a device, many in one launch. Everything else is the
+// host's.
 
 #include <cuda_runtime.h>
 #include <paceline/detail/cuda_check.h>
 
 #include <algorithm>
+#include <array>
+#include <limits>
 
 #include "optimizer/tile_optimizer.h"
 
@@ -30,16 +32,76 @@ class OnCuda : public Optimizer {
   std::unique_ptr<Optimizer> host_;
 };
 
-// `slots`: the state arrays. The weight is multiplied by `kept` first.
-template <class Bound, int kSlots>
-__global__ void update_elements(const Bound bound, const std::array<float*, kSlots + 1> slots, std::int64_t count,
-                                float rate, float kept, const float* gradient, float* weight) {
-  const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
+// Arrays of one launch, as its argument: the blocks [first[i], first[i + 1]) work on the i-th.
+template <int kSlots>
+struct UpdatedArrays {
+  static constexpr int kMost = 48;
+  struct One {
+    const float* gradient;
+    float* weight;
+    std::array<float*, kSlots + 1> slots;
+    std::int64_t count;
+    float rate, kept;
+  };
+  One arrays[kMost];
+  int first[kMost + 1];
+  float rescale, bound, weight_decay;  // the Preparation; bound: infinite where nothing is clipped
+};
+
+// Each weight becomes kept * weight - step(gradient, state, rate), or, where the rule replaces it, -step().
+template <class Bound, int kSlots, bool kReplaces>
+__global__ void update_elements(const Bound step, const UpdatedArrays<kSlots> all) {
+  int number = 0;
+  while (static_cast<int>(blockIdx.x) >= all.first[number + 1]) ++number;
+  const auto& one = all.arrays[number];
+  const std::int64_t stride = std::int64_t{all.first[number + 1] - all.first[number]} * blockDim.x;
+  for (std::int64_t i = std::int64_t{static_cast<int>(blockIdx.x) - all.first[number]} * blockDim.x + threadIdx.x;
+       i < one.count; i += stride) {
+    const float weight = one.weight[i];
+    float gradient = one.gradient[i] * all.rescale;
+    if (gradient > all.bound) gradient = all.bound;
+    if (gradient < -all.bound) gradient = -all.bound;
+    if (all.weight_decay != 0) gradient += all.weight_decay * weight;
     float values[kSlots + 1] = {};
-    for (int s = 0; s < kSlots; ++s) values[s] = slots[s][i];
-    weight[i] = weight[i] * kept - bound(gradient[i], values, rate);
-    for (int s = 0; s < kSlots; ++s) slots[s][i] = values[s];
+    for (int s = 0; s < kSlots; ++s) values[s] = one.slots[s][i];
+    const float change = step(gradient, values, one.rate);
+    one.weight[i] = kReplaces ? -change : weight * one.kept - change;
+    for (int s = 0; s < kSlots; ++s) one.slots[s][i] = values[s];
+  }
+}
+
+// rate(step) and kept(step): what is the same for all elements of a key.
+template <int kSlots, bool kReplaces = false, class Bound, class Rate, class Kept>
+void update_arrays(const Bound& bound, std::span<const DeviceUpdate> updates, const Preparation& preparation,
+                   Device device, void* stream, const Rate& rate, const Kept& kept) {
+  using Arrays = UpdatedArrays<kSlots>;
+  constexpr int kThreads = 256;
+  constexpr std::int64_t kMostBlocks = 2048;  // of one array
+  detail::select_cuda_device(device.index);
+  while (!updates.empty()) {
+    Arrays all{};
+    all.rescale = static_cast<float>(preparation.rescale);
+    all.bound = preparation.clip_gradient > 0 ? static_cast<float>(preparation.clip_gradient)
+                                              : std::numeric_limits<float>::infinity();
+    all.weight_decay = static_cast<float>(preparation.weight_decay);
+    const std::size_t number = std::min<std::size_t>(updates.size(), Arrays::kMost);
+    for (std::size_t i = 0; i < number; ++i) {
+      const Tile<float>& arrays = updates[i].arrays;
+      auto& one = all.arrays[i];
+      one.gradient = arrays.gradient;
+      one.weight = arrays.weight;
+      for (int s = 0; s < kSlots; ++s) one.slots[s] = arrays.state[s];
+      one.count = arrays.count;
+      one.rate = static_cast<float>(rate(updates[i].step));
+      one.kept = static_cast<float>(kept(updates[i].step));
+      const std::int64_t blocks = std::min((arrays.count + kThreads - 1) / kThreads, kMostBlocks);
+      all.first[i + 1] = all.first[i] + static_cast<int>(blocks);
+    }
+    updates = updates.subspan(number);
+    if (all.first[number] == 0) continue;
+    update_elements<Bound, kSlots, kReplaces>
+        <<<static_cast<unsigned>(all.first[number]), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(bound, all);
+    detail::check_cuda(cudaGetLastError(), "starting an optimizer");
   }
 }
 
@@ -49,19 +111,12 @@ class TileOnCuda : public OnCuda {
  public:
   using OnCuda::OnCuda;
 
-  void update_cuda(const Tile<float>& arrays, const UpdateStep& step, void* stream) const override {
-    constexpr int kThreads = 256;
-    constexpr std::int64_t kMostBlocks = 4096;
-    if (arrays.count == 0) return;
+  void update_cuda(std::span<const DeviceUpdate> updates, const Preparation& preparation, Device device,
+                   void* stream) const override {
     const Rule& rule = static_cast<const TileOptimizer<Rule>&>(host()).rule();
-    std::array<float*, Rule::kSlots + 1> slots{};
-    for (int s = 0; s < Rule::kSlots; ++s) slots[s] = arrays.state[s];
-    const auto blocks = static_cast<unsigned>(std::min((arrays.count + kThreads - 1) / kThreads, kMostBlocks));
-    update_elements<typename Rule::template Bound<float>, Rule::kSlots>
-        <<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
-            rule.template bind<float>(), slots, arrays.count, static_cast<float>(rule.rate(step)),
-            static_cast<float>(kept(step)), arrays.gradient, arrays.weight);
-    detail::check_cuda(cudaGetLastError(), "starting an optimizer");
+    update_arrays<Rule::kSlots>(
+        rule.template bind<float>(), updates, preparation, device, stream,
+        [&](const UpdateStep& step) { return rule.rate(step); }, [this](const UpdateStep& step) { return kept(step); });
   }
 
  protected:

@@ -25,15 +25,22 @@ std::shared_ptr<KVStore> store_of(const std::string& mode, Engine& engine) {
   return KVStore::create(mode, options);
 }
 
+struct Setting {
+  bool backwards = false;       // the order in which the devices push
+  Device weights = {};          // where they lie
+  DeviceKind pushing = DeviceKind::kSim;
+  const char* optimizer = "momentum:lr=0.1,momentum=0.9";
+};
+
 // Each device pushes gradients of its own in every step; the weights that each device got in the end.
-std::vector<std::vector<float>> train(const std::string& mode, Engine& engine, bool backwards = false) {
+std::vector<std::vector<float>> train(const std::string& mode, Engine& engine, const Setting& setting = {}) {
   const auto store = store_of(mode, engine);
   std::vector<Device> devices;
-  for (int d = 0; d < kDevices; ++d) devices.emplace_back(DeviceKind::kSim, d);
-  if (backwards) std::reverse(devices.begin(), devices.end());
-  store->init({{"w", NDArray::from(random_values(1), Shape{10, 100}, {}, engine)},
-               {"statistic", NDArray::zeros(Shape{1}, DType::kFloat32, {}, engine), true}});
-  store->set_optimizer(optim::SGD{.lr = 0.1, .momentum = 0.9});
+  for (int d = 0; d < kDevices; ++d) devices.emplace_back(setting.pushing, d);
+  if (setting.backwards) std::reverse(devices.begin(), devices.end());
+  store->init({{"w", NDArray::from(random_values(1), Shape{10, 100}, setting.weights, engine)},
+               {"statistic", NDArray::zeros(Shape{1}, DType::kFloat32, setting.weights, engine), true}});
+  store->set_optimizer(Spec::parse(setting.optimizer));
   std::vector<NDArray> weights;
   for (const Device& device : devices) weights.emplace_back(Shape{10, 100}, DType::kFloat32, device, engine);
   const NDArray host(Shape{kElements}, DType::kFloat32, {}, engine);
@@ -71,12 +78,96 @@ TEST(Devices, SumsAreBitwiseTheSameUnderBothEnginesAndInEveryOrder) {
   for (const char* mode : {"device", "local"}) {
     SCOPED_TRACE(mode);
     EXPECT_EQ(train(mode, *serial), expected);
-    EXPECT_EQ(train(mode, *serial, true), expected);
+    EXPECT_EQ(train(mode, *serial, {.backwards = true}), expected);
     for (int run = 0; run < 3; ++run) {
       const auto threaded = make_threaded_engine();
       EXPECT_EQ(train(mode, *threaded), expected);
     }
   }
+}
+
+TEST(Devices, WeightsOnADeviceAreTheSameBitsAsOnTheCpu) {
+  const auto serial = make_serial_engine();
+  for (const char* optimizer :
+       {"sgd:lr=0.1,rescale=0.5,clip_gradient=0.3,weight_decay=0.01", "momentum:lr=0.1,momentum=0.9",
+        "adamw:lr=0.01,schedule=linear,schedule_examples=200", "assign"}) {
+    SCOPED_TRACE(optimizer);
+    const auto expected = train("local", *serial, {.optimizer = optimizer});
+    for (const char* mode : {"local", "device"}) {
+      SCOPED_TRACE(mode);
+      const auto threaded = make_threaded_engine();
+      EXPECT_EQ(train(mode, *threaded, {.weights = Device("sim:1"), .optimizer = optimizer}), expected);
+    }
+  }
+}
+
+TEST(Devices, WeightsOnCudaFollowTheCpu) {
+  setenv("PACELINE_CUDA_DEVICES", "4", 0);  // one GPU is enough
+  if (device_count(DeviceKind::kCuda) < kDevices)
+    GTEST_SKIP() << "needs " << kDevices << " CUDA devices, which may be logical ones, found "
+                 << device_count(DeviceKind::kCuda);
+  const auto serial = make_serial_engine();
+  for (const char* optimizer : {"sgd:lr=0.1,clip_gradient=0.3,weight_decay=0.01", "adam:lr=0.01", "assign"}) {
+    SCOPED_TRACE(optimizer);
+    const auto expected = train("local", *serial, {.optimizer = optimizer});
+    for (const char* mode : {"local", "device"}) {
+      SCOPED_TRACE(mode);
+      const auto threaded = make_threaded_engine();
+      const auto actual = train(
+          mode, *threaded, {.weights = Device("cuda:1"), .pushing = DeviceKind::kCuda, .optimizer = optimizer});
+      ASSERT_EQ(actual.size(), expected.size());
+      for (std::size_t d = 0; d < actual.size(); ++d)
+        for (std::size_t i = 0; i < actual[d].size(); ++i) ASSERT_NEAR(actual[d][i], expected[d][i], 1e-4);
+    }
+  }
+}
+
+// Training that is saved on one side and goes on at the other.
+TEST(Devices, StateMovesBetweenDevicesAndTheCpu) {
+  const auto engine = make_threaded_engine();
+  const auto run = [&](Device first, Device second) {
+    StoreState state;
+    std::vector<float> result;
+    for (const Device& device : {first, second}) {
+      const auto store = store_of("local", *engine);
+      const NDArray weight = NDArray::from(random_values(1), Shape{kElements}, device, *engine);
+      store->init({{"w", weight}});
+      store->set_optimizer(Spec::parse("adam:lr=0.05"));
+      if (!state.arrays.empty()) store->load(state);
+      for (unsigned step = 0; step < 3; ++step)
+        store->push_pull({{"w", NDArray::from(random_values(10 + step), Shape{kElements}, device, *engine)}},
+                         {{"w", weight}}, 32);
+      EXPECT_EQ(store->report().pushes, 3);
+      state = store->save();
+      result = weight.to_vector<float>();
+      store->finish();
+    }
+    return result;
+  };
+  const auto expected = run({}, {});
+  EXPECT_EQ(run(Device("sim:2"), {}), expected);
+  EXPECT_EQ(run({}, Device("sim:2")), expected);
+  EXPECT_EQ(run(Device("sim:0"), Device("sim:3")), expected);
+}
+
+TEST(Devices, AnotherOptimizerBeginsAnewAndUnknownStateIsRefused) {
+  const auto engine = make_threaded_engine();
+  const auto store = store_of("device", *engine);
+  const NDArray weight = NDArray::zeros(Shape{2}, DType::kFloat32, Device("sim:0"), *engine);
+  const NDArray one = NDArray::full(Shape{2}, 1, DType::kFloat32, Device("sim:0"), *engine);
+  store->init({{"w", weight}});
+  store->set_optimizer(optim::SGD{.lr = 1, .momentum = 0.5});
+  store->push_pull({{"w", one}}, {{"w", weight}});
+  const StoreState with_momentum = store->save();
+  store->set_optimizer(optim::SGD{.lr = 1});
+  store->set_optimizer(optim::SGD{.lr = 1, .momentum = 0.5});
+  store->set_learning_rate(2);
+  store->push_pull({{"w", one}}, {{"w", weight}});
+  EXPECT_EQ(weight.to_vector<float>(), std::vector<float>(2, -1 - 2));  // no momentum of the first step
+  store->set_optimizer(optim::SGD{.lr = 1});
+  EXPECT_THROW(store->load(with_momentum), InvalidArgument);
+  EXPECT_THROW(store->set_optimizer(Spec{"no such", {}}), InvalidArgument);
+  store->finish();
 }
 
 TEST(Devices, OneUpdateOfTheSum) {

@@ -114,55 +114,75 @@ TEST(Optimizer, NamesWhatIsUnknown) {
 
 struct UpdateCall {
   std::unique_ptr<Optimizer> optimizer;
+  Preparation preparation{.rescale = 0.5, .clip_gradient = 0.4, .weight_decay = 0.01};
   UpdateStep step{0.1, 3};
 };
 
-// Inputs: gradient, then the outputs as they were. Outputs: weight, states.
+// Inputs: the gradients. Outputs: each key's weight and states.
 template <class Update>
-void with_arrays(std::span<const Tensor> in, std::span<const Tensor> out, const Update& update) {
-  std::vector<float*> states;
-  for (const Tensor& state : out.subspan(1)) states.push_back(state.as<float>());
-  Tile<float> tile;
-  tile.count = out[0].size();
-  tile.gradient = in[0].as<float>();
-  tile.weight = out[0].as<float>();
-  tile.state = states.data();
-  update(tile);
+void with_arrays(const UpdateCall& call, std::span<const Tensor> in, std::span<const Tensor> out,
+                 const Update& update) {
+  const std::size_t arrays = 1 + call.optimizer->state_names().size();
+  std::vector<std::vector<float*>> states;
+  std::vector<DeviceUpdate> updates;
+  for (; !out.empty(); in = in.subspan(1), out = out.subspan(arrays)) {
+    for (std::vector<float*>& own = states.emplace_back(); const Tensor& state : out.subspan(1, arrays - 1))
+      own.push_back(state.as<float>());
+    updates.push_back(
+        {{.count = out[0].size(),
+          .gradient = in[0].as<float>(),
+          .weight = out[0].as<float>(),
+          .state = states.back().data()},
+         call.step});
+  }
+  update(updates);
 }
 
 TEST(Optimizer, CudaEqualsTheCpu) {
   if (device_count(DeviceKind::kCuda) == 0) GTEST_SKIP() << "no CUDA device here";
   const Kernel kernel{"update",
                       [](const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out, const void* a) {
-                        const auto* call = static_cast<const UpdateCall*>(a);
-                        with_arrays(in, out, [&](const auto& tile) { call->optimizer->update(tile, call->step); });
+                        const auto& call = *static_cast<const UpdateCall*>(a);
+                        with_arrays(call, in, out, [&](const std::vector<DeviceUpdate>& updates) {
+                          for (const auto& [arrays, step] : updates) {
+                            std::vector<float> gradient(arrays.gradient, arrays.gradient + arrays.count);
+                            Tile<float> tile = arrays;
+                            tile.gradient = gradient.data();
+                            call.preparation.apply(tile.gradient, tile.weight, tile.count);
+                            call.optimizer->update(tile, step);
+                          }
+                        });
                       },
                       [](const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
                          const void* a) {
-                        const auto* call = static_cast<const UpdateCall*>(a);
-                        with_arrays(in, out, [&](const auto& tile) {
-                          call->optimizer->update_cuda(tile, call->step, context.native_stream);
+                        const auto& call = *static_cast<const UpdateCall*>(a);
+                        with_arrays(call, in, out, [&](const std::vector<DeviceUpdate>& updates) {
+                          call.optimizer->update_cuda(updates, call.preparation, context.device, context.native_stream);
                         });
                       }};
+  constexpr int kKeys = 100;  // more than one launch takes
   for (const auto& [name, factory] : optimizer_catalog().entries()) {
     SCOPED_TRACE(name);
     const auto call = std::make_shared<UpdateCall>();
     call->optimizer = make_optimizer(Spec::parse(name));
-    const NDArray gradient({100003});
-    kernels::fill_normal(gradient, 0, 1, 1);
-    std::vector<NDArray> here, there;
-    for (std::size_t i = 0; i <= call->optimizer->state_names().size(); ++i) {
-      here.emplace_back(gradient.shape());
-      kernels::fill_uniform(here.back(), 0.5, 1, 2 + i);
-      there.push_back(here.back().to(Device("cuda:0")));
+    std::vector<NDArray> gradients, gradients_there, here, there;
+    for (int key = 0; key < kKeys; ++key) {
+      const Shape shape{key % 10 == 9 ? 0 : key == 5 ? 100003 : 1 + 37 * key};
+      gradients.emplace_back(shape);
+      kernels::fill_normal(gradients.back(), 0, 1, 1000 + key);
+      gradients_there.push_back(gradients.back().to(Device("cuda:0")));
+      for (std::size_t i = 0; i <= call->optimizer->state_names().size(); ++i) {
+        here.emplace_back(shape);
+        kernels::fill_uniform(here.back(), 0.5, 1, 2 + i);
+        there.push_back(here.back().to(Device("cuda:0")));
+      }
     }
-    const auto update = [&](const NDArray& from, const std::vector<NDArray>& arrays) {
-      std::vector<NDArray> read{from};
+    const auto update = [&](std::vector<NDArray> read, const std::vector<NDArray>& arrays) {
       read.insert(read.end(), arrays.begin(), arrays.end());
       launch(kernel, read, arrays, call);
     };
-    update(gradient, here);
-    update(gradient.to(Device("cuda:0")), there);
+    update(gradients, here);
+    update(gradients_there, there);
     for (std::size_t i = 0; i < here.size(); ++i) {
       const std::vector<float> expected = here[i].to_vector<float>(), actual = there[i].to_vector<float>();
       for (std::size_t k = 0; k < expected.size(); ++k) ASSERT_NEAR(actual[k], expected[k], 1e-5) << i << ' ' << k;

@@ -2,7 +2,8 @@
 // KVStore: parameters by name, pushed gradients, pulled weights. The same program runs alone and distributed: the mode
 // is one string, `NAME[:key=value,...]`.
 //   local                                   in this process; several devices push parts of one gradient (exchange.h)
-//   device                                  the same, summed on the first of the devices instead of the CPU
+//   device                                  the same, summed on the first of the devices instead of the CPU. In both,
+//                                           weights that lie on an accelerator are summed and updated there
 //   dist_sync[:backup=b]                    rounds over the live workers, bitwise the same from run to run; with backup
 //                                           they close without the last b, whose pushes are refused
 //   dist_async[:bound=s][,staleness=P][,..] each push as it arrives, corrected for its delay; with a bound nobody

@@ -3,10 +3,12 @@
 // instance `sgd:lr=0.05,momentum=0.9`; typed forms are in namespace optim. Nothing that can become code crosses the wire.
 
 #include <paceline/catalog.h>
+#include <paceline/device.h>
 #include <paceline/options.h>
 #include <paceline/tile.h>
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -59,6 +61,12 @@ struct StepSize {
   bool normalised = false;
 };
 
+// One key of update_cuda(): whole arrays.
+struct DeviceUpdate {
+  Tile<float> arrays;
+  UpdateStep step;
+};
+
 // Update rule over tiles. The Preparation is already in tile.gradient. Thread-safe (constant).
 class Optimizer {
  public:
@@ -68,9 +76,11 @@ class Optimizer {
   virtual std::vector<std::string> state_names() const = 0;
   virtual void update(const Tile<float>& tile, const UpdateStep& step) const = 0;
   virtual void update(const Tile<double>& tile, const UpdateStep& step) const = 0;
-  // The same for whole arrays of `count` elements in a CUDA device's memory, issued to `stream` (a cudaStream_t) in one
-  // launch. Throws NotAvailable where the optimizer has no kernel.
-  virtual void update_cuda(const Tile<float>& arrays, const UpdateStep& step, void* stream) const;
+  // The same, after the Preparation, for many whole arrays in the memory of a CUDA device, issued to `stream` (a
+  // cudaStream_t) in one launch for dozens of them; gradients stay as they are. Throws NotAvailable where the optimizer
+  // has no kernel.
+  virtual void update_cuda(std::span<const DeviceUpdate> updates, const Preparation& preparation, Device device,
+                           void* stream) const;
   virtual StepSize step_size() const { return {}; }
   // The new weights do not depend on the old ones: what update() finds in tile.weight is of no meaning.
   virtual bool replaces() const { return false; }

@@ -1,0 +1,189 @@
+#include "exchange/device_weights.h"
+
+#include <paceline/detail/array_builder.h>
+#include <paceline/kernel.h>
+#include <paceline/tile.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+namespace paceline {
+
+struct DeviceWeights::Rules {
+  explicit Rules(const Spec& spec)
+      : optimizer(make_optimizer(spec)),
+        preparation(Preparation::parse(spec.options, *optimizer)),
+        rate(LearningRate::parse(spec.options)),
+        names(optimizer->state_names()) {}
+
+  std::shared_ptr<const Optimizer> optimizer;
+  Preparation preparation;
+  LearningRate rate;
+  std::vector<std::string> names;
+};
+
+namespace {
+
+struct UpdateCall {
+  std::shared_ptr<const Optimizer> optimizer;
+  Preparation preparation;
+  std::vector<UpdateStep> steps;  // by key
+  std::size_t states = 0;         // of each key
+};
+
+// Inputs: the keys' gradients, and then what is changed. Outputs: each key's weight and states. `pointers` is room for
+// those of the states.
+std::vector<DeviceUpdate> updates_of(const UpdateCall& call, std::span<const Tensor> in, std::span<const Tensor> out,
+                                     std::vector<float*>& pointers) {
+  const std::size_t arrays = 1 + call.states;
+  std::vector<DeviceUpdate> updates;
+  pointers.reserve(out.size());
+  for (std::size_t i = 0; i < call.steps.size(); ++i) {
+    const std::span<const Tensor> changed = out.subspan(i * arrays, arrays);
+    float** const states = pointers.data() + pointers.size();
+    for (const Tensor& state : changed.subspan(1)) pointers.push_back(state.as<float>());
+    updates.push_back({{.count = changed[0].size(),
+                        .gradient = in[i].as<float>(),
+                        .weight = changed[0].as<float>(),
+                        .state = states},
+                       call.steps[i]});
+  }
+  return updates;
+}
+
+void update_on_host(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out,
+                    const void* attributes) {
+  const auto& call = *static_cast<const UpdateCall*>(attributes);
+  std::vector<float*> pointers;
+  for (const DeviceUpdate& update : updates_of(call, in, out, pointers)) {
+    const Tile<float>& whole = update.arrays;
+    std::vector<float*> state(whole.state, whole.state + call.states);
+    std::array<float, static_cast<std::size_t>(Tile<float>::kElements)> gradient;
+    for (std::int64_t begin = 0; begin < whole.count; begin += Tile<float>::kElements) {
+      const std::int64_t count = std::min(Tile<float>::kElements, whole.count - begin);
+      std::copy_n(whole.gradient + begin, count, gradient.data());
+      const Tile<float> tile{
+          .count = count, .gradient = gradient.data(), .weight = whole.weight + begin, .state = state.data()};
+      call.preparation.apply(tile.gradient, tile.weight, count);
+      call.optimizer->update(tile, update.step);
+      for (float*& array : state) array += count;
+    }
+  }
+}
+
+void update_on_cuda(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
+                    const void* attributes) {
+  const auto& call = *static_cast<const UpdateCall*>(attributes);
+  std::vector<float*> pointers;
+  call.optimizer->update_cuda(updates_of(call, in, out, pointers), call.preparation, context.device,
+                              context.native_stream);
+}
+
+constexpr Kernel kUpdate{"store.update", update_on_host, update_on_cuda};
+
+// The same values as an array of another engine, here: a state outlives its store's engine, and comes from another's.
+NDArray here_of(const NDArray& array, Engine& engine) {
+  const NDArray here = array.to(Device{}).contiguous();
+  here.wait();
+  return ArrayBuilder::wrap(const_cast<void*>(here.data()), here.shape(), here.dtype(), Device{},
+                            std::make_shared<NDArray>(here), engine);
+}
+
+}  // namespace
+
+DeviceWeights::DeviceWeights() : rules_(std::make_shared<Rules>(Spec{"sgd", {}})) {}
+DeviceWeights::~DeviceWeights() = default;
+
+std::vector<NDArray> DeviceWeights::zeros_for(const NDArray& weight) const {
+  std::vector<NDArray> arrays;
+  for (std::size_t i = 0; i < rules_->names.size(); ++i)
+    arrays.push_back(NDArray::zeros(weight.shape(), weight.dtype(), weight.device(), weight.engine()));
+  return arrays;
+}
+
+std::unique_ptr<DeviceKey> DeviceWeights::add(const InitValue& value) const {
+  auto key = std::make_unique<DeviceKey>();
+  key->name = value.key;
+  key->average = value.average;
+  key->weight = value.value.clone();
+  if (!value.average) key->state = zeros_for(key->weight);
+  return key;
+}
+
+void DeviceWeights::set_optimizer(const Spec& optimizer, std::span<DeviceKey* const> keys) {
+  auto rules = std::make_shared<const Rules>(optimizer);
+  const bool same_state = rules->names == rules_->names;
+  rules_ = std::move(rules);
+  if (same_state) return;
+  for (DeviceKey* key : keys) {
+    if (key->average) continue;
+    key->state = zeros_for(key->weight);
+    key->counters.optimizer_updates = 0;
+  }
+}
+
+void DeviceWeights::set_learning_rate(double rate) {
+  require(rate >= 0, "the learning rate is ", rate, ", expected at least 0");
+  auto rules = std::make_shared<Rules>(*rules_);
+  rules->rate.set_base(rate);
+  rules_ = std::move(rules);
+}
+
+void DeviceWeights::push(std::span<const Push> pushes, std::int64_t examples, int priority) {
+  struct Call {
+    std::vector<NDArray> inputs, outputs;
+    std::vector<UpdateStep> steps;
+  };
+  std::map<Device, Call> calls;
+  for (const auto& [key, gradient] : pushes) {
+    ++key->counters.version;
+    if (key->average) {
+      key->weight.copy_from(gradient.view(key->weight.shape()), priority);
+      continue;
+    }
+    Call& call = calls[key->weight.device()];
+    call.inputs.push_back(gradient);
+    call.outputs.push_back(key->weight);
+    call.outputs.insert(call.outputs.end(), key->state.begin(), key->state.end());
+    call.steps.push_back({rules_->rate.at(key->counters.examples), ++key->counters.optimizer_updates});
+    ++key->counters.policy_updates;
+    key->counters.examples += examples;
+    ++updates_;
+  }
+  for (auto& [device, call] : calls) {
+    call.inputs.insert(call.inputs.end(), call.outputs.begin(), call.outputs.end());
+    auto attributes = std::make_shared<UpdateCall>(
+        UpdateCall{rules_->optimizer, rules_->preparation, std::move(call.steps), rules_->names.size()});
+    launch(kUpdate, call.inputs, call.outputs, std::move(attributes), {.priority = priority});
+  }
+}
+
+SavedKey DeviceWeights::save(const DeviceKey& key) const {
+  SavedKey saved;
+  saved.weight = here_of(key.weight, default_engine());
+  for (std::size_t i = 0; i < key.state.size(); ++i)
+    saved.slots[rules_->names[i]] = here_of(key.state[i], default_engine());
+  saved.counters = key.counters;
+  return saved;
+}
+
+void DeviceWeights::load(DeviceKey& key, const SavedKey& saved) const {
+  for (const auto& [slot, array] : saved.slots)
+    require(!key.average && std::ranges::count(rules_->names, slot) > 0, "key '", key.name, "' has no state '", slot,
+            "' under these rules");
+  key.counters = saved.counters;
+  key.weight.copy_from(here_of(saved.weight, key.weight.engine()));
+  if (key.average) return;
+  key.state = zeros_for(key.weight);
+  for (std::size_t i = 0; i < key.state.size(); ++i) {
+    const auto found = saved.slots.find(rules_->names[i]);
+    if (found != saved.slots.end())
+      key.state[i].copy_from(here_of(found->second, key.weight.engine()));
+    else
+      key.counters.optimizer_updates = 0;
+  }
+}
+
+}  // namespace paceline

@@ -1,0 +1,59 @@
+#pragma once
+// Weights of modes `local` and `device` that lie on an accelerator with their optimizer's state: updated where they are,
+// all of a call in one launch. No staleness policy: in one process no gradient is late, and those policies leave alone.
+
+#include <paceline/exchange.h>
+#include <paceline/updater.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "exchange/saved_state.h"
+
+namespace paceline {
+
+// One key. Its weights' variable orders all use of it; the counters are those of the last push, run or not.
+struct DeviceKey {
+  std::string name;
+  bool average = false;
+  NDArray weight;
+  std::vector<NDArray> state;  // by the optimizer's state_names()
+  SliceCounters counters;
+};
+
+// Calls take turns.
+class DeviceWeights {
+ public:
+  DeviceWeights();
+  ~DeviceWeights();
+
+  static bool takes(const NDArray& value) { return !value.device().is_cpu() && value.dtype() == DType::kFloat32; }
+  std::unique_ptr<DeviceKey> add(const InitValue& value) const;
+
+  // The keys' state begins anew where its names change. Throws InvalidArgument and changes nothing.
+  void set_optimizer(const Spec& optimizer, std::span<DeviceKey* const> keys);
+  void set_learning_rate(double rate);
+
+  struct Push {
+    DeviceKey* key;
+    NDArray gradient;  // on the weights' device, contiguous
+  };
+  // Task on each device.
+  void push(std::span<const Push> pushes, std::int64_t examples, int priority);
+  std::int64_t updates() const { return updates_; }
+
+  SavedKey save(const DeviceKey& key) const;
+  void load(DeviceKey& key, const SavedKey& saved) const;
+
+ private:
+  struct Rules;
+
+  std::vector<NDArray> zeros_for(const NDArray& weight) const;
+
+  std::shared_ptr<const Rules> rules_;
+  std::int64_t updates_ = 0;
+};
+
+}  // namespace paceline
