@@ -32,6 +32,21 @@ const WorkersMode* workers_mode(const std::string& name) {
 
 bool is_local(const std::string& name) { return name == "local" || name == "device"; }
 
+// MXNet's names for modes that keep what can be on the devices are others of the same.
+std::string mode_name(const std::string& name) {
+  constexpr std::pair<const char*, const char*> kOtherNames[] = {
+      {"nccl", "device"}, {"dist_device_sync", "dist_sync"}, {"dist_sync_device", "dist_sync"}};
+  for (const auto& [other, mode] : kOtherNames)
+    if (name == other) return mode;
+  return name;
+}
+
+Spec mode_of(const std::string& text) {
+  Spec mode = Spec::parse(text);
+  mode.name = mode_name(mode.name);
+  return mode;
+}
+
 [[noreturn]] void serve_and_exit(const ClusterConfig& config, const StoreOptions& options) {
   keep_freed_memory(true);
   try {
@@ -64,7 +79,7 @@ Histogram StoreReport::all_delays() const {
 }
 
 void KVStore::check(const std::string& mode, bool tables) {
-  const std::string name = mode.substr(0, mode.find(':'));
+  const std::string name = mode_name(mode.substr(0, mode.find(':')));
   const bool local = is_local(name);
   const WorkersMode* const workers = workers_mode(name);
   std::string known = " local device";
@@ -75,7 +90,7 @@ void KVStore::check(const std::string& mode, bool tables) {
     found |= name == entry;
   }
   require(found, "unknown mode '", name, "'; known:", known);
-  const Spec spec = Spec::parse(mode);
+  const Spec spec = mode_of(mode);
   if (local) spec.options.reject_unknown("mode '" + name + "'");
   if (workers) workers->check(spec, {});
   const bool holds = local || (!workers && ModeSetting::parse(spec).holds_tables());
@@ -85,7 +100,7 @@ void KVStore::check(const std::string& mode, bool tables) {
 
 std::shared_ptr<KVStore> KVStore::create(const std::string& mode, const StoreOptions& options) {
   check(mode);
-  const Spec spec = Spec::parse(mode);
+  const Spec spec = mode_of(mode);
   if (is_local(spec.name)) {
     warn_if_in_a_job(spec.name);
     const LocalSettings settings{.sums_on_device = spec.name == "device", .weights_on_devices = true};
@@ -100,7 +115,7 @@ std::shared_ptr<KVStore> KVStore::create(const std::string& mode, const StoreOpt
 std::shared_ptr<KVStore> KVStore::join(const ClusterConfig& given, const std::string& mode,
                                        const StoreOptions& options) {
   ClusterConfig config = given;
-  const Spec spec = Spec::parse(mode);
+  const Spec spec = mode_of(mode);
   const StoreOptions defaults;
   if (options.start_deadline_seconds != defaults.start_deadline_seconds)
     config.start_deadline_seconds = options.start_deadline_seconds;

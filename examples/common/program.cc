@@ -78,9 +78,9 @@ std::shared_ptr<KVStore> store_of_flags(bool tables) {
   KVStore::check(FLAGS_kvstore, tables);
   const std::string mode = Spec::parse(FLAGS_kvstore).name;
   const char* const workers = std::getenv("DMLC_NUM_WORKER");
-  require((mode != "local" && mode != "device") || !workers || std::atoi(workers) <= 1, "--kvstore is '", mode,
-          "', one process alone, in a job of ", workers ? workers : "",
-          " workers: each would train by itself; "
+  const bool alone = mode == "local" || mode == "device" || mode == "nccl";
+  require(!alone || !workers || std::atoi(workers) <= 1, "--kvstore is '", mode,
+          "', one process alone, in a job of ", workers ? workers : "", " workers: each would train by itself; "
           "say --kvstore dist_sync, dist_async or another mode of several");
   return KVStore::create(FLAGS_kvstore);
 }

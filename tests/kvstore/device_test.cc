@@ -93,7 +93,7 @@ TEST(Devices, WeightsOnADeviceAreTheSameBitsAsOnTheCpu) {
         "adamw:lr=0.01,schedule=linear,schedule_examples=200", "assign"}) {
     SCOPED_TRACE(optimizer);
     const auto expected = train("local", *serial, {.optimizer = optimizer});
-    for (const char* mode : {"local", "device"}) {
+    for (const char* mode : {"local", "device", "nccl"}) {
       SCOPED_TRACE(mode);
       const auto threaded = make_threaded_engine();
       EXPECT_EQ(train(mode, *threaded, {.weights = Device("sim:1"), .optimizer = optimizer}), expected);

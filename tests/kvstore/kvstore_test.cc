@@ -62,6 +62,23 @@ TEST(Store, RoundTripOverEveryTransport) {
   }
 }
 
+// One worker calls the mode by another name than its peer: it is the same.
+TEST(Store, KnowsTheModesByTheirOtherNames) {
+  EXPECT_EQ(KVStore::create("nccl")->mode().name, "device");
+  for (const char* mode : {"dist_device_sync", "dist_sync_device:backup=0"}) {
+    ClusterInProcess cluster({.mode = mode});
+    cluster.run([&](int worker, KVStore& store) {
+      EXPECT_EQ(store.mode().name, "dist_sync");
+      const NDArray w = array_of({0}, cluster.engine(worker));
+      store.init({{"w", w}});
+      store.set_optimizer(optim::SGD{.lr = 1});
+      store.push_pull({{"w", array_of({worker + 1.0}, cluster.engine(worker))}}, {{"w", w}});
+      store.step_end(1);
+      EXPECT_EQ(w.item<double>(), -1.5);  // one round, of both
+    });
+  }
+}
+
 // More keys in a call than go into one task.
 TEST(Store, ACallMayNameThousandsOfKeys) {
   constexpr int kKeys = 6000;

@@ -2,10 +2,11 @@
 // KVStore: parameters by name, pushed gradients, pulled weights. The same program runs alone and distributed: the mode
 // is one string, `NAME[:key=value,...]`.
 //   local                                   in this process; several devices push parts of one gradient (exchange.h)
-//   device                                  the same, summed on the first of the devices instead of the CPU. In both,
-//                                           weights that lie on an accelerator are summed and updated there
+//   device                                  the same, summed on the first of the devices instead of the CPU; or `nccl`.
+//                                           In both, weights that lie on an accelerator are summed and updated there
 //   dist_sync[:backup=b]                    rounds over the live workers, bitwise the same from run to run; with backup
-//                                           they close without the last b, whose pushes are refused
+//                                           they close without the last b, whose pushes are refused; also
+//                                           `dist_sync_device` and `dist_device_sync`
 //   dist_async[:bound=s][,staleness=P][,..] each push as it arrives, corrected for its delay; with a bound nobody
 //                                           computes more than s steps ahead of the slowest; with bound=lo..hi the
 //                                           servers choose one of them at every step, where the wait is predicted shortest
