@@ -114,7 +114,10 @@ run_check() {
   check "operators, against the CPU" ops_tests '*CudaEqualsCpu*'
   check "arrays" ndarray_tests '*cuda0*'
   check "device runtime" base_tests '*cuda*'
-  check "optimizers, against the CPU" kvstore_tests '*Cuda*'
+  check "optimizers, against the CPU" kvstore_tests 'Optimizer.*Cuda*'
+  PACELINE_CUDA_DEVICES=4 check "stores, four logical devices" kvstore_tests 'Devices.*OnCuda*'
+  check "captured functions, as graphs" ndarray_tests 'CapturedOnCuda.*'
+  check "a broken device" ndarray_tests 'DeviceFault.*'
   local small='Catalogue/Operators.CudaEqualsCpu'
   sanitize memcheck "$small/softmax:$small/sum:$small/take:$small/convolution:$small/sort"
   sanitize racecheck "$small/softmax:$small/sum:$small/standardize:$small/batch_norm:$small/attention"
