@@ -91,7 +91,7 @@ struct SigmoidCrossEntropy {
 struct KlDivergence {
   template <class T>
   HOST_DEVICE T operator()(T p, T t) const {
-    return t == T(0) ? T(0) : t * std::log(t) - t * p;
+    return (t == T(0) ? T(0) : t * std::log(t)) - t * p;
   }
   template <class T>
   HOST_DEVICE T by_prediction(T, T t) const {
@@ -99,7 +99,7 @@ struct KlDivergence {
   }
   template <class T>
   HOST_DEVICE T by_target(T p, T t) const {
-    return std::log(t) + T(1) - p;
+    return std::log(t) + t / t - p;  // NaN, not -infinity, at 0: as PyTorch
   }
 };
 

@@ -319,6 +319,7 @@ const OpDef& sum_operator();
 const OpDef& mean_operator();
 const OpDef& max_operator();
 const OpDef& min_operator();
+const OpDef& reshape_operator();
 
 OpDef sum_op() {
   return reduction<Sum>("sum").gradient(
@@ -448,7 +449,7 @@ NDArray sum_to(const NDArray& x, const Shape& shape) {
   std::vector<int> axes;
   for (int i = 0; i < x.ndim(); ++i)
     if (i < extra || (shape[i - extra] == 1 && x.size(i) != 1)) axes.push_back(i);
-  return reshape(axes.empty() ? x : sum(x, axes, true), shape);
+  return invoke(reshape_operator(), {axes.empty() ? x : sum(x, axes, true)}, ReshapeAttributes{shape, true});
 }
 
 }  // namespace paceline

@@ -79,11 +79,13 @@ def binary():
     for seed, (name, f) in enumerate(scalars):
         yield name, "ordinary", f, [sample((2, 3), seed, 0)]
         yield name, "empty", f, [sample((0, 3), seed)]
+        yield name, "one", f, [sample((), seed, 0)]
         yield name, "special", f, [array(SPECIAL)]
     condition = torch.tensor([[True], [False]])
     yield "where", "ordinary", torch.where, [array([[1, 0, 1], [0, 0, 1]]) > 0, sample((2, 3), 1), sample((2, 3), 2)]
     yield "where", "broadcast", torch.where, [condition, sample((3,), 1), sample((), 2)]
     yield "where", "special", torch.where, [left > 0, left, right]
+    yield "where", "one", torch.where, [condition[0], sample((1,), 1), sample((), 2)]
     yield "where", "empty", torch.where, [condition, sample((2, 0), 1), sample((2, 1), 2)]
 
 
@@ -121,7 +123,11 @@ def reduction():
     for name, f in ordered:
         yield name, "ordinary", f, [sample((3, 4), 5)]
         yield name, "special", f, [array([[NAN, INF, 1], [-INF, NAN, 2], [1, -INF, INF]])]
-    yield "sort/1", "empty", ordered[0][1], [sample((2, 0), 5)]
+        yield name, "empty", f, [sample((0, 4) if name.endswith("1") else (4, 0), 5)]
+        if not name.endswith(("top_2/1", "bottom_2/0")):
+            yield name, "one", f, [sample((1, 1), 5)]
+    yield "sort/1", "of nothing", ordered[0][1], [sample((2, 0), 5)]
+    yield "top_1/1", "one", lambda x: torch.topk(x, 1, 1), [sample((1, 1), 5)]
 
 
 def shape():
@@ -129,13 +135,15 @@ def shape():
     places = integers([[2, 0, 1, 1], [0, 0, 2, 1]])
     empty = integers([]).reshape(0, 3, 4)
     calls = [
-        ("reshape(4,-1)", lambda x: x.reshape(4, -1), [x]), ("transpose(2,0,1)", lambda x: x.permute(2, 0, 1), [x]),
+        ("reshape(4,-1)", lambda x: x.reshape(4, -1), [x]), ("reshape(-1,1)", lambda x: x.reshape(-1, 1), [x]),
+        ("transpose(2,0,1)", lambda x: x.permute(2, 0, 1), [x]),
         ("concat/1", lambda *x: torch.cat(x, 1), [x, sample((2, 1, 4), 2)]),
         ("stack/-1", lambda *x: torch.stack(x, -1), [sample((2, 3), 1), sample((2, 3), 2)]),
         ("split/1", lambda x: list(torch.split(x, [1, 2], 1)), [x]), ("slice/2", lambda x: x[:, :, 1:3], [x]),
         ("pad", lambda x: F.pad(x, (1, 2, 0, 1, 0, 0), value=0.5), [x]), ("tile(2,1,3)", lambda x: x.tile(2, 1, 3), [x]),
         ("repeat(3)/1", lambda x: x.repeat_interleave(3, 1), [x]),
         ("broadcast_to(2,3,4)", lambda x: x.expand(2, 3, 4), [sample((3, 1), 1)]),
+        ("broadcast_to(2,0,4)", lambda x: x.expand(2, 0, 4), [sample((1, 4), 1)]),
         ("squeeze/1", lambda x: x.squeeze(1), [sample((2, 1, 3), 1)]),
         ("expand_dims/1", lambda x: x.unsqueeze(1), [sample((2, 3), 1)]),
         ("flip(0,2)", lambda x: x.flip(0, 2), [x]),
@@ -151,12 +159,16 @@ def shape():
     empties = {"transpose(2,0,1)": [nothing], "concat/1": [nothing, nothing], "split/1": [nothing],
                "slice/2": [nothing], "pad": [nothing], "tile(2,1,3)": [nothing], "repeat(3)/1": [nothing],
                "flip(0,2)": [nothing], "take/1": [x, integers([])], "gather/1": [nothing, empty],
-               "scatter_add/1": [x, empty, nothing], "stack/-1": [nothing, nothing]}
+               "scatter_add/1": [x, empty, nothing], "stack/-1": [nothing, nothing], "reshape(4,-1)": [nothing],
+               "reshape(-1,1)": [nothing], "broadcast_to(2,0,4)": [sample((0, 1), 1)], "squeeze/1": [sample((0, 1, 3), 1)],
+               "expand_dims/1": [nothing], "one_hot(4)": [integers([])], "embedding": [integers([]), sample((3, 2), 3)]}
     one = sample((1, 1, 1), 1)
     zero = integers([0]).reshape(1, 1, 1)
     ones = {"transpose(2,0,1)": [one], "concat/1": [one], "pad": [one], "tile(2,1,3)": [one], "repeat(3)/1": [one],
             "flip(0,2)": [one], "take/1": [one, integers([0])], "gather/1": [one, zero],
-            "scatter_add/1": [one, zero, one], "stack/-1": [one, one]}
+            "scatter_add/1": [one, zero, one], "stack/-1": [one, one], "reshape(-1,1)": [one],
+            "broadcast_to(2,3,4)": [one], "broadcast_to(2,0,4)": [one], "squeeze/1": [one], "expand_dims/1": [one],
+            "one_hot(4)": [zero], "embedding": [zero, sample((1, 1), 3)]}
     for name, f, _ in calls:
         if name in empties:
             yield name, "empty", f, empties[name]
@@ -179,10 +191,14 @@ def loss():
             yield f"{name}/{reduction}", "ordinary", call, [sample((2, 3), 1), sample((2, 3), 2, low, 1)]
             yield f"{name}/{reduction}", "one", call, [sample((1,), 1), sample((1,), 2, low, 1)]
             yield f"{name}/{reduction}", "empty", call, [sample((0, 3), 1), sample((0, 3), 2)]
-        if name != "kl_divergence":
-            yield f"{name}/none", "special", lambda p, t, f=f: f(p, t, reduction="none"), [left, right]
+        yield f"{name}/none", "special", lambda p, t, f=f: f(p, t, reduction="none"), [left, right]
+    yield "kl_divergence/none", "ends", lambda p, t: F.kl_div(p, t, reduction="none"), [
+        array([0.5, -INF, INF, NAN, -1, -1, 0.5]), array([0, 0, 0, 0, NAN, INF, -0.5])]
     hinge = lambda p, t: torch.clamp(1 - p * t, min=0).mean()
     yield "hinge/mean", "ordinary", hinge, [sample((2, 3), 1), array([[1, -1, 1], [-1, -1, 1]])]
+    yield "hinge/mean", "empty", hinge, [sample((0, 3), 1), sample((0, 3), 2)]
+    yield "hinge/mean", "one", hinge, [sample((1,), 1), array([1])]
+    yield "hinge/mean", "special", hinge, [array([-INF, 60, -60]), array([1, 1, -1])]
     scores, labels = sample((4, 5), 3), integers([0, 4, 2, 2])
     for reduction in ("mean", "sum", "none"):
         for smoothing in (0.0, 0.2):
@@ -191,6 +207,7 @@ def loss():
             name = f"cross_entropy({smoothing:g})/{reduction}"
             yield name, "ordinary", call, [scores, labels]
             yield name, "one", call, [sample((1, 1), 3), integers([0])]
+            yield name, "empty", call, [sample((0, 5), 3), integers([])]
             yield name, "all ignored", call, [sample((1, 3), 3), integers([2])]
             yield name, "special", call, [array([[INF, 0, 1], [NAN, 0, 1], [-INF, 0, 1]]), integers([1, 0, 0])]
 
@@ -213,7 +230,10 @@ def normalize():
     yield "rms_norm", "special", rms, [special, four]
     yield "group_norm(2)", "ordinary", group, [image, four, other]
     yield "group_norm(2)", "without places", group, [special, four, other]
-    yield "instance_norm", "ordinary", lambda x, s, b: F.instance_norm(x, weight=s, bias=b), [image, four, other]
+    instance = lambda x, s, b: F.instance_norm(x, weight=s, bias=b)
+    yield "instance_norm", "ordinary", instance, [image, four, other]
+    yield "instance_norm", "one channel", instance, [sample((1, 1, 5), 7), sample((1,), 2), sample((1,), 3)]
+    yield "instance_norm", "special", instance, [special.reshape(1, 4, 4), four, other]
     yield "l2_normalize/1", "ordinary", lambda x: F.normalize(x, dim=1), [x]
     yield "l2_normalize/1", "special", lambda x: F.normalize(x, dim=1), [special]
     mask = torch.tensor([[True, False, True, True], [True, True, True, False]])
@@ -224,7 +244,11 @@ def normalize():
         yield f"{name}/-1", "empty", lambda x, f=f: f(x, -1), [sample((2, 0), 1)]
         yield f"{name}/-1", "one", lambda x, f=f: f(x, -1), [sample((1,), 1)]
         yield f"{name}/0", "ordinary", lambda x, f=f: f(x, 0), [x]
-        yield f"{name}(masked,2)", "ordinary", lambda x, f=f: f((x / 2).masked_fill(~mask, -INF), -1), [sample((2, 4), 6)]
+        masked = lambda x, m, f=f: f((x / 2).masked_fill(~m, -INF), -1)
+        yield f"{name}(masked,2)", "ordinary", masked, [sample((2, 4), 6), mask]
+        yield f"{name}(masked,2)", "empty", masked, [sample((0, 2, 4), 6), mask]
+        yield f"{name}(masked,2)", "one", masked, [sample((1,), 6), mask[0, :1]]
+        yield f"{name}(masked,2)", "special", masked, [special, mask[:1, :3]]
 
 
 def linear():
@@ -236,19 +260,33 @@ def linear():
     yield "matmul", "one", torch.matmul, [sample((1, 1), 1), sample((1, 1), 2)]
     yield "matmul", "special", torch.matmul, [array([[INF, 1], [NAN, 0]]), array([[0, 1], [1, 2]])]
     yield "matmul(a',b')", "ordinary", lambda x, y: x.T @ y.T, [sample((3, 2), 1), sample((4, 3), 2)]
+    yield "matmul(a',b')", "empty", lambda x, y: x.T @ y.T, [sample((3, 0), 1), sample((4, 3), 2)]
+    yield "matmul(a',b')", "one", lambda x, y: x.T @ y.T, [sample((1, 1), 1), sample((1, 1), 2)]
     yield "batch_matmul", "broadcast", torch.matmul, [sample((2, 1, 2, 3), 1), sample((3, 3, 2), 2)]
     yield "batch_matmul", "empty", torch.matmul, [sample((0, 1, 2, 3), 1), sample((3, 3, 2), 2)]
     yield "batch_matmul(b')", "ordinary", lambda x, y: x @ y.mT, [sample((2, 2, 2, 3), 1), sample((2, 2, 4, 3), 2)]
+    yield "batch_matmul(b')", "empty", lambda x, y: x @ y.mT, [sample((2, 0, 2, 3), 1), sample((2, 0, 4, 3), 2)]
+    yield "batch_matmul(b')", "one", lambda x, y: x @ y.mT, [sample((1, 1, 1, 1), 1), sample((1, 1, 1, 1), 2)]
+    yield "outer", "one", torch.outer, [sample((1,), 1), sample((1,), 2)]
     yield "outer", "ordinary", torch.outer, [sample((3,), 1), sample((2,), 2)]
     yield "outer", "empty", torch.outer, [sample((0,), 1), sample((2,), 2)]
     yield "dense", "ordinary", F.linear, [a, sample((4, 3), 2), sample((4,), 3)]
+    yield "dense", "empty", F.linear, [sample((0, 3), 1), sample((4, 3), 2), sample((4,), 3)]
+    yield "dense", "no columns", F.linear, [sample((2, 0), 1), sample((4, 0), 2), sample((4,), 3)]
+    yield "dense", "one", F.linear, [sample((1, 1), 1), sample((1, 1), 2), sample((1,), 3)]
+    yield "dense", "special", F.linear, [array([[INF, 1], [NAN, 0]]), array([[0, 1], [1, 2]]), sample((2,), 3)]
     equations = {"ij,jk->ik": (a, b), "bij,bjk->bik": (sample((2, 3, 2), 1), sample((2, 2, 3), 2)),
                  "bhid,bhjd->bhij": (sample((2, 2, 2, 3), 1), sample((2, 2, 3, 3), 2)),
                  "i,j->ij": (sample((2,), 1), sample((3,), 2)), "i,i->": (sample((4,), 1), sample((4,), 2)),
                  "ij->ji": (a,), "ijk->k": (sample((2, 3, 2), 1),), "ij,kl->il": (a, b),
                  "ij,jk,kl->il": (a, b, sample((4, 2), 3)), "bi,bi->b": (a, sample((2, 3), 3))}
     for equation, operands in equations.items():
-        yield f"einsum {equation}", "ordinary", lambda *x, e=equation: torch.einsum(e, *x), list(operands)
+        call = lambda *x, e=equation: torch.einsum(e, *x)
+        yield f"einsum {equation}", "ordinary", call, list(operands)
+        letters = equation.split("->")[0].split(",")
+        for case, absent in (("empty", letters[0][0]), ("nothing to sum", letters[0][-1]), ("one", "")):
+            sizes = [[0 if letter == absent else 1 if case == "one" else 2 for letter in own] for own in letters]
+            yield f"einsum {equation}", case, call, [sample(size, i) for i, size in enumerate(sizes)]
 
     def sparse(starts, columns, values):  # 3 rows of 4
         rows = torch.repeat_interleave(torch.arange(3), starts.diff())
@@ -282,6 +320,11 @@ def convolution():
     yield "conv2d", "ordinary", lambda x, w, b: F.conv2d(x, w, b, **how2), [image, weight, bias]
     yield "conv3d", "ordinary", lambda x, w, b: F.conv3d(x, w, b, **how3), [
         volume, sample((6, 2, 2, 2, 3), 2, -1, 1), bias]
+    for axes, how, f in ((1, how1, F.conv1d), (2, how2, F.conv2d), (3, how3, F.conv3d)):
+        call = lambda x, w, b, f=f, how=how: f(x, w, b, **how)
+        yield f"conv{axes}d", "empty", call, [sample((0, 4) + (5,) * axes, 1), sample((6, 2) + (2,) * axes, 2), bias]
+        yield f"conv{axes}d", "one place", call, [
+            sample((1, 2) + (1,) * axes, 1), sample((2, 1) + (1,) * axes, 2), sample((2,), 3)]
     plain = lambda f: lambda x, w, b: f(x, w, b)
     yield "transposed(plain)", "one axis", plain(F.conv_transpose1d), [line, sample((4, 3, 2), 7), sample((3,), 8)]
     yield "transposed(plain)", "two axes", plain(F.conv_transpose2d), [image, sample((4, 3, 3, 2), 7), sample((3,), 8)]
@@ -291,10 +334,16 @@ def convolution():
         sample((0, 4, 3), 1), sample((4, 3, 2), 7), sample((3,), 8)]
     yield "transposed(plain)", "special", plain(F.conv_transpose2d), [special, square, sample((1,), 3)]
     how2 |= dict(stride=(2, 3), output_padding=(1, 2))
-    yield "transposed2d", "ordinary", lambda x, w, b: F.conv_transpose2d(x, w, b, **how2), [
-        sample((2, 4, 3, 4), 1), sample((4, 3, 3, 2), 2), bias]
-    yield "transposed3d", "ordinary", lambda x, w, b: F.conv_transpose3d(x, w, b, stride=2, output_padding=1, groups=2), [
-        sample((1, 4, 2, 3, 2), 1), sample((4, 1, 2, 3, 2), 2, -1, 1), sample((2,), 3)]
+    back2 = lambda x, w, b: F.conv_transpose2d(x, w, b, **how2)
+    back3 = lambda x, w, b: F.conv_transpose3d(x, w, b, stride=2, output_padding=1, groups=2)
+    two = sample((2,), 3)
+    yield "transposed2d", "ordinary", back2, [sample((2, 4, 3, 4), 1), sample((4, 3, 3, 2), 2), bias]
+    yield "transposed2d", "empty", back2, [sample((0, 4, 3, 4), 1), sample((4, 3, 3, 2), 2), bias]
+    yield "transposed2d", "one place", back2, [sample((1, 2, 1, 1), 1), sample((2, 1, 3, 3), 2), two]
+    yield "transposed3d", "ordinary", back3, [
+        sample((1, 4, 2, 3, 2), 1), sample((4, 1, 2, 3, 2), 2, -1, 1), two]
+    yield "transposed3d", "empty", back3, [sample((0, 4, 2, 3, 2), 1), sample((4, 1, 2, 3, 2), 2, -1, 1), two]
+    yield "transposed3d", "one place", back3, [sample((1, 2, 1, 1, 1), 1), sample((2, 1, 1, 1, 1), 2), two]
 
 
 def pool():
@@ -319,7 +368,10 @@ def pool():
             yield f"{name}(4)", axes, lambda x, f=f: f(x, 4), [x]
             yield f"{name}(1)", axes, lambda x, f=f: f(x, 1), [x]
         yield f"{name}(4)", "special", lambda x, f=functions[0]: f(x, 4), [special]
-        yield f"{name}(4)", "one", lambda x, f=functions[0]: f(x, 4), [sample((1, 1, 1), 4)]
+        for size in (1, 4):
+            call = lambda x, f=functions[0], size=size: f(x, size)
+            yield f"{name}({size})", "one", call, [sample((1, 1, 1), 4)]
+            yield f"{name}({size})", "empty", call, [sample((0, 2, 9), 4)]
 
 
 def attention():
@@ -339,6 +391,10 @@ def attention():
     yield "attention(causal)", "ordinary", lambda q, k, v: attend(q, k, v, is_causal=True), [q, k, v]
     yield "attention(causal)", "more queries", lambda q, k, v: attend(q, k, v, is_causal=True), [k, q, sample((2, 2, 3, 3), 4)]
     yield "attention(scale)", "ordinary", lambda q, k, v: attend(q, k, v, scale=0.3), [q, k, v]
+    yield "attention(scale)", "empty", lambda q, k, v: attend(q, k, v, scale=0.3), [
+        sample((0, 3, 4), 1), sample((0, 5, 4), 2), sample((0, 5, 3), 3)]
+    yield "attention(scale)", "one", lambda q, k, v: attend(q, k, v, scale=0.3), [
+        sample((1, 1, 1), i) for i in (1, 2, 3)]
     added = lambda q, k, v, m: attend(q, k, v, m)
     yield "attention(mask)", "ordinary", added, [q, k, v, sample((3, 5), 5)]
     yield "attention(mask)", "broadcast", added, [q, k, v, sample((2, 1, 1, 5), 5)]
@@ -368,16 +424,17 @@ def recurrent():
     cells = [("rnn", torch.nn.RNN, 1, {}), ("rnn_relu", torch.nn.RNN, 1, {"nonlinearity": "relu"}),
              ("lstm", torch.nn.LSTM, 4, {}), ("gru", torch.nn.GRU, 3, {})]
     for name, kind, gates, how in cells:
-        for case, steps, n, width, hidden in (("ordinary", 4, 3, 2, 3), ("one", 1, 1, 1, 1), ("long", 12, 1, 2, 2)):
+        for case, steps, n, width, hidden in (("ordinary", 4, 3, 2, 3), ("one", 1, 1, 1, 1), ("long", 12, 1, 2, 2),
+                                             ("empty", 2, 0, 2, 3)):
             start = [sample((n, hidden), 2)] + ([sample((n, hidden), 3)] if name == "lstm" else [])
             weights = [sample((gates * hidden, width), 4, -1, 1), sample((gates * hidden, hidden), 5, -1, 1),
                        sample((gates * hidden,), 6), sample((gates * hidden,), 7)]
             yield name, case, one(kind, **how), [sample((steps, n, width), 1)] + start + weights
             yield f"{name}(reverse)", case, one(kind, True, **how), [sample((steps, n, width), 1)] + start + weights
-        if name != "lstm":
-            special = array([[[NAN], [INF], [-INF], [1]]])
-            yield name, "special", one(kind, **how), [special, sample((4, 1), 2)] + [
-                sample((gates, 1), s) for s in (4, 5)] + [sample((gates,), s) for s in (6, 7)]
+        seeds = (2, 3) if name == "lstm" else (2,)
+        start = [array([[[NAN], [INF], [-INF], [1]]])] + [sample((4, 1), s) for s in seeds]
+        yield name, "special", one(kind, **how), start + [
+            sample((gates, 1), s) for s in (4, 5)] + [sample((gates,), s) for s in (6, 7)]
 
 
 def philox(counter, key):
