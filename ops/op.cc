@@ -138,9 +138,18 @@ bool share_other_order(const std::vector<NDArray>& inputs) {
                      [&](const NDArray& x) { return x.shape() == first.shape() && x.strides() == first.strides(); });
 }
 
+// What is wrong with a call names the operator and all that it was given, whichever of its parts found it.
+[[noreturn]] void rethrow_explained(const OpDef& op, const std::vector<NDArray>& inputs, const InvalidArgument& error) {
+  std::string text = error.what();
+  const std::string name = "[" + op.name() + "] ";
+  if (!text.starts_with(name)) text.insert(0, name);
+  for (std::size_t i = 0; i < inputs.size(); ++i) text += (i ? ", " : "; called with ") + inputs[i].describe();
+  throw InvalidArgument(text);
+}
+
 }  // namespace
 
-std::vector<NDArray> invoke(const OpDef& op, std::vector<NDArray> inputs, std::shared_ptr<const void> attributes) {
+std::vector<NDArray> invoke(const OpDef& op, std::vector<NDArray> inputs, std::shared_ptr<const void> attributes) try {
   check_inputs(op, inputs);
   if (!attributes) attributes = op.default_attributes_;
   Recorder* const recorder = op.gradient_ ? Recorder::current() : nullptr;
@@ -190,6 +199,8 @@ std::vector<NDArray> invoke(const OpDef& op, std::vector<NDArray> inputs, std::s
   }
   outputs.resize(outputs.size() - op.auxiliary_.size());
   return outputs;
+} catch (const InvalidArgument& error) {
+  rethrow_explained(op, inputs, error);
 }
 
 namespace {
@@ -210,7 +221,7 @@ bool is_same_view(const NDArray& a, const NDArray& b) {
 
 }  // namespace
 
-NDArray invoke_in_place(const OpDef& op, std::vector<NDArray> inputs, std::shared_ptr<const void> attributes) {
+NDArray invoke_in_place(const OpDef& op, std::vector<NDArray> inputs, std::shared_ptr<const void> attributes) try {
   require(op.works_in_place(), "[", op.name(), "] cannot work in place: it is not element-wise with one output");
   check_inputs(op, inputs);
   require(!are_recorded(inputs), "[", op.name(),
@@ -230,6 +241,8 @@ NDArray invoke_in_place(const OpDef& op, std::vector<NDArray> inputs, std::share
     if (input.shares_memory_with(target) && !is_same_view(input, target)) input = input.clone();
   launch(op.kernel_, inputs, std::span(&target, 1), attributes, options);
   return target;
+} catch (const InvalidArgument& error) {
+  rethrow_explained(op, inputs, error);
 }
 
 const OpDef& find_operator(const std::string& name) {

@@ -419,7 +419,7 @@ NDArray logsumexp(const NDArray& x, std::vector<int> axes, bool keep_dims) {
 }
 
 NDArray norm(const NDArray& x, double order, std::vector<int> axes, bool keep_dims) {
-  require(order > 0, "[norm] order is ", order, ", expected a positive number or infinity");
+  require(order > 0, "[norm] order is ", order, ", expected a positive number or infinity, for x, ", x.describe());
   ReduceAttributes attributes{std::move(axes), keep_dims};
   if (order == 1) return invoke(l1_norm_operator(), {x}, std::move(attributes));
   if (order == 2) return invoke(l2_norm_operator(), {x}, std::move(attributes));

@@ -76,7 +76,7 @@ NDArray expand_dims(const NDArray& x, int axis) {
 
 NDArray squeeze(const NDArray& x, int axis) {
   const int place = normalize_axis(axis, x.ndim(), "squeeze");
-  require(x.size(place) == 1, "[squeeze] axis ", axis, " of shape ", x.shape(), " has size ", x.size(place),
+  require(x.size(place) == 1, "[squeeze] axis ", axis, " of x, ", x.describe(), ", has size ", x.size(place),
           ", expected 1");
   Shape shape;
   for (int i = 0; i < x.ndim(); ++i)

@@ -131,8 +131,8 @@ OpDef split_op() {
 
 std::vector<NDArray> split(const NDArray& x, int parts, int axis) {
   const std::int64_t size = x.size(axis);
-  require(parts > 0 && size % parts == 0, "[split] axis ", axis, " of shape ", x.shape(), " cannot be cut into ", parts,
-          " equal parts");
+  require(parts > 0 && size % parts == 0, "[split] axis ", axis, " of x, ", x.describe(), ", cannot be cut into ",
+          parts, " equal parts");
   return split(x, std::vector<std::int64_t>(static_cast<std::size_t>(parts), size / parts), axis);
 }
 

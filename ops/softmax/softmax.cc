@@ -126,7 +126,8 @@ namespace {
 
 NDArray masked(const char* name, NDArray (*of)(const NDArray&, int), const NDArray& x, const NDArray& mask,
                double temperature, int axis) {
-  require(temperature > 0, "[", name, "] temperature is ", temperature, ", expected a positive number");
+  require(temperature > 0, "[", name, "] temperature is ", temperature, ", expected a positive number, for x, ",
+          x.describe());
   require(mask.is_none() || (mask.dtype() == DType::kBool && broadcast(mask.shape(), x.shape()) == x.shape()), "[",
           name, "] mask is ", mask.is_none() ? "none" : mask.describe(), ", expected bool that broadcasts to x, ",
           x.describe());

@@ -155,7 +155,8 @@ NDArray softmax_cross_entropy(const NDArray& scores, const NDArray& labels, Redu
 NDArray softmax_cross_entropy(const NDArray& scores, const NDArray& labels,
                               const SoftmaxCrossEntropyAttributes& attributes) {
   require(attributes.label_smoothing >= 0 && attributes.label_smoothing < 1,
-          "[softmax_cross_entropy] label_smoothing is ", attributes.label_smoothing, ", expected [0, 1)");
+          "[softmax_cross_entropy] label_smoothing is ", attributes.label_smoothing, ", expected [0, 1), for scores, ",
+          scores.describe());
   return invoke(softmax_cross_entropy_operator(), {scores, labels}, attributes);
 }
 

@@ -60,13 +60,17 @@ TEST(Invoke, RunsAnOperatorThatIsInNoTable) {
 
 TEST(Invoke, ChecksTheInputs) {
   const OpDef op = scale_op();
-  EXPECT_EQ(refusal(op, {NDArray({1})}), "[scale] got 1 inputs, expected 2");
-  EXPECT_EQ(refusal(op, {NDArray(), NDArray({1})}), "[scale] x is none, expected an array");
-  EXPECT_EQ(refusal(op, {NDArray({1}), NDArray({1}, DType::kFloat32, Device("sim:0"))}),
-            "[scale] shift is on sim:0, other inputs are on cpu");
+  EXPECT_EQ(refusal(op, {NDArray({1})}), "[scale] got 1 inputs, expected 2; called with float32 (1,) on cpu");
+  EXPECT_EQ(refusal(op, {NDArray(), NDArray({1})}),
+            "[scale] x is none, expected an array; called with none, float32 (1,) on cpu");
+  EXPECT_EQ(
+      refusal(op, {NDArray({1}), NDArray({1}, DType::kFloat32, Device("sim:0"))}),
+      "[scale] shift is on sim:0, other inputs are on cpu; called with float32 (1,) on cpu, float32 (1,) on sim:0");
   const auto other = make_serial_engine();
-  EXPECT_EQ(refusal(op, {NDArray({1}), NDArray({1}, DType::kFloat32, Device(), *other)}),
-            "[scale] shift belongs to another engine than the other inputs");
+  EXPECT_EQ(
+      refusal(op, {NDArray({1}), NDArray({1}, DType::kFloat32, Device(), *other)}),
+      "[scale] shift belongs to another engine than the other inputs; called with float32 (1,) on cpu, float32 (1,) on "
+      "cpu");
 }
 
 TEST(Invoke, NamesTheOperatorWithoutAKernel) {
