@@ -21,12 +21,26 @@ struct Add {
 template <class T>
 using real_t = std::conditional_t<std::is_same_v<accumulator_t<T>, float>, float, double>;
 
+// A whole factor of int64, whose values a double does not hold, multiplies as integers do; the result is int64 then.
+HOST_DEVICE inline bool is_whole(double factor) {
+  return factor > -0x1p63 && factor < 0x1p63 && static_cast<double>(static_cast<std::int64_t>(factor)) == factor;
+}
+template <class T, class Real>
+HOST_DEVICE inline auto rounded(Real value) {
+  if constexpr (std::is_same_v<T, std::int64_t>)
+    return convert<T>(value);
+  else
+    return value;
+}
+
 template <class Real>
 struct Axpy {
   Real alpha;
   template <class T>
-  HOST_DEVICE Real operator()(T x, T y) const {
-    return static_cast<Real>(y) + alpha * static_cast<Real>(x);
+  HOST_DEVICE auto operator()(T x, T y) const {
+    if constexpr (std::is_same_v<T, std::int64_t>)
+      if (is_whole(alpha)) return wrapping_sum(y, wrapping_product(static_cast<T>(alpha), x));
+    return rounded<T>(static_cast<Real>(y) + alpha * static_cast<Real>(x));
   }
 };
 
@@ -34,8 +48,10 @@ template <class Real>
 struct Scale {
   Real alpha;
   template <class T>
-  HOST_DEVICE Real operator()(T x) const {
-    return alpha * static_cast<Real>(x);
+  HOST_DEVICE auto operator()(T x) const {
+    if constexpr (std::is_same_v<T, std::int64_t>)
+      if (is_whole(alpha)) return wrapping_product(static_cast<T>(alpha), x);
+    return rounded<T>(alpha * static_cast<Real>(x));
   }
 };
 

@@ -46,6 +46,15 @@ TEST_P(KernelsTest, AddAxpyScale) {
     kernels::add(out, out, out);
     EXPECT_THAT(out.to_vector<int>(), ElementsAre(0, 30, 60, 20, 90, 120));
   }
+  constexpr std::int64_t kLarge = (std::int64_t{1} << 53) + 1;  // no double
+  const NDArray large = array<std::int64_t>({kLarge, -kLarge}, {2}), sum = array<std::int64_t>({2, 2}, {2});
+  kernels::axpy(1, large, sum);
+  EXPECT_THAT(sum.to_vector<std::int64_t>(), ElementsAre(kLarge + 2, 2 - kLarge));
+  kernels::scale(-3, large);
+  EXPECT_THAT(large.to_vector<std::int64_t>(), ElementsAre(-3 * kLarge, 3 * kLarge));
+  const NDArray even = array<std::int64_t>({4, -7}, {2});
+  kernels::scale(0.5, even);
+  EXPECT_THAT(even.to_vector<std::int64_t>(), ElementsAre(2, -3));
   const NDArray small = array<std::int8_t>({127, -128}, {2});
   kernels::add(small, small, small);
   EXPECT_THAT(small.to_vector<int>(), ElementsAre(-2, 0));
