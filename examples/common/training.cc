@@ -79,7 +79,7 @@ class Run {
     const auto start = Clock::now();
     const std::int64_t first_epoch = trainer_.epoch();
     if (first_epoch >= FLAGS_epochs && kv_->exchange().leads())
-      show_result(str("nothing is left to train: ", checkpoint_, " has had ", first_epoch, " epochs, and --epochs is ",
+      show_result(str("nothing is left to train: ", checkpoint_, " is of epoch ", first_epoch, ", and --epochs is ",
                       FLAGS_epochs));
     while (trainer_.epoch() < FLAGS_epochs) {
       train_epoch();
