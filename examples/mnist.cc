@@ -3,7 +3,9 @@
 #include "common/images.h"
 #include "common/program.h"
 
-DEFINE_string(network, "lenet", "lenet (LeNet-5, 61,706 parameters), mlp (784-512-512-10), or one of image_classification that suits small images");
+DEFINE_string(
+    network, "lenet",
+    "lenet (LeNet-5, 61,706 parameters), mlp (784-512-512-10), or one of image_classification that suits small images");
 
 using namespace paceline;
 
