@@ -5,6 +5,7 @@
 #include "storage.h"
 
 #include <paceline/detail/array_builder.h>
+#include <paceline/detail/device_report.h>
 #include <paceline/detail/run_ahead.h>
 
 namespace paceline::detail {
@@ -24,6 +25,23 @@ bool same_layout(const NDArray& a, const NDArray& b) {
          (a.strides() == b.strides() || (a.is_contiguous() && b.is_contiguous())) && is_dense(a.shape(), a.strides());
 }
 
+// Goes with a copy from a CUDA device, which is where the host sees what kernels did: when it is complete, the array
+// that it filled has the failure that they reported.
+class ReportOf {
+ public:
+  ReportOf(Device device, std::shared_ptr<Storage> to) : device_(device), to_(std::move(to)) {}
+  ReportOf(ReportOf&&) = default;
+  ~ReportOf() {
+    if (!to_) return;
+    const std::exception_ptr report = take_report(device_);
+    if (report || to_->failure()) to_->set_failure(report);
+  }
+
+ private:
+  Device device_;
+  std::shared_ptr<Storage> to_;
+};
+
 // The bytes of one dense array into another of the same layout, through the runtime of the accelerator among the two.
 void copy_across(const NDArray& source, const NDArray& to, int priority) {
   if (CaptureListener* const listener = CaptureListener::current()) listener->refuse("it copies between devices");
@@ -32,20 +50,22 @@ void copy_across(const NDArray& source, const NDArray& to, int priority) {
   const CopyKind kind = !into                      ? CopyKind::kDeviceToHost
                         : source.device().is_cpu() ? CopyKind::kHostToDevice
                                                    : CopyKind::kDeviceToDevice;
+  const bool reports = kind == CopyKind::kDeviceToHost && info.device.kind == DeviceKind::kCuda;
   std::vector<Variable> reads{source.variable()};
   if (!covers_storage(to)) reads.push_back(to.variable());
   const Variable writes[] = {to.variable()};
   const std::int64_t new_bytes = into && to.variable().version() == 0 ? static_cast<std::int64_t>(to.bytes()) : 0;
-  to.engine().push(
-      info, reads, writes,
-      [ahead = RunAhead(new_bytes, to.device()), source_storage = ArrayBuilder::storage(source), to_storage = ArrayBuilder::storage(to),
-       from = ArrayBuilder::data(source), into = ArrayBuilder::data(to), bytes = to.bytes(), kind](TaskContext& task) {
-        runtime(task.device).copy(into, from, bytes, kind, *task.stream);
-        if (task.device.kind != DeviceKind::kSim) return;
-        task.stream->enqueue([source = source_storage.get(), to = to_storage.get()] {
-          if (source->failure() || to->failure()) to->set_failure(source->failure());
-        });
-      });
+  to.engine().push(info, reads, writes,
+                   [ahead = RunAhead(new_bytes, to.device()), source_storage = ArrayBuilder::storage(source),
+                    to_storage = ArrayBuilder::storage(to), from = ArrayBuilder::data(source),
+                    into = ArrayBuilder::data(to), bytes = to.bytes(), kind,
+                    report = ReportOf(info.device, reports ? ArrayBuilder::storage(to) : nullptr)](TaskContext& task) {
+                     runtime(task.device).copy(into, from, bytes, kind, *task.stream);
+                     if (task.device.kind != DeviceKind::kSim) return;
+                     task.stream->enqueue([source = source_storage.get(), to = to_storage.get()] {
+                       if (source->failure() || to->failure()) to->set_failure(source->failure());
+                     });
+                   });
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <paceline/detail/array_builder.h>
 #include <paceline/detail/checking.h>
 #include <paceline/detail/declared.h>
+#include <paceline/detail/device_report.h>
 #include <paceline/detail/shared_heap.h>
 #include <paceline/kernel.h>
 #include <paceline/ndarray.h>
@@ -204,6 +205,8 @@ void NDArray::wait() const {
   if (detail::CaptureListener* const listener = detail::CaptureListener::current())
     listener->refuse("it waits for a value");
   storage_->engine().wait(storage_->variable());
+  if (device().kind == DeviceKind::kCuda)
+    if (const std::exception_ptr report = detail::take_report(device())) std::rethrow_exception(report);
   storage_->throw_failure();
 }
 

@@ -3,6 +3,8 @@
 #include "shared/block.cuh"
 #include "shared/rows.h"
 
+#include <paceline/detail/device_positions.cuh>
+
 namespace paceline {
 
 namespace {
@@ -47,11 +49,11 @@ __global__ void best_of_lines(const AxisView view, const T* x, std::int64_t* pos
 }
 
 template <class T>
-__global__ void count_right(std::int64_t rows, std::int64_t classes, const T* scores, DType label_type,
-                            const void* labels, unsigned long long* count) {
+__global__ void count_right(std::int64_t rows, const T* scores, const detail::DevicePositions labels,
+                            unsigned long long* count) {
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const std::int64_t best = first_best<false>(scores + row * classes, classes, 1);
-    if (threadIdx.x == 0 && best == detail::load_as<std::int64_t>(label_type, labels, row)) atomicAdd(count, 1ull);
+    const std::int64_t best = first_best<false>(scores + row * labels.limit, labels.limit, 1);
+    if (threadIdx.x == 0 && best == labels[row]) atomicAdd(count, 1ull);
   }
 }
 
@@ -70,17 +72,19 @@ void argmax_cuda(const KernelContext& context, std::span<const Tensor> in, std::
   detail::check_cuda(cudaGetLastError(), "starting argmax");
 }
 
-// A label outside the classes cannot fail the task here; it counts as wrong.
+// A label outside the classes counts as wrong.
 void top1_count_cuda(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
                      const void*) {
   const std::int64_t rows = in[0].shape[0], classes = in[0].shape[1];
   const cudaStream_t stream = detail::stream_of(context);
   detail::check_cuda(cudaMemsetAsync(out[0].data, 0, sizeof(std::int64_t), stream), "clearing a count");
   if (rows == 0) return;
+  const detail::DevicePositions labels(context, in[1], classes,
+                                       "[top1_count] label {} at position {} is outside [0, {})");
   visit_dtype(in[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    count_right<<<blocks_for(rows), threads_for(classes), 0, stream>>>(rows, classes, in[0].as<const T>(), in[1].dtype,
-                                                                       in[1].data, out[0].as<unsigned long long>());
+    count_right<<<blocks_for(rows), threads_for(classes), 0, stream>>>(rows, in[0].as<const T>(), labels,
+                                                                       out[0].as<unsigned long long>());
   });
   detail::check_cuda(cudaGetLastError(), "starting top1_count");
 }

@@ -2,30 +2,36 @@
 
 #include "shared/block.cuh"
 
+#include <paceline/detail/device_positions.cuh>
+
 namespace paceline {
 
 namespace {
 
-// The elements of a sparse matrix in the device's memory. Places outside the matrix cannot fail the task here: they are
-// left out.
+// The elements of a sparse matrix in the device's memory. Places outside the matrix are left out.
 struct Elements {
-  std::int64_t rows, columns, count;
-  const std::int64_t *starts, *places;
+  std::int64_t rows, count;
+  const std::int64_t* starts;
+  detail::DevicePositions places;
+  // Reports about starts; kernels hand on the host's literals.
+  const char* falling = "[csr_matmul] starts fall from {} to {} behind row {}";
+  const char* wrong_ends = "[csr_matmul] starts go from {} to {}, expected 0 to {}";
 
-  Elements(const Shape& shape, const Tensor& row_starts, const Tensor& column_places)
+  Elements(const KernelContext& context, const Shape& shape, const Tensor& row_starts, const Tensor& columns)
       : rows(shape[0]),
-        columns(shape[1]),
-        count(column_places.size()),
+        count(columns.size()),
         starts(row_starts.as<const std::int64_t>()),
-        places(column_places.as<const std::int64_t>()) {}
+        places(context, columns, shape[1], "[csr_matmul] column {} (number {}) is outside [0, {})") {}
 
   // Calls body(number, column) for the elements of a row in order.
   template <class Body>
   __device__ void for_each(std::int64_t row, const Body& body) const {
-    const std::int64_t begin = starts[row] < 0 ? 0 : starts[row];
-    const std::int64_t end = starts[row + 1] > count ? count : starts[row + 1];
-    for (std::int64_t i = begin; i < end; ++i)
-      if (places[i] >= 0 && places[i] < columns) body(i, places[i]);
+    const std::int64_t begin = starts[row], end = starts[row + 1];
+    if (end < begin) detail::leave_report(places.report, falling, static_cast<double>(begin), end, row);
+    if ((row == 0 && begin != 0) || (row + 1 == rows && end != count))
+      detail::leave_report(places.report, wrong_ends, static_cast<double>(starts[0]), starts[rows], count);
+    for (std::int64_t i = max(begin, std::int64_t{0}); i < min(end, count); ++i)
+      if (const std::int64_t column = places[i]; column >= 0) body(i, column);
   }
 };
 
@@ -79,7 +85,7 @@ void matmul_cuda(const KernelContext& context, std::span<const Tensor> in, std::
                  const void* attributes) {
   const auto& [shape, transpose] = of(attributes);
   if (out[0].size() == 0) return;
-  const Elements a(shape, in[0], in[1]);
+  const Elements a(context, shape, in[0], in[1]);
   const std::int64_t width = out[0].shape[1], total = out[0].size();
   const int blocks = detail::grid_for(a.rows * width);
   const cudaStream_t stream = detail::stream_of(context);
@@ -105,7 +111,7 @@ void backward_values_cuda(const KernelContext& context, std::span<const Tensor> 
                           const void* attributes) {
   const auto& [shape, transpose] = of(attributes);
   if (out[0].size() == 0 || shape[0] == 0) return;
-  const Elements a(shape, in[0], in[1]);
+  const Elements a(context, shape, in[0], in[1]);
   const std::int64_t width = in[2].shape[1];
   const cudaStream_t stream = detail::stream_of(context);
   visit_floating(in[2].dtype, "csr_matmul", [&, transpose = transpose]<class T>(TypeTag<T>) {

@@ -12,7 +12,8 @@ void embedding_cuda(const KernelContext& context, std::span<const Tensor> in, st
   if (out[0].size() == 0) return;
   const std::int64_t rows = weight.shape[0];
   const std::int64_t width = rows > 0 ? weight.size() / rows : out[0].size() / in[0].size();
-  take_rows(context, 1, rows, width * static_cast<std::int64_t>(size_of(weight.dtype)), in[0], weight.data,
+  const detail::DevicePositions ids(context, in[0], rows, "[embedding] id {} at position {} is outside [0, {})");
+  take_rows(context, 1, width * static_cast<std::int64_t>(size_of(weight.dtype)), in[0].size(), ids, weight.data,
             out[0].data);
 }
 

@@ -12,33 +12,30 @@ namespace {
 
 int axis_of(const void* attributes) { return static_cast<const IndexAttributes*>(attributes)->axis; }
 
-// A position outside the array cannot fail the task here: gather takes 0 for it, scatter_add and one_hot leave it out.
+// gather takes 0 for a position outside the array, scatter_add and one_hot leave it out.
 template <class T>
-__global__ void gather_elements(const IndexPairs pairs, std::int64_t size, DType position_type, const void* positions,
-                                const T* x, T* y) {
+__global__ void gather_elements(const IndexPairs pairs, const detail::DevicePositions positions, const T* x, T* y) {
   const std::int64_t total = pairs.lines() * pairs.sizes[pairs.axis];
   const std::int64_t lines = pairs.lines(), step = pairs.step();
   for (std::int64_t i = detail::first_index(); i < total; i += detail::index_step()) {
     std::int64_t place, element;
     pairs.begin(i % lines, place, element);
     place += i / lines * step;
-    const std::int64_t position = detail::load_as<std::int64_t>(position_type, positions, place);
-    y[place] =
-        position >= 0 && position < size ? x[element + position * pairs.strides[pairs.axis]] : detail::convert<T>(0);
+    const std::int64_t position = positions[place];
+    y[place] = position >= 0 ? x[element + position * pairs.strides[pairs.axis]] : detail::convert<T>(0);
   }
 }
 
 // A thread for each line of positions: no two of them touch one element, and sums are made in order.
 template <class T, class A>
-__global__ void add_lines(const IndexPairs pairs, std::int64_t size, DType position_type, const void* positions,
-                          const T* values, A* sums) {
+__global__ void add_lines(const IndexPairs pairs, const detail::DevicePositions positions, const T* values, A* sums) {
   const std::int64_t step = pairs.step();
   for (std::int64_t line = detail::first_index(); line < pairs.lines(); line += detail::index_step()) {
     std::int64_t place, element;
     pairs.begin(line, place, element);
     for (std::int64_t i = 0; i < pairs.sizes[pairs.axis]; ++i, place += step) {
-      const std::int64_t position = detail::load_as<std::int64_t>(position_type, positions, place);
-      if (position < 0 || position >= size) continue;
+      const std::int64_t position = positions[place];
+      if (position < 0) continue;
       A& sum = sums[element + position * pairs.strides[pairs.axis]];
       sum = detail::wrapping_sum(sum, static_cast<A>(values[place]));
     }
@@ -52,10 +49,9 @@ __global__ void convert_all(std::int64_t count, const From* from, To* to) {
 }
 
 template <class T>
-__global__ void one_hot_elements(std::int64_t total, std::int64_t classes, DType position_type, const void* positions,
-                                 T* y) {
+__global__ void one_hot_elements(std::int64_t total, const detail::DevicePositions positions, T* y) {
   for (std::int64_t i = detail::first_index(); i < total; i += detail::index_step())
-    y[i] = detail::convert<T>(detail::load_as<std::int64_t>(position_type, positions, i / classes) == i % classes);
+    y[i] = detail::convert<T>(positions[i / positions.limit] == i % positions.limit);
 }
 
 void gather_cuda(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
@@ -63,11 +59,13 @@ void gather_cuda(const KernelContext& context, std::span<const Tensor> in, std::
   const int axis = normalize_axis(axis_of(attributes), in[0].shape.ndim(), "gather");
   if (out[0].size() == 0) return;
   const IndexPairs pairs(in[1].shape, in[0].shape, axis);
+  const detail::DevicePositions positions(context, in[1], in[0].shape[axis],
+                                          "[gather] position {} (number {}) is outside [0, {})");
   const cudaStream_t stream = detail::stream_of(context);
   visit_dtype(in[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     gather_elements<<<detail::grid_for(out[0].size()), detail::kThreads, 0, stream>>>(
-        pairs, in[0].shape[axis], in[1].dtype, in[1].data, in[0].as<const T>(), out[0].as<T>());
+        pairs, positions, in[0].as<const T>(), out[0].as<T>());
   });
   detail::check_cuda(cudaGetLastError(), "starting gather");
 }
@@ -79,6 +77,8 @@ void scatter_add_cuda(const KernelContext& context, std::span<const Tensor> in, 
   const std::int64_t total = in[0].size();
   if (total == 0) return;
   const IndexPairs pairs(in[1].shape, in[0].shape, axis);
+  const detail::DevicePositions positions(context, in[1], in[0].shape[axis],
+                                          "[scatter_add] position {} (number {}) is outside [0, {})");
   const cudaStream_t stream = detail::stream_of(context);
   visit_dtype(in[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -87,8 +87,8 @@ void scatter_add_cuda(const KernelContext& context, std::span<const Tensor> in, 
       A* const sums = std::is_same_v<A, T> ? static_cast<A*>(out[0].data) : static_cast<A*>(context.workspace);
       convert_all<<<detail::grid_for(total), detail::kThreads, 0, stream>>>(total, in[0].as<const T>(), sums);
       if (in[1].size() > 0)
-        add_lines<<<detail::grid_for(pairs.lines()), detail::kThreads, 0, stream>>>(
-            pairs, in[0].shape[axis], in[1].dtype, in[1].data, in[2].as<const T>(), sums);
+        add_lines<<<detail::grid_for(pairs.lines()), detail::kThreads, 0, stream>>>(pairs, positions,
+                                                                                    in[2].as<const T>(), sums);
       if constexpr (!std::is_same_v<A, T>)
         convert_all<<<detail::grid_for(total), detail::kThreads, 0, stream>>>(total, sums, out[0].as<T>());
     }
@@ -100,8 +100,10 @@ void take_cuda(const KernelContext& context, std::span<const Tensor> in, std::sp
                const void* attributes) {
   const Tensor& x = in[0];
   const AxisView view = around_axis(x.shape, normalize_axis(axis_of(attributes), x.shape.ndim(), "take"));
-  take_rows(context, view.outer, view.size, view.inner * static_cast<std::int64_t>(size_of(x.dtype)), in[1], x.data,
-            out[0].data);
+  const detail::DevicePositions positions(context, in[1], view.size,
+                                          "[take] position {} (number {}) is outside [0, {})");
+  take_rows(context, view.outer, view.inner * static_cast<std::int64_t>(size_of(x.dtype)), in[1].size(), positions,
+            x.data, out[0].data);
 }
 
 void one_hot_cuda(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
@@ -109,11 +111,12 @@ void one_hot_cuda(const KernelContext& context, std::span<const Tensor> in, std:
   const std::int64_t classes = static_cast<const OneHotAttributes*>(attributes)->classes;
   const std::int64_t total = out[0].size();
   if (total == 0) return;
+  const detail::DevicePositions positions(context, in[0], classes,
+                                          "[one_hot] position {} (number {}) is outside [0, {})");
   const cudaStream_t stream = detail::stream_of(context);
   visit_dtype(out[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    one_hot_elements<<<detail::grid_for(total), detail::kThreads, 0, stream>>>(total, classes, in[0].dtype, in[0].data,
-                                                                               out[0].as<T>());
+    one_hot_elements<<<detail::grid_for(total), detail::kThreads, 0, stream>>>(total, positions, out[0].as<T>());
   });
   detail::check_cuda(cudaGetLastError(), "starting one_hot");
 }

@@ -1,23 +1,23 @@
 #pragma once
 // Rows copied from where positions point, as bytes: embedding and take.
 
-#include <paceline/detail/elementwise.cuh>
+#include <paceline/detail/device_positions.cuh>
 
 #include <cstdint>
 
 namespace paceline {
 
-// One thread for each unit of the result: of `width` units in row i. A position outside [0, size) cannot fail the task
-// here: its row gets bytes of ones, which are NaN in every floating type.
+// One thread for each unit of the result: of `width` units in row i. The row of a position outside [0, size) gets bytes
+// of ones, which are NaN in every floating type.
 template <class Unit>
-__global__ void take_units(std::int64_t rows, std::int64_t count, std::int64_t size, std::int64_t width,
-                           DType position_type, const void* positions, const Unit* x, Unit* y) {
+__global__ void take_units(std::int64_t rows, std::int64_t count, std::int64_t width,
+                           const detail::DevicePositions positions, const Unit* x, Unit* y) {
   for (std::int64_t i = detail::first_index(); i < rows * width; i += detail::index_step()) {
     const std::int64_t row = i / width;
-    const std::int64_t position = detail::load_as<std::int64_t>(position_type, positions, row % count);
+    const std::int64_t position = positions[row % count];
     Unit unit;
-    if (position >= 0 && position < size) {
-      unit = x[(row / count * size + position) * width + i % width];
+    if (position >= 0) {
+      unit = x[(row / count * positions.limit + position) * width + i % width];
     } else {
       for (std::size_t b = 0; b < sizeof(Unit); ++b) reinterpret_cast<unsigned char*>(&unit)[b] = 0xff;
     }
@@ -25,17 +25,15 @@ __global__ void take_units(std::int64_t rows, std::int64_t count, std::int64_t s
   }
 }
 
-// y (outer, count, bytes) = the rows of x (outer, size, bytes) at positions (count).
-inline void take_rows(const KernelContext& context, std::int64_t outer, std::int64_t size, std::int64_t bytes,
-                      const Tensor& positions, const void* x, void* y) {
-  const std::int64_t count = positions.size();
+// y (outer, count, bytes) = the rows of x (outer, limit, bytes) at positions (count).
+inline void take_rows(const KernelContext& context, std::int64_t outer, std::int64_t bytes, std::int64_t count,
+                      const detail::DevicePositions& positions, const void* x, void* y) {
   if (outer == 0 || count == 0 || bytes == 0) return;
   const cudaStream_t stream = detail::stream_of(context);
   const auto run = [&]<class Unit>(TypeTag<Unit>) {
     const std::int64_t width = bytes / static_cast<std::int64_t>(sizeof(Unit));
     take_units<Unit><<<detail::grid_for(outer * count * width), detail::kThreads, 0, stream>>>(
-        outer * count, count, size, width, positions.dtype, positions.data, static_cast<const Unit*>(x),
-        static_cast<Unit*>(y));
+        outer * count, count, width, positions, static_cast<const Unit*>(x), static_cast<Unit*>(y));
   };
   const auto places =
       reinterpret_cast<std::uintptr_t>(x) | reinterpret_cast<std::uintptr_t>(y) | static_cast<std::uintptr_t>(bytes);

@@ -3,34 +3,37 @@
 #include "shared/block.cuh"
 #include "shared/fast_math.h"
 
+#include <paceline/detail/device_positions.cuh>
+
 #include <limits>
 
 namespace paceline {
 
 namespace {
 
-// Class numbers in the device's memory. One outside the classes cannot fail the task here: its row gets NaN.
+// Class numbers in the device's memory. The row of one outside the classes gets NaN.
 struct DeviceLabels {
-  DType dtype;
-  const void* data;
-  std::int64_t classes, ignored;
+  detail::DevicePositions positions;
+  std::int64_t ignored;
   bool ignores;
 
-  DeviceLabels(const Tensor& labels, std::int64_t number_of_classes, const SoftmaxCrossEntropyAttributes& how)
-      : dtype(labels.dtype),
-        data(labels.data),
-        classes(number_of_classes),
+  DeviceLabels(const KernelContext& context, const Tensor& labels, std::int64_t classes,
+               const SoftmaxCrossEntropyAttributes& how)
+      : positions(context, labels, classes, "[softmax_cross_entropy] label {} at position {} is outside [0, {})"),
         ignored(how.ignored_label.value_or(0)),
         ignores(how.ignored_label.has_value()) {}
 
-  __device__ std::int64_t operator[](std::int64_t row) const { return detail::load_as<std::int64_t>(dtype, data, row); }
-  __device__ bool is_ignored(std::int64_t label) const { return ignores && label == ignored; }
-  __device__ bool is_class(std::int64_t label) const { return label >= 0 && label < classes; }
+  __device__ std::int64_t classes() const { return positions.limit; }
+  __device__ bool is_ignored(std::int64_t row) const {
+    return ignores && detail::load_as<std::int64_t>(positions.dtype, positions.data, row) == ignored;
+  }
+  // Negative for one outside the classes, which is reported. Not of an ignored row.
+  __device__ std::int64_t operator[](std::int64_t row) const { return positions[row]; }
 };
 
 template <class T, class A>
 __global__ void forward_rows(const DeviceLabels labels, std::int64_t rows, A smoothing, const T* x, T* p, A* losses) {
-  const std::int64_t classes = labels.classes;
+  const std::int64_t classes = labels.classes();
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const T* const from = x + row * classes;
     const auto value = [=](std::int64_t i) { return static_cast<A>(from[i]); };
@@ -43,12 +46,12 @@ __global__ void forward_rows(const DeviceLabels labels, std::int64_t rows, A smo
     for (std::int64_t i = threadIdx.x; i < classes; i += blockDim.x)
       p[row * classes + i] = T(fast_exp(value(i) - top) * scale);
     if (threadIdx.x > 0) continue;
-    const std::int64_t label = labels[row];
     A loss = A(0);
-    if (!labels.is_ignored(label))
-      loss = labels.is_class(label) ? std::log(total) - (value(label) - top) : std::numeric_limits<A>::quiet_NaN();
-    if (smoothing != A(0) && !labels.is_ignored(label))
-      loss = (A(1) - smoothing) * loss + smoothing * (std::log(total) - mean);
+    if (!labels.is_ignored(row)) {
+      const std::int64_t label = labels[row];
+      loss = label >= 0 ? std::log(total) - (value(label) - top) : std::numeric_limits<A>::quiet_NaN();
+      if (smoothing != A(0)) loss = (A(1) - smoothing) * loss + smoothing * (std::log(total) - mean);
+    }
     losses[row] = loss;
   }
 }
@@ -58,7 +61,7 @@ template <class T, class A>
 __global__ void reduce_losses(const DeviceLabels labels, std::int64_t rows, bool mean, const A* losses, T* loss) {
   const A sum = sum_values<A>(rows, [=](std::int64_t i) { return losses[i]; });
   const std::int64_t counted =
-      sum_values<std::int64_t>(rows, [=](std::int64_t i) { return std::int64_t{!labels.is_ignored(labels[i])}; });
+      sum_values<std::int64_t>(rows, [=](std::int64_t i) { return std::int64_t{!labels.is_ignored(i)}; });
   if (threadIdx.x == 0) loss[0] = T(mean ? sum / static_cast<A>(counted) : sum);
 }
 
@@ -69,7 +72,7 @@ __global__ void narrow(std::int64_t count, const A* from, T* to) {
 
 __global__ void count_rows(const DeviceLabels labels, std::int64_t rows, std::int64_t* counted) {
   const std::int64_t count =
-      sum_values<std::int64_t>(rows, [=](std::int64_t i) { return std::int64_t{!labels.is_ignored(labels[i])}; });
+      sum_values<std::int64_t>(rows, [=](std::int64_t i) { return std::int64_t{!labels.is_ignored(i)}; });
   if (threadIdx.x == 0) *counted = count;
 }
 
@@ -77,18 +80,19 @@ __global__ void count_rows(const DeviceLabels labels, std::int64_t rows, std::in
 template <class T, class A>
 __global__ void backward_elements(const DeviceLabels labels, std::int64_t rows, bool by_row, A smoothing,
                                   const std::int64_t* counted, const T* gradients, const T* p, T* dx) {
-  const std::int64_t classes = labels.classes;
+  const std::int64_t classes = labels.classes();
   const A everywhere = smoothing / static_cast<A>(classes);
   const A share = counted ? A(1) / static_cast<A>(*counted) : A(1);
   for (std::int64_t i = detail::first_index(); i < rows * classes; i += detail::index_step()) {
-    const std::int64_t row = i / classes, label = labels[row];
-    if (labels.is_ignored(label)) {
+    const std::int64_t row = i / classes;
+    if (labels.is_ignored(row)) {
       dx[i] = T(0);
       continue;
     }
+    const std::int64_t label = labels[row];
     A slope = static_cast<A>(p[i]) - everywhere;
     if (i % classes == label) slope -= A(1) - smoothing;
-    if (!labels.is_class(label)) slope = std::numeric_limits<A>::quiet_NaN();
+    if (label < 0) slope = std::numeric_limits<A>::quiet_NaN();
     dx[i] = T(slope * (static_cast<A>(gradients[by_row ? row : 0]) * share));
   }
 }
@@ -102,7 +106,7 @@ void forward_cuda(const KernelContext& context, std::span<const Tensor> in, std:
                   const void* attributes) {
   const SoftmaxCrossEntropyAttributes& how = of(attributes);
   const std::int64_t rows = in[0].shape[0], classes = in[0].shape[1];
-  const DeviceLabels labels(in[1], classes, how);
+  const DeviceLabels labels(context, in[1], classes, how);
   const cudaStream_t stream = detail::stream_of(context);
   visit_floating(in[0].dtype, "softmax_cross_entropy", [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -126,7 +130,7 @@ void backward_cuda(const KernelContext& context, std::span<const Tensor> in, std
   const SoftmaxCrossEntropyAttributes& how = of(attributes);
   const std::int64_t rows = in[1].shape[0], classes = in[1].shape[1];
   if (rows == 0) return;
-  const DeviceLabels labels(in[2], classes, how);
+  const DeviceLabels labels(context, in[2], classes, how);
   std::int64_t* const counted =
       how.reduction == Reduction::kMean ? static_cast<std::int64_t*>(context.workspace) : nullptr;
   const cudaStream_t stream = detail::stream_of(context);

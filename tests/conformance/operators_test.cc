@@ -2,6 +2,8 @@
 // differences, engines, devices, element types, strides and refused calls.
 #include <paceline/cores.h>
 #include <paceline/detail/device_runtime.h>
+#include <paceline/ops/binary.h>
+#include <paceline/ops/index.h>
 #include <paceline/recorder.h>
 #include <support/numeric_gradient.h>
 #include <support/operator_case.h>
@@ -141,7 +143,7 @@ void expect_refusal(const OpDef& op, const std::vector<NDArray>& inputs, const R
   try {
     const std::vector<NDArray> outputs = invoke(op, inputs, one.attributes);
     launched = true;
-    for (const NDArray& output : outputs) output.wait();
+    for (const NDArray& output : outputs) output.to(Device()).wait();
     ADD_FAILURE() << "was not refused";
   } catch (const InvalidArgument& error) {
     const std::string text = error.what();
@@ -154,12 +156,15 @@ void expect_refusal(const OpDef& op, const std::vector<NDArray>& inputs, const R
   }
 }
 
-void expect_refusals(const OpDef& op) {
+void expect_refusals(const OpDef& op, Device device = {}) {
   const std::unique_ptr<Engine> serial = make_serial_engine();
-  for (const RejectedCall& one : operator_cases()[op.name()].rejected)
-    expect_refusal(op, arrays_of(op, one.inputs, {.engine = serial.get()}), one);
+  for (RejectedCall one : operator_cases()[op.name()].rejected) {
+    if (const std::size_t at = one.message.find("on cpu"); at != std::string::npos)
+      one.message.replace(at, 6, "on " + device.name());
+    expect_refusal(op, arrays_of(op, one.inputs, {.device = device, .engine = serial.get()}), one);
+  }
   const std::size_t right = op.inputs().size();
-  const NDArray odd = NDArray::zeros({7, 5}, DType::kInt8, Device(), *serial);
+  const NDArray odd = NDArray::zeros({7, 5}, DType::kInt8, device, *serial);
   if (!op.is_variadic())
     expect_refusal(op, std::vector(right + 1, odd), {.message = "expected " + std::to_string(right), .inputs = {}});
 }
@@ -357,6 +362,7 @@ TEST_P(Operators, CudaEqualsCpu) {
           return Place{type, Device("cuda:0"), threaded.get()};
         },
         dtype, 4 * tolerance_of(dtype));
+  expect_refusals(op(), Device("cuda:0"));
 }
 
 // A backward operator is covered by the gradient of its forward operator, which every check runs, except for refusals.
@@ -383,6 +389,27 @@ TEST(OperatorCatalogue, BackwardOperatorsBelongToDifferentiableOnesAndRefuseWron
 TEST(OperatorCatalogue, EveryOperatorHasACudaKernel) {
   if (!find_operator("relu").has_kernel(DeviceKind::kCuda)) GTEST_SKIP() << "built without CUDA";
   for (const OpDef* op : all_operators()) EXPECT_TRUE(op->has_kernel(DeviceKind::kCuda)) << op->name();
+}
+
+TEST(OperatorCatalogue, CudaReportsAPositionOutsideOnce) {
+  if (device_count(DeviceKind::kCuda) == 0) GTEST_SKIP() << "no CUDA device here";
+  const std::unique_ptr<Engine> threaded = make_threaded_engine();
+  const Place place{DType::kFloat32, Device("cuda:0"), threaded.get()};
+  const auto taken = [&](double position) {
+    const NDArray x = to_array(array({3}, {1, 2, 3}), DType::kFloat32, place.device, *place.engine);
+    return take(x, to_array(typed(DType::kInt32, {1}, {position}), DType::kInt32, place.device, *place.engine));
+  };
+  for (int i = 0; i < 20; ++i) {
+    const NDArray wrong = taken(3) * 2;
+    try {
+      wrong.to_vector<float>();
+      ADD_FAILURE() << "was not refused";
+    } catch (const InvalidArgument& error) {
+      EXPECT_NE(std::string(error.what()).find("[take] position 3 (number 0) is outside [0, 3)"), std::string::npos)
+          << error.what();
+    }
+    EXPECT_EQ((taken(2) * 2).to_vector<float>(), std::vector<float>{6});
+  }
 }
 
 TEST(OperatorCatalogue, CasesBelongToOperators) {

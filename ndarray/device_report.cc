@@ -1,0 +1,59 @@
+#include <paceline/detail/device_report.h>
+#include <paceline/detail/device_runtime.h>
+#include <paceline/error.h>
+
+#include <atomic>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <string>
+
+namespace paceline::detail {
+namespace {
+
+struct Reports {
+  std::mutex mutex;
+  std::map<Device, DeviceReport*> of;
+};
+
+// Never destroyed: kernels may end after the program's statics.
+Reports& reports() {
+  static Reports& all = *new Reports;
+  return all;
+}
+
+std::string text_of(const DeviceReport& report) {
+  const bool whole = report.value == std::floor(report.value) && std::fabs(report.value) < 0x1p62;
+  const std::string numbers[] = {whole ? std::to_string(static_cast<std::int64_t>(report.value)) : str(report.value),
+                                 std::to_string(report.number), std::to_string(report.limit)};
+  std::string text = report.pattern;
+  std::size_t at = 0;
+  for (const std::string& number : numbers)
+    if ((at = text.find("{}", at)) != std::string::npos) text.replace(at, 2, number);
+  return text;
+}
+
+}  // namespace
+
+DeviceReport* report_of(Device device) {
+  Reports& all = reports();
+  const std::lock_guard lock(all.mutex);
+  DeviceReport*& report = all.of[device];
+  if (!report)
+    report = new (runtime(device).allocate(sizeof(DeviceReport), MemoryKind::kPinned, nullptr)) DeviceReport{};
+  return report;
+}
+
+std::exception_ptr take_report(Device device) {
+  Reports& all = reports();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.of.find(device);
+  if (found == all.of.end()) return nullptr;
+  const std::atomic_ref<int> set(found->second->found);
+  if (set.load(std::memory_order_acquire) == 0) return nullptr;
+  const std::exception_ptr error = std::make_exception_ptr(InvalidArgument(text_of(*found->second)));
+  set.store(0, std::memory_order_release);
+  return error;
+}
+
+}  // namespace paceline::detail

@@ -1,0 +1,25 @@
+#pragma once
+// What a kernel of a CUDA device finds wrong with the values of its operands. A kernel cannot throw: it leaves a
+// report, which the host throws as InvalidArgument where it waits for the device next. Not installed.
+
+#include <paceline/device.h>
+
+#include <cstdint>
+#include <exception>
+
+namespace paceline::detail {
+
+struct DeviceReport {
+  int found;            // not 0: there is one; the first since the last was taken
+  const char* pattern;  // a literal of the host, in which each {} stands for one of these:
+  double value;
+  std::int64_t number, limit;
+};
+
+// The device's one, in memory that it and the host see. For kernels, which get it as an argument.
+DeviceReport* report_of(Device device);
+
+// Takes the report as an exception; null where there is none. What the device did before must be complete.
+std::exception_ptr take_report(Device device);
+
+}  // namespace paceline::detail
