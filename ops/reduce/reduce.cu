@@ -1,7 +1,7 @@
 #include "reduce/functors.h"
 #include "reduce/plan.h"
 
-#include <paceline/detail/elementwise.cuh>
+#include "shared/block.cuh"
 
 namespace paceline {
 
@@ -9,41 +9,86 @@ using namespace functors;
 
 namespace {
 
-// One block per result. Its threads fold every kThreads-th element, then each other, always in the same order.
+constexpr std::size_t kPartBytes = 8;
+
+template <class Op>
+struct Combine {
+  template <class A>
+  __device__ A operator()(A a, A b) const {
+    return Op::template combine<A>(a, b);
+  }
+};
+
+// Blocks for each result: several where there are few results, of many elements each.
+std::int64_t parts_of(const ReductionPlan& plan) {
+  constexpr std::int64_t kBlocks = 1024;
+  constexpr std::int64_t kElements = 16 * detail::kThreads;  // of a block, at least
+  if (plan.kept.count == 0) return 1;
+  return std::max<std::int64_t>(1, std::min(kBlocks / plan.kept.count, plan.reduced.count / kElements));
+}
+
+// A block folds every parts-th run of elements of a result, its threads always in the same order.
 template <class Op, class T, class A>
-__global__ void fold(const ReductionPlan plan, const T* x, T* out) {
-  __shared__ A partial[detail::kThreads];
-  for (std::int64_t result = blockIdx.x; result < plan.kept.count; result += gridDim.x) {
+__global__ void fold(const ReductionPlan plan, std::int64_t parts, const T* x, A* partial, T* out) {
+  for (std::int64_t block = blockIdx.x; block < plan.kept.count * parts; block += gridDim.x) {
+    const std::int64_t result = block / parts;
     const T* const from = x + plan.kept.offset(result);
-    A total = Op::template start<A>();
-    for (std::int64_t i = threadIdx.x; i < plan.reduced.count; i += detail::kThreads)
-      total = Op::template combine<A>(total, Op::map(static_cast<A>(detail::load(from[plan.reduced.offset(i)]))));
-    partial[threadIdx.x] = total;
-    for (unsigned half = detail::kThreads / 2; half > 0; half /= 2) {
-      __syncthreads();
-      if (threadIdx.x < half)
-        partial[threadIdx.x] = Op::template combine<A>(partial[threadIdx.x], partial[threadIdx.x + half]);
-    }
-    if (threadIdx.x == 0) out[result] = detail::convert<T>(Op::template finish<A>(partial[0], plan.reduced.count));
-    __syncthreads();
+    A mine = Op::template start<A>();
+    for (std::int64_t i = block % parts * blockDim.x + threadIdx.x; i < plan.reduced.count; i += parts * blockDim.x)
+      mine = Op::template combine<A>(mine, Op::map(static_cast<A>(detail::load(from[plan.reduced.offset(i)]))));
+    const A total = fold_block(mine, Combine<Op>());
+    if (threadIdx.x > 0) continue;
+    if (parts > 1)
+      partial[block] = total;
+    else
+      out[result] = detail::convert<T>(Op::template finish<A>(total, plan.reduced.count));
   }
 }
 
+template <class Op, class T, class A>
+__global__ void fold_parts(std::int64_t results, std::int64_t parts, std::int64_t count, const A* partial, T* out) {
+  for (std::int64_t result = blockIdx.x; result < results; result += gridDim.x) {
+    const A total = fold_values(
+        parts, Op::template start<A>(), [=](std::int64_t i) { return partial[result * parts + i]; }, Combine<Op>());
+    if (threadIdx.x == 0) out[result] = detail::convert<T>(Op::template finish<A>(total, count));
+  }
+}
+
+// The workspace takes what the parts of the results come to.
 template <class Op>
 void reduce_cuda(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
                  const void* attributes) {
   const auto& how = *static_cast<const ReduceAttributes*>(attributes);
   const ReductionPlan plan = make_plan(in[0].shape, reduced_axes("reduce", in[0].shape, how));
   if (plan.kept.count == 0) return;
-  constexpr std::int64_t kMostBlocks = 65535;
-  const auto blocks = static_cast<unsigned>(std::min(plan.kept.count, kMostBlocks));
+  const std::int64_t parts = parts_of(plan);
   const cudaStream_t stream = detail::stream_of(context);
   visit_dtype(in[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    if constexpr (!std::is_same_v<T, bool> && (Op::kIntegers || !std::is_integral_v<T>))
-      fold<Op, T, reduction_t<T>><<<blocks, detail::kThreads, 0, stream>>>(plan, in[0].as<const T>(), out[0].as<T>());
+    if constexpr (!std::is_same_v<T, bool> && (Op::kIntegers || !std::is_integral_v<T>)) {
+      using A = reduction_t<T>;
+      static_assert(sizeof(A) <= kPartBytes);
+      A* const partial = static_cast<A*>(context.workspace);
+      fold<Op, T, A><<<blocks_for(plan.kept.count * parts), threads_for(plan.reduced.count), 0, stream>>>(
+          plan, parts, in[0].as<const T>(), partial, out[0].as<T>());
+      if (parts > 1)
+        fold_parts<Op, T, A><<<blocks_for(plan.kept.count), threads_for(parts), 0, stream>>>(
+            plan.kept.count, parts, plan.reduced.count, partial, out[0].as<T>());
+    }
   });
   detail::check_cuda(cudaGetLastError(), "starting a reduction");
+}
+
+template <class Op>
+OpDef with_cuda(OpDef op) {
+  return std::move(op).cuda(reduce_cuda<Op>).workspace([](const std::vector<NDArray>& inputs, const void* how) {
+    const NDArray& x = inputs[0];
+    if (x.device().kind != DeviceKind::kCuda) return std::size_t{0};
+    const auto& attributes = *static_cast<const ReduceAttributes*>(how);
+    const ReductionPlan plan = make_plan(x.shape(), reduced_axes("reduce", x.shape(), attributes));
+    const std::int64_t parts = parts_of(plan);
+    return parts > 1 ? static_cast<std::size_t>(plan.kept.count * parts) * kPartBytes : 0;
+  });
 }
 
 // One thread per product.
@@ -68,14 +113,14 @@ void prod_backward_cuda(const KernelContext& context, std::span<const Tensor> in
 
 }  // namespace
 
-OpDef sum_on_cuda(OpDef op) { return std::move(op).cuda(reduce_cuda<Sum>); }
-OpDef mean_on_cuda(OpDef op) { return std::move(op).cuda(reduce_cuda<Mean>); }
-OpDef max_on_cuda(OpDef op) { return std::move(op).cuda(reduce_cuda<Max>); }
-OpDef min_on_cuda(OpDef op) { return std::move(op).cuda(reduce_cuda<Min>); }
-OpDef prod_on_cuda(OpDef op) { return std::move(op).cuda(reduce_cuda<Prod>); }
-OpDef l1_norm_on_cuda(OpDef op) { return std::move(op).cuda(reduce_cuda<L1Norm>); }
-OpDef l2_norm_on_cuda(OpDef op) { return std::move(op).cuda(reduce_cuda<L2Norm>); }
-OpDef max_norm_on_cuda(OpDef op) { return std::move(op).cuda(reduce_cuda<MaxNorm>); }
+OpDef sum_on_cuda(OpDef op) { return with_cuda<Sum>(std::move(op)); }
+OpDef mean_on_cuda(OpDef op) { return with_cuda<Mean>(std::move(op)); }
+OpDef max_on_cuda(OpDef op) { return with_cuda<Max>(std::move(op)); }
+OpDef min_on_cuda(OpDef op) { return with_cuda<Min>(std::move(op)); }
+OpDef prod_on_cuda(OpDef op) { return with_cuda<Prod>(std::move(op)); }
+OpDef l1_norm_on_cuda(OpDef op) { return with_cuda<L1Norm>(std::move(op)); }
+OpDef l2_norm_on_cuda(OpDef op) { return with_cuda<L2Norm>(std::move(op)); }
+OpDef max_norm_on_cuda(OpDef op) { return with_cuda<MaxNorm>(std::move(op)); }
 OpDef prod_backward_on_cuda(OpDef op) { return std::move(op).cuda(prod_backward_cuda); }
 OpDef lp_norm_on_cuda(OpDef op) { return op; }
 OpDef logsumexp_on_cuda(OpDef op) { return op; }

@@ -147,6 +147,10 @@ const RegisterCases kIntegers("sum", {{.name = "int8",
                                        .inputs = {typed(DType::kInt8, {3}, {100, 27, -100})},
                                        .expected = {typed(DType::kInt8, {}, {27})},
                                        .gradient = false}});
+// So many that a device folds them in parts.
+const OperatorCase kMany{
+    .name = "many", .inputs = {sample({3, 9001}, 1)}, .attributes = with(ReduceAttributes{{1}}), .gradient = false};
+const RegisterCases kManySum("sum", {kMany}), kManyMean("mean", {kMany}), kManyMax("max", {kMany});
 const RegisterCases kWraps("prod", {{.name = "integers wrap",
                                      .inputs = {typed(DType::kInt64, {2}, {0x1p32, 0x1p31})},
                                      .expected = {typed(DType::kInt64, {}, {-0x1p63})},
