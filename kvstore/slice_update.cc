@@ -47,8 +47,8 @@ struct Copy {
   bool past_caches = false;
 };
 
-// Calls fill(offset, count, scratch) to get each tile's gradient, then runs the rules over it. The calling thread's
-// team shares the tiles.
+// Gets each tile's gradient of fill(offset, count, scratch), which says where it lies, then runs the rules over it. The
+// calling thread's team shares the tiles.
 template <class T, class Fill>
 void update_tiles(Slice& slice, const Rules& rules, const Snapshot& pulled, const StaleContext& context, Fill fill,
                   const Copy<T>& copy) REQUIRES(slice.mutex) {
@@ -64,6 +64,9 @@ void update_tiles(Slice& slice, const Rules& rules, const Snapshot& pulled, cons
   T* weight = reinterpret_cast<T*>(written.get());
   const std::int64_t count = slice.count();
   const bool keeps = !rules.optimizer->replaces() || rules.preparation.weight_decay != 0;
+  // Nothing but the optimizer touches gradient and weights.
+  const bool one_pass =
+      rules.optimizer->in_one_pass() && !rules.preparation.changes() && !rules.staleness->corrects(context);
   const auto update_range = [&](std::int64_t first, std::int64_t last) {
     alignas(64) std::array<T, static_cast<std::size_t>(Tile<T>::kElements)> scratch, pulled_scratch;
     std::vector<T*> state = arrays;
@@ -72,15 +75,21 @@ void update_tiles(Slice& slice, const Rules& rules, const Snapshot& pulled, cons
     for (std::int64_t begin = first * Tile<T>::kElements; begin < end; begin += Tile<T>::kElements) {
       Tile<T> tile;
       tile.count = std::min(Tile<T>::kElements, end - begin);
-      tile.gradient = scratch.data();
       tile.weight = weight + begin;
       const std::span own(pulled_scratch.data(), static_cast<std::size_t>(tile.count));
       tile.pulled = pulled_tile(pulled, count, begin, own);
-      if (weight != before && keeps) std::copy_n(before + begin, tile.count, tile.weight);
-      fill(begin, tile.count, scratch.data());
-      rules.preparation.apply(tile.gradient, tile.weight, tile.count);
-      tile.state = state.data() + rules.optimizer_states;
-      rules.staleness->correct(tile, context);
+      const T* gradient = fill(begin, tile.count, scratch.data());
+      if (one_pass) {
+        tile.gradient = const_cast<T*>(gradient);  // which is only read
+        if (weight != before) tile.before = before + begin;
+      } else {
+        tile.gradient = scratch.data();
+        if (gradient != scratch.data()) std::copy_n(gradient, tile.count, scratch.data());
+        if (weight != before && keeps) std::copy_n(before + begin, tile.count, tile.weight);
+        rules.preparation.apply(tile.gradient, tile.weight, tile.count);
+        tile.state = state.data() + rules.optimizer_states;
+        rules.staleness->correct(tile, context);
+      }
       tile.state = state.data();
       rules.optimizer->update(tile, step);
       if (copy.to && copy.past_caches)
@@ -113,8 +122,7 @@ void update_one(Slice& slice, const Rules& rules, const Contribution& contributi
                 const StaleContext& context, T* copy) REQUIRES(slice.mutex) {
   const std::int64_t whole = slice.count();
   const auto fill = [&, whole](std::int64_t begin, std::int64_t count, T* scratch) {
-    const T* source = gradient_tile<T>(contribution, whole, begin, {scratch, static_cast<std::size_t>(count)});
-    if (source != scratch) std::copy_n(source, count, scratch);
+    return gradient_tile<T>(contribution, whole, begin, {scratch, static_cast<std::size_t>(count)});
   };
   update_tiles<T>(slice, rules, pulled, context, fill, {copy, slice.weight.size() >= kFillsCaches});
 }
@@ -163,6 +171,7 @@ void update_mean(Slice& slice, const Rules& rules, const std::vector<Contributio
   const auto fill = [&](std::int64_t begin, std::int64_t count, T* mean) {
     sum.tile(begin, count, mean);
     if (copies.mean) std::copy_n(mean, count, static_cast<T*>(copies.mean) + begin);
+    return mean;
   };
   update_tiles<T>(slice, rules, {}, context, fill, {static_cast<T*>(copies.weight), true});
 }

@@ -23,6 +23,11 @@ class Chain final : public Staleness {
       if (!part.policy->accepts(context)) return false;
     return true;
   }
+  bool corrects(const StaleContext& context) const override {
+    for (const Part& part : parts_)
+      if (part.policy->corrects(context)) return true;
+    return false;
+  }
   void correct(const Tile<float>& tile, const StaleContext& context) const override { run(tile, context); }
   void correct(const Tile<double>& tile, const StaleContext& context) const override { run(tile, context); }
 

@@ -53,6 +53,7 @@ class AdamW final : public AdamOptimizer {
   void update(const Tile<float>& tile, const UpdateStep& step) const override { decay_and_update(tile, step); }
   void update(const Tile<double>& tile, const UpdateStep& step) const override { decay_and_update(tile, step); }
   bool decays_weights() const override { return true; }
+  bool in_one_pass() const override { return false; }  // the decay changes the weight first
   // What is left of a weight before Adam's step.
   double kept(const UpdateStep& step) const { return 1 - step.learning_rate * weight_decay_; }
 

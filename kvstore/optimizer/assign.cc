@@ -12,6 +12,7 @@ class Assign final : public Optimizer {
   void update(const Tile<float>& tile, const UpdateStep&) const override { run(tile); }
   void update(const Tile<double>& tile, const UpdateStep&) const override { run(tile); }
   bool replaces() const override { return true; }
+  bool in_one_pass() const override { return true; }
 
  private:
   template <class T>

@@ -22,6 +22,7 @@ class OnCuda : public Optimizer {
   void update(const Tile<double>& tile, const UpdateStep& step) const override { host_->update(tile, step); }
   StepSize step_size() const override { return host_->step_size(); }
   bool replaces() const override { return host_->replaces(); }
+  bool in_one_pass() const override { return host_->in_one_pass(); }
   bool decays_weights() const override { return host_->decays_weights(); }
   double worker_momentum() const override { return host_->worker_momentum(); }
 

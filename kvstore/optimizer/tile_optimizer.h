@@ -15,6 +15,7 @@ class TileOptimizer : public Optimizer {
   std::vector<std::string> state_names() const override { return names_; }
   void update(const Tile<float>& tile, const UpdateStep& step) const override { run(tile, step); }
   void update(const Tile<double>& tile, const UpdateStep& step) const override { run(tile, step); }
+  bool in_one_pass() const override { return true; }
   const Rule& rule() const { return rule_; }
 
  protected:
@@ -25,15 +26,21 @@ class TileOptimizer : public Optimizer {
   void run(const Tile<T>& tile, const UpdateStep& step) const {
     const T rate = static_cast<T>(rule_.rate(step));
     const auto bound = rule_.template bind<T>();
-    T* __restrict gradient = tile.gradient;
+    const T* __restrict gradient = tile.gradient;
     T* __restrict weight = tile.weight;
     std::array<T*, Rule::kSlots + 1> slots{};
     for (int s = 0; s < Rule::kSlots; ++s) slots[s] = tile.state[s];
-    for (std::int64_t i = 0; i < tile.count; ++i) {
+    const auto subtrahend = [&](std::int64_t i) {
       std::array<T, Rule::kSlots + 1> values{};
       for (int s = 0; s < Rule::kSlots; ++s) values[s] = slots[s][i];
-      weight[i] -= bound(gradient[i], values.data(), rate);
+      const T difference = bound(gradient[i], values.data(), rate);
       for (int s = 0; s < Rule::kSlots; ++s) slots[s][i] = values[s];
+      return difference;
+    };
+    if (const T* __restrict before = tile.before) {
+      for (std::int64_t i = 0; i < tile.count; ++i) weight[i] = before[i] - subtrahend(i);
+    } else {
+      for (std::int64_t i = 0; i < tile.count; ++i) weight[i] -= subtrahend(i);
     }
   }
 

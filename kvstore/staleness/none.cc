@@ -4,13 +4,15 @@
 namespace paceline {
 namespace {
 
-struct None {
-  template <class T>
-  HOST_DEVICE T operator()(T gradient, const StaleElement<T>&) const { return gradient; }
+class None final : public Staleness {
+ public:
+  bool corrects(const StaleContext&) const override { return false; }
+  void correct(const Tile<float>&, const StaleContext&) const override {}
+  void correct(const Tile<double>&, const StaleContext&) const override {}
 };
 
 }  // namespace
 
-std::unique_ptr<Staleness> make_none_staleness(const Options&) { return element_rule(None{}, false); }
+std::unique_ptr<Staleness> make_none_staleness(const Options&) { return std::make_unique<None>(); }
 
 }  // namespace paceline

@@ -5,6 +5,7 @@
 #include <paceline/worker_rule.h>
 
 #include <cmath>
+#include <cstring>
 #include <random>
 #include <thread>
 
@@ -359,6 +360,43 @@ TEST(Updater, TheTeamSharesLargeSlicesWithTheSameBits) {
     EXPECT_EQ(read, weights<float>(*updater, slice));
     if (first.empty()) first = read;
     EXPECT_EQ(read, first) << threads << " threads";
+  }
+}
+
+// Where only the optimizer has a part in it, gradient and weights are read where they lie; a clip that is never reached has
+// the rules go over copies.
+TEST(Updater, ReadsInPlaceWithTheBitsOfCopies) {
+  constexpr std::int64_t kCount = 3001;
+  std::mt19937 draws(1);
+  std::vector<float> initial(kCount), gradient(kCount);
+  for (float& x : initial) x = std::normal_distribution<float>()(draws);
+  for (float& x : gradient) x = std::normal_distribution<float>()(draws);
+  for (const std::string optimizer :
+       {"sgd:lr=0.1", "momentum:lr=0.1", "nesterov:lr=0.1", "adam:lr=0.1", "adamw:lr=0.1", "assign:lr=0.1"}) {
+    std::vector<std::vector<float>> results;
+    for (const std::string clip : {"", ",clip_gradient=1e30"}) {
+      for (const bool pulled : {false, true}) {
+        const auto updater = make_updater();
+        updater->set_rules(Spec::parse(optimizer + clip), "none", {});
+        const int slice =
+            updater->add_slice({.key = 1, .name = "w", .end = kCount, .dtype = DType::kFloat32}, initial.data());
+        const std::vector<float> pushed = gradient;
+        for (std::uint64_t push = 0; push < 3; ++push) {
+          const Snapshot held = pulled ? updater->pull(slice, -1) : Snapshot();
+          const std::vector<float> before = weights<float>(*updater, slice);
+          // Of version 0: the later ones are stale.
+          updater->apply(slice, {.worker = 0, .version = 0, .examples = 1, .gradient = gradient.data()});
+          if (pulled) {
+            EXPECT_EQ(std::memcmp(held.data.get(), before.data(), held.bytes), 0) << optimizer;
+          }
+        }
+        updater->apply_round(slice, {{.worker = 0, .version = 3, .examples = 1, .gradient = gradient.data()}}, {});
+        EXPECT_EQ(gradient, pushed) << optimizer;
+        results.push_back(weights<float>(*updater, slice));
+      }
+    }
+    EXPECT_NE(results.front(), initial) << optimizer;
+    for (const auto& result : results) EXPECT_EQ(result, results.front()) << optimizer;
   }
 }
 

@@ -44,6 +44,7 @@ struct Preparation {
   static Preparation parse(const Options& options);
   // For an optimizer: without the weight decay where it is the optimizer's own.
   static Preparation parse(const Options& options, const Optimizer& optimizer);
+  bool changes() const { return rescale != 1 || clip_gradient > 0 || weight_decay != 0; }
   template <class T>
   void apply(T* gradient, const T* weight, std::int64_t count) const;
 };
@@ -84,6 +85,9 @@ class Optimizer {
   virtual StepSize step_size() const { return {}; }
   // The new weights do not depend on the old ones: what update() finds in tile.weight is of no meaning.
   virtual bool replaces() const { return false; }
+  // update() leaves tile.gradient as it is, and takes the weights from tile.before unless that is null: where no other rule
+  // has a part in it, it reads both where they lie.
+  virtual bool in_one_pass() const { return false; }
   // The option weight_decay is the rule's: the Preparation leaves it out.
   virtual bool decays_weights() const { return false; }
   // The momentum that a WorkerRule (dana) can take over, the server then running plain SGD; -1: it cannot.

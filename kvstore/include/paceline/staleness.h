@@ -38,6 +38,8 @@ class Staleness {
   virtual bool needs_pulled() const { return false; }
   // False: the push is refused (policy `discard`), counted and reported.
   virtual bool accepts(const StaleContext&) const { return true; }
+  // False: correct() would change nothing, neither the gradient nor a state.
+  virtual bool corrects(const StaleContext&) const { return true; }
   virtual void correct(const Tile<float>& tile, const StaleContext& context) const = 0;
   virtual void correct(const Tile<double>& tile, const StaleContext& context) const = 0;
 };
@@ -64,6 +66,7 @@ class ElementPolicy final : public Staleness {
  public:
   ElementPolicy(Rule rule, bool needs_pulled) : rule_(rule), needs_pulled_(needs_pulled) {}
   bool needs_pulled() const override { return needs_pulled_; }
+  bool corrects(const StaleContext& context) const override { return context.delay != 0; }
   void correct(const Tile<float>& tile, const StaleContext& context) const override { run(tile, context); }
   void correct(const Tile<double>& tile, const StaleContext& context) const override { run(tile, context); }
 
