@@ -103,6 +103,7 @@ struct Trainer::Impl {
   std::deque<PendingStep> pending;
 
   std::optional<Captured> captured;
+  NDArray call;  // its number: one array, written anew in each step
 
   TrainerReport sums;
   Clock::time_point report_start = Clock::now();
@@ -144,7 +145,9 @@ struct Trainer::Impl {
     if (step.left_out) {
       ++sums.left_out;
     } else {
-      sums.loss += step.loss.item<double>() * static_cast<double>(step.batch.examples);
+      // Of its own type: another would be an array of its own, in every step.
+      const double loss = step.loss.dtype() == DType::kFloat32 ? step.loss.item<float>() : step.loss.item<double>();
+      sums.loss += loss * static_cast<double>(step.batch.examples);
       sums.examples += step.batch.examples;
     }
     if (step.data) step.data->commit(step.batch);
@@ -219,9 +222,9 @@ NDArray Trainer::step(const Batch& batch, const Loss& loss_function) {
   Impl& self = *impl_;
   self.prepare(batch);
   const Device device = self.options.device;
-  const std::int64_t call = self.steps * self.store->size() + self.store->rank();
-  std::vector<NDArray> inputs{batch.data.to(device), batch.label.to(device),
-                              NDArray::full({1}, static_cast<double>(call), DType::kInt64, device)};
+  if (self.call.is_none()) self.call = NDArray({1}, DType::kInt64, device);
+  self.call.fill(static_cast<double>(self.steps * self.store->size() + self.store->rank()));
+  std::vector<NDArray> inputs{batch.data.to(device), batch.label.to(device), self.call};
   if (self.scale) inputs.push_back(NDArray::full({1}, self.scale->value(), DType::kFloat32, device));
   if (self.options.captured && !self.captured)
     self.captured.emplace([&self, loss_function](const std::vector<NDArray>& in) {
