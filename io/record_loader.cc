@@ -185,12 +185,19 @@ std::unique_ptr<RecordFile> RecordLoader::Impl::open_shard(const Shard& entry) c
 }
 
 void RecordLoader::Impl::run(io::Batches plan) {
-  Lock lock(mutex_);
-  plan_ = std::move(plan);
-  planned_all_ = false;
-  stopping_ = false;
-  for (int i = 0; i < options_.decode_threads; ++i)
-    threads_.push_back(detail::start_thread("decoding records", [this] { work(); }));
+  {
+    Lock lock(mutex_);
+    plan_ = std::move(plan);
+    planned_all_ = false;
+    stopping_ = false;
+  }
+  try {
+    for (int i = 0; i < options_.decode_threads; ++i)
+      threads_.push_back(detail::start_thread("decoding records", [this] { work(); }));
+  } catch (...) {
+    stop();
+    throw;
+  }
 }
 
 void RecordLoader::Impl::stop() {

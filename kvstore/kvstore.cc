@@ -33,9 +33,10 @@ const WorkersMode* workers_mode(const std::string& name) {
 bool is_local(const std::string& name) { return name == "local" || name == "device"; }
 
 // MXNet's names for modes that keep what can be on the devices are others of the same.
+constexpr std::pair<const char*, const char*> kOtherNames[] = {
+    {"nccl", "device"}, {"dist_device_sync", "dist_sync"}, {"dist_sync_device", "dist_sync"}};
+
 std::string mode_name(const std::string& name) {
-  constexpr std::pair<const char*, const char*> kOtherNames[] = {
-      {"nccl", "device"}, {"dist_device_sync", "dist_sync"}, {"dist_sync_device", "dist_sync"}};
   for (const auto& [other, mode] : kOtherNames)
     if (name == other) return mode;
   return name;
@@ -89,6 +90,7 @@ void KVStore::check(const std::string& mode, bool tables) {
     known += " " + entry;
     found |= name == entry;
   }
+  for (const auto& [other, same] : kOtherNames) known += str(" ", other);
   require(found, "unknown mode '", name, "'; known:", known);
   const Spec spec = mode_of(mode);
   if (local) spec.options.reject_unknown("mode '" + name + "'");

@@ -52,8 +52,10 @@ std::vector<NDArray> BatchGradients::operator()(const std::vector<NDArray>& inpu
     total = i == 0 ? loss : total + loss;
     if (parts > 1 && !options_.captured) running.push_back(done_with(gradients_));
   }
-  if (!scale.is_none())
-    for (const NDArray& gradient : gradients_) gradient *= cast(1 / scale, gradient.dtype()).to(gradient.device());
+  if (!scale.is_none()) {
+    const NDArray factor = 1 / scale;
+    for (const NDArray& gradient : gradients_) gradient *= cast(factor, gradient.dtype()).to(gradient.device());
+  }
   NDArray norm;
   if (options_.clip_norm > 0)
     norm = clip_global_norm(gradients_, options_.clip_norm);

@@ -138,12 +138,15 @@ bool share_other_order(const std::vector<NDArray>& inputs) {
                      [&](const NDArray& x) { return x.shape() == first.shape() && x.strides() == first.strides(); });
 }
 
-// What is wrong with a call names the operator and all that it was given, whichever of its parts found it.
+// What is wrong with a call names the operator and all that it was given, whichever of its parts found it. Where that
+// is another operator, its own inputs tell more.
 [[noreturn]] void rethrow_explained(const OpDef& op, const std::vector<NDArray>& inputs, const InvalidArgument& error) {
   std::string text = error.what();
   const std::string name = "[" + op.name() + "] ";
   if (!text.starts_with(name)) text.insert(0, name);
-  for (std::size_t i = 0; i < inputs.size(); ++i) text += (i ? ", " : "; called with ") + inputs[i].describe();
+  constexpr char kGiven[] = "; called with ";
+  const bool told = text.find(kGiven) != std::string::npos;
+  for (std::size_t i = 0; i < inputs.size() && !told; ++i) text += (i ? ", " : kGiven) + inputs[i].describe();
   throw InvalidArgument(text);
 }
 

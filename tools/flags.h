@@ -70,7 +70,8 @@ inline std::string nearest_flag(const std::string& name, const FlagSources& sour
   std::string nearest;
   std::size_t fewest = 2 + name.size() / 4;
   for (const auto& flag : flags_of(sources)) {
-    const std::size_t edits = flag.name.rfind(name, 0) == 0 ? 0 : edits_between(name, flag.name);
+    const bool begins = name.size() >= 2 && flag.name.starts_with(name);
+    const std::size_t edits = begins ? 0 : edits_between(name, flag.name);
     if (edits >= fewest) continue;
     fewest = edits;
     nearest = " (do you mean --" + flag.name + "?)";

@@ -14,7 +14,7 @@ DEFINE_string(checkpoint, "", "folder of the checkpoint: written after each epoc
 DEFINE_string(evaluate, "", "do not train: load this checkpoint, a folder or its file, and evaluate it");
 DEFINE_double(clip_norm, 0, "scale a worker's gradients to a norm of at most this; 0: off");
 DEFINE_string(precision, "float32",
-              "what the network computes in: float32, or bfloat16 or float16 with weights kept in float32");
+              "what the network computes in: float32, or bfloat16 or float16 with weights kept in float32; tests are in float32");
 DEFINE_bool(captured, true, "replay the step from a plan, with the same numbers; not where there are several devices");
 DEFINE_int32(slow_worker, -1, "for trying out stragglers: the rank of a worker that sleeps after every step; -1: none");
 DEFINE_double(slow_factor, 5, "how many times as long its steps take");

@@ -313,7 +313,7 @@ class InThisProcess final : public LocalExchange {
   std::uint64_t calls_ GUARDED_BY(mutex_) = 0;
   const std::shared_ptr<const Staleness> policy_;
   const std::unique_ptr<Updater> updater_ = make_updater();
-  DeviceWeights on_devices_;  // calls take turns by mutex_
+  DeviceWeights on_devices_;  // pushes take turns by mutex_, the rest is never called beside them
   Spec optimizer_{"sgd", {}};
   std::map<std::string, LocalKey> keys_;
   LocalTables tables_{engine_};

@@ -288,15 +288,15 @@ TEST(ThreadedEngine, WorkThatFailsOnItsDeviceNamesItsTaskAndLeavesOtherDevicesAl
     });
   });
   // Issued before the fault shows, and what comes afterwards.
-  engine->push({"follower", Device("sim:3")}, {{faulty}}, {{before}}, [](TaskContext& context) {
+  engine->push({"follower", Device("sim:3")}, {{faulty}}, {{before}}, [&](TaskContext& context) {
     context.stream->enqueue([] {});
+    issued.count_down();
   });
   int host_tasks = 0;
   engine->push({"host"}, {{faulty}}, {}, [&](TaskContext&) { ++host_tasks; });
   engine->push({"elsewhere", Device("sim:2")}, {}, {{other}}, [](TaskContext& context) {
     context.stream->enqueue([] {});
   });
-  issued.count_down();
   const auto message_at = [&](const Variable& variable) -> std::string {
     try {
       engine->wait(variable);

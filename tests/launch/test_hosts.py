@@ -113,6 +113,8 @@ class ModeOfTheCommand(unittest.TestCase):
             (["train", "local", "data"], {}, "local"),
             (["train", "gossip:steps=4", "data"], {}, "gossip:steps=4"),
             (["train", "data", "local"], {}, ""),
+            (["train", "dist_device_sync", "data"], {}, "dist_device_sync"),
+            (["train", "nccl", "data"], {}, "nccl"),
             (["mnist", "--kvstore"], {}, ""),
             (["mnist 'unclosed"], {}, ""),
         ):
@@ -125,7 +127,8 @@ class ModeOfTheCommand(unittest.TestCase):
             self.assertTrue(find_mode(["x", "--kvstore", mode], {}).survives_worker_loss)
             self.assertTrue(find_mode(["x", "--kvstore", mode], {}).without_servers)
         self.assertFalse(find_mode(["x", "--kvstore", "ring"], {}).one_process)
-        self.assertTrue(find_mode(["x", "--kvstore", "local"], {}).one_process)
+        for mode in "local", "device", "nccl":
+            self.assertTrue(find_mode(["x", "--kvstore", mode], {}).one_process)
         self.assertFalse(find_mode(["x"], {}).survives_worker_loss)
 
 

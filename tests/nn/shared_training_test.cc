@@ -10,7 +10,6 @@
 #include <chrono>
 #include <future>
 #include <numeric>
-#include <thread>
 
 namespace paceline::test {
 namespace {
@@ -102,14 +101,10 @@ TEST(SharedTraining, LayersDoNotWaitForEachOther) {
       batch.examples = 2;
       trainer.step(batch, nn::softmax_ce);
       const auto parameters = trainer.net().parameters();
-      std::promise<void> arrived;
-      std::thread waiting([&] {
-        parameters.back()->value.wait();
-        arrived.set_value();
-      });
-      EXPECT_EQ(arrived.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+      std::future<void> arrived = std::async(std::launch::async, [&] { parameters.back()->value.wait(); });
+      EXPECT_EQ(arrived.wait_for(std::chrono::seconds(20)), std::future_status::ready);
       open.done();
-      waiting.join();
+      arrived.get();
       trainer.synchronize();
     });
   }

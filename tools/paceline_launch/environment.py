@@ -18,8 +18,8 @@ _FORWARDED = ("DMLC_INTERFACE", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "OMP_WAIT_
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:([=:])(.*))?", re.DOTALL)
 
-_MODE_WORD = re.compile(r"dist_[a-z]+(:[a-z]\S*)?")
-_MODES_OF_ONE_PROCESS = ("local", "device")
+_MODE_WORD = re.compile(r"dist_[a-z]+(_[a-z]+)?(:[a-z]\S*)?")
+_MODES_OF_ONE_PROCESS = ("local", "device", "nccl")
 _MODES_OF_WORKERS = ("ring", "gossip")
 _MODES_WITHOUT_SERVERS = (*_MODES_OF_ONE_PROCESS, *_MODES_OF_WORKERS)
 

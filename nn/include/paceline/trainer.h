@@ -32,8 +32,8 @@ struct TrainerOptions {
   // Forward and backward run over this many parts of a batch, one after the other, and their gradients are added up: a
   // large batch in the memory of a small one. Batch norm sees the parts.
   int micro_batches = 1;
-  // bfloat16, float16: mixed precision (Context::compute in module.h). Weights, the gradients that are pushed, the store
-  // and checkpoints stay float32, so that a checkpoint fits every precision.
+  // bfloat16, float16: steps in mixed precision (Context::compute in module.h); evaluate() is in float32. Weights, the
+  // gradients that are pushed, the store and checkpoints stay float32, so that a checkpoint fits every precision.
   //
   // Under float16 the loss is scaled: by 2^16 at first, by twice as much after 2,000 good steps. When a gradient is not
   // finite, the scale is halved and this worker leaves the step out: it pushes nothing, not even statistics, ends the
