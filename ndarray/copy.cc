@@ -26,11 +26,12 @@ bool same_layout(const NDArray& a, const NDArray& b) {
 }
 
 // Goes with a copy from a CUDA device, which is where the host sees what kernels did: when it is complete, the array
-// that it filled has the failure that they reported.
+// that it filled has the failure that they reported. A copy that was never issued leaves the report to others.
 class ReportOf {
  public:
-  ReportOf(Device device, std::shared_ptr<Storage> to) : device_(device), to_(std::move(to)) {}
+  explicit ReportOf(Device device) : device_(device) {}
   ReportOf(ReportOf&&) = default;
+  void issued(std::shared_ptr<Storage> to) { to_ = std::move(to); }
   ~ReportOf() {
     if (!to_) return;
     const std::exception_ptr report = take_report(device_);
@@ -55,17 +56,18 @@ void copy_across(const NDArray& source, const NDArray& to, int priority) {
   if (!covers_storage(to)) reads.push_back(to.variable());
   const Variable writes[] = {to.variable()};
   const std::int64_t new_bytes = into && to.variable().version() == 0 ? static_cast<std::int64_t>(to.bytes()) : 0;
-  to.engine().push(info, reads, writes,
-                   [ahead = RunAhead(new_bytes, to.device()), source_storage = ArrayBuilder::storage(source),
-                    to_storage = ArrayBuilder::storage(to), from = ArrayBuilder::data(source),
-                    into = ArrayBuilder::data(to), bytes = to.bytes(), kind,
-                    report = ReportOf(info.device, reports ? ArrayBuilder::storage(to) : nullptr)](TaskContext& task) {
-                     runtime(task.device).copy(into, from, bytes, kind, *task.stream);
-                     if (task.device.kind != DeviceKind::kSim) return;
-                     task.stream->enqueue([source = source_storage.get(), to = to_storage.get()] {
-                       if (source->failure() || to->failure()) to->set_failure(source->failure());
-                     });
-                   });
+  to.engine().push(
+      info, reads, writes,
+      [ahead = RunAhead(new_bytes, to.device()), source_storage = ArrayBuilder::storage(source),
+       to_storage = ArrayBuilder::storage(to), from = ArrayBuilder::data(source), into = ArrayBuilder::data(to),
+       bytes = to.bytes(), kind, reports, report = ReportOf(info.device)](TaskContext& task) mutable {
+        runtime(task.device).copy(into, from, bytes, kind, *task.stream);
+        if (reports) report.issued(to_storage);
+        if (task.device.kind != DeviceKind::kSim) return;
+        task.stream->enqueue([source = source_storage.get(), to = to_storage.get()] {
+          if (source->failure() || to->failure()) to->set_failure(source->failure());
+        });
+      });
 }
 
 }  // namespace

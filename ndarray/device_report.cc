@@ -26,7 +26,7 @@ std::string text_of(const DeviceReport& report) {
   const bool whole = report.value == std::floor(report.value) && std::fabs(report.value) < 0x1p62;
   const std::string numbers[] = {whole ? std::to_string(static_cast<std::int64_t>(report.value)) : str(report.value),
                                  std::to_string(report.number), std::to_string(report.limit)};
-  std::string text = report.pattern;
+  std::string text = report.pattern ? report.pattern : "a kernel found {} wrong";
   std::size_t at = 0;
   for (const std::string& number : numbers)
     if ((at = text.find("{}", at)) != std::string::npos) text.replace(at, 2, number);
@@ -44,16 +44,18 @@ DeviceReport* report_of(Device device) {
   return report;
 }
 
-std::exception_ptr take_report(Device device) {
+std::exception_ptr take_report(Device device) noexcept try {
   Reports& all = reports();
   const std::lock_guard lock(all.mutex);
   const auto found = all.of.find(device);
   if (found == all.of.end()) return nullptr;
-  const std::atomic_ref<int> set(found->second->found);
-  if (set.load(std::memory_order_acquire) == 0) return nullptr;
+  const std::atomic_ref<int> state(found->second->state);
+  if (state.load(std::memory_order_acquire) != DeviceReport::kComplete) return nullptr;
   const std::exception_ptr error = std::make_exception_ptr(InvalidArgument(text_of(*found->second)));
-  set.store(0, std::memory_order_release);
+  state.store(DeviceReport::kNone, std::memory_order_release);
   return error;
+} catch (...) {
+  return std::current_exception();
 }
 
 }  // namespace paceline::detail

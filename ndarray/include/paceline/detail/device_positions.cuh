@@ -8,11 +8,13 @@ namespace paceline::detail {
 
 __device__ inline void leave_report(DeviceReport* report, const char* pattern, double value, std::int64_t number,
                                     std::int64_t limit) {
-  if (atomicCAS(&report->found, 0, 1) != 0) return;
+  if (atomicCAS_system(&report->state, DeviceReport::kNone, DeviceReport::kBeingWritten) != DeviceReport::kNone) return;
   report->pattern = pattern;
   report->value = value;
   report->number = number;
   report->limit = limit;
+  __threadfence_system();
+  atomicExch_system(&report->state, DeviceReport::kComplete);
 }
 
 struct DevicePositions {

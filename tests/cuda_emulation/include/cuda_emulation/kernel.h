@@ -3,6 +3,7 @@
 // thread, and one block runs at a time.
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <source_location>
@@ -56,6 +57,7 @@ inline void __syncthreads(const std::source_location& where = std::source_locati
 }
 inline void __syncwarp(unsigned mask = 0xffffffffu) { ::cuda_emulation::sync_warp(mask); }
 inline void __threadfence() {}
+inline void __threadfence_system() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 [[noreturn]] inline void __trap() { ::cuda_emulation::fail("the kernel called __trap()"); }
 
 template <class T>
@@ -105,6 +107,17 @@ T atomicCAS(T* to, std::type_identity_t<T> expected, std::type_identity_t<T> val
   const T old = *to;
   if (old == expected) *to = value;
   return old;
+}
+
+// The host sees these.
+template <class T>
+T atomicExch_system(T* to, std::type_identity_t<T> value) {
+  return std::atomic_ref(*to).exchange(value);
+}
+template <class T>
+T atomicCAS_system(T* to, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
+  std::atomic_ref(*to).compare_exchange_strong(expected, value);
+  return expected;
 }
 
 using std::max;

@@ -1,0 +1,50 @@
+// What kernels of CUDA devices report to the host.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <paceline/detail/device_report.h>
+#include <paceline/engine.h>
+#include <paceline/error.h>
+#include <paceline/row_sparse.h>
+
+#include <array>
+
+namespace paceline {
+namespace {
+
+using detail::DeviceReport;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+void rethrow(const std::exception_ptr& error) {
+  if (error) std::rethrow_exception(error);
+}
+
+TEST(DeviceReport, IsTakenOnceAndOnlyWhenItIsComplete) {
+  DeviceReport& report = *detail::report_of(Device());
+  report = {DeviceReport::kBeingWritten, nullptr, 0, 0, 0};
+  EXPECT_EQ(detail::take_report(Device()), nullptr);
+  report = {DeviceReport::kComplete, "row {} (number {}) is outside [0, {})", 7, 3, 5};
+  EXPECT_THAT([] { rethrow(detail::take_report(Device())); },
+              ThrowsMessage<InvalidArgument>("row 7 (number 3) is outside [0, 5)"));
+  EXPECT_EQ(detail::take_report(Device()), nullptr);
+  report = {DeviceReport::kComplete, nullptr, 0.5, 0, 0};
+  EXPECT_THAT([] { rethrow(detail::take_report(Device())); }, ThrowsMessage<InvalidArgument>(HasSubstr("0.5")));
+}
+
+TEST(DeviceReport, ACopyThatNeverRanLeavesItToOthers) {
+  if (device_count(DeviceKind::kCuda) == 0) GTEST_SKIP() << "no CUDA device here";
+  const Device device("cuda:0");
+  const NDArray table = NDArray::zeros({4, 2}, DType::kFloat32, device);
+  const NDArray lost = NDArray::zeros({4}, DType::kFloat32, device);
+  default_engine().push({"lost", device}, {}, std::array{lost.variable()},
+                        [](TaskContext&) { throw Timeout("this one is lost"); });
+  scatter_add(table, {NDArray::full({1}, 9, DType::kInt64, device), NDArray::full({1, 2}, 1, DType::kFloat32, device),
+                      table.shape()});
+  default_engine().wait(table.variable());
+  EXPECT_THAT([&] { lost.to_vector<float>(); }, ThrowsMessage<Timeout>(HasSubstr("this one is lost")));
+  EXPECT_THAT([&] { table.wait(); }, ThrowsMessage<InvalidArgument>(HasSubstr("row 9")));
+  EXPECT_NO_THROW(table.wait());
+}
+
+}  // namespace
+}  // namespace paceline
