@@ -13,8 +13,10 @@
 namespace paceline::detail {
 namespace {
 
-void check_cublas(cublasStatus_t status, const char* what) {
-  if (status != CUBLAS_STATUS_SUCCESS) throw Error(str(what, ": ", cublasGetStatusString(status)));
+void check_cublas(cublasStatus_t status, const char* what, cudaStream_t stream) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  check_device(stream, what);
+  throw Error(str(what, ": ", cublasGetStatusString(status)));
 }
 
 struct DestroyHandle {
@@ -28,10 +30,10 @@ cublasHandle_t handle_for(const KernelContext& context) {
   auto& handle = handles[context.device.index];
   if (!handle) {
     cublasHandle_t created = nullptr;
-    check_cublas(cublasCreate(&created), "starting cuBLAS");
+    check_cublas(cublasCreate(&created), "starting cuBLAS", stream);
     handle.reset(created);
   }
-  check_cublas(cublasSetStream(handle.get(), stream), "choosing the stream of cuBLAS");
+  check_cublas(cublasSetStream(handle.get(), stream), "choosing the stream of cuBLAS", stream);
   return handle.get();
 }
 
@@ -80,7 +82,7 @@ void gemm(const KernelContext& context, std::span<const Tensor> inputs, std::spa
           wide ? static_cast<const void*>(&how.beta) : &beta, outputs[0].data, type, static_cast<int>(c.leading),
           c.batch_stride, static_cast<int>(c.batch), compute_type(dtype),
           CUBLAS_GEMM_DEFAULT),
-      "multiplying matrices");
+      "multiplying matrices", static_cast<cudaStream_t>(context.native_stream));
 }
 
 }  // namespace

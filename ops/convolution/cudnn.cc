@@ -192,10 +192,13 @@ bool cudnn_convolution(ConvolutionPass pass, const ConvolutionGeometry& geometry
   const bool wide = dtype == DType::kFloat64;
   const void* const one = wide ? static_cast<const void*>(&double_one) : &float_one;
   const void* const zero = wide ? static_cast<const void*>(&double_zero) : &float_zero;
+  const auto stream = static_cast<cudaStream_t>(context.native_stream);
   const auto check = [&](cudnnStatus_t status) {
-    if (status != CUDNN_STATUS_SUCCESS) throw Error(str("[convolution] cuDNN: ", cudnn->cudnnGetErrorString(status)));
+    if (status == CUDNN_STATUS_SUCCESS) return;
+    detail::check_device(stream, "[convolution] cuDNN");
+    throw Error(str("[convolution] cuDNN: ", cudnn->cudnnGetErrorString(status)));
   };
-  check(cudnn->cudnnSetStream(handle, static_cast<cudaStream_t>(context.native_stream)));
+  check(cudnn->cudnnSetStream(handle, stream));
   void* const workspace = bytes > 0 ? context.workspace : nullptr;
   cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
   if (pass == ConvolutionPass::kForward)

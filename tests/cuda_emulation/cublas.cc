@@ -62,9 +62,10 @@ void multiply(const Product& p, Sum alpha, Sum beta) {
 }  // namespace
 
 const char* cublasGetStatusString(cublasStatus_t status) {
-  return status == CUBLAS_STATUS_SUCCESS         ? "CUBLAS_STATUS_SUCCESS"
-         : status == CUBLAS_STATUS_INVALID_VALUE ? "CUBLAS_STATUS_INVALID_VALUE"
-                                                 : "CUBLAS_STATUS_NOT_SUPPORTED";
+  return status == CUBLAS_STATUS_SUCCESS            ? "CUBLAS_STATUS_SUCCESS"
+         : status == CUBLAS_STATUS_INVALID_VALUE    ? "CUBLAS_STATUS_INVALID_VALUE"
+         : status == CUBLAS_STATUS_EXECUTION_FAILED ? "CUBLAS_STATUS_EXECUTION_FAILED"
+                                                    : "CUBLAS_STATUS_NOT_SUPPORTED";
 }
 
 cublasStatus_t cublasCreate(cublasHandle_t* handle) {
@@ -110,6 +111,7 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation
     };
   cuda_emulation::Call call;
   cuda_emulation::Stream& stream = call.stream(handle->stream);
+  if (call.scheduler.failure(stream.device) != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
   call.scheduler.issue(stream, {"cublasGemm", stream.device, cuda_emulation::Reach::kDevice, body});
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -36,6 +36,12 @@ constexpr ErrorName kErrors[] = {
     {cudaErrorAssert, "cudaErrorAssert", "device-side assert triggered"},
     {cudaErrorIllegalInstruction, "cudaErrorIllegalInstruction", "an illegal instruction was encountered"},
     {cudaErrorMisalignedAddress, "cudaErrorMisalignedAddress", "misaligned address"},
+    {cudaErrorHardwareStackError, "cudaErrorHardwareStackError", "hardware stack error"},
+    {cudaErrorInvalidAddressSpace, "cudaErrorInvalidAddressSpace", "operation not supported on this address space"},
+    {cudaErrorInvalidPc, "cudaErrorInvalidPc", "invalid program counter"},
+    {cudaErrorNvlinkUncorrectable, "cudaErrorNvlinkUncorrectable", "uncorrectable NVLink error"},
+    {cudaErrorMpsClientTerminated, "cudaErrorMpsClientTerminated", "the MPS client has been terminated"},
+    {cudaErrorExternalDevice, "cudaErrorExternalDevice", "an external device failed"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
     {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
     {cudaErrorPeerAccessAlreadyEnabled, "cudaErrorPeerAccessAlreadyEnabled", "peer access is already enabled"},
@@ -195,9 +201,11 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   Call call;
   const Clock& clock = call.stream(stream).clock;
+  if (const cudaError_t status = call.scheduler.failure(call.stream(stream).device); status != cudaSuccess)
+    return result(status);
   if (!call.scheduler.reached(clock)) return result(cudaErrorNotReady);
   call.scheduler.know(clock);
-  return result(call.scheduler.failure(call.stream(stream).device));
+  return cudaSuccess;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned) {

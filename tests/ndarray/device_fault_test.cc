@@ -63,5 +63,15 @@ TEST(DeviceFault, NamesATaskAndLeavesTheOtherDevicesAlone) {
   }
 }
 
+TEST(DeviceFault, IsOneForALibraryToo) {
+  if (device_count(DeviceKind::kCuda) == 0) GTEST_SKIP() << "no CUDA device here";
+  const NDArray a = NDArray::full({8, 8}, 1, DType::kFloat32, Device("cuda:0")), out = a.clone();
+  kernels::gemm(a, false, a, false, out);
+  EXPECT_EQ(out.to_vector<float>(), std::vector<float>(64, 8));
+  push_fault(a.device());
+  kernels::gemm(a, false, a, false, out);
+  EXPECT_THAT(error_at(out), HasSubstr("illegal memory access"));
+}
+
 }  // namespace
 }  // namespace paceline

@@ -9,16 +9,24 @@ namespace paceline::detail {
 
 // Is the device, as this process sees it, lost? Every later call then reports the same.
 inline bool breaks_device(cudaError_t status) {
-  switch (status) {
+  switch (static_cast<int>(status)) {
     case cudaErrorIllegalAddress:
     case cudaErrorMisalignedAddress:
     case cudaErrorIllegalInstruction:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorHardwareStackError:
     case cudaErrorAssert:
     case cudaErrorLaunchTimeout:
     case cudaErrorLaunchFailure:
     case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case 226:  // cudaErrorContained, and
+    case 721:  // cudaErrorTensorMemoryLeak, which older toolkits do not name
     case cudaErrorContextIsDestroyed:
     case cudaErrorDevicesUnavailable:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorExternalDevice:
     case cudaErrorUnknown:
       return true;
     default:
@@ -38,6 +46,16 @@ inline void check_cuda(cudaError_t status, const char* what) {
   if (status == cudaErrorMemoryAllocation) throw OutOfMemory(message);
   if (breaks_device(status)) throw DeviceError(message);
   throw Error(message);
+}
+
+// For a library's call that failed: throws DeviceError where the device that `stream` belongs to is lost, which the
+// library does not say.
+inline void check_device(cudaStream_t stream, const char* what) {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  cudaError_t status = cudaStreamIsCapturing(stream, &capture);
+  if (status == cudaSuccess && capture == cudaStreamCaptureStatusNone) status = cudaStreamQuery(stream);
+  if (breaks_device(status)) check_cuda(status, what);
+  cudaGetLastError();
 }
 
 }  // namespace paceline::detail
