@@ -68,13 +68,16 @@ class Product {
     choose(data);
   }
 
-  void run(const Operands& data, void* workspace, cudaStream_t stream) {
+  // False: cuBLASLt has nothing for this product.
+  bool run(const Operands& data, void* workspace, cudaStream_t stream) {
+    if (!found_) return false;
     constexpr float kOne = 1, kZero = 0;
     set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, data.bias);
     check(
         cublasLtMatmul(handle_, description_.get(), &kOne, data.left, left_.get(), data.right, right_.get(), &kZero,
                        data.out, out_.get(), data.out, out_.get(), &best_.algo, workspace, best_.workspaceSize, stream),
         "multiplying matrices and adding a bias");
+    return true;
   }
 
  private:
@@ -105,16 +108,18 @@ class Product {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(data.out));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(data.out));
     int found = 0;
-    check(cublasLtMatmulAlgoGetHeuristic(handle_, description_.get(), left_.get(), right_.get(), out_.get(), out_.get(),
-                                         made, 1, &best_, &found),
-          "choosing a product");
-    if (found == 0) throw Error("cuBLASLt knows no way to a product with a bias");
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, description_.get(), left_.get(), right_.get(),
+                                                                 out_.get(), out_.get(), made, 1, &best_, &found);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return;
+    check(status, "choosing a product");
+    found_ = found > 0;
   }
 
   cublasLtHandle_t handle_;
   Description description_;
   Layout left_, right_, out_;
   cublasLtMatmulHeuristicResult_t best_{};
+  bool found_ = false;
 };
 
 // What is kept for each device of a thread. Cleared where shapes never repeat.
@@ -124,17 +129,15 @@ struct Kept {
   std::map<Key, Product> products;
 };
 
-// Inputs: a, b, bias.
-void gemm_bias(const KernelContext& context, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
-               const void* attributes) {
+// False: cuBLASLt has nothing for this product.
+bool in_one_pass(const KernelContext& context, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+                 const Gemm& how) {
   constexpr std::size_t kMostProducts = 1024;
   thread_local std::map<int, Kept> of_devices;
-  const auto& how = *static_cast<const Gemm*>(attributes);
   const DType dtype = outputs[0].dtype;
   const Matrix a = matrix_of(inputs[0], how.transpose_a), b = matrix_of(inputs[1], how.transpose_b),
                c = matrix_of(outputs[0], false);
   const Operands data{inputs[1].data, inputs[0].data, inputs[2].data, outputs[0].data};
-  check_cuda(cudaSetDevice(context.device.index), "selecting the device");
   Kept& kept = of_devices[context.device.index];
   if (!kept.handle) {
     cublasLtHandle_t created = nullptr;
@@ -155,8 +158,27 @@ void gemm_bias(const KernelContext& context, std::span<const Tensor> inputs, std
                       alignment_of(data.bias),
                       alignment_of(data.out)};
   if (kept.products.size() == kMostProducts && kept.products.count(key) == 0) kept.products.clear();
-  kept.products.try_emplace(key, kept.handle.get(), dtype, a, b, c, data)
+  return kept.products.try_emplace(key, kept.handle.get(), dtype, a, b, c, data)
       .first->second.run(data, context.workspace, static_cast<cudaStream_t>(context.native_stream));
+}
+
+// Inputs: a, b, bias.
+void gemm_bias(const KernelContext& context, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+               const void* attributes) {
+  const auto& how = *static_cast<const Gemm*>(attributes);
+  select_cuda_device(context.device.index);
+  try {
+    if (in_one_pass(context, inputs, outputs, how)) return;
+  } catch (const Error&) {
+    check_device(static_cast<cudaStream_t>(context.native_stream), "multiplying matrices and adding a bias");
+    throw;
+  }
+  const Tensor& out = outputs[0];
+  const Tensor rows{inputs[2].data, out.shape, broadcast_strides(inputs[2].shape, inputs[2].strides, out.shape),
+                    out.dtype};
+  copy_cuda()(context, {&rows, 1}, outputs, nullptr);
+  const Gemm onto{how.transpose_a, how.transpose_b, 1, 1};
+  gemm_cuda()(context, inputs.first(2), outputs, &onto);
 }
 
 }  // namespace
