@@ -219,21 +219,25 @@ void Replay::issue(Part& part, Stream& stream) {
   };
   std::vector<void*> addresses;
   for (const Moving& moving : part.moving) addresses.push_back(tensors_[moving.call][moving.tensor].data);
+  DeviceRuntime& device = runtime(program_.device);
   const auto known = std::ranges::find(part.kept, addresses, &Part::Kept::addresses);
   if (known == part.kept.end()) {
-    // Arrays that never come back are forgotten; what they were recorded with may still run.
     if (part.kept.size() == kMostKept) {
-      const auto oldest = std::ranges::find_if(part.kept, [](const Part::Kept& kept) { return !kept.work; });
-      if (oldest != part.kept.end()) part.kept.erase(oldest);
+      // It may still run.
+      if (const std::shared_ptr<RecordedWork> work = std::move(part.kept.front().work))
+        device.when_done(stream, [work](const std::exception_ptr&) {});
+      part.kept.erase(part.kept.begin());
     }
-    if (part.kept.size() < kMostKept) part.kept.push_back({std::move(addresses), nullptr});
+    part.kept.push_back({std::move(addresses), nullptr});
     return chains();
   }
-  if (!known->work && !part.cannot_be_kept) {
-    known->work = runtime(program_.device).keep_work(stream, chains);
-    part.cannot_be_kept = !known->work;
+  std::rotate(known, known + 1, part.kept.end());
+  std::unique_ptr<RecordedWork>& work = part.kept.back().work;
+  if (!work && !part.cannot_be_kept) {
+    work = device.keep_work(stream, chains);
+    part.cannot_be_kept = !work;
   }
-  known->work ? known->work->issue(stream) : chains();
+  work ? work->issue(stream) : chains();
 }
 
 KernelContext Replay::context(const KernelCall& call, void* native_stream) const {

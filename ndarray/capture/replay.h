@@ -43,7 +43,7 @@ class Replay : public std::enable_shared_from_this<Replay> {
       std::vector<void*> addresses;
       std::unique_ptr<RecordedWork> work;
     };
-    std::vector<Kept> kept;
+    std::vector<Kept> kept;  // used last: at the end
     bool cannot_be_kept = false;
   };
 

@@ -13,7 +13,9 @@ using Arrays = std::vector<NDArray>;
 
 std::atomic<int> times_issued = 0;
 
-void count_issue(const KernelContext&, std::span<const Tensor>, std::span<const Tensor>, const void*) { ++times_issued; }
+void count_issue(const KernelContext&, std::span<const Tensor>, std::span<const Tensor>, const void*) {
+  ++times_issued;
+}
 
 // out = 2 x + weight, and an array that nobody fills.
 Arrays twice_and(const NDArray& x, const NDArray& weight) {
@@ -46,6 +48,22 @@ TEST_F(CapturedOnCuda, ArraysThatComeBackAreAGraph) {
   }
   // Eager, noted, and for each of the few places of the result once from the plan and once recorded.
   EXPECT_LT(times_issued, kCalls / 2);
+}
+
+TEST_F(CapturedOnCuda, AGraphIsMadeOfArraysThatComeBackLater) {
+  const NDArray weight = all(1);
+  Captured captured([&](const Arrays& in) { return twice_and(in[0], weight); });
+  const NDArray steady = all(1);
+  Arrays earlier;
+  for (int i = 0; i < 20; ++i) {
+    earlier.push_back(all(static_cast<float>(i)));
+    for (int call = 0; call < 6; ++call) captured({earlier.back()})[0].wait();
+  }
+  times_issued = 0;
+  constexpr int kCalls = 60;
+  for (int call = 0; call < kCalls; ++call) EXPECT_EQ(captured({steady})[0].to_vector<float>(), values(3)) << call;
+  EXPECT_LT(times_issued, kCalls / 2);
+  for (const NDArray& x : earlier) EXPECT_EQ(captured({x})[0].to_vector<float>()[0], 2 * x.to_vector<float>()[0] + 1);
 }
 
 TEST_F(CapturedOnCuda, ArraysThatDoNotComeBackAreIssuedOneByOne) {
