@@ -104,9 +104,7 @@ cudaStream_t native(Stream& stream) { return static_cast<cudaStream_t>(stream.na
 
 class CudaGraph final : public RecordedWork {
  public:
-  explicit CudaGraph(cudaGraph_t graph) {
-    check_cuda(cudaGraphInstantiate(&executable_, graph, 0), "making a graph of recorded work");
-  }
+  explicit CudaGraph(cudaGraphExec_t executable) : executable_(executable) {}
   ~CudaGraph() override { cudaGraphExecDestroy(executable_); }
   CudaGraph(const CudaGraph&) = delete;
   CudaGraph& operator=(const CudaGraph&) = delete;
@@ -116,8 +114,15 @@ class CudaGraph final : public RecordedWork {
   }
 
  private:
-  cudaGraphExec_t executable_ = nullptr;
+  const cudaGraphExec_t executable_;
 };
+
+// False, and nothing left behind, where a call failed that may; throws DeviceError where the device is lost.
+bool succeeded(cudaError_t status, const char* what) {
+  if (breaks_device(status)) check_cuda(status, what);
+  if (status != cudaSuccess) cudaGetLastError();
+  return status == cudaSuccess;
+}
 
 int devices_of_the_machine() {
   int count = 0;
@@ -228,7 +233,8 @@ class CudaRuntime final : public DeviceRuntime {
   std::unique_ptr<RecordedWork> keep_work(Stream& stream, const std::function<void()>& issue) override {
     select();
     // Other threads may do meanwhile what cannot be recorded, as asking for memory.
-    check_cuda(cudaStreamBeginCapture(native(stream), cudaStreamCaptureModeThreadLocal), "recording work");
+    if (!succeeded(cudaStreamBeginCapture(native(stream), cudaStreamCaptureModeThreadLocal), "recording work"))
+      return nullptr;
     bool complete = true;
     try {
       issue();
@@ -236,13 +242,13 @@ class CudaRuntime final : public DeviceRuntime {
       complete = false;
     }
     cudaGraph_t recorded = nullptr;
-    const cudaError_t ended = cudaStreamEndCapture(native(stream), &recorded);
+    const bool ended = succeeded(cudaStreamEndCapture(native(stream), &recorded), "recording work");
     const std::unique_ptr<CUgraph_st, cudaError_t (*)(cudaGraph_t)> graph(recorded, cudaGraphDestroy);
-    if (!complete || ended != cudaSuccess) {
-      cudaGetLastError();
+    cudaGraphExec_t executable = nullptr;
+    if (!complete || !ended ||
+        !succeeded(cudaGraphInstantiate(&executable, graph.get(), 0), "making a graph of recorded work"))
       return nullptr;
-    }
-    return std::make_unique<CudaGraph>(graph.get());
+    return std::make_unique<CudaGraph>(executable);
   }
 
   std::int64_t run_ahead_bytes() const override { return run_ahead_bytes_; }
@@ -258,7 +264,8 @@ class CudaRuntime final : public DeviceRuntime {
     const int count = devices_of_the_machine(), own = physical();
     for (int peer = 0; peer < count; ++peer) {
       int possible = 0;
-      if (peer == own || cudaDeviceCanAccessPeer(&possible, peer, own) != cudaSuccess || !possible) continue;
+      if (peer == own || !succeeded(cudaDeviceCanAccessPeer(&possible, peer, own), "asking for peers") || !possible)
+        continue;
       cudaMemAccessDesc access{};
       access.location.type = cudaMemLocationTypeDevice;
       access.location.id = peer;

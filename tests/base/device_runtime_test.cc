@@ -127,6 +127,9 @@ TEST_P(DeviceRuntimeTest, IssuesKeptWorkAgain) {
       device_.synchronize(*stream);
     };
     EXPECT_EQ(device_.keep_work(*stream, waits), nullptr) << "the host cannot wait for what does not run";
+    bool refused = false;
+    device_.keep_work(*stream, [&] { refused = !device_.keep_work(*stream, issue); });
+    EXPECT_TRUE(refused) << "the stream's work is being kept";
     issue();
     EXPECT_EQ(read(), values) << "the stream works as before";
   } else {
