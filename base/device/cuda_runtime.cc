@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
-#include <map>
 #include <vector>
 
 namespace paceline::detail {
@@ -155,8 +154,12 @@ class CudaRuntime final : public DeviceRuntime {
 
   void* allocate(std::size_t bytes, MemoryKind kind, Stream* stream) override {
     select();
-    if (kind != MemoryKind::kNormal) return allocate_pinned(bytes);
     void* memory = nullptr;
+    if (kind != MemoryKind::kNormal) {
+      check_cuda(cudaHostAlloc(&memory, std::max<std::size_t>(bytes, 1), cudaHostAllocPortable),
+                 "allocating pinned memory");
+      return memory;
+    }
     if (!pooled_) {
       check_cuda(cudaMalloc(&memory, std::max<std::size_t>(bytes, 1)), "allocating memory");
       return memory;
@@ -167,14 +170,11 @@ class CudaRuntime final : public DeviceRuntime {
     return memory;
   }
 
-  void release(void* memory, std::size_t bytes, MemoryKind kind, Stream* stream) override {
+  void release(void* memory, std::size_t, MemoryKind kind, Stream* stream) override {
     select();
     if (kind != MemoryKind::kNormal) {
-      const auto reuse = [this, memory, bytes](const std::exception_ptr&) {
-        const Lock lock(mutex_);
-        pinned_.emplace(bytes, memory);
-      };
-      stream ? when_done(*stream, reuse) : reuse(nullptr);
+      if (stream) synchronize(*stream);
+      check_cuda(cudaFreeHost(memory), "releasing pinned memory");
     } else if (pooled_) {
       check_cuda(cudaFreeAsync(memory, native(stream ? *stream : *own_stream_)), "releasing memory");
     } else {
@@ -274,28 +274,11 @@ class CudaRuntime final : public DeviceRuntime {
     }
   }
 
-  void* allocate_pinned(std::size_t bytes) {
-    {
-      const Lock lock(mutex_);
-      if (const auto found = pinned_.find(bytes); found != pinned_.end()) {
-        void* memory = found->second;
-        pinned_.erase(found);
-        return memory;
-      }
-    }
-    void* memory = nullptr;
-    check_cuda(cudaHostAlloc(&memory, std::max<std::size_t>(bytes, 1), cudaHostAllocPortable),
-               "allocating pinned memory");
-    return memory;
-  }
-
   const int index_;
   bool pooled_ = false;
   std::int64_t run_ahead_bytes_ = 0;
   const std::shared_ptr<EventPool> events_ = std::make_shared<EventPool>();
   std::unique_ptr<CudaStream> own_stream_;
-  Mutex mutex_;
-  std::multimap<std::size_t, void*> pinned_ GUARDED_BY(mutex_);  // free, by size: pinning is slow and stops the device
 };
 
 }  // namespace
