@@ -10,6 +10,8 @@ namespace cuda_emulation {
 // Leaves an error behind for cudaGetLastError(), as CUDA does.
 cudaError_t result(cudaError_t status);
 int current_device();
+// For calls that CUDA refuses while the thread captures a stream: the error, and the capture fails.
+cudaError_t refused_while_capturing();
 
 // Holds the lock. A call from a host function ends the program.
 class Call {

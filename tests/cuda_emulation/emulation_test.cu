@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -168,7 +169,6 @@ TEST_F(CudaEmulation, CapturedWorkRunsAtEachLaunch) {
   expect_success(cudaEventRecord(event_, second_));
   expect_success(cudaStreamWaitEvent(first_, event_));
   set<<<1, kThreads, 0, first_>>>(b_, 100);
-  EXPECT_EQ(cudaStreamSynchronize(first_), cudaErrorStreamCaptureUnsupported);
   expect_success(cudaStreamEndCapture(first_, &graph));
   EXPECT_EQ(first_of(a_, first_), 0) << "nothing ran yet";
   expect_success(cudaGraphInstantiate(&executable, graph));
@@ -178,6 +178,35 @@ TEST_F(CudaEmulation, CapturedWorkRunsAtEachLaunch) {
     ASSERT_EQ(first_of(a_, first_), i);
   }
   expect_success(cudaGraphExecDestroy(executable));
+}
+
+TEST_F(CudaEmulation, ACaptureFailsByWhatCannotBeCaptured) {
+  expect_success(cudaEventRecord(event_, second_));
+  void* memory = nullptr;
+  const std::function<cudaError_t()> calls[] = {
+      [&] { return cudaMalloc(&memory, kBytes); },
+      [&] { return cudaHostAlloc(&memory, kBytes, cudaHostAllocPortable); },
+      [&] { return cudaFree(b_); },
+      [&] { return cudaFreeHost(pinned_); },
+      [&] { return cudaDeviceSynchronize(); },
+      [&] { return cudaStreamSynchronize(first_); },
+      [&] { return cudaStreamQuery(first_); },
+      [&] { return cudaEventQuery(event_); },
+  };
+  for (const auto& call : calls) {
+    cudaGraph_t graph = nullptr;
+    expect_success(cudaStreamBeginCapture(first_, cudaStreamCaptureModeThreadLocal));
+    set<<<1, kThreads, 0, first_>>>(a_, 1);
+    std::thread([] {
+      void* other = nullptr;
+      expect_success(cudaMalloc(&other, kBytes));
+      expect_success(cudaFree(other));
+    }).join();
+    EXPECT_EQ(call(), cudaErrorStreamCaptureUnsupported);
+    EXPECT_EQ(cudaStreamEndCapture(first_, &graph), cudaErrorStreamCaptureInvalidated);
+  }
+  set<<<1, kThreads, 0, first_>>>(a_, 2);
+  EXPECT_EQ(first_of(a_, first_), 2) << "the stream works as before";
 }
 
 TEST_F(CudaEmulation, WrongCallsAreRefused) {

@@ -101,6 +101,7 @@ cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
   Call call;
+  if (const cudaError_t status = refused_while_capturing(); status != cudaSuccess) return status;
   Stream& stream = call.stream(nullptr);
   if (const cudaError_t status = allocate(call, memory, bytes, stream); status != cudaSuccess) return result(status);
   return call.wait(Clock(stream.clock), stream.device);
@@ -109,6 +110,7 @@ cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
 cudaError_t cudaFree(void* memory) {
   if (!memory) return cudaSuccess;
   Call call;
+  if (const cudaError_t status = refused_while_capturing(); status != cudaSuccess) return status;
   const int device = call.scheduler.device_of(memory);
   if (device < 0) return result(cudaErrorInvalidValue);
   call.scheduler.wait(call.lock, call.scheduler.everything(device));
@@ -158,6 +160,7 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribut
 
 cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned) {
   Call call;
+  if (const cudaError_t status = refused_while_capturing(); status != cudaSuccess) return status;
   constexpr std::size_t kPage = 4096;
   if (bytes > Memory::kCapacity) return result(cudaErrorMemoryAllocation);
   *memory = std::aligned_alloc(kPage, (bytes + kPage) / kPage * kPage);
@@ -171,6 +174,7 @@ cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned) {
 cudaError_t cudaFreeHost(void* memory) {
   if (!memory) return cudaSuccess;
   Call call;
+  if (const cudaError_t status = refused_while_capturing(); status != cudaSuccess) return status;
   for (int d = 0; d < call.scheduler.devices(); ++d) call.scheduler.wait(call.lock, call.scheduler.everything(d));
   if (pinned().erase(static_cast<const char*>(memory)) == 0) return result(cudaErrorInvalidValue);
   std::free(memory);
@@ -221,6 +225,7 @@ cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, std::size_
 
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
   Call call;
+  if (const cudaError_t status = refused_while_capturing(); status != cudaSuccess) return status;
   Stream& stream = call.stream(nullptr);
   if (const cudaError_t status = copy(call, to, from, bytes, kind, stream); status != cudaSuccess)
     return result(status);

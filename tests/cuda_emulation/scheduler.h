@@ -31,6 +31,7 @@ struct Operation {
 // own.
 struct Graph {
   std::vector<std::deque<Operation>> queues;
+  bool valid = true;  // no call came meanwhile that makes the capture fail
 };
 
 struct Stream {

@@ -12,6 +12,7 @@ namespace {
 
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local int device_of_thread = 0;
+thread_local std::shared_ptr<Graph> captured_by_thread;
 
 struct ErrorName {
   cudaError_t status;
@@ -69,6 +70,12 @@ cudaError_t result(cudaError_t status) {
 }
 
 int current_device() { return device_of_thread; }
+
+cudaError_t refused_while_capturing() {
+  if (!captured_by_thread) return cudaSuccess;
+  captured_by_thread->valid = false;
+  return result(cudaErrorStreamCaptureUnsupported);
+}
 
 Call::Call() : scheduler(Scheduler::get()) {
   if (Scheduler::in_host_function()) {
@@ -145,6 +152,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
 
 cudaError_t cudaDeviceSynchronize() {
   Call call;
+  if (const cudaError_t status = refused_while_capturing(); status != cudaSuccess) return status;
   return call.wait(call.scheduler.everything(current_device()), current_device());
 }
 
@@ -194,12 +202,19 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   Call call;
-  if (call.stream(stream).graph) return result(cudaErrorStreamCaptureUnsupported);
+  if (const auto& graph = call.stream(stream).graph) {
+    graph->valid = false;
+    return result(cudaErrorStreamCaptureUnsupported);
+  }
   return call.wait(Clock(call.stream(stream).clock), call.stream(stream).device);
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   Call call;
+  if (const auto& graph = call.stream(stream).graph) {
+    graph->valid = false;
+    return result(cudaErrorStreamCaptureUnsupported);
+  }
   const Clock& clock = call.stream(stream).clock;
   if (const cudaError_t status = call.scheduler.failure(call.stream(stream).device); status != cudaSuccess)
     return result(status);
@@ -263,6 +278,7 @@ cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream) {
 
 cudaError_t cudaEventQuery(cudaEvent_t handle) {
   Call call;
+  if (const cudaError_t status = refused_while_capturing(); status != cudaSuccess) return status;
   const Event& event = *reinterpret_cast<Event*>(handle);
   if (event.graph) return result(cudaErrorStreamCaptureUnsupported);
   if (!call.scheduler.reached(event.clock)) return result(cudaErrorNotReady);
@@ -289,7 +305,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 
 // ---- graphs
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode) {
+cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mode) {
   Call call;
   if (!handle || call.stream(handle).graph) return result(cudaErrorStreamCaptureUnsupported);
   Stream& stream = call.stream(handle);
@@ -297,6 +313,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode) {
   stream.graph->queues.emplace_back();
   stream.graph_index = 0;
   stream.graph_clock = {};
+  if (mode != cudaStreamCaptureModeRelaxed) captured_by_thread = stream.graph;
   return cudaSuccess;
 }
 
@@ -306,6 +323,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   if (!stream.graph || stream.graph_index != 0) return result(cudaErrorStreamCaptureInvalidated);
   const std::shared_ptr<Graph> captured = call.scheduler.end_capture(stream);
   *graph = nullptr;
+  captured_by_thread = nullptr;
+  if (!captured->valid) return result(cudaErrorStreamCaptureInvalidated);
   for (std::size_t q = 0; q < captured->queues.size(); ++q)
     if (stream.graph_clock.of(q) < captured->queues[q].size()) return result(cudaErrorStreamCaptureUnjoined);
   *graph = reinterpret_cast<cudaGraph_t>(new std::shared_ptr<Graph>(captured));
