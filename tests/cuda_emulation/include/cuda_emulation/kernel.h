@@ -78,35 +78,32 @@ T __shfl_up_sync(unsigned mask, T value, int by) {
   return ::cuda_emulation::from_lane(mask, value, [=](int lane) { return lane >= by ? lane - by : lane; });
 }
 
+// Threads take turns, so what one does between two barriers is atomic.
+template <class T, class Change>
+T cuda_emulation_changed(T* to, Change change) {
+  const T old = *to;
+  *to = static_cast<T>(change(old));
+  return old;
+}
 template <class T>
 T atomicAdd(T* to, std::type_identity_t<T> value) {
-  const T old = *to;
-  *to = static_cast<T>(old + value);
-  return old;
+  return cuda_emulation_changed(to, [=](T old) { return old + value; });
 }
 template <class T>
 T atomicMax(T* to, std::type_identity_t<T> value) {
-  const T old = *to;
-  *to = std::max(old, value);
-  return old;
+  return cuda_emulation_changed(to, [=](T old) { return std::max(old, value); });
 }
 template <class T>
 T atomicMin(T* to, std::type_identity_t<T> value) {
-  const T old = *to;
-  *to = std::min(old, value);
-  return old;
+  return cuda_emulation_changed(to, [=](T old) { return std::min(old, value); });
 }
 template <class T>
 T atomicExch(T* to, std::type_identity_t<T> value) {
-  const T old = *to;
-  *to = value;
-  return old;
+  return cuda_emulation_changed(to, [=](T) { return value; });
 }
 template <class T>
 T atomicCAS(T* to, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
-  const T old = *to;
-  if (old == expected) *to = value;
-  return old;
+  return cuda_emulation_changed(to, [=](T old) { return old == expected ? value : old; });
 }
 
 // The host sees these.
