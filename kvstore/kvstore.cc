@@ -105,7 +105,7 @@ std::shared_ptr<KVStore> KVStore::create(const std::string& mode, const StoreOpt
   const Spec spec = mode_of(mode);
   if (is_local(spec.name)) {
     warn_if_in_a_job(spec.name);
-    const LocalSettings settings{.sums_on_device = spec.name == "device", .weights_on_devices = true};
+    const LocalSettings settings{.sums_on_device = spec.name == "device", .updates_in_place = true};
     return std::make_shared<KVStore>(make_local_exchange(options, settings), spec);
   }
   const ClusterConfig config = ClusterConfig::from_environment();

@@ -113,7 +113,10 @@ struct Trainer::Impl {
     net.initialize(batch.data.shape(), options.seed, options.device, batch.data.dtype());
     std::vector<InitValue> initial;
     for (const auto& parameter : net.parameters()) {
-      initial.push_back({parameter->name, parameter->value, parameter->statistic});
+      initial.push_back({.key = parameter->name,
+                         .value = parameter->value,
+                         .average = parameter->statistic,
+                         .shared = !parameter->statistic});
       const std::string layer = parameter->name.substr(0, parameter->name.rfind('.'));
       if (groups.empty() || (groups.back().bytes >= Group::kBytes && groups.back().last_layer != layer))
         groups.emplace_back();

@@ -1,6 +1,7 @@
 #include "exchange/device_weights.h"
 
 #include <paceline/detail/array_builder.h>
+#include <paceline/detail/elementwise.h>
 #include <paceline/kernel.h>
 #include <paceline/tile.h>
 
@@ -53,23 +54,40 @@ std::vector<DeviceUpdate> updates_of(const UpdateCall& call, std::span<const Ten
   return updates;
 }
 
+// Tiles [first, last) of `update`.
+void update_tiles(const UpdateCall& call, const DeviceUpdate& update, std::int64_t first, std::int64_t last) {
+  constexpr std::int64_t kTile = Tile<float>::kElements;
+  const Tile<float>& whole = update.arrays;
+  const bool one_pass = call.optimizer->in_one_pass() && !call.preparation.changes();
+  alignas(64) std::array<float, static_cast<std::size_t>(kTile)> scratch;
+  std::vector<float*> state(whole.state, whole.state + call.states);
+  for (float*& array : state) array += first * kTile;
+  const std::int64_t end = std::min(whole.count, last * kTile);
+  for (std::int64_t begin = first * kTile; begin < end; begin += kTile) {
+    Tile<float> tile{.count = std::min(kTile, end - begin),
+                     .gradient = whole.gradient + begin,
+                     .weight = whole.weight + begin,
+                     .state = state.data()};
+    if (!one_pass) {
+      std::copy_n(tile.gradient, tile.count, scratch.data());
+      tile.gradient = scratch.data();
+      call.preparation.apply(tile.gradient, tile.weight, tile.count);
+    }
+    call.optimizer->update(tile, update.step);
+    for (float*& array : state) array += tile.count;
+  }
+}
+
 void update_on_host(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out,
                     const void* attributes) {
+  constexpr std::int64_t kTilesPerThread = 16;
   const auto& call = *static_cast<const UpdateCall*>(attributes);
   std::vector<float*> pointers;
   for (const DeviceUpdate& update : updates_of(call, in, out, pointers)) {
-    const Tile<float>& whole = update.arrays;
-    std::vector<float*> state(whole.state, whole.state + call.states);
-    std::array<float, static_cast<std::size_t>(Tile<float>::kElements)> gradient;
-    for (std::int64_t begin = 0; begin < whole.count; begin += Tile<float>::kElements) {
-      const std::int64_t count = std::min(Tile<float>::kElements, whole.count - begin);
-      std::copy_n(whole.gradient + begin, count, gradient.data());
-      const Tile<float> tile{
-          .count = count, .gradient = gradient.data(), .weight = whole.weight + begin, .state = state.data()};
-      call.preparation.apply(tile.gradient, tile.weight, count);
-      call.optimizer->update(tile, update.step);
-      for (float*& array : state) array += count;
-    }
+    const std::int64_t tiles = (update.arrays.count + Tile<float>::kElements - 1) / Tile<float>::kElements;
+    detail::parallel_ranges(tiles, kTilesPerThread, [&](std::int64_t first, std::int64_t last) {
+      update_tiles(call, update, first, last);
+    });
   }
 }
 
@@ -83,9 +101,9 @@ void update_on_cuda(const KernelContext& context, std::span<const Tensor> in, st
 
 constexpr Kernel kUpdate{"store.update", update_on_host, update_on_cuda};
 
-// The same values as an array of another engine, here: a state outlives its store's engine, and comes from another's.
+// A copy as an array of another engine, here: a state outlives its store's engine, and comes from another's.
 NDArray here_of(const NDArray& array, Engine& engine) {
-  const NDArray here = array.to(Device{}).contiguous();
+  const NDArray here = array.device() == Device{} ? array.clone() : array.to(Device{});
   here.wait();
   return ArrayBuilder::wrap(const_cast<void*>(here.data()), here.shape(), here.dtype(), Device{},
                             std::make_shared<NDArray>(here), engine);
@@ -103,11 +121,17 @@ std::vector<NDArray> DeviceWeights::zeros_for(const NDArray& weight) const {
   return arrays;
 }
 
+bool DeviceWeights::takes(const InitValue& value) {
+  const NDArray& array = value.value;
+  const bool stays = !array.device().is_cpu() || (value.shared && !value.average && array.device() == Device{});
+  return stays && array.dtype() == DType::kFloat32;
+}
+
 std::unique_ptr<DeviceKey> DeviceWeights::add(const InitValue& value) const {
   auto key = std::make_unique<DeviceKey>();
   key->name = value.key;
   key->average = value.average;
-  key->weight = value.value.clone();
+  key->weight = value.shared && value.value.is_contiguous() ? value.value : value.value.clone();
   if (!value.average) key->state = zeros_for(key->weight);
   return key;
 }

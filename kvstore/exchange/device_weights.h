@@ -1,6 +1,7 @@
 #pragma once
-// Weights of modes `local` and `device` that lie on an accelerator with their optimizer's state: updated where they are,
-// all of a call in one launch. No staleness policy: in one process no gradient is late, and those policies leave alone.
+// Weights of modes `local` and `device` that are updated where they are, all of a call in one launch: on an accelerator
+// beside their optimizer's state, or in the caller's own array where that is shared with the store. No staleness
+// policy: in one process no gradient is late, and those policies leave alone.
 
 #include <paceline/exchange.h>
 #include <paceline/updater.h>
@@ -29,7 +30,7 @@ class DeviceWeights {
   DeviceWeights();
   ~DeviceWeights();
 
-  static bool takes(const NDArray& value) { return !value.device().is_cpu() && value.dtype() == DType::kFloat32; }
+  static bool takes(const InitValue& value);
   std::unique_ptr<DeviceKey> add(const InitValue& value) const;
 
   // The keys' state begins anew where its names change. Throws InvalidArgument and changes nothing.

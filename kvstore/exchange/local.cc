@@ -23,7 +23,7 @@ struct LocalKey {
   DType dtype = DType::kFloat32;
   Variable weights;        // stands for the weights inside the updater
   NDArray array;           // the caller's
-  std::unique_ptr<DeviceKey> there = nullptr;  // the weights, where they are on an accelerator and not in the updater
+  std::unique_ptr<DeviceKey> there = nullptr;  // the weights, where they are updated in place and not in the updater
   std::uint64_t call = 0;  // the last call that names it, and its place there
   std::size_t place = 0;
 };
@@ -47,7 +47,7 @@ class InThisProcess final : public LocalExchange {
   void init(const std::vector<InitValue>& values) override {
     for (const InitValue& value : values) {
       require(keys_.count(value.key) == 0, "key '", value.key, "' is initialised twice");
-      if (settings_.weights_on_devices && !policy_ && DeviceWeights::takes(value.value)) {
+      if (settings_.updates_in_place && !policy_ && DeviceWeights::takes(value)) {
         std::unique_ptr<DeviceKey> there = on_devices_.add(value);
         const NDArray& weight = there->weight;
         weight.wait();
@@ -94,7 +94,9 @@ class InThisProcess final : public LocalExchange {
     for (const PullItem& item : items) {
       LocalKey& key = find(item.key, item.out, "the output");
       if (key.there) {
-        item.out.copy_from(key.there->weight.view(item.out.shape()), priority);
+        const NDArray& weight = key.there->weight;
+        if (item.out.data() != weight.data() || !item.out.is_contiguous())
+          item.out.copy_from(weight.view(item.out.shape()), priority);
         continue;
       }
       if (!is_first(key, read.size())) {

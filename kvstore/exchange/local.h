@@ -11,7 +11,8 @@ namespace paceline {
 // Modes `local` and `device`: this process holds the weights, and engine tasks update them. Made again from the same
 // program, results are the same bits, whatever the engine. A key whose first values lie on an accelerator, in float32,
 // stays there with the optimizer's state: its gradients are summed and applied on that device. The weights of all other
-// keys are on the CPU; gradients of several devices are summed there, or, in `device`, on the first of the devices.
+// keys are on the CPU, in the caller's array where that is shared and float32; gradients of several devices are summed
+// there, or, in `device`, on the first of the devices.
 class LocalExchange : public Exchange {
  public:
   // For an exchange that wraps this one.
@@ -30,7 +31,7 @@ class LocalExchange : public Exchange {
 struct LocalSettings {
   bool sums_on_device = false;
   // Not where an exchange wraps this one; nor under a staleness policy of the user's own.
-  bool weights_on_devices = false;
+  bool updates_in_place = false;
 };
 std::unique_ptr<LocalExchange> make_local_exchange(const StoreOptions& options, const LocalSettings& settings);
 

@@ -26,10 +26,11 @@ std::shared_ptr<KVStore> store_of(const std::string& mode, Engine& engine) {
 }
 
 struct Setting {
-  bool backwards = false;       // the order in which the devices push
-  Device weights = {};          // where they lie
+  bool backwards = false;  // the order in which the devices push
+  Device weights = {};     // where they lie
   DeviceKind pushing = DeviceKind::kSim;
   const char* optimizer = "momentum:lr=0.1,momentum=0.9";
+  bool shared = false;  // the store keeps them in the array that they came in
 };
 
 // Each device pushes gradients of its own in every step; the weights that each device got in the end.
@@ -38,7 +39,8 @@ std::vector<std::vector<float>> train(const std::string& mode, Engine& engine, c
   std::vector<Device> devices;
   for (int d = 0; d < kDevices; ++d) devices.emplace_back(setting.pushing, d);
   if (setting.backwards) std::reverse(devices.begin(), devices.end());
-  store->init({{"w", NDArray::from(random_values(1), Shape{10, 100}, setting.weights, engine)},
+  const NDArray own = NDArray::from(random_values(1), Shape{10, 100}, setting.weights, engine);
+  store->init({{.key = "w", .value = own, .shared = setting.shared},
                {"statistic", NDArray::zeros(Shape{1}, DType::kFloat32, setting.weights, engine), true}});
   store->set_optimizer(Spec::parse(setting.optimizer));
   std::vector<NDArray> weights;
@@ -63,6 +65,7 @@ std::vector<std::vector<float>> train(const std::string& mode, Engine& engine, c
   }
   EXPECT_EQ(statistic.item<float>(), 1);  // the mean of 0, 1 and 2
   EXPECT_EQ(store->report().pushes, 8);   // one update a step
+  EXPECT_EQ(own.to_vector<float>() == host.to_vector<float>(), setting.shared);
   std::vector<std::vector<float>> result;
   for (const NDArray& weight : weights) result.push_back(weight.to_vector<float>());
   result.push_back(host.to_vector<float>());
@@ -97,7 +100,38 @@ TEST(Devices, WeightsOnADeviceAreTheSameBitsAsOnTheCpu) {
       SCOPED_TRACE(mode);
       const auto threaded = make_threaded_engine();
       EXPECT_EQ(train(mode, *threaded, {.weights = Device("sim:1"), .optimizer = optimizer}), expected);
+      for (const char* shared : {"cpu", "sim:1"})
+        EXPECT_EQ(train(mode, *threaded, {.weights = Device(shared), .optimizer = optimizer, .shared = true}),
+                  expected);
     }
+  }
+}
+
+TEST(LocalStore, SharedWeightsAreNeverCopied) {
+  const auto engine = make_threaded_engine();
+  const NDArray one = NDArray::full(Shape{6}, 1, DType::kFloat32, {}, *engine);
+  for (const char* policy : {"the mode's", "own"}) {
+    SCOPED_TRACE(policy);
+    StoreOptions options;
+    options.engine = engine.get();
+    const bool own = std::string(policy) == "own";
+    if (own) options.staleness = make_staleness("none", {});
+    const auto store = KVStore::create("local", options);
+    const NDArray both = NDArray::zeros(Shape{12}, DType::kFloat32, {}, *engine);
+    const NDArray shared = both.narrow(0, 0, 6), beside = both.narrow(0, 6, 12);
+    store->init({{.key = "w", .value = shared, .shared = true}});
+    store->set_optimizer(optim::SGD{.lr = 1, .momentum = 0.5});
+    store->push("w", one);
+    EXPECT_EQ(shared.to_vector<float>(), std::vector<float>(6, own ? 0 : -1));
+    const StoreState state = store->save();
+    store->push_pull({{"w", one}}, {{"w", beside}, {"w", shared.view({2, 3})}});
+    EXPECT_EQ(both.to_vector<float>(), std::vector<float>(12, -2.5));
+    store->load(state);
+    EXPECT_EQ(shared.to_vector<float>(), std::vector<float>(6, -1));
+    shared.fill(5);
+    store->push_pull({{"w", one}}, {{"w", beside}});
+    EXPECT_EQ(beside.to_vector<float>(), std::vector<float>(6, own ? -2.5 : 3.5));
+    store->finish();
   }
 }
 
@@ -113,8 +147,8 @@ TEST(Devices, WeightsOnCudaFollowTheCpu) {
     for (const char* mode : {"local", "device"}) {
       SCOPED_TRACE(mode);
       const auto threaded = make_threaded_engine();
-      const auto actual = train(
-          mode, *threaded, {.weights = Device("cuda:1"), .pushing = DeviceKind::kCuda, .optimizer = optimizer});
+      const auto actual =
+          train(mode, *threaded, {.weights = Device("cuda:1"), .pushing = DeviceKind::kCuda, .optimizer = optimizer});
       ASSERT_EQ(actual.size(), expected.size());
       for (std::size_t d = 0; d < actual.size(); ++d)
         for (std::size_t i = 0; i < actual[d].size(); ++i) ASSERT_NEAR(actual[d][i], expected[d][i], 1e-4);

@@ -19,6 +19,9 @@ struct InitValue {
   std::string key;
   NDArray value;
   bool average = false;  // running statistics: the mean over the workers instead of gradient steps
+  // From now on pulls alone write `value`: in `local` and `device` the store may keep the weights in it, and what the
+  // caller writes there all the same counts as the weights.
+  bool shared = false;
 };
 
 // In `local` and `device` one call may name a key several times, once per device: the gradients are summed in the order
