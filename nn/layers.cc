@@ -5,7 +5,6 @@
 #include <span>
 
 #include "precision.h"
-#include "seed.h"
 
 namespace paceline::nn {
 namespace {
@@ -18,12 +17,7 @@ class SequentialLayer final : public Layer {
   NDArray forward(const NDArray& x, const Context& context) override { return (*this)(x, context); }
   Parts forward_parts(const Parts& x, const Context& context) override {
     Parts result = x;
-    std::uint64_t index = 0;
-    for (const auto& [name, child] : children()) {
-      Context own = context;
-      own.seed = mix(context.seed, index++);
-      result = (*child)(result, own);
-    }
+    for (const auto& [name, child] : children()) result = (*child)(result, context);
     return result;
   }
   std::string kind() const override { return "Sequential"; }
@@ -36,13 +30,9 @@ class ResidualLayer final : public Layer {
     if (shortcut) add_child("shortcut", shortcut->layer());
   }
   NDArray forward(const NDArray& x, const Context& context) override {
-    const auto run = [&](std::size_t child) {
-      Context own = context;
-      own.seed = mix(context.seed, child);
-      return (*children()[child].second)(x, own);
-    };
-    const NDArray body = run(0);
-    const NDArray shortcut = to_device(children().size() > 1 ? run(1) : x, body.device());
+    const NDArray body = (*children()[0].second)(x, context);
+    const NDArray shortcut =
+        to_device(children().size() > 1 ? (*children()[1].second)(x, context) : x, body.device());
     require(body.shape() == shortcut.shape(), "[Residual] the body makes ", body.shape(), " of ", x.shape(),
             ", the shortcut ", shortcut.shape());
     return body.dtype() == shortcut.dtype() ? body + shortcut : in_float(body) + in_float(shortcut);

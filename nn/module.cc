@@ -60,6 +60,8 @@ Parameter& Layer::statistic(const std::string& name, const Shape& shape, double 
 
 Parts Layer::operator()(const Parts& x, const Context& context) {
   Context own = context;
+  if (context.calls) own.seed = mix(context.seed, (*context.calls)++);
+  own.calls = std::make_shared<std::uint64_t>(0);
   own.device = device_.value_or(x.size() == 1 ? x[0].device() : context.device);
   Parts result = forward_parts(x.size() == 1 ? Parts{to_device(x[0], own.device)} : x, own);
   if (!device_ && !parameters_.empty()) device_ = own.device;

@@ -86,7 +86,9 @@ std::vector<double> PipelineLayer::measure(const NDArray& x, const Context& cont
   return costs;
 }
 
-NDArray PipelineLayer::forward(const NDArray& x, const Context& context) {
+NDArray PipelineLayer::forward(const NDArray& x, const Context& given) {
+  Context context = given;
+  context.calls = nullptr;  // the network stands for this layer
   if (!placed_) place_stages(cut(measure(x, context), devices_.size()));
   const std::int64_t parts =
       std::min<std::int64_t>(options_.micro_batches, std::max<std::int64_t>(x.ndim() > 0 ? x.size(0) : 1, 1));

@@ -76,7 +76,9 @@ class RecomputeLayer final : public Layer {
     add_child("body", body.layer());
   }
 
-  NDArray forward(const NDArray& x, const Context& context) override {
+  NDArray forward(const NDArray& x, const Context& given) override {
+    Context context = given;
+    context.calls = nullptr;  // the body stands for this layer
     // The first call creates the weights, so there is nothing to name as inputs before it.
     if (!Recorder::current() || !operation_->is_ready()) {
       const NDArray y = operation_->body()(x, context);

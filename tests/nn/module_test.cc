@@ -95,6 +95,38 @@ TEST(Module, SeedsDecideTheWeights) {
   EXPECT_EQ(single.parameter_count(), 16);
 }
 
+// A user's own, which hands its context on.
+class Twins final : public nn::Layer {
+ public:
+  explicit Twins(const nn::Module& first, const nn::Module& second) {
+    add_child("first", first.layer());
+    add_child("second", second.layer());
+  }
+  NDArray forward(const NDArray& x, const nn::Context& context) override {
+    return concat({(*children()[0].second)(x, context), (*children()[1].second)(x, context)}, 0);
+  }
+  std::string kind() const override { return "Twins"; }
+};
+
+TEST(Module, EveryCallOfAChildHasASeedOfItsOwn) {
+  const nn::Module dense(std::make_shared<Twins>(nn::Dense(4), nn::Dense(4)));
+  dense.initialize({1, 6}, 3);
+  const auto parameters = dense.parameters();
+  EXPECT_NE(parameters[0]->value.to_vector<float>(), parameters[2]->value.to_vector<float>());
+
+  const auto halves = [](const nn::Module& net) {
+    const std::vector<float> both =
+        net(NDArray::full({1, 64}, 1), {.training = true, .seed = 5}).to_vector<float>();
+    return std::pair(std::vector(both.begin(), both.begin() + 64), std::vector(both.begin() + 64, both.end()));
+  };
+  const nn::Module one = nn::Dropout(0.5);
+  const nn::Module twins(std::make_shared<Twins>(one, one));
+  const auto [first, second] = halves(twins);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(halves(twins), std::pair(first, second));
+  EXPECT_EQ(halves(nn::Recompute(twins)), std::pair(first, second));
+}
+
 TEST(Module, SavesAndLoadsByName) {
   const std::string path = testing::TempDir() + "paceline_module.params";
   const nn::Module saved = lenet(), loaded = lenet(), other = nn::Sequential(nn::Dense(3), nn::Dense(2));

@@ -27,6 +27,8 @@ class CastWeights;
 struct Context {
   bool training = false;
   std::uint64_t seed = 0;  // dropout and initializers derive theirs from it
+  // How many layers were called with this context so far: each gets a seed of its own. Null: they get this one.
+  std::shared_ptr<std::uint64_t> calls = nullptr;
   NDArray call = {};       // one int64, the number of this call: dropout draws other masks for each; none: 0
   Device device = {};      // where it runs: a layer is told that of its input, or its own
   bool recomputing = false;  // a second time, for the gradients: statistics were already updated
