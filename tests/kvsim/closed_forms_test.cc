@@ -99,17 +99,22 @@ class DelaysByLaw : public testing::TestWithParam<Quantiles> {};
 TEST_P(DelaysByLaw, HaveTheKnownQuantiles) {
   const Quantiles& known = GetParam();
   Model model = bare("dist_async", known.workers, known.law);
-  model.iterations = 1000000 / known.workers;
+  // From the start, when all begin at once: equal workers still show it after the table's 2 million updates.
+  model.warm_up = 0;
+  model.iterations = 2000000 / known.workers;
   const Result result = simulate(model);
   EXPECT_LT(relative(result.delays.mean(), known.workers - 1), 0.01);
-  EXPECT_LT(relative(result.delay_deviation, known.deviation), 0.01);
+  const double rounding = known.deviation < 1 ? 0.005 : 0;  // the table gives those two digits
+  EXPECT_NEAR(result.delay_deviation, known.deviation, 0.01 * known.deviation + rounding);
   // Delays are whole numbers: one per cent of them, rounded.
   for (const auto& [share, delay] : {std::pair{0.5, known.p50}, {0.95, known.p95}, {0.99, known.p99}})
     EXPECT_NEAR(result.delays.quantile(share), delay, std::round(0.01 * static_cast<double>(delay))) << share;
 }
 
 INSTANTIATE_TEST_SUITE_P(ClosedForms, DelaysByLaw,
-                         testing::Values(Quantiles{"Erlang16", 16, "erlang:mean=1,k=4", 7.9, 14, 30, 39},
+                         testing::Values(Quantiles{"Equal16", 16, "uniform:low=0.99,high=1.01", .34, 15, 15, 16},
+                                         Quantiles{"Equal64", 64, "uniform:low=0.99,high=1.01", .84, 63, 64, 65},
+                                         Quantiles{"Erlang16", 16, "erlang:mean=1,k=4", 7.9, 14, 30, 39},
                                          Quantiles{"Memoryless16", 16, "exponential:mean=1", 15.5, 10, 46, 71},
                                          Quantiles{"Lognormal16", 16, "lognormal:median=1,sigma=1", 20.1, 9, 48, 95},
                                          Quantiles{"Memoryless64", 64, "exponential:mean=1", 63.5, 44, 190, 292},
@@ -140,6 +145,7 @@ TEST(ClosedForms, RoundsWaitForTheFirstOfTheWorkers) {
     EXPECT_LT(relative(harmonic(32) - harmonic(32 - c.first), c.known), 1e-3);
     EXPECT_LT(relative(round_seconds(32, 32 - c.first, "exponential:mean=1", 6000), c.known), 0.01) << c.first;
   }
+  // K gradients of whoever is first (K-batch-sync, K-async) take K of these.
   Model async = bare("dist_async", 32, "exponential:mean=1");
   async.iterations = 5000;
   EXPECT_LT(relative(1 / simulate(async).steps_per_second, 1.0 / 32), 0.01);

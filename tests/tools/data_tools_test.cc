@@ -383,5 +383,28 @@ TEST(Kvsim, APlotThatCannotBeWrittenTakesNothingAway) {
   EXPECT_TRUE(std::filesystem::is_symlink(path));
 }
 
+TEST(Kvsim, TakesItsCostsFromKvbench) {
+  TemporaryFolder folder;
+  const std::string file = folder / "measured";
+  const auto simulate = [&file](const std::string& flags) {
+    const Result ended = run("kvsim --workers 1 --iterations 10 --bytes 1e6 --compute constant:seconds=1e-3 " + flags);
+    EXPECT_EQ(ended.code, 0) << ended.output;
+    return ended.output;
+  };
+  std::ofstream(file) << "what kvbench says before\n"
+                      << R"({"push_gbps": 2.0, "pull_gbps": 4.0, "both_gbps": 1, "rtt_us_p50": 60.0})"
+                      << "\n";
+  const std::string measured = simulate("--kvbench " + file);
+  EXPECT_EQ(measured, simulate("--latency_us 30 --server_push ns_per_byte=0.5 --server_pull ns_per_byte=0.25"));
+  EXPECT_NE(measured, simulate(""));
+  // What is given goes before what was measured.
+  EXPECT_EQ(simulate("--server_push ns_per_byte=3 --kvbench " + file),
+            simulate("--latency_us 30 --server_push ns_per_byte=3 --server_pull ns_per_byte=0.25"));
+  std::ofstream(file) << "no JSON\n";
+  const Result refused = run("kvsim --kvbench " + file);
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.output, HasSubstr("is not what kvbench prints"));
+}
+
 }  // namespace
 }  // namespace paceline::test
