@@ -65,18 +65,39 @@ class Readme(ProgramTest):
 
 
 class Tools(ProgramTest):
+    def kvbench(self, *flags, workers=1, servers=1):
+        ended = self.run_program(program("kvbench"), "--servers", servers, "--workers", workers, "--keys", 4,
+                                 "--key_bytes", 65536, "--seconds", 0.05, *flags)  # fmt: skip
+        self.assertEqual(ended.code, 0, ended)
+        self.assert_nothing_survives()
+        return ended.result
+
     def test_kvbench(self):
         """The last line is the result; nothing stays behind."""
-        ended = self.run_program(
-            program("kvbench"), "--mode", "dist_async", "--servers", 1, "--workers", 1, "--keys", 4,
-            "--key_bytes", 65536, "--seconds", 1,
-        )  # fmt: skip
-        self.assertEqual(ended.code, 0, ended)
-        keys = {"push_gbps", "pull_gbps", "both_gbps", "keys_per_second", "rtt_us_p50", "rtt_us_p99"}
-        self.assertLessEqual(keys, ended.result.keys())
-        for key in keys:
-            self.assertGreater(ended.result[key], 0, ended)
-        self.assert_nothing_survives()
+        dense = {"push_gbps", "pull_gbps", "both_gbps", "keys_per_second", "rtt_us_p50", "rtt_us_p99"}
+        rows = {"push_gbps", "pull_gbps", "both_gbps", "rows_per_second", "rows_held", "table_megabytes"}
+        sparse = ("--sparse_rows", 100, "--row_floats", 8, "--table_rows", 1000)
+        for flags, keys in (
+            ((), dense),
+            (("--transport", "shm"), dense),
+            (("--transport", "inproc", "--call_per_key"), dense),
+            (("--compression", "top_k,ratio=0.01"), dense),
+            (("--mode", "ring", "--transport", "shm"), dense),
+            (("--mode", "ring", "--transport", "inproc", "--optimizer", "assign"), dense),
+            (("--mode", "local"), dense),
+            (sparse, rows),
+            (("--transport", "shm", "--mode", "dist_sync", *sparse), rows),
+            (("--transport", "inproc", *sparse), rows),
+        ):
+            with self.subTest(" ".join(map(str, flags))):
+                result = self.kvbench(*flags, workers=2, servers=2)
+                self.assertLessEqual(keys, result.keys())
+                for key in keys:
+                    self.assertGreater(result[key], 0, result)
+                if "--transport" in flags:
+                    self.assertEqual(result["transport"], flags[flags.index("--transport") + 1])
+                if keys is rows:
+                    self.assertLessEqual(result["rows_held"], 1000)  # of both servers
 
     def test_train_benchmark(self):
         ended = self.run_program(program("train_benchmark"), "--network", "lenet", "--batch_size", 8, "--threads", 1,

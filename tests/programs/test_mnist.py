@@ -70,6 +70,24 @@ class Mnist(ProgramTest):
         self.assertRegex(ended.err, r"delays of worker 1: \d+ slices pushed, mean [\d.]+")
         self.assertIsNone(result["furthest_ahead"])
 
+    def test_the_other_modes(self):
+        """Those of whole numbers of steps between two exchanges, of peers, and of workers to spare."""
+        for mode, workers, servers in (
+            ("dist_sync:backup=1", 3, 1),
+            ("dist_local:steps=4", 2, 2),
+            ("dist_local:steps=4,averaging=elastic", 2, 1),
+            ("dist_local:steps=8,averaging=federated", 2, 1),
+            ("gossip:steps=4", 2, 0),
+            ("device", 1, 0),
+        ):
+            with self.subTest(mode):
+                checkpoint = f"ck{len(self.started)}"
+                ended = self.run_job(mode, "--checkpoint", checkpoint, "--lr", "0.1", workers=workers, servers=servers,
+                                     network="mlp", epochs=2)  # fmt: skip
+                result = self.assert_trained(ended, mode, workers, servers, epochs=2, threshold=0.75)
+                self.assertAlmostEqual(self.evaluate(result["checkpoint"], "mlp"), result["test_accuracy"], places=4)
+                self.assert_nothing_survives()
+
     def test_bound(self):
         ended = self.run_job("dist_async:bound=2", "--checkpoint", "ck")
         result = self.assert_trained(ended, "dist_async:bound=2", 2, 2)
