@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -130,6 +131,9 @@ class OutboxOverTcp : public testing::Test {
                                                         bytes += frame.size;
                                                       if (bytes == kUrgent) before_urgent_ = received_.load();
                                                       received_ += bytes;
+                                                      const std::string& body = request.message().body;
+                                                      const Lock lock(arrived_mutex_);
+                                                      if (!body.empty()) arrived_.push_back(body);
                                                       Message answer;
                                                       answer.body = "taken";
                                                       request.reply(std::move(answer));
@@ -150,9 +154,10 @@ class OutboxOverTcp : public testing::Test {
     server_.reset();
   }
 
-  void submit(int priority, std::size_t bytes, std::function<void()> then) {
+  void submit(int priority, std::size_t bytes, std::function<void()> then, const std::string& body = "") {
     Message message;
     message.header.kind = MessageKind::kPushPull;
+    message.body = body;
     if (bytes > 0) message.payload.push_back({backlog_, backlog_.get(), bytes});
     outbox_->submit(priority, bytes, std::move(message),
                     [then = std::move(then)](std::optional<Message> answer, std::exception_ptr) {
@@ -172,6 +177,8 @@ class OutboxOverTcp : public testing::Test {
   test::SchedulerThread scheduler_{job_};
   const std::shared_ptr<std::byte[]> backlog_{new std::byte[1 << 20]()};
   std::atomic<std::size_t> received_ = 0, before_urgent_ = 0;  // bytes
+  Mutex arrived_mutex_;
+  std::vector<std::string> arrived_ GUARDED_BY(arrived_mutex_);  // the bodies that say something, in order
   std::unique_ptr<Node> server_, worker_;
   std::thread server_thread_;
   std::unique_ptr<Outbox> outbox_;
@@ -213,6 +220,26 @@ TEST_F(OutboxOverTcp, AnUrgentRequestWaitsForTheWindowOnly) {
               static_cast<double>(window) / 1e6);
   EXPECT_LE(on_the_line(ahead), on_the_line(std::max(window, kLow)));
   EXPECT_EQ(received_, received + kCount * kLow + kUrgent);
+}
+
+TEST_F(OutboxOverTcp, EqualPrioritiesGoInTheOrderGiven) {
+  constexpr int kPriorities = 3, kEach = 12;
+  std::atomic<int> done = 0;
+  std::vector<std::string> given;
+  for (int i = 0; i < kEach; ++i) {
+    for (int priority = 0; priority < kPriorities; ++priority) {
+      given.push_back(str(priority, " ", 10 + i));
+      submit(
+          priority, kLow, [&] { ++done; }, given.back());
+    }
+  }
+  while (done < kPriorities * kEach) std::this_thread::sleep_for(1ms);
+  const Lock lock(arrived_mutex_);
+  EXPECT_NE(arrived_, given);  // more than may be under way, so some have passed others
+  const auto by_priority = [](const std::string& a, const std::string& b) { return a.front() < b.front(); };
+  std::stable_sort(arrived_.begin(), arrived_.end(), by_priority);
+  std::stable_sort(given.begin(), given.end(), by_priority);
+  EXPECT_EQ(arrived_, given);
 }
 
 // Such as a pull that waits for other workers: were it held up by pushes, the line back would lie idle.

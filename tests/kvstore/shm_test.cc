@@ -17,6 +17,7 @@
 #include <random>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "transport/shm_sessions.h"
 
@@ -177,6 +178,8 @@ TEST(Shm, LargeFramesAreReadWhereTheyLie) {
 }
 
 TEST(Shm, PeersOfAnotherHostAreReachedByTcp) {
+  static bool told = false;  // a process says it once
+  testing::internal::CaptureStderr();
   Inbox inbox;
   auto server = make_transport(Spec::parse("shm")), client = make_transport(Spec::parse("shm:host=elsewhere"));
   server->on_receive(inbox.handler());
@@ -190,6 +193,9 @@ TEST(Shm, PeersOfAnotherHostAreReachedByTcp) {
     EXPECT_NE(packet[0].data, sent.data);
     std::this_thread::sleep_for(5ms);
   }
+  const std::string log = testing::internal::GetCapturedStderr();
+  const char* const line = "is another host, user or container; such peers are reached by tcp";
+  EXPECT_TRUE(std::exchange(told, true) || log.find(line) != std::string::npos) << log;
 }
 
 // The other process reads ours in place, never lets go, and is killed. Its memory is let go too.
