@@ -6,8 +6,10 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -42,6 +44,7 @@ const std::function<void()>* kernel = nullptr;
 int threads = 0, taken = 0;
 // Thread number k to run is first + step * k, around the end.
 int first = 0, step = 1;
+std::vector<const void*> shared;  // by this block
 alignas(kSlotBytes) char slots[kMostThreads][kSlotBytes];
 
 void become(int thread) {
@@ -128,6 +131,7 @@ std::vector<Fiber*> released() {
 
 void run_block(std::mt19937_64& random) {
   taken = 0;
+  shared.clear();
   ended.assign(static_cast<std::size_t>(threads), false);
   step = random() % 2 ? 1 : -1;
   first = static_cast<int>(random() % static_cast<unsigned>(threads));
@@ -157,6 +161,12 @@ void sync_warp(unsigned mask) {
   current->state = State::kAtWarpBarrier;
   current->mask = mask;
   switch_to_scheduler();
+}
+
+void share(void* memory, std::size_t bytes) {
+  if (std::find(shared.begin(), shared.end(), memory) != shared.end()) return;
+  std::memset(memory, 0xff, bytes);
+  shared.push_back(memory);
 }
 
 void* slot_of(int thread) { return slots[thread]; }

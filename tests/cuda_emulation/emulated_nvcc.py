@@ -60,6 +60,12 @@ def with_calls(text):
     return ''.join(done) + text[rest:]
 
 
+def with_shared_memory(text):
+    """`__shared__ T name[...];` is memory of the one block that runs, and holds junk when a block begins."""
+    return re.sub(r'__shared__\s+([^;]*?\b(\w+)\s*(?:\[[^;]*\]\s*)?);',
+                  r'static \1; ::cuda_emulation::share(&\2, sizeof \2);', text)
+
+
 def main():
     command = sys.argv[1:]
     source = next((word for word in command if word.endswith('.cu')), None)
@@ -78,7 +84,7 @@ def main():
     if status:
         sys.exit(status)
     with open(preprocessed) as file:
-        text = with_calls(file.read())
+        text = with_shared_memory(with_calls(file.read()))
     # A compiler cache that several checkouts share sees the same text in each.
     text = text.replace('"' + os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + '/', '"')
     with open(preprocessed, 'w') as file:

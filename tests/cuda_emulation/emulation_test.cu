@@ -30,6 +30,13 @@ __global__ void sum_block(const int* values, int* sum) {
   if (threadIdx.x == 0) *sum = parts[0];
 }
 
+__global__ void leave_in_shared(int* found) {
+  __shared__ int left;
+  if (threadIdx.x == 0) found[blockIdx.x] = left;
+  __syncthreads();
+  left = 1;
+}
+
 __global__ void sum_warp(int* sums, unsigned lanes) {
   int value = static_cast<int>(threadIdx.x);
   if (threadIdx.x % 32 >= lanes) return;
@@ -104,6 +111,12 @@ TEST_F(CudaEmulation, BarriersHoldThreadsAndAMissingOneIsSeen) {
     wrong += first_of(b_, first_) != 3 * kThreads;
   }
   EXPECT_GT(wrong, 0);
+}
+
+TEST_F(CudaEmulation, SharedMemoryHoldsJunkWhenABlockBegins) {
+  leave_in_shared<<<2, kThreads, 0, first_>>>(a_);
+  EXPECT_EQ(first_of(a_, first_), -1);
+  EXPECT_EQ(first_of(a_ + 1, first_), -1);
 }
 
 TEST_F(CudaEmulation, EventsOrderStreamsAndAMissingWaitIsSeen) {

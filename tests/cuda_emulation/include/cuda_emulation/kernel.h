@@ -14,7 +14,6 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-#define __shared__ static
 
 namespace cuda_emulation {
 
@@ -29,6 +28,8 @@ constexpr std::size_t kSlotBytes = 16;
 // Stop until all threads of the block, or all lanes of `mask`, are there.
 void sync_block(const std::source_location& where);
 void sync_warp(unsigned mask);
+// Junk, before the first thread of a block uses it.
+void share(void* memory, std::size_t bytes);
 void* slot_of(int thread);  // kSlotBytes, for what lanes hand to each other
 int linear_thread();
 [[noreturn]] void fail(const char* text);
