@@ -7,6 +7,7 @@
 
 #include <paceline/detail/cuda_check.h>
 #include <paceline/detail/device_runtime.h>
+#include <paceline/detail/physical_device.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -255,7 +256,7 @@ class CudaRuntime final : public DeviceRuntime {
 
  private:
   // Several devices of the program may be one of the machine (PACELINE_CUDA_DEVICES).
-  int physical() const { return index_ % devices_of_the_machine(); }
+  int physical() const { return physical_cuda_device(index_); }
   // The current device belongs to the calling thread.
   void select() const { select_cuda_device(index_); }
 
@@ -289,10 +290,12 @@ int cuda_device_count() {
   return count > 0 && logical ? std::max(count, std::atoi(logical)) : count;
 }
 
-void select_cuda_device(int index) {
+int physical_cuda_device(int index) {
   static const int count = std::max(devices_of_the_machine(), 1);
-  check_cuda(cudaSetDevice(index % count), "selecting the device");
+  return index % count;
 }
+
+void select_cuda_device(int index) { check_cuda(cudaSetDevice(physical_cuda_device(index)), "selecting the device"); }
 
 std::unique_ptr<DeviceRuntime> make_cuda_runtime(int index) {
   int count = 0;

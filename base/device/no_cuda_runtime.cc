@@ -1,4 +1,5 @@
 #include <paceline/detail/device_runtime.h>
+#include <paceline/detail/physical_device.h>
 #include <paceline/error.h>
 
 namespace paceline::detail {
@@ -10,5 +11,6 @@ std::unique_ptr<DeviceRuntime> make_cuda_runtime(int index) {
 }
 
 int cuda_device_count() { return 0; }
+int physical_cuda_device(int index) { return index; }
 
 }  // namespace paceline::detail

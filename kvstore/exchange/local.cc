@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <map>
 
+#include "exchange/device_group.h"
 #include "exchange/device_weights.h"
 #include "exchange/local_tables.h"
 #include "exchange/saved_state.h"
@@ -17,6 +18,7 @@ namespace paceline {
 namespace {
 
 struct LocalKey {
+  std::string name;
   int slice = 0;
   bool average = false;
   Shape shape;
@@ -51,13 +53,13 @@ class InThisProcess final : public LocalExchange {
         std::unique_ptr<DeviceKey> there = on_devices_.add(value);
         const NDArray& weight = there->weight;
         weight.wait();
-        keys_.emplace(value.key, LocalKey{0, value.average, weight.shape(), weight.dtype(), weight.variable(),
-                                          value.value, std::move(there)});
+        keys_.emplace(value.key, LocalKey{value.key, 0, value.average, weight.shape(), weight.dtype(),
+                                          weight.variable(), value.value, std::move(there)});
         continue;
       }
       const NDArray array = value.value.to(Device{}).contiguous();
       array.wait();
-      LocalKey key{0, value.average, array.shape(), array.dtype(), engine_.new_variable(), value.value};
+      LocalKey key{value.key, 0, value.average, array.shape(), array.dtype(), engine_.new_variable(), value.value};
       const auto kind = value.average ? SliceInfo::Kind::kAverage : SliceInfo::Kind::kGradient;
       const SliceInfo info{hash_key(value.key), value.key, 0, array.size(), array.dtype(), kind};
       key.slice = updater_->add_slice(info, array.data());
@@ -89,14 +91,16 @@ class InThisProcess final : public LocalExchange {
 
   void pull(const std::vector<PullItem>& items, int priority) override {
     std::vector<NDArray> read;
+    std::vector<Spread> spreads;
     Lock lock(mutex_);
     ++calls_;
     for (const PullItem& item : items) {
       LocalKey& key = find(item.key, item.out, "the output");
       if (key.there) {
         const NDArray& weight = key.there->weight;
-        if (item.out.data() != weight.data() || !item.out.is_contiguous())
-          item.out.copy_from(weight.view(item.out.shape()), priority);
+        if (item.out.data() == weight.data() && item.out.is_contiguous()) continue;
+        if (is_first(key, spreads.size())) spreads.push_back({&key, {}});
+        spreads[key.place].outs.push_back(item.out);
         continue;
       }
       if (!is_first(key, read.size())) {
@@ -111,6 +115,7 @@ class InThisProcess final : public LocalExchange {
       if (!direct) item.out.copy_from(out, priority);
       read.push_back(out);
     }
+    spread(spreads, priority);
   }
 
   // The update of a key copies its weights to the first output, in the same pass.
@@ -145,9 +150,14 @@ class InThisProcess final : public LocalExchange {
         else
           reads.push_back(item);
       }
-      for (Pushed& pushed : pushes) {
+      Together sums;
+      for (Pushed& pushed : pushes)
         if (!pushed.others.empty())
-          pushed.gradient = combine(*pushed.key, pushed.gradient, std::move(pushed.others), priority);
+          pushed.gradient = combine(*pushed.key, pushed.gradient, pushed.others, priority, sums);
+      launch("store.sum", sums, priority);
+      for (Pushed& pushed : pushes) {
+        if (pushed.key->average && !pushed.others.empty())
+          kernels::scale(1.0 / static_cast<double>(1 + pushed.others.size()), pushed.gradient, priority);
         if (DeviceKey* const key = pushed.key->there.get()) {
           there.push_back({key, pushed.gradient.to(key->weight.device()).contiguous()});
           continue;
@@ -288,20 +298,67 @@ class InThisProcess final : public LocalExchange {
 
   static bool is_direct(const NDArray& out) { return out.is_contiguous() && out.device() == Device{}; }
 
-  // The sum over the devices, or the mean where the key is an average; added in the order of the devices, so that it
-  // does not depend on the order of the list.
-  NDArray combine(const LocalKey& key, const NDArray& first, std::vector<NDArray> parts, int priority) {
+  // Of one call, for each group of devices whose arrays NCCL moves.
+  using Together = std::map<std::shared_ptr<DeviceGroup>, std::vector<DeviceGroup::Operation>>;
+
+  void launch(const char* task, Together& together, int priority) {
+    for (auto& [group, operations] : together) group->run(task, std::move(operations), priority);
+  }
+
+  // Where these arrays lie, one on each, with `one`; null where NCCL is not for them.
+  std::shared_ptr<DeviceGroup> group_of(std::span<const NDArray> arrays, const NDArray& one) REQUIRES(mutex_) {
+    std::vector<Device> devices;
+    for (const NDArray& array : arrays) {
+      if (array.device().kind != DeviceKind::kCuda || !array.is_contiguous()) return nullptr;
+      devices.push_back(array.device());
+    }
+    std::sort(devices.begin(), devices.end());
+    if (std::adjacent_find(devices.begin(), devices.end()) != devices.end()) return nullptr;
+    const auto place = std::lower_bound(devices.begin(), devices.end(), one.device());
+    if (place == devices.end() || *place != one.device()) devices.insert(place, one.device());
+    if (one.dtype() != DType::kFloat32 && one.dtype() != DType::kFloat64) return nullptr;
+    const auto found = groups_.find(devices);
+    return found != groups_.end() ? found->second : groups_[devices] = DeviceGroup::make(devices, engine_);
+  }
+
+  // The sum over the devices; added in the order of the devices, so that it does not depend on the order of the list,
+  // unless NCCL adds it, with those of `sums`.
+  NDArray combine(const LocalKey& key, const NDArray& first, std::vector<NDArray> parts, int priority, Together& sums)
+      REQUIRES(mutex_) {
     parts.insert(parts.begin(), first);
     std::stable_sort(parts.begin(), parts.end(),
                      [](const NDArray& a, const NDArray& b) { return a.device() < b.device(); });
     const Device device = key.there                  ? key.there->weight.device()
                           : settings_.sums_on_device ? parts.front().device()
                                                      : Device{};
-    for (NDArray& part : parts) part = part.to(device).contiguous().view(key.shape);
     const NDArray sum(key.shape, key.dtype, device, engine_);
+    for (NDArray& part : parts) part = part.contiguous();
+    const bool takes_part = std::ranges::find(parts, device, &NDArray::device) != parts.end();
+    if (const auto group = takes_part ? group_of(parts, sum) : nullptr) {
+      sums[group].push_back({key.name, key.weights, std::move(parts), sum, {}});
+      return sum;
+    }
+    for (NDArray& part : parts) part = part.to(device).view(key.shape);
     kernels::sum_of(parts, sum, priority);
-    if (key.average) kernels::scale(1.0 / static_cast<double>(parts.size()), sum, priority);
     return sum;
+  }
+
+  // The outputs of a call that get the weights of a key that are on an accelerator.
+  struct Spread {
+    LocalKey* key;
+    std::vector<NDArray> outs;
+  };
+  void spread(std::span<const Spread> spreads, int priority) REQUIRES(mutex_) {
+    Together together;
+    for (const auto& [key, outs] : spreads) {
+      const NDArray& weight = key->there->weight;
+      if (const auto group = group_of(outs, weight)) {
+        together[group].push_back({key->name, {}, {}, weight, outs});
+        continue;
+      }
+      for (const NDArray& out : outs) out.copy_from(weight.view(out.shape()), priority);
+    }
+    launch("store.spread", together, priority);
   }
 
   void drain() {
@@ -318,6 +375,7 @@ class InThisProcess final : public LocalExchange {
   DeviceWeights on_devices_;  // pushes take turns by mutex_, the rest is never called beside them
   Spec optimizer_{"sgd", {}};
   std::map<std::string, LocalKey> keys_;
+  std::map<std::vector<Device>, std::shared_ptr<DeviceGroup>> groups_ GUARDED_BY(mutex_);
   LocalTables tables_{engine_};
   std::map<std::int64_t, PositionRanges> committed_;
 };

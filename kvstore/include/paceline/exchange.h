@@ -25,8 +25,8 @@ struct InitValue {
 };
 
 // In `local` and `device` one call may name a key several times, once per device: the gradients are summed in the order
-// of the devices (let each be the sum over its examples divided by the examples of all; averages are averaged) and
-// applied as one update; the weights are written to every output. Elsewhere a second gradient of a key is an error.
+// of the devices (of three GPUs or more in NCCL's; let each be the sum over its examples over the examples of all;
+// averages are averaged), for one update; every output gets the weights. Elsewhere a second gradient is an error.
 struct PushItem {
   std::string key;
   NDArray gradient;  // flat or shaped, host memory or a device the exchange carries

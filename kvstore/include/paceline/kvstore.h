@@ -2,8 +2,8 @@
 // KVStore: parameters by name, pushed gradients, pulled weights. The same program runs alone and distributed: the mode
 // is one string, `NAME[:key=value,...]`.
 //   local                                   in this process; several devices push parts of one gradient (exchange.h)
-//   device                                  the same, summed on the first of the devices instead of the CPU; or `nccl`.
-//                                           In both, weights that lie on an accelerator are summed and updated there
+//   device                                  the same, summed on the first of the devices; or `nccl`. In both, weights
+//                                           on an accelerator stay there; NCCL sums if it can (PACELINE_NCCL=0: not)
 //   dist_sync[:backup=b]                    rounds over the live workers, bitwise the same from run to run; with backup
 //                                           they close without the last b, whose pushes are refused; also
 //                                           `dist_sync_device` and `dist_device_sync`

@@ -1,0 +1,47 @@
+#pragma once
+// NCCL, opened at run time: what is declared here of it is all that is used, so no header of it is needed to build.
+
+#include <paceline/dtype.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+namespace paceline::nccl {
+
+// Those of nccl.h, version 2, whose numbers do not change.
+using Result = int;
+constexpr Result kSuccess = 0, kInProgress = 7;
+constexpr int kSum = 0;
+int type_of(DType dtype);  // float32, float64
+using Comm = struct ncclComm*;
+
+struct Library {
+  // `name` as for dlopen. Throws NotAvailable where it cannot be opened, or is too old.
+  explicit Library(const std::string& name);
+  ~Library();
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+
+  // Throws DeviceError with NCCL's own words.
+  void check(Result result, const char* what) const;
+
+  void* handle;
+  int version = 0;
+  std::string version_text() const;
+
+  Result (*get_version)(int* version);
+  const char* (*get_error_string)(Result result);
+  Result (*comm_init_all)(Comm* comms, int count, const int* devices);
+  Result (*comm_destroy)(Comm comm);
+  Result (*comm_abort)(Comm comm);
+  Result (*comm_get_async_error)(Comm comm, Result* error);
+  Result (*group_start)();
+  Result (*group_end)();
+  // The last argument is a cudaStream_t.
+  Result (*reduce)(const void* send, void* receive, std::size_t count, int type, int operation, int root, Comm comm,
+                   void* stream);
+  Result (*broadcast)(const void* send, void* receive, std::size_t count, int type, int root, Comm comm, void* stream);
+};
+
+}  // namespace paceline::nccl
