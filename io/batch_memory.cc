@@ -1,5 +1,7 @@
 #include "batch_memory.h"
 
+#include <paceline/detail/array_builder.h>
+
 #include <new>
 
 namespace paceline::io {
@@ -15,6 +17,12 @@ BatchMemory::~BatchMemory() {
 }
 
 std::shared_ptr<void> BatchMemory::allocate(std::size_t bytes) {
+  if (!device_.is_cpu()) {
+    // Of a pool of its own, which hands it out again.
+    const auto pinned = std::make_shared<NDArray>(ArrayBuilder::allocate(
+        {static_cast<std::int64_t>(bytes)}, DType::kUint8, device_, detail::MemoryKind::kPinned));
+    return {pinned, ArrayBuilder::data(*pinned)};
+  }
   Block block{nullptr, bytes};
   {
     Lock lock(mutex_);

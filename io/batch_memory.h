@@ -1,6 +1,7 @@
 #pragma once
 // Memory of batches, handed out again when the last array that uses it is gone.
 
+#include <paceline/device.h>
 #include <paceline/mutex.h>
 
 #include <cstddef>
@@ -14,6 +15,8 @@ namespace paceline::io {
 class BatchMemory : public std::enable_shared_from_this<BatchMemory> {
  public:
   ~BatchMemory();
+  // From now on memory is pinned where this is an accelerator. Not beside allocate().
+  void use_for(Device device) { device_ = device; }
   // `bytes` of uninitialised memory, aligned for vectors.
   std::shared_ptr<void> allocate(std::size_t bytes);
 
@@ -24,6 +27,7 @@ class BatchMemory : public std::enable_shared_from_this<BatchMemory> {
   };
   void release(Block block);
 
+  Device device_;
   Mutex mutex_;
   std::vector<Block> free_ GUARDED_BY(mutex_);
 };

@@ -40,6 +40,7 @@ class RecordLoader::Impl {
   Impl(const std::string& path, RecordLoaderOptions options);
   ~Impl() { stop(); }
 
+  void deliver_to(Device device) { device_ = device; }
   void start(std::int64_t epoch, const RangeSet& done);
   bool next(Batch& batch);
   bool take_over();
@@ -76,6 +77,7 @@ class RecordLoader::Impl {
   const std::string path_;
   const Manifest manifest_;
   RecordLoaderOptions options_;
+  Device device_;
   std::vector<std::int64_t> starts_;  // first record of each shard, and the number of records
   io::ExampleFormat format_;
   std::shared_ptr<io::BatchMemory> memory_ = std::make_shared<io::BatchMemory>();
@@ -126,6 +128,7 @@ RecordLoader::Impl::Impl(const std::string& path, RecordLoaderOptions options)
 
 void RecordLoader::Impl::start(std::int64_t epoch, const RangeSet& done) {
   stop();
+  memory_->use_for(device_);
   failure_ = nullptr;
   const Part part = options_.source->part(epoch);
   order_.emplace(starts_, options_.partition, options_.shuffle, epoch);
@@ -357,6 +360,7 @@ std::vector<std::string> RecordLoader::Impl::open_shards() const {
 RecordLoader::RecordLoader(const std::string& manifest, RecordLoaderOptions options)
     : impl_(std::make_unique<Impl>(manifest, std::move(options))) {}
 RecordLoader::~RecordLoader() = default;
+void RecordLoader::deliver_to(Device device) { impl_->deliver_to(device); }
 void RecordLoader::start(std::int64_t epoch, const RangeSet& done) { impl_->start(epoch, done); }
 bool RecordLoader::next(Batch& batch) { return impl_->next(batch); }
 bool RecordLoader::take_over() { return impl_->take_over(); }

@@ -297,6 +297,7 @@ void Trainer::synchronize() {
 Trainer::Epoch Trainer::epoch_of(DataIterator& data) { return Epoch(*this, data); }
 
 Trainer::Epoch::Epoch(Trainer& trainer, DataIterator& data) : trainer_(trainer), data_(data) {
+  data_.deliver_to(trainer_.impl_->options.device);
   data_.start(trainer_.epoch(), trainer_.impl_->committed(trainer_.epoch()));
   trainer_.impl_->data = &data_;
 }
@@ -345,6 +346,7 @@ double Trainer::evaluate(DataIterator& data) {
   require(self.evaluations < kEvaluationsOfAnEpoch, "evaluate() was called ", self.evaluations, " times in an epoch");
   Exchange& exchange = self.store->exchange();
   const RecordingScope no_recording(nullptr);
+  data.deliver_to(device);
   data.start(number);
   Batch batch;
   std::int64_t seen = 0;

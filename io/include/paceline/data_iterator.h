@@ -76,6 +76,10 @@ class DataIterator {
  public:
   virtual ~DataIterator() = default;
 
+  // Where the batches of the next start() are used: for an accelerator they may lie in memory that it copies from beside
+  // its work (pinned). Trainer says it.
+  virtual void deliver_to(Device) {}
+
   // Starts epoch `epoch` (from 0). `done`: positions, of any part, that a checkpoint says were committed; they are not
   // delivered. Throws InvalidArgument where a part would be empty ("4 workers share 3 records").
   virtual void start(std::int64_t epoch, const RangeSet& done = {}) = 0;
