@@ -192,7 +192,13 @@ GoldenCalls linear() {
                     {"outer", two(outer)},
                     {"csr_matmul", CALL(csr_matmul({x[0], x[1], x[2], {3, 4}}, x[3]))},
                     {"csr_matmul(a')", CALL(csr_matmul({x[0], x[1], x[2], {3, 4}}, x[3], true))},
-                    {"dense", CALL(dense(x[0], x[1], x[2]))}};
+                    {"dense", CALL(dense(x[0], x[1], x[2]))},
+                    {"tril", CALL(tril(x[0]))},
+                    {"triu(1)", CALL(triu(x[0], 1))},
+                    {"triangular_solve", CALL(triangular_solve(x[0], x[1]))},
+                    {"triangular_solve(upper)", CALL(triangular_solve(x[0], x[1], {.upper = true}))},
+                    {"triangular_solve(a')", CALL(triangular_solve(x[0], x[1], {.transpose = true}))},
+                    {"triangular_solve(unit)", CALL(triangular_solve(x[0], x[1], {.unit_diagonal = true}))}};
   for (const char* equation : {"ij,jk->ik", "bij,bjk->bik", "bhid,bhjd->bhij", "i,j->ij", "i,i->", "ij->ji", "ijk->k",
                                "ij,kl->il", "ij,jk,kl->il", "bi,bi->b"})
     calls[std::string("einsum ") + equation] = [equation](const Arrays& x) { return Arrays{einsum(equation, x)}; };

@@ -288,6 +288,20 @@ def linear():
             sizes = [[0 if letter == absent else 1 if case == "one" else 2 for letter in own] for own in letters]
             yield f"einsum {equation}", case, call, [sample(size, i) for i, size in enumerate(sizes)]
 
+    for name, call in (("tril", torch.tril), ("triu(1)", lambda x: torch.triu(x, 1))):
+        for case, shape in (("ordinary", (2, 3, 4)), ("empty", (2, 0, 3)), ("one", (1, 1))):
+            yield name, case, call, [sample(shape, 1)]
+        yield name, "special", call, [array([[NAN, INF, 1], [INF, NAN, NAN]])]
+    solve = torch.linalg.solve_triangular
+    for name, call in (("", lambda a, b: solve(a, b, upper=False)), ("(upper)", lambda a, b: solve(a, b, upper=True)),
+                       ("(a')", lambda a, b: solve(a.mT, b, upper=True)),
+                       ("(unit)", lambda a, b: solve(a, b, upper=False, unitriangular=True))):
+        for case, (batch, n, k) in (("ordinary", (2, 3, 2)), ("empty", (0, 3, 2)), ("no columns", (1, 2, 0)),
+                                    ("one", (1, 1, 1))):
+            a = sample((batch, n, n), 1) + 3 * torch.eye(n)
+            yield f"triangular_solve{name}", case, call, [a, sample((batch, n, k), 2)]
+    yield "triangular_solve", "special", lambda a, b: solve(a, b, upper=False), [array([[0, 5], [1, 2]]), array([[1], [2]])]
+
     def sparse(starts, columns, values):  # 3 rows of 4
         rows = torch.repeat_interleave(torch.arange(3), starts.diff())
         return torch.zeros((3, 4), dtype=values.dtype).index_put((rows, columns), values, accumulate=True)
