@@ -296,6 +296,30 @@ TEST(OwnPolicy, AKeyPulledTwiceInOneCallIsReadTwice) {
   }
 }
 
+// When the first step ends, all keys are there and it is known which policy they are under.
+TEST(OwnPolicy, ServersLogWhatThePolicyCostsInMemory) {
+  const std::string bytes = std::to_string(kSize * sizeof(double)), twice = std::to_string(2 * kSize * sizeof(double));
+  const auto engine = make_serial_engine();
+  for (const char* const staleness : {"gap_aware", "none"}) {
+    ClusterInProcess cluster(
+        {.mode = std::string("dist_async:staleness=") + staleness, .servers = 1, .engine = engine.get()});
+    if (cluster.has_processes()) GTEST_SKIP() << "the server's log is elsewhere";
+    testing::internal::CaptureStderr();
+    cluster.run([&](int, KVStore& store) {
+      begin(store, *engine, optim::SGD{.lr = 0.1});
+      for (int step = 0; step < 3; ++step) store.step_end(1);
+    });
+    const std::string log = testing::internal::GetCapturedStderr();
+    std::fputs(log.c_str(), stderr);
+    const std::string line = "the staleness policy remembers at most " + twice +
+                             " bytes of pulled weights (2 workers, " + bytes + " bytes of weights here) and keeps " +
+                             bytes + " bytes of state";
+    const std::size_t at = log.find(line);
+    EXPECT_EQ(at != std::string::npos, std::string(staleness) == "gap_aware");
+    EXPECT_EQ(log.find("the staleness policy remembers", at == std::string::npos ? 0 : at + 1), std::string::npos);
+  }
+}
+
 // What a policy remembers never exceeds what is announced: a copy per worker, shared where versions are.
 TEST(OwnPolicy, RememberedWeightsAreAtMostACopyPerWorker) {
   constexpr int kWorkers = 3;
