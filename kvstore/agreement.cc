@@ -86,21 +86,19 @@ void Agreement::close() {
   members_.clear();
 }
 
-bool Shard::begin_agreement(ServedSlice& slice) {
-  SliceRounds& state = rounds_of(slice);
-  const auto& [round, kept] = *state.rounds.begin();
+bool Shard::begin_agreement(SliceRounds& slice) {
+  const auto& [round, kept] = *slice.rounds.begin();
   const Codec* const codec = kept.begin()->second.contribution.codec;
   if (!codec || !codec->two_rounds()) return false;
   std::vector<Agreement::Proposal> proposals;
   for (const auto& [worker, entry] : kept) proposals.push_back({entry.contribution, entry.call->request.incarnation()});
-  state.agreement =
+  slice.agreement =
       std::make_unique<Agreement>(round, proposals, static_cast<std::int64_t>(slice.bytes / sizeof(float)));
   return true;
 }
 
-bool Shard::close_agreement(ServedSlice& slice) {
-  SliceRounds& state = rounds_of(slice);
-  Agreement& agreement = *state.agreement;
+bool Shard::close_agreement(SliceRounds& slice) {
+  Agreement& agreement = *slice.agreement;
   bool missing = false;
   agreement.for_each_missing(
       [&](int worker, std::uint64_t incarnation) { missing |= clocks_.is_live(worker, incarnation); });
@@ -112,18 +110,17 @@ bool Shard::close_agreement(ServedSlice& slice) {
     LOG(ERROR) << "round " << agreement.round() << " of key '" << updater_.info(slice.number).name
                << "' was dropped: " << error.what();
   }
-  for (const Contribution& contribution : contributions) state.answered[contribution.worker] = agreement.round() + 1;
+  for (const Contribution& contribution : contributions) slice.answered[contribution.worker] = agreement.round() + 1;
   agreement.close();
-  state.next_round = agreement.round() + 1;
-  state.rounds.erase(state.rounds.begin());
+  slice.next_round = agreement.round() + 1;
+  slice.rounds.erase(slice.rounds.begin());
   return true;
 }
 
 void Shard::agree(const Request& request, const wire::AgreeRequest& message, ServedPartition& partition) {
   require(in_lockstep(), "this mode's rounds do not wait for all workers: they agree on nothing");
   partitions_.insert(&partition);
-  ServedSlice& slice = partition.slices.at(message.slice());
-  SliceRounds& state = rounds_of(slice);
+  SliceRounds& slice = partition.rounds_of(message.slice());
   const std::uint64_t round = message.round();
   if (message.abstains()) {
     abstain(request, slice, round);
@@ -132,43 +129,41 @@ void Shard::agree(const Request& request, const wire::AgreeRequest& message, Ser
     return answer_waiting(slice);
   }
   const bool answers = message.bytes() > 0;
-  if (answers && round >= state.next_round) {
-    if (!state.agreement || state.agreement->round() != round)
+  if (answers && round >= slice.next_round) {
+    if (!slice.agreement || slice.agreement->round() != round)
       throw Corrupt(str("an answer to what round ", round, " of key '", updater_.info(slice.number).name,
                         "' has not agreed on yet"));
     PayloadReader payload(request.message().payload);
     const std::byte* const data = payload.next(message.bytes());
-    state.agreement->answer(request.from().rank, request.incarnation(), data, message.bytes());
+    slice.agreement->answer(request.from().rank, request.incarnation(), data, message.bytes());
   }
-  state.asking.push_back({request, round, answers});
+  slice.asking.push_back({request, round, answers});
   active_.insert(&slice);
   advance(slice);
   answer_waiting(slice);
 }
 
-void Shard::abstain(const Request& request, ServedSlice& slice, std::uint64_t round) {
-  SliceRounds& state = *slice.rounds;
+void Shard::abstain(const Request& request, SliceRounds& slice, std::uint64_t round) {
   const int worker = request.from().rank;
-  if (state.agreement && state.agreement->round() == round)
-    return state.agreement->abstain(worker, request.incarnation());
-  const auto open = state.rounds.find(round);
-  if (open == state.rounds.end()) return;
+  if (slice.agreement && slice.agreement->round() == round)
+    return slice.agreement->abstain(worker, request.incarnation());
+  const auto open = slice.rounds.find(round);
+  if (open == slice.rounds.end()) return;
   const auto kept = open->second.find(worker);
   if (kept == open->second.end() || kept->second.call->request.incarnation() != request.incarnation()) return;
   open->second.erase(kept);
-  if (open->second.empty()) state.rounds.erase(open);
+  if (open->second.empty()) slice.rounds.erase(open);
 }
 
-void Shard::answer_asking(ServedSlice& slice) {
-  SliceRounds& state = rounds_of(slice);
-  std::erase_if(state.asking, [&](const SliceRounds::Asking& asking) {
+void Shard::answer_asking(SliceRounds& slice) {
+  std::erase_if(slice.asking, [&](const SliceRounds::Asking& asking) {
     const Agreement* const agreement =
-        state.agreement && state.agreement->round() == asking.round ? state.agreement.get() : nullptr;
+        slice.agreement && slice.agreement->round() == asking.round ? slice.agreement.get() : nullptr;
     const int worker = asking.request.from().rank;
     wire::AgreeReply body;
-    if (asking.round < state.next_round) {
+    if (asking.round < slice.next_round) {
       // A worker asks about one round at a time: its last.
-      body.set_over(!asking.answers || state.answered[worker] != asking.round + 1);
+      body.set_over(!asking.answers || slice.answered[worker] != asking.round + 1);
       body.set_gone(!body.over() && !agreement);
       reply(asking.request, body, agreement && !body.over() ? agreement->mean() : nullptr);
       return true;

@@ -98,11 +98,11 @@ void ServerControl::add_partition(const Request& request, Shard& shard) {
   const Partition plan = parse_partition(body.partition(), keys);
 
   PayloadReader payload(request.message().payload);
-  std::vector<std::pair<SliceInfo, const std::byte*>> slices;
+  std::vector<std::pair<SliceInfo, const void*>> slices;
   for (const SliceRange& range : plan.slices) {
     const KeyInfo& key = keys[static_cast<std::size_t>(range.key)];
     const auto kind = key.average ? SliceInfo::Kind::kAverage : SliceInfo::Kind::kGradient;
-    SliceInfo info{hash_key(key.name), key.name, range.begin, range.end, key.dtype, kind};
+    SliceInfo info{key.name, range.begin, range.end, key.dtype, kind};
     const auto count = static_cast<std::size_t>(range.end - range.begin);
     slices.emplace_back(std::move(info), payload.next(count * size_of(key.dtype)));
   }
@@ -111,13 +111,11 @@ void ServerControl::add_partition(const Request& request, Shard& shard) {
   auto partition = std::make_unique<ServedPartition>();
   partition->id = plan.id;
   partition->shard = &shard;
+  partition->first = updater_.add_slices(slices);
   partition->slices.reserve(slices.size());
-  for (const auto& [info, data] : slices) {
-    ServedSlice& slice = partition->slices.emplace_back();
-    slice.number = updater_.add_slice(info, data);
-    slice.bytes = static_cast<std::size_t>(info.end - info.begin) * size_of(info.dtype);
-    slice.encodable = info.dtype == DType::kFloat32 && info.kind == SliceInfo::Kind::kGradient;
-  }
+  for (const auto& [info, initial] : slices)
+    partition->slices.push_back({static_cast<std::size_t>(info.end - info.begin) * size_of(info.dtype),
+                                 info.dtype == DType::kFloat32 && info.kind == SliceInfo::Kind::kGradient});
   table_.add(std::move(partition));
   cost_is_told_ = false;
   request.reply({});
@@ -128,7 +126,8 @@ void ServerControl::set_rules(const Request& request) {
   Lock lock(mutex_);
   const bool changed = body.call() > rules_call_;
   if (changed) {
-    require(!body.own_policy() || policy_, "the workers correct staleness by an object of their program, which this "
+    require(!body.own_policy() || policy_,
+            "the workers correct staleness by an object of their program, which this "
             "server does not have: run your own program in every role instead of paceline_server");
     const Options options = Options::parse(body.staleness_options());
     updater_.set_rules(Spec::parse(body.optimizer()), body.staleness(), options);
@@ -188,7 +187,8 @@ void ServerControl::log_report() const {
   std::int64_t late = 0;
   for (const auto& shard : shards_) late += shard->late();
   std::map<int, Waits::OfWorker> waits = waits_.workers();
-  const bool held_back = std::any_of(waits.begin(), waits.end(), [](const auto& wait) { return wait.second.times > 0; });
+  const bool held_back =
+      std::any_of(waits.begin(), waits.end(), [](const auto& wait) { return wait.second.times > 0; });
   for (std::size_t worker = 0; worker < delays.size(); ++worker) {
     const Histogram& histogram = delays[worker];
     const Waits::OfWorker& wait = waits[static_cast<int>(worker)];
@@ -223,7 +223,7 @@ void ServerControl::save(const Request& request) {
       for (std::size_t s = 0; s < partition.slices.size(); ++s) {
         SliceCounters counters;
         wire::SavedSlice* slice = answer.add_slices();
-        for (const auto& [name, array] : updater_.save_slice(partition.slices[s].number, &counters)) {
+        for (const auto& [name, array] : updater_.save_slice(partition.number(s), &counters)) {
           slice->add_names(name);
           array.wait();
           payload.add(array.data(), array.bytes(), std::make_shared<NDArray>(array));
@@ -265,14 +265,15 @@ void ServerControl::load(const Request& request) {
       for (const wire::SavedSlice& saved : body.slices()) {
         if (saved.slice() >= partition.slices.size()) throw Corrupt("a checkpoint names a slice that does not exist");
         const ServedSlice& slice = partition.slices[saved.slice()];
-        const SliceInfo& info = updater_.info(slice.number);
+        const int number = partition.number(saved.slice());
+        const SliceInfo info = updater_.info(number);
         NamedArrays arrays;
         for (const std::string& name : saved.names()) {
           const std::byte* data = payload.next(slice.bytes);
           arrays.emplace_back(name, NDArray::wrap(const_cast<std::byte*>(data), Shape{info.end - info.begin},
                                                   info.dtype, std::make_shared<Request>(request)));
         }
-        updater_.load_slice(slice.number, arrays,
+        updater_.load_slice(number, arrays,
                             {saved.version(), saved.examples(), saved.optimizer_updates(), saved.policy_updates()});
       }
       payload.expect_end();

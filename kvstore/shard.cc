@@ -111,8 +111,9 @@ ServedPartition::Worker& Shard::worker_of(ServedPartition& partition, const Push
   ServedPartition::Worker& worker = partition.workers[call.worker()];
   if (worker.taken.renew(call.request.incarnation()) || worker.answered.empty()) {
     worker.answered.assign(partition.slices.size(), {});
-    for (ServedSlice& slice : partition.slices)
-      if (slice.rounds) slice.rounds->contributed.erase(call.worker());
+    worker.codecs.clear();
+    for (const auto& rounds : partition.rounds)
+      if (rounds) rounds->contributed.erase(call.worker());
   }
   return worker;
 }
@@ -136,16 +137,17 @@ void Shard::push(const std::shared_ptr<PushPullCall>& call, int number) {
   contributions_.clear();
   for (int i = 0; i < request.push_size(); ++i) {
     const PushedSlice& gradient = part.gradients[static_cast<std::size_t>(i)];
-    contributions_.push_back({part.partition->slices[request.push(i)].number,
-                              {call->worker(), request.base(i), call->body.examples(), gradient.data, gradient.codec,
-                               gradient.bytes}});
+    contributions_.push_back(
+        {part.partition->number(request.push(i)),
+         {call->worker(), request.base(i), call->body.examples(), gradient.data, gradient.codec, gradient.bytes}});
   }
   if (!mode_ || !mode_->synchronous()) {
     call->refused += static_cast<std::uint64_t>(updater_.apply_all(contributions_));
     return;
   }
   for (int i = 0; i < request.push_size(); ++i)
-    contribute(call, part.partition->slices[request.push(i)], contributions_[static_cast<std::size_t>(i)].contribution);
+    contribute(call, part.partition->rounds_of(request.push(i)),
+               contributions_[static_cast<std::size_t>(i)].contribution);
 }
 
 namespace {
@@ -160,43 +162,43 @@ bool has_kept(const std::map<int, SliceRounds::Kept>& round, const PushPullCall&
 
 }  // namespace
 
-void Shard::contribute(const std::shared_ptr<PushPullCall>& call, ServedSlice& slice,
+void Shard::contribute(const std::shared_ptr<PushPullCall>& call, SliceRounds& slice,
                        const Contribution& contribution) {
-  SliceRounds& state = rounds_of(slice);
   std::uint64_t round = call->body.round();
-  std::uint64_t& next = state.contributed[call->worker()];
-  require(round >= next, "worker ", call->worker(), " pushed key '", updater_.info(slice.number).name,
-          "' twice in step ", round, "; call step_end() between steps");
+  std::uint64_t& next = slice.contributed[call->worker()];
+  if (round < next)
+    throw InvalidArgument(str("worker ", call->worker(), " pushed key '", updater_.info(slice.number).name,
+                              "' twice in step ", round, "; call step_end() between steps"));
   next = round + 1;
   advance(slice);
-  if (mode_->drops_late()) round = state.next_round;
-  const auto open = state.rounds.find(round);
-  bool late = round < state.next_round || (state.agreement && state.agreement->round() == round);
+  if (mode_->drops_late()) round = slice.next_round;
+  const auto open = slice.rounds.find(round);
+  bool late = round < slice.next_round || (slice.agreement && slice.agreement->round() == round);
   if (mode_->drops_late()) {
     const bool average = updater_.info(slice.number).kind == SliceInfo::Kind::kAverage;
     late = (!average && contribution.version != updater_.version(slice.number)) ||
-           (open != state.rounds.end() && has_kept(open->second, *call));
-    if (!late && open == state.rounds.end()) clocks_.for_each_contributing([&state](int worker, std::uint64_t clock) {
-      state.clocks_at_opening[worker] = clock;
-    });
+           (open != slice.rounds.end() && has_kept(open->second, *call));
+    if (!late && open == slice.rounds.end())
+      clocks_.for_each_contributing(
+          [&slice](int worker, std::uint64_t clock) { slice.clocks_at_opening[worker] = clock; });
   }
   if (late) {
     ++late_;
     ++call->refused;
     return;
   }
-  require(open == state.rounds.end() || proposes(open->second.begin()->second.contribution) == proposes(contribution),
-          "worker ", call->worker(), " encodes key '", updater_.info(slice.number).name, "' otherwise than the others");
+  if (open != slice.rounds.end() && proposes(open->second.begin()->second.contribution) != proposes(contribution))
+    throw InvalidArgument(str("worker ", call->worker(), " encodes key '", updater_.info(slice.number).name,
+                              "' otherwise than the others"));
   // What a lost incarnation of the worker said for the round gives way.
-  state.rounds[round].insert_or_assign(call->worker(), SliceRounds::Kept{call, contribution});
+  slice.rounds[round].insert_or_assign(call->worker(), SliceRounds::Kept{call, contribution});
   active_.insert(&slice);
   advance(slice);
   answer_waiting(slice);
 }
 
-void Shard::close_round(ServedSlice& slice) {
-  SliceRounds& state = *slice.rounds;
-  const auto& [round, kept] = *state.rounds.begin();
+void Shard::close_round(SliceRounds& slice) {
+  const auto& [round, kept] = *slice.rounds.begin();
   std::vector<Contribution> contributions;
   for (const auto& [worker, entry] : kept) contributions.push_back(entry.contribution);
   try {
@@ -205,46 +207,43 @@ void Shard::close_round(ServedSlice& slice) {
     LOG(ERROR) << "round " << round << " of key '" << updater_.info(slice.number).name
                << "' was dropped: " << error.what();
   }
-  state.next_round = round + 1;
-  state.rounds.erase(state.rounds.begin());
+  slice.next_round = round + 1;
+  slice.rounds.erase(slice.rounds.begin());
 }
 
-void Shard::advance_open_round(ServedSlice& slice) {
-  SliceRounds& state = rounds_of(slice);
-  if (!state.rounds.empty()) {
-    const auto& kept = state.rounds.begin()->second;
+void Shard::advance_open_round(SliceRounds& slice) {
+  if (!slice.rounds.empty()) {
+    const auto& kept = slice.rounds.begin()->second;
     int missing = 0;
     clocks_.for_each_contributing([&](int worker, std::uint64_t clock) {
       // Who has ended a step since without a push of this key does not contribute.
-      missing += kept.count(worker) == 0 &&
-                 clock <= std::max(state.contributed[worker], state.clocks_at_opening[worker]);
+      missing +=
+          kept.count(worker) == 0 && clock <= std::max(slice.contributed[worker], slice.clocks_at_opening[worker]);
     });
     const int contributed = static_cast<int>(kept.size());
     if (!mode_->round_complete({contributed, contributed + missing})) return;
     close_round(slice);
   }
-  if (state.waiting.empty()) active_.erase(&slice);
+  if (slice.waiting.empty()) active_.erase(&slice);
 }
 
-bool Shard::waits_for_round(ServedSlice& slice, const PushPullCall& call, std::uint64_t need) const {
-  const SliceRounds& state = rounds_of(slice);
-  if (mode_->drops_late()) return !state.rounds.empty() && has_kept(state.rounds.begin()->second, call);
+bool Shard::waits_for_round(SliceRounds& slice, const PushPullCall& call, std::uint64_t need) const {
+  if (mode_->drops_late()) return !slice.rounds.empty() && has_kept(slice.rounds.begin()->second, call);
   // Whoever is past its last step (or lost) waits for the others no more than they for it.
-  return state.next_round < need && clocks_.slowest();
+  return slice.next_round < need && clocks_.slowest();
 }
 
-void Shard::advance(ServedSlice& slice) {
+void Shard::advance(SliceRounds& slice) {
   if (mode_->drops_late()) return advance_open_round(slice);
-  SliceRounds& state = rounds_of(slice);
   const std::optional<std::uint64_t> slowest = clocks_.slowest();
-  while (!state.rounds.empty()) {
-    const std::uint64_t round = state.rounds.begin()->first;
-    if (state.next_round < round)  // rounds without a contribution are over when every worker is past them
-      state.next_round = std::max(state.next_round, std::min(slowest.value_or(round), round));
-    if (state.next_round < round) return;
+  while (!slice.rounds.empty()) {
+    const std::uint64_t round = slice.rounds.begin()->first;
+    if (slice.next_round < round)  // rounds without a contribution are over when every worker is past them
+      slice.next_round = std::max(slice.next_round, std::min(slowest.value_or(round), round));
+    if (slice.next_round < round) return;
 
-    const auto& kept = state.rounds.begin()->second;
-    if (!state.agreement || state.agreement->round() != round) {
+    const auto& kept = slice.rounds.begin()->second;
+    if (!slice.agreement || slice.agreement->round() != round) {
       int missing = 0;
       clocks_.for_each_contributing(
           [&](int worker, std::uint64_t clock) { missing += clock <= round && kept.count(worker) == 0; });
@@ -258,14 +257,14 @@ void Shard::advance(ServedSlice& slice) {
     if (!close_agreement(slice)) return;
     answer_asking(slice);  // the next agreement takes the place of this one
   }
-  state.next_round = std::max(state.next_round, slowest.value_or(state.next_round));
-  if (state.waiting.empty() && state.asking.empty()) active_.erase(&slice);
+  slice.next_round = std::max(slice.next_round, slowest.value_or(slice.next_round));
+  if (slice.waiting.empty() && slice.asking.empty()) active_.erase(&slice);
 }
 
-void Shard::answer_waiting(ServedSlice& slice) {
+void Shard::answer_waiting(SliceRounds& slice) {
   answer_asking(slice);
   std::vector<Waiting> waiting;
-  waiting.swap(rounds_of(slice).waiting);
+  waiting.swap(slice.waiting);
   for (Waiting& entry : waiting) pull(std::move(entry));
 }
 
@@ -276,12 +275,12 @@ void Shard::pull(Waiting waiting) {
   if (mode_ && request.pull_size() > 0) {
     if (mode_->synchronous()) {
       for (const std::uint32_t number : request.pull()) {
-        ServedSlice& slice = part.partition->slices[number];
+        SliceRounds& slice = part.partition->rounds_of(number);
         advance(slice);
         if (!waits_for_round(slice, call, request.need())) continue;
         active_.insert(&slice);
         gate_.hold(waiting, request.need());
-        slice.rounds->waiting.push_back(std::move(waiting));
+        slice.waiting.push_back(std::move(waiting));
         return;
       }
     } else if (!gate_.passes(waiting, request.need())) {
@@ -306,23 +305,25 @@ void Shard::read(const PushPullCall& call, const wire::Part& request, PushPullCa
   reads_.clear();
   read_places_.clear();
   for (int i = 0; i < request.pull_size(); ++i) {
-    const ServedSlice& slice = partition.slices[request.pull(i)];
-    ServedPartition::Answered& answered = worker.answered[request.pull(i)];
+    const std::size_t pulled = request.pull(i);
+    const std::size_t bytes = partition.slices[pulled].bytes;
+    const int slice = partition.number(pulled);
+    ServedPartition::Answered& answered = worker.answered[pulled];
     const auto codec = call.codec(i < request.pull_codec_size() ? request.pull_codec(i) : 0);
-    const bool overtaken = lost || number < answered.request;
+    const bool overtaken = lost || answered.after(number);
     const int reader = overtaken ? -1 : call.worker();
     Snapshot snapshot;
     // The worker may have either answer to a repeated request: where it matters, both are of the same weights.
-    if (answered.request == number && !lost) snapshot = updater_.pulled(slice.number, reader);
-    if (snapshot.data && snapshot.version != answered.version) snapshot = {};
-    if (!snapshot.data && !codec && slice.bytes < kLargeRun) {
-      if (!overtaken) answered = {number, ServedPartition::Answered::kNotRead, nullptr};
-      reads_.push_back({slice.number, reader, part.payload.room(slice.bytes)});
+    if (answered.is_of(number) && !lost) snapshot = updater_.pulled(slice, reader);
+    if (snapshot.data && !answered.has_version(snapshot.version)) snapshot = {};
+    if (!snapshot.data && !codec && bytes < kLargeRun) {
+      if (!overtaken) worker.answer(pulled, number, ServedPartition::Answered::kNotRead, nullptr);
+      reads_.push_back({slice, reader, part.payload.room(bytes)});
       read_places_.push_back(i);
       continue;
     }
-    if (!snapshot.data) snapshot = updater_.pull(slice.number, reader, codec);
-    if (!overtaken) answered = {number, snapshot.version, snapshot.codec};
+    if (!snapshot.data) snapshot = updater_.pull(slice, reader, codec);
+    if (!overtaken) worker.answer(pulled, number, snapshot.version, snapshot.codec);
     part.versions[static_cast<std::size_t>(i)] = snapshot.version;
     if (snapshot.codec) part.encoded_bytes.push_back(snapshot.bytes);
     part.payload.add(snapshot.data.get(), snapshot.bytes, snapshot.data);
@@ -330,7 +331,7 @@ void Shard::read(const PushPullCall& call, const wire::Part& request, PushPullCa
   updater_.read_all(reads_);
   for (std::size_t i = 0; i < reads_.size(); ++i) {
     part.versions[static_cast<std::size_t>(read_places_[i])] = reads_[i].version;
-    if (reads_[i].worker >= 0) worker.answered[request.pull(read_places_[i])].version = reads_[i].version;
+    if (reads_[i].worker >= 0) worker.answered[request.pull(read_places_[i])].set_version(reads_[i].version);
   }
 }
 
@@ -346,9 +347,9 @@ void Shard::set_roster(const Roster& roster) {
     return !clocks_.is_live(waiting.call->worker(), waiting.call->request.incarnation());
   };
   std::erase_if(waiting_for_clocks_, gone);
-  for (ServedSlice* slice : active_) {
-    std::erase_if(slice->rounds->waiting, gone);
-    std::erase_if(slice->rounds->asking, [this](const SliceRounds::Asking& asking) {
+  for (SliceRounds* slice : active_) {
+    std::erase_if(slice->waiting, gone);
+    std::erase_if(slice->asking, [this](const SliceRounds::Asking& asking) {
       return !clocks_.is_live(asking.request.from().rank, asking.request.incarnation());
     });
   }
@@ -357,7 +358,7 @@ void Shard::set_roster(const Roster& roster) {
 
 void Shard::drop_worker(int worker) {
   for (const ServedPartition* partition : partitions_)
-    for (const ServedSlice& slice : partition->slices) updater_.drop_worker(slice.number, worker);
+    for (std::size_t i = 0; i < partition->slices.size(); ++i) updater_.drop_worker(partition->number(i), worker);
 }
 
 void Shard::remember_pulled() {
@@ -365,9 +366,9 @@ void Shard::remember_pulled() {
     for (auto& [rank, worker] : partition->workers) {
       for (std::size_t i = 0; i < worker.answered.size(); ++i) {
         const ServedPartition::Answered& answered = worker.answered[i];
-        const int slice = partition->slices[i].number;
-        if (answered.request > 0 && answered.version == updater_.version(slice))
-          updater_.pull(slice, rank, answered.codec);
+        const int slice = partition->number(i);
+        if (answered.request > 0 && answered.has_version(updater_.version(slice)))
+          updater_.pull(slice, rank, worker.codecs.empty() ? nullptr : worker.codecs[i]);
       }
     }
   }
@@ -376,8 +377,8 @@ void Shard::remember_pulled() {
 void Shard::reconsider() {
   if (!mode_) return;
   tables_.reconsider();
-  const std::set<ServedSlice*> active = active_;
-  for (ServedSlice* slice : active) {
+  const std::set<SliceRounds*> active = active_;
+  for (SliceRounds* slice : active) {
     advance(*slice);
     answer_waiting(*slice);
   }

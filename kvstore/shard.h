@@ -1,7 +1,7 @@
 #pragma once
 // A part of a server: one thread that owns some partitions, applies pushes to them and answers pulls. Everything that
-// decides about them (sequence numbers, rounds, clocks, parked pulls) belongs to the thread, so nothing is locked. While
-// it rests, another thread may run a short job in its place.
+// decides about them (sequence numbers, rounds, clocks, parked pulls) belongs to the thread, so nothing is locked.
+// While it rests, another thread may run a short job in its place.
 
 #include <paceline/compression.h>
 #include <paceline/mode.h>
@@ -43,7 +43,7 @@ struct PushPullCall final : ServedCall {
   struct Part {
     ServedPartition* partition = nullptr;
     std::vector<PushedSlice> gradients;
-    std::vector<std::uint64_t> versions;      // of the pulled slices
+    std::vector<std::uint64_t> versions;       // of the pulled slices
     std::vector<std::uint64_t> encoded_bytes;  // of those that are encoded
     PayloadWriter payload;
   };
@@ -68,12 +68,14 @@ struct SliceRounds {
     std::shared_ptr<PushPullCall> call;
     Contribution contribution;
   };
+  const int number;              // of the slice in the Updater
+  const std::size_t bytes;       // of the slice
   std::uint64_t next_round = 0;  // all before it are closed
   // Where the mode drops late contributions, rounds are the slice's own, and one is open at a time: the workers' clocks
   // when it got its first.
   std::map<int, std::uint64_t> clocks_at_opening;
   std::map<std::uint64_t, std::map<int, Kept>> rounds;
-  std::map<int, std::uint64_t> contributed;         // per worker, the round after the last that it pushed in
+  std::map<int, std::uint64_t> contributed;        // per worker, the round after the last that it pushed in
   std::vector<WaitingPull<PushPullCall>> waiting;  // pulls that need a round of this slice
   // Where a codec takes two rounds: of the oldest round, once all have proposed, until that of the next one; and who
   // asks for it or for what it comes to.
@@ -85,38 +87,60 @@ struct SliceRounds {
   std::unique_ptr<Agreement> agreement;
   std::map<int, std::uint64_t> answered;  // per worker, the round after the last that its answer was applied in
   std::vector<Asking> asking;
+
+  SliceRounds(int of, std::size_t size) : number(of), bytes(size) {}
 };
 
 struct ServedSlice {
-  int number = 0;          // in the Updater
-  bool encodable = false;  // float32 weights: they and their gradients may travel encoded
-  std::size_t bytes = 0;
-  std::unique_ptr<SliceRounds> rounds;  // null in modes without
+  std::size_t bytes : 63;
+  std::size_t encodable : 1;  // float32 weights: they and their gradients may travel encoded
 };
-
-inline SliceRounds& rounds_of(ServedSlice& slice) {
-  if (!slice.rounds) slice.rounds = std::make_unique<SliceRounds>();
-  return *slice.rounds;
-}
 
 // Numbers, bytes and what is encodable never change; the rest is the shard's.
 struct ServedPartition {
-  // What a worker was answered last.
+  // What a worker was answered last, in one word for a slice, for there may be millions of them.
   struct Answered {
-    static constexpr std::uint64_t kNotRead = ~std::uint64_t{0};  // the version, until the request's weights are read
-    std::uint64_t request = 0;
-    std::uint64_t version = 0;
-    std::shared_ptr<const Codec> codec;
+    static constexpr std::uint64_t kVersions = (std::uint64_t{1} << 24) - 1;  // the bits kept of a version
+    static constexpr std::uint64_t kRequests = (std::uint64_t{1} << 40) - 1;  // and of a request's number
+    static constexpr std::uint64_t kNotRead = kVersions;  // the version, until the request's weights are read
+    std::uint64_t request : 40 = 0;
+    std::uint64_t version : 24 = 0;
+
+    bool is_of(std::uint64_t number) const { return request == (number & kRequests); }
+    // Was it for a later request than that?
+    bool after(std::uint64_t number) const {
+      const std::uint64_t ahead = (request - number) & kRequests;
+      return request > 0 && ahead > 0 && ahead <= kRequests / 2;
+    }
+    bool has_version(std::uint64_t other) const { return version == (other & kVersions); }
+    void set_version(std::uint64_t other) { version = other & kVersions; }
   };
   struct Worker {
     TakenPushes taken;
-    std::vector<Answered> answered;  // by slice
+    std::vector<Answered> answered;                    // by slice
+    std::vector<std::shared_ptr<const Codec>> codecs;  // by slice, of the answers; empty where none was encoded
+
+    void answer(std::size_t slice, std::uint64_t number, std::uint64_t version, std::shared_ptr<const Codec> codec) {
+      answered[slice].request = number & Answered::kRequests;
+      answered[slice].set_version(version);
+      if (codec && codecs.empty()) codecs.resize(answered.size());
+      if (!codecs.empty()) codecs[slice] = std::move(codec);
+    }
   };
 
   int id = 0;
   Shard* shard = nullptr;
+  int first = 0;  // slice, in the Updater; the others have the numbers after it
   std::vector<ServedSlice> slices;
+  std::vector<std::unique_ptr<SliceRounds>> rounds;  // by slice; empty in modes without
   std::map<int, Worker> workers;
+
+  int number(std::size_t slice) const { return first + static_cast<int>(slice); }
+  SliceRounds& rounds_of(std::size_t slice) {
+    if (rounds.empty()) rounds.resize(slices.size());
+    if (!rounds.at(slice)) rounds[slice] = std::make_unique<SliceRounds>(number(slice), std::size_t{slices[slice].bytes});
+    return *rounds[slice];
+  }
 };
 
 class Shard {
@@ -159,21 +183,21 @@ class Shard {
   // What is known of the worker, in its latest incarnation.
   static ServedPartition::Worker& worker_of(ServedPartition& partition, const PushPullCall& call);
   void push(const std::shared_ptr<PushPullCall>& call, int part);
-  void contribute(const std::shared_ptr<PushPullCall>& call, ServedSlice& slice, const Contribution& contribution);
+  void contribute(const std::shared_ptr<PushPullCall>& call, SliceRounds& slice, const Contribution& contribution);
   // Closes the rounds that are complete.
-  void advance(ServedSlice& slice);
+  void advance(SliceRounds& slice);
   // The same where late contributions are dropped.
-  void advance_open_round(ServedSlice& slice);
+  void advance_open_round(SliceRounds& slice);
   // Applies the oldest round.
-  void close_round(ServedSlice& slice);
+  void close_round(SliceRounds& slice);
   // The same where its codec takes two rounds: false if it does not, and if answers are missing.
-  bool begin_agreement(ServedSlice& slice);
-  bool close_agreement(ServedSlice& slice);
-  void abstain(const Request& request, ServedSlice& slice, std::uint64_t round);
-  void answer_asking(ServedSlice& slice);
+  bool begin_agreement(SliceRounds& slice);
+  bool close_agreement(SliceRounds& slice);
+  void abstain(const Request& request, SliceRounds& slice, std::uint64_t round);
+  void answer_asking(SliceRounds& slice);
   // Does a pull wait for a round of this slice?
-  bool waits_for_round(ServedSlice& slice, const PushPullCall& call, std::uint64_t need) const;
-  void answer_waiting(ServedSlice& slice);
+  bool waits_for_round(SliceRounds& slice, const PushPullCall& call, std::uint64_t need) const;
+  void answer_waiting(SliceRounds& slice);
   // Answers the pulls of a part, or parks it.
   void pull(Waiting waiting);
   void read(const PushPullCall& call, const wire::Part& request, PushPullCall::Part& part);
@@ -186,11 +210,11 @@ class Shard {
   WorkerClocks clocks_;
   PullGate gate_{clocks_, mode_, waits_};
   TableShard tables_{clocks_, mode_, waits_};
-  std::set<ServedPartition*> partitions_;  // that were used
+  std::set<ServedPartition*> partitions_;         // that were used
   std::vector<SliceContribution> contributions_;  // of a part, kept for their memory
   std::vector<SliceRead> reads_;
-  std::vector<int> read_places_;  // among the pulled slices
-  std::set<ServedSlice*> active_;  // with rounds or pulls that wait
+  std::vector<int> read_places_;   // among the pulled slices
+  std::set<SliceRounds*> active_;  // with rounds or pulls that wait
   std::vector<Waiting> waiting_for_clocks_;
   std::atomic<std::int64_t> late_{0};
 

@@ -2,6 +2,7 @@
 
 #include <paceline/detail/elementwise.h>
 #include <paceline/detail/host_memory.h>
+#include <paceline/error.h>
 #include <paceline/mutex.h>
 #include <paceline/tile.h>
 
@@ -53,15 +54,13 @@ template <class T, class Fill>
 void update_tiles(Slice& slice, const Rules& rules, const Snapshot& pulled, const StaleContext& context, Fill fill,
                   const Copy<T>& copy) REQUIRES(slice.mutex) {
   std::vector<T*> arrays;
-  slice.state.resize(rules.state_names.size());
-  for (Slice::Bytes& bytes : slice.state) {
-    bytes.resize(slice.weight.size());
-    arrays.push_back(reinterpret_cast<T*>(bytes.data()));
-  }
-  const UpdateStep step{context.learning_rate, slice.counters.optimizer_updates + 1};
-  const std::shared_ptr<std::byte[]> written = slice.weight.writable();
+  const std::size_t states = rules.state_names.size();
+  for (std::size_t i = 0; i < states; ++i)
+    arrays.push_back(reinterpret_cast<T*>(slice.extras().states.add(i, slice.bytes(), states)));
+  const UpdateStep step{context.learning_rate, slice.counters().optimizer_updates + 1};
+  Weights::Next written = slice.weight.writable(slice.bytes());
   const T* before = reinterpret_cast<const T*>(slice.weight.data());
-  T* weight = reinterpret_cast<T*>(written.get());
+  T* weight = reinterpret_cast<T*>(written.bytes);
   const std::int64_t count = slice.count();
   const bool keeps = !rules.optimizer->replaces() || rules.preparation.weight_decay != 0;
   // Nothing but the optimizer touches gradient and weights.
@@ -114,7 +113,7 @@ void update_tiles(Slice& slice, const Rules& rules, const Snapshot& pulled, cons
     }
   });
   if (failed) std::rethrow_exception(failed);
-  slice.weight.set(written);
+  slice.weight.set(std::move(written));
 }
 
 template <class T>
@@ -124,7 +123,7 @@ void update_one(Slice& slice, const Rules& rules, const Contribution& contributi
   const auto fill = [&, whole](std::int64_t begin, std::int64_t count, T* scratch) {
     return gradient_tile<T>(contribution, whole, begin, {scratch, static_cast<std::size_t>(count)});
   };
-  update_tiles<T>(slice, rules, pulled, context, fill, {copy, slice.weight.size() >= kFillsCaches});
+  update_tiles<T>(slice, rules, pulled, context, fill, {copy, slice.bytes() >= kFillsCaches});
 }
 
 // The mean of contributions to `whole` elements, weighted by their examples, tile by tile.
@@ -178,15 +177,15 @@ void update_mean(Slice& slice, const Rules& rules, const std::vector<Contributio
 
 template <class T>
 void average_of(Slice& slice) REQUIRES(slice.mutex) {
-  const std::shared_ptr<std::byte[]> written = slice.weight.writable();
-  T* weight = reinterpret_cast<T*>(written.get());
+  Weights::Next written = slice.weight.writable(slice.bytes());
+  T* weight = reinterpret_cast<T*>(written.bytes);
   std::fill_n(weight, slice.count(), T(0));
-  const auto& averaged = slice.remember().averaged;
+  const auto& averaged = slice.rare().averaged;
   for (const auto& [worker, bytes] : averaged) {
     const T* value = reinterpret_cast<const T*>(bytes.data());
     for (std::int64_t i = 0; i < slice.count(); ++i) weight[i] += value[i] / static_cast<T>(averaged.size());
   }
-  slice.weight.set(written);
+  slice.weight.set(std::move(written));
 }
 
 }  // namespace
@@ -198,11 +197,13 @@ void Rules::use(const std::shared_ptr<const Staleness>& own) {
   state_names = optimizer->state_names();
   optimizer_states = state_names.size();
   for (const std::string& name : staleness->state_names()) state_names.push_back(name);
+  require(state_names.size() <= SliceStates::kMost, "optimizer and staleness policy keep ", state_names.size(),
+          " arrays of state, expected at most ", SliceStates::kMost);
 }
 
 void update(Slice& slice, const Rules& rules, const Contribution& contribution, const Snapshot& pulled,
             const StaleContext& context, void* copy) {
-  if (slice.info.dtype == DType::kFloat32)
+  if (slice.dtype() == DType::kFloat32)
     update_one(slice, rules, contribution, pulled, context, static_cast<float*>(copy));
   else
     update_one(slice, rules, contribution, pulled, context, static_cast<double*>(copy));
@@ -210,7 +211,7 @@ void update(Slice& slice, const Rules& rules, const Contribution& contribution, 
 
 void update_by_mean(Slice& slice, const Rules& rules, const std::vector<Contribution>& contributions,
                     std::int64_t examples, const StaleContext& context, const RoundCopies& copies) {
-  if (slice.info.dtype == DType::kFloat32)
+  if (slice.dtype() == DType::kFloat32)
     update_mean<float>(slice, rules, contributions, examples, context, copies);
   else
     update_mean<double>(slice, rules, contributions, examples, context, copies);
@@ -227,24 +228,24 @@ void mean_of_round(const std::vector<Contribution>& contributions, std::int64_t 
 void average(Slice& slice, std::span<const Contribution> contributions) {
   for (const Contribution& contribution : contributions) {
     const auto* bytes = static_cast<const std::byte*>(contribution.gradient);
-    slice.remember().averaged[contribution.worker].assign(bytes, bytes + slice.weight.size());
+    slice.rare().averaged[contribution.worker].assign(bytes, bytes + slice.bytes());
   }
-  if (slice.info.dtype == DType::kFloat32)
+  if (slice.dtype() == DType::kFloat32)
     average_of<float>(slice);
   else
     average_of<double>(slice);
 }
 
 Snapshot encoded_weights(Slice& slice, const std::shared_ptr<const Codec>& codec) {
-  std::vector<Snapshot>& latest = slice.remember().latest;
-  std::erase_if(latest, [&](const Snapshot& snapshot) { return snapshot.version != slice.counters.version; });
+  std::vector<Snapshot>& latest = slice.rare().latest;
+  std::erase_if(latest, [&](const Snapshot& snapshot) { return snapshot.version != slice.version; });
   const auto known =
       std::find_if(latest.begin(), latest.end(), [&](const Snapshot& snapshot) { return snapshot.codec == codec; });
   if (known != latest.end()) return *known;
   std::shared_ptr<std::byte[]> copy = detail::allocate_host(codec->max_bytes(slice.count()));
   const std::span values(reinterpret_cast<const float*>(slice.weight.data()), static_cast<std::size_t>(slice.count()));
   const std::size_t bytes = codec->encode(values, {}, {}, copy.get());
-  latest.push_back({slice.counters.version, std::move(copy), bytes, codec});
+  latest.push_back({slice.version, std::move(copy), bytes, codec});
   return latest.back();
 }
 

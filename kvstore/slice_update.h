@@ -3,6 +3,7 @@
 
 #include <paceline/updater.h>
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <span>
@@ -27,38 +28,101 @@ struct Rules {
   void use(const std::shared_ptr<const Staleness>& own);
 };
 
-// First what every update touches.
+// What optimizer and policy keep of a slice: an array for each of Rules::state_names, as large as the weights.
+class SliceStates {
+ public:
+  static constexpr std::size_t kMost = 64;
+
+  bool has(std::size_t number) const { return (present_ >> number & 1) != 0; }
+  bool has_all(std::size_t begin, std::size_t end) const {
+    while (begin < end && has(begin)) ++begin;
+    return begin == end;
+  }
+  // One that is there, of `bytes` bytes, as every one.
+  std::byte* at(std::size_t number, std::size_t bytes) const { return memory_.get() + number * padded(bytes); }
+  // The same, zeros at first. `count`: how many there may be.
+  std::byte* add(std::size_t number, std::size_t bytes, std::size_t count) {
+    if (!memory_) memory_.reset(new std::byte[count * padded(bytes)]());
+    present_ |= std::uint64_t{1} << number;
+    return at(number, bytes);
+  }
+
+ private:
+  static std::size_t padded(std::size_t bytes) { return (bytes + 15) / 16 * 16; }
+
+  std::unique_ptr<std::byte[]> memory_;
+  std::uint64_t present_ = 0;
+};
+
+// A cache line at most, for there may be millions.
 struct Slice {
-  using Bytes = std::vector<std::byte>;
   // What few slices have.
-  struct Remembered {
-    std::vector<Snapshot> latest;     // encoded, of one version, one per codec that was asked for
-    std::map<int, Snapshot> pulled;   // what each worker pulled last, where the policy needs it
-    std::map<int, Bytes> averaged;    // kind kAverage: what each worker said last
+  struct Rare {
+    std::vector<Snapshot> latest;                    // encoded, of one version, one per codec that was asked for
+    std::map<int, std::vector<std::byte>> averaged;  // kind kAverage: what each worker said last
+    // The versions at which the optimizer's state and the policy's began.
+    std::uint64_t optimizer_began = 0, policy_began = 0;
+  };
+  // What slices have whose rules keep something of them.
+  struct Extra {
+    SliceStates states;
+    std::vector<std::pair<int, Snapshot>> pulled;  // what each worker pulled last, where the policy needs it
+    std::unique_ptr<Rare> rare;
   };
 
   mutable SliceMutex mutex;
+  const std::uint32_t name;  // where it begins among the Updater's
+  const std::int64_t begin;
+  const std::int64_t end : 56, type : 7, average : 1;
   Weights weight GUARDED_BY(mutex);
-  SliceCounters counters GUARDED_BY(mutex);
-  std::vector<Bytes> state GUARDED_BY(mutex);  // by Rules::state_names; empty before the first update, as is what is missing
-  std::unique_ptr<Remembered> remembered GUARDED_BY(mutex);
-  const SliceInfo info;
+  std::uint64_t version GUARDED_BY(mutex) = 0;
+  std::int64_t examples GUARDED_BY(mutex) = 0;
+  std::unique_ptr<Extra> extra GUARDED_BY(mutex);
 
-  explicit Slice(SliceInfo of) : info(std::move(of)) {}
-  bool is_average() const { return info.kind == SliceInfo::Kind::kAverage; }
-  std::int64_t count() const { return info.end - info.begin; }
-  // A hint, which may be out of date.
-  void prefetch_weight(std::size_t bytes) const NO_THREAD_SAFETY_ANALYSIS { weight.prefetch(bytes); }
-  bool has_state(std::size_t number) const REQUIRES(mutex) {
-    return number < state.size() && state[number].size() == weight.size();
+  Slice(const SliceInfo& info, std::uint32_t name_begin, Slab& slab)
+      : name(name_begin),
+        begin(info.begin),
+        end(info.end),
+        type(static_cast<std::int64_t>(info.dtype)),
+        average(info.kind == SliceInfo::Kind::kAverage),
+        weight(slab, bytes()) {}
+  DType dtype() const { return static_cast<DType>(type); }
+  bool is_average() const { return average != 0; }
+  std::int64_t count() const { return end - begin; }
+  std::size_t bytes() const { return static_cast<std::size_t>(count()) * size_of(dtype()); }
+  // A hint.
+  void prefetch_weight() const NO_THREAD_SAFETY_ANALYSIS { weight.prefetch(bytes()); }
+
+  Extra& extras() REQUIRES(mutex) {
+    if (!extra) extra = std::make_unique<Extra>();
+    return *extra;
   }
-  bool has_states(std::size_t begin, std::size_t end) const REQUIRES(mutex) {
-    while (begin < end && has_state(begin)) ++begin;
-    return begin == end;
+  Rare& rare() REQUIRES(mutex) {
+    Extra& holder = extras();
+    if (!holder.rare) holder.rare = std::make_unique<Rare>();
+    return *holder.rare;
   }
-  Remembered& remember() REQUIRES(mutex) {
-    if (!remembered) remembered = std::make_unique<Remembered>();
-    return *remembered;
+  const Rare* known_rare() const REQUIRES(mutex) { return extra ? extra->rare.get() : nullptr; }
+  void forget_encoded() REQUIRES(mutex) {
+    if (known_rare()) rare().latest.clear();
+  }
+  SliceCounters counters() const REQUIRES(mutex) {
+    SliceCounters all{version, examples, 0, 0};
+    if (is_average()) return all;
+    const Rare* const began = known_rare();
+    all.optimizer_updates = static_cast<std::int64_t>(version - (began ? began->optimizer_began : 0));
+    all.policy_updates = static_cast<std::int64_t>(version - (began ? began->policy_began : 0));
+    return all;
+  }
+  void set_counters(const SliceCounters& counters) REQUIRES(mutex) {
+    version = counters.version;
+    examples = counters.examples;
+    if (is_average()) return;
+    const std::uint64_t optimizer_began = version - static_cast<std::uint64_t>(counters.optimizer_updates);
+    const std::uint64_t policy_began = version - static_cast<std::uint64_t>(counters.policy_updates);
+    if (!known_rare() && optimizer_began == 0 && policy_began == 0) return;
+    rare().optimizer_began = optimizer_began;
+    rare().policy_began = policy_began;
   }
 };
 

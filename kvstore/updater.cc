@@ -5,67 +5,22 @@
 #include <atomic>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <map>
 #include <shared_mutex>
 #include <span>
 #include <utility>
 
+#include "delay_book.h"
 #include "slice_update.h"
 #include "stream_copy.h"
 
 namespace paceline {
 namespace {
 
-// Delays of applied pushes, by worker.
-class DelayBook {
- public:
-  // Many pushes in a row have the same delay: they are entered at once, at the end of the row.
-  class Row {
-   public:
-    explicit Row(DelayBook& book) : book_(book) {}
-    ~Row() { enter(); }
-    Row(const Row&) = delete;
-    void add(int worker, std::int64_t delay) {
-      if (worker != worker_ || delay != delay_) enter();
-      worker_ = worker;
-      delay_ = delay;
-      ++count_;
-    }
-
-   private:
-    void enter() {
-      if (count_ > 0) book_.add(worker_, delay_, count_);
-      count_ = 0;
-    }
-
-    DelayBook& book_;
-    int worker_ = 0;
-    std::int64_t delay_ = 0, count_ = 0;
-  };
-
-  std::vector<Histogram> all() const {
-    Lock lock(mutex_);
-    return delays_;
-  }
-
- private:
-  void add(int worker, std::int64_t delay, std::int64_t count) {
-    if (worker < 0) return;
-    const auto number = static_cast<std::size_t>(worker);
-    Lock lock(mutex_);
-    if (delays_.size() <= number) delays_.resize(number + 1);
-    delays_[number].add(delay, count);
-  }
-
-  mutable Mutex mutex_;
-  std::vector<Histogram> delays_ GUARDED_BY(mutex_);
-};
-
 class UpdaterImpl final : public Updater {
  public:
-  UpdaterImpl() {
-    set_rules(Spec{"sgd", {}}, "none", {});
-  }
+  UpdaterImpl() { set_rules(Spec{"sgd", {}}, "none", {}); }
 
   void set_rules(const Spec& optimizer, const std::string& staleness, const Options& staleness_options) override {
     auto rules = std::make_shared<Rules>();
@@ -73,8 +28,10 @@ class UpdaterImpl final : public Updater {
     rules->named = make_staleness(staleness, staleness_options);
     rules->rate = LearningRate::parse(optimizer.options);
     if (has_part(staleness, "dana")) {
-      require(rules->optimizer->worker_momentum() >= 0, "staleness policy 'dana' keeps the optimizer's momentum at the "
-              "workers, which optimizer '", optimizer.name, "' cannot give up; use gap_aware with it");
+      require(rules->optimizer->worker_momentum() >= 0,
+              "staleness policy 'dana' keeps the optimizer's momentum at the "
+              "workers, which optimizer '",
+              optimizer.name, "' cannot give up; use gap_aware with it");
       rules->optimizer = make_optimizer(Spec{"sgd", {}});
     } else {
       rules->preparation = Preparation::parse(optimizer.options, *rules->optimizer);
@@ -101,35 +58,18 @@ class UpdaterImpl final : public Updater {
     workers_ = live;
   }
 
-  int add_slice(const SliceInfo& info, const void* initial) override {
-    require(info.dtype == DType::kFloat32 || info.dtype == DType::kFloat64, "key '", info.name, "' is ",
-            name_of(info.dtype), "; the store updates float32 and float64");
-    require(info.begin <= info.end && info.begin >= 0, "key '", info.name, "' has an impossible slice");
+  int add_slices(std::span<const std::pair<SliceInfo, const void*>> slices) override {
     std::unique_lock lock(rules_mutex_);
-    // The first that ends after this one begins, or has a later key.
-    const auto place = std::partition_point(by_range_.begin(), by_range_.end(), [&](int number) {
-      const SliceInfo& other = at(number).info;
-      return other.key != info.key ? other.key < info.key : other.end <= info.begin;
-    });
-    for (const auto neighbour : {place, place - (place > by_range_.begin())}) {
-      if (neighbour == by_range_.end() || at(*neighbour).info.key != info.key) continue;
-      const SliceInfo& other = at(*neighbour).info;
-      require(other.name == info.name, "keys '", other.name, "' and '", info.name,
-              "' have the same 64-bit hash; rename one");
-      require(other.end <= info.begin || info.end <= other.begin, "key '", info.name, "' is initialised twice");
-    }
-    Slice& slice = slices_.emplace_back(info);
-    const SliceLock slice_lock(slice.mutex);
-    const auto* bytes = static_cast<const std::byte*>(initial);
-    slice.weight.assign(bytes, static_cast<std::size_t>(slice.count()) * size_of(info.dtype));
-    const int number = static_cast<int>(slices_.size()) - 1;
-    by_range_.insert(place, number);
-    return number;
+    const int first = static_cast<int>(slices_.size());
+    for (const auto& [info, initial] : slices) add(info, initial);
+    return first;
   }
 
-  const SliceInfo& info(int slice) const override {
+  SliceInfo info(int index) const override {
     std::shared_lock lock(rules_mutex_);
-    return at(slice).info;
+    const Slice& slice = at(index);
+    return {key_of(index), slice.begin, slice.end, slice.dtype(),
+            slice.is_average() ? SliceInfo::Kind::kAverage : SliceInfo::Kind::kGradient};
   }
 
   int slice_count() const override {
@@ -140,7 +80,7 @@ class UpdaterImpl final : public Updater {
   Applied apply(int index, const Contribution& contribution, void* copy) override {
     std::shared_lock rules_lock(rules_mutex_);
     DelayBook::Row delays(delays_);
-    return apply(at(index), contribution, delays, copy);
+    return apply(index, contribution, delays, copy);
   }
 
   int apply_all(std::span<const SliceContribution> contributions) override {
@@ -148,9 +88,8 @@ class UpdaterImpl final : public Updater {
     DelayBook::Row delays(delays_);
     int refused = 0;
     for (std::size_t i = 0; i < contributions.size(); ++i) {
-      Slice& slice = at(contributions[i].slice);
       prefetch(contributions, i);
-      refused += apply(slice, contributions[i].contribution, delays, nullptr).refused;
+      refused += apply(contributions[i].slice, contributions[i].contribution, delays, nullptr).refused;
     }
     return refused;
   }
@@ -167,7 +106,7 @@ class UpdaterImpl final : public Updater {
       average(slice, contributions);
       for (void* copy : {copies.mean, copies.weight})
         if (copy) copy_weights(slice, copy);
-      return {++slice.counters.version, 0, false};
+      return {++slice.version, 0, false};
     }
     update_by_mean(slice, *rules_, contributions, examples, context, copies);
     DelayBook::Row delays(delays_);
@@ -186,15 +125,15 @@ class UpdaterImpl final : public Updater {
     Slice& slice = at(index);
     const SliceLock lock(slice.mutex);
     if (copy) {
-      stream_copy(weights.get(), copy, slice.weight.size());
+      stream_copy(weights.get(), copy, slice.bytes());
       stream_end();
     }
     // A small slice would keep a large message alive.
     constexpr std::size_t kKept = std::size_t{256} << 10;
-    if (slice.weight.size() >= kKept)
+    if (slice.bytes() >= kKept)
       slice.weight.adopt(std::move(weights));
     else
-      slice.weight.assign(weights.get(), slice.weight.size());
+      slice.weight.assign(weights.get(), slice.bytes());
     DelayBook::Row(delays_).add(worker, 0);
     return {count_update(slice, examples), 0, false};
   }
@@ -230,64 +169,65 @@ class UpdaterImpl final : public Updater {
     std::shared_lock rules_lock(rules_mutex_);
     Slice& slice = at(index);
     const SliceLock lock(slice.mutex);
-    if (slice.weight.empty()) return;
-    const std::shared_ptr<std::byte[]> written = slice.weight.writable();
-    if (written.get() != slice.weight.data()) std::memcpy(written.get(), slice.weight.data(), slice.weight.size());
-    action(written.get());
-    slice.weight.set(written);
-    if (slice.remembered) slice.remembered->latest.clear();
+    if (slice.bytes() == 0) return;
+    Weights::Next written = slice.weight.writable(slice.bytes());
+    if (written.bytes != slice.weight.data()) std::memcpy(written.bytes, slice.weight.data(), slice.bytes());
+    action(written.bytes);
+    slice.weight.set(std::move(written));
+    slice.forget_encoded();
   }
 
   std::uint64_t version(int index) const override {
     std::shared_lock rules_lock(rules_mutex_);
     const Slice& slice = at(index);
     const SliceLock lock(slice.mutex);
-    return slice.counters.version;
+    return slice.version;
   }
 
   void load_slice(int index, const NamedArrays& state, const SliceCounters& counters) override {
     std::shared_lock rules_lock(rules_mutex_);
     Slice& slice = at(index);
     const auto& names = rules_->state_names;
+    const std::string key = key_of(index);
     NDArray weight;
-    std::vector<Slice::Bytes> loaded(names.size());
+    SliceStates loaded;
     for (const auto& [name, array] : state) {
       const auto known = std::find(names.begin(), names.end(), name);
-      require(name == "weight" || known != names.end(), "key '", slice.info.name, "' has no state '", name,
-              "' under these rules");
-      require(array.dtype() == slice.info.dtype && array.size() == slice.count(), "state '", name, "' of key '",
-              slice.info.name, "' is ", array.describe(), ", expected ", slice.count(), " elements of ",
-              name_of(slice.info.dtype));
+      require(name == "weight" || known != names.end(), "key '", key, "' has no state '", name, "' under these rules");
+      require(array.dtype() == slice.dtype() && array.size() == slice.count(), "state '", name, "' of key '", key,
+              "' is ", array.describe(), ", expected ", slice.count(), " elements of ", name_of(slice.dtype()));
       const NDArray dense = array.contiguous();
       dense.wait();
       const auto* bytes = static_cast<const std::byte*>(dense.data());
       if (name == "weight")
         weight = dense;
       else
-        loaded[static_cast<std::size_t>(known - names.begin())].assign(bytes, bytes + dense.bytes());
+        std::memcpy(loaded.add(static_cast<std::size_t>(known - names.begin()), slice.bytes(), names.size()), bytes,
+                    dense.bytes());
     }
-    require(!weight.is_none(), "a checkpoint without the weight of '", slice.info.name, "'");
+    require(!weight.is_none(), "a checkpoint without the weight of '", key, "'");
     const SliceLock lock(slice.mutex);
     slice.weight.assign(static_cast<const std::byte*>(weight.data()), weight.bytes());
-    slice.state = std::move(loaded);
-    slice.counters = counters;
-    if (!slice.has_states(0, rules_->optimizer_states)) slice.counters.optimizer_updates = 0;
-    if (!slice.has_states(rules_->optimizer_states, names.size())) slice.counters.policy_updates = 0;
-    if (!slice.remembered) return;
-    slice.remembered->latest.clear();
-    slice.remembered->pulled.clear();
-    slice.remembered->averaged.clear();
+    SliceCounters counted = counters;
+    if (!loaded.has_all(0, rules_->optimizer_states)) counted.optimizer_updates = 0;
+    if (!loaded.has_all(rules_->optimizer_states, names.size())) counted.policy_updates = 0;
+    if (slice.extra || !names.empty()) {
+      slice.extra = std::make_unique<Slice::Extra>();
+      slice.extra->states = std::move(loaded);
+    }
+    slice.set_counters(counted);
   }
 
   NamedArrays save_slice(int index, SliceCounters* counters) override {
     std::shared_lock rules_lock(rules_mutex_);
     Slice& slice = at(index);
     const SliceLock lock(slice.mutex);
-    if (counters) *counters = slice.counters;
+    if (counters) *counters = slice.counters();
     NamedArrays arrays;
-    arrays.emplace_back("weight", to_array(slice, {slice.weight.data(), slice.weight.data() + slice.weight.size()}));
+    arrays.emplace_back("weight", to_array(slice, slice.weight.data()));
     for (std::size_t i = 0; i < rules_->state_names.size(); ++i)
-      if (slice.has_state(i)) arrays.emplace_back(rules_->state_names[i], to_array(slice, slice.state[i]));
+      if (slice.extra && slice.extra->states.has(i))
+        arrays.emplace_back(rules_->state_names[i], to_array(slice, slice.extra->states.at(i, slice.bytes())));
     return arrays;
   }
 
@@ -295,12 +235,13 @@ class UpdaterImpl final : public Updater {
     std::shared_lock rules_lock(rules_mutex_);
     Slice& slice = at(index);
     const SliceLock lock(slice.mutex);
-    if (!slice.remembered) return;
-    slice.remembered->pulled.erase(worker);
-    auto& averaged = slice.remembered->averaged;
+    if (!slice.extra) return;
+    std::erase_if(slice.extra->pulled, [worker](const auto& entry) { return entry.first == worker; });
+    if (!slice.known_rare()) return;
+    auto& averaged = slice.rare().averaged;
     if (averaged.size() > 1 && averaged.erase(worker)) {
       average(slice, {});
-      ++slice.counters.version;
+      ++slice.version;
     }
   }
 
@@ -313,9 +254,9 @@ class UpdaterImpl final : public Updater {
     std::shared_lock rules_lock(rules_mutex_);
     for (const Slice& slice : slices_) {
       const SliceLock lock(slice.mutex);
-      if (!slice.remembered) continue;
+      if (!slice.extra) continue;
       std::map<const std::byte*, std::size_t> distinct;
-      for (const auto& [worker, snapshot] : slice.remembered->pulled) distinct[snapshot.data.get()] = snapshot.bytes;
+      for (const auto& [worker, snapshot] : slice.extra->pulled) distinct[snapshot.data.get()] = snapshot.bytes;
       for (const auto& [data, bytes] : distinct) total += bytes;
     }
     return total;
@@ -328,37 +269,42 @@ class UpdaterImpl final : public Updater {
   }
   Slice& at(int index) { return const_cast<Slice&>(std::as_const(*this).at(index)); }
 
+  std::string key_of(int index) const {
+    const auto number = static_cast<std::size_t>(index);
+    const std::size_t end = number + 1 < slices_.size() ? slices_[number + 1].name : names_.size();
+    return {names_.begin() + at(index).name, names_.begin() + static_cast<std::ptrdiff_t>(end)};
+  }
+
   // The slices at `begin` and after will be used soon: first what says where their weights lie.
   template <class Use>
   void prefetch(std::span<Use> uses, std::size_t begin) const {
-    constexpr std::size_t kLine = 64, kMost = 2048;
+    constexpr std::size_t kLine = 64;
     if (begin + 3 < uses.size()) {
       const auto* bytes = reinterpret_cast<const std::byte*>(&slices_[static_cast<std::size_t>(uses[begin + 3].slice)]);
       for (std::size_t i = 0; i < sizeof(Slice); i += kLine) __builtin_prefetch(bytes + i);
     }
     if (begin + 1 < uses.size()) {
       const Slice& slice = slices_[static_cast<std::size_t>(uses[begin + 1].slice)];
-      const auto bytes = static_cast<std::size_t>(slice.count()) * size_of(slice.info.dtype);
-      slice.prefetch_weight(std::min(bytes, kMost));
+      slice.prefetch_weight();
     }
   }
 
-  Applied apply(Slice& slice, const Contribution& contribution, DelayBook::Row& delays, void* copy) {
+  Applied apply(int index, const Contribution& contribution, DelayBook::Row& delays, void* copy) {
+    Slice& slice = at(index);
     const SliceLock lock(slice.mutex);
-    require(contribution.version <= slice.counters.version, "a push for '", slice.info.name,
-            "' says it was computed from version ", contribution.version, ", but the slice is at ",
-            slice.counters.version);
+    require(contribution.version <= slice.version, "a push for '", key_of(index),
+            "' says it was computed from version ", contribution.version, ", but the slice is at ", slice.version);
     if (slice.is_average()) {
       average(slice, {&contribution, 1});
       if (copy) copy_weights(slice, copy);
-      return {++slice.counters.version, 0, false};
+      return {++slice.version, 0, false};
     }
     StaleContext context = context_of(slice, contribution.examples);
-    context.delay = static_cast<std::int64_t>(slice.counters.version - contribution.version);
+    context.delay = static_cast<std::int64_t>(slice.version - contribution.version);
     if (!rules_->staleness->accepts(context)) {
       ++refused_;
       if (copy) copy_weights(slice, copy);
-      return {slice.counters.version, context.delay, true};
+      return {slice.version, context.delay, true};
     }
     Snapshot pulled = find_pulled(slice, contribution.worker);
     if (pulled.version != contribution.version) pulled = {};
@@ -371,7 +317,7 @@ class UpdaterImpl final : public Updater {
     const SliceLock lock(slice.mutex);
     if (worker >= 0 && rules_->needs_pulled) take_snapshot(slice, worker, nullptr);
     copy_weights(slice, out);
-    return slice.counters.version;
+    return slice.version;
   }
 
   // The calling thread's team shares the work.
@@ -379,17 +325,64 @@ class UpdaterImpl final : public Updater {
     constexpr std::int64_t kBytesPerThread = 1 << 17;
     const std::byte* weight = slice.weight.data();
     detail::parallel_ranges(
-        static_cast<std::int64_t>(slice.weight.size()), kBytesPerThread, [&](std::int64_t begin, std::int64_t end) {
+        static_cast<std::int64_t>(slice.bytes()), kBytesPerThread, [&](std::int64_t begin, std::int64_t end) {
           std::memcpy(static_cast<std::byte*>(out) + begin, weight + begin, static_cast<std::size_t>(end - begin));
         });
   }
 
   Snapshot take_snapshot(Slice& slice, int worker, const std::shared_ptr<const Codec>& codec) const
       REQUIRES(slice.mutex) {
-    const Snapshot snapshot = codec ? encoded_weights(slice, codec)
-                                    : Snapshot{slice.counters.version, slice.weight.share(), slice.weight.size()};
-    if (worker >= 0 && rules_->needs_pulled) slice.remember().pulled[worker] = snapshot;
+    Snapshot snapshot;
+    if (codec)
+      snapshot = encoded_weights(slice, codec);
+    else if (const Snapshot* same = pulled_copy(slice))
+      snapshot = *same;
+    else
+      snapshot = {slice.version, slice.weight.share(slice.bytes()), slice.bytes()};
+    if (worker < 0 || !rules_->needs_pulled) return snapshot;
+    auto& pulled = slice.extras().pulled;
+    const auto known =
+        std::find_if(pulled.begin(), pulled.end(), [&](const auto& entry) { return entry.first == worker; });
+    if (known != pulled.end())
+      known->second = snapshot;
+    else
+      pulled.emplace_back(worker, snapshot);
     return snapshot;
+  }
+
+  // What some worker has pulled of small weights, if they are still so.
+  static const Snapshot* pulled_copy(const Slice& slice) REQUIRES(slice.mutex) {
+    if (!slice.extra || slice.weight.is_large()) return nullptr;
+    for (const auto& [worker, snapshot] : slice.extra->pulled)
+      if (snapshot.version == slice.version && !snapshot.codec &&
+          std::memcmp(snapshot.data.get(), slice.weight.data(), slice.bytes()) == 0)
+        return &snapshot;
+    return nullptr;
+  }
+
+  // Needs rules_mutex_.
+  void add(const SliceInfo& info, const void* initial) {
+    require(info.dtype == DType::kFloat32 || info.dtype == DType::kFloat64, "key '", info.name, "' is ",
+            name_of(info.dtype), "; the store updates float32 and float64");
+    require(info.begin <= info.end && info.begin >= 0, "key '", info.name, "' has an impossible slice");
+    // The first that ends after this one begins, or has a later key.
+    const auto place = std::partition_point(by_range_.begin(), by_range_.end(), [&](int number) {
+      const int order = key_of(number).compare(info.name);
+      return order != 0 ? order < 0 : at(number).end <= info.begin;
+    });
+    for (const auto neighbour : {place, place - (place > by_range_.begin())}) {
+      if (neighbour == by_range_.end() || key_of(*neighbour) != info.name) continue;
+      const Slice& other = at(*neighbour);
+      require(other.end <= info.begin || info.end <= other.begin, "key '", info.name, "' is initialised twice");
+    }
+    constexpr std::size_t kMostNames = std::numeric_limits<std::uint32_t>::max();
+    require(info.name.size() <= kMostNames - names_.size(), "the names of all keys are longer than ", kMostNames);
+    Slice& slice = slices_.emplace_back(info, static_cast<std::uint32_t>(names_.size()), slab_);
+    names_.insert(names_.end(), info.name.begin(), info.name.end());
+    const SliceLock slice_lock(slice.mutex);
+    slice.weight.assign(static_cast<const std::byte*>(initial), slice.bytes());
+    const int number = static_cast<int>(slices_.size()) - 1;
+    by_range_.insert(place, number);
   }
 
   // Needs rules_mutex_.
@@ -404,56 +397,58 @@ class UpdaterImpl final : public Updater {
     if (same_optimizer && same_policy) return;
     for (Slice& slice : slices_) {
       const SliceLock lock(slice.mutex);
-      std::vector<Slice::Bytes> before = std::exchange(slice.state, {});
-      before.resize(old->state_names.size());
-      slice.state.resize(rules_->state_names.size());
-      const auto optimizers = static_cast<std::ptrdiff_t>(old->optimizer_states);
-      if (same_optimizer)
-        std::move(before.begin(), before.begin() + optimizers, slice.state.begin());
-      else
-        slice.counters.optimizer_updates = 0;
-      if (same_policy)
-        std::move(before.begin() + optimizers, before.end(),
-                  slice.state.begin() + static_cast<std::ptrdiff_t>(rules_->optimizer_states));
-      else
-        slice.counters.policy_updates = 0;
+      SliceCounters counters = slice.counters();
+      if (!same_optimizer) counters.optimizer_updates = 0;
+      if (!same_policy) counters.policy_updates = 0;
+      slice.set_counters(counters);
+      if (!slice.extra) continue;
+      const SliceStates before = std::exchange(slice.extra->states, {});
+      const auto keep = [&](std::size_t begin, std::size_t end, std::size_t to) REQUIRES(slice.mutex) {
+        for (; begin < end; ++begin, ++to)
+          if (before.has(begin))
+            std::memcpy(slice.extra->states.add(to, slice.bytes(), rules_->state_names.size()),
+                        before.at(begin, slice.bytes()), slice.bytes());
+      };
+      if (same_optimizer) keep(0, old->optimizer_states, 0);
+      if (same_policy) keep(old->optimizer_states, old->state_names.size(), rules_->optimizer_states);
     }
   }
 
   StaleContext context_of(const Slice& slice, std::int64_t examples) const REQUIRES(slice.mutex) {
     StaleContext context;
-    context.learning_rate = rules_->rate.at(slice.counters.examples);
+    context.learning_rate = rules_->rate.at(slice.examples);
     context.peak_rate = rules_->rate.base();
     context.step_size = rules_->step_size;
-    context.count = slice.counters.policy_updates;
+    context.count = slice.counters().policy_updates;
     context.examples = examples;
     context.workers = workers_;
     return context;
   }
 
   static Snapshot find_pulled(const Slice& slice, int worker) REQUIRES(slice.mutex) {
-    if (!slice.remembered) return {};
-    const auto found = slice.remembered->pulled.find(worker);
-    return found == slice.remembered->pulled.end() ? Snapshot{} : found->second;
+    if (!slice.extra) return {};
+    for (const auto& [other, snapshot] : slice.extra->pulled)
+      if (other == worker) return snapshot;
+    return {};
   }
 
   static std::uint64_t count_update(Slice& slice, std::int64_t examples) REQUIRES(slice.mutex) {
-    slice.counters.examples += examples;
-    ++slice.counters.optimizer_updates;
-    ++slice.counters.policy_updates;
-    return ++slice.counters.version;
+    slice.examples += examples;
+    return ++slice.version;
   }
 
-  static NDArray to_array(const Slice& slice, Slice::Bytes bytes) {
-    auto owner = std::make_shared<Slice::Bytes>(std::move(bytes));
+  static NDArray to_array(const Slice& slice, const std::byte* bytes) {
+    auto owner = std::make_shared<std::vector<std::byte>>(bytes, bytes + slice.bytes());
     void* data = owner->data();
-    return NDArray::wrap(data, Shape{slice.count()}, slice.info.dtype, std::move(owner));
+    return NDArray::wrap(data, Shape{slice.count()}, slice.dtype(), std::move(owner));
   }
 
   mutable std::shared_mutex rules_mutex_;  // shared by every use of a slice, exclusive to change rules or the list
   std::shared_ptr<Rules> rules_;
   std::shared_ptr<const Staleness> own_;  // the user's policy
+  Slab slab_;
   std::deque<Slice> slices_;
+  std::deque<char> names_;     // one behind the other
   std::vector<int> by_range_;  // their numbers in order of keys and elements
   int workers_ = 1;
   DelayBook delays_;
@@ -465,7 +460,7 @@ class UpdaterImpl final : public Updater {
 std::unique_ptr<Updater> make_updater() { return std::make_unique<UpdaterImpl>(); }
 
 std::uint64_t hash_key(const std::string& name) {
-  // FNV-1a, 64 bits; a collision between two names is found when the second is initialised.
+  // FNV-1a, 64 bits.
   std::uint64_t hash = 14695981039346656037ull;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
   return hash;

@@ -1,56 +1,113 @@
 #pragma once
-// The weights of a slice. Snapshots share them, so that a pull copies nothing; what a snapshot holds is not written to.
+// The weights of a slice. Large ones are shared with snapshots, so that a pull copies nothing; what a snapshot holds is
+// not written to. Small ones lie side by side in a slab, with nothing beside each, and snapshots are copies.
 
 #include <paceline/detail/host_memory.h>
 
-#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <utility>
+#include <vector>
 
 namespace paceline {
 
-// Not thread-safe, but snapshots may be let go on any thread.
-class Weights {
+// Memory that is given back all at once. Not thread-safe.
+class Slab {
  public:
-  void assign(const std::byte* bytes, std::size_t size) {
-    size_ = size;
-    set(detail::allocate_host(size));
-    if (size > 0) std::memcpy(bytes_.get(), bytes, size);
-  }
-  const std::byte* data() const { return bytes_.get(); }
-  std::size_t size() const { return size_; }
-  bool empty() const { return size_ == 0; }
-
-  std::shared_ptr<const std::byte[]> share() const { return bytes_; }
-  // They will be used soon. Thread-safe.
-  void prefetch(std::size_t bytes) const {
-    constexpr std::size_t kLine = 64;
-    const std::byte* place = place_.load(std::memory_order_relaxed);
-    for (std::size_t i = 0; i < bytes; i += kLine) __builtin_prefetch(place + i, 1);
-  }
-  // Where the next weights may be written: in place of these, unless somebody holds these.
-  std::shared_ptr<std::byte[]> writable() const {
-    if (foreign_ || bytes_.use_count() != 1) return detail::allocate_host(size_);
-    return bytes_;  // counted by an operation that comes after those of whoever let go
-  }
-  // Keeps what somebody else wrote and still may read: it is not written to.
-  void adopt(std::shared_ptr<const std::byte[]> bytes) {
-    set(std::const_pointer_cast<std::byte[]>(std::move(bytes)));
-    foreign_ = true;
-  }
-  void set(std::shared_ptr<std::byte[]> bytes) {
-    if (bytes_ == bytes) return;
-    bytes_ = std::move(bytes);
-    place_.store(bytes_.get(), std::memory_order_relaxed);
-    foreign_ = false;
+  // Aligned to 16 bytes, sizes of whole cache lines to those. Of at most kMost bytes.
+  static constexpr std::size_t kMost = 4096;
+  std::byte* allocate(std::size_t bytes) {
+    constexpr std::size_t kAlignment = 16;
+    bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    if (bytes > left_) {
+      chunks_.emplace_back(new (kLine) std::byte[kChunk]);
+      next_ = chunks_.back().get();
+      left_ = kChunk;
+    }
+    left_ -= bytes;
+    return std::exchange(next_, next_ + bytes);
   }
 
  private:
-  std::size_t size_ : 63 = 0, foreign_ : 1 = false;
-  std::shared_ptr<std::byte[]> bytes_;
-  std::atomic<const std::byte*> place_ = nullptr;
+  static constexpr std::size_t kChunk = 64 << 10;
+  static constexpr std::align_val_t kLine{64};
+  struct Free {
+    void operator()(std::byte* chunk) const { operator delete[](chunk, kLine); }
+  };
+
+  std::vector<std::unique_ptr<std::byte[], Free>> chunks_;
+  std::byte* next_ = nullptr;
+  std::size_t left_ = 0;
+};
+
+// One word, for there may be millions. Not thread-safe, but snapshots may be let go on any thread. Who uses it knows
+// the size, which never changes.
+class Weights {
+ public:
+  // Where the next weights are written.
+  struct Next {
+    std::byte* bytes;
+    std::shared_ptr<std::byte[]> owner;  // null: small
+  };
+
+  Weights(Slab& slab, std::size_t size)
+      : word_(size <= Slab::kMost ? reinterpret_cast<std::uintptr_t>(slab.allocate(size))
+                                  : reinterpret_cast<std::uintptr_t>(new Large) | kLarge) {}
+  ~Weights() {
+    if (is_large()) delete &large();
+  }
+  Weights(const Weights&) = delete;
+  Weights& operator=(const Weights&) = delete;
+
+  void assign(const std::byte* bytes, std::size_t size) {
+    if (is_large()) large() = {detail::allocate_host(size), false};
+    if (size > 0) std::memcpy(is_large() ? large().bytes.get() : small(), bytes, size);
+  }
+  bool is_large() const { return (word_ & kLarge) != 0; }
+  const std::byte* data() const { return is_large() ? large().bytes.get() : small(); }
+  // They will be used soon. Thread-safe.
+  void prefetch(std::size_t size) const {
+    constexpr std::size_t kLine = 64, kPrefetched = 2048;
+    if (is_large()) return;
+    for (std::size_t i = 0; i < size && i < kPrefetched; i += kLine) __builtin_prefetch(small() + i, 1);
+  }
+  std::shared_ptr<const std::byte[]> share(std::size_t size) const {
+    if (is_large()) return large().bytes;
+    std::shared_ptr<std::byte[]> copy = detail::allocate_host(size);
+    if (size > 0) std::memcpy(copy.get(), small(), size);
+    return copy;
+  }
+  // In place of these, unless somebody holds these.
+  Next writable(std::size_t size) {
+    if (!is_large()) return {small(), nullptr};
+    std::shared_ptr<std::byte[]> next;
+    if (large().foreign || large().bytes.use_count() != 1)
+      next = detail::allocate_host(size);
+    else
+      next = large().bytes;  // counted by an operation that comes after those of whoever let go
+    return {next.get(), next};
+  }
+  void set(Next next) {
+    if (next.owner && next.owner != large().bytes) large() = {std::move(next.owner), false};
+  }
+  // Large ones: keeps what somebody else wrote and still may read, and does not write to it.
+  void adopt(std::shared_ptr<const std::byte[]> bytes) {
+    large() = {std::const_pointer_cast<std::byte[]>(std::move(bytes)), true};
+  }
+
+ private:
+  struct Large {
+    std::shared_ptr<std::byte[]> bytes;
+    bool foreign = false;
+  };
+  static constexpr std::uintptr_t kLarge = 1;
+
+  Large& large() const { return *reinterpret_cast<Large*>(word_ & ~kLarge); }
+  std::byte* small() const { return reinterpret_cast<std::byte*>(word_); }
+
+  const std::uintptr_t word_;
 };
 
 }  // namespace paceline

@@ -104,7 +104,7 @@ class AveragingExchange final : public Exchange {
       key.sent = NDArray(key.shape, key.dtype, {}, engine_);
       key.base.wait();
       const auto kind = key.average ? SliceInfo::Kind::kAverage : SliceInfo::Kind::kGradient;
-      const SliceInfo info{hash_key(key.name), key.name, 0, key.base.size(), key.dtype, kind};
+      const SliceInfo info{key.name, 0, key.base.size(), key.dtype, kind};
       key.slice = updater_->add_slice(info, key.base.data());
       values[i].value.copy_from(key.base);
       values[i].value.wait();

@@ -61,7 +61,7 @@ class InThisProcess final : public LocalExchange {
       array.wait();
       LocalKey key{value.key, 0, value.average, array.shape(), array.dtype(), engine_.new_variable(), value.value};
       const auto kind = value.average ? SliceInfo::Kind::kAverage : SliceInfo::Kind::kGradient;
-      const SliceInfo info{hash_key(value.key), value.key, 0, array.size(), array.dtype(), kind};
+      const SliceInfo info{value.key, 0, array.size(), array.dtype(), kind};
       key.slice = updater_->add_slice(info, array.data());
       keys_.emplace(value.key, std::move(key));
     }

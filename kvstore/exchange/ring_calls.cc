@@ -41,7 +41,7 @@ int RingPeer::add_keys(const Layout& layout, const std::vector<RingKey*>& keys, 
           grouped += piece.bytes;
           piece.group = groups_;
           const auto kind = key.info.average ? SliceInfo::Kind::kAverage : SliceInfo::Kind::kGradient;
-          const SliceInfo info{hash_key(key.info.name), key.info.name, piece.begin, piece.end, key.info.dtype, kind};
+          const SliceInfo info{key.info.name, piece.begin, piece.end, key.info.dtype, kind};
           const auto* data = static_cast<const std::byte*>(values[static_cast<std::size_t>(slice.key)].data());
           piece.slice = updater_->add_slice(info, data + static_cast<std::size_t>(begin) * width);
           key.parts.push_back({static_cast<int>(pieces_.size()), piece.begin, piece.end});

@@ -221,7 +221,7 @@ TEST(Codecs, MajorityOfSignsIsApplied) {
   const auto updater = make_updater();
   updater->set_rules(Spec::parse("sgd:lr=1"), "none", {});
   const std::vector<float> zeros(4);
-  const int slice = updater->add_slice({hash_key("w"), "w", 0, 4, DType::kFloat32}, zeros.data());
+  const int slice = updater->add_slice({"w", 0, 4, DType::kFloat32}, zeros.data());
   const auto codec = codec_of("sign:majority=1");
   const std::vector<std::vector<float>> gradients = {{-100, 1, 1, 0}, {1, 1, -1, -3}, {2, -50, -1, 4}, {3, -1, -1, -9}};
   std::vector<Pushed> pushed;

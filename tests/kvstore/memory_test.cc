@@ -3,6 +3,9 @@
 #include <malloc.h>
 #include <support/cluster_in_process.h>
 
+#include "hand_made_worker.h"
+#include "key_partition.h"
+
 namespace paceline::test {
 namespace {
 
@@ -43,6 +46,67 @@ TEST(Memory, PushesLeaveNothingBehind) {
   // Eight bytes kept of each push would be 1.3 MB.
   EXPECT_LT(in_use[1], in_use[0] + (std::size_t{1} << 20));
 }
+
+// Weights, what the optimizer keeps and what the policy is announced to remember make up a server's memory, also where
+// keys are small.
+struct Held {
+  const char* optimizer;
+  const char* staleness;
+  int copies;  // of the weights: these, optimizer's and policy's state, what the worker pulled
+};
+
+class SmallKeys : public testing::TestWithParam<Held> {};
+
+TEST_P(SmallKeys, HaveATenthBesideThemAtMost) {
+  if (in_use_now() == 0) GTEST_SKIP() << "this allocator does not count what is in use";
+  constexpr int kFirst = 20, kPartitions = 80;  // from the first on a server keeps messages' memory, too
+  constexpr int kKeys = 250, kElements = 256;   // of a partition; of a key
+  constexpr std::size_t kBytes = kElements * sizeof(float), kWeights = kPartitions * kKeys * kBytes;
+  HandMadeWorker worker;
+  wire::SetRules rules;
+  rules.set_call(1);
+  rules.set_optimizer(GetParam().optimizer);
+  rules.set_staleness(GetParam().staleness);
+  worker.ask(MessageKind::kSetRules, rules);
+  const std::vector<Frame> payload{HandMadeWorker::frame(std::vector<std::byte>(kKeys * kBytes))};
+  const auto init = [&](int id) {
+    wire::InitValuesRequest values;
+    values.set_mode("dist_async");
+    values.mutable_partition()->set_id(static_cast<std::uint32_t>(id));
+    for (int k = 0; k < kKeys; ++k) {
+      write_key({"key" + std::to_string(id * kKeys + k), DType::kFloat32, Shape{kElements}, false}, values.add_keys());
+      wire::SliceRange* const slice = values.mutable_partition()->add_slices();
+      slice->set_key(static_cast<std::uint32_t>(k));
+      slice->set_end(kElements);
+    }
+    worker.ask(MessageKind::kInitValues, values, payload);
+  };
+  const auto push_and_pull = [&](int id) {
+    wire::PushPullRequest push;
+    push.set_examples(1);
+    wire::Part* const part = push.add_parts();
+    part->set_partition(static_cast<std::uint32_t>(id));
+    part->set_sequence(1);
+    for (std::uint32_t k = 0; k < kKeys; ++k) {
+      part->add_push(k);
+      part->add_base(0);
+      part->add_pull(k);
+    }
+    worker.ask(MessageKind::kPushPull, push, payload);
+  };
+  std::size_t before = 0;
+  for (int id = 0; id < kFirst + kPartitions; ++id) {
+    if (id == kFirst) before = in_use_now();
+    init(id);
+    push_and_pull(id);
+  }
+  const double announced = static_cast<double>(kWeights) * GetParam().copies;
+  EXPECT_LE(static_cast<double>(in_use_now() - before), 1.1 * announced);
+}
+
+INSTANTIATE_TEST_SUITE_P(Memory, SmallKeys,
+                         testing::Values(Held{"sgd:lr=0.1", "none", 1}, Held{"adam:lr=0.1", "none", 3},
+                                         Held{"sgd:lr=0.1", "gap_aware", 3}));
 
 }  // namespace
 }  // namespace paceline::test

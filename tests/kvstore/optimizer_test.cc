@@ -16,7 +16,7 @@ template <class Gradient>
 double run(const Spec& optimizer, int steps, double weight, Gradient gradient) {
   auto updater = make_updater();
   updater->set_rules(optimizer, "none", {});
-  const int slice = updater->add_slice({.key = 1, .name = "w", .end = 1, .dtype = DType::kFloat64}, &weight);
+  const int slice = updater->add_slice({.name = "w", .end = 1, .dtype = DType::kFloat64}, &weight);
   for (int i = 0; i < steps; ++i) {
     const Snapshot now = updater->pull(slice, 0);
     const double g = gradient(*reinterpret_cast<const double*>(now.data.get()));

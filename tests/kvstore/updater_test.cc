@@ -31,7 +31,7 @@ struct Scalar {
          int workers = 3) {
     updater->set_rules(Spec::parse(optimizer), policy, Options::parse(options));
     updater->set_workers(workers);
-    slice = updater->add_slice({.key = 1, .name = "w", .end = 1, .dtype = DType::kFloat64}, &weight);
+    slice = updater->add_slice({.name = "w", .end = 1, .dtype = DType::kFloat64}, &weight);
     for (int worker = 0; worker < workers; ++worker) updater->pull(slice, worker);
   }
   double push(int worker, std::uint64_t version, double gradient) {
@@ -163,7 +163,7 @@ TEST(Dana, OneWorkerIsNesterovBitForBit) {
   auto nag = make_updater(), dana = make_updater();
   nag->set_rules(Spec::parse(optimizer), "none", {});
   dana->set_rules(Spec::parse(optimizer), "dana+gap_aware", {});
-  const SliceInfo info{.key = 1, .name = "w", .end = kSize};
+  const SliceInfo info{.name = "w", .end = kSize};
   nag->add_slice(info, start.data());
   dana->add_slice(info, start.data());
   const auto rule = make_worker_rule(Spec::parse(optimizer), "dana+gap_aware");
@@ -222,7 +222,7 @@ TEST(Updater, ASnapshotNeverChanges) {
 TEST(Updater, AverageKeysHoldTheMeanOverWorkers) {
   auto updater = make_updater();
   const float zero[2] = {0, 0}, one[2] = {2, 4}, two[2] = {4, 8};
-  const SliceInfo info{.key = 3, .name = "running_mean", .end = 2, .kind = SliceInfo::Kind::kAverage};
+  const SliceInfo info{.name = "running_mean", .end = 2, .kind = SliceInfo::Kind::kAverage};
   updater->add_slice(info, zero);
   updater->apply(0, {.worker = 0, .version = 0, .gradient = one});
   updater->apply(0, {.worker = 1, .version = 0, .gradient = two});
@@ -293,8 +293,8 @@ TEST(Updater, CopiesTheWeightsAfterWhateverCameOfAPush) {
   updater->set_rules(Spec::parse("sgd:lr=1"), "discard", Options::parse("discard_above=1"));
   const std::int64_t large = (16 << 20) / 4 + 3;  // goes past the caches
   const std::vector<float> zeros(static_cast<std::size_t>(large)), ones(zeros.size(), 1);
-  updater->add_slice({.key = 1, .name = "large", .end = large}, zeros.data());
-  updater->add_slice({.key = 2, .name = "mean", .end = 2, .kind = SliceInfo::Kind::kAverage}, zeros.data());
+  updater->add_slice({.name = "large", .end = large}, zeros.data());
+  updater->add_slice({.name = "mean", .end = 2, .kind = SliceInfo::Kind::kAverage}, zeros.data());
   const auto copy_of = [&](int slice, std::size_t count, int worker, bool refused) {
     std::vector<float> copy(count, 5);
     const Contribution push{.worker = worker, .version = 0, .examples = 1, .gradient = ones.data()};
@@ -312,8 +312,8 @@ TEST(Updater, SlicesTakeUpdatesFromManyThreads) {
   auto updater = make_updater();
   updater->set_rules(Spec::parse("sgd:lr=1"), "none", {});
   const std::vector<float> zeros(5000);
-  for (std::uint64_t key = 0; key < 4; ++key)
-    updater->add_slice({.key = key, .name = std::to_string(key), .end = 5000}, zeros.data());
+  for (int key = 0; key < 4; ++key)
+    updater->add_slice({.name = std::to_string(key), .end = 5000}, zeros.data());
   const std::vector<float> minus_one(5000, -1);
   std::vector<std::thread> threads;
   for (int worker = 0; worker < 4; ++worker)
@@ -344,7 +344,7 @@ TEST(Updater, TheTeamSharesLargeSlicesWithTheSameBits) {
     updater->set_rules(Spec::parse("momentum:lr=0.1,momentum=0.9,weight_decay=0.01"), "gap_aware", {});
     updater->set_workers(1);
     const int slice =
-        updater->add_slice({.key = 1, .name = "w", .end = kCount, .dtype = DType::kFloat32}, initial.data());
+        updater->add_slice({.name = "w", .end = kCount, .dtype = DType::kFloat32}, initial.data());
     for (std::uint64_t version = 0; version < 3; ++version) {
       updater->pull(slice, 0);
       const Contribution one{.worker = 0, .version = version, .examples = 1, .gradient = gradient.data()};
@@ -379,7 +379,7 @@ TEST(Updater, ReadsInPlaceWithTheBitsOfCopies) {
         const auto updater = make_updater();
         updater->set_rules(Spec::parse(optimizer + clip), "none", {});
         const int slice =
-            updater->add_slice({.key = 1, .name = "w", .end = kCount, .dtype = DType::kFloat32}, initial.data());
+            updater->add_slice({.name = "w", .end = kCount, .dtype = DType::kFloat32}, initial.data());
         const std::vector<float> pushed = gradient;
         for (std::uint64_t push = 0; push < 3; ++push) {
           const Snapshot held = pulled ? updater->pull(slice, -1) : Snapshot();
@@ -412,7 +412,7 @@ TEST(Updater, APolicyThatThrowsIsHeardFromAnyThreadOfTheTeam) {
   updater->set_staleness(std::make_shared<Throwing>());
   const std::vector<float> values(100'003);
   const auto count = static_cast<std::int64_t>(values.size());
-  const int slice = updater->add_slice({.key = 1, .name = "w", .end = count, .dtype = DType::kFloat32}, values.data());
+  const int slice = updater->add_slice({.name = "w", .end = count, .dtype = DType::kFloat32}, values.data());
   EXPECT_THROW(updater->apply(slice, {.worker = 0, .examples = 1, .gradient = values.data()}), InvalidArgument);
 }
 

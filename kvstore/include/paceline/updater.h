@@ -13,17 +13,17 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace paceline {
 
 // A run of elements [begin, end) of a key, in row-major order; what lives on one server.
 struct SliceInfo {
-  std::uint64_t key = 0;  // hash_key(name)
   std::string name;
   std::int64_t begin = 0;
   std::int64_t end = 0;
-  DType dtype = DType::kFloat32;  // float32 or float64
+  DType dtype = DType::kFloat32;                                                  // float32 or float64
   enum class Kind : std::uint8_t { kGradient, kAverage } kind = Kind::kGradient;  // kAverage: running statistics
 };
 
@@ -38,8 +38,8 @@ struct Snapshot {
 // One gradient for one slice.
 struct Contribution {
   int worker = 0;
-  std::uint64_t version = 0;   // of the weights it was computed from
-  std::int64_t examples = 0;   // it is the mean over that many
+  std::uint64_t version = 0;       // of the weights it was computed from
+  std::int64_t examples = 0;       // it is the mean over that many
   const void* gradient = nullptr;  // (end - begin) elements of the slice's type; not kept
   const Codec* codec = nullptr;    // that encoded them (of float32 gradients); they passed its check()
   std::size_t bytes = 0;           // of encoded ones
@@ -71,7 +71,7 @@ struct SliceRead {
 struct Applied {
   std::uint64_t version = 0;  // after it
   std::int64_t delay = 0;
-  bool refused = false;       // by the policy; counted
+  bool refused = false;  // by the policy; counted
 };
 
 // Where a round's results are copied to in the pass that makes them, whole slices; null: nowhere.
@@ -93,9 +93,14 @@ class Updater {
   virtual void set_learning_rate(double rate) = 0;
   virtual void set_workers(int live) = 0;
 
-  // Copies `initial`. Returns the number of the slice. Throws InvalidArgument if the key's range is already there.
-  virtual int add_slice(const SliceInfo& info, const void* initial) = 0;
-  virtual const SliceInfo& info(int slice) const = 0;
+  // Copies the initial elements. Returns the first's number, which the others follow. Throws InvalidArgument if a key's
+  // range is already there.
+  virtual int add_slices(std::span<const std::pair<SliceInfo, const void*>> slices) = 0;
+  int add_slice(const SliceInfo& info, const void* initial) {
+    const std::pair<SliceInfo, const void*> slice(info, initial);
+    return add_slices({&slice, 1});
+  }
+  virtual SliceInfo info(int slice) const = 0;
   virtual int slice_count() const = 0;
 
   // Functions below are thread-safe; calls for the same slice take turns, for different slices run at once.
@@ -111,8 +116,9 @@ class Updater {
                               const RoundCopies& copies = {}) = 0;
   // Under these rules nothing but the weights remembers an update: take_round() can stand in for apply_round().
   virtual bool only_weights() const = 0;
-  // The same update where another process has made it: `weights` are what apply_round() of `examples` examples left there.
-  // They are kept, or copied where they are few, and copied to `copy` unless that is null. `worker`: as in a Contribution.
+  // The same update where another process has made it: `weights` are what apply_round() of `examples` examples left
+  // there. They are kept, or copied where they are few, and copied to `copy` unless that is null. `worker`: as in a
+  // Contribution.
   virtual Applied take_round(int slice, std::shared_ptr<const std::byte[]> weights, std::int64_t examples, int worker,
                              void* copy) = 0;
   // The weights now, encoded once per version and codec (float32 slices). `worker` >= 0: they are what that worker
@@ -143,7 +149,7 @@ class Updater {
 
 std::unique_ptr<Updater> make_updater();
 
-// The id of a key name: the same on every worker whatever the order of creation.
+// An id of a name: the same in every process.
 std::uint64_t hash_key(const std::string& name);
 
 }  // namespace paceline
