@@ -39,6 +39,18 @@ void take_codec_options(Options* options, Spec* codec) {
   }
 }
 
+// PATTERN:CODEC[:key=value...]
+CompressionSetting::Rule parse_rule(const std::string& text) {
+  const std::vector<std::string> parts = split(text, ':');
+  require(parts.size() >= 2, "rules=", text, ": a rule is written PATTERN:CODEC or PATTERN:CODEC:key=value:key=value");
+  CompressionSetting::Rule rule;
+  rule.pattern = parts[0];
+  std::string options;
+  for (std::size_t i = 2; i < parts.size(); ++i) options += (i > 2 ? "," : "") + parts[i];
+  rule.push = {parts[1], Options::parse(options)};
+  return rule;
+}
+
 bool matches_any(const std::vector<std::string>& patterns, const std::string& name) {
   return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& p) { return matches(p, name); });
 }
@@ -67,13 +79,27 @@ bool matches(std::string_view pattern, std::string_view text) {
 CompressionSetting CompressionSetting::take(Options* options) {
   CompressionSetting setting;
   const bool pushes = options->has("compression"), pulls = options->has("pull");
-  if (!pushes && !pulls) return setting;
+  if (!pushes && !pulls && !options->has("rules")) return setting;
   setting.push.name = pushes ? take_text(options, "compression") : "none";
   take_codec_options(options, &setting.push);
-  const auto push = make_codec(setting.push);
-  setting.pull.name = pulls ? take_text(options, "pull") : push && push->suits_weights() ? setting.push.name : "none";
-  const auto pull = make_codec(setting.pull);
-  require(!pull || pull->suits_weights(), "pull=", setting.pull.name, ": weights travel as none, bf16 or fp16");
+  const std::string named = take_text(options, "pull");
+  const auto choose_pull = [&](KeyCodecs& codecs) {
+    const auto push = make_codec(codecs.push);
+    codecs.pull.name = pulls ? named : push && push->suits_weights() ? codecs.push.name : "none";
+    const auto pull = make_codec(codecs.pull);
+    require(!pull || pull->suits_weights(), "pull=", codecs.pull.name, ": weights travel as none, bf16 or fp16");
+    return push;
+  };
+  const auto push = choose_pull(setting);
+  for (const std::string& text : split(take_text(options, "rules"), '+')) {
+    Rule rule = parse_rule(text);
+    const auto codec = choose_pull(rule);
+    require(!codec || !(codec->takes_momentum() || codec->votes() || codec->two_rounds()), "rules=", text, ": '",
+            rule.push.text(),
+            "' changes what the optimizer does, or takes two rounds: it can only be the codec of all ",
+            "keys that no rule names");
+    setting.rules.push_back(std::move(rule));
+  }
   // A raw gradient is no vote: a learning rate that suits one does not suit the other.
   if (push && push->votes()) setting.min_bytes = 0;
   setting.min_bytes = options->get("min_bytes", setting.min_bytes);
@@ -106,23 +132,37 @@ void CompressionSetting::suit(bool lockstep) {
   if (!codec->two_rounds()) return;
   require(lockstep, "compression '", push.text(), "' takes two rounds, which only mode dist_sync without backup does; ",
           "leave out rounds=2");
-  require(!measured, "compression '", push.text(), "' takes two rounds, for which all workers must encode the same keys: ",
-          "leave out bandwidth=");
+  require(!measured, "compression '", push.text(),
+          "' takes two rounds, for which all workers must encode the same keys: ", "leave out bandwidth=");
+}
+
+bool CompressionSetting::active() const {
+  return KeyCodecs::active() || std::any_of(rules.begin(), rules.end(), [](const Rule& rule) { return rule.active(); });
+}
+
+std::size_t CompressionSetting::rule_of(const std::string& key) const {
+  std::size_t rule = 0;
+  while (rule < rules.size() && !matches(rules[rule].pattern, key)) ++rule;
+  return rule;
 }
 
 bool CompressionSetting::covers(const KeyInfo& key) const {
-  return key.dtype == DType::kFloat32 && !key.average && key.bytes() >= std::max<std::int64_t>(min_bytes, 1) &&
-         !matches_any(except, key.name) && (only.empty() || matches_any(only, key.name));
+  if (key.dtype != DType::kFloat32 || key.average || key.bytes() < std::max<std::int64_t>(min_bytes, 1)) return false;
+  if (const std::size_t rule = rule_of(key.name); rule < rules.size()) return rules[rule].active();
+  return !matches_any(except, key.name) && (only.empty() || matches_any(only, key.name));
 }
 
 std::int64_t CompressionSetting::row_of(const KeyInfo& key) const {
-  const auto codec = make_codec(push);
+  const auto codec = make_codec(codecs(rule_of(key.name)).push);
   const bool matrix = key.shape.ndim() > 1 && key.shape[0] > 0 && key.shape.size() > key.shape[0];
   return codec && codec->by_rows() && matrix && covers(key) ? key.shape.size() / key.shape[0] : 0;
 }
 
 std::string CompressionSetting::text() const {
-  return active() ? "compression=" + push.text() + ",pull=" + pull.text() : std::string();
+  if (!active()) return "";
+  std::string text = "compression=" + push.text() + ",pull=" + pull.text();
+  for (const Rule& rule : rules) text += "," + rule.pattern + "=" + rule.push.text();
+  return text;
 }
 
 }  // namespace paceline

@@ -1,5 +1,6 @@
 #pragma once
-// The part of a mode's text that is about compression: `compression=top_k,ratio=0.01,pull=bf16,except=*bias*+norm*`.
+// The part of a mode's text that is about compression: `compression=top_k,ratio=0.01,pull=bf16,except=*bias*+norm*`,
+// or, for keys of different kinds, `compression=bf16,rules=embedding*:top_k:ratio=0.01+*norm*:none`.
 
 #include <paceline/compression.h>
 
@@ -10,11 +11,21 @@
 
 namespace paceline {
 
-struct CompressionSetting {
-  Spec push{"none", {}};                  // codec of gradients, with its options
-  Spec pull{"none", {}};                  // of weights
+// What some keys travel as.
+struct KeyCodecs {
+  Spec push{"none", {}};  // codec of gradients, with its options
+  Spec pull{"none", {}};  // of weights
+
+  bool active() const { return push.name != "none" || pull.name != "none"; }
+};
+
+struct CompressionSetting : KeyCodecs {  // of the keys that no rule names
+  struct Rule : KeyCodecs {
+    std::string pattern;  // of key names
+  };
+  std::vector<Rule> rules;                // the first that a key matches is its own
   std::int64_t min_bytes = 4096;          // smaller keys travel raw; of codecs that vote: 0
-  std::vector<std::string> except, only;  // patterns of key names; `only` empty: all
+  std::vector<std::string> except, only;  // patterns of keys that no rule names; `only` empty: all
   // Only keys whose encoding was measured to take less time than the bytes it saves: an exception to the same bits from
   // run to run.
   bool measured = false;
@@ -26,7 +37,14 @@ struct CompressionSetting {
   // cannot do.
   void suit(bool lockstep);
 
-  bool active() const { return push.name != "none" || pull.name != "none"; }
+  // Is anything compressed?
+  bool active() const;
+  // The number of the key's rule; none: that of rules.
+  std::size_t rule_of(const std::string& key) const;
+  const KeyCodecs& codecs(std::size_t rule) const {
+    if (rule < rules.size()) return rules[rule];
+    return *this;
+  }
   // May this key travel encoded at all?
   bool covers(const KeyInfo& key) const;
   // How many elements of this key are best kept together, in few slices; 0: it may be cut anywhere.

@@ -36,20 +36,21 @@ std::shared_ptr<const WireCodec> wire_codec(const Spec& spec, const Options& mor
 }  // namespace
 
 Compressor::Compressor(const CompressionSetting& setting, Engine& engine, const Options& momentum)
-    : setting_(setting),
-      engine_(engine),
-      push_(wire_codec(setting.push, momentum)),
-      pull_(wire_codec(setting.pull, {})) {
-  if (push_) names_ = push_->codec->state_names();
-  if (push_ && push_->codec->takes_momentum()) {
+    : setting_(setting), engine_(engine), bandwidth_(setting.bandwidth) {
+  for (std::size_t rule = 0; rule <= setting.rules.size(); ++rule) {
+    const KeyCodecs& codecs = setting.codecs(rule);
+    Choice& choice = choices_.emplace_back();
+    choice.push = wire_codec(codecs.push, rule == setting.rules.size() ? momentum : Options());
+    choice.pull = wire_codec(codecs.pull, {});
+    if (choice.push) choice.names = choice.push->codec->state_names();
+    if (setting.measured && choice.push) choice.push_speed = measure(*choice.push->codec);
+    if (setting.measured && choice.pull) choice.pull_speed = measure(*choice.pull->codec);
+  }
+  if (push_codec() && push_codec()->codec->takes_momentum()) {
     const Options& own = setting.push.options;
     momentum_ = (own.has("momentum") ? own : momentum).get("momentum", 0.0);
     nesterov_ = (own.has("nesterov") ? own : momentum).get("nesterov", false);
   }
-  bandwidth_ = setting.bandwidth;
-  if (!setting.measured) return;
-  if (push_) push_speed_ = measure(*push_->codec);
-  if (pull_) pull_speed_ = measure(*pull_->codec);
 }
 
 Compressor::Speed Compressor::measure(const Codec& codec) {
@@ -93,12 +94,13 @@ bool Compressor::encodes(const KeyInfo& key, const Speed& speed) const {
 }
 
 const WireCodec* Compressor::pull_codec(const KeyInfo& key) const {
-  return pull_ && encodes(key, pull_speed_) ? pull_.get() : nullptr;
+  const Choice& choice = choice_of(key.name);
+  return choice.pull && encodes(key, choice.pull_speed) ? choice.pull.get() : nullptr;
 }
 
 Compressor::Slot& Compressor::slot_of(const std::string& key, const Shape& shape) {
   Slot& slot = slots_[key];
-  slot.arrays.resize(names_.size());
+  slot.arrays.resize(choice_of(key).names.size());
   for (NDArray& array : slot.arrays) {
     if (array.is_none()) array = NDArray::zeros(shape, DType::kFloat32, {}, engine_);
     require(array.size() == shape.size(), "the compression's state of key '", key, "' is ", array.describe(),
@@ -110,18 +112,19 @@ Compressor::Slot& Compressor::slot_of(const std::string& key, const Shape& shape
 
 bool Compressor::encodes(const KeyInfo& key) const {
   // A key that was encoded once has state, which only encoding delivers.
-  return push_ && (slots_.count(key.name) > 0 || encodes(key, push_speed_));
+  const Choice& choice = choice_of(key.name);
+  return choice.push && (slots_.count(key.name) > 0 || encodes(key, choice.push_speed));
 }
 
 std::shared_ptr<const EncodedGradient> Compressor::encode(const KeyInfo& key, Ranges ranges, const NDArray& gradient,
                                                           int rank, int workers, int priority) {
   const auto encoded = std::make_shared<EncodedGradient>();
-  encoded->codec = push_;
+  encoded->codec = choice_of(key.name).push;
   encoded->slices.resize(ranges.size());
   std::size_t most = 0;
   for (std::size_t s = 0; s < ranges.size(); ++s) {
     encoded->slices[s].offset = most;
-    most += (push_->codec->max_bytes(ranges[s].second - ranges[s].first) + 7) / 8 * 8;
+    most += (encoded->codec->codec->max_bytes(ranges[s].second - ranges[s].first) + 7) / 8 * 8;
   }
   encoded->bytes = NDArray(Shape{static_cast<std::int64_t>(most)}, DType::kUint8, {}, engine_);
 
@@ -136,7 +139,8 @@ std::shared_ptr<const EncodedGradient> Compressor::encode(const KeyInfo& key, Ra
   context.worker = rank;
   context.workers = workers;
   if (key.shape.ndim() > 1) context.columns = key.shape.size() / key.shape[0];
-  launch_host("store.encode", std::array{gradient}, outputs,
+  const bool plain = encoded->codec->codec->takes_momentum();
+  launch_host("store.encode", std::array{plain ? gradient : with_momentum(key, gradient, priority)}, outputs,
               [encoded, context, ranges = std::move(ranges)](const KernelContext&, std::span<const Tensor> in,
                                                              std::span<const Tensor> out) {
                 const std::size_t states = out.size() - 2;
@@ -159,13 +163,13 @@ std::shared_ptr<const EncodedGradient> Compressor::encode(const KeyInfo& key, Ra
   return encoded;
 }
 
-NDArray Compressor::with_momentum(const RemoteKey& key, const NDArray& gradient, int priority) {
-  if (momentum_ == 0 || key.info.average) return gradient;
-  Velocity& slot = velocities_[key.info.name];
-  if (slot.velocity.is_none()) slot.velocity = NDArray::zeros(key.info.shape, key.info.dtype, {}, engine_);
-  if (slot.update.is_none()) slot.update = NDArray(key.info.shape, key.info.dtype, {}, engine_);
+NDArray Compressor::with_momentum(const KeyInfo& key, const NDArray& gradient, int priority) {
+  if (momentum_ == 0 || key.average) return gradient;
+  Velocity& slot = velocities_[key.name];
+  if (slot.velocity.is_none()) slot.velocity = NDArray::zeros(key.shape, key.dtype, {}, engine_);
+  if (slot.update.is_none()) slot.update = NDArray(key.shape, key.dtype, {}, engine_);
   require(slot.velocity.size() == gradient.size() && slot.velocity.dtype() == gradient.dtype(), "the velocity of key '",
-          key.info.name, "' is ", slot.velocity.describe(), ", but the key is ", key.info.describe());
+          key.name, "' is ", slot.velocity.describe(), ", but the key is ", key.describe());
   // The velocity as what encode() keeps.
   launch_host("store.momentum", std::array{gradient}, std::array{slot.velocity, slot.update},
               [momentum = momentum_, nesterov = nesterov_](const KernelContext&, std::span<const Tensor> in,
@@ -185,7 +189,8 @@ NamedArrays Compressor::state() const {
   NamedArrays arrays;
   for (const auto& [key, slot] : velocities_) arrays.emplace_back(key + "/" + kVelocity, slot.velocity);
   for (const auto& [key, slot] : slots_) {
-    for (std::size_t i = 0; i < names_.size(); ++i) arrays.emplace_back(key + "/" + names_[i], slot.arrays[i]);
+    const std::vector<std::string>& names = choice_of(key).names;
+    for (std::size_t i = 0; i < names.size(); ++i) arrays.emplace_back(key + "/" + names[i], slot.arrays[i]);
     arrays.emplace_back(key + "/" + kPushes, slot.pushes);
   }
   return arrays;
@@ -202,16 +207,17 @@ void Compressor::load(NamedArrays* state) {
     const std::size_t mark = name.rfind('/');
     if (mark == std::string::npos) return false;
     const std::string key = name.substr(0, mark), kind = name.substr(mark + 1);
-    const auto found = std::find(names_.begin(), names_.end(), kind);
+    const std::vector<std::string>& names = choice_of(key).names;
+    const auto found = std::find(names.begin(), names.end(), kind);
     if (kind == kVelocity) {
       velocities_[key].velocity = array.clone();
     } else if (kind == kPushes) {
       expect(name, array.dtype() == DType::kFloat64 && array.size() == 1, array);
       slots_[key].pushes = array.clone();
-    } else if (found != names_.end()) {
+    } else if (found != names.end()) {
       expect(name, array.dtype() == DType::kFloat32, array);
-      slots_[key].arrays.resize(names_.size());
-      slots_[key].arrays[static_cast<std::size_t>(found - names_.begin())] = array.clone();
+      slots_[key].arrays.resize(names.size());
+      slots_[key].arrays[static_cast<std::size_t>(found - names.begin())] = array.clone();
     } else {
       return false;
     }
@@ -226,9 +232,11 @@ void Compressor::take_state(Compressor& other) {
   for (const auto& [key, theirs] : other.slots_) {
     Slot& slot = slots_[key];
     slot.pushes = theirs.pushes;
-    slot.arrays.resize(names_.size());
-    for (std::size_t i = 0; i < names_.size(); ++i) {
-      const auto found = std::ranges::find(other.names_, names_[i]) - other.names_.begin();
+    const std::vector<std::string>& names = choice_of(key).names;
+    const std::vector<std::string>& before = other.choice_of(key).names;
+    slot.arrays.resize(names.size());
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const auto found = std::ranges::find(before, names[i]) - before.begin();
       if (static_cast<std::size_t>(found) < theirs.arrays.size())
         slot.arrays[i] = theirs.arrays[static_cast<std::size_t>(found)];
     }

@@ -35,12 +35,13 @@ class Compressor {
     return encode(key, std::move(ranges), gradient, rank, workers, priority);
   }
 
-  // What a key that travels raw sends where the codec takes the optimizer's momentum: the same momentum, kept here, too.
-  NDArray with_momentum(const RemoteKey& key, const NDArray& gradient, int priority);
+  // What a key sends that the codec does not encode, where that takes the optimizer's momentum: the same momentum, kept
+  // here, too.
+  NDArray with_momentum(const KeyInfo& key, const NDArray& gradient, int priority);
 
   // What is left to do of the push of a proposal, where the codec takes two rounds (two_round_push.h).
-  bool two_rounds() const { return push_ && push_->codec->two_rounds(); }
-  const std::shared_ptr<const WireCodec>& push_codec() const { return push_; }
+  bool two_rounds() const { return push_codec() && push_codec()->codec->two_rounds(); }
+  const std::shared_ptr<const WireCodec>& push_codec() const { return choices_.back().push; }
   const std::vector<NDArray>& arrays_of(const std::string& key) const { return slots_.at(key).arrays; }
 
   // State arrays as "<key>/<slot>"; wait for them. load() takes those arrays that are its own out of `state`.
@@ -62,24 +63,29 @@ class Compressor {
   struct Velocity {
     NDArray velocity, update;
   };
+  // The codecs of a rule; the last: of the keys that no rule names.
+  struct Choice {
+    std::shared_ptr<const WireCodec> push, pull;
+    Speed push_speed, pull_speed;
+    std::vector<std::string> names;  // of the state of `push`
+  };
   using Ranges = std::vector<std::pair<std::int64_t, std::int64_t>>;
   static Speed measure(const Codec& codec);
   bool encodes(const KeyInfo& key) const;  // its gradients
   std::shared_ptr<const EncodedGradient> encode(const KeyInfo& key, Ranges ranges, const NDArray& gradient, int rank,
                                                 int workers, int priority);
+  const Choice& choice_of(const std::string& key) const { return choices_[setting_.rule_of(key)]; }
   Slot& slot_of(const std::string& key, const Shape& shape);
   bool encodes(const KeyInfo& key, const Speed& speed) const;
 
   const CompressionSetting setting_;
   Engine& engine_;
-  std::shared_ptr<const WireCodec> push_, pull_;
-  Speed push_speed_, pull_speed_;
-  double bandwidth_ = 0;            // 0: unknown
-  std::vector<std::string> names_;  // of the codec's state
+  std::vector<Choice> choices_;
+  double bandwidth_ = 0;  // 0: unknown
   std::map<std::string, Slot> slots_;
   double momentum_ = 0;  // that the codec takes
   bool nesterov_ = false;
-  std::map<std::string, Velocity> velocities_;  // of keys that travel raw
+  std::map<std::string, Velocity> velocities_;  // of keys that it does not encode
 };
 
 }  // namespace paceline

@@ -445,6 +445,7 @@ CompressionSetting check_ring(const Spec& mode, const ClusterConfig& config) {
   rest.reject_unknown("mode 'ring'");
   compression.suit(false);
   require(!compression.measured, "mode ring measures no links: leave out bandwidth=");
+  require(compression.rules.empty(), "mode ring has one codec for all keys: leave out rules=");
   if (const auto codec = make_codec(compression.push)) {
     require(!codec->takes_momentum(), "compression '", compression.push.text(),
             "' takes the momentum from the optimizer, all of which every worker of mode ring has; name another codec");

@@ -46,7 +46,7 @@ ModeSetting ModeSetting::parse(const Spec& spec) {
   setting.compression = CompressionSetting::take(&rest);
   setting.compression.suit(spec.name == "dist_sync" && !make_mode(setting.mode)->drops_late());
   const std::string policy = setting.staleness.empty() ? "dana+gap_aware" : setting.staleness;
-  for (const char* key : {"compression", "pull", "min_bytes", "except", "only", "bandwidth", "error_feedback"})
+  for (const char* key : {"compression", "pull", "min_bytes", "except", "only", "bandwidth", "rules", "error_feedback"})
     require(rest.get(key, "").empty(), "option '", key, "' of mode '", spec.text(),
             "' is for gradients that are compressed; name a compression");
   if (setting.compression.active()) compression_catalog().at(setting.compression.push.name)(rest);
@@ -209,7 +209,7 @@ void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std
         ++key.unpulled_pushes;
         if (compressor_) {
           item.encoded = compressor_->encode(key.info, key.slices, *gradient, rank(), workers_, priority);
-          made = item.encoded ? item.encoded->bytes : compressor_->with_momentum(key, *gradient, priority);
+          made = item.encoded ? item.encoded->bytes : compressor_->with_momentum(key.info, *gradient, priority);
           gradient = &made;
         }
         item.gradient = Transfer::Bytes::of(*gradient);
@@ -234,7 +234,7 @@ void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std
     std::vector<Transfer::Item> later;  // pulls of what is only proposed
     if (two_rounds) {
       for (Transfer::Item& item : items) {
-        if (!item.encoded) continue;
+        if (!item.encoded || !item.encoded->codec->codec->two_rounds()) continue;
         proposed.push_back(item.key);
         if (item.out) later.push_back({item.key, {}, item.out, item.need, nullptr, item.pull_codec});
         item.out = {};

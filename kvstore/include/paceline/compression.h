@@ -1,6 +1,8 @@
 #pragma once
 // Codecs: how gradients (and, for bf16 and fp16, weights) travel in fewer bytes. Chosen in the mode:
-// `dist_async:compression=2bit,threshold=0.5`. Only float32 keys are encoded; sources stand in compression/*.cc.
+// `dist_async:compression=2bit,threshold=0.5`, and, but in mode ring, for keys by their names:
+// `dist_async:compression=bf16,rules=embedding*:top_k:ratio=0.01+*norm*:none`, where the first pattern that fits counts
+// and `except` and `only` say what the others do. Only float32 keys are encoded; sources stand in compression/*.cc.
 
 #include <paceline/catalog.h>
 #include <paceline/options.h>
