@@ -122,9 +122,14 @@ RemoteKey& ServersExchange::find(const std::string& name, const NDArray& array, 
   return key;
 }
 
-NDArray ServersExchange::prepare_gradient(RemoteKey& key, const NDArray& gradient) {
-  NDArray update = fits(gradient) ? gradient : gradient.to(Device{}).contiguous();
-  if (rule_ && !key.info.average) update = rule_->prepare(key.info.name, update.view(key.info.shape), key.weight);
+NDArray ServersExchange::prepare_gradient(RemoteKey& key, const NDArray& gradient, int priority) {
+  NDArray update = gradient;
+  if (!fits(gradient)) {
+    update = ArrayBuilder::host_side(gradient.shape(), gradient.dtype(), gradient.device(), engine_);
+    update.copy_from(gradient, priority);
+  }
+  if (rule_ && !key.info.average)
+    update = rule_->prepare(key.info.name, update.view(key.info.shape), key.weight.to(Device{}));
   return update;
 }
 
@@ -165,7 +170,7 @@ void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std
     const NDArray *gradient, *out;
   };
   std::vector<Named> named;
-  std::vector<std::pair<NDArray, NDArray>> copies;
+  Copies copies;
   {
     Lock lock(mutex_);
     const bool two_rounds = compressor_ && compressor_->two_rounds();
@@ -202,10 +207,16 @@ void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std
       }
       const Named& name = named[i];
       RemoteKey& key = *name.key;
+      if (!exact && goes_in_parts(key, name.gradient, name.out)) {
+        if (name.gradient) key.last_step = step;
+        const std::uint64_t wanted = !route_.pulls_wait ? 0 : need.value_or(key.last_step == step ? step + 1 : step);
+        transfer_parts(key, name.gradient, name.out, {task, examples, priority, wanted}, &copies);
+        continue;
+      }
       Transfer::Item& item = items.emplace_back(Transfer::Item{&key, {}, {}});
       if (name.gradient) {
         const NDArray* gradient = name.gradient;
-        if (rule_ || !fits(*gradient)) gradient = &(made = prepare_gradient(key, *gradient));
+        if (rule_ || !fits(*gradient)) gradient = &(made = prepare_gradient(key, *gradient, priority));
         ++key.unpulled_pushes;
         if (compressor_) {
           item.encoded = compressor_->encode(key.info, key.slices, *gradient, rank(), workers_, priority);
@@ -240,7 +251,7 @@ void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std
         item.out = {};
       }
     }
-    launch(task, std::move(items), examples, priority);
+    if (!items.empty()) launch(task, std::move(items), examples, priority);
     for (RemoteKey* const key : proposed) finish_proposal(*key, priority);
     if (!later.empty()) launch("store.pull", std::move(later), 0, priority);
     for (const auto& [key, out] : predicted) predict(*key, out, priority);

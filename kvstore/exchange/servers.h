@@ -95,7 +95,20 @@ class ServersExchange final : public Exchange {
   RemoteKey& find(const std::string& name);
   // The key after `previous` in a call, for that array; throws InvalidArgument where it does not fit.
   RemoteKey& find(const std::string& name, const NDArray& array, const char* use, RemoteKey*& previous);
-  NDArray prepare_gradient(RemoteKey& key, const NDArray& gradient);
+  NDArray prepare_gradient(RemoteKey& key, const NDArray& gradient, int priority);
+  // What is filled on the host for an array of an accelerator: the array, and its copy.
+  using Copies = std::vector<std::pair<NDArray, NDArray>>;
+  struct PartCall {
+    const char* task;
+    std::int64_t examples;
+    int priority;
+    std::uint64_t need;
+  };
+  // Are the key's arrays large and on an accelerator, and does nothing look at them as a whole? Then each part is sent
+  // when it is on the host, and what is pulled goes back part by part.
+  bool goes_in_parts(const RemoteKey& key, const NDArray* gradient, const NDArray* out) const REQUIRES(mutex_);
+  void transfer_parts(RemoteKey& key, const NDArray* gradient, const NDArray* out, const PartCall& call, Copies* copies)
+      REQUIRES(mutex_);
   // `exact`: nothing is encoded. `need`: the steps that a pull waits for, where they are not this worker's own.
   void transfer(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, std::int64_t examples,
                 int priority, bool exact, std::optional<std::uint64_t> need = std::nullopt);

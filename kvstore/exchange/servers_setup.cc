@@ -104,6 +104,7 @@ void ServersExchange::add_keys(const Layout& layout, const std::vector<InitValue
     }
     partitions_[partition->id] = std::move(partition);
   }
+  for (RemoteKey* key : keys) std::ranges::sort(key->slices, {}, &RemoteSlice::begin);
 }
 
 void ServersExchange::set_optimizer(const Spec& optimizer) {

@@ -106,7 +106,10 @@ Transfer::~Transfer() {
 std::vector<Variable> Transfer::reads() const {
   std::vector<Variable> variables;
   variables.reserve(items_.size());
-  for (const Item& item : items_) variables.push_back(item.gradient ? *item.gradient.variable : item.key->order);
+  for (const Item& item : items_) {
+    variables.push_back(item.gradient ? *item.gradient.variable : item.order());
+    if (item.part) variables.push_back(item.key->order);
+  }
   return variables;
 }
 
@@ -114,7 +117,7 @@ std::vector<Variable> Transfer::writes() const {
   std::vector<Variable> variables;
   variables.reserve(2 * items_.size());
   for (const Item& item : items_) {
-    variables.push_back(item.key->order);
+    variables.push_back(item.order());
     if (item.out) variables.push_back(*item.out.variable);
   }
   return variables;
@@ -148,14 +151,14 @@ void Transfer::send_small(bool pushes, bool pulls) {
     const bool push = pushes && item.gradient, pull = pulls && item.out;
     if (!push && !pull) continue;
     const std::size_t width = size_of(item.key->info.dtype);
-    for (RemoteSlice& slice : item.key->slices) {
+    for (RemoteSlice& slice : item.slices()) {
       const int server = slice.partition->server;
       auto request = std::find_if(requests.begin(), requests.end(), [&](const auto& r) { return r.first == server; });
       if (request == requests.end()) {
         const std::uint64_t round = step_ ? step_->number() : 0;
         request = requests.insert(request, {server, {priority_, examples_, round, {}, shared_from_this()}});
       }
-      const std::size_t offset = static_cast<std::size_t>(slice.begin) * width;
+      const std::size_t offset = item.offset(slice);
       const std::size_t bytes = static_cast<std::size_t>(slice.end - slice.begin) * width;
       request->second.runs.push_back(
           {&slice, push, pull, push ? item.gradient.data + offset : nullptr, pull ? item.out.data + offset : nullptr,
@@ -180,8 +183,7 @@ struct Transfer::Run {
 Transfer::Run Transfer::run_of(const Item& item, RemoteSlice& slice, bool push, bool pull) {
   const std::int64_t count = slice.end - slice.begin;
   const std::size_t width = size_of(item.key->info.dtype);
-  Run run{&slice, &item, push, pull, static_cast<std::size_t>(slice.begin) * width,
-          static_cast<std::size_t>(count) * width, {}, 0};
+  Run run{&slice, &item, push, pull, item.offset(slice), static_cast<std::size_t>(count) * width, {}, 0};
   if (push && item.encoded)
     run.pushed = item.encoded->slices[static_cast<std::size_t>(&slice - item.key->slices.data())];
   else if (push)
@@ -215,7 +217,7 @@ void Transfer::send_messages(bool pushes, bool pulls) {
   for (const Item& item : items_) {
     const bool push = pushes && item.gradient, pull = pulls && item.out;
     if (!push && !pull) continue;
-    for (RemoteSlice& slice : item.key->slices) runs.push_back(run_of(item, slice, push, pull));
+    for (RemoteSlice& slice : item.slices()) runs.push_back(run_of(item, slice, push, pull));
     if (pull) pulled_bytes += item.out.size;
   }
   streams_ = pulled_bytes >= kFillsCaches;

@@ -20,6 +20,12 @@
 
 namespace paceline {
 
+// Slices of a large key that lie side by side, and are sent when they are there, whatever the others are.
+struct RemotePart {
+  std::span<RemoteSlice> slices;
+  Variable order;  // as that of the key, which tasks about a part read
+};
+
 // First what every call looks at.
 struct RemoteKey {
   RemoteKey* next = nullptr;  // named after this one when it was last named: likely to be so again
@@ -29,7 +35,8 @@ struct RemoteKey {
   Variable order;  // written by every task about this key, so that they are sent one after the other
   std::optional<std::uint64_t> last_step;  // the last in which it was pushed
   std::int64_t unpulled_pushes = 0;        // since weights were last pulled and moved on by a rule
-  std::vector<RemoteSlice> slices;
+  std::vector<RemoteSlice> slices;  // by their place in the key
+  std::vector<RemotePart> parts;    // made when they are first used
   NDArray weight;  // the array that holds the worker's weights
 };
 
@@ -112,6 +119,14 @@ class Transfer final : public SmallCaller, public std::enable_shared_from_this<T
     std::uint64_t need = 0;
     std::shared_ptr<const EncodedGradient> encoded = nullptr;  // `gradient` is its bytes
     const WireCodec* pull_codec = nullptr;                     // null: the weights come raw
+    RemotePart* part = nullptr;                                // null: the whole key; else the arrays are this part's
+
+    std::span<RemoteSlice> slices() const { return part ? part->slices : key->slices; }
+    const Variable& order() const { return part ? part->order : key->order; }
+    // Where the slice lies in the arrays.
+    std::size_t offset(const RemoteSlice& slice) const {
+      return static_cast<std::size_t>(slice.begin - slices().front().begin) * size_of(key->info.dtype);
+    }
   };
   struct Route {
     std::vector<std::unique_ptr<Outbox>>* outboxes;

@@ -1,0 +1,134 @@
+// Large keys of an accelerator go to the servers, and come back, part by part.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <paceline/engine_observer.h>
+#include <support/cluster_in_process.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <numeric>
+
+namespace paceline::test {
+namespace {
+
+constexpr std::int64_t kElements = (4 << 20) / sizeof(float) + 1234;  // more than 4 MiB
+
+// Holds a task of a kind back, just before it begins, until tasks of another kind were complete.
+class Gate final : public EngineObserver {
+ public:
+  struct Kind {
+    std::string name;
+    Lane lane;
+    bool operator()(const TaskInfo& info) const { return info.name == name && info.lane == lane; }
+  };
+  // The `number`th of `held`, from 1, until one of `awaited` is complete.
+  void hold(const Kind& held, int number, const Kind& awaited) {
+    const std::lock_guard lock(mutex_);
+    held_ = held;
+    awaited_ = awaited;
+    left_ = number;
+    complete_ = 0;
+    passed_ = false;
+  }
+  bool passed() {
+    const std::lock_guard lock(mutex_);
+    return passed_;
+  }
+  void on_start(const TaskEvent& event) override {
+    std::unique_lock lock(mutex_);
+    if (!held_(event.info) || --left_ != 0) return;
+    passed_ = changed_.wait_for(lock, std::chrono::seconds(20), [this] { return complete_ > 0; });
+  }
+  void on_finish(const TaskEvent& event) override {
+    const std::lock_guard lock(mutex_);
+    if (!awaited_(event.info)) return;
+    ++complete_;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Kind held_{"", Lane::kCompute}, awaited_{"", Lane::kCompute};
+  int left_ = 0, complete_ = 0;
+  bool passed_ = false;
+};
+
+class DeviceParts : public testing::TestWithParam<DeviceKind> {
+ protected:
+  void SetUp() override {
+    if (device_count(GetParam()) == 0) GTEST_SKIP() << "no such device here";
+  }
+  Device device() const { return {GetParam(), 0}; }
+  static NDArray ramp(float factor, Device device, Engine& engine) {
+    std::vector<float> values(kElements);
+    std::iota(values.begin(), values.end(), 0.0f);
+    for (float& value : values) value *= factor;
+    return NDArray::from(values, {kElements}, {}, engine).to(device);
+  }
+};
+
+TEST_P(DeviceParts, TheFirstIsSentBeforeTheLastIsCopied) {
+  ClusterInProcess cluster({.workers = 1, .serial = false});
+  cluster.run([&](int, KVStore& store) {
+    Engine& engine = cluster.engine(0);
+    const auto gate = std::make_shared<Gate>();
+    engine.add_observer(gate);
+    const NDArray weight = NDArray::zeros({kElements}, DType::kFloat32, device(), engine);
+    store.init({{"w", weight}});
+    store.set_optimizer(optim::SGD{.lr = 1});
+    const NDArray gradient = ramp(1, device(), engine), out = weight.clone();
+    gradient.wait();
+    out.wait();
+    gate->hold({"copy", Lane::kCopyOut}, 4, {"store.push", Lane::kCommunication});
+    store.push("w", gradient);
+    engine.wait_all();
+    EXPECT_TRUE(gate->passed());
+    gate->hold({"store.pull", Lane::kCommunication}, 4, {"copy", Lane::kCopyIn});
+    store.pull("w", out);
+    out.wait();
+    EXPECT_TRUE(gate->passed());
+    EXPECT_EQ(out.to_vector<float>(), ramp(-1, {}, engine).to_vector<float>());
+  });
+}
+
+// Beside keys that go as a whole, of which some are on the host.
+TEST_P(DeviceParts, AllModesGetTheSameWeights) {
+  for (const char* mode : {"dist_sync", "dist_async:staleness=none,bound=2", "dist_async:staleness=none",
+                           "dist_async:staleness=dana", "dist_sync:compression=bf16"}) {
+    SCOPED_TRACE(mode);
+    ClusterInProcess cluster({.mode = mode, .serial = false});
+    std::vector<std::vector<float>> results(2);
+    cluster.run([&](int worker, KVStore& store) {
+      Engine& engine = cluster.engine(worker);
+      const NDArray weight = NDArray::zeros({kElements}, DType::kFloat32, device(), engine);
+      const NDArray small = NDArray::zeros({5}, DType::kFloat32, device(), engine);
+      const NDArray host = NDArray::zeros({kElements}, DType::kFloat32, {}, engine);
+      store.init({{"w", weight}, {"small", small}, {"host", host}});
+      store.set_optimizer(optim::SGD{.lr = 1});
+      for (int step = 1; step <= 3; ++step) {
+        const auto factor = static_cast<float>(step);
+        const NDArray gradient = ramp(factor, device(), engine), on_host = ramp(factor, {}, engine);
+        store.push_pull(
+            {{"w", gradient}, {"small", NDArray::full({5}, 1, DType::kFloat32, device(), engine)}, {"host", on_host}},
+            {{"host", host}, {"small", small}, {"w", weight}}, 8);
+        store.step_end(8);
+      }
+      store.barrier();
+      store.pull("w", weight);
+      store.pull("host", host);
+      results[static_cast<std::size_t>(worker)] = weight.to_vector<float>();
+      EXPECT_EQ(host.to_vector<float>(), weight.to_vector<float>());
+    });
+    EXPECT_EQ(results[0], results[1]);
+    EXPECT_LT(results[0].back(), -4e6f);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(On, DeviceParts, testing::Values(DeviceKind::kSim, DeviceKind::kCuda),
+                         [](const auto& info) { return info.param == DeviceKind::kSim ? "sim" : "cuda"; });
+
+}  // namespace
+}  // namespace paceline::test
