@@ -23,7 +23,8 @@ while [ $# -gt 0 ]; do
 done
 
 readonly most=40000000  # bytes
-programs=(ops_tests ndarray_tests base_tests kvstore_tests device_benchmark train_benchmark draw_digits im2rec mnist)
+programs=(ops_tests ndarray_tests base_tests kvstore_tests device_benchmark train_benchmark draw_digits im2rec mnist
+          paceline_server)
 readonly theirs='/(ld-linux[^/]*|lib(c|m|dl|rt|pthread|resolv|cuda|cudart|cublas|cublasLt|cudnn[a-z_]*|nccl|nvrtc))\.so'
 [ -d "$build/bin" ] || fail "$build holds no build; cmake --preset cuda && cmake --build --preset cuda"
 grep -qs '^PACELINE_CUDA:BOOL=ON$' "$build/CMakeCache.txt" ||
@@ -43,7 +44,10 @@ while read -r library; do cp -L "$library" "$staging/packed/lib/"; done <"$stagi
 
 rm -rf "$out"
 mkdir -p "$out"
-cp "$here/gpu_check.sh" "$out/"
+cp "$here/gpu_check.sh" "$here/pytorch_steps.py" "$out/"
+mkdir "$staging/packed/bin/paceline_launch"
+cp "$here/launch.py" "$staging/packed/bin/"
+cp "$here"/paceline_launch/*.py "$staging/packed/bin/paceline_launch/"
 # Every program holds the library and its kernels: with a long memory the archive holds them once.
 tar -C "$staging/packed" -c bin lib | xz -T1 --lzma2=preset=4,dict=512MiB >"$out/programs.tar.xz"
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# tools/gpu_check.sh [--check] [--bench] [--train] [--programs DIR] [--out DIR]
+# tools/gpu_check.sh [--check] [--bench] [--train] [--dist] [--peers] [--programs DIR] [--out DIR]
 # What the CUDA build does on the first GPU of this machine, as one table, within eight minutes. Without a part: all.
 #   --check         operators, arrays and optimizers against the CPU, each test in a process of its own, so that one
 #                   that breaks the device takes no other with it; then compute-sanitizer (memcheck, racecheck) on some
 #   --bench         bandwidth and rate of copies, products and the kernels that training spends its time in
 #   --train         training steps of whole networks, and LeNet from drawn digits to its accuracy
+#   --dist          LeNet by dist_sync and dist_async, two workers that share the GPU and two servers on the CPU
+#   --peers         ResNet-50 (bfloat16, batch 256) and the character transformer beside PyTorch, where it is installed
 #   --programs DIR  where the programs are: build/cuda/bin, or what tools/bundle.sh packed beside this script
 #   --out DIR       the table (table.txt) and the logs of what ran; default out/gpu_check
 # Exits with 0 when all that ran is right, 1 when something is not, 3 without a GPU or its driver.
@@ -16,16 +18,16 @@ fail() { echo "gpu_check.sh: $1" >&2; exit "${2:-1}"; }
 parts='' programs='' out=$started_in/out/gpu_check
 while [ $# -gt 0 ]; do
   case $1 in
-    --help | -h) sed -n '2,11s/^# //p' "$0"; exit 0 ;;
-    --check | --bench | --train) parts+=" ${1#--}"; shift ;;
+    --help | -h) sed -n '2,13s/^# //p' "$0"; exit 0 ;;
+    --check | --bench | --train | --dist | --peers) parts+=" ${1#--}"; shift ;;
     --programs | --out)
       [ $# -ge 2 ] || fail "$1 needs a value" 2
       printf -v "${1#--}" %s "$(realpath -m "$2")"
       shift 2 ;;
-    *) fail "unknown option '$1'; known: --check --bench --train --programs --out --help" 2 ;;
+    *) fail "unknown option '$1'; known: --check --bench --train --dist --peers --programs --out --help" 2 ;;
   esac
 done
-parts=${parts:- check bench train}
+parts=${parts:- check bench train dist peers}
 
 gpu=$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | head -n 1)
 [ -n "$gpu" ] || fail "there is no NVIDIA GPU or no driver here (nvidia-smi names none); nothing was run" 3
@@ -116,6 +118,14 @@ run_check() {
   check "device runtime" base_tests '*cuda*'
   check "optimizers, against the CPU" kvstore_tests 'Optimizer.*Cuda*'
   PACELINE_CUDA_DEVICES=4 check "stores, four logical devices" kvstore_tests 'Devices.*OnCuda*'
+  local gpus
+  gpus=$(nvidia-smi -L 2>/dev/null | wc -l)
+  if [ "$gpus" -ge 2 ]; then
+    check "stores, $gpus GPUs, NCCL and copies" kvstore_tests 'Nccl.*'
+  else
+    row "stores, several GPUs, NCCL and copies" "not run" 0 "this machine has one GPU"
+  fi
+  check "large keys between GPU and servers" kvstore_tests '*DeviceParts.*/cuda'
   check "captured functions, as graphs" ndarray_tests 'CapturedOnCuda.*'
   check "a broken device" ndarray_tests 'DeviceFault.*'
   local small='Catalogue/Operators.CudaEqualsCpu'
@@ -130,7 +140,23 @@ run_bench() {
   sed 's/^/  /' "$log" | tee -a "$table"
 }
 
+# The figures of a train_benchmark or of PyTorch's steps.
+steps_of() {
+  local idle
+  idle=$(value_of device_idle | cut -c1-6)
+  echo "$(value_of samples_per_second | cut -d. -f1) examples/s$([ "$idle" = None ] || echo ", nothing on the GPU $idle of the time")"
+}
+
 value_of() { tail -n 1 "$log" | python3 -c 'import json, sys; print(json.load(sys.stdin).get(sys.argv[1]))' "$1"; }
+
+# Records of digits that are drawn here, once.
+draw_digits() {
+  [ ! -f "$out/digits/t10k.manifest" ] || return 0
+  measure "drawn digits" 60 "$programs/draw_digits" --out "$out/digits" || return
+  for set in train t10k; do
+    measure "records of $set" 60 "$programs/im2rec" "$out/digits/$set" "$out/digits/$set-images-idx3-ubyte.gz" || return
+  done
+}
 
 run_train() {
   local network batch
@@ -138,15 +164,47 @@ run_train() {
     batch=${network#*:} network=${network%:*}
     measure "train $network, batch $batch" 40 "$programs/train_benchmark" --network "$network" --batch_size "$batch" \
       --device cuda:0 --seconds 4 || continue
-    row "train $network, batch $batch" ok "$took" "$(value_of samples_per_second | cut -d. -f1) examples/s"
+    row "train $network, batch $batch" ok "$took" "$(steps_of)"
   done
-  measure "drawn digits" 60 "$programs/draw_digits" --out "$out/digits" || return
-  for set in train t10k; do
-    measure "records of $set" 60 "$programs/im2rec" "$out/digits/$set" "$out/digits/$set-images-idx3-ubyte" || return
-  done
+  draw_digits || return
   measure "lenet learns drawn digits" 90 "$programs/mnist" --device cuda:0 --epochs 1 \
     --train "$out/digits/train.manifest" --test "$out/digits/t10k.manifest" || return
   row "lenet learns drawn digits" ok "$took" "accuracy $(value_of test_accuracy), $(value_of images_per_second | cut -d. -f1) images/s"
+}
+
+run_dist() {
+  local launcher mode
+  for launcher in "$programs/launch.py" "$here/launch.py"; do [ ! -f "$launcher" ] || break; done
+  [ -f "$launcher" ] || { row "2 workers and 2 servers" "not run" 0 "launch.py is not there"; return; }
+  draw_digits || return
+  for mode in dist_sync dist_async; do
+    measure "$mode, 2 workers and 2 servers" 90 python3 "$launcher" -n 2 -s 2 --timeout 80 "$programs/mnist" \
+      --kvstore "$mode" --device cuda:0 --epochs 1 --batch_size 32 \
+      --train "$out/digits/train.manifest" --test "$out/digits/t10k.manifest" || continue
+    row "$mode, 2 workers and 2 servers" ok "$took" "accuracy $(value_of test_accuracy)"
+  done
+}
+
+# peer NAME NETWORK BATCH FLAGS...: ours, and PyTorch's without and with torch.compile.
+peer() {
+  local name=$1 network=$2 batch=$3 how
+  shift 3
+  measure "$name, ours" 40 "$programs/train_benchmark" --network "$network" --batch_size "$batch" --device cuda:0 \
+    --seconds 5 "$@" && row "$name, ours" ok "$took" "$(steps_of)"
+  for how in '' --compile; do
+    measure "$name, PyTorch $how" 110 python3 "$here/pytorch_steps.py" "$network" "$batch" 5 $how || continue
+    row "$name, PyTorch $how" ok "$took" "$(steps_of), $(value_of pytorch)"
+  done
+}
+
+run_peers() {
+  [ -f "$here/pytorch_steps.py" ] || { row "PyTorch beside it" "not run" 0 "pytorch_steps.py is not there"; return; }
+  if ! python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+    row "PyTorch beside it" "not run" 0 "PyTorch with CUDA cannot be imported by python3"
+    return
+  fi
+  peer "resnet50, bfloat16, batch 256" resnet50 256 --precision bfloat16
+  peer "transformer, batch 64" transformer 64
 }
 
 : >"$table"

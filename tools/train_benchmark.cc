@@ -1,6 +1,7 @@
 // Times training steps of a network on random images or symbols. The last line of standard output is a JSON object.
 #include <gflags/gflags.h>
 #include <paceline/cores.h>
+#include <paceline/engine_observer.h>
 #include <paceline/kvstore.h>
 #include <paceline/log.h>
 #include <paceline/nn.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iostream>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "flags.h"
@@ -70,6 +72,33 @@ Problem symbols(const std::string& network) {
   return problem;
 }
 
+// When a device has nothing to do: no task of it is begun and not complete. Within a task it may wait all the same.
+class IdleTime final : public EngineObserver {
+ public:
+  explicit IdleTime(Device device) : device_(device) {}
+  void on_start(const TaskEvent& event) override { note(event, 1); }
+  void on_finish(const TaskEvent& event) override { note(event, -1); }
+  double seconds() {
+    const std::lock_guard lock(mutex_);
+    return idle_;
+  }
+
+ private:
+  void note(const TaskEvent& event, int change) {
+    if (event.info.device != device_) return;
+    const std::lock_guard lock(mutex_);
+    if (open_ == 0) idle_ += std::max(0.0, std::chrono::duration<double>(event.time - since_).count());
+    open_ += change;
+    if (open_ == 0) since_ = event.time;
+  }
+
+  const Device device_;
+  std::mutex mutex_;
+  int open_ = 0;
+  Clock::time_point since_ = Clock::now();
+  double idle_ = 0;
+};
+
 double peak_memory_mb() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -108,12 +137,14 @@ void measure() {
   const Batch& batch = problem.batch;
   for (int step = 0; step < 3; ++step) trainer.step(batch, nn::softmax_ce);
   trainer.synchronize();
+  const auto idle = std::make_shared<IdleTime>(device);
+  if (!device.is_cpu()) default_engine().add_observer(idle);
   const auto start = Clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   std::int64_t steps = 0;
   for (; seconds() < FLAGS_seconds; ++steps) trainer.step(batch, nn::softmax_ce);
   trainer.synchronize();
-  const double taken = seconds();
+  const double taken = seconds(), nothing_to_do = idle->seconds();
   nlohmann::json result{{"network", FLAGS_network},
                         {"batch_size", FLAGS_batch_size},
                         {"threads", core_budget()},
@@ -126,6 +157,7 @@ void measure() {
                         {"samples_per_second", static_cast<double>(steps * FLAGS_batch_size) / taken},
                         {"peak_memory_mb", peak_memory_mb()},
                         {"gemm_gmacs", product_rate(device)}};
+  if (!device.is_cpu()) result["device_idle"] = nothing_to_do / taken;
   if (!language) result["image_size"] = batch.data.size(-1);
   std::cout << result << std::endl;
 }

@@ -22,9 +22,7 @@ constexpr int kRemoteError = 6;
 class Nccl : public testing::Test {
  protected:
   void SetUp() override {
-    std::set<int> physical;
-    for (int d = 0; d < device_count(DeviceKind::kCuda); ++d) physical.insert(detail::physical_cuda_device(d));
-    if (physical.size() < 3) GTEST_SKIP() << "needs 3 GPUs, found " << physical.size();
+    if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs, found " << gpus();
     refuse(nullptr);
     library_ = dlopen("libnccl.so.2", RTLD_NOW);
     if (!library_) GTEST_SKIP() << "there is no NCCL: " << dlerror();
@@ -36,6 +34,11 @@ class Nccl : public testing::Test {
     refuse(nullptr);
   }
 
+  static std::size_t gpus() {
+    std::set<int> physical;
+    for (int d = 0; d < device_count(DeviceKind::kCuda); ++d) physical.insert(detail::physical_cuda_device(d));
+    return physical.size();
+  }
   static void refuse(const char* by) { by ? setenv("PACELINE_NCCL", by, 1) : unsetenv("PACELINE_NCCL"); }
   // Collectives since the last call.
   int issued() {
@@ -104,6 +107,7 @@ TEST_F(Nccl, TwoCudaDevicesGetTheSameBitsAsByCopies) {
 }
 
 TEST_F(Nccl, ThreeCudaDevicesAgreeWithCopiesAndAmongThemselves) {
+  if (gpus() < 3) GTEST_SKIP() << "needs 3 GPUs, found " << gpus();
   refuse("0");
   const auto expected = train({0, 1, 2}, 0);
   refuse("");
@@ -127,10 +131,10 @@ TEST_F(Nccl, ThreeCudaDevicesAgreeWithCopiesAndAmongThemselves) {
 
 TEST_F(Nccl, CudaDevicesWithoutTheLibraryUseCopies) {
   refuse("0");
-  const auto expected = train({0, 1, 2}, 0);
+  const auto expected = train({0, 1}, 0);
   refuse("libno_such_nccl.so.2");
   issued();
-  EXPECT_EQ(train({0, 1, 2}, 0), expected);
+  EXPECT_EQ(train({0, 1}, 0), expected);
   EXPECT_EQ(issued(), 0);
 }
 

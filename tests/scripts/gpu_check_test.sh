@@ -22,7 +22,13 @@ esac'
 program nvidia-smi 'echo "GPU of paper, 1.0, 1 MiB"'
 program ops_tests "$tests"
 program device_benchmark 'echo "add 1.0 us"'
-program train_benchmark 'echo "{\"samples_per_second\": 12.5}"'
+program train_benchmark '[[ $* == *lstm* ]] && idle=", \"device_idle\": 0.031234"
+echo "{\"samples_per_second\": 12.5$idle}"'
+program python3 "case \$* in
+  *'import sys, torch'*) exit \${NO_PYTORCH:-1} ;;
+  *pytorch_steps.py*) echo '{\"samples_per_second\": 9.5, \"pytorch\": \"2.x\"}' ;;
+  *) exec '$(command -v python3)' \"\$@\" ;;
+esac"
 
 expect() {  # PATTERN
   grep -qE "$1" "$place/out/table.txt" || { echo "no line '$1'"; failures=$((failures + 1)); }
@@ -36,10 +42,13 @@ expect '^operators, against the CPU +failed +[0-9]+ +1 of 4 right, 2 wrong, 1 sk
 expect 'Operators.CudaEqualsCpu/wrong +failed +.*off by one'
 expect 'Operators.CudaEqualsCpu/crashed +failed'
 expect '^arrays +not run'
+expect '^stores, several GPUs, NCCL and copies +not run +0 +this machine has one GPU'
 expect '^device_benchmark +ok'
 expect '^  add 1.0 us'
 expect '^train resnet50, batch 64 +ok +[0-9]+ +12 examples/s'
+expect '^train lstm, batch 64 +ok +[0-9]+ +12 examples/s, nothing on the GPU 0.0312 of the time'
 expect '^drawn digits +failed'
+expect '^PyTorch beside it +not run'
 expect '^all +failed'
 
 tests='case $* in *list_tests*) printf "A.\n  b\n" ;; esac'
@@ -47,5 +56,16 @@ program ops_tests "$tests"
 PATH=$place:$PATH "$tools/gpu_check.sh" --bench --programs "$place" --out "$place/out" >>"$place/printed" 2>&1 ||
   { echo "--bench alone failed"; failures=$((failures + 1)); }
 grep -q operators "$place/out/table.txt" && { echo "--bench ran the tests"; failures=$((failures + 1)); }
+
+printf 'import json\nprint(json.dumps({"test_accuracy": 0.97}))\n' >"$place/launch.py"
+program draw_digits true
+program im2rec 'touch "$1.manifest"'
+mkdir -p "$place/out/digits"
+NO_PYTORCH=0 PATH=$place:$PATH "$tools/gpu_check.sh" --dist --peers --programs "$place" --out "$place/out" \
+  >>"$place/printed" 2>&1 || { echo "--dist and --peers failed"; failures=$((failures + 1)); }
+expect '^dist_sync, 2 workers and 2 servers +ok +[0-9]+ +accuracy 0.97'
+expect '^dist_async, 2 workers and 2 servers +ok'
+expect '^resnet50, bfloat16, batch 256, ours +ok +[0-9]+ +12 examples/s'
+expect '^transformer, batch 64, PyTorch --compile +ok +[0-9]+ +9 examples/s, 2.x'
 [ "$failures" -eq 0 ] || cat "$place/printed"
 exit "$failures"
