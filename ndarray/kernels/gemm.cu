@@ -2,6 +2,7 @@
 #include "kernels/cuda_kernels.h"
 #include "kernels/matrix.h"
 
+#include <paceline/detail/device_runtime.h>
 #include <paceline/detail/elementwise.cuh>
 #include <paceline/detail/tf32.h>
 
@@ -19,22 +20,63 @@ void check_cublas(cublasStatus_t status, const char* what, cudaStream_t stream) 
   throw Error(str(what, ": ", cublasGetStatusString(status)));
 }
 
-struct DestroyHandle {
-  void operator()(cublasContext* handle) const { cublasDestroy(handle); }
+// cuBLAS's for one stream, with memory of its own: what cuBLAS has is not for a stream that is recorded for a graph.
+class Handle {
+ public:
+  Handle(Device device, cudaStream_t stream) : device_(device), stream_(stream) {
+    check_cublas(cublasCreate(&handle_), "starting cuBLAS", stream);
+    check_cublas(cublasSetStream(handle_, stream), "choosing the stream of cuBLAS", stream);
+  }
+  ~Handle() {
+    cublasDestroy(handle_);  // waits for the device
+    try {
+      if (workspace_) runtime(device_).release(workspace_, bytes_, MemoryKind::kNormal, nullptr);
+    } catch (const Error&) {
+      // The device is lost, and its memory with it.
+    }
+  }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+
+  cudaStream_t stream() const { return stream_; }
+  cublasHandle_t get() {
+    if (!asked_) take_workspace();
+    return handle_;
+  }
+
+ private:
+  // As much as cuBLAS advises. Without it, where there is no room, it works all the same.
+  void take_workspace() {
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(stream_, &capture) != cudaSuccess || capture != cudaStreamCaptureStatusNone) return;
+    asked_ = true;
+    int device = 0, major = 0;
+    check_cuda(cudaGetDevice(&device), "asking for the device");
+    check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "asking for the device");
+    bytes_ = std::size_t{major >= 9 ? 32u : 4u} << 20;
+    try {
+      workspace_ = runtime(device_).allocate(bytes_, MemoryKind::kNormal, nullptr);
+    } catch (const OutOfMemory&) {
+      return;
+    }
+    check_cublas(cublasSetWorkspace(handle_, workspace_, bytes_), "giving cuBLAS memory", stream_);
+  }
+
+  const Device device_;
+  const cudaStream_t stream_;
+  cublasHandle_t handle_ = nullptr;
+  bool asked_ = false;
+  void* workspace_ = nullptr;
+  std::size_t bytes_ = 0;
 };
 
 // One per thread and device, as cuBLAS advises: a lane's thread issues to one stream only.
 cublasHandle_t handle_for(const KernelContext& context) {
-  thread_local std::map<int, std::unique_ptr<cublasContext, DestroyHandle>> handles;
+  thread_local std::map<int, std::unique_ptr<Handle>> handles;
   const cudaStream_t stream = stream_of(context);
   auto& handle = handles[context.device.index];
-  if (!handle) {
-    cublasHandle_t created = nullptr;
-    check_cublas(cublasCreate(&created), "starting cuBLAS", stream);
-    handle.reset(created);
-  }
-  check_cublas(cublasSetStream(handle.get(), stream), "choosing the stream of cuBLAS", stream);
-  return handle.get();
+  if (!handle || handle->stream() != stream) handle = std::make_unique<Handle>(context.device, stream);
+  return handle->get();
 }
 
 cudaDataType_t type_of(DType dtype) {

@@ -4,9 +4,12 @@
 #include <cublas_v2.h>
 
 #include <bit>
+#include <cstring>
 
 struct cublasContext {
   cudaStream_t stream = nullptr;
+  void* workspace = nullptr;
+  std::size_t workspace_bytes = 0;
 };
 
 namespace {
@@ -80,6 +83,13 @@ cublasStatus_t cublasDestroy(cublasHandle_t handle) {
 
 cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream) {
   handle->stream = stream;
+  handle->workspace = nullptr;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void* workspace, std::size_t bytes) {
+  handle->workspace = workspace;
+  handle->workspace_bytes = bytes;
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -112,6 +122,12 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation
   cuda_emulation::Call call;
   cuda_emulation::Stream& stream = call.stream(handle->stream);
   if (call.scheduler.failure(stream.device) != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
-  call.scheduler.issue(stream, {"cublasGemm", stream.device, cuda_emulation::Reach::kDevice, body});
+  if (stream.graph && !handle->workspace) return CUBLAS_STATUS_NOT_SUPPORTED;
+  const auto with_workspace = [body, workspace = handle->workspace,
+                               bytes = std::min<std::size_t>(handle->workspace_bytes, 64)] {
+    if (workspace) std::memset(workspace, 0x5a, bytes);
+    body();
+  };
+  call.scheduler.issue(stream, {"cublasGemm", stream.device, cuda_emulation::Reach::kDevice, with_workspace});
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -19,6 +19,8 @@ const char* cublasGetStatusString(cublasStatus_t status);
 cublasStatus_t cublasCreate(cublasHandle_t* handle);
 cublasStatus_t cublasDestroy(cublasHandle_t handle);
 cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream);
+// Until the stream is set again. Products write into it; without it, one that is recorded for a graph is refused.
+cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void* workspace, std::size_t bytes);
 cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t operation_a,
                                           cublasOperation_t operation_b, int rows, int columns, int depth,
                                           const void* alpha, const void* a, cudaDataType_t a_type, int a_leading,
