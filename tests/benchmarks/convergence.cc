@@ -1,6 +1,5 @@
-// What a staleness policy is worth: a small residual network on 10,000 images of CIFAR-10, trained by logical workers
-// of one process through a real server under a deterministic schedule of delays, and the table of policies (T1.11 of
-// algorithms).
+// What a staleness policy is worth: a small residual network on 10,000 images of CIFAR-10, trained by worker processes
+// through server processes under a deterministic schedule of delays, and the table of policies (T1.11 of algorithms).
 #include <gflags/gflags.h>
 #include <paceline/autograd.h>
 #include <paceline/image.h>
@@ -8,12 +7,17 @@
 #include <paceline/log.h>
 #include <paceline/nn.h>
 #include <paceline/ops.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -27,13 +31,13 @@
 DEFINE_string(data, "", "folder with train/CLASS/*.jpg and test/CLASS/*.jpg");
 DEFINE_string(rows, "sequential,asgd,dc,ga,dana,dana+ga", "rows of the table, or policies as in staleness=...");
 DEFINE_string(schedule, "exp", "exp: a random worker pushes next; const: they take turns");
-DEFINE_int32(workers, 8, "logical workers");
+DEFINE_int32(workers, 8, "worker processes, which take turns");
 DEFINE_int32(seed, 1, "of images, weights, batches and schedule");
 DEFINE_int32(epochs, 6, "passes over the images");
 DEFINE_double(lr, 0.02, "learning rate; a tenth of it in the last quarter");
 DEFINE_double(momentum, 0.9, "of the optimizer");
-DEFINE_bool(processes, false,
-            "join the job that the environment describes (DMLC_*) instead of a server in this process");
+DEFINE_int32(servers, 2, "servers");
+DEFINE_string(transport, "shm", "between workers and servers: shm or tcp");
 
 using namespace paceline;
 
@@ -41,7 +45,8 @@ namespace {
 
 constexpr char kUsage[] =
     "convergence --data DIR [flags]\n\n"
-    "Trains a small residual network on 10,000 images of CIFAR-10 by logical workers that push through a real server\n"
+    "Trains a small residual network on 10,000 images of CIFAR-10 by worker processes that push through server "
+    "processes\n"
     "under a deterministic schedule of delays. Prints a table of staleness policies and their test accuracy.";
 
 constexpr std::int64_t kTrain = 10000, kTest = 2000, kBatch = 32, kPixels = 3 * 32 * 32;
@@ -95,12 +100,22 @@ Batch make_batch(const Images& set, std::span<const std::int64_t> examples) {
   return {NDArray::from<float>(pixels, Shape{count, 3, 32, 32}), NDArray::from<float>(labels, Shape{count})};
 }
 
+// A number that depends on the seed and the step alone.
+std::uint64_t counter_random(std::uint64_t seed, std::uint64_t step) {
+  std::uint64_t z = (seed << 32) + step * 0x9e3779b97f4a7c15ull;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+  return z ^ (z >> 31);
+}
+
 // 28,714 parameters.
 class Net {
  public:
   explicit Net(std::uint64_t seed) {
-    const Images one{std::vector<float>(kPixels), {0}};
-    forward(make_batch(one, std::array<std::int64_t, 1>{0}).images, {.seed = seed});
+    const std::array<Shape, 5> inputs{Shape{1, 3, 32, 32}, Shape{1, 16, 16, 16}, Shape{1, 32, 8, 8}, Shape{1, 32, 8, 8},
+                                      Shape{1, 512}};
+    // Layers that were told the same seed would begin with the same numbers.
+    for (std::size_t i = 0; i < layers_.size(); ++i) layers_[i]->initialize(inputs[i], counter_random(seed, i));
     for (const nn::Module* layer : layers_)
       for (const auto& parameter : layer->parameters()) parameters_.push_back(parameter);
   }
@@ -137,14 +152,6 @@ class Net {
   std::vector<std::shared_ptr<nn::Parameter>> parameters_;
 };
 
-// A number that depends on the seed and the step alone.
-std::uint64_t counter_random(std::uint64_t seed, std::uint64_t step) {
-  std::uint64_t z = (seed << 32) + step * 0x9e3779b97f4a7c15ull;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return z ^ (z >> 31);
-}
-
 struct Row {
   std::string staleness;
   bool one_worker = false;
@@ -160,124 +167,215 @@ Row row_of(const std::string& name) {
   return found == known.end() ? Row{name} : found->second;
 }
 
-// A server in this process and logical workers that join it.
-class Job {
- public:
-  Job(const std::string& staleness, int workers) : stores_(static_cast<std::size_t>(workers)) {
-    ClusterConfig config;
-    if (FLAGS_processes) {
-      config = ClusterConfig::from_environment();
-      config.workers = workers;
-    } else {
-      static int count = 0;
-      config.transport = "inproc";
-      config.scheduler_host = str("convergence ", ++count);
-      config.servers = 1;
-      config.workers = workers;
-      for (const Role role : {Role::kScheduler, Role::kServer})
-        threads_.emplace_back([config, role]() mutable {
-          config.role = role;
-          serve(config);
-        });
-    }
-    each([&](std::size_t i) {
-      ClusterConfig mine = config;
-      mine.task = static_cast<int>(i);
-      stores_[i] = KVStore::join(mine, "dist_async:staleness=" + staleness);
-    });
-  }
-  ~Job() {
-    for (std::thread& thread : threads_) thread.join();
-  }
-
-  void each(const std::function<void(std::size_t)>& work) {
-    std::vector<std::thread> all;
-    for (std::size_t i = 0; i < stores_.size(); ++i) all.emplace_back([&, i] { work(i); });
-    for (std::thread& thread : all) thread.join();
-  }
-  KVStore& operator[](std::size_t worker) { return *stores_[worker]; }
-
- private:
-  std::vector<std::thread> threads_;
-  std::vector<std::shared_ptr<KVStore>> stores_;
+// Of what a row trains: the same in every process, made before they fork.
+struct Task {
+  const Images& training;
+  const Images& testing;
+  std::vector<std::int64_t> examples;  // in the order in which they are trained on
 };
 
 struct Result {
   double accuracy = 0, delay = 0;
 };
 
-Result train(const Row& row, const Images& training, const Images& testing) {
-  const int workers = row.one_worker ? 1 : FLAGS_workers;
-  const auto seed = static_cast<std::uint64_t>(FLAGS_seed);
-  const Net net(seed);
-  const auto& parameters = net.parameters();
-  Job job(row.staleness, workers);
-  std::vector<std::vector<PullItem>> weights(static_cast<std::size_t>(workers));
-  const std::int64_t total = FLAGS_epochs * kTrain;
-  job.each([&](std::size_t worker) {
-    std::vector<InitValue> values;
-    for (std::size_t p = 0; p < parameters.size(); ++p) {
-      values.push_back({"p" + std::to_string(p), parameters[p]->value.clone()});
-      weights[worker].push_back({values.back().key, values.back().value});
-    }
-    job[worker].init(values);
-    job[worker].set_optimizer(optim::SGD{.lr = FLAGS_lr,
-                                         .momentum = FLAGS_momentum,
-                                         .schedule = {.form = "step", .every = 3 * total / 4, .factor = 0.1}});
-  });
-  const auto use = [&](std::size_t worker) {
-    for (std::size_t p = 0; p < parameters.size(); ++p) parameters[p]->value.copy_from(weights[worker][p].out);
-  };
+// Commands to a worker beside the numbers of steps.
+constexpr std::int64_t kEvaluate = -1, kFinish = -2;
 
-  std::mt19937_64 random(seed + 1);
-  std::vector<std::int64_t> order(kTrain);
-  std::iota(order.begin(), order.end(), 0);
-  std::size_t next = order.size();
-  for (std::int64_t step = 0; step < total / kBatch; ++step) {
-    const auto turn = FLAGS_schedule == "const" ? static_cast<std::uint64_t>(step)
-                                                : counter_random(seed, static_cast<std::uint64_t>(step));
-    const std::size_t worker = turn % static_cast<std::uint64_t>(workers);
-    std::vector<std::int64_t> examples;
-    for (std::int64_t e = 0; e < kBatch; ++e) {
-      if (next == order.size()) {
-        std::shuffle(order.begin(), order.end(), random);
-        next = 0;
-      }
-      examples.push_back(order[next++]);
+class Worker {
+ public:
+  Worker(const ClusterConfig& config, const std::string& staleness, const Task& task)
+      : task_(task),
+        net_(static_cast<std::uint64_t>(FLAGS_seed)),
+        store_(KVStore::join(config, "dist_async:staleness=" + staleness)) {
+    std::vector<InitValue> values;
+    for (const auto& parameter : net_.parameters()) {
+      values.push_back({"p" + std::to_string(values.size()), parameter->value.clone()});
+      weights_.push_back({values.back().key, values.back().value});
     }
-    const Batch batch = make_batch(training, examples);
-    use(worker);
+    store_->init(values);
+    const auto total = static_cast<std::int64_t>(task.examples.size());
+    store_->set_optimizer(optim::SGD{.lr = FLAGS_lr,
+                                     .momentum = FLAGS_momentum,
+                                     .schedule = {.form = "step", .every = 3 * total / 4, .factor = 0.1}});
+  }
+
+  void train(std::int64_t step) {
+    const Batch batch = make_batch(task_.training, std::span(task_.examples).subspan(step * kBatch, kBatch));
+    use_weights();
     Tape tape;
-    for (const auto& parameter : parameters) tape.watch(parameter->value, parameter->gradient);
-    const NDArray loss = nn::softmax_ce(net.forward(batch.images, {.training = true}), batch.labels);
+    for (const auto& parameter : net_.parameters()) tape.watch(parameter->value, parameter->gradient);
+    const NDArray loss = nn::softmax_ce(net_.forward(batch.images, {.training = true}), batch.labels);
     tape.stop();
     tape.backward(loss);
     std::vector<PushItem> pushes;
-    for (std::size_t p = 0; p < parameters.size(); ++p)
-      pushes.push_back({weights[worker][p].key, parameters[p]->gradient});
-    job[worker].push_pull(pushes, weights[worker], kBatch);
-    job[worker].step_end(kBatch);
-    for (const PullItem& item : weights[worker]) item.out.wait();
+    for (const auto& parameter : net_.parameters())
+      pushes.push_back({weights_[pushes.size()].key, parameter->gradient});
+    store_->push_pull(pushes, weights_, kBatch);
+    store_->step_end(kBatch);
+    for (const PullItem& item : weights_) item.out.wait();
   }
 
-  job[0].push_pull({}, weights[0]);
-  use(0);
-  constexpr std::int64_t kAtOnce = 500;
-  std::int64_t right = 0;
-  for (std::int64_t begin = 0; begin < kTest; begin += kAtOnce) {
-    std::vector<std::int64_t> examples(kAtOnce);
-    std::iota(examples.begin(), examples.end(), begin);
-    const Batch batch = make_batch(testing, examples);
-    const std::vector<float> scores = net.forward(batch.images).to_vector<float>();
-    for (std::size_t e = 0; e < static_cast<std::size_t>(kAtOnce); ++e) {
-      const auto first = scores.begin() + static_cast<std::ptrdiff_t>(10 * e);
-      right += std::max_element(first, first + 10) - first ==
-               static_cast<std::ptrdiff_t>(testing.labels[static_cast<std::size_t>(begin) + e]);
+  Result evaluate() {
+    store_->push_pull({}, weights_);
+    use_weights();
+    constexpr std::int64_t kAtOnce = 500;
+    std::int64_t right = 0;
+    for (std::int64_t begin = 0; begin < kTest; begin += kAtOnce) {
+      std::vector<std::int64_t> examples(kAtOnce);
+      std::iota(examples.begin(), examples.end(), begin);
+      const Batch batch = make_batch(task_.testing, examples);
+      const std::vector<float> scores = net_.forward(batch.images).to_vector<float>();
+      for (std::size_t e = 0; e < static_cast<std::size_t>(kAtOnce); ++e) {
+        const auto first = scores.begin() + static_cast<std::ptrdiff_t>(10 * e);
+        right += std::max_element(first, first + 10) - first ==
+                 static_cast<std::ptrdiff_t>(task_.testing.labels[static_cast<std::size_t>(begin) + e]);
+      }
+    }
+    return {100.0 * static_cast<double>(right) / kTest, store_->report().all_delays().mean()};
+  }
+
+  void finish() { store_->finish(); }
+
+ private:
+  void use_weights() {
+    for (std::size_t p = 0; p < weights_.size(); ++p) net_.parameters()[p]->value.copy_from(weights_[p].out);
+  }
+
+  const Task& task_;
+  const Net net_;
+  const std::shared_ptr<KVStore> store_;
+  std::vector<PullItem> weights_;
+};
+
+template <class T>
+bool get(int socket, T& value) {
+  return recv(socket, &value, sizeof value, MSG_WAITALL) == sizeof value;
+}
+
+template <class T>
+bool put(int socket, const T& value) {
+  return send(socket, &value, sizeof value, MSG_NOSIGNAL) == sizeof value;
+}
+
+// A job of processes: a scheduler, servers and workers, which do what they are told when they are told. To be made
+// while this process has one thread.
+class Job {
+ public:
+  Job(const std::string& staleness, int workers, const Task& task) : Job() {
+    char folder[] = "/tmp/convergence-XXXXXX";
+    if (!mkdtemp(folder)) throw IoError("cannot make a folder in /tmp");
+    ClusterConfig config;
+    config.job = folder;
+    config.transport = FLAGS_transport;
+    config.servers = FLAGS_servers;
+    config.workers = workers;
+    const auto serves = [&config](Role role) {
+      return [&config, role](int) {
+        config.role = role;
+        serve(config);
+      };
+    };
+    config.port_file = std::string(folder) + "/port";
+    start(serves(Role::kScheduler));
+    while (!(std::ifstream(config.port_file) >> config.scheduler_host >> config.scheduler_port)) {
+      char ended;
+      if (recv(processes_[0].socket, &ended, 1, MSG_DONTWAIT) == 0) throw Error("the scheduler has failed, see above");
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    std::filesystem::remove_all(folder);
+    for (int s = 0; s < config.servers; ++s) start(serves(Role::kServer));
+    first_worker_ = processes_.size();
+    for (config.task = 0; config.task < workers; ++config.task)
+      start([&](int socket) {
+        Worker worker(config, staleness, task);
+        for (std::int64_t command = 0; get(socket, command) && command != kFinish;) {
+          if (command == kEvaluate) {
+            put(socket, worker.evaluate());
+          } else {
+            worker.train(command);
+            put(socket, command);
+          }
+        }
+        worker.finish();
+      });
+  }
+  ~Job() {
+    for (const Process& process : processes_) {
+      kill(process.id, SIGKILL);
+      waitpid(process.id, nullptr, 0);
+      close(process.socket);
     }
   }
-  const double delay = job[0].report().all_delays().mean();
-  job.each([&](std::size_t worker) { job[worker].finish(); });
-  return {100.0 * static_cast<double>(right) / kTest, delay};
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  // Returns when the worker has done it.
+  void train(std::size_t worker, std::int64_t step) {
+    if (ask<std::int64_t>(worker, step) != step) throw Error("a worker has done another step than it was told");
+  }
+  Result evaluate() { return ask<Result>(0, kEvaluate); }
+  void finish() {
+    for (std::size_t p = first_worker_; p < processes_.size(); ++p) put(processes_[p].socket, kFinish);
+    bool failed = false;
+    for (const Process& process : processes_) {
+      int status = 0;
+      waitpid(process.id, &status, 0);
+      failed |= status != 0;
+      close(process.socket);
+    }
+    processes_.clear();
+    if (failed) throw Error("a process of the job has failed, see above");
+  }
+
+ private:
+  Job() = default;  // from here on the destructor ends what was started
+
+  struct Process {
+    pid_t id;
+    int socket;
+  };
+
+  template <class Answer>
+  Answer ask(std::size_t worker, std::int64_t command) {
+    const int socket = processes_[first_worker_ + worker].socket;
+    Answer answer;
+    if (!put(socket, command) || !get(socket, answer)) throw Error(str("worker ", worker, " has failed, see above"));
+    return answer;
+  }
+
+  template <class Body>
+  void start(const Body& body) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw IoError("cannot make a pair of sockets");
+    const pid_t process = fork();
+    if (process < 0) throw IoError("cannot start a process");
+    if (process == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      std::_Exit(tools::run_main("convergence", [&] {
+        body(ends[1]);
+        return EXIT_SUCCESS;
+      }));
+    }
+    close(ends[1]);
+    processes_.push_back({process, ends[0]});
+  }
+
+  std::vector<Process> processes_;
+  std::size_t first_worker_ = 0;
+};
+
+Result train(const Row& row, const Task& task) {
+  const int workers = row.one_worker ? 1 : FLAGS_workers;
+  Job job(row.staleness, workers, task);
+  for (std::int64_t step = 0; step < static_cast<std::int64_t>(task.examples.size()) / kBatch; ++step) {
+    const auto turn = FLAGS_schedule == "const"
+                          ? static_cast<std::uint64_t>(step)
+                          : counter_random(static_cast<std::uint64_t>(FLAGS_seed), static_cast<std::uint64_t>(step));
+    job.train(turn % static_cast<std::uint64_t>(workers), step);
+  }
+  const Result result = job.evaluate();
+  job.finish();
+  return result;
 }
 
 int run() {
@@ -285,10 +383,20 @@ int run() {
   require(FLAGS_schedule == "exp" || FLAGS_schedule == "const", "--schedule is '", FLAGS_schedule,
           "', expected exp or const");
   require(FLAGS_workers >= 1 && FLAGS_epochs >= 1, "--workers and --epochs are at least 1");
+  require(FLAGS_servers >= 1 && (FLAGS_transport == "shm" || FLAGS_transport == "tcp"),
+          "--servers is at least 1, --transport shm or tcp");
   std::mt19937_64 random(static_cast<std::uint64_t>(FLAGS_seed));
   const std::filesystem::path data(FLAGS_data);
   const Images training = load_images(data / "train", kTrain, random),
                testing = load_images(data / "test", kTest, random);
+  Task task{training, testing, {}};
+  random.seed(static_cast<std::uint64_t>(FLAGS_seed) + 1);
+  std::vector<std::int64_t> order(kTrain);
+  std::iota(order.begin(), order.end(), 0);
+  for (int epoch = 0; epoch < FLAGS_epochs; ++epoch) {
+    std::shuffle(order.begin(), order.end(), random);
+    task.examples.insert(task.examples.end(), order.begin(), order.end());
+  }
   std::printf("| policy | workers | schedule | mean delay | test accuracy %% | seconds |\n|---|---|---|---|---|---|\n");
   std::fflush(stdout);
   for (std::size_t begin = 0; begin < FLAGS_rows.size();) {
@@ -296,7 +404,7 @@ int run() {
     const Row row = row_of(FLAGS_rows.substr(begin, end - begin));
     begin = end + 1;
     const auto start = std::chrono::steady_clock::now();
-    const Result result = train(row, training, testing);
+    const Result result = train(row, task);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     std::printf("| %s | %d | %s | %.2f | %.2f | %.0f |\n", row.one_worker ? "sequential" : row.staleness.c_str(),
                 row.one_worker ? 1 : FLAGS_workers, row.one_worker ? "" : FLAGS_schedule.c_str(), result.delay,
