@@ -42,12 +42,20 @@ struct Parts {
   int count;
 };
 
-template <class T>
+template <int kWidth, class T>
 __global__ void sum_parts(const Parts<T> parts, std::int64_t total, T* out) {
-  for (std::int64_t i = first_index(); i < total; i += index_step()) {
-    accumulator_t<T> sum = load(parts.part[0][i]);
-    for (int p = 1; p < parts.count; ++p) sum = wrapping_sum(sum, load(parts.part[p][i]));
-    out[i] = convert<T>(sum);
+  for (std::int64_t i = first_index() * kWidth; i < total; i += index_step() * kWidth) {
+    const Vector<T, kWidth> first = read_vector<kWidth>(parts.part[0] + i);
+    accumulator_t<T> sums[kWidth];
+    for (int k = 0; k < kWidth; ++k) sums[k] = load(first.at[k]);
+#pragma unroll 4
+    for (int p = 1; p < parts.count; ++p) {
+      const Vector<T, kWidth> next = read_vector<kWidth>(parts.part[p] + i);
+      for (int k = 0; k < kWidth; ++k) sums[k] = wrapping_sum(sums[k], load(next.at[k]));
+    }
+    Vector<T, kWidth> result;
+    for (int k = 0; k < kWidth; ++k) result.at[k] = stored<T>(sums[k]);
+    write_vector(out + i, result);
   }
 }
 
@@ -62,7 +70,13 @@ void sum_of(const KernelContext& context, std::span<const Tensor> inputs, std::s
       Parts<T> parts{};
       if (next > 0) parts.part[parts.count++] = out.as<const T>();
       while (parts.count < kMostParts && next < inputs.size()) parts.part[parts.count++] = inputs[next++].as<const T>();
-      sum_parts<T><<<grid_for(out.size()), kThreads, 0, stream>>>(parts, out.size(), out.as<T>());
+      constexpr int kWidth = kVectorWidth<T>;
+      bool wide = out.size() % kWidth == 0 && is_aligned<kWidth>(out.as<T>());
+      for (int p = 0; p < parts.count; ++p) wide = wide && is_aligned<kWidth>(parts.part[p]);
+      if (wide)
+        sum_parts<kWidth><<<grid_for(out.size() / kWidth), kThreads, 0, stream>>>(parts, out.size(), out.as<T>());
+      else
+        sum_parts<1><<<grid_for(out.size()), kThreads, 0, stream>>>(parts, out.size(), out.as<T>());
     }
   });
   check_cuda(cudaGetLastError(), "starting a sum");

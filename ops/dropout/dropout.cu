@@ -7,18 +7,36 @@ namespace paceline {
 
 namespace {
 
-// The numbers of dropout.cc: a thread takes the four of one random_bits().
+constexpr int kBlock = 4;  // numbers of one random_bits()
+
+template <class T>
+constexpr int kNumbers = std::max(kBlock, detail::kVectorWidth<T>);  // of a thread
+
+// The numbers of dropout.cc: a thread takes those of whole blocks.
 template <class T, class A>
-__global__ void drop(std::int64_t size, std::uint64_t threshold, std::uint64_t seed, const std::int64_t* call, A scale,
-                     const T* x, T* y) {
-  constexpr std::int64_t kBlock = 4;
+__global__ void drop(std::int64_t size, bool wide, std::uint64_t threshold, std::uint64_t seed,
+                     const std::int64_t* call, A scale, const T* x, T* y) {
+  constexpr int kWidth = kNumbers<T>;
   const std::uint64_t stream = call ? static_cast<std::uint64_t>(*call) : 0;
-  for (std::int64_t block = detail::first_index(); block * kBlock < size; block += detail::index_step()) {
-    const RandomBits bits = random_bits(seed, static_cast<std::uint64_t>(block), stream);
-    for (int k = 0; k < kBlock && block * kBlock + k < size; ++k) {
-      const std::int64_t i = block * kBlock + k;
-      y[i] = bits.word[k] < threshold ? T(0) : T(static_cast<A>(x[i]) * scale);
+  const auto kept = [=](std::uint64_t bits, const T& value) {
+    return bits < threshold ? T(0) : detail::stored<T>(detail::load(value) * scale);
+  };
+  for (std::int64_t i = detail::first_index() * kWidth; i < size; i += detail::index_step() * kWidth) {
+    const bool whole = wide && size - i >= kWidth;
+    detail::Vector<T, kWidth> values;
+    if (whole) values = detail::read_vector<kWidth>(x + i);
+#pragma unroll
+    for (int block = 0; block < kWidth; block += kBlock) {
+      const RandomBits bits = random_bits(seed, static_cast<std::uint64_t>((i + block) / kBlock), stream);
+#pragma unroll
+      for (int k = block; k < block + kBlock; ++k) {
+        if (whole)
+          values.at[k] = kept(bits.word[k - block], values.at[k]);
+        else if (i + k < size)
+          y[i + k] = kept(bits.word[k - block], x[i + k]);
+      }
     }
+    if (whole) detail::write_vector(y + i, values);
   }
 }
 
@@ -33,8 +51,12 @@ void dropout_cuda(const KernelContext& context, std::span<const Tensor> in, std:
   visit_floating(in[0].dtype, "dropout", [&, rate = rate, seed = seed](auto tag) {
     using T = typename decltype(tag)::type;
     using A = accumulator_t<T>;
-    drop<<<detail::grid_for(size / 4 + 1), detail::kThreads, 0, stream>>>(
-        size, threshold, seed, call, static_cast<A>(1 / (1 - rate)), in[0].as<const T>(), out[0].as<T>());
+    const T* const x = in[0].as<const T>();
+    T* const y = out[0].as<T>();
+    constexpr int kWidth = kNumbers<T>;
+    const bool wide = detail::is_aligned<kWidth>(x) && detail::is_aligned<kWidth>(y);
+    drop<<<detail::grid_for(size / kWidth + 1), detail::kThreads, 0, stream>>>(size, wide, threshold, seed, call,
+                                                                               static_cast<A>(1 / (1 - rate)), x, y);
   });
   detail::check_cuda(cudaGetLastError(), "starting dropout");
 }

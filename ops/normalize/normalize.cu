@@ -1,6 +1,6 @@
 #include "normalize/normalize.h"
 
-#include "shared/block.cuh"
+#include "shared/line.cuh"
 
 namespace paceline {
 
@@ -15,34 +15,31 @@ struct Rows {
   }
 };
 
-template <class T, class A>
-__global__ void standardize_rows(const Rows rows, bool centered, A epsilon, const T* x, T* y, A* inverse_deviation) {
+template <int kWidth, class T, class A>
+__global__ void __launch_bounds__(kMostThreadsOfLine)
+    standardize_rows(const Rows rows, bool centered, A epsilon, const T* x, T* y, A* inverse_deviation) {
   const A count = static_cast<A>(rows.size);
-  for (std::int64_t row = blockIdx.x; row < rows.count; row += gridDim.x) {
-    const T* const from = x + row * rows.size;
-    const auto value = [=](std::int64_t i) { return static_cast<A>(from[i]); };
-    const A mean = centered ? sum_values<A>(rows.size, value) / count : A(0);
-    const A variance =
-        sum_values<A>(rows.size, [=](std::int64_t i) { return (value(i) - mean) * (value(i) - mean); }) / count;
+  for (std::int64_t row = first_line(); row < rows.count; row += line_step()) {
+    const Line<T, kWidth> in(rows.size, 1, x + row * rows.size);
+    const A mean = centered ? in.sum([](const A* v) { return v[0]; }) / count : A(0);
+    const A variance = in.sum([=](const A* v) { return (v[0] - mean) * (v[0] - mean); }) / count;
     const A scale = A(1) / std::sqrt(variance + epsilon);
     if (threadIdx.x == 0) inverse_deviation[row] = scale;
-    for (std::int64_t i = threadIdx.x; i < rows.size; i += blockDim.x)
-      y[row * rows.size + i] = T((value(i) - mean) * scale);
+    in.write(y + row * rows.size, [=](std::int64_t, const A* v) { return (v[0] - mean) * scale; });
   }
 }
 
-template <class T, class A>
-__global__ void backward_rows(const Rows rows, bool centered, const T* dy, const T* y, const A* inverse_deviation,
-                              T* dx) {
+template <int kWidth, class T, class A>
+__global__ void __launch_bounds__(kMostThreadsOfLine)
+    backward_rows(const Rows rows, bool centered, const T* dy, const T* y, const A* inverse_deviation, T* dx) {
   const A count = static_cast<A>(rows.size);
-  for (std::int64_t row = blockIdx.x; row < rows.count; row += gridDim.x) {
+  for (std::int64_t row = first_line(); row < rows.count; row += line_step()) {
     const std::int64_t first = row * rows.size;
-    const auto gradient = [=](std::int64_t i) { return static_cast<A>(dy[first + i]); };
-    const auto result = [=](std::int64_t i) { return static_cast<A>(y[first + i]); };
-    const A mean = centered ? sum_values<A>(rows.size, gradient) / count : A(0);
-    const A along = sum_values<A>(rows.size, [=](std::int64_t i) { return gradient(i) * result(i); }) / count;
-    for (std::int64_t i = threadIdx.x; i < rows.size; i += blockDim.x)
-      dx[first + i] = T(inverse_deviation[row] * (gradient(i) - mean - result(i) * along));
+    const Line<T, kWidth, 2> in(rows.size, 1, dy + first, y + first);
+    const A mean = centered ? in.sum([](const A* v) { return v[0]; }) / count : A(0);
+    const A along = in.sum([](const A* v) { return v[0] * v[1]; }) / count;
+    const A scale = inverse_deviation[row];
+    in.write(dx + first, [=](std::int64_t, const A* v) { return scale * (v[0] - mean - v[1] * along); });
   }
 }
 
@@ -55,12 +52,14 @@ void standardize_cuda(const KernelContext& context, std::span<const Tensor> in, 
   const Rows rows(in[0].shape, of(attributes).axes);
   if (in[0].size() == 0) return;
   const cudaStream_t stream = detail::stream_of(context);
-  visit_floating(in[0].dtype, "standardize", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  visit_floating(in[0].dtype, "standardize", [&]<class T>(TypeTag<T>) {
     using A = accumulator_t<T>;
-    standardize_rows<<<blocks_for(rows.count), threads_for(rows.size), 0, stream>>>(
-        rows, of(attributes).centered, static_cast<A>(of(attributes).epsilon), in[0].as<const T>(), out[0].as<T>(),
-        out[1].as<A>());
+    const LineGrid grid(rows.count, rows.size * static_cast<std::int64_t>(sizeof(T)));
+    with_vectors<T>(rows.size, 1, {in[0].data, out[0].data}, [&]<int kWidth>(Width<kWidth>) {
+      standardize_rows<kWidth><<<grid.blocks, grid.threads, 0, stream>>>(
+          rows, of(attributes).centered, static_cast<A>(of(attributes).epsilon), in[0].as<const T>(), out[0].as<T>(),
+          out[1].as<A>());
+    });
   });
   detail::check_cuda(cudaGetLastError(), "starting standardize");
 }
@@ -70,11 +69,13 @@ void backward_cuda(const KernelContext& context, std::span<const Tensor> in, std
   const Rows rows(in[0].shape, of(attributes).axes);
   if (in[0].size() == 0) return;
   const cudaStream_t stream = detail::stream_of(context);
-  visit_floating(in[0].dtype, "standardize_backward", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  visit_floating(in[0].dtype, "standardize_backward", [&]<class T>(TypeTag<T>) {
     using A = accumulator_t<T>;
-    backward_rows<<<blocks_for(rows.count), threads_for(rows.size), 0, stream>>>(
-        rows, of(attributes).centered, in[0].as<const T>(), in[1].as<const T>(), in[2].as<const A>(), out[0].as<T>());
+    const LineGrid grid(rows.count, rows.size * static_cast<std::int64_t>(sizeof(T)));
+    with_vectors<T>(rows.size, 1, {in[0].data, in[1].data, out[0].data}, [&]<int kWidth>(Width<kWidth>) {
+      backward_rows<kWidth><<<grid.blocks, grid.threads, 0, stream>>>(
+          rows, of(attributes).centered, in[0].as<const T>(), in[1].as<const T>(), in[2].as<const A>(), out[0].as<T>());
+    });
   });
   detail::check_cuda(cudaGetLastError(), "starting standardize_backward");
 }

@@ -21,8 +21,8 @@ struct LoopNest {
   HOST_DEVICE std::int64_t offset(std::int64_t index) const {
     std::int64_t result = 0;
     for (int i = ndim - 1; i >= 0; --i) {
-      result += index % sizes[i] * strides[i];
-      index /= sizes[i];
+      result += (i == 0 ? index : index % sizes[i]) * strides[i];
+      if (i > 0) index /= sizes[i];
     }
     return result;
   }

@@ -19,29 +19,34 @@ struct Combine {
   }
 };
 
-// Blocks for each result: several where there are few results, of many elements each.
+// Parts of each result: several where there are few results, of many elements each.
 std::int64_t parts_of(const ReductionPlan& plan) {
   constexpr std::int64_t kBlocks = 1024;
-  constexpr std::int64_t kElements = 16 * detail::kThreads;  // of a block, at least
+  constexpr std::int64_t kElements = 64 * detail::kThreads;  // of a part, at least
   if (plan.kept.count == 0) return 1;
   return std::max<std::int64_t>(1, std::min(kBlocks / plan.kept.count, plan.reduced.count / kElements));
 }
 
-// A block folds every parts-th run of elements of a result, its threads always in the same order.
-template <class Op, class T, class A>
-__global__ void fold(const ReductionPlan plan, std::int64_t parts, const T* x, A* partial, T* out) {
-  for (std::int64_t block = blockIdx.x; block < plan.kept.count * parts; block += gridDim.x) {
-    const std::int64_t result = block / parts;
-    const T* const from = x + plan.kept.offset(result);
+// The threads of a line fold every parts-th run of vectors of a result, always in the same order. `vectors`: the
+// reduced elements, as vectors.
+template <class Op, int kWidth, class T, class A>
+__global__ void fold(const LoopNest kept, const LoopNest vectors, std::int64_t parts, const T* x, A* partial, T* out) {
+  for (std::int64_t line = first_line(); line < kept.count * parts; line += line_step()) {
+    const std::int64_t result = line / parts;
+    const T* const from = x + kept.offset(result);
     A mine = Op::template start<A>();
-    for (std::int64_t i = block % parts * blockDim.x + threadIdx.x; i < plan.reduced.count; i += parts * blockDim.x)
-      mine = Op::template combine<A>(mine, Op::map(static_cast<A>(detail::load(from[plan.reduced.offset(i)]))));
-    const A total = fold_block(mine, Combine<Op>());
+#pragma unroll 4
+    for (std::int64_t i = line % parts * blockDim.x + threadIdx.x; i < vectors.count; i += parts * blockDim.x) {
+      const auto vector = detail::read_vector<kWidth>(from + vectors.offset(i));
+      for (int k = 0; k < kWidth; ++k)
+        mine = Op::template combine<A>(mine, Op::map(static_cast<A>(detail::load(vector.at[k]))));
+    }
+    const A total = fold_line(mine, Combine<Op>());
     if (threadIdx.x > 0) continue;
     if (parts > 1)
-      partial[block] = total;
+      partial[line] = total;
     else
-      out[result] = detail::convert<T>(Op::template finish<A>(total, plan.reduced.count));
+      out[result] = detail::convert<T>(Op::template finish<A>(total, vectors.count * kWidth));
   }
 }
 
@@ -54,6 +59,19 @@ __global__ void fold_parts(std::int64_t results, std::int64_t parts, std::int64_
   }
 }
 
+// Can the reduced elements, neighbours in memory, be read in vectors?
+template <int kWidth, class T>
+bool in_vectors(const ReductionPlan& plan, const T* x) {
+  const auto fits = [](const LoopNest& nest, int ndim) {
+    bool all = true;
+    for (int d = 0; d < ndim; ++d) all = all && nest.strides[d] % kWidth == 0;
+    return all;
+  };
+  const int last = plan.reduced.ndim - 1;
+  return last >= 0 && plan.reduced.strides[last] == 1 && plan.reduced.sizes[last] % kWidth == 0 &&
+         fits(plan.reduced, last) && fits(plan.kept, plan.kept.ndim) && detail::is_aligned<kWidth>(x);
+}
+
 // The workspace takes what the parts of the results come to.
 template <class Op>
 void reduce_cuda(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
@@ -63,14 +81,26 @@ void reduce_cuda(const KernelContext& context, std::span<const Tensor> in, std::
   if (plan.kept.count == 0) return;
   const std::int64_t parts = parts_of(plan);
   const cudaStream_t stream = detail::stream_of(context);
-  visit_dtype(in[0].dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  visit_dtype(in[0].dtype, [&]<class T>(TypeTag<T>) {
     if constexpr (!std::is_same_v<T, bool> && (Op::kIntegers || !std::is_integral_v<T>)) {
       using A = reduction_t<T>;
       static_assert(sizeof(A) <= kPartBytes);
+      const T* const x = in[0].as<const T>();
       A* const partial = static_cast<A*>(context.workspace);
-      fold<Op, T, A><<<blocks_for(plan.kept.count * parts), threads_for(plan.reduced.count), 0, stream>>>(
-          plan, parts, in[0].as<const T>(), partial, out[0].as<T>());
+      const LineGrid grid(plan.kept.count * parts, plan.reduced.count / parts * static_cast<std::int64_t>(sizeof(T)),
+                          detail::kThreads);
+      constexpr int kWidth = std::is_integral_v<T> ? 1 : detail::kVectorWidth<T>;
+      if (kWidth > 1 && in_vectors<kWidth>(plan, x)) {
+        LoopNest vectors = plan.reduced;
+        vectors.count /= kWidth;
+        vectors.sizes[vectors.ndim - 1] /= kWidth;
+        vectors.strides[vectors.ndim - 1] = kWidth;
+        fold<Op, kWidth>
+            <<<grid.blocks, grid.threads, 0, stream>>>(plan.kept, vectors, parts, x, partial, out[0].as<T>());
+      } else {
+        fold<Op, 1>
+            <<<grid.blocks, grid.threads, 0, stream>>>(plan.kept, plan.reduced, parts, x, partial, out[0].as<T>());
+      }
       if (parts > 1)
         fold_parts<Op, T, A><<<blocks_for(plan.kept.count), threads_for(parts), 0, stream>>>(
             plan.kept.count, parts, plan.reduced.count, partial, out[0].as<T>());

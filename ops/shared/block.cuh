@@ -1,7 +1,7 @@
 #pragma once
 // CUDA kernels in which a block works on one line of elements at a time.
 
-#include <paceline/detail/elementwise.cuh>
+#include "shared/line.cuh"
 
 #include <algorithm>
 
@@ -21,21 +21,6 @@ inline unsigned blocks_for(std::int64_t lines) {
   constexpr std::int64_t kMostBlocks = 65535;
   return static_cast<unsigned>(std::clamp<std::int64_t>(lines, 1, kMostBlocks));
 }
-
-struct Plus {
-  template <class A>
-  __device__ A operator()(A a, A b) const {
-    return a + b;
-  }
-};
-
-// NaN counts as the largest.
-struct Larger {
-  template <class A>
-  __device__ A operator()(A a, A b) const {
-    return b > a || b != b ? b : a;
-  }
-};
 
 // Combines the values of the threads pairwise, always in the same order; every thread gets the result. All threads of
 // the block must call it; their number is a power of two.

@@ -1,8 +1,9 @@
 #include "softmax/softmax.h"
 
-#include "shared/block.cuh"
-#include "shared/fast_math.h"
+#include "shared/line.cuh"
 #include "shared/rows.h"
+
+#include <limits>
 
 namespace paceline {
 
@@ -13,34 +14,31 @@ AxisView view_of(const Tensor& x, const void* attributes) {
   return around_axis(x.shape, normalize_axis(axis, x.shape.ndim(), "softmax"));
 }
 
-template <bool kLog, class T>
-__global__ void softmax_lines(const AxisView view, const T* x, T* y) {
+template <bool kLog, int kWidth, class T>
+__global__ void __launch_bounds__(kMostThreadsOfLine) softmax_lines(const AxisView view, const T* x, T* y) {
   using A = accumulator_t<T>;
-  for (std::int64_t line = blockIdx.x; line < view.lines(); line += gridDim.x) {
-    const T* const from = x + view.first(line);
-    T* const to = y + view.first(line);
-    const auto value = [=](std::int64_t i) { return static_cast<A>(from[i * view.inner]); };
-    const A top = fold_values(view.size, value(0), value, Larger());
-    const A total = sum_values<A>(view.size, [=](std::int64_t i) { return fast_exp(value(i) - top); });
+  for (std::int64_t line = first_line(); line < view.lines(); line += line_step()) {
+    const Line<T, kWidth> in(view.size, view.inner, x + view.first(line));
+    const A top = in.fold(
+        -std::numeric_limits<A>::infinity(), [](const A* v) { return v[0]; }, Larger());
+    const A total = in.sum([=](const A* v) { return std::exp(v[0] - top); });
     const A rest = std::log(total);
     const A scale = A(1) / total;
-    for (std::int64_t i = threadIdx.x; i < view.size; i += blockDim.x)
-      to[i * view.inner] = T(kLog ? value(i) - top - rest : fast_exp(value(i) - top) * scale);
+    in.write(y + view.first(line),
+             [=](std::int64_t, const A* v) { return kLog ? v[0] - top - rest : std::exp(v[0] - top) * scale; });
   }
 }
 
-template <bool kLog, class T>
-__global__ void backward_lines(const AxisView view, const T* dy, const T* y, T* dx) {
+template <bool kLog, int kWidth, class T>
+__global__ void __launch_bounds__(kMostThreadsOfLine)
+    backward_lines(const AxisView view, const T* dy, const T* y, T* dx) {
   using A = accumulator_t<T>;
-  for (std::int64_t line = blockIdx.x; line < view.lines(); line += gridDim.x) {
+  for (std::int64_t line = first_line(); line < view.lines(); line += line_step()) {
     const std::int64_t first = view.first(line);
-    const auto gradient = [=](std::int64_t i) { return static_cast<A>(dy[first + i * view.inner]); };
-    const auto result = [=](std::int64_t i) { return static_cast<A>(y[first + i * view.inner]); };
-    const A total =
-        sum_values<A>(view.size, [=](std::int64_t i) { return kLog ? gradient(i) : gradient(i) * result(i); });
-    for (std::int64_t i = threadIdx.x; i < view.size; i += blockDim.x)
-      dx[first + i * view.inner] =
-          T(kLog ? gradient(i) - fast_exp(result(i)) * total : result(i) * (gradient(i) - total));
+    const Line<T, kWidth, 2> in(view.size, view.inner, dy + first, y + first);
+    const A total = in.sum([](const A* v) { return kLog ? v[0] : v[0] * v[1]; });
+    in.write(dx + first,
+             [=](std::int64_t, const A* v) { return kLog ? v[0] - std::exp(v[1]) * total : v[1] * (v[0] - total); });
   }
 }
 
@@ -50,10 +48,11 @@ void softmax_cuda(const KernelContext& context, std::span<const Tensor> in, std:
   const AxisView view = view_of(in[0], attributes);
   if (in[0].size() == 0) return;
   const cudaStream_t stream = detail::stream_of(context);
-  visit_floating(in[0].dtype, "softmax", [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    softmax_lines<kLog>
-        <<<blocks_for(view.lines()), threads_for(view.size), 0, stream>>>(view, in[0].as<const T>(), out[0].as<T>());
+  visit_floating(in[0].dtype, "softmax", [&]<class T>(TypeTag<T>) {
+    const LineGrid grid(view.lines(), view.size * static_cast<std::int64_t>(sizeof(T)));
+    with_vectors<T>(view.size, view.inner, {in[0].data, out[0].data}, [&]<int kWidth>(Width<kWidth>) {
+      softmax_lines<kLog, kWidth><<<grid.blocks, grid.threads, 0, stream>>>(view, in[0].as<const T>(), out[0].as<T>());
+    });
   });
   detail::check_cuda(cudaGetLastError(), "starting softmax");
 }
@@ -64,10 +63,12 @@ void softmax_backward_cuda(const KernelContext& context, std::span<const Tensor>
   const AxisView view = view_of(in[0], attributes);
   if (in[0].size() == 0) return;
   const cudaStream_t stream = detail::stream_of(context);
-  visit_floating(in[0].dtype, "softmax_backward", [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    backward_lines<kLog><<<blocks_for(view.lines()), threads_for(view.size), 0, stream>>>(
-        view, in[0].as<const T>(), in[1].as<const T>(), out[0].as<T>());
+  visit_floating(in[0].dtype, "softmax_backward", [&]<class T>(TypeTag<T>) {
+    const LineGrid grid(view.lines(), view.size * static_cast<std::int64_t>(sizeof(T)));
+    with_vectors<T>(view.size, view.inner, {in[0].data, in[1].data, out[0].data}, [&]<int kWidth>(Width<kWidth>) {
+      backward_lines<kLog, kWidth>
+          <<<grid.blocks, grid.threads, 0, stream>>>(view, in[0].as<const T>(), in[1].as<const T>(), out[0].as<T>());
+    });
   });
   detail::check_cuda(cudaGetLastError(), "starting softmax_backward");
 }

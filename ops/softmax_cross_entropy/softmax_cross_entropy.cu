@@ -1,7 +1,6 @@
 #include "softmax_cross_entropy/softmax_cross_entropy.h"
 
 #include "shared/block.cuh"
-#include "shared/fast_math.h"
 
 #include <paceline/detail/device_positions.cuh>
 
@@ -31,28 +30,26 @@ struct DeviceLabels {
   __device__ std::int64_t operator[](std::int64_t row) const { return positions[row]; }
 };
 
-template <class T, class A>
-__global__ void forward_rows(const DeviceLabels labels, std::int64_t rows, A smoothing, const T* x, T* p, A* losses) {
+template <int kWidth, class T, class A>
+__global__ void __launch_bounds__(kMostThreadsOfLine)
+    forward_rows(const DeviceLabels labels, std::int64_t rows, A smoothing, const T* x, T* p, A* losses) {
   const std::int64_t classes = labels.classes();
-  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+  for (std::int64_t row = first_line(); row < rows; row += line_step()) {
     const T* const from = x + row * classes;
-    const auto value = [=](std::int64_t i) { return static_cast<A>(from[i]); };
-    const A top = fold_values(classes, value(0), value, Larger());
-    const A total = sum_values<A>(classes, [=](std::int64_t i) { return fast_exp(value(i) - top); });
-    const A mean = smoothing == A(0) ? A(0) : sum_values<A>(classes, [=](std::int64_t i) {
-                                                return value(i) - top;
-                                              }) / static_cast<A>(classes);
+    const Line<T, kWidth> in(classes, 1, from);
+    const A top = in.fold(
+        -std::numeric_limits<A>::infinity(), [](const A* v) { return v[0]; }, Larger());
+    const A total = in.sum([=](const A* v) { return std::exp(v[0] - top); });
+    const A mean = smoothing == A(0) ? A(0) : in.sum([=](const A* v) { return v[0] - top; }) / static_cast<A>(classes);
     const A scale = A(1) / total;
-    for (std::int64_t i = threadIdx.x; i < classes; i += blockDim.x)
-      p[row * classes + i] = T(fast_exp(value(i) - top) * scale);
-    if (threadIdx.x > 0) continue;
     A loss = A(0);
-    if (!labels.is_ignored(row)) {
+    if (threadIdx.x == 0 && !labels.is_ignored(row)) {
       const std::int64_t label = labels[row];
-      loss = label >= 0 ? std::log(total) - (value(label) - top) : std::numeric_limits<A>::quiet_NaN();
+      loss = label >= 0 ? std::log(total) - (detail::load(from[label]) - top) : std::numeric_limits<A>::quiet_NaN();
       if (smoothing != A(0)) loss = (A(1) - smoothing) * loss + smoothing * (std::log(total) - mean);
     }
-    losses[row] = loss;
+    if (threadIdx.x == 0) losses[row] = loss;
+    in.write(p + row * classes, [=](std::int64_t, const A* v) { return std::exp(v[0] - top) * scale; });
   }
 }
 
@@ -77,23 +74,25 @@ __global__ void count_rows(const DeviceLabels labels, std::int64_t rows, std::in
 }
 
 // `counted` is null where the gradient is not shared out over the rows.
-template <class T, class A>
-__global__ void backward_elements(const DeviceLabels labels, std::int64_t rows, bool by_row, A smoothing,
-                                  const std::int64_t* counted, const T* gradients, const T* p, T* dx) {
+template <int kWidth, class T, class A>
+__global__ void __launch_bounds__(kMostThreadsOfLine)
+    backward_rows(const DeviceLabels labels, std::int64_t rows, bool by_row, A smoothing, const std::int64_t* counted,
+                  const T* gradients, const T* p, T* dx) {
   const std::int64_t classes = labels.classes();
   const A everywhere = smoothing / static_cast<A>(classes);
   const A share = counted ? A(1) / static_cast<A>(*counted) : A(1);
-  for (std::int64_t i = detail::first_index(); i < rows * classes; i += detail::index_step()) {
-    const std::int64_t row = i / classes;
-    if (labels.is_ignored(row)) {
-      dx[i] = T(0);
-      continue;
-    }
-    const std::int64_t label = labels[row];
-    A slope = static_cast<A>(p[i]) - everywhere;
-    if (i % classes == label) slope -= A(1) - smoothing;
-    if (label < 0) slope = std::numeric_limits<A>::quiet_NaN();
-    dx[i] = T(slope * (static_cast<A>(gradients[by_row ? row : 0]) * share));
+  for (std::int64_t row = first_line(); row < rows; row += line_step()) {
+    const Line<T, kWidth> in(classes, 1, p + row * classes);
+    const bool ignored = labels.is_ignored(row);
+    const std::int64_t label = ignored ? 0 : labels[row];
+    const A gradient = detail::load(gradients[by_row ? row : 0]) * share;
+    in.write(dx + row * classes, [=](std::int64_t i, const A* v) {
+      if (ignored) return A(0);
+      A slope = v[0] - everywhere;
+      if (i == label) slope -= A(1) - smoothing;
+      if (label < 0) slope = std::numeric_limits<A>::quiet_NaN();
+      return slope * gradient;
+    });
   }
 }
 
@@ -108,13 +107,15 @@ void forward_cuda(const KernelContext& context, std::span<const Tensor> in, std:
   const std::int64_t rows = in[0].shape[0], classes = in[0].shape[1];
   const DeviceLabels labels(context, in[1], classes, how);
   const cudaStream_t stream = detail::stream_of(context);
-  visit_floating(in[0].dtype, "softmax_cross_entropy", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  visit_floating(in[0].dtype, "softmax_cross_entropy", [&]<class T>(TypeTag<T>) {
     using A = accumulator_t<T>;
     A* const losses = static_cast<A*>(context.workspace);
+    const LineGrid grid(rows, classes * static_cast<std::int64_t>(sizeof(T)));
     if (rows > 0)
-      forward_rows<<<blocks_for(rows), threads_for(classes), 0, stream>>>(
-          labels, rows, static_cast<A>(how.label_smoothing), in[0].as<const T>(), out[1].as<T>(), losses);
+      with_vectors<T>(classes, 1, {in[0].data, out[1].data}, [&]<int kWidth>(Width<kWidth>) {
+        forward_rows<kWidth><<<grid.blocks, grid.threads, 0, stream>>>(
+            labels, rows, static_cast<A>(how.label_smoothing), in[0].as<const T>(), out[1].as<T>(), losses);
+      });
     if (how.reduction == Reduction::kNone)
       narrow<<<detail::grid_for(rows), detail::kThreads, 0, stream>>>(rows, losses, out[0].as<T>());
     else
@@ -135,12 +136,14 @@ void backward_cuda(const KernelContext& context, std::span<const Tensor> in, std
       how.reduction == Reduction::kMean ? static_cast<std::int64_t*>(context.workspace) : nullptr;
   const cudaStream_t stream = detail::stream_of(context);
   if (counted) count_rows<<<1, kMostThreads, 0, stream>>>(labels, rows, counted);
-  visit_floating(in[0].dtype, "softmax_cross_entropy_backward", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  visit_floating(in[0].dtype, "softmax_cross_entropy_backward", [&]<class T>(TypeTag<T>) {
     using A = accumulator_t<T>;
-    backward_elements<<<detail::grid_for(rows * classes), detail::kThreads, 0, stream>>>(
-        labels, rows, how.reduction == Reduction::kNone, static_cast<A>(how.label_smoothing), counted,
-        in[0].as<const T>(), in[1].as<const T>(), out[0].as<T>());
+    const LineGrid grid(rows, classes * static_cast<std::int64_t>(sizeof(T)));
+    with_vectors<T>(classes, 1, {in[1].data, out[0].data}, [&]<int kWidth>(Width<kWidth>) {
+      backward_rows<kWidth><<<grid.blocks, grid.threads, 0, stream>>>(
+          labels, rows, how.reduction == Reduction::kNone, static_cast<A>(how.label_smoothing), counted,
+          in[0].as<const T>(), in[1].as<const T>(), out[0].as<T>());
+    });
   });
   detail::check_cuda(cudaGetLastError(), "starting softmax_cross_entropy_backward");
 }
