@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 #include <paceline/detail/cuda_check.h>
+#include <paceline/detail/vectors.cuh>
 
 #include <algorithm>
 #include <array>
@@ -36,39 +37,65 @@ class OnCuda : public Optimizer {
 // Arrays of one launch, as its argument: the blocks [first[i], first[i + 1]) work on the i-th.
 template <int kSlots>
 struct UpdatedArrays {
-  static constexpr int kMost = 48;
+  static constexpr int kMost = 320;  // what a kernel's parameters have room for
   struct One {
     const float* gradient;
     float* weight;
     std::array<float*, kSlots + 1> slots;
     std::int64_t count;
     float rate, kept;
+    bool wide;  // all arrays begin where vectors may
   };
   One arrays[kMost];
+  int count;
   int first[kMost + 1];
   float rescale, bound, weight_decay;  // the Preparation; bound: infinite where nothing is clipped
 };
 
 // Each weight becomes kept * weight - step(gradient, state, rate), or, where the rule replaces it, -step().
-template <class Bound, int kSlots, bool kReplaces>
-__global__ void update_elements(const Bound step, const UpdatedArrays<kSlots> all) {
-  int number = 0;
-  while (static_cast<int>(blockIdx.x) >= all.first[number + 1]) ++number;
-  const auto& one = all.arrays[number];
-  const std::int64_t stride = std::int64_t{all.first[number + 1] - all.first[number]} * blockDim.x;
-  for (std::int64_t i = std::int64_t{static_cast<int>(blockIdx.x) - all.first[number]} * blockDim.x + threadIdx.x;
-       i < one.count; i += stride) {
-    const float weight = one.weight[i];
-    float gradient = one.gradient[i] * all.rescale;
+template <int kWidth, bool kReplaces, class Bound, int kSlots>
+__device__ void update_vector(const Bound& step, const UpdatedArrays<kSlots>& all,
+                              const typename UpdatedArrays<kSlots>::One& one, std::int64_t i) {
+  using Numbers = detail::Vector<float, kWidth>;
+  const Numbers gradients = detail::read_vector<kWidth>(one.gradient + i);
+  Numbers weights = detail::read_vector<kWidth>(one.weight + i);
+  Numbers state[kSlots + 1];
+  for (int s = 0; s < kSlots; ++s) state[s] = detail::read_vector<kWidth>(one.slots[s] + i);
+#pragma unroll
+  for (int k = 0; k < kWidth; ++k) {
+    const float weight = weights.at[k];
+    float gradient = gradients.at[k] * all.rescale;
     if (gradient > all.bound) gradient = all.bound;
     if (gradient < -all.bound) gradient = -all.bound;
     if (all.weight_decay != 0) gradient += all.weight_decay * weight;
     float values[kSlots + 1] = {};
-    for (int s = 0; s < kSlots; ++s) values[s] = one.slots[s][i];
+    for (int s = 0; s < kSlots; ++s) values[s] = state[s].at[k];
     const float change = step(gradient, values, one.rate);
-    one.weight[i] = kReplaces ? -change : weight * one.kept - change;
-    for (int s = 0; s < kSlots; ++s) one.slots[s][i] = values[s];
+    weights.at[k] = kReplaces ? -change : weight * one.kept - change;
+    for (int s = 0; s < kSlots; ++s) state[s].at[k] = values[s];
   }
+  detail::write_vector(one.weight + i, weights);
+  for (int s = 0; s < kSlots; ++s) detail::write_vector(one.slots[s] + i, state[s]);
+}
+
+constexpr int kUpdateWidth = detail::kVectorWidth<float>;
+
+template <class Bound, int kSlots, bool kReplaces>
+__global__ void update_elements(const Bound step, const __grid_constant__ UpdatedArrays<kSlots> all) {
+  const int block = static_cast<int>(blockIdx.x);
+  int number = 0;
+  for (int beyond = all.count; beyond - number > 1;) {
+    const int middle = (number + beyond) / 2;
+    (block < all.first[middle] ? beyond : number) = middle;
+  }
+  const auto& one = all.arrays[number];
+  const std::int64_t mine = std::int64_t{block - all.first[number]} * blockDim.x + threadIdx.x;
+  const std::int64_t stride = std::int64_t{all.first[number + 1] - all.first[number]} * blockDim.x;
+  const std::int64_t vectors = one.wide ? one.count / kUpdateWidth : 0;
+  for (std::int64_t v = mine; v < vectors; v += stride)
+    update_vector<kUpdateWidth, kReplaces>(step, all, one, v * kUpdateWidth);
+  for (std::int64_t i = vectors * kUpdateWidth + mine; i < one.count; i += stride)
+    update_vector<1, kReplaces>(step, all, one, i);
 }
 
 // rate(step) and kept(step): what is the same for all elements of a key.
@@ -91,13 +118,19 @@ void update_arrays(const Bound& bound, std::span<const DeviceUpdate> updates, co
       auto& one = all.arrays[i];
       one.gradient = arrays.gradient;
       one.weight = arrays.weight;
-      for (int s = 0; s < kSlots; ++s) one.slots[s] = arrays.state[s];
+      one.wide = detail::is_aligned<kUpdateWidth>(one.gradient) && detail::is_aligned<kUpdateWidth>(one.weight);
+      for (int s = 0; s < kSlots; ++s) {
+        one.slots[s] = arrays.state[s];
+        one.wide = one.wide && detail::is_aligned<kUpdateWidth>(one.slots[s]);
+      }
       one.count = arrays.count;
       one.rate = static_cast<float>(rate(updates[i].step));
       one.kept = static_cast<float>(kept(updates[i].step));
-      const std::int64_t blocks = std::min((arrays.count + kThreads - 1) / kThreads, kMostBlocks);
+      constexpr std::int64_t kElements = kThreads * kUpdateWidth;
+      const std::int64_t blocks = std::min((arrays.count + kElements - 1) / kElements, kMostBlocks);
       all.first[i + 1] = all.first[i] + static_cast<int>(blocks);
     }
+    all.count = static_cast<int>(number);
     updates = updates.subspan(number);
     if (all.first[number] == 0) continue;
     update_elements<Bound, kSlots, kReplaces>

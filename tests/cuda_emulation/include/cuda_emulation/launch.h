@@ -16,7 +16,7 @@ class Launch {
 
   template <class... Arguments>
   void operator()(const Arguments&... arguments) const {
-    static_assert((sizeof(Arguments) + ... + 0) <= 4096, "a kernel takes no more");
+    static_assert((sizeof(Arguments) + ... + 0) <= 32764, "a kernel takes no more");
     launch(name_, grid_, block_, stream_, [call = call_, ... held = arguments] { call(held...); });
   }
 
