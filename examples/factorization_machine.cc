@@ -36,9 +36,9 @@ int main(int argc, char** argv) {
     const TableSpec vectors{.name = "vectors",
                             .width = FLAGS_factors,
                             .initializer = Spec::parse("normal:sigma=0.01,seed=" + std::to_string(FLAGS_seed))};
-    examples::train("factorization_machine",
-                    {{linear, vectors}, [](const Csr& examples, const std::vector<NDArray>& rows) {
-                       return csr_matmul(examples, rows[0]) + pairs(examples, rows[1]);
-                     }});
+    examples::train_or_evaluate("factorization_machine",
+                                {{linear, vectors}, [](const Csr& examples, const std::vector<NDArray>& rows) {
+                                   return csr_matmul(examples, rows[0]) + pairs(examples, rows[1]);
+                                 }});
   });
 }

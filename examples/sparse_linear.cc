@@ -16,9 +16,9 @@ int main(int argc, char** argv) {
       .flags_of = {__FILE__, examples::kSparseFlags},
       .defaults = {{"optimizer", "adam"}, {"lr", "0.01"}}};
   return examples::run(program, argc, argv, [] {
-    examples::train("sparse_linear",
-                    {{{.name = "weights", .width = 1}}, [](const Csr& examples, const std::vector<NDArray>& rows) {
-                       return csr_matmul(examples, rows[0]);
-                     }});
+    examples::train_or_evaluate(
+        "sparse_linear", {{{.name = "weights", .width = 1}}, [](const Csr& examples, const std::vector<NDArray>& rows) {
+                            return csr_matmul(examples, rows[0]);
+                          }});
   });
 }

@@ -15,6 +15,11 @@ using Metadata = std::vector<std::pair<std::string, std::string>>;
 constexpr const char* kFormat = "paceline checkpoint 1";
 constexpr std::string_view kStore = "store:", kCounter = "counter:";
 
+// Of a checkpoint, the file or its folder.
+std::string file_of(const std::string& place) {
+  return std::filesystem::is_directory(place) ? checkpoint_path(place) : place;
+}
+
 std::string prefix_of(const Parameter& parameter) { return parameter.statistic ? "aux:" : "arg:"; }
 
 }  // namespace
@@ -23,12 +28,13 @@ std::string checkpoint_path(const std::string& directory) {
   return (std::filesystem::path(directory) / "checkpoint.safetensors").string();
 }
 
-void write_checkpoint(const std::string& path, const Checkpoint& checkpoint, const Module& net) {
+void write_checkpoint(const std::string& path, const Checkpoint& checkpoint,
+                      const std::vector<std::shared_ptr<Parameter>>& parameters) {
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
   if (error) throw IoError(str("cannot create the folder of ", path, ": ", error.message()));
   NamedArrays arrays;
-  for (const auto& parameter : net.parameters())
+  for (const auto& parameter : parameters)
     arrays.emplace_back(prefix_of(*parameter) + parameter->name, parameter->value.to(Device()));
   for (const auto& [name, array] : checkpoint.store.arrays) arrays.emplace_back(std::string(kStore) + name, array);
   Metadata metadata{{"format", kFormat},
@@ -40,7 +46,8 @@ void write_checkpoint(const std::string& path, const Checkpoint& checkpoint, con
     metadata.emplace_back("loss_scale", std::to_string(static_cast<std::int64_t>(scale->value())));
     metadata.emplace_back("loss_scale_steps", std::to_string(scale->good_steps()));
   }
-  for (const auto& [name, value] : checkpoint.store.counters) metadata.emplace_back(std::string(kCounter) + name, value);
+  for (const auto& [name, value] : checkpoint.store.counters)
+    metadata.emplace_back(std::string(kCounter) + name, value);
   save_safetensors(path, arrays, metadata);
 }
 
@@ -80,8 +87,10 @@ Checkpoint read_checkpoint(const std::string& path) try {
   throw Corrupt(str(damage.what(), "; put back a copy of the checkpoint, or remove it to train anew"));
 }
 
+StoreState load_store_state(const std::string& place) { return read_checkpoint(file_of(place)).store; }
+
 void load_weights(const Module& net, const std::string& place) {
-  const std::string path = std::filesystem::is_directory(place) ? checkpoint_path(place) : place;
+  const std::string path = file_of(place);
   std::map<std::string, NDArray> stored;
   for (const auto& [name, array] : load_safetensors(path))
     if (name.rfind(kStore, 0) != 0) stored[name] = array;

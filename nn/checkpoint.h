@@ -25,7 +25,8 @@ struct Checkpoint {
 };
 
 // Creates the directory. The old file stays whole until the new one is complete.
-void write_checkpoint(const std::string& path, const Checkpoint& checkpoint, const Module& net);
+void write_checkpoint(const std::string& path, const Checkpoint& checkpoint,
+                      const std::vector<std::shared_ptr<Parameter>>& parameters);
 // Throws IoError, Corrupt.
 Checkpoint read_checkpoint(const std::string& path);
 

@@ -2,6 +2,7 @@
 #include <paceline/kernel.h>
 #include <paceline/log.h>
 #include <paceline/ops.h>
+#include <paceline/progress.h>
 #include <paceline/trainer.h>
 
 #include <algorithm>
@@ -9,14 +10,11 @@
 #include <cmath>
 #include <cstdio>
 #include <deque>
-#include <filesystem>
 #include <optional>
 #include <ostream>
-#include <thread>
 #include <utility>
 
 #include "batch_gradients.h"
-#include "checkpoint.h"
 #include "loss_scale.h"
 #include "precision.h"
 
@@ -27,26 +25,11 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// The number of finished epochs travels through the store's book of positions as those of an epoch before the first:
-// a joining or resumed worker learns it without a message of its own.
-constexpr std::int64_t kEpochsDone = -1;
-// Likewise the sum of what workers told the others that had read or written for all.
-constexpr std::int64_t kActs = -2;
-// Likewise the steps that each worker is taken to have made before a resumed checkpoint: dropout counts them.
-constexpr std::int64_t kStepsBefore = -3;
-// Likewise the loss scale of a resumed checkpoint, packed.
-constexpr std::int64_t kLossScale = -4;
-// Evaluations are epochs from here on. How many examples were classified rightly, and how many wrongly, lie as positions,
-// these from kWrong on, at the number's negative: a batch may have fewer examples than positions, where records are
-// damaged.
+// Evaluations are epochs from here on. How many examples were classified rightly, and how many wrongly, lie as
+// positions, these from kWrong on, at the number's negative: a batch may have fewer examples than positions, where
+// records are damaged.
 constexpr std::int64_t kEvaluations = std::int64_t{1} << 40, kEvaluationsOfAnEpoch = std::int64_t{1} << 16;
 constexpr std::int64_t kWrong = std::int64_t{1} << 40;
-
-RangeSet first_of(std::int64_t count) {
-  RangeSet set;
-  set.add({0, count});
-  return set;
-}
 
 // The first `count` of these positions.
 PositionRanges first_of(const std::vector<Range>& positions, std::int64_t count) {
@@ -77,16 +60,25 @@ struct PendingStep {
   bool left_out = false;
 };
 
+const TrainerOptions& checked(const TrainerOptions& options) {
+  require(options.micro_batches >= 1, "micro_batches is ", options.micro_batches, ", expected at least 1");
+  require(options.clip_norm >= 0, "clip_norm is ", options.clip_norm, ", expected at least 0");
+  require(options.steps_ahead >= 1, "steps_ahead is ", options.steps_ahead, ", expected at least 1");
+  require(options.precision == DType::kFloat32 || is_half(options.precision), "precision is ",
+          name_of(options.precision), ", expected float32, bfloat16 or float16");
+  return options;
+}
+
 }  // namespace
 
 struct Trainer::Impl {
-  Impl(Module trained, Spec spec, std::shared_ptr<KVStore> kv, const TrainerOptions& given)
-      : net(std::move(trained)), optimizer(std::move(spec)), store(std::move(kv)), options(given) {}
+  Impl(Module trained, const Spec& spec, std::shared_ptr<KVStore> kv, const TrainerOptions& given)
+      : net(std::move(trained)), options(checked(given)), store(std::move(kv)), progress(store, spec) {}
 
   Module net;
-  Spec optimizer;
-  std::shared_ptr<KVStore> store;
   TrainerOptions options;
+  std::shared_ptr<KVStore> store;
+  Progress progress;
 
   bool ready = false;
   std::vector<Group> groups;  // in the order of the layers
@@ -94,10 +86,7 @@ struct Trainer::Impl {
   std::vector<NDArray> values;
   std::optional<BatchGradients> gradients;
   std::optional<LossScale> scale;  // under float16
-  std::optional<StoreState> resumed;
 
-  std::int64_t epoch = 0;
-  std::int64_t steps = 0;
   std::int64_t evaluations = 0;  // since the epoch began
   DataIterator* data = nullptr;
   std::deque<PendingStep> pending;
@@ -133,11 +122,7 @@ struct Trainer::Impl {
             "captured steps run on one device, but the network has weights on ", gradients->devices().size(),
             "; set captured = false");
     store->init(initial);
-    if (resumed) {
-      store->load(*resumed);
-      resumed.reset();
-      store->exchange().pull(pulls, 0);
-    }
+    if (progress.load()) store->exchange().pull(pulls, 0);
     ready = true;
   }
 
@@ -170,53 +155,11 @@ struct Trainer::Impl {
   void pull() {
     if (ready) store->exchange().pull(pulls, 0);
   }
-
-  RangeSet committed(std::int64_t of_epoch) const {
-    RangeSet positions;
-    for (const auto& [begin, end] : store->exchange().data_committed(of_epoch)) positions.add(Range{begin, end});
-    return positions;
-  }
-
-  std::int64_t epochs_done() const { return committed(kEpochsDone).count(); }
-  // What a resumed checkpoint says, or the epoch of a running job.
-  void take_up() {
-    epoch = epochs_done();
-    steps = committed(kStepsBefore).count();
-    const auto saved = LossScale::unpacked(committed(kLossScale).count());
-    if (scale && saved) scale = saved;
-  }
-  std::int64_t acts() const { return committed(kActs).count(); }
-
-  // Commits return at once; the others may look only when they are in the book.
-  void commit_and_wait(std::int64_t of_epoch, const RangeSet& positions) {
-    PositionRanges pairs;
-    for (const Range& range : positions.ranges()) pairs.emplace_back(range.begin, range.end);
-    store->exchange().data_commit(of_epoch, pairs);
-    while (committed(of_epoch) != positions) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-
-  // Meets the others after one worker acted for all: it tells them `told`, a number above 0, which all return. Where it
-  // failed or was lost, all throw: none goes on alone. `before` is acts() ahead of the last barrier.
-  std::int64_t meet(std::int64_t before, std::int64_t told, std::exception_ptr failed, const std::string& what) {
-    if (told > 0 && !failed) commit_and_wait(kActs, first_of(before + told));
-    store->barrier();
-    if (failed) std::rethrow_exception(failed);
-    const std::int64_t heard = acts() - before;
-    if (heard == 0) throw Error(what + "; the worker that tried says why, or was lost");
-    return heard;
-  }
 };
 
 Trainer::Trainer(Module net, const Spec& optimizer, std::shared_ptr<KVStore> store, const TrainerOptions& options)
     : impl_(std::make_unique<Impl>(std::move(net), optimizer, std::move(store), options)) {
-  require(options.micro_batches >= 1, "micro_batches is ", options.micro_batches, ", expected at least 1");
-  require(options.clip_norm >= 0, "clip_norm is ", options.clip_norm, ", expected at least 0");
-  require(options.steps_ahead >= 1, "steps_ahead is ", options.steps_ahead, ", expected at least 1");
-  require(options.precision == DType::kFloat32 || is_half(options.precision), "precision is ",
-          name_of(options.precision), ", expected float32, bfloat16 or float16");
   if (options.precision == DType::kFloat16) impl_->scale.emplace();
-  impl_->store->set_optimizer(optimizer);
-  impl_->epoch = impl_->epochs_done();
 }
 
 Trainer::~Trainer() = default;
@@ -226,13 +169,12 @@ NDArray Trainer::step(const Batch& batch, const Loss& loss_function) {
   self.prepare(batch);
   const Device device = self.options.device;
   if (self.call.is_none()) self.call = NDArray({1}, DType::kInt64, device);
-  self.call.fill(static_cast<double>(self.steps * self.store->size() + self.store->rank()));
+  self.call.fill(static_cast<double>(self.progress.steps() * self.store->size() + self.store->rank()));
   std::vector<NDArray> inputs{batch.data.to(device), batch.label.to(device), self.call};
   if (self.scale) inputs.push_back(NDArray::full({1}, self.scale->value(), DType::kFloat32, device));
   if (self.options.captured && !self.captured)
-    self.captured.emplace([&self, loss_function](const std::vector<NDArray>& in) {
-      return (*self.gradients)(in, loss_function);
-    });
+    self.captured.emplace(
+        [&self, loss_function](const std::vector<NDArray>& in) { return (*self.gradients)(in, loss_function); });
   const std::vector<NDArray> results =
       self.captured ? (*self.captured)(inputs) : (*self.gradients)(inputs, loss_function);
   const bool left_out = self.scale && !self.scale->update(std::isfinite(results[1].item<double>()));
@@ -250,7 +192,7 @@ NDArray Trainer::step(const Batch& batch, const Loss& loss_function) {
   step.batch.positions = batch.positions;
   step.data = self.data;
   self.pending.push_back(std::move(step));
-  ++self.steps;
+  self.progress.count_step();
   // Never more than `steps_ahead` in flight: memory stays bounded, and a failure shows soon.
   while (self.pending.size() > static_cast<std::size_t>(self.options.steps_ahead)) self.finish_oldest();
   return results[0];
@@ -262,16 +204,16 @@ const CapturePlan* Trainer::plan() const { return impl_->captured ? &impl_->capt
 
 bool Trainer::every(std::int64_t steps) const {
   require(steps >= 1, "every(", steps, ") asks for a multiple of less than 1");
-  return impl_->steps % steps == 0;
+  return impl_->progress.steps() % steps == 0;
 }
-std::int64_t Trainer::epoch() const { return impl_->epoch; }
+std::int64_t Trainer::epoch() const { return impl_->progress.epoch(); }
 const Module& Trainer::net() const { return impl_->net; }
 KVStore& Trainer::store() { return *impl_->store; }
 
 TrainerReport Trainer::report() {
   TrainerReport report = std::exchange(impl_->sums, {});
-  report.epoch = impl_->epoch;
-  report.steps = impl_->steps;
+  report.epoch = impl_->progress.epoch();
+  report.steps = impl_->progress.steps();
   report.seconds = seconds_since(std::exchange(impl_->report_start, Clock::now()));
   if (report.examples > 0) report.loss /= static_cast<double>(report.examples);
   if (report.seconds > 0) report.images_per_second = static_cast<double>(report.examples) / report.seconds;
@@ -298,7 +240,7 @@ Trainer::Epoch Trainer::epoch_of(DataIterator& data) { return Epoch(*this, data)
 
 Trainer::Epoch::Epoch(Trainer& trainer, DataIterator& data) : trainer_(trainer), data_(data) {
   data_.deliver_to(trainer_.impl_->options.device);
-  data_.start(trainer_.epoch(), trainer_.impl_->committed(trainer_.epoch()));
+  data_.start(trainer_.epoch(), trainer_.impl_->progress.committed(trainer_.epoch()));
   trainer_.impl_->data = &data_;
 }
 
@@ -325,10 +267,8 @@ bool Trainer::Epoch::next(Batch& batch) {
       continue;
     }
     self.data = nullptr;
-    self.store->exchange().data_commit(kEpochsDone, {{self.epoch, self.epoch + 1}});
-    self.store->barrier();
+    self.progress.finish_epoch();
     self.pull();
-    ++self.epoch;
     self.evaluations = 0;
     return false;
   }
@@ -342,7 +282,7 @@ double Trainer::evaluate(DataIterator& data) {
           "for a checkpoint alone, use load_weights() and nn::evaluate()");
   synchronize();
   const Device device = self.options.device;
-  const std::int64_t number = kEvaluations + self.epoch * kEvaluationsOfAnEpoch + self.evaluations++;
+  const std::int64_t number = kEvaluations + self.progress.epoch() * kEvaluationsOfAnEpoch + self.evaluations++;
   require(self.evaluations < kEvaluationsOfAnEpoch, "evaluate() was called ", self.evaluations, " times in an epoch");
   Exchange& exchange = self.store->exchange();
   const RecordingScope no_recording(nullptr);
@@ -364,11 +304,11 @@ double Trainer::evaluate(DataIterator& data) {
       seen += batch.examples;
     }
   } while (data.take_over());
-  require(self.committed(number).count() >= seen, "evaluate() saw ", seen,
+  require(self.progress.committed(number).count() >= seen, "evaluate() saw ", seen,
           " examples that its store knows nothing of; make the iterator with "
           "nn::shared_source(store)");
   std::int64_t all = 0, right = 0;
-  for (const Range& range : self.committed(-number).ranges()) {
+  for (const Range& range : self.progress.committed(-number).ranges()) {
     all += range.end - range.begin;
     if (range.begin < kWrong) right += range.end - range.begin;
   }
@@ -376,65 +316,15 @@ double Trainer::evaluate(DataIterator& data) {
 }
 
 std::string Trainer::checkpoint(const std::string& directory) {
-  const std::int64_t before = impl_->acts();
   synchronize();
-  const std::string path = checkpoint_path(directory);
-  Checkpoint checkpoint;
-  checkpoint.epoch = impl_->epoch;
-  checkpoint.steps = impl_->steps;
-  checkpoint.positions = impl_->committed(impl_->epoch);
-  checkpoint.optimizer = impl_->optimizer.text();
-  checkpoint.loss_scale = impl_->scale;
-  checkpoint.store = impl_->store->save();
-  std::exception_ptr failed;
-  const bool writes = !checkpoint.store.arrays.empty();
-  try {
-    if (writes) write_checkpoint(path, checkpoint, impl_->net);
-  } catch (const std::exception&) {
-    failed = std::current_exception();
-  }
-  impl_->meet(before, writes, failed, "the checkpoint '" + path + "' could not be written");
-  return path;
+  return impl_->progress.checkpoint(directory, impl_->net.parameters(), impl_->scale ? impl_->scale->packed() : 0);
 }
 
 bool Trainer::resume_if_present(const std::string& directory) {
-  Impl& self = *impl_;
-  require(!self.ready, "resume_if_present() comes before the first step");
-  const std::string path = checkpoint_path(directory);
-  if (self.store->exchange().joined_late()) {
-    // The others hold newer weights, which come with the first step.
-    self.take_up();
-    LOG(INFO) << "joining a running job in epoch " << self.epoch + 1;
-    return std::filesystem::exists(path);
-  }
-  const std::int64_t before = self.acts();
-  self.store->barrier();
-  Checkpoint checkpoint;
-  std::exception_ptr failed;
-  const bool reads = self.store->rank() == 0;
-  constexpr std::int64_t kNone = 1, kFound = 2;
-  std::int64_t told = reads ? kNone : 0;
-  try {
-    if (reads && std::filesystem::exists(path)) {
-      require(self.epochs_done() == 0 && self.committed(0).empty(), "'", path,
-              "' cannot be resumed with a store that has trained already; make a new one");
-      checkpoint = read_checkpoint(path);
-      require(Spec::parse(checkpoint.optimizer).name == self.optimizer.name, "'", path, "' was trained with optimizer ",
-              checkpoint.optimizer, ", whose state does not fit ", self.optimizer.text());
-      self.commit_and_wait(checkpoint.epoch, checkpoint.positions);
-      if (checkpoint.epoch > 0) self.commit_and_wait(kEpochsDone, first_of(checkpoint.epoch));
-      if (checkpoint.steps > 0) self.commit_and_wait(kStepsBefore, first_of(checkpoint.steps));
-      if (const auto& scale = checkpoint.loss_scale) self.commit_and_wait(kLossScale, first_of(scale->packed()));
-      told = kFound;
-      LOG(INFO) << "resuming from " << path << " after epoch " << checkpoint.epoch;
-    }
-  } catch (const std::exception&) {
-    failed = std::current_exception();
-  }
-  const bool resumed =
-      self.meet(before, told, failed, "the checkpoint '" + path + "' could not be resumed from") == kFound;
-  self.take_up();
-  if (resumed) self.resumed = std::move(checkpoint.store);
+  require(!impl_->ready, "resume_if_present() comes before the first step");
+  const bool resumed = impl_->progress.resume_if_present(directory);
+  const auto saved = LossScale::unpacked(impl_->progress.loss_scale());
+  if (impl_->scale && saved) impl_->scale = saved;
   return resumed;
 }
 

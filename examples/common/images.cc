@@ -6,7 +6,6 @@
 
 DEFINE_string(train, "", "manifest of the training set, written by im2rec");
 DEFINE_string(test, "", "manifest of the test set; without it nothing is evaluated, and test_accuracy is null");
-DECLARE_string(evaluate);
 
 namespace paceline::examples {
 

@@ -27,6 +27,8 @@ DEFINE_int32(batch_size, 64, "examples in a batch of one worker");
 DEFINE_int32(epochs, 3, "passes over the training set");
 DEFINE_uint64(seed, 1, "of weights and order");
 DEFINE_int32(log_every, 100, "steps between two lines of progress");
+DEFINE_string(checkpoint, "", "folder of the checkpoint: written after each epoch, resumed from if present");
+DEFINE_string(evaluate, "", "do not train: load this checkpoint, a folder or its file, and evaluate it");
 DEFINE_string(trace, "", "write the engine's tasks to this file, for chrome://tracing");
 
 namespace paceline::examples {
@@ -117,6 +119,10 @@ void show_progress(const std::string& line) {
 void show_result(const std::string& line) {
   std::cerr << (line_is_open ? "\n" : "") << line << std::endl;
   line_is_open = false;
+}
+
+void show_nothing_left(const std::string& checkpoint, std::int64_t epoch) {
+  show_result(str("nothing is left to train: ", checkpoint, " is of epoch ", epoch, ", and --epochs is ", FLAGS_epochs));
 }
 
 }  // namespace paceline::examples

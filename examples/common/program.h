@@ -18,6 +18,8 @@ DECLARE_int32(batch_size);
 DECLARE_int32(epochs);
 DECLARE_uint64(seed);
 DECLARE_int32(log_every);
+DECLARE_string(checkpoint);
+DECLARE_string(evaluate);
 
 namespace paceline::examples {
 
@@ -46,5 +48,7 @@ inline double seconds_since(Clock::time_point start) {
 void show_progress(const std::string& line);
 // A line that stays: "epoch 1 of 3: test accuracy 0.9712".
 void show_result(const std::string& line);
+// That a checkpoint is of the last epoch already, or of a later one.
+void show_nothing_left(const std::string& checkpoint, std::int64_t epoch);
 
 }  // namespace paceline::examples

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "program.h"
 
@@ -56,6 +57,68 @@ LocalBatch localise(const SparseRows& rows) {
            NDArray::from(local_values, {elements}), Shape{rows.shape[0], count}}};
 }
 
+// Labels as the loss wants them: -1 is 0.
+SparseExamples load(const std::string& path, std::int64_t features) {
+  SparseExamples examples = load_libsvm(path, {.features = features});
+  std::vector<float> labels = examples.label.to_vector<float>();
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    require(labels[i] == 0 || labels[i] == 1 || labels[i] == -1, "'", path, "': the label of example ", i + 1, " is ",
+            labels[i], "; a set of two classes has labels 0 and 1, or -1 and +1");
+    labels[i] = std::max(labels[i], 0.0F);
+  }
+  examples.label = NDArray::from(labels, examples.label.shape());
+  return examples;
+}
+
+void init_tables(KVStore& store, SparseModel& model, std::int64_t features) {
+  for (TableSpec& table : model.tables) {
+    table.rows = features + 1;
+    store.init_table(table);
+  }
+}
+
+std::vector<NDArray> pull(KVStore& store, const SparseModel& model, const LocalBatch& batch) {
+  std::vector<NDArray> rows;
+  std::vector<RowPull> pulls;
+  for (const TableSpec& table : model.tables) {
+    rows.emplace_back(Shape{batch.ids.size(), table.width});
+    pulls.push_back({table.name, batch.ids, rows.back()});
+  }
+  store.pull_rows(pulls);
+  return rows;
+}
+
+double evaluate(KVStore& store, const SparseModel& model, const SparseExamples& test) {
+  const RecordingScope no_recording(nullptr);
+  SparseIterator data(test, {.batch = 2000});
+  std::vector<NDArray> scores, labels;
+  data.start(0);
+  for (SparseBatch batch; data.next(batch);) {
+    const LocalBatch local = localise(batch.data);
+    scores.push_back(model.score(local.examples, pull(store, model, local)));
+    labels.push_back(batch.label);
+  }
+  return nn::roc_auc(concat(scores, 0), concat(labels, 0));
+}
+
+// Of a checkpoint, whatever mode and optimizer wrote it.
+double evaluate(SparseModel& model, const std::string& checkpoint) {
+  StoreState state = nn::load_store_state(checkpoint);
+  std::erase_if(state.arrays, [](const auto& array) {
+    const std::string& name = array.first;
+    return !name.ends_with(":ids") && !name.ends_with(":versions") && !name.ends_with(":weight");
+  });
+  // The row of the feature that every example has is the last one.
+  std::int64_t features = 0;
+  for (const auto& [name, array] : state.arrays)
+    if (name == "table:" + model.tables[0].name + ":ids" && array.size() > 0)
+      features = max(array).item<std::int64_t>();
+  const auto store = KVStore::create("local");
+  init_tables(*store, model, features);
+  store->load(state);
+  return evaluate(*store, model, load(FLAGS_test, features));
+}
+
 class Run {
  public:
   Run(const std::string& name, SparseModel model)
@@ -66,86 +129,63 @@ class Run {
         features_(training_.data.shape[1]),
         data_(training_, {.batch = FLAGS_batch_size, .shuffle = FLAGS_seed, .source = nn::shared_source(kv_)}) {
     if (!FLAGS_test.empty()) test_ = load(FLAGS_test, features_);
-    for (TableSpec& table : model_.tables) {
-      table.rows = features_ + 1;
-      kv_->init_table(table);
-    }
-    kv_->set_optimizer(optimizer_of_flags(data_.size()));
+    init_tables(*kv_, model_, features_);
+    progress_.emplace(kv_, optimizer_of_flags(data_.size()));
   }
 
   void train() {
+    std::string checkpoint;
+    if (!FLAGS_checkpoint.empty() && progress_->resume_if_present(FLAGS_checkpoint))
+      checkpoint = nn::checkpoint_path(FLAGS_checkpoint);
+    progress_->load();
     kv_->barrier();
     const auto start = Clock::now();
-    double auc = 0, evaluating = 0;
-    for (std::int64_t epoch = 0; epoch < FLAGS_epochs; ++epoch) {
-      train_epoch(epoch);
-      kv_->barrier();
-      if (!FLAGS_test.empty() && kv_->exchange().leads()) {
-        const auto before = Clock::now();
-        auc = evaluate();
-        evaluating += seconds_since(before);
-        char text[32];
-        std::snprintf(text, sizeof text, "%.4f", auc);
-        show_result(str("epoch ", epoch + 1, " of ", FLAGS_epochs, ": test auc ", text));
-      }
+    const std::int64_t first_epoch = progress_->epoch();
+    if (first_epoch >= FLAGS_epochs && kv_->exchange().leads()) show_nothing_left(checkpoint, first_epoch);
+    while (progress_->epoch() < FLAGS_epochs) {
+      train_epoch();
+      progress_->finish_epoch();
+      if (!FLAGS_checkpoint.empty()) checkpoint = progress_->checkpoint(FLAGS_checkpoint);
+      if (!FLAGS_test.empty() && kv_->exchange().leads()) evaluate();
       kv_->barrier();
     }
-    const double seconds = seconds_since(start) - evaluating;
+    const double seconds = seconds_since(start) - evaluating_;
     const bool leads = kv_->exchange().leads();
     kv_->barrier();
+    if (leads && !FLAGS_test.empty() && evaluated_ != progress_->epoch()) evaluate();
     const StoreReport report = kv_->report();
     kv_->finish();
     if (!leads) return;
     Histogram delays;
     for (const Histogram& worker : report.row_delays) delays.merge(worker);
+    const auto examples = static_cast<double>(data_.size() * (progress_->epoch() - first_epoch));
     std::cout << json{{"model", name_},
                       {"mode", FLAGS_kvstore},
                       {"workers", kv_->size()},
                       {"servers", kv_->exchange().server_count()},
-                      {"epochs", FLAGS_epochs},
-                      {"test_auc", FLAGS_test.empty() ? json() : json(auc)},
+                      {"epochs", progress_->epoch()},
+                      {"test_auc", FLAGS_test.empty() ? json() : json(auc_)},
                       {"train_seconds", seconds},
-                      {"examples_per_second", static_cast<double>(data_.size() * FLAGS_epochs) / seconds},
+                      {"examples_per_second", examples / seconds},
                       {"rows_held", report.rows_held},
-                      {"row_delay_mean", delays.mean()}}
+                      {"row_delay_mean", delays.mean()},
+                      {"checkpoint", checkpoint}}
               << std::endl;
   }
 
  private:
-  // Labels as the loss wants them: -1 is 0.
-  static SparseExamples load(const std::string& path, std::int64_t features) {
-    SparseExamples examples = load_libsvm(path, {.features = features});
-    std::vector<float> labels = examples.label.to_vector<float>();
-    for (std::size_t i = 0; i < labels.size(); ++i) {
-      require(labels[i] == 0 || labels[i] == 1 || labels[i] == -1, "'", path, "': the label of example ", i + 1, " is ",
-              labels[i], "; a set of two classes has labels 0 and 1, or -1 and +1");
-      labels[i] = std::max(labels[i], 0.0F);
-    }
-    examples.label = NDArray::from(labels, examples.label.shape());
-    return examples;
-  }
-
-  std::vector<NDArray> pull(const LocalBatch& batch) {
-    std::vector<NDArray> rows;
-    std::vector<RowPull> pulls;
-    for (const TableSpec& table : model_.tables) {
-      rows.emplace_back(Shape{batch.ids.size(), table.width});
-      pulls.push_back({table.name, batch.ids, rows.back()});
-    }
-    kv_->pull_rows(pulls);
-    return rows;
-  }
-
-  void train_epoch(std::int64_t epoch) {
-    data_.start(epoch);
+  void train_epoch() {
+    const std::int64_t epoch = progress_->epoch();
+    data_.start(epoch, progress_->committed(epoch));
     SparseBatch batch;
     do {
       while (data_.next(batch)) {
         const NDArray loss = step(batch);
-        if (++steps_ % FLAGS_log_every == 0) {
+        progress_->count_step();
+        if (progress_->steps() % FLAGS_log_every == 0) {
           char text[96];
           std::snprintf(text, sizeof text, "epoch %lld  step %lld  loss %.4f", static_cast<long long>(epoch + 1),
-                        static_cast<long long>(steps_), loss.item<double>());
+                        static_cast<long long>(progress_->steps()), loss.item<double>());
           show_progress(text);
         }
       }
@@ -155,7 +195,7 @@ class Run {
 
   NDArray step(const SparseBatch& batch) {
     LocalBatch local = localise(batch.data);
-    const std::vector<NDArray> rows = pull(local);
+    const std::vector<NDArray> rows = pull(*kv_, model_, local);
     confirm_when(rows);
     Tape tape;
     std::vector<RowPush> pushes;
@@ -180,38 +220,40 @@ class Run {
     pushed_ = {};
   }
   void confirm() {
-    if (pushed_.examples > 0) confirm_when(pull(last_));
+    if (pushed_.examples > 0) confirm_when(pull(*kv_, model_, last_));
   }
 
-  double evaluate() {
-    const RecordingScope no_recording(nullptr);
-    SparseIterator data(test_, {.batch = 2000});
-    std::vector<NDArray> scores, labels;
-    data.start(0);
-    for (SparseBatch batch; data.next(batch);) {
-      const LocalBatch local = localise(batch.data);
-      scores.push_back(model_.score(local.examples, pull(local)));
-      labels.push_back(batch.label);
-    }
-    return nn::roc_auc(concat(scores, 0), concat(labels, 0));
+  void evaluate() {
+    const auto before = Clock::now();
+    auc_ = examples::evaluate(*kv_, model_, test_);
+    evaluated_ = progress_->epoch();
+    evaluating_ += seconds_since(before);
+    char text[32];
+    std::snprintf(text, sizeof text, "%.4f", auc_);
+    show_result(str("epoch ", evaluated_, " of ", FLAGS_epochs, ": test auc ", text));
   }
 
   std::string name_;
   SparseModel model_;
   std::shared_ptr<KVStore> kv_;
   SparseExamples training_, test_;
-  std::int64_t features_, steps_ = 0;
+  std::int64_t features_;
   SparseIterator data_;
+  std::optional<nn::Progress> progress_;
+  double auc_ = 0, evaluating_ = 0;
+  std::int64_t evaluated_ = -1;
   SparseBatch pushed_;  // not yet known to be applied
   LocalBatch last_;
 };
 
 }  // namespace
 
-void train(const std::string& name, SparseModel model) {
-  require(!FLAGS_train.empty(), "--train is missing: a file in LibSVM's format");
+void train_or_evaluate(const std::string& name, SparseModel model) {
+  require(FLAGS_evaluate.empty() || !FLAGS_test.empty(), "--evaluate needs --test, the file to evaluate on");
+  require(!FLAGS_evaluate.empty() || !FLAGS_train.empty(), "--train is missing: a file in LibSVM's format");
   require(FLAGS_features >= 0, "--features is ", FLAGS_features, ", expected none negative");
-  Run(name, std::move(model)).train();
+  if (FLAGS_evaluate.empty()) return Run(name, std::move(model)).train();
+  std::cout << json{{"checkpoint", FLAGS_evaluate}, {"test_auc", evaluate(model, FLAGS_evaluate)}} << std::endl;
 }
 
 }  // namespace paceline::examples

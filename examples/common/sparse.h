@@ -22,7 +22,8 @@ struct SparseModel {
 // The source file that defines this part's flags.
 extern const char* const kSparseFlags;
 
-// Trains as the flags say and prints the result, a JSON object, on standard output.
-void train(const std::string& name, SparseModel model);
+// Trains as the flags say and prints the result, a JSON object, on standard output; with --evaluate prints the test_auc
+// of that checkpoint instead.
+void train_or_evaluate(const std::string& name, SparseModel model);
 
 }  // namespace paceline::examples

@@ -10,8 +10,6 @@
 
 #include "program.h"
 
-DEFINE_string(checkpoint, "", "folder of the checkpoint: written after each epoch, resumed from if present");
-DEFINE_string(evaluate, "", "do not train: load this checkpoint, a folder or its file, and evaluate it");
 DEFINE_double(clip_norm, 0, "scale a worker's gradients to a norm of at most this; 0: off");
 DEFINE_string(precision, "float32",
               "what the network computes in: float32, or bfloat16 or float16 with weights kept in float32; tests are in float32");
@@ -78,9 +76,7 @@ class Run {
     kv_->barrier();
     const auto start = Clock::now();
     const std::int64_t first_epoch = trainer_.epoch();
-    if (first_epoch >= FLAGS_epochs && kv_->exchange().leads())
-      show_result(str("nothing is left to train: ", checkpoint_, " is of epoch ", first_epoch, ", and --epochs is ",
-                      FLAGS_epochs));
+    if (first_epoch >= FLAGS_epochs && kv_->exchange().leads()) show_nothing_left(checkpoint_, first_epoch);
     while (trainer_.epoch() < FLAGS_epochs) {
       train_epoch();
       trainer_.synchronize();

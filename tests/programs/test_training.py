@@ -3,9 +3,10 @@
 import pathlib
 import random
 import re
+import shutil
 import unittest
 
-from support import LAUNCHER, ProgramTest, data_folder, program
+from support import LAUNCHER, ProgramTest, data_folder, program, tensors_of
 
 
 def job(name, mode, *arguments, servers=1):
@@ -165,6 +166,45 @@ class Sparse(ProgramTest):
                 self.assertGreater(self.auc(ended), 0.85)
                 self.assertEqual(ended.result["rows_held"], 46)  # 45 features, and the one that is always 1
 
+    def test_resumes(self):
+        """In two runs as in one, to the last bit."""
+        flags = (*self.data, "--schedule", "step", "--step_epochs", 1, "--checkpoint")
+        for name in ("sparse_linear", "factorization_machine"):
+            with self.subTest(name):
+                self.run_program(program(name), *flags, "parts", "--epochs", 1)
+                second = self.run_program(program(name), *flags, "parts", "--epochs", 2)
+                self.assertIn("resuming from parts/checkpoint.safetensors after epoch 1", second.err)
+                whole = self.run_program(program(name), *flags, "whole", "--epochs", 2)
+                self.assertEqual(self.auc(second), self.auc(whole))
+                parts, together = (tensors_of(self.folder / run.result["checkpoint"]) for run in (second, whole))
+                self.assertEqual(parts, together)
+                evaluated = self.run_program(program(name), *self.data[2:], "--evaluate", "parts")
+                self.assertEqual(evaluated.result, {"checkpoint": "parts", "test_auc": second.result["test_auc"]})
+                again = self.run_program(program(name), *flags, "parts", "--epochs", 2)
+                self.assertIn("nothing is left to train: parts/checkpoint.safetensors is of epoch 2", again.err)
+                self.assertEqual(again.result["test_auc"], second.result["test_auc"])
+                shutil.rmtree(self.folder / "parts")
+                shutil.rmtree(self.folder / "whole")
+
+    def weights(self, folder):
+        """By row; rows lie in a checkpoint in any order."""
+        tensors, _ = tensors_of(self.folder / folder / "checkpoint.safetensors")
+        ids, weights = (memoryview(tensors[f"store:table:weights:{slot}"]) for slot in ("ids", "weight"))
+        return dict(zip(ids.cast("q"), weights.cast("f")))
+
+    def test_resumes_in_a_job(self):
+        """Likewise; one process goes on from what a job wrote."""
+        flags = (*self.data, "--schedule", "constant", "--checkpoint")
+        for folder, runs in (("parts", (1, 2)), ("whole", (2,))):
+            for epochs in runs:
+                ended = self.run_program(*job("sparse_linear", "dist_sync", *flags, folder, "--epochs", epochs))
+                self.assertEqual(ended.code, 0, ended)
+        parts, whole = (self.weights(folder) for folder in ("parts", "whole"))
+        self.assertEqual(parts, whole)
+        alone = self.run_program(program("sparse_linear"), *flags, "parts", "--epochs", 3)
+        self.assertIn("resuming from parts/checkpoint.safetensors after epoch 2", alone.err)
+        self.assertEqual(alone.result["epochs"], 3)
+
     def test_refusals(self):
         bad = self.folder / "bad"
         bad.write_text("1 0:1\n")
@@ -176,6 +216,8 @@ class Sparse(ProgramTest):
             ("--train", bad): (1, "bad:1:"),
             ("--train", seven): (2, "example 2 is 7", "-1 and +1"),
             (*self.data, "--features", 7): (1, "train:"),
+            ("--evaluate", "nowhere"): (2, "--evaluate needs --test"),
+            (*self.data[2:], "--evaluate", "nowhere"): (1, "nowhere", "No such file"),
         }
         for arguments, (code, *words) in cases.items():
             with self.subTest(" ".join(map(str, arguments))):

@@ -9,4 +9,5 @@
 #include <paceline/models.h>
 #include <paceline/module.h>
 #include <paceline/parallel.h>
+#include <paceline/progress.h>
 #include <paceline/trainer.h>

@@ -15,6 +15,7 @@
 #include <paceline/kvstore.h>
 #include <paceline/loss.h>
 #include <paceline/module.h>
+#include <paceline/progress.h>
 
 #include <iosfwd>
 #include <memory>
@@ -142,8 +143,6 @@ class Trainer::Epoch {
   DataIterator& data_;
 };
 
-// The file that Trainer::checkpoint(directory) writes.
-std::string checkpoint_path(const std::string& directory);
 // Reads the weights of a checkpoint, the file or its folder, into an initialised network. Throws IoError, Corrupt, and
 // InvalidArgument where it is of another network.
 void load_weights(const Module& net, const std::string& place);

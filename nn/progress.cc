@@ -1,0 +1,147 @@
+#include <paceline/log.h>
+#include <paceline/progress.h>
+
+#include <chrono>
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+#include "checkpoint.h"
+
+namespace paceline::nn {
+namespace {
+
+// The number of finished epochs travels through the store's book of positions as those of an epoch before the first:
+// a joining or resumed worker learns it without a message of its own.
+constexpr std::int64_t kEpochsDone = -1;
+// Likewise the sum of what workers told the others that had read or written for all.
+constexpr std::int64_t kActs = -2;
+// Likewise the steps that each worker is taken to have made before a resumed checkpoint: dropout counts them.
+constexpr std::int64_t kStepsBefore = -3;
+// Likewise the loss scale of a resumed checkpoint, packed.
+constexpr std::int64_t kLossScale = -4;
+
+RangeSet first_of(std::int64_t count) {
+  RangeSet set;
+  set.add({0, count});
+  return set;
+}
+
+}  // namespace
+
+Progress::Progress(std::shared_ptr<KVStore> store, const Spec& optimizer)
+    : store_(std::move(store)), optimizer_(optimizer) {
+  store_->set_optimizer(optimizer_);
+  epoch_ = committed(kEpochsDone).count();
+}
+
+RangeSet Progress::committed(std::int64_t epoch) const {
+  RangeSet positions;
+  for (const auto& [begin, end] : store_->exchange().data_committed(epoch)) positions.add(Range{begin, end});
+  return positions;
+}
+
+void Progress::finish_epoch() {
+  store_->exchange().data_commit(kEpochsDone, {{epoch_, epoch_ + 1}});
+  store_->barrier();
+  ++epoch_;
+}
+
+// What a resumed checkpoint says, or the epoch of a running job.
+void Progress::take_up() {
+  epoch_ = committed(kEpochsDone).count();
+  steps_ = committed(kStepsBefore).count();
+  loss_scale_ = committed(kLossScale).count();
+}
+
+std::int64_t Progress::acts() const { return committed(kActs).count(); }
+
+// Commits return at once; the others may look only when they are in the book.
+void Progress::commit_and_wait(std::int64_t of_epoch, const RangeSet& positions) {
+  PositionRanges pairs;
+  for (const Range& range : positions.ranges()) pairs.emplace_back(range.begin, range.end);
+  store_->exchange().data_commit(of_epoch, pairs);
+  while (committed(of_epoch) != positions) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
+// Meets the others after one worker acted for all: it tells them `told`, a number above 0, which all return. Where it
+// failed or was lost, all throw: none goes on alone. `before` is acts() ahead of the last barrier.
+std::int64_t Progress::meet(std::int64_t before, std::int64_t told, std::exception_ptr failed,
+                            const std::string& what) {
+  if (told > 0 && !failed) commit_and_wait(kActs, first_of(before + told));
+  store_->barrier();
+  if (failed) std::rethrow_exception(failed);
+  const std::int64_t heard = acts() - before;
+  if (heard == 0) throw Error(what + "; the worker that tried says why, or was lost");
+  return heard;
+}
+
+std::string Progress::checkpoint(const std::string& directory,
+                                 const std::vector<std::shared_ptr<Parameter>>& parameters, std::int64_t loss_scale) {
+  const std::int64_t before = acts();
+  store_->barrier();
+  const std::string path = checkpoint_path(directory);
+  Checkpoint checkpoint;
+  checkpoint.epoch = epoch_;
+  checkpoint.steps = steps_;
+  checkpoint.positions = committed(epoch_);
+  checkpoint.optimizer = optimizer_.text();
+  checkpoint.loss_scale = LossScale::unpacked(loss_scale);
+  checkpoint.store = store_->save();
+  std::exception_ptr failed;
+  const bool writes = !checkpoint.store.arrays.empty();
+  try {
+    if (writes) write_checkpoint(path, checkpoint, parameters);
+  } catch (const std::exception&) {
+    failed = std::current_exception();
+  }
+  meet(before, writes, failed, "the checkpoint '" + path + "' could not be written");
+  return path;
+}
+
+bool Progress::resume_if_present(const std::string& directory) {
+  const std::string path = checkpoint_path(directory);
+  if (store_->exchange().joined_late()) {
+    // The others hold newer weights, which come with the first step.
+    take_up();
+    LOG(INFO) << "joining a running job in epoch " << epoch_ + 1;
+    return std::filesystem::exists(path);
+  }
+  const std::int64_t before = acts();
+  store_->barrier();
+  Checkpoint checkpoint;
+  std::exception_ptr failed;
+  const bool reads = store_->rank() == 0;
+  constexpr std::int64_t kNone = 1, kFound = 2;
+  std::int64_t told = reads ? kNone : 0;
+  try {
+    if (reads && std::filesystem::exists(path)) {
+      require(committed(kEpochsDone).empty() && committed(0).empty(), "'", path,
+              "' cannot be resumed with a store that has trained already; make a new one");
+      checkpoint = read_checkpoint(path);
+      require(Spec::parse(checkpoint.optimizer).name == optimizer_.name, "'", path, "' was trained with optimizer ",
+              checkpoint.optimizer, ", whose state does not fit ", optimizer_.text());
+      commit_and_wait(checkpoint.epoch, checkpoint.positions);
+      if (checkpoint.epoch > 0) commit_and_wait(kEpochsDone, first_of(checkpoint.epoch));
+      if (checkpoint.steps > 0) commit_and_wait(kStepsBefore, first_of(checkpoint.steps));
+      if (const auto& scale = checkpoint.loss_scale) commit_and_wait(kLossScale, first_of(scale->packed()));
+      told = kFound;
+      LOG(INFO) << "resuming from " << path << " after epoch " << checkpoint.epoch;
+    }
+  } catch (const std::exception&) {
+    failed = std::current_exception();
+  }
+  const bool resumed = meet(before, told, failed, "the checkpoint '" + path + "' could not be resumed from") == kFound;
+  take_up();
+  if (resumed) resumed_ = std::move(checkpoint.store);
+  return resumed;
+}
+
+bool Progress::load() {
+  if (!resumed_) return false;
+  store_->load(*resumed_);
+  resumed_.reset();
+  return true;
+}
+
+}  // namespace paceline::nn
