@@ -19,6 +19,7 @@ const OpDef& one_hot_operator();
 
 namespace {
 
+const TakeAttributes& take_of(const void* attributes) { return *static_cast<const TakeAttributes*>(attributes); }
 int axis_of(const void* attributes) { return static_cast<const IndexAttributes*>(attributes)->axis; }
 
 // Positions of either type, all checked to lie in [0, size).
@@ -93,7 +94,7 @@ void scatter_add_cpu(const KernelContext& context, std::span<const Tensor> in, s
 }
 
 void take_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out, const void* attributes) {
-  const AxisView view = around_axis(in[0].shape, normalize_axis(axis_of(attributes), in[0].shape.ndim(), "take"));
+  const AxisView view = around_axis(in[0].shape, normalize_axis(take_of(attributes).axis, in[0].shape.ndim(), "take"));
   const Positions positions("take", in[1], view.size);
   const std::int64_t count = in[1].size();
   const auto width = static_cast<std::int64_t>(size_of(in[0].dtype)) * view.inner;
@@ -203,14 +204,16 @@ OpDef scatter_add_op() {
 
 OpDef take_op() {
   return OpDef("take")
-      .attributes<IndexAttributes>()
+      .attributes<TakeAttributes>()
       .input("x")
       .input("positions")
       .saves_inputs({1})
       .infer([](const std::vector<NDArray>& inputs, const void* attributes) {
         const NDArray& x = inputs[0];
         check_positions("take", inputs[1]);
-        const int axis = normalize_axis(axis_of(attributes), x.ndim(), "take");
+        const int axis = normalize_axis(take_of(attributes).axis, x.ndim(), "take");
+        require(axis == 0 || !take_of(attributes).sparse_gradient, "[take] axis is ", axis, " of x ", x.describe(),
+                ", expected 0 for a row-sparse gradient");
         require(x.ndim() - 1 + inputs[1].ndim() <= Shape::kMaxDims, "[take] x is ", x.describe(),
                 " and positions has shape ", inputs[1].shape(), ": the result would have more than ", Shape::kMaxDims,
                 " dimensions");
@@ -223,16 +226,22 @@ OpDef take_op() {
       .cpu(take_cpu)
       .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
         const ArraySpec& spec = call.input_specs[0];
-        const int axis = normalize_axis(call.attributes<IndexAttributes>().axis, spec.shape.ndim(), "take");
+        const auto& how = call.attributes<TakeAttributes>();
+        const int axis = normalize_axis(how.axis, spec.shape.ndim(), "take");
         const NDArray positions = call.inputs[1].cast(DType::kInt64).contiguous().view({call.inputs[1].size()});
         Shape slices = spec.shape;
         slices[axis] = positions.size();
         const NDArray by_slice = axis_first(gradients[0].contiguous().view(slices), axis).contiguous();
         Shape table = by_slice.shape();
         table[0] = spec.shape[axis];
-        return {axis_first(summed_rows({positions, by_slice, table}), axis, true), Gradient()};
+        RowSparse sparse{positions, by_slice, table};
+        if (how.sparse_gradient) return {std::move(sparse), Gradient()};
+        return {axis_first(summed_rows(sparse), axis, true), Gradient()};
       })
-      .text(axis_text);
+      .text([](const void* attributes) {
+        const auto& [axis, sparse_gradient] = take_of(attributes);
+        return AttributeText{{"axis", str(axis)}, {"sparse_gradient", sparse_gradient ? "1" : "0"}};
+      });
 }
 
 OpDef one_hot_op() {
@@ -262,8 +271,8 @@ NDArray gather(const NDArray& x, const NDArray& positions, int axis) {
 NDArray scatter_add(const NDArray& x, const NDArray& positions, const NDArray& values, int axis) {
   return invoke(scatter_add_operator(), {x, positions, values}, IndexAttributes{axis});
 }
-NDArray take(const NDArray& x, const NDArray& positions, int axis) {
-  return invoke(take_operator(), {x, positions}, IndexAttributes{axis});
+NDArray take(const NDArray& x, const NDArray& positions, int axis, bool sparse_gradient) {
+  return invoke(take_operator(), {x, positions}, TakeAttributes{axis, sparse_gradient});
 }
 NDArray one_hot(const NDArray& positions, std::int64_t classes, DType dtype) {
   return invoke(one_hot_operator(), {positions}, OneHotAttributes{classes, dtype});

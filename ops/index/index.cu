@@ -99,7 +99,8 @@ void scatter_add_cuda(const KernelContext& context, std::span<const Tensor> in, 
 void take_cuda(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
                const void* attributes) {
   const Tensor& x = in[0];
-  const AxisView view = around_axis(x.shape, normalize_axis(axis_of(attributes), x.shape.ndim(), "take"));
+  const AxisView view = around_axis(
+      x.shape, normalize_axis(static_cast<const TakeAttributes*>(attributes)->axis, x.shape.ndim(), "take"));
   const detail::DevicePositions positions(context, in[1], view.size,
                                           "[take] position {} (number {}) is outside [0, {})");
   take_rows(context, view.outer, view.inner * static_cast<std::int64_t>(size_of(x.dtype)), in[1].size(), positions,

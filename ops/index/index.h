@@ -9,6 +9,10 @@ namespace paceline {
 struct IndexAttributes {
   int axis = 0;
 };
+struct TakeAttributes {
+  int axis = 0;
+  bool sparse_gradient = false;  // of x, along axis 0: row-sparse (the positions as they came, repeated ones included)
+};
 struct OneHotAttributes {
   std::int64_t classes = 1;
   DType dtype = DType::kFloat32;
@@ -21,7 +25,7 @@ NDArray gather(const NDArray& x, const NDArray& positions, int axis);
 // the shape of `positions`.
 NDArray scatter_add(const NDArray& x, const NDArray& positions, const NDArray& values, int axis);
 // The slices of x at `positions` (any shape), which takes the place of `axis` in the result's shape.
-NDArray take(const NDArray& x, const NDArray& positions, int axis = 0);
+NDArray take(const NDArray& x, const NDArray& positions, int axis = 0, bool sparse_gradient = false);
 // 1 at each position along a new last axis of size `classes`, else 0; no gradient.
 NDArray one_hot(const NDArray& positions, std::int64_t classes, DType dtype = DType::kFloat32);
 

@@ -49,14 +49,20 @@ const RegisterCases kTake(
       .expected = {array({2, 2, 2}, {5, 6, 1, 2, 5, 6, 3, 4})}},
      {.name = "columns",
       .inputs = {kX, places({3}, {1, 1, 0}, DType::kInt32)},
-      .attributes = with(IndexAttributes{1}),
+      .attributes = with(TakeAttributes{1}),
       .expected = {array({3, 3}, {2, 2, 1, 4, 4, 3, 6, 6, 5})}},
      {.name = "one", .inputs = {kX, places({}, {1})}, .expected = {array({2}, {3, 4})}},
      {.name = "middle of three",
       .inputs = {sample({2, 3, 2}, 1), places({4}, {2, 0, 2, 1})},
-      .attributes = with(IndexAttributes{1})},
+      .attributes = with(TakeAttributes{1})},
+     {.name = "sparse gradient",
+      .inputs = {kX, places({2, 2}, {2, 0, 2, 1})},
+      .attributes = with(TakeAttributes{.sparse_gradient = true}),
+      .expected = {array({2, 2, 2}, {5, 6, 1, 2, 5, 6, 3, 4})}},
      {.name = "nothing", .inputs = {kX, places({0}, {})}, .expected = {array({0, 2}, {})}, .gradient = false}},
-    {{"position 3", {kX, places({1}, {3})}}, {"positions is bool", {kX, typed(DType::kBool, {1}, {1})}}});
+    {{"position 3", {kX, places({1}, {3})}},
+     {"positions is bool", {kX, typed(DType::kBool, {1}, {1})}},
+     {"axis is 1 of x", {kX, places({1}, {0})}, with(TakeAttributes{1, true})}});
 
 const RegisterCases kOneHot("one_hot",
                             {{.name = "vector",

@@ -150,15 +150,19 @@ TEST(Tape, TapesNest) {
 
 TEST(Tape, GivesRowSparseGradients) {
   const NDArray table = NDArray::from(std::vector<double>{1, 2, 3, 4, 5, 6}, {3, 2});
-  Tape tape;
-  tape.watch_sparse(table);
   const NDArray ids = NDArray::from(std::vector<std::int64_t>{2, 0, 2}, {3});
-  tape.backward(sum(square(embedding(ids, table, /*sparse_gradient=*/true))));
-  const Gradient gradient = tape.sparse_gradient(table);
-  ASSERT_TRUE(gradient.is_sparse());
-  const NDArray dense = NDArray::zeros({3, 2}, DType::kFloat64);
-  scatter_add(dense, gradient.sparse);
-  EXPECT_THAT(dense.to_vector<double>(), ElementsAre(2, 4, 0, 0, 20, 24));
+  for (const bool by_take : {false, true}) {
+    Tape tape;
+    tape.watch_sparse(table);
+    tape.backward(sum(square(by_take ? take(table, ids, 0, /*sparse_gradient=*/true)
+                                     : embedding(ids, table, /*sparse_gradient=*/true))));
+    const Gradient gradient = tape.sparse_gradient(table);
+    ASSERT_TRUE(gradient.is_sparse());
+    EXPECT_THAT(gradient.sparse.rows.to_vector<std::int64_t>(), ElementsAre(2, 0, 2));
+    const NDArray dense = NDArray::zeros({3, 2}, DType::kFloat64);
+    scatter_add(dense, gradient.sparse);
+    EXPECT_THAT(dense.to_vector<double>(), ElementsAre(2, 4, 0, 0, 20, 24));
+  }
 }
 
 }  // namespace
