@@ -95,7 +95,7 @@ std::vector<std::string> parse(const std::string& equation) {
 
 }  // namespace
 
-NDArray einsum(const std::string& equation, const std::vector<NDArray>& operands) {
+NDArray einsum(const std::string& equation, const std::vector<NDArray>& operands) try {
   std::vector<std::string> letters = parse(equation);
   const std::string result = letters.back();
   letters.pop_back();
@@ -128,6 +128,10 @@ NDArray einsum(const std::string& equation, const std::vector<NDArray>& operands
     total = contract(total, terms[i], needed);
   }
   return in_order(without_unused(total, result), result);
+} catch (const InvalidArgument& error) {
+  std::string text = error.what();
+  for (std::size_t i = 0; i < operands.size(); ++i) text += (i ? ", " : "; operands: ") + operands[i].describe();
+  throw InvalidArgument(text);
 }
 
 NDArray outer(const NDArray& a, const NDArray& b) {

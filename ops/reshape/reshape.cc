@@ -61,13 +61,15 @@ NDArray reshape(const NDArray& x, const Shape& shape) {
 }
 
 NDArray flatten(const NDArray& x) {
-  require(x.ndim() >= 1, "[flatten] x has 0 dimensions, expected at least 1");
+  require(x.ndim() >= 1, "[flatten] x is ", x.describe(), ", expected at least 1 dimension");
   std::int64_t rest = 1;
   for (int i = 1; i < x.ndim(); ++i) rest *= x.size(i);
   return invoke(reshape_operator(), {x}, ReshapeAttributes{{x.size(0), rest}, true});
 }
 
 NDArray expand_dims(const NDArray& x, int axis) {
+  require(axis >= -x.ndim() - 1 && axis <= x.ndim(), "[expand_dims] axis is ", axis, " and x ", x.describe(),
+          ", expected ", -x.ndim() - 1, " to ", x.ndim());
   const int place = normalize_axis(axis, x.ndim() + 1, "expand_dims");
   Shape shape;
   for (int i = 0; i <= x.ndim(); ++i) shape.push_back(i < place ? x.size(i) : i == place ? 1 : x.size(i - 1));
@@ -75,6 +77,8 @@ NDArray expand_dims(const NDArray& x, int axis) {
 }
 
 NDArray squeeze(const NDArray& x, int axis) {
+  require(axis >= -x.ndim() && axis < x.ndim(), "[squeeze] axis is ", axis, " and x ", x.describe(),
+          ", expected the number of one of its axes");
   const int place = normalize_axis(axis, x.ndim(), "squeeze");
   require(x.size(place) == 1, "[squeeze] axis ", axis, " of x, ", x.describe(), ", has size ", x.size(place),
           ", expected 1");

@@ -1,10 +1,13 @@
 #include <paceline/ops.h>
 #include <support/operator_case.h>
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 namespace paceline::test {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 OperatorCase to(const std::string& name, const Shape& from, const Shape& codes, const Shape& result) {
   CaseArray expected = sample(from, 1);
@@ -47,6 +50,24 @@ TEST(Reshape, FlattenExpandAndSqueeze) {
   EXPECT_EQ(squeeze(NDArray({2, 1, 3}), -2).shape(), (Shape{2, 3}));
   EXPECT_THROW(squeeze(NDArray({2, 3}), 0), InvalidArgument);
   EXPECT_THROW(flatten(NDArray(Shape{})), InvalidArgument);
+}
+
+TEST(Reshape, RefusalsSayWhatWasGiven) {
+  const auto refusal = [](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "nothing was refused";
+  };
+  const NDArray x({2, 3});
+  const std::string given = x.describe();
+  EXPECT_THAT(refusal([&] { squeeze(x, 2); }), AllOf(HasSubstr("[squeeze] axis is 2"), HasSubstr(given)));
+  EXPECT_THAT(refusal([&] { expand_dims(x, -4); }), AllOf(HasSubstr("[expand_dims] axis is -4"), HasSubstr(given)));
+  EXPECT_THAT(refusal([&] { clip(x, 2, 1); }), AllOf(HasSubstr("[clip] low is 2"), HasSubstr(given)));
+  EXPECT_THAT(refusal([&] { einsum("ij", {x}); }), AllOf(HasSubstr("[einsum] 'ij' has no ->"), HasSubstr(given)));
+  EXPECT_THAT(refusal([&] { flatten(NDArray(Shape{})); }), HasSubstr("[flatten] x is float32 ()"));
 }
 
 }  // namespace

@@ -156,15 +156,16 @@ NDArray elu(const NDArray& x, double alpha) { return invoke(elu_operator(), {x},
 NDArray elu_(const NDArray& x, double alpha) { return invoke_in_place(elu_operator(), {x}, EluAttributes{alpha}); }
 
 namespace {
-ClipAttributes range(double low, double high) {
-  require(low <= high, "[clip] low is ", low, " and high is ", high, ", expected low <= high");
+ClipAttributes range(const NDArray& x, double low, double high) {
+  require(low <= high, "[clip] low is ", low, " and high is ", high, " for x, ", x.describe(),
+          ", expected low <= high");
   return {low, high};
 }
 }  // namespace
 
-NDArray clip(const NDArray& x, double low, double high) { return invoke(clip_operator(), {x}, range(low, high)); }
+NDArray clip(const NDArray& x, double low, double high) { return invoke(clip_operator(), {x}, range(x, low, high)); }
 NDArray clip_(const NDArray& x, double low, double high) {
-  return invoke_in_place(clip_operator(), {x}, range(low, high));
+  return invoke_in_place(clip_operator(), {x}, range(x, low, high));
 }
 
 const OpDef& negative_operator();
