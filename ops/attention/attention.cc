@@ -1,5 +1,6 @@
 #include "attention/attention.h"
 
+#include "attention/cuda_tiles.h"
 #include "attention/tiles.h"
 #include "reduce/reduce.h"
 #include "shared/like.h"
@@ -53,23 +54,32 @@ Shape check(const std::vector<NDArray>& inputs) {
   return scores;
 }
 
-// The operands of one call, ready for the tiles: of one wide type, broadcast over the leading axes.
+// The type that a call computes in.
+DType computed_type(const std::vector<NDArray>& inputs) {
+  const NDArray& query = inputs[0];
+  const std::int64_t columns = std::max(query.size(-1), inputs[2].size(-1));
+  return runs_on_tensor_cores(query.dtype(), query.device(), columns) ? query.dtype() : wide_type(query.dtype());
+}
+
+// The operands of one call, ready for the tiles: of one type, broadcast over the leading axes.
 AttentionArrays arrays_of(const std::vector<NDArray>& inputs, const Shape& scores) {
+  const DType dtype = computed_type(inputs);
   const auto matrices = [&](const NDArray& x) {
-    const NDArray wide = widened(x);
+    const NDArray wide = in_type(x, dtype);
     return (has_plain_rows(wide) ? wide : wide.contiguous())
         .broadcast_to(with_matrix(leading(scores), x.size(-2), x.size(-1)));
   };
   const NDArray& mask = inputs[3];
   return {matrices(inputs[0]), matrices(inputs[1]), matrices(inputs[2]),
-          mask.is_none() ? mask : (is_half(mask.dtype()) ? widened(mask) : mask).broadcast_to(scores)};
+          mask.is_none() ? mask : (is_half(mask.dtype()) ? in_type(mask, dtype) : mask).broadcast_to(scores)};
 }
 
 std::vector<Gradient> gradient(const OpCall& call, const std::vector<NDArray>& gradients) {
   const Shape scores = check(call.inputs);
   const AttentionArrays arrays = arrays_of(call.inputs, scores);
   const AttentionAttributes& how = call.attributes<AttentionAttributes>();
-  const NDArray out = widened(call.outputs[0]), dy = widened(gradients[0]);
+  const DType dtype = arrays.query.dtype();
+  const NDArray out = in_type(call.outputs[0], dtype), dy = in_type(gradients[0], dtype);
   const auto like = [](const NDArray& x) { return in_order_of(x, x.shape(), x.dtype(), 1); };
   const bool adds = !arrays.mask.is_none() && is_floating(arrays.mask.dtype()) && call.wants_gradient(3);
   const AttentionArrays wide{like(arrays.query), like(arrays.key), like(arrays.value),
@@ -108,7 +118,7 @@ OpDef attention_op() {
         const AttentionArrays arrays = arrays_of(inputs, shape);
         shape[shape.ndim() - 1] = inputs[2].size(-1);
         const NDArray out = in_order_of(arrays.query, shape, arrays.query.dtype(), 1);
-        const NDArray sums(sums_of(shape), out.dtype(), out.device(), out.engine());
+        const NDArray sums(sums_of(shape), wide_type(out.dtype()), out.device(), out.engine());
         attend(arrays, of(attributes).causal, scale_of(of(attributes), query.shape()), out, sums);
         return std::vector<NDArray>{in_type(out, query.dtype()), sums};
       })

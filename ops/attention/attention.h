@@ -1,8 +1,8 @@
 #pragma once
 // Scaled dot-product attention: softmax(scale query key^T + mask) value over the last two axes, query (..., l, e), key
 // (..., s, e), value (..., s, v), result (..., l, v); leading axes broadcast. Floating types; float16 and bfloat16 are
-// computed in float32. A query that may see no key gives zeros. The result lies in memory as query does, and gradients as
-// what they are of, so heads that are views of one array need no copy. Throws InvalidArgument "[attention] ...".
+// computed in float32. A query that may see no key gives zeros. The result lies in memory as query does, and gradients
+// as what they are of, so heads that are views of one array need no copy. Throws InvalidArgument "[attention] ...".
 
 #include <paceline/op.h>
 

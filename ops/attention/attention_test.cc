@@ -1,5 +1,7 @@
 #include <paceline/ops.h>
+#include <paceline/recorder.h>
 #include <support/operator_case.h>
+#include <support/tolerance.h>
 
 #include <gtest/gtest.h>
 
@@ -80,6 +82,62 @@ TEST(Attention, LiesInMemoryAsItsOperandsDo) {
   const auto gradients = op.gradient_rule()(call, {heads(1)});
   for (int i = 0; i < 3; ++i)
     EXPECT_TRUE(gradients.at(static_cast<std::size_t>(i)).dense.permute({0, 2, 1, 3}).is_contiguous()) << i;
+}
+
+class LastCall : public Recorder {
+ public:
+  bool wants(const OpDef&, const std::vector<NDArray>&) const override { return true; }
+  void record(OpCall made, const std::vector<NDArray>&, const std::vector<NDArray>&) override {
+    call = std::make_unique<OpCall>(std::move(made));
+  }
+  std::unique_ptr<OpCall> call;
+};
+
+struct HalvesCase {
+  std::int64_t queries, keys, depth, width;
+  bool causal;
+  DType mask;  // kInt8: none; kBool; else added
+  DType dtype;
+};
+
+// The result and the gradients, computed in `type` from numbers that the case's type holds.
+std::vector<std::vector<double>> attend_in(DType type, Device device, const HalvesCase& one) {
+  const auto make = [&](const Shape& shape, std::uint64_t seed) {
+    const NDArray x(shape);
+    kernels::fill_normal(x, 0, 1, seed);
+    return x.cast(one.dtype).cast(type).to(device);
+  };
+  NDArray mask;
+  if (one.mask != DType::kInt8) mask = make({one.queries, one.keys}, 4);
+  if (one.mask == DType::kBool) mask = greater(mask, NDArray::full({1}, -1, type, device));
+  LastCall last;
+  std::vector<NDArray> found;
+  {
+    const RecordingScope recording(&last);
+    found.push_back(attention(make({2, one.queries, one.depth}, 1), make({one.keys, one.depth}, 2),
+                              make({2, one.keys, one.width}, 3), mask, {.causal = one.causal}));
+  }
+  const OpDef& op = find_operator("attention");
+  for (const Gradient& gradient : op.gradient_rule()(*last.call, {make(found[0].shape(), 5)}))
+    if (!gradient.is_none()) found.push_back(gradient.dense);
+  std::vector<std::vector<double>> result;
+  for (const NDArray& x : found) result.push_back(x.to(Device()).to_vector<double>());
+  return result;
+}
+
+TEST(Attention, CudaHalvesFollowFloat64) {
+  if (device_count(DeviceKind::kCuda) == 0) GTEST_SKIP() << "no CUDA device here";
+  constexpr DType kHalf = DType::kFloat16, kBrain = DType::kBfloat16, kNone = DType::kInt8, kBool = DType::kBool;
+  for (const HalvesCase& one : {HalvesCase{70, 70, 16, 8, true, kNone, kBrain},
+                                {17, 70, 5, 9, false, kBool, kHalf},
+                                {66, 34, 72, 40, false, kHalf, kHalf},
+                                {20, 40, 8, 8, true, kBrain, kBrain}}) {
+    SCOPED_TRACE(str(one.queries, " x ", one.keys, ", mask ", name_of(one.mask), ", ", name_of(one.dtype)));
+    const auto there = attend_in(one.dtype, Device("cuda:0"), one), here = attend_in(DType::kFloat64, Device(), one);
+    ASSERT_EQ(there.size(), here.size());
+    for (std::size_t i = 0; i < here.size(); ++i)
+      EXPECT_TRUE(all_near(there[i], here[i], tolerance_of(one.dtype))) << "array " << i;
+  }
 }
 
 }  // namespace

@@ -1,14 +1,9 @@
 // The method of tiles.h with a warp for each row: the block's rows share the tiles of keys and values that it loads, a
 // lane has one key of a tile, and the scores are never in memory. Backward, once by rows (the gradients of query and
 // mask) and once by keys (those of key and value), so that every sum is one thread's, in order.
-#include "attention/cuda_tiles.h"
-
+#include "attention/cuda_matrices.cuh"
+#include "attention/cuda_tensor_tiles.cuh"
 #include "shared/fast_math.h"
-
-#include <paceline/detail/elementwise.cuh>
-
-#include <cmath>
-#include <limits>
 
 namespace paceline {
 
@@ -17,39 +12,6 @@ namespace {
 constexpr int kWarp = 32;  // keys, or columns, of a tile
 constexpr int kRows = 8;   // warps of a block
 constexpr unsigned kAllLanes = 0xffffffffu;
-
-// The matrices of an array, one for each place of its leading axes.
-struct Matrices {
-  void* data;
-  int leading;
-  std::int64_t sizes[Shape::kMaxDims], strides[Shape::kMaxDims];
-  std::int64_t rows, columns, row_step, column_step;
-  bool is_bool;
-
-  explicit Matrices(const Tensor& x) : data(x.data), leading(x.shape.ndim() - 2), is_bool(x.dtype == DType::kBool) {
-    for (int d = 0; d < leading; ++d) {
-      sizes[d] = x.shape[d];
-      strides[d] = x.strides[d];
-    }
-    rows = x.shape[leading];
-    columns = x.shape[leading + 1];
-    row_step = x.strides[leading];
-    column_step = x.strides[leading + 1];
-  }
-  template <class T>
-  __device__ T* of(std::int64_t head) const {
-    std::int64_t offset = 0;
-    for (int d = leading - 1; d >= 0; --d) {
-      offset += head % sizes[d] * strides[d];
-      head /= sizes[d];
-    }
-    return static_cast<T*>(data) + offset;
-  }
-  template <class T>
-  __device__ T& at(T* matrix, std::int64_t row, std::int64_t column) const {
-    return matrix[row * row_step + column * column_step];
-  }
-};
 
 template <class T>
 __device__ T sum_of_warp(T x) {
@@ -110,24 +72,6 @@ __device__ void add_rows(Shared<T>& shared, T factor, const Matrices& b, const T
   }
 }
 
-// The operands of the scores.
-struct Scores {
-  Matrices query, key, mask;
-  bool causal, masked;
-  double scale;
-
-  // Of a product of query and key rows; -infinity where the query may not see the key.
-  template <class T>
-  __device__ T of(T product, std::int64_t head, std::int64_t row, std::int64_t column) const {
-    constexpr T kBlind = -std::numeric_limits<T>::infinity();
-    if (row >= query.rows || column >= key.rows || (causal && column > row)) return kBlind;
-    const T score = product * static_cast<T>(scale);
-    if (!masked) return score;
-    if (mask.is_bool) return mask.at(mask.of<bool>(head), row, column) ? score : kBlind;
-    return score + mask.at(mask.of<T>(head), row, column);
-  }
-};
-
 template <class T>
 __global__ void attend_rows(const Scores scores, const Matrices value, const Matrices out, T* sums) {
   __shared__ Shared<T> shared;
@@ -143,7 +87,7 @@ __global__ void attend_rows(const Scores scores, const Matrices value, const Mat
   const std::int64_t keys = scores.causal ? min(scores.key.rows, first + kRows) : scores.key.rows;
   for (std::int64_t column = 0; column < keys; column += kWarp) {
     const T found = product(shared, scores.query, query, first, scores.key, key, column);
-    const T score = scores.of(found, head, row, column + threadIdx.x);
+    const T score = scores.of<T>(found, head, row, column + threadIdx.x);
     const T before = top;
     top = largest_of_warp(score > top || score != score ? score : top);
     T share = 0;
@@ -167,13 +111,6 @@ __global__ void attend_rows(const Scores scores, const Matrices value, const Mat
   for (std::int64_t c = threadIdx.x; c < out.columns; c += kWarp) out.at(result, row, c) *= scale;
 }
 
-// exp(score - the row's sums), which forward() left.
-template <class T>
-__device__ T share_of(T score, const T* sums, std::int64_t row) {
-  const T top = sums[2 * row];
-  return top == -std::numeric_limits<T>::infinity() ? T(0) : fast_exp(score - top - sums[2 * row + 1]);
-}
-
 // What a row's shares times their gradients add up to; then the gradients of the scores, of query and mask.
 template <class T>
 __global__ void backward_rows(const Scores scores, const Matrices value, const Matrices gradient, const T* sums,
@@ -195,7 +132,7 @@ __global__ void backward_rows(const Scores scores, const Matrices value, const M
     for (std::int64_t column = 0; column < keys; column += kWarp) {
       const std::int64_t mine = column + threadIdx.x;
       const T found = product(shared, scores.query, query, first, scores.key, key, column);
-      const T share = inside ? share_of(scores.of(found, head, row, mine), own_sums, row) : T(0);
+      const T share = inside ? share_of(scores.of<T>(found, head, row, mine), own_sums, row) : T(0);
       const T slope = product(shared, gradient, dy, first, value, values, column);
       if (pass == 0) {
         mean += sum_of_warp(share * slope);
@@ -237,28 +174,12 @@ __global__ void backward_keys(const Scores scores, const Matrices value, const M
     const std::int64_t mine = row + threadIdx.x;
     const bool exists = inside && mine < scores.query.rows;
     const T found = product(shared, scores.key, key, first, scores.query, query, row);
-    const T share = exists ? share_of(scores.of(found, head, mine, column), own_sums, mine) : T(0);
+    const T share = exists ? share_of(scores.of<T>(found, head, mine, column), own_sums, mine) : T(0);
     const T slope = product(shared, value, values, first, gradient, dy, row);
     const T change = exists ? share * (slope - means[head * scores.query.rows + mine]) : T(0);
     add_rows(shared, share, gradient, dy, row, value_gradient, dv, column);
     add_rows(shared, change * static_cast<T>(scores.scale), scores.query, query, row, key_gradient, dk, column);
   }
-}
-
-std::int64_t count_of_matrices(const Shape& shape) {
-  std::int64_t count = 1;
-  for (int d = 0; d + 2 < shape.ndim(); ++d) count *= shape[d];
-  return count;
-}
-
-Scores scores_of(std::span<const Tensor> in, const AttentionHow& how) {
-  return {Matrices(in[0]), Matrices(in[1]), Matrices(in[how.masked ? 3 : 0]), how.causal, how.masked, how.scale};
-}
-
-// Blocks for each head; the grid's second axis takes no more than 65535 of them.
-dim3 blocks_of(std::int64_t rows, std::int64_t heads) {
-  require(heads <= 65535, "[attention] has ", heads, " matrices, expected at most 65535 on a CUDA device");
-  return dim3(static_cast<unsigned>((rows + kRows - 1) / kRows), static_cast<unsigned>(heads));
 }
 
 template <class Body>
@@ -276,10 +197,11 @@ void forward_cuda(const KernelContext& context, std::span<const Tensor> in, std:
   if (heads == 0 || results.rows == 0) return;
   const Scores scores = scores_of(in, *static_cast<const AttentionHow*>(attributes));
   const cudaStream_t stream = detail::stream_of(context);
+  if (size_of(in[0].dtype) == 2) return attend_on_tensor_cores(scores, Matrices(in[2]), out, stream);
   visit(in[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    attend_rows<T>
-        <<<blocks_of(results.rows, heads), kBlock, 0, stream>>>(scores, Matrices(in[2]), results, out[1].as<T>());
+    attend_rows<T><<<blocks_of(results.rows, kRows, heads), kBlock, 0, stream>>>(scores, Matrices(in[2]), results,
+                                                                                 out[1].as<T>());
   });
   detail::check_cuda(cudaGetLastError(), "starting attention");
 }
@@ -293,16 +215,18 @@ void backward_cuda(const KernelContext& context, std::span<const Tensor> in, std
   const Scores scores = scores_of(in.subspan(3), *static_cast<const AttentionHow*>(attributes));
   const Matrices value(in[5]), gradient(in[2]), dq(out[0]), dk(out[1]), dv(out[2]), dm(out[out.size() > 3 ? 3 : 0]);
   const cudaStream_t stream = detail::stream_of(context);
+  if (size_of(in[0].dtype) == 2)
+    return attend_backward_on_tensor_cores(scores, in, out, static_cast<float*>(context.workspace), stream);
   visit(in[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     T* const means = static_cast<T*>(context.workspace);
     const T* const sums = in[1].as<const T>();
     if (scores.query.rows > 0)
-      backward_rows<T><<<blocks_of(scores.query.rows, heads), kBlock, 0, stream>>>(scores, value, gradient, sums, means,
-                                                                                   dq, dm, out.size() > 3);
+      backward_rows<T><<<blocks_of(scores.query.rows, kRows, heads), kBlock, 0, stream>>>(
+          scores, value, gradient, sums, means, dq, dm, out.size() > 3);
     if (scores.key.rows > 0)
-      backward_keys<T>
-          <<<blocks_of(scores.key.rows, heads), kBlock, 0, stream>>>(scores, value, gradient, sums, means, dk, dv);
+      backward_keys<T><<<blocks_of(scores.key.rows, kRows, heads), kBlock, 0, stream>>>(scores, value, gradient, sums,
+                                                                                        means, dk, dv);
   });
   detail::check_cuda(cudaGetLastError(), "starting the gradient of attention");
 }
@@ -311,5 +235,8 @@ void backward_cuda(const KernelContext& context, std::span<const Tensor> in, std
 
 KernelFunction attend_cuda() { return forward_cuda; }
 KernelFunction attend_backward_cuda() { return backward_cuda; }
+bool runs_on_tensor_cores(DType dtype, Device device, std::int64_t columns) {
+  return size_of(dtype) == 2 && device.kind == DeviceKind::kCuda && columns <= kMostColumns;
+}
 
 }  // namespace paceline

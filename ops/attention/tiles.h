@@ -6,7 +6,8 @@
 
 namespace paceline {
 
-// Operands, or their gradients. All of one type, float32 or float64 (mask: or bool), with the same leading axes; mask:
+// Operands, or their gradients. All of one type, float32, float64 or what
+// runs_on_tensor_cores() (mask: or bool), with the same leading axes; mask:
 // none, or of the scores' shape. Views of any strides, but for neighbouring elements along the last axis of query, key
 // and value.
 struct AttentionArrays {
@@ -23,7 +24,7 @@ void attend(const AttentionArrays& arrays, bool causal, double scale, const NDAr
 // From what attend() gave and the gradient of out (with plain rows) to the gradients of query, key, value and, where
 // there is one, the scores (written where the mask's is asked for), which may be views as the operands. The same bits
 // for any number of threads, as in attend().
-void attend_backward(const AttentionArrays& arrays, bool causal, double scale, const NDArray& out,
-                     const NDArray& sums, const NDArray& gradient, const AttentionArrays& gradients);
+void attend_backward(const AttentionArrays& arrays, bool causal, double scale, const NDArray& out, const NDArray& sums,
+                     const NDArray& gradient, const AttentionArrays& gradients);
 
 }  // namespace paceline
