@@ -1,7 +1,7 @@
 #pragma once
 // Losses of a prediction and a target of one shape and one floating type. Reduction::kNone gives one number for each
 // element, the others a scalar of shape (). Both arguments have gradients. Throws InvalidArgument when shapes or types
-// differ.
+// differ. There is no CTC loss: Debian packages no library that computes it on the CPU.
 
 #include <paceline/ops/softmax_cross_entropy.h>
 

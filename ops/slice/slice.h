@@ -1,6 +1,7 @@
 #pragma once
-// slice(x, axis, begin, end): the elements [begin, end) along one axis. A view: shares x's memory. Negative positions
-// count from the back; `end` beyond the size means the size. Throws InvalidArgument when begin > end or outside.
+// slice(x, axis, begin, end): the elements [begin, end) along one axis, all of them: there is no step. A view: shares
+// x's memory. Negative positions count from the back; `end` beyond the size means the size. Throws
+// InvalidArgument when begin > end or outside.
 
 #include <paceline/op.h>
 
