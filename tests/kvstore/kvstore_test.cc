@@ -285,7 +285,7 @@ TEST(Store, AStateOfMoreTablesIsRefused) {
 TEST(Store, AnUnknownOptionIsToldWithThoseOfTheMode) {
   EXPECT_EQ(error_of_call([] { KVStore::create("dist_async:bund=3"); }),
             "unknown option 'bund' of mode 'dist_async'; known: bandwidth bound compression error_feedback except "
-            "gap_decay min_bytes only pull staleness transport");
+            "gap_decay min_bytes only pull rules staleness transport");
   EXPECT_NE(error_of_call([] { KVStore::create("dist_async:staleness=inverse_delay,powr=1"); }).find(" power "),
             std::string::npos);
   EXPECT_NE(error_of_call([] { KVStore::create("dist_sync:compression=top_k,rato=1"); }).find(" ratio "),
