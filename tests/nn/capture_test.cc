@@ -13,7 +13,9 @@
 
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <sstream>
+#include <string_view>
 
 namespace paceline {
 namespace {
@@ -352,7 +354,11 @@ TEST(CapturedTraining, AResNetStepAllocatesNothing) {
   EXPECT_GT(warm, before);  // the first loss of a replay: what is counted is counted
   RecordProperty("eager_peak", std::to_string(eager_peak));
   RecordProperty("planned", std::to_string(step.plan().planned_bytes));
-  EXPECT_LE(step.plan().planned_bytes * 10, eager_peak * 6) << step.plan() << ", eager peak " << eager_peak;
+  // The serial engine never runs ahead, so that eager arrays are freed as early as in the plan.
+  const char* const engine = std::getenv("PACELINE_ENGINE");
+  const int most_tenths = engine && std::string_view(engine) == "serial" ? 10 : 6;
+  EXPECT_LE(step.plan().planned_bytes * 10, eager_peak * most_tenths)
+      << step.plan() << ", eager peak " << eager_peak;
 }
 
 // A whole step, with the optimizer and the store of this process.
