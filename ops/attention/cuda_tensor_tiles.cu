@@ -244,11 +244,14 @@ __global__ void __launch_bounds__(kWarps* kWarp)
                      (slopes[n][i] - means[head * rows + row]);
             if (wants_mask) mask_gradient.at(mask_gradient.of<T>(head), row, key) = detail::stored<T>(change);
           }
-          changes[n][i] = change * static_cast<float>(scores.scale);
+          changes[n][i] = change;
         }
       result.add(changes, keys, part);
     }
   }
+  // Not before: scaled changes are small numbers, which float16 has few of.
+  const float scale = static_cast<float>(scores.scale);
+  result.multiply_by({scale, scale});
   result.write(query_gradient, query_gradient.of<T>(head), first);
 }
 
@@ -285,13 +288,14 @@ __global__ void __launch_bounds__(kWarps* kWarp)
           const bool inside = key < scores.key.rows && row < rows;
           float& share = shares[n][i];
           share = inside ? share_of(scores.of<T>(share, head, row, key), own_sums, row) : 0.0f;
-          changes[n][i] =
-              inside ? share * (changes[n][i] - means[head * rows + row]) * static_cast<float>(scores.scale) : 0.0f;
+          changes[n][i] = inside ? share * (changes[n][i] - means[head * rows + row]) : 0.0f;
         }
       of_values.add(shares, gradients, part);
       of_keys.add(changes, queries, part);
     }
   }
+  const float scale = static_cast<float>(scores.scale);
+  of_keys.multiply_by({scale, scale});
   of_keys.write(key_gradient, key_gradient.of<T>(head), first);
   of_values.write(value_gradient, value_gradient.of<T>(head), first);
 }
