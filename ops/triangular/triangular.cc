@@ -20,10 +20,11 @@ namespace {
 
 void triangle_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out,
                   const void* attributes) {
-  const auto& [upper, diagonal] = *static_cast<const TriangleAttributes*>(attributes);
+  const auto& how = *static_cast<const TriangleAttributes*>(attributes);
   const std::int64_t rows = in[0].shape[in[0].shape.ndim() - 2], columns = in[0].shape[in[0].shape.ndim() - 1];
+  const std::int64_t diagonal = how.within(in[0].shape);
   if (in[0].size() == 0) return;
-  visit_dtype(in[0].dtype, [&, upper = upper, diagonal = diagonal]<class T>(TypeTag<T>) {
+  visit_dtype(in[0].dtype, [&, upper = how.upper]<class T>(TypeTag<T>) {
     const std::int64_t smallest = std::max<std::int64_t>(1, 65536 / columns);
     detail::parallel_ranges(in[0].size() / columns, smallest, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t line = begin; line < end; ++line) {
@@ -126,6 +127,12 @@ OpDef triangular_solve_op() {
       .saves_outputs({0})
       .infer(solution)
       .cpu(triangular_solve_cpu)
+      // On CUDA: what is solved so far, in the type that it is solved in.
+      .workspace([](const std::vector<NDArray>& inputs, const void*) {
+        const NDArray& b = inputs[1];
+        const bool needed = b.device().kind == DeviceKind::kCuda && size_of(b.dtype()) < sizeof(float);
+        return needed ? static_cast<std::size_t>(b.size()) * sizeof(float) : 0;
+      })
       // With x = a^-1 b: db = a^-T dx, da = -db x^T in the triangle (Giles 2008, 2.3.1).
       .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
         const auto& how = call.attributes<TriangularSolveAttributes>();

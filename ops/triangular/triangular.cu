@@ -15,26 +15,33 @@ __global__ void keep_triangle(std::int64_t rows, std::int64_t columns, std::int6
   }
 }
 
-// Each thread solves for one column. Threads of a warp read one element of `a` together, and neighbours of b and x.
+// A warp solves for one column, row after row: its lanes share what is known. `solved` is x, or, in a wider type,
+// what x is rounded from.
 template <class T, class A>
 __global__ void solve_columns(TriangularSolveAttributes how, std::int64_t rows, std::int64_t columns,
-                              std::int64_t batches, const T* a, const T* b, T* x) {
+                              std::int64_t batches, const T* a, const T* b, A* solved, T* x) {
   const bool downwards = how.upper == how.transpose;
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (std::int64_t i = first; i < batches * columns; i += step) {
+  const unsigned lane = threadIdx.x;
+  for (std::int64_t i = blockIdx.x; i < batches * columns; i += gridDim.x) {
     const T* const matrix = a + i / columns * rows * rows;
     const std::int64_t column = i / columns * rows * columns + i % columns;
     for (std::int64_t done = 0; done < rows; ++done) {
       const std::int64_t row = downwards ? done : rows - 1 - done;
-      A sum = static_cast<A>(detail::load(b[column + row * columns]));
-      for (std::int64_t k = 0; k < done; ++k) {
+      A sum = A(0);
+      for (std::int64_t k = lane; k < done; k += kLanes) {
         const std::int64_t other = downwards ? k : rows - 1 - k;
         const T factor = matrix[how.transpose ? other * rows + row : row * rows + other];
-        sum -= static_cast<A>(detail::load(factor)) * static_cast<A>(detail::load(x[column + other * columns]));
+        sum += static_cast<A>(detail::load(factor)) * solved[column + other * columns];
       }
-      if (!how.unit_diagonal) sum /= static_cast<A>(detail::load(matrix[row * rows + row]));
-      x[column + row * columns] = detail::convert<T>(sum);
+      sum = fold_line(sum, Plus());
+      if (lane == 0) {
+        const std::int64_t at = column + row * columns;
+        A value = static_cast<A>(detail::load(b[at])) - sum;
+        if (!how.unit_diagonal) value /= static_cast<A>(detail::load(matrix[row * rows + row]));
+        solved[at] = value;
+        if constexpr (!std::is_same_v<T, A>) x[at] = detail::convert<T>(value);
+      }
+      __syncwarp();
     }
   }
 }
@@ -48,7 +55,7 @@ void triangle_cuda(const KernelContext& context, std::span<const Tensor> in, std
     using T = typename decltype(tag)::type;
     keep_triangle<T><<<blocks_for((shape.size() + detail::kThreads - 1) / detail::kThreads), detail::kThreads, 0,
                        detail::stream_of(context)>>>(shape[shape.ndim() - 2], shape[shape.ndim() - 1], shape.size(),
-                                                     how.upper, how.diagonal, in[0].as<const T>(), out[0].as<T>());
+                                                     how.upper, how.within(shape), in[0].as<const T>(), out[0].as<T>());
   });
   detail::check_cuda(cudaGetLastError(), "starting triangle");
 }
@@ -60,12 +67,12 @@ void triangular_solve_cuda(const KernelContext& context, std::span<const Tensor>
   if (shape.size() == 0) return;
   const std::int64_t rows = shape[shape.ndim() - 2], columns = shape[shape.ndim() - 1];
   const std::int64_t batches = shape.size() / (rows * columns);
-  constexpr int kWarp = 32;  // a block each: columns are few
   visit_floating(in[1].dtype, "triangular_solve", [&](auto tag) {
     using T = typename decltype(tag)::type;
     using A = std::conditional_t<std::is_same_v<T, double>, double, float>;
-    solve_columns<T, A><<<blocks_for((batches * columns + kWarp - 1) / kWarp), kWarp, 0, detail::stream_of(context)>>>(
-        how, rows, columns, batches, in[0].as<const T>(), in[1].as<const T>(), out[0].as<T>());
+    A* const solved = static_cast<A*>(std::is_same_v<T, A> ? out[0].data : context.workspace);
+    solve_columns<T, A><<<blocks_for(batches * columns), kLanes, 0, detail::stream_of(context)>>>(
+        how, rows, columns, batches, in[0].as<const T>(), in[1].as<const T>(), solved, out[0].as<T>());
   });
   detail::check_cuda(cudaGetLastError(), "starting triangular_solve");
 }

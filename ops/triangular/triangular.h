@@ -8,6 +8,12 @@ namespace paceline {
 struct TriangleAttributes {
   bool upper = false;
   std::int64_t diagonal = 0;
+
+  // The diagonal, or the nearest to it that matters.
+  std::int64_t within(const Shape& shape) const {
+    const std::int64_t rows = shape[shape.ndim() - 2], columns = shape[shape.ndim() - 1];
+    return diagonal < -rows ? -rows : diagonal > columns ? columns : diagonal;
+  }
 };
 
 // x with zeros in place of the elements above (tril) or below (triu) a diagonal: 0 is the main one, positive numbers

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace paceline::test {
 namespace {
 
@@ -17,6 +19,10 @@ const RegisterCases kTriangle(
       .inputs = {array({3, 2}, {1, 2, 3, 4, 5, 6})},
       .attributes = with(TriangleAttributes{true, -1}),
       .expected = {array({3, 2}, {1, 2, 3, 4, 0, 6})}},
+     {.name = "all",
+      .inputs = {array({2, 2}, {1, 2, 3, 4})},
+      .attributes = with(TriangleAttributes{false, std::numeric_limits<std::int64_t>::max()}),
+      .expected = {array({2, 2}, {1, 2, 3, 4})}},
      {.name = "far below",
       .inputs = {typed(DType::kInt64, {2, 2}, {1, 2, 3, 4})},
       .attributes = with(TriangleAttributes{false, -7}),
@@ -60,6 +66,7 @@ const RegisterCases kTriangularSolve(
       .inputs = {triangular(2, 9, true, true), sample({2, 9, 35}, 2)},
       .attributes = with(TriangularSolveAttributes{true, true, true}),
       .tolerance = 4},
+     {.name = "many rows", .inputs = {triangular(1, 70, false), sample({1, 70, 3}, 2)}, .gradient = false, .tolerance = 4},
      {.name = "no columns",
       .inputs = {array({1, 1}, {2}), array({1, 0}, {})},
       .expected = {array({1, 0}, {})},
