@@ -21,6 +21,10 @@ tests='case $* in
 esac'
 program nvidia-smi 'echo "GPU of paper, 1.0, 1 MiB"'
 program ops_tests "$tests"
+program kvstore_tests 'case $* in
+  *list_tests*) printf "Nccl.\n  TwoDevices\n" ;;
+  *) echo "nccl_test.cc:1: Skipped"; echo "needs two GPUs"; echo "[  SKIPPED ]" ;;
+esac'
 program device_benchmark 'echo "add 1.0 us"'
 program train_benchmark '[[ $* == *lstm* ]] && idle=", \"device_idle\": 0.031234"
 echo "{\"samples_per_second\": 12.5$idle}"'
@@ -42,7 +46,7 @@ expect '^operators, against the CPU +failed +[0-9]+ +1 of 4 right, 2 wrong, 1 sk
 expect 'Operators.CudaEqualsCpu/wrong +failed +.*off by one'
 expect 'Operators.CudaEqualsCpu/crashed +failed'
 expect '^arrays +not run'
-expect '^stores, several GPUs, NCCL and copies +not run +0 +this machine has one GPU'
+expect '^stores, several GPUs, NCCL and copies +not run +[0-9]+ +needs two GPUs'
 expect '^device_benchmark +ok'
 expect '^  add 1.0 us'
 expect '^train resnet50, batch 64 +ok +[0-9]+ +12 examples/s'
@@ -65,6 +69,9 @@ NO_PYTORCH=0 PATH=$place:$PATH "$tools/gpu_check.sh" --dist --peers --programs "
   >>"$place/printed" 2>&1 || { echo "--dist and --peers failed"; failures=$((failures + 1)); }
 expect '^dist_sync, 2 workers and 2 servers +ok +[0-9]+ +accuracy 0.97'
 expect '^dist_async, 2 workers and 2 servers +ok'
+printf 'import json\nprint(json.dumps({"test_accuracy": float("nan")}))\n' >"$place/launch.py"
+PATH=$place:$PATH "$tools/gpu_check.sh" --dist --programs "$place" --out "$place/nan" >>"$place/printed" 2>&1 &&
+  { echo "an accuracy that is no number passed"; failures=$((failures + 1)); }
 expect '^resnet50, bfloat16, batch 256, ours +ok +[0-9]+ +12 examples/s'
 expect '^transformer, batch 64, PyTorch --compile +ok +[0-9]+ +9 examples/s, 2.x'
 [ "$failures" -eq 0 ] || cat "$place/printed"
