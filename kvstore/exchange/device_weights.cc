@@ -160,14 +160,17 @@ void DeviceWeights::push(std::span<const Push> pushes, std::int64_t examples, in
     std::vector<NDArray> inputs, outputs;
     std::vector<UpdateStep> steps;
   };
-  std::map<Device, Call> calls;
+  // On the CPU each key by itself, reading its gradient alone: where that has failed the weights stay as they were, and
+  // the next one goes on.
+  std::map<std::pair<Device, const DeviceKey*>, Call> calls;
   for (const auto& [key, gradient] : pushes) {
     ++key->counters.version;
     if (key->average) {
       key->weight.copy_from(gradient.view(key->weight.shape()), priority);
       continue;
     }
-    Call& call = calls[key->weight.device()];
+    const Device device = key->weight.device();
+    Call& call = calls[{device, device.is_cpu() ? key : nullptr}];
     call.inputs.push_back(gradient);
     call.outputs.push_back(key->weight);
     call.outputs.insert(call.outputs.end(), key->state.begin(), key->state.end());
@@ -176,8 +179,8 @@ void DeviceWeights::push(std::span<const Push> pushes, std::int64_t examples, in
     key->counters.examples += examples;
     ++updates_;
   }
-  for (auto& [device, call] : calls) {
-    call.inputs.insert(call.inputs.end(), call.outputs.begin(), call.outputs.end());
+  for (auto& [place, call] : calls) {
+    if (!place.first.is_cpu()) call.inputs.insert(call.inputs.end(), call.outputs.begin(), call.outputs.end());
     auto attributes = std::make_shared<UpdateCall>(
         UpdateCall{rules_->optimizer, rules_->preparation, std::move(call.steps), rules_->names.size()});
     launch(kUpdate, call.inputs, call.outputs, std::move(attributes), {.priority = priority});

@@ -4,6 +4,7 @@
 #include <paceline/kernel.h>
 #include <paceline/kvstore.h>
 
+#include <array>
 #include <random>
 
 namespace paceline::test {
@@ -222,6 +223,23 @@ TEST(Devices, OneUpdateOfTheSum) {
     EXPECT_THROW(store->push_pull({{"w", on(0, 1)}, {"w", NDArray::zeros(Shape{3})}}, {}), InvalidArgument);
     store->finish();
   }
+}
+
+TEST(LocalStore, AFailedGradientLeavesSharedWeightsAndOtherKeysAlone) {
+  const auto engine = make_threaded_engine();
+  const auto store = store_of("local", *engine);
+  const auto array = [&](double value) { return NDArray::full(Shape{3}, value, DType::kFloat32, {}, *engine); };
+  const NDArray a = array(0), b = array(0), failed = array(0);
+  store->init({{.key = "a", .value = a, .shared = true}, {.key = "b", .value = b, .shared = true}});
+  store->set_optimizer(optim::SGD{.lr = 1, .momentum = 0.5});
+  engine->push({"fails", {}}, {}, std::array{failed.variable()}, [](TaskContext&) { throw Error("planted"); });
+  store->push_pull({{"a", failed}, {"b", array(1)}}, {{"a", a}, {"b", b}});
+  EXPECT_THROW(a.wait(), Error);
+  EXPECT_EQ(b.to_vector<float>(), std::vector<float>(3, -1));
+  store->push_pull({{"a", array(1)}, {"b", array(1)}}, {{"a", a}, {"b", b}});
+  EXPECT_EQ(a.to_vector<float>(), std::vector<float>(3, -1));
+  EXPECT_EQ(b.to_vector<float>(), std::vector<float>(3, -2.5));
+  store->finish();
 }
 
 TEST(LocalStore, EveryOutputOfACallHoldsTheWeightsAfterIt) {
