@@ -175,15 +175,18 @@ void DeviceGroup::look() {
   }
 }
 
-// What is under way may have been issued, and ends when NCCL gives up: its keys' weights are no longer to be had.
+// What is under way may have been issued, and ends when NCCL gives up: what it writes is no longer to be had.
 void DeviceGroup::fail(const std::string& what) {
-  failure_ = what;
+  failure_ = what + "; load the last checkpoint in a new store, or set PACELINE_NCCL=0 to go by copies";
   LOG(ERROR) << "the group of " << names_of(devices_) << " does nothing any more: " << what;
   for (const UnderWay* task : under_way_)
-    for (const Operation& operation : task->operations)
-      if (operation.weights)
-        engine_.push({"store.sum", {}}, {}, std::array{operation.weights},
-                     [text = str("key '", operation.key, "': ", what)](TaskContext&) { throw DeviceError(text); });
+    for (const Operation& operation : task->operations) {
+      std::vector<Variable> written;
+      if (operation.weights) written.push_back(operation.weights);
+      for (const NDArray& out : operation.outs) written.push_back(out.variable());
+      engine_.push({operation.outs.empty() ? "store.sum" : "store.spread", {}}, {}, written,
+                   [text = str("key '", operation.key, "': ", failure_)](TaskContext&) { throw DeviceError(text); });
+    }
   for (nccl::Comm comm : std::exchange(comms_, {})) library_->comm_abort(comm);
 }
 

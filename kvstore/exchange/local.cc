@@ -307,6 +307,7 @@ class InThisProcess final : public LocalExchange {
 
   // Where these arrays lie, one on each, with `one`; null where NCCL is not for them.
   std::shared_ptr<DeviceGroup> group_of(std::span<const NDArray> arrays, const NDArray& one) REQUIRES(mutex_) {
+    if (one.device().kind != DeviceKind::kCuda) return nullptr;
     std::vector<Device> devices;
     for (const NDArray& array : arrays) {
       if (array.device().kind != DeviceKind::kCuda || !array.is_contiguous()) return nullptr;
