@@ -190,7 +190,9 @@ NamedArrays Compressor::state() const {
   for (const auto& [key, slot] : velocities_) arrays.emplace_back(key + "/" + kVelocity, slot.velocity);
   for (const auto& [key, slot] : slots_) {
     const std::vector<std::string>& names = choice_of(key).names;
-    for (std::size_t i = 0; i < names.size(); ++i) arrays.emplace_back(key + "/" + names[i], slot.arrays[i]);
+    // A checkpoint under another codec may have brought some of them only.
+    for (std::size_t i = 0; i < std::min(names.size(), slot.arrays.size()); ++i)
+      if (!slot.arrays[i].is_none()) arrays.emplace_back(key + "/" + names[i], slot.arrays[i]);
     arrays.emplace_back(key + "/" + kPushes, slot.pushes);
   }
   return arrays;
