@@ -292,8 +292,10 @@ class UpdaterImpl final : public Updater {
   Applied apply(int index, const Contribution& contribution, DelayBook::Row& delays, void* copy) {
     Slice& slice = at(index);
     const SliceLock lock(slice.mutex);
-    require(contribution.version <= slice.version, "a push for '", key_of(index),
-            "' says it was computed from version ", contribution.version, ", but the slice is at ", slice.version);
+    // The text is made only when it is needed: a call may hold ten thousand keys.
+    if (contribution.version > slice.version)
+      throw InvalidArgument(str("a push for '", key_of(index), "' says it was computed from version ",
+                                contribution.version, ", but the slice is at ", slice.version));
     if (slice.is_average()) {
       average(slice, {&contribution, 1});
       if (copy) copy_weights(slice, copy);

@@ -21,6 +21,9 @@ class Slab {
   std::byte* allocate(std::size_t bytes) {
     constexpr std::size_t kAlignment = 16;
     bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    const std::size_t beside = bytes % kCacheLine == 0 ? left_ % kCacheLine : 0;
+    next_ += beside;
+    left_ -= beside;
     if (bytes > left_) {
       chunks_.emplace_back(new (kLine) std::byte[kChunk]);
       next_ = chunks_.back().get();
@@ -31,8 +34,8 @@ class Slab {
   }
 
  private:
-  static constexpr std::size_t kChunk = 64 << 10;
-  static constexpr std::align_val_t kLine{64};
+  static constexpr std::size_t kChunk = 64 << 10, kCacheLine = 64;
+  static constexpr std::align_val_t kLine{kCacheLine};
   struct Free {
     void operator()(std::byte* chunk) const { operator delete[](chunk, kLine); }
   };
