@@ -146,7 +146,8 @@ run_bench() {
 # The figures of a train_benchmark or of PyTorch's steps.
 steps_of() {
   local idle
-  idle=$(value_of device_idle | cut -c1-6)
+  idle=$(value_of device_idle)
+  [ "$idle" = None ] || idle=$(printf %.4f "$idle")
   echo "$(value_of samples_per_second | cut -d. -f1) examples/s$([ "$idle" = None ] || echo ", nothing on the GPU $idle of the time")"
 }
 
