@@ -197,7 +197,7 @@ run_dist() {
   done
 }
 
-# peer NAME NETWORK BATCH FLAGS...: ours, and PyTorch's without and with torch.compile.
+# peer NAME NETWORK BATCH FLAGS...: ours, and PyTorch's without and with torch.compile; the flags are both programs'.
 peer() {
   local name=$1 network=$2 batch=$3 how
   shift 3
@@ -205,7 +205,7 @@ peer() {
     --seconds 5 "$@" && row "$name, ours" ok "$took" "$(steps_of)"
   for how in '' --compile; do
     otherwise="not run" measure "$name, PyTorch $how" 110 env LD_LIBRARY_PATH="$python_path" \
-      python3 "$here/pytorch_steps.py" "$network" "$batch" 5 $how || continue
+      python3 "$here/pytorch_steps.py" "$network" "$batch" 5 --device cuda "$@" $how || continue
     row "$name, PyTorch $how" ok "$took" "$(steps_of), $(value_of pytorch)"
   done
 }

@@ -30,7 +30,7 @@ program train_benchmark '[[ $* == *lstm* ]] && idle=", \"device_idle\": 3.1234e-
 echo "{\"samples_per_second\": 12.5$idle}"'
 program python3 "case \$* in
   *'import sys, torch'*) exit \${NO_PYTORCH:-1} ;;
-  *pytorch_steps.py*) echo '{\"samples_per_second\": 9.5, \"pytorch\": \"2.x\"}' ;;
+  *pytorch_steps.py*'5 --device cuda'*) echo '{\"samples_per_second\": 9.5, \"pytorch\": \"2.x\"}' ;;
   *) exec '$(command -v python3)' \"\$@\" ;;
 esac"
 
