@@ -2,9 +2,14 @@
 #include <paceline/dtype.h>
 
 #include "compression/encoded.h"
+#include "sparse/prefetch.h"
 
 namespace paceline {
 namespace {
+
+// Gradients come from memory, and processors stop looking ahead at the end of a page: with lines asked for two kilobytes
+// ahead a slice is encoded more than twice as fast.
+constexpr std::size_t kBlock = 128, kAhead = 512;
 
 class Bf16 final : public Codec {
  public:
@@ -12,7 +17,12 @@ class Bf16 final : public Codec {
 
   std::size_t encode(std::span<const float> values, const EncodeContext&, std::span<float* const>,
                      std::byte* out) const override {
-    for (std::size_t i = 0; i < values.size(); ++i) encoded::store(out + 2 * i, bfloat16(values[i]).bits);
+    for (std::size_t begin = 0; begin < values.size(); begin += kBlock) {
+      const std::size_t end = std::min(begin + kBlock, values.size());
+      if (end + kAhead <= values.size())
+        prefetch_lines<Cache::kFirst>(std::as_bytes(values.subspan(begin + kAhead)).data(), kBlock * sizeof(float));
+      for (std::size_t i = begin; i < end; ++i) encoded::store(out + 2 * i, bfloat16(values[i]).bits);
+    }
     return 2 * values.size();
   }
   void check(EncodedBytes bytes, std::int64_t count) const override {
