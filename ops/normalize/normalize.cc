@@ -5,6 +5,7 @@
 #include "reduce/reduce.h"
 #include "reshape/reshape.h"
 #include "shared/lanes.h"
+#include "shared/vector_map.h"
 #include "shared/wide.h"
 
 #include <paceline/detail/elementwise.h>
@@ -16,6 +17,7 @@ namespace paceline {
 
 const OpDef& standardize_operator();
 const OpDef& standardize_backward_operator();
+const OpDef& standardize_backward_parameters_operator();
 const OpDef& reshape_operator();
 
 namespace {
@@ -35,52 +37,135 @@ void for_each_row(const Tensor& x, const void* attributes, const Row& row) {
   if (x.size() == 0) return;
   const std::int64_t size = x.size() / rows;
   detail::parallel_ranges(rows, std::max<std::int64_t>(1, 32768 / size), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) row(i, i * size, size);
+    for (std::int64_t i = begin; i < end; ++i)
+      vector_code([&]() PACELINE_INLINE { row(i, i * size, size); });
   });
 }
 
-// Outputs: the result, and 1 / deviation of each row.
+// Inputs: x and, where they are given, scale and shift. Outputs: the result, and mean and 1 / deviation of each row.
 void standardize_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out,
                      const void* attributes) {
   visit_floating(in[0].dtype, "standardize", [&]<class T>(TypeTag<T>) {
     using A = accumulator_t<T>;
-    for_each_row(in[0], attributes, [&](std::int64_t i, std::int64_t first, std::int64_t size) {
+    const T* scale = in.size() > 1 ? in[1].as<const T>() : nullptr;
+    const T* shift = in.size() > 2 ? in[2].as<const T>() : nullptr;
+    for_each_row(in[0], attributes, [&](std::int64_t i, std::int64_t first, std::int64_t size) PACELINE_INLINE {
       const T* x = in[0].as<const T>() + first;
       T* y = out[0].as<T>() + first;
-      const auto load = [x](std::int64_t k) { return static_cast<A>(x[k]); };
+      const auto load = [](const T* from, std::int64_t k) { return static_cast<A>(from[k]); };
       const A count = static_cast<A>(size);
-      const A mean = of(attributes).centered ? sum_lanes<A>(size, load) / count : A(0);
+      const A mean =
+          of(attributes).centered ? sum_lanes<A>(size, [=](std::int64_t k) { return load(x, k); }) / count : A(0);
       const A variance =
-          sum_lanes<A>(size, [=](std::int64_t k) { return (load(k) - mean) * (load(k) - mean); }) / count;
-      const A scale = A(1) / std::sqrt(variance + static_cast<A>(of(attributes).epsilon));
-      out[1].as<A>()[i] = scale;
-      for (std::int64_t k = 0; k < size; ++k) y[k] = T((load(k) - mean) * scale);
+          sum_lanes<A>(size, [=](std::int64_t k) { return (load(x, k) - mean) * (load(x, k) - mean); }) / count;
+      const A inverse = A(1) / std::sqrt(variance + static_cast<A>(of(attributes).epsilon));
+      out[1].as<A>()[i] = mean;
+      out[2].as<A>()[i] = inverse;
+      if (shift) {
+        for (std::int64_t k = 0; k < size; ++k)
+          y[k] = T((load(x, k) - mean) * inverse * load(scale, k) + load(shift, k));
+      } else if (scale) {
+        for (std::int64_t k = 0; k < size; ++k) y[k] = T((load(x, k) - mean) * inverse * load(scale, k));
+      } else {
+        for (std::int64_t k = 0; k < size; ++k) y[k] = T((load(x, k) - mean) * inverse);
+      }
     });
   });
 }
 
-// Inputs: gradient, result, 1 / deviation.
+// Inputs: gradient, x, mean, 1 / deviation and, where it is given, scale.
 void backward_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out,
                   const void* attributes) {
   visit_floating(in[0].dtype, "standardize_backward", [&]<class T>(TypeTag<T>) {
     using A = accumulator_t<T>;
-    for_each_row(in[0], attributes, [&](std::int64_t i, std::int64_t first, std::int64_t size) {
+    for_each_row(in[0], attributes, [&](std::int64_t i, std::int64_t first, std::int64_t size) PACELINE_INLINE {
       const T* g = in[0].as<const T>() + first;
-      const T* y = in[1].as<const T>() + first;
+      const T* x = in[1].as<const T>() + first;
       T* dx = out[0].as<T>() + first;
-      const auto gradient = [g](std::int64_t k) { return static_cast<A>(g[k]); };
-      const A count = static_cast<A>(size);
-      const A scale = in[2].as<const A>()[i];
-      const A mean = of(attributes).centered ? sum_lanes<A>(size, gradient) / count : A(0);
-      const A along = sum_lanes<A>(size, [=](std::int64_t k) { return gradient(k) * static_cast<A>(y[k]); }) / count;
-      for (std::int64_t k = 0; k < size; ++k) dx[k] = T(scale * (gradient(k) - mean - static_cast<A>(y[k]) * along));
+      const A mean = in[2].as<const A>()[i], inverse = in[3].as<const A>()[i], count = static_cast<A>(size);
+      const auto standard = [=](std::int64_t k) { return (static_cast<A>(x[k]) - mean) * inverse; };
+      const auto run = [&](const auto& gradient) PACELINE_INLINE {
+        const A shared = of(attributes).centered ? sum_lanes<A>(size, gradient) / count : A(0);
+        const A along = sum_lanes<A>(size, [=](std::int64_t k) { return gradient(k) * standard(k); }) / count;
+        for (std::int64_t k = 0; k < size; ++k) dx[k] = T(inverse * (gradient(k) - shared - standard(k) * along));
+      };
+      if (in.size() > 4)
+        run([g, scale = in[4].as<const T>()](std::int64_t k) { return static_cast<A>(g[k]) * static_cast<A>(scale[k]); });
+      else
+        run([g](std::int64_t k) { return static_cast<A>(g[k]); });
     });
+  });
+}
+
+// Inputs: gradient, x, mean, 1 / deviation. Outputs: gradients of scale and shift, sums over the rows in float32 of few
+// and in float64 of all, column by column, so that they do not depend on the number of threads.
+void parameters_backward_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out,
+                             const void*) {
+  constexpr std::int64_t kColumns = 64, kRows = 128;
+  const std::int64_t size = out[0].size(), rows = in[2].size();
+  visit_floating(in[0].dtype, "standardize_backward_parameters", [&]<class T>(TypeTag<T>) {
+    using A = accumulator_t<T>;
+    const T* g = in[0].as<const T>();
+    const T* x = in[1].as<const T>();
+    const A *mean = in[2].as<const A>(), *inverse = in[3].as<const A>();
+    const auto of_columns = [&](std::int64_t column, std::int64_t width) PACELINE_INLINE {
+      double scale[kColumns]{}, shift[kColumns]{};
+      for (std::int64_t first = 0; first < rows; first += kRows) {
+        A some_scale[kColumns]{}, some_shift[kColumns]{};
+        for (std::int64_t i = first; i < std::min(first + kRows, rows); ++i) {
+          const T *of_g = g + i * size + column, *of_x = x + i * size + column;
+          for (std::int64_t k = 0; k < width; ++k) {
+            const A gradient = static_cast<A>(of_g[k]);
+            some_scale[k] += gradient * ((static_cast<A>(of_x[k]) - mean[i]) * inverse[i]);
+            some_shift[k] += gradient;
+          }
+        }
+        for (std::int64_t k = 0; k < width; ++k) {
+          scale[k] += static_cast<double>(some_scale[k]);
+          shift[k] += static_cast<double>(some_shift[k]);
+        }
+      }
+      for (std::int64_t k = 0; k < width; ++k) {
+        out[0].as<T>()[column + k] = T(static_cast<A>(scale[k]));
+        out[1].as<T>()[column + k] = T(static_cast<A>(shift[k]));
+      }
+    };
+    const std::int64_t tiles = (size + kColumns - 1) / kColumns;
+    detail::parallel_ranges(tiles, std::max<std::int64_t>(1, 32768 / (kColumns * std::max<std::int64_t>(1, rows))),
+                            [&](std::int64_t begin, std::int64_t end) {
+                              for (std::int64_t tile = begin; tile < end; ++tile)
+                                vector_code([&]() PACELINE_INLINE {
+                                  of_columns(tile * kColumns, std::min(kColumns, size - tile * kColumns));
+                                });
+                            });
   });
 }
 
 AttributeText text(const void* attributes) {
   const auto& [axes, centered, epsilon] = of(attributes);
   return {{"axes", str(axes)}, {"centered", centered ? "1" : "0"}, {"epsilon", str(epsilon)}};
+}
+
+// The sizes of the last `axes` axes.
+Shape last_axes(const Shape& shape, int axes) {
+  return Shape(std::span<const std::int64_t>(shape.end() - axes, static_cast<std::size_t>(axes)));
+}
+
+void check_axes(const char* name, const NDArray& x, int axes) {
+  require(is_floating(x.dtype()), "[", name, "] x is ", x.describe(), ", expected a floating type");
+  require(axes >= 1 && axes <= x.ndim(), "[", name, "] axes is ", axes, " for x, ", x.describe());
+}
+
+// What the gradients read: gradient, x, mean, inverse_deviation.
+void check_backward(const char* name, const std::vector<NDArray>& inputs, int axes) {
+  const auto& [gradient, x, mean, deviation] = std::tie(inputs[0], inputs[1], inputs[2], inputs[3]);
+  check_axes(name, x, axes);
+  const auto fits = [&x = x, axes](const NDArray& of_rows) {
+    return of_rows.shape() == leading(x.shape(), axes) && of_rows.dtype() == wide_type(x.dtype());
+  };
+  require(gradient.shape() == x.shape() && gradient.dtype() == x.dtype() && fits(mean) && fits(deviation), "[", name,
+          "] gradient is ", gradient.describe(), " with means ", mean.describe(), " and deviations ",
+          deviation.describe(), ", which does not fit ", x.describe());
 }
 
 NDArray scaled(const NDArray& y, const NDArray& scale, const NDArray& shift) {
@@ -100,11 +185,11 @@ NDArray over_last(const char* name, const NDArray& x, const NDArray& scale, cons
   if (!scale.is_none()) how.axes = scale.ndim();
   require(how.axes >= 1 && how.axes <= x.ndim(), "[", name, "] scale has ", how.axes, " axes for x, ", x.describe(),
           ", expected at least 1 and no more than x has");
-  Shape last;
-  for (int i = x.ndim() - how.axes; i < x.ndim(); ++i) last.push_back(x.size(i));
+  const Shape last = last_axes(x.shape(), how.axes);
   check_parameter(name, "scale", x, scale, last);
   check_parameter(name, "shift", x, shift, last);
-  return scaled(invoke(standardize_operator(), {x}, how), scale, shift);
+  if (scale.is_none()) return scaled(invoke(standardize_operator(), {x, NDArray(), NDArray()}, how), scale, shift);
+  return invoke(standardize_operator(), {x, scale, shift}, how);
 }
 
 // (channels) with an axis of size 1 for each axis behind the channels of x.
@@ -124,7 +209,7 @@ NDArray by_groups(const char* name, const NDArray& x, std::int64_t groups, const
   std::int64_t rest = x.size(1) / groups;
   for (int i = 2; i < x.ndim(); ++i) rest *= x.size(i);
   const NDArray rows = invoke(reshape_operator(), {x}, ReshapeAttributes{{x.size(0), groups, rest}, true});
-  const NDArray y = invoke(standardize_operator(), {rows}, StandardizeAttributes{1, true, epsilon});
+  const NDArray y = invoke(standardize_operator(), {rows, NDArray(), NDArray()}, StandardizeAttributes{1, true, epsilon});
   return scaled(invoke(reshape_operator(), {y}, ReshapeAttributes{x.shape(), true}), by_channel(scale, x),
                 by_channel(shift, x));
 }
@@ -135,20 +220,41 @@ OpDef standardize_op() {
   return OpDef("standardize")
       .attributes<StandardizeAttributes>()
       .input("x")
+      .optional_input("scale")
+      .optional_input("shift")
       .output("y")
+      .auxiliary_output("mean")
       .auxiliary_output("inverse_deviation")
-      .saves_outputs({0, 1})
+      .saves_inputs({0, 1})
+      .saves_outputs({1, 2})
       .infer([](const std::vector<NDArray>& inputs, const void* attributes) {
-        const NDArray& x = inputs[0];
+        const auto& [x, scale, shift] = std::tie(inputs[0], inputs[1], inputs[2]);
         const int axes = of(attributes).axes;
-        require(is_floating(x.dtype()), "[standardize] x is ", x.describe(), ", expected a floating type");
-        require(axes >= 1 && axes <= x.ndim(), "[standardize] axes is ", axes, " for x, ", x.describe());
-        return std::vector<ArraySpec>{{x.shape(), x.dtype()}, {leading(x.shape(), axes), wide_type(x.dtype())}};
+        check_axes("standardize", x, axes);
+        check_parameter("standardize", "scale", x, scale, last_axes(x.shape(), axes));
+        check_parameter("standardize", "shift", x, shift, last_axes(x.shape(), axes));
+        require(shift.is_none() || !scale.is_none(), "[standardize] shift without scale, for x, ", x.describe());
+        const ArraySpec of_rows{leading(x.shape(), axes), wide_type(x.dtype())};
+        return std::vector<ArraySpec>{{x.shape(), x.dtype()}, of_rows, of_rows};
       })
       .cpu(standardize_cpu)
-      .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
-        return {invoke(standardize_backward_operator(), {gradients[0], call.outputs[0], call.outputs[1]},
-                       call.attribute_data)[0]};
+      .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) {
+        const std::vector<NDArray> all{gradients[0].contiguous(), call.inputs[0], call.outputs[1], call.outputs[2]};
+        std::vector<Gradient> result(3);
+        if (call.wants_gradient(0)) {
+          std::vector<NDArray> inputs = all;
+          inputs.push_back(call.inputs[1]);
+          result[0] = invoke(standardize_backward_operator(), inputs, call.attribute_data)[0];
+        }
+        const bool scale = !call.inputs[1].is_none() && call.wants_gradient(1);
+        const bool shift = call.input_specs[2].shape.ndim() > 0 && call.wants_gradient(2);
+        if (scale || shift) {
+          const std::vector<NDArray> both =
+              invoke(standardize_backward_parameters_operator(), all, call.attribute_data);
+          if (scale) result[1] = both[0];
+          if (shift) result[2] = both[1];
+        }
+        return result;
       })
       .text(text);
 }
@@ -157,20 +263,42 @@ OpDef standardize_backward_op() {
   return OpDef("standardize_backward")
       .attributes<StandardizeAttributes>()
       .input("gradient")
-      .input("y")
+      .input("x")
+      .input("mean")
       .input("inverse_deviation")
+      .optional_input("scale")
       .infer([](const std::vector<NDArray>& inputs, const void* attributes) {
-        const auto& [gradient, y, deviation] = std::tie(inputs[0], inputs[1], inputs[2]);
-        const int axes = of(attributes).axes;
-        require(is_floating(y.dtype()), "[standardize_backward] y is ", y.describe(), ", expected a floating type");
-        require(axes >= 1 && axes <= y.ndim(), "[standardize_backward] axes is ", axes, " for y, ", y.describe());
-        require(gradient.shape() == y.shape() && gradient.dtype() == y.dtype() &&
-                    deviation.shape() == leading(y.shape(), axes) && deviation.dtype() == wide_type(y.dtype()),
-                "[standardize_backward] gradient is ", gradient.describe(), " with deviations ", deviation.describe(),
-                ", which does not fit ", y.describe());
-        return std::vector<ArraySpec>{{y.shape(), y.dtype()}};
+        const NDArray& x = inputs[1];
+        check_backward("standardize_backward", inputs, of(attributes).axes);
+        check_parameter("standardize_backward", "scale", x, inputs[4], last_axes(x.shape(), of(attributes).axes));
+        return std::vector<ArraySpec>{{x.shape(), x.dtype()}};
       })
       .cpu(backward_cpu)
+      .text(text);
+}
+
+OpDef standardize_backward_parameters_op() {
+  return OpDef("standardize_backward_parameters")
+      .attributes<StandardizeAttributes>()
+      .input("gradient")
+      .input("x")
+      .input("mean")
+      .input("inverse_deviation")
+      .output("scale_gradient")
+      .output("shift_gradient")
+      .infer([](const std::vector<NDArray>& inputs, const void* attributes) {
+        check_backward("standardize_backward_parameters", inputs, of(attributes).axes);
+        const ArraySpec parameter{last_axes(inputs[1].shape(), of(attributes).axes), inputs[1].dtype()};
+        return std::vector<ArraySpec>{parameter, parameter};
+      })
+      .cpu(parameters_backward_cpu)
+      .workspace([](const std::vector<NDArray>& inputs, const void* attributes) {
+        const NDArray& x = inputs[1];
+        if (x.device().kind != DeviceKind::kCuda) return std::size_t{0};
+        const std::int64_t chunks = chunks_of_rows(leading(x.shape(), of(attributes).axes).size());
+        const std::int64_t parameter = last_axes(x.shape(), of(attributes).axes).size();
+        return static_cast<std::size_t>(2 * chunks * parameter) * size_of(wide_type(x.dtype()));
+      })
       .text(text);
 }
 

@@ -15,36 +15,127 @@ struct Rows {
   }
 };
 
-template <int kWidth, class T, class A>
-__global__ void __launch_bounds__(kMostThreadsOfLine)
-    standardize_rows(const Rows rows, bool centered, A epsilon, const T* x, T* y, A* inverse_deviation) {
+// A line of `first`, and of as many of the others as `kMore` says.
+template <class T, int kWidth, int kMore>
+__device__ auto line_of(std::int64_t size, const T* first, const T* second, const T* third) {
+  if constexpr (kMore == 0)
+    return Line<T, kWidth>(size, 1, first);
+  else if constexpr (kMore == 1)
+    return Line<T, kWidth, 2>(size, 1, first, second);
+  else
+    return Line<T, kWidth, 3>(size, 1, first, second, third);
+}
+
+// Three operands in registers leave room for fewer threads.
+constexpr int kMostThreads = kMostThreadsOfLine / 2;
+
+template <int kWidth, int kParameters, class T, class A>
+__global__ void __launch_bounds__(kMostThreads)
+    standardize_rows(const Rows rows, bool centered, A epsilon, const T* x, const T* scale, const T* shift, T* y, A* means,
+                     A* inverse_deviation) {
   const A count = static_cast<A>(rows.size);
   for (std::int64_t row = first_line(); row < rows.count; row += line_step()) {
-    const Line<T, kWidth> in(rows.size, 1, x + row * rows.size);
+    const auto in = line_of<T, kWidth, kParameters>(rows.size, x + row * rows.size, scale, shift);
     const A mean = centered ? in.sum([](const A* v) { return v[0]; }) / count : A(0);
     const A variance = in.sum([=](const A* v) { return (v[0] - mean) * (v[0] - mean); }) / count;
-    const A scale = A(1) / std::sqrt(variance + epsilon);
-    if (threadIdx.x == 0) inverse_deviation[row] = scale;
-    in.write(y + row * rows.size, [=](std::int64_t, const A* v) { return (v[0] - mean) * scale; });
+    const A inverse = A(1) / std::sqrt(variance + epsilon);
+    if (threadIdx.x == 0) {
+      means[row] = mean;
+      inverse_deviation[row] = inverse;
+    }
+    in.write(y + row * rows.size, [=](std::int64_t, const A* v) {
+      A result = (v[0] - mean) * inverse;
+      if constexpr (kParameters > 0) result *= v[1];
+      if constexpr (kParameters > 1) result += v[2];
+      return result;
+    });
   }
 }
 
-template <int kWidth, class T, class A>
-__global__ void __launch_bounds__(kMostThreadsOfLine)
-    backward_rows(const Rows rows, bool centered, const T* dy, const T* y, const A* inverse_deviation, T* dx) {
+template <int kWidth, int kParameters, class T, class A>
+__global__ void __launch_bounds__(kMostThreads)
+    backward_rows(const Rows rows, bool centered, const T* dy, const T* x, const A* means, const A* inverse_deviation,
+                  const T* scale, T* dx) {
   const A count = static_cast<A>(rows.size);
   for (std::int64_t row = first_line(); row < rows.count; row += line_step()) {
     const std::int64_t first = row * rows.size;
-    const Line<T, kWidth, 2> in(rows.size, 1, dy + first, y + first);
-    const A mean = centered ? in.sum([](const A* v) { return v[0]; }) / count : A(0);
-    const A along = in.sum([](const A* v) { return v[0] * v[1]; }) / count;
-    const A scale = inverse_deviation[row];
-    in.write(dx + first, [=](std::int64_t, const A* v) { return scale * (v[0] - mean - v[1] * along); });
+    const auto in = line_of<T, kWidth, 1 + kParameters>(rows.size, dy + first, x + first, scale);
+    const A mean = means[row], inverse = inverse_deviation[row];
+    const auto gradient = [](const A* v) {
+      if constexpr (kParameters > 0)
+        return v[0] * v[2];
+      else
+        return v[0];
+    };
+    const auto standard = [=](const A* v) { return (v[1] - mean) * inverse; };
+    const A shared = centered ? in.sum(gradient) / count : A(0);
+    const A along = in.sum([=](const A* v) { return gradient(v) * standard(v); }) / count;
+    in.write(dx + first,
+             [=](std::int64_t, const A* v) { return inverse * (gradient(v) - shared - standard(v) * along); });
   }
+}
+
+constexpr int kRowsAtOnce = 8;
+
+// What the rows of a chunk add to the gradients of scale and shift: partial[chunk][which][column].
+template <int kWidth, class T, class A>
+__global__ void __launch_bounds__(kLanes* kRowsAtOnce)
+    sum_chunks(const Rows rows, std::int64_t rows_of_chunk, const T* dy, const T* x, const A* means,
+               const A* inverse_deviation, A* partial) {
+  __shared__ A sums[2][kRowsAtOnce][kLanes * kWidth];
+  const std::int64_t column = (std::int64_t{blockIdx.x} * kLanes + threadIdx.x) * kWidth;
+  const std::int64_t end = min((std::int64_t{blockIdx.y} + 1) * rows_of_chunk, rows.count);
+  A scale[kWidth]{}, shift[kWidth]{};
+  if (column < rows.size)
+    for (std::int64_t row = blockIdx.y * rows_of_chunk + threadIdx.y; row < end; row += kRowsAtOnce) {
+      const auto of_dy = detail::read_vector<kWidth>(dy + row * rows.size + column);
+      const auto of_x = detail::read_vector<kWidth>(x + row * rows.size + column);
+      const A mean = means[row], inverse = inverse_deviation[row];
+      for (int k = 0; k < kWidth; ++k) {
+        const A gradient = detail::load(of_dy.at[k]);
+        scale[k] += gradient * ((detail::load(of_x.at[k]) - mean) * inverse);
+        shift[k] += gradient;
+      }
+    }
+  for (int k = 0; k < kWidth; ++k) {
+    sums[0][threadIdx.y][threadIdx.x * kWidth + k] = scale[k];
+    sums[1][threadIdx.y][threadIdx.x * kWidth + k] = shift[k];
+  }
+  __syncthreads();
+  if (threadIdx.y >= 2 || column >= rows.size) return;
+  for (int k = 0; k < kWidth; ++k) {
+    A sum = 0;
+    for (int i = 0; i < kRowsAtOnce; ++i) sum += sums[threadIdx.y][i][threadIdx.x * kWidth + k];
+    partial[(std::int64_t{blockIdx.y} * 2 + threadIdx.y) * rows.size + column + k] = sum;
+  }
+}
+
+template <class T, class A>
+__global__ void add_chunks(std::int64_t size, std::int64_t chunks, const A* partial, T* scale, T* shift) {
+  const std::int64_t column = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (column >= 2 * size) return;
+  double sum = 0;
+  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) sum += static_cast<double>(partial[chunk * 2 * size + column]);
+  (column < size ? scale : shift)[column % size] = detail::stored<T>(static_cast<A>(sum));
 }
 
 const StandardizeAttributes& of(const void* attributes) {
   return *static_cast<const StandardizeAttributes*>(attributes);
+}
+
+LineGrid grid_of(const Rows& rows, DType dtype) {
+  return {rows.count, rows.size * static_cast<std::int64_t>(size_of(dtype)), kMostThreads};
+}
+
+// Calls start(Width<kParameters>) with the number of parameters given.
+template <class Start>
+void with_parameters(std::size_t given, const Start& start) {
+  if (given == 0)
+    start(Width<0>());
+  else if (given == 1)
+    start(Width<1>());
+  else
+    start(Width<2>());
 }
 
 void standardize_cuda(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
@@ -54,11 +145,15 @@ void standardize_cuda(const KernelContext& context, std::span<const Tensor> in, 
   const cudaStream_t stream = detail::stream_of(context);
   visit_floating(in[0].dtype, "standardize", [&]<class T>(TypeTag<T>) {
     using A = accumulator_t<T>;
-    const LineGrid grid(rows.count, rows.size * static_cast<std::int64_t>(sizeof(T)));
-    with_vectors<T>(rows.size, 1, {in[0].data, out[0].data}, [&]<int kWidth>(Width<kWidth>) {
-      standardize_rows<kWidth><<<grid.blocks, grid.threads, 0, stream>>>(
-          rows, of(attributes).centered, static_cast<A>(of(attributes).epsilon), in[0].as<const T>(), out[0].as<T>(),
-          out[1].as<A>());
+    const LineGrid grid = grid_of(rows, in[0].dtype);
+    const T* scale = in.size() > 1 ? in[1].as<const T>() : nullptr;
+    const T* shift = in.size() > 2 ? in[2].as<const T>() : nullptr;
+    with_parameters(in.size() - 1, [&]<int kParameters>(Width<kParameters>) {
+      with_vectors<T>(rows.size, 1, {in[0].data, out[0].data, scale, shift}, [&]<int kWidth>(Width<kWidth>) {
+        standardize_rows<kWidth, kParameters><<<grid.blocks, grid.threads, 0, stream>>>(
+            rows, of(attributes).centered, static_cast<A>(of(attributes).epsilon), in[0].as<const T>(), scale, shift,
+            out[0].as<T>(), out[1].as<A>(), out[2].as<A>());
+      });
     });
   });
   detail::check_cuda(cudaGetLastError(), "starting standardize");
@@ -71,18 +166,48 @@ void backward_cuda(const KernelContext& context, std::span<const Tensor> in, std
   const cudaStream_t stream = detail::stream_of(context);
   visit_floating(in[0].dtype, "standardize_backward", [&]<class T>(TypeTag<T>) {
     using A = accumulator_t<T>;
-    const LineGrid grid(rows.count, rows.size * static_cast<std::int64_t>(sizeof(T)));
-    with_vectors<T>(rows.size, 1, {in[0].data, in[1].data, out[0].data}, [&]<int kWidth>(Width<kWidth>) {
-      backward_rows<kWidth><<<grid.blocks, grid.threads, 0, stream>>>(
-          rows, of(attributes).centered, in[0].as<const T>(), in[1].as<const T>(), in[2].as<const A>(), out[0].as<T>());
+    const LineGrid grid = grid_of(rows, in[0].dtype);
+    const T* scale = in.size() > 4 ? in[4].as<const T>() : nullptr;
+    with_vectors<T>(rows.size, 1, {in[0].data, in[1].data, scale, out[0].data}, [&]<int kWidth>(Width<kWidth>) {
+      const auto start = [&]<int kParameters>(Width<kParameters>) {
+        backward_rows<kWidth, kParameters><<<grid.blocks, grid.threads, 0, stream>>>(
+            rows, of(attributes).centered, in[0].as<const T>(), in[1].as<const T>(), in[2].as<const A>(),
+            in[3].as<const A>(), scale, out[0].as<T>());
+      };
+      scale ? start(Width<1>()) : start(Width<0>());
     });
   });
   detail::check_cuda(cudaGetLastError(), "starting standardize_backward");
+}
+
+void parameters_backward_cuda(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
+                              const void* attributes) {
+  const Rows rows(in[0].shape, of(attributes).axes);
+  if (rows.size == 0) return;
+  const cudaStream_t stream = detail::stream_of(context);
+  visit_floating(in[0].dtype, "standardize_backward_parameters", [&]<class T>(TypeTag<T>) {
+    using A = accumulator_t<T>;
+    const std::int64_t chunks = chunks_of_rows(rows.count);
+    auto* partial = static_cast<A*>(context.workspace);
+    if (chunks > 0)
+      with_vectors<T>(rows.size, 1, {in[0].data, in[1].data}, [&]<int kWidth>(Width<kWidth>) {
+        const std::int64_t tiles = (rows.size + kLanes * kWidth - 1) / (kLanes * kWidth);
+        const dim3 blocks(static_cast<unsigned>(tiles), static_cast<unsigned>(chunks));
+        sum_chunks<kWidth><<<blocks, dim3(kLanes, kRowsAtOnce), 0, stream>>>(
+            rows, (rows.count + chunks - 1) / chunks, in[0].as<const T>(), in[1].as<const T>(), in[2].as<const A>(),
+            in[3].as<const A>(), partial);
+      });
+    constexpr std::int64_t kThreads = 256;
+    const auto blocks = static_cast<unsigned>((2 * rows.size + kThreads - 1) / kThreads);
+    add_chunks<<<blocks, kThreads, 0, stream>>>(rows.size, chunks, partial, out[0].as<T>(), out[1].as<T>());
+  });
+  detail::check_cuda(cudaGetLastError(), "starting standardize_backward_parameters");
 }
 
 }  // namespace
 
 OpDef standardize_on_cuda(OpDef op) { return std::move(op).cuda(standardize_cuda); }
 OpDef standardize_backward_on_cuda(OpDef op) { return std::move(op).cuda(backward_cuda); }
+OpDef standardize_backward_parameters_on_cuda(OpDef op) { return std::move(op).cuda(parameters_backward_cuda); }
 
 }  // namespace paceline

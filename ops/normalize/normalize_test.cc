@@ -7,12 +7,13 @@
 
 namespace paceline {
 const OpDef& standardize_backward_operator();
+const OpDef& standardize_backward_parameters_operator();
 }
 
 namespace paceline::test {
 namespace {
 
-CaseArray direct(const CaseArray& x, const StandardizeAttributes& how) {
+CaseArray direct(const CaseArray& x, const StandardizeAttributes& how, const CaseArray& scale, const CaseArray& shift) {
   std::int64_t size = 1;
   for (int i = x.shape.ndim() - how.axes; i < x.shape.ndim(); ++i) size *= x.shape[i];
   CaseArray y = x;
@@ -27,28 +28,40 @@ CaseArray direct(const CaseArray& x, const StandardizeAttributes& how) {
     }
     for (std::int64_t i = 0; i < size; ++i) {
       double& value = y.values[static_cast<std::size_t>(first + i)];
+      const auto k = static_cast<std::size_t>(i);
       value = (value - mean) / std::sqrt(square + how.epsilon);
+      if (!scale.values.empty()) value *= scale.values[k];
+      if (!shift.values.empty()) value += shift.values[k];
     }
   }
   return y;
 }
 
-OperatorCase rows(const std::string& name, const Shape& shape, const StandardizeAttributes& how) {
+// With scale and shift, as many as `parameters`.
+OperatorCase rows(const std::string& name, const Shape& shape, const StandardizeAttributes& how, int parameters) {
   const CaseArray x = sample(shape, 3);
+  const Shape last(std::span<const std::int64_t>(shape.end() - how.axes, static_cast<std::size_t>(how.axes)));
+  const CaseArray scale = parameters > 0 ? sample(last, 5) : no_array();
+  const CaseArray shift = parameters > 1 ? sample(last, 7) : no_array();
   return {.name = name,
-          .inputs = {x},
+          .inputs = {x, scale, shift},
           .attributes = with(how),
-          .expected = {direct(x, how)},
+          .expected = {direct(x, how, scale, shift)},
           .gradient = shape.size() > 0,
           .tolerance = 8};
 }
 
-const RegisterCases kStandardize("standardize",
-                                 {rows("rows", {4, 10}, {}), rows("two axes", {2, 3, 7}, {.axes = 2}),
-                                  rows("not centered", {3, 21}, {.centered = false, .epsilon = 1e-6}),
-                                  rows("many", {300, 130}, {}), rows("one row", {6}, {}), rows("no rows", {0, 3}, {})},
-                                 {{"axes is 3", {sample({2, 3}, 1)}, with(StandardizeAttributes{3})},
-                                  {"x is int32", {typed(DType::kInt32, {1}, {1})}}});
+const CaseArray kNone = no_array();
+const RegisterCases kStandardize(
+    "standardize",
+    {rows("rows", {4, 10}, {}, 0), rows("two axes", {2, 3, 7}, {.axes = 2}, 2),
+     rows("not centered", {3, 21}, {.centered = false, .epsilon = 1e-6}, 1), rows("many", {300, 130}, {}, 2),
+     rows("one row", {6}, {}, 2), rows("no rows", {0, 3}, {}, 2), rows("empty rows", {3, 0}, {}, 2)},
+    {{"axes is 3", {sample({2, 3}, 1), kNone, kNone}, with(StandardizeAttributes{3})},
+     {"x is int32", {typed(DType::kInt32, {1}, {1}), kNone, kNone}},
+     {"scale is", {sample({2, 3}, 1), sample({2}, 1), kNone}},
+     {"shift is", {sample({2, 3}, 1), sample({3}, 1), sample({2}, 1)}},
+     {"shift without scale", {sample({2, 3}, 1), kNone, sample({3}, 1)}}});
 
 TEST(Normalize, RefusesParametersThatDoNotFit) {
   const NDArray x = NDArray::zeros({2, 4, 3}), four = NDArray::zeros({4}), three = NDArray::zeros({3});
@@ -70,10 +83,13 @@ TEST(Normalize, LongRowsKeepTheirDigits) {
 }
 
 TEST(Normalize, TheGradientRefusesWhatDoesNotFit) {
-  const auto refused = [](const NDArray& y, const NDArray& deviation, int axes) {
-    EXPECT_THROW(invoke(standardize_backward_operator(), {y, y, deviation}, StandardizeAttributes{axes}),
+  const auto refused = [](const NDArray& x, const NDArray& of_rows, int axes) {
+    const StandardizeAttributes how{axes};
+    EXPECT_THROW(invoke(standardize_backward_operator(), {x, x, of_rows, of_rows, NDArray()}, how), InvalidArgument)
+        << x.describe() << ", " << of_rows.describe() << ", axes " << axes;
+    EXPECT_THROW(invoke(standardize_backward_parameters_operator(), {x, x, of_rows, of_rows}, with(how)),
                  InvalidArgument)
-        << y.describe() << ", " << deviation.describe() << ", axes " << axes;
+        << x.describe() << ", " << of_rows.describe() << ", axes " << axes;
   };
   refused(NDArray::zeros({2, 3}), NDArray::zeros({2, 3}), 0);
   refused(NDArray::zeros({2}, DType::kInt32), NDArray::zeros({}), 1);

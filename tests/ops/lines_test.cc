@@ -23,6 +23,11 @@ NDArray call(const char* name, const std::vector<NDArray>& inputs, const std::sh
   return invoke(find_operator(name), inputs, attributes)[0];
 }
 
+// A number for each row, in the type of statistics.
+NDArray row_sums(const NDArray& x) {
+  return sum(is_floating(x.dtype()) && size_of(x.dtype()) < 4 ? x.cast(DType::kFloat32) : x, {1}) * 0.1;
+}
+
 // Of x, y (rows, width) and a line (1, width).
 using Program = std::function<NDArray(const NDArray& x, const NDArray& y, const NDArray& line)>;
 
@@ -72,9 +77,16 @@ const std::vector<std::pair<const char*, Program>> kLines{
        return layer_norm(x, line.view({line.size(1)}), line.view({line.size(1)}));
      }},
     {"standardize backward",
+     [](const NDArray& x, const NDArray& y, const NDArray& line) {
+       return call("standardize_backward", {x, y, row_sums(x), row_sums(y), line.view({line.size(1)})},
+                   with(StandardizeAttributes{}));
+     }},
+    {"standardize parameters backward",
      [](const NDArray& x, const NDArray& y, const NDArray&) {
-       const std::vector<NDArray> forward = invoke(find_operator("standardize"), {y}, with(StandardizeAttributes{}));
-       return call("standardize_backward", {x, forward[0], forward[1]}, with(StandardizeAttributes{}));
+       const std::vector<NDArray> both =
+           invoke(find_operator("standardize_backward_parameters"), {x, y, row_sums(x), row_sums(y)},
+                  with(StandardizeAttributes{}));
+       return concat(both, 0);
      }},
     {"cross entropy",
      [](const NDArray& x, const NDArray&, const NDArray&) {
