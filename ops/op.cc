@@ -1,3 +1,4 @@
+#include "shared/channels.h"
 #include "shared/like.h"
 
 #include <paceline/detail/array_builder.h>
@@ -76,6 +77,11 @@ OpDef OpDef::elementwise() && {
   return std::move(*this);
 }
 
+OpDef OpDef::channels_last() && {
+  channels_last_ = true;
+  return std::move(*this);
+}
+
 OpDef OpDef::forward(Forward function) && {
   forward_ = std::move(function);
   return std::move(*this);
@@ -130,12 +136,16 @@ void check_inputs(const OpDef& op, const std::vector<NDArray>& inputs) {
   }
 }
 
-// Dense arrays of one shape and one order of axes, other than row-major.
-bool share_other_order(const std::vector<NDArray>& inputs) {
-  const NDArray& first = inputs[0];
-  if (first.is_contiguous() || !is_dense(first.shape(), first.strides())) return false;
-  return std::all_of(inputs.begin() + 1, inputs.end(),
-                     [&](const NDArray& x) { return x.shape() == first.shape() && x.strides() == first.strides(); });
+// One of the inputs that have the result's shape, where all of them lie alike, densely and not row-major.
+const NDArray* find_other_order(const std::vector<NDArray>& inputs, const Shape& shape) {
+  const NDArray* found = nullptr;
+  for (const NDArray& x : inputs) {
+    if (x.shape() != shape) continue;
+    const bool alike = !found || x.strides() == found->strides();
+    if (x.is_contiguous() || !is_dense(shape, x.strides()) || !alike) return nullptr;
+    found = &x;
+  }
+  return found;
 }
 
 // What is wrong with a call names the operator and all that it was given, whichever of its parts found it. Where that
@@ -171,15 +181,22 @@ std::vector<NDArray> invoke(const OpDef& op, std::vector<NDArray> inputs, std::s
     for (const NDArray& input : inputs)
       if (!input.is_none()) given.push_back(input);
     require(!given.empty(), "[", op.name(), "] has no input");
-    const bool reordered = op.kernel_.elementwise && share_other_order(given);
+    const NDArray* const reordered = op.kernel_.elementwise ? find_other_order(given, specs[0].shape) : nullptr;
+    const bool channels_last = op.channels_last_ && have_channels_last(given);
     if (!op.kernel_.elementwise)
-      for (NDArray& input : given) input = input.contiguous();
+      for (NDArray& input : given)
+        input = channels_last && may_have_channels_last(input.shape()) ? as_channels_last(input) : input.contiguous();
 
     std::vector<NDArray> written;
     written.reserve(specs.size() + op.inputs_.size());
-    for (const ArraySpec& spec : specs)
-      written.push_back(reordered ? in_order_of(given[0], spec.shape, spec.dtype)
-                                  : NDArray(spec.shape, spec.dtype, given[0].device(), given[0].engine()));
+    for (const ArraySpec& spec : specs) {
+      if (reordered)
+        written.push_back(in_order_of(*reordered, spec.shape, spec.dtype));
+      else if (channels_last && may_have_channels_last(spec.shape))
+        written.push_back(new_channels_last(spec.shape, spec.dtype, given[0]));
+      else
+        written.push_back(NDArray(spec.shape, spec.dtype, given[0].device(), given[0].engine()));
+    }
     outputs = written;
     for (std::size_t i = 0; i < op.inputs_.size() && !op.variadic_; ++i)
       if (op.inputs_[i].mutated) written.push_back(inputs[i]);

@@ -153,6 +153,7 @@ OpDef batch_norm_op() {
       .auxiliary_output("inverse_deviation")
       .saves_inputs({0, 1})
       .saves_outputs({1, 2})
+      .channels_last()
       .infer([](const std::vector<NDArray>& inputs, const void*) {
         const NDArray& x = inputs[0];
         require(x.ndim() >= 2, "[batch_norm] x has ", x.ndim(), " dimensions, expected at least 2");
@@ -183,6 +184,7 @@ OpDef batch_norm_backward_op() {
       .output("x_gradient")
       .output("gamma_gradient")
       .output("beta_gradient")
+      .channels_last()
       .infer([](const std::vector<NDArray>& inputs, const void*) {
         const NDArray& x = inputs[1];
         require(inputs[0].shape() == x.shape() && inputs[0].dtype() == x.dtype(), "[batch_norm_backward] gradient is ",

@@ -1,6 +1,8 @@
 #include "batch_norm/batch_norm.h"
 
+#include "batch_norm/channels_last.cuh"
 #include "shared/block.cuh"
+#include "shared/channels.h"
 
 namespace paceline {
 
@@ -175,6 +177,12 @@ void forward_cuda(const KernelContext& context, std::span<const Tensor> in, std:
     const unsigned blocks = blocks_for(layout.blocks());
     const int threads = threads_for(layout.count() / layout.parts, kMostThreads);
     double* const sums = static_cast<double*>(context.workspace);
+    if (have_channels_last(in)) {
+      const ChannelStatistics<A> statistics{out[1].as<A>(), out[2].as<A>(), out[3].as<A>(), out[4].as<A>()};
+      return normalize_channels_last<T>(layout.count(), layout.channels, training, momentum, epsilon,
+                                        in[0].as<const T>(), in[1].as<const A>(), in[2].as<const A>(), out[0].as<T>(),
+                                        statistics, sums, stream);
+    }
     double* const squares = sums + layout.blocks();
     if (training && layout.parts > 1) {
       sum_parts<T, A><<<blocks, threads, 0, stream>>>(layout, in[0].as<const T>(), sums);
@@ -199,6 +207,11 @@ void backward_cuda(const KernelContext& context, std::span<const Tensor> in, std
     const unsigned blocks = blocks_for(layout.blocks());
     const int threads = threads_for(layout.count() / layout.parts, kMostThreads);
     double* const sums = static_cast<double*>(context.workspace);
+    if (have_channels_last(in))
+      return backward_channels_last<T>(layout.count(), layout.channels, of(attributes).training, in[0].as<const T>(),
+                                       in[1].as<const T>(), in[2].as<const A>(), in[3].as<const A>(),
+                                       in[4].as<const A>(), out[0].as<T>(), out[1].as<A>(), out[2].as<A>(), sums,
+                                       stream);
     double* const products = sums + layout.blocks();
     if (layout.parts > 1)
       sum_gradients_of_parts<<<blocks, threads, 0, stream>>>(layout, in[0].as<const T>(), in[1].as<const T>(),
@@ -211,7 +224,9 @@ void backward_cuda(const KernelContext& context, std::span<const Tensor> in, std
 }
 
 std::size_t sums_of_parts(const std::vector<NDArray>& inputs, const void*) {
-  return inputs[0].device().kind == DeviceKind::kCuda ? Channels(inputs[0].shape()).workspace_bytes() : 0;
+  if (inputs[0].device().kind != DeviceKind::kCuda) return 0;
+  const Channels layout(inputs[0].shape());
+  return have_channels_last(inputs) ? column_sums_workspace(layout.count(), layout.channels) : layout.workspace_bytes();
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "convolution/cudnn.h"
 #include "convolution/geometry.h"
 #include "reduce/reduce.h"
+#include "shared/channels.h"
 #include "shared/rows.h"
 #include "shared/text.h"
 
@@ -182,9 +183,11 @@ void backward_weight_cpu(const KernelContext& context, std::span<const Tensor> i
       in[0].dtype, context.workspace);
 }
 
-std::size_t workspace_bytes(ConvolutionPass pass, const ConvolutionGeometry& g, const NDArray& x) {
-  return x.device().kind == DeviceKind::kCuda ? cudnn_workspace(pass, g, x.dtype(), x.device())
-                                              : gemm_convolution_workspace(g, x.dtype());
+std::size_t workspace_bytes(ConvolutionPass pass, const ConvolutionGeometry& g, const std::vector<NDArray>& inputs) {
+  const NDArray& x = inputs[0];
+  return x.device().kind == DeviceKind::kCuda
+             ? cudnn_workspace(pass, g, x.dtype(), have_channels_last(inputs), x.device())
+             : gemm_convolution_workspace(g, x.dtype());
 }
 
 void check_types(const char* name, const std::vector<NDArray>& inputs, std::int64_t channels) {
@@ -221,7 +224,7 @@ TransposedConvolutionAttributes transposed(const ConvolutionGeometry& g, const C
 
 OpDef schema(const char* name) {
   prepare_onednn_convolution();
-  return OpDef(name).input("x").input("weight").optional_input("bias").saves_inputs({0, 1});
+  return OpDef(name).input("x").input("weight").optional_input("bias").saves_inputs({0, 1}).channels_last();
 }
 
 }  // namespace
@@ -238,7 +241,7 @@ OpDef convolution_op() {
       .workspace([](const std::vector<NDArray>& inputs, const void* attributes) {
         return workspace_bytes(ConvolutionPass::kForward,
                                make_geometry("convolution", inputs[0].shape(), inputs[1].shape(), of(attributes)),
-                               inputs[0]);
+                               inputs);
       })
       .cpu(forward_cpu)
       .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) {
@@ -267,6 +270,7 @@ OpDef convolution_backward_weight_op() {
       .input("x")
       .output("weight_gradient")
       .output("bias_gradient")
+      .channels_last()
       .infer([](const std::vector<NDArray>& inputs, const void* attributes) {
         const ConvolutionGeometry g = weight_geometry(inputs, attributes);
         const DType dtype = inputs[0].dtype();
@@ -276,7 +280,7 @@ OpDef convolution_backward_weight_op() {
         return std::vector<ArraySpec>{{backward_of(attributes).weight, dtype}, {{g.out}, dtype}};
       })
       .workspace([](const std::vector<NDArray>& inputs, const void* attributes) {
-        return workspace_bytes(ConvolutionPass::kBackwardWeight, weight_geometry(inputs, attributes), inputs[0]);
+        return workspace_bytes(ConvolutionPass::kBackwardWeight, weight_geometry(inputs, attributes), inputs);
       })
       .cpu(backward_weight_cpu)
       .text(text);
@@ -294,7 +298,7 @@ OpDef transposed_convolution_op() {
       .workspace([](const std::vector<NDArray>& inputs, const void* attributes) {
         return workspace_bytes(ConvolutionPass::kBackwardData,
                                transposed_geometry(inputs[0].shape(), inputs[1].shape(), transposed_of(attributes)),
-                               inputs[0]);
+                               inputs);
       })
       .cpu(transposed_cpu)
       .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) {

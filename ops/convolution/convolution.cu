@@ -2,12 +2,23 @@
 // every type, group and dilation.
 #include "convolution/cudnn.h"
 #include "shared/block.cuh"
+#include "shared/channels.h"
 
 namespace paceline {
 
 namespace {
 
 using Places = ConvolutionGeometry::Sizes;
+
+// How x, y and the weights lie: those as the channels of one output channel.
+struct Orders {
+  ChannelOrder x, y, weight;
+
+  Orders(const ConvolutionGeometry& g, bool last)
+      : x{g.in, g.input_places(), last},
+        y{g.out, g.output_places(), last},
+        weight{g.group_in(), g.kernel[0] * g.kernel[1] * g.kernel[2], last} {}
+};
 
 // Number i of a row-major array of `sizes`, axis by axis.
 __device__ Places places_of(const Places& sizes, std::int64_t i) {
@@ -35,22 +46,22 @@ __device__ void for_each_weight(const ConvolutionGeometry& g, const Places& at, 
 
 // One thread for each element of the result.
 template <class T>
-__global__ void forward(const ConvolutionGeometry g, const T* x, const T* weight, const T* bias, T* y) {
+__global__ void forward(const ConvolutionGeometry g, const Orders lie, const T* x, const T* weight, const T* bias,
+                        T* y) {
   using A = accumulator_t<T>;
-  const std::int64_t places = g.output_places(), total = g.examples * g.out * places;
-  const std::int64_t weights = g.kernel[0] * g.kernel[1] * g.kernel[2];
+  const std::int64_t total = g.examples * g.out * g.output_places();
   const auto find = [&g](std::size_t axis, std::int64_t at, std::int64_t under) {
     return g.input_place(axis, at, under);
   };
   for (std::int64_t i = detail::first_index(); i < total; i += detail::index_step()) {
-    const std::int64_t channel = i / places % g.out, example = i / (places * g.out);
-    const T* from = x + (example * g.in + channel / g.group_out() * g.group_in()) * g.input_places();
-    const T* kernel = weight + channel * g.patch();
-    const Places at = places_of(g.result, i % places);
+    const std::int64_t example = lie.y.example(i), channel = lie.y.channel(i);
+    const std::int64_t first = channel / g.group_out() * g.group_in();
+    const Places at = places_of(g.result, lie.y.place(i));
     A sum = bias ? static_cast<A>(bias[channel]) : A(0);
-    for (std::int64_t c = 0; c < g.group_in(); ++c, from += g.input_places(), kernel += weights)
+    for (std::int64_t c = 0; c < g.group_in(); ++c)
       for_each_weight(g, at, g.size, find, [&](std::int64_t w, std::int64_t element) {
-        sum += static_cast<A>(kernel[w]) * static_cast<A>(from[element]);
+        sum += static_cast<A>(weight[lie.weight.at(channel, c, w)]) *
+               static_cast<A>(x[lie.x.at(example, first + c, element)]);
       });
     y[i] = T(sum);
   }
@@ -58,23 +69,22 @@ __global__ void forward(const ConvolutionGeometry g, const T* x, const T* weight
 
 // One thread for each element of x's gradient.
 template <class T>
-__global__ void backward_data(const ConvolutionGeometry g, const T* dy, const T* weight, const T* bias, T* dx) {
+__global__ void backward_data(const ConvolutionGeometry g, const Orders lie, const T* dy, const T* weight,
+                              const T* bias, T* dx) {
   using A = accumulator_t<T>;
-  const std::int64_t places = g.input_places(), total = g.examples * g.in * places;
-  const std::int64_t weights = g.kernel[0] * g.kernel[1] * g.kernel[2];
+  const std::int64_t total = g.examples * g.in * g.input_places();
   const auto find = [&g](std::size_t axis, std::int64_t at, std::int64_t under) {
     return g.output_place(axis, at, under);
   };
   for (std::int64_t i = detail::first_index(); i < total; i += detail::index_step()) {
-    const std::int64_t channel = i / places % g.in, example = i / (places * g.in);
+    const std::int64_t example = lie.x.example(i), channel = lie.x.channel(i);
     const std::int64_t first = channel / g.group_in() * g.group_out();
-    const T* from = dy + (example * g.out + first) * g.output_places();
-    const T* kernel = weight + first * g.patch() + channel % g.group_in() * weights;
-    const Places at = places_of(g.size, i % places);
+    const Places at = places_of(g.size, lie.x.place(i));
     A sum = bias ? static_cast<A>(bias[channel]) : A(0);
-    for (std::int64_t c = 0; c < g.group_out(); ++c, from += g.output_places(), kernel += g.patch())
+    for (std::int64_t c = first; c < first + g.group_out(); ++c)
       for_each_weight(g, at, g.result, find, [&](std::int64_t w, std::int64_t element) {
-        sum += static_cast<A>(kernel[w]) * static_cast<A>(from[element]);
+        sum += static_cast<A>(weight[lie.weight.at(c, channel % g.group_in(), w)]) *
+               static_cast<A>(dy[lie.y.at(example, c, element)]);
       });
     dx[i] = T(sum);
   }
@@ -82,13 +92,13 @@ __global__ void backward_data(const ConvolutionGeometry g, const T* dy, const T*
 
 // One block for each weight.
 template <class T>
-__global__ void backward_weight(const ConvolutionGeometry g, const T* dy, const T* x, T* dw) {
+__global__ void backward_weight(const ConvolutionGeometry g, const Orders lie, const T* dy, const T* x, T* dw) {
   using A = accumulator_t<T>;
-  const std::int64_t places = g.output_places(), weights = g.kernel[0] * g.kernel[1] * g.kernel[2];
+  const std::int64_t places = g.output_places();
   for (std::int64_t i = blockIdx.x; i < g.out * g.patch(); i += gridDim.x) {
-    const std::int64_t channel = i / g.patch(), c = i % g.patch() / weights;
-    const Places under = places_of(g.kernel, i % weights);
-    const std::int64_t input = channel / g.group_out() * g.group_in() + c;
+    const std::int64_t channel = lie.weight.example(i);
+    const Places under = places_of(g.kernel, lie.weight.place(i));
+    const std::int64_t input = channel / g.group_out() * g.group_in() + lie.weight.channel(i);
     const A sum = sum_values<A>(g.examples * places, [&](std::int64_t k) {
       const std::int64_t example = k / places;
       const Places at = places_of(g.result, k % places);
@@ -98,20 +108,19 @@ __global__ void backward_weight(const ConvolutionGeometry g, const T* dy, const 
         if (from[axis] < 0) return A(0);
       }
       const std::int64_t element = (from[0] * g.size[1] + from[1]) * g.size[2] + from[2];
-      return static_cast<A>(dy[(example * g.out + channel) * places + k % places]) *
-             static_cast<A>(x[(example * g.in + input) * g.input_places() + element]);
+      return static_cast<A>(dy[lie.y.at(example, channel, k % places)]) *
+             static_cast<A>(x[lie.x.at(example, input, element)]);
     });
     if (threadIdx.x == 0) dw[i] = T(sum);
   }
 }
 
 template <class T>
-__global__ void backward_bias(const ConvolutionGeometry g, const T* dy, T* db) {
+__global__ void backward_bias(const ConvolutionGeometry g, const ChannelOrder lie, const T* dy, T* db) {
   using A = accumulator_t<T>;
-  const std::int64_t places = g.output_places();
   for (std::int64_t channel = blockIdx.x; channel < g.out; channel += gridDim.x) {
-    const A sum = sum_values<A>(g.examples * places, [=](std::int64_t k) {
-      return static_cast<A>(dy[(k / places * g.out + channel) * places + k % places]);
+    const A sum = sum_values<A>(g.examples * lie.places, [=](std::int64_t k) {
+      return static_cast<A>(dy[lie.at(k / lie.places, channel, k % lie.places)]);
     });
     if (threadIdx.x == 0) db[channel] = T(sum);
   }
@@ -126,15 +135,17 @@ void forward_cuda(const KernelContext& context, std::span<const Tensor> in, std:
                   const void* attributes) {
   const ConvolutionGeometry g = make_geometry("convolution", in[0].shape, in[1].shape, of(attributes));
   if (out[0].size() == 0) return;
+  const bool last = have_channels_last(in);
   const void* const bias = in.size() > 2 ? in[2].data : nullptr;
   if (cudnn_convolution(ConvolutionPass::kForward, g,
-                        {.x = in[0].data, .weight = in[1].data, .bias = bias, .y = out[0].data}, in[0].dtype, context))
+                        {.x = in[0].data, .weight = in[1].data, .bias = bias, .y = out[0].data}, in[0].dtype, last,
+                        context))
     return;
   const cudaStream_t stream = detail::stream_of(context);
   visit_floating(in[0].dtype, "convolution", [&](auto tag) {
     using T = typename decltype(tag)::type;
     forward<<<detail::grid_for(out[0].size()), detail::kThreads, 0, stream>>>(
-        g, in[0].as<const T>(), in[1].as<const T>(), static_cast<const T*>(bias), out[0].as<T>());
+        g, Orders(g, last), in[0].as<const T>(), in[1].as<const T>(), static_cast<const T*>(bias), out[0].as<T>());
   });
   detail::check_cuda(cudaGetLastError(), "starting a convolution");
 }
@@ -145,16 +156,17 @@ void transposed_cuda(const KernelContext& context, std::span<const Tensor> in, s
   const ConvolutionGeometry g =
       transposed_geometry(in[0].shape, in[1].shape, *static_cast<const TransposedConvolutionAttributes*>(attributes));
   if (out[0].size() == 0) return;
+  const bool last = have_channels_last(in);
   const void* const bias = in.size() > 2 ? in[2].data : nullptr;
   if (cudnn_convolution(ConvolutionPass::kBackwardData, g,
                         {.weight = in[1].data, .bias = bias, .y_gradient = in[0].data, .x_gradient = out[0].data},
-                        in[0].dtype, context))
+                        in[0].dtype, last, context))
     return;
   const cudaStream_t stream = detail::stream_of(context);
   visit_floating(in[0].dtype, "transposed_convolution", [&](auto tag) {
     using T = typename decltype(tag)::type;
     backward_data<<<detail::grid_for(out[0].size()), detail::kThreads, 0, stream>>>(
-        g, in[0].as<const T>(), in[1].as<const T>(), static_cast<const T*>(bias), out[0].as<T>());
+        g, Orders(g, last), in[0].as<const T>(), in[1].as<const T>(), static_cast<const T*>(bias), out[0].as<T>());
   });
   detail::check_cuda(cudaGetLastError(), "starting a transposed convolution");
 }
@@ -164,16 +176,19 @@ void backward_weight_cuda(const KernelContext& context, std::span<const Tensor> 
                           const void* attributes) {
   const ConvolutionGeometry g = make_geometry("convolution_backward_weight", in[1].shape, out[0].shape, of(attributes));
   const int threads = threads_for(g.examples * g.output_places());
+  const bool last = have_channels_last(in);
   const bool done = cudnn_convolution(ConvolutionPass::kBackwardWeight, g,
                                       {.x = in[1].data, .y_gradient = in[0].data, .weight_gradient = out[0].data},
-                                      in[0].dtype, context);
+                                      in[0].dtype, last, context);
   const cudaStream_t stream = detail::stream_of(context);
   visit_floating(in[0].dtype, "convolution_backward_weight", [&](auto tag) {
     using T = typename decltype(tag)::type;
     if (!done && out[0].size() > 0)
-      backward_weight<<<blocks_for(out[0].size()), threads, 0, stream>>>(g, in[0].as<const T>(), in[1].as<const T>(),
-                                                                         out[0].as<T>());
-    if (g.out > 0) backward_bias<<<blocks_for(g.out), threads, 0, stream>>>(g, in[0].as<const T>(), out[1].as<T>());
+      backward_weight<<<blocks_for(out[0].size()), threads, 0, stream>>>(
+          g, Orders(g, last), in[0].as<const T>(), in[1].as<const T>(), out[0].as<T>());
+    if (g.out > 0)
+      backward_bias<<<blocks_for(g.out), threads, 0, stream>>>(g, Orders(g, last).y, in[0].as<const T>(),
+                                                               out[1].as<T>());
   });
   detail::check_cuda(cudaGetLastError(), "starting the gradient of a convolution's weights");
 }

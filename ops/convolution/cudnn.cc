@@ -70,7 +70,7 @@ cudnnDataType_t type_of(DType dtype) {
 // What cuDNN knows of one convolution. Two spatial axes, or three where x has them.
 class Problem {
  public:
-  Problem(const Cudnn& cudnn, const ConvolutionGeometry& g, DType dtype) : cudnn_(cudnn) {
+  Problem(const Cudnn& cudnn, const ConvolutionGeometry& g, DType dtype, bool channels_last) : cudnn_(cudnn) {
     const std::size_t first = g.axes <= 2 ? 1 : 0;
     const auto sizes = [&](std::int64_t a, std::int64_t b, const ConvolutionGeometry::Sizes& spatial) {
       std::vector<int> result{number(a), number(b)};
@@ -83,6 +83,7 @@ class Problem {
       return result;
     };
     const cudnnDataType_t type = type_of(dtype);
+    const cudnnTensorFormat_t order = channels_last ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW;
     const std::vector<int> x_sizes = sizes(g.examples, g.in, g.size), y_sizes = sizes(g.examples, g.out, g.result),
                            kernel = sizes(g.out, g.group_in(), g.kernel), in_bias = sizes(1, g.in, {1, 1, 1}),
                            out_bias = sizes(1, g.out, {1, 1, 1}), padding = only(g.padding), stride = only(g.stride),
@@ -95,11 +96,11 @@ class Problem {
     expect(cudnn_.cudnnCreateFilterDescriptor(&weight));
     expect(cudnn_.cudnnCreateConvolutionDescriptor(&convolution));
     if (!fits) return;
-    expect(cudnn_.cudnnSetTensorNdDescriptorEx(x, CUDNN_TENSOR_NCHW, type, dims, x_sizes.data()));
-    expect(cudnn_.cudnnSetTensorNdDescriptorEx(y, CUDNN_TENSOR_NCHW, type, dims, y_sizes.data()));
-    expect(cudnn_.cudnnSetTensorNdDescriptorEx(x_bias, CUDNN_TENSOR_NCHW, type, dims, in_bias.data()));
-    expect(cudnn_.cudnnSetTensorNdDescriptorEx(y_bias, CUDNN_TENSOR_NCHW, type, dims, out_bias.data()));
-    expect(cudnn_.cudnnSetFilterNdDescriptor(weight, type, CUDNN_TENSOR_NCHW, dims, kernel.data()));
+    expect(cudnn_.cudnnSetTensorNdDescriptorEx(x, order, type, dims, x_sizes.data()));
+    expect(cudnn_.cudnnSetTensorNdDescriptorEx(y, order, type, dims, y_sizes.data()));
+    expect(cudnn_.cudnnSetTensorNdDescriptorEx(x_bias, order, type, dims, in_bias.data()));
+    expect(cudnn_.cudnnSetTensorNdDescriptorEx(y_bias, order, type, dims, out_bias.data()));
+    expect(cudnn_.cudnnSetFilterNdDescriptor(weight, type, order, dims, kernel.data()));
     expect(cudnn_.cudnnSetConvolutionNdDescriptor(convolution, dims - 2, padding.data(), stride.data(), dilation.data(),
                                                   CUDNN_CROSS_CORRELATION,
                                                   dtype == DType::kFloat64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT));
@@ -169,21 +170,22 @@ bool is_empty(const ConvolutionGeometry& g) { return g.examples == 0 || g.in == 
 
 }  // namespace
 
-std::size_t cudnn_workspace(ConvolutionPass pass, const ConvolutionGeometry& geometry, DType dtype, Device device) {
+std::size_t cudnn_workspace(ConvolutionPass pass, const ConvolutionGeometry& geometry, DType dtype, bool channels_last,
+                            Device device) {
   const Cudnn* const cudnn = Cudnn::open();
   if (!cudnn || is_empty(geometry)) return 0;
   const cudnnHandle_t handle = handle_for(*cudnn, device.index);
-  const Problem problem(*cudnn, geometry, dtype);
+  const Problem problem(*cudnn, geometry, dtype, channels_last);
   std::size_t bytes = 0;
   return handle && problem.fits && ask_workspace(*cudnn, handle, pass, problem, bytes) ? bytes : 0;
 }
 
 bool cudnn_convolution(ConvolutionPass pass, const ConvolutionGeometry& geometry, const ConvolutionArrays& arrays,
-                       DType dtype, const KernelContext& context) {
+                       DType dtype, bool channels_last, const KernelContext& context) {
   const Cudnn* const cudnn = Cudnn::open();
   if (!cudnn || is_empty(geometry)) return false;
   const cudnnHandle_t handle = handle_for(*cudnn, context.device.index);
-  const Problem p(*cudnn, geometry, dtype);
+  const Problem p(*cudnn, geometry, dtype, channels_last);
   std::size_t bytes = 0;
   if (!handle || !p.fits || !ask_workspace(*cudnn, handle, pass, p, bytes)) return false;
 

@@ -2,9 +2,9 @@
 
 namespace paceline {
 
-std::size_t cudnn_workspace(ConvolutionPass, const ConvolutionGeometry&, DType, Device) { return 0; }
+std::size_t cudnn_workspace(ConvolutionPass, const ConvolutionGeometry&, DType, bool, Device) { return 0; }
 
-bool cudnn_convolution(ConvolutionPass, const ConvolutionGeometry&, const ConvolutionArrays&, DType,
+bool cudnn_convolution(ConvolutionPass, const ConvolutionGeometry&, const ConvolutionArrays&, DType, bool,
                        const KernelContext&) {
   return false;
 }

@@ -2,6 +2,7 @@
 
 #include "reduce/reduce.h"
 #include "reshape/reshape.h"
+#include "shared/channels.h"
 #include "shared/rows.h"
 #include "shared/text.h"
 
@@ -9,6 +10,7 @@ namespace paceline {
 
 const OpDef& copy_operator();
 const OpDef& cast_operator();
+const OpDef& channels_last_operator();
 const OpDef& broadcast_to_operator();
 const OpDef& reshape_operator();
 
@@ -23,6 +25,22 @@ OpDef copy_op() {
           [](const OpCall&, const std::vector<NDArray>& gradients) -> std::vector<Gradient> { return {gradients[0]}; });
 }
 
+OpDef channels_last_op() {
+  return OpDef("channels_last")
+      .input("x")
+      .infer([](const std::vector<NDArray>& inputs, const void*) {
+        const NDArray& x = inputs[0];
+        require(may_have_channels_last(x.shape()), "[channels_last] x is ", x.describe(),
+                ", expected (n, channels, sizes...)");
+        return std::vector<ArraySpec>{{x.shape(), x.dtype()}};
+      })
+      .forward([](const std::vector<NDArray>& inputs, const void*) {
+        return std::vector<NDArray>{as_channels_last(inputs[0])};
+      })
+      .gradient(
+          [](const OpCall&, const std::vector<NDArray>& gradients) -> std::vector<Gradient> { return {gradients[0]}; });
+}
+
 OpDef cast_op() {
   return OpDef("cast")
       .attributes<CastAttributes>()
@@ -31,7 +49,12 @@ OpDef cast_op() {
         return std::vector<ArraySpec>{{inputs[0].shape(), static_cast<const CastAttributes*>(attributes)->dtype}};
       })
       .forward([](const std::vector<NDArray>& inputs, const void* attributes) {
-        return std::vector<NDArray>{inputs[0].cast(static_cast<const CastAttributes*>(attributes)->dtype)};
+        const NDArray& x = inputs[0];
+        const DType dtype = static_cast<const CastAttributes*>(attributes)->dtype;
+        if (!is_channels_last(x)) return std::vector<NDArray>{x.cast(dtype)};
+        const NDArray out = new_channels_last(x.shape(), dtype, x);
+        out.copy_from(x);
+        return std::vector<NDArray>{out};
       })
       .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
         const DType from = call.input_specs[0].dtype;
@@ -73,6 +96,7 @@ OpDef broadcast_to_op() {
       });
 }
 
+NDArray channels_last(const NDArray& x) { return invoke(channels_last_operator(), {x})[0]; }
 NDArray copy(const NDArray& x) { return invoke(copy_operator(), {x})[0]; }
 
 NDArray cast(const NDArray& x, DType dtype) { return invoke(cast_operator(), {x}, CastAttributes{dtype}); }

@@ -292,13 +292,6 @@ OpDef standardize_backward_parameters_op() {
         return std::vector<ArraySpec>{parameter, parameter};
       })
       .cpu(parameters_backward_cpu)
-      .workspace([](const std::vector<NDArray>& inputs, const void* attributes) {
-        const NDArray& x = inputs[1];
-        if (x.device().kind != DeviceKind::kCuda) return std::size_t{0};
-        const std::int64_t chunks = chunks_of_rows(leading(x.shape(), of(attributes).axes).size());
-        const std::int64_t parameter = last_axes(x.shape(), of(attributes).axes).size();
-        return static_cast<std::size_t>(2 * chunks * parameter) * size_of(wide_type(x.dtype()));
-      })
       .text(text);
 }
 

@@ -1,6 +1,6 @@
 #include "normalize/normalize.h"
 
-#include "shared/line.cuh"
+#include "shared/column_sums.cuh"
 
 namespace paceline {
 
@@ -31,8 +31,8 @@ constexpr int kMostThreads = kMostThreadsOfLine / 2;
 
 template <int kWidth, int kParameters, class T, class A>
 __global__ void __launch_bounds__(kMostThreads)
-    standardize_rows(const Rows rows, bool centered, A epsilon, const T* x, const T* scale, const T* shift, T* y, A* means,
-                     A* inverse_deviation) {
+    standardize_rows(const Rows rows, bool centered, A epsilon, const T* x, const T* scale, const T* shift, T* y,
+                     A* means, A* inverse_deviation) {
   const A count = static_cast<A>(rows.size);
   for (std::int64_t row = first_line(); row < rows.count; row += line_step()) {
     const auto in = line_of<T, kWidth, kParameters>(rows.size, x + row * rows.size, scale, shift);
@@ -75,49 +75,34 @@ __global__ void __launch_bounds__(kMostThreads)
   }
 }
 
-constexpr int kRowsAtOnce = 8;
-
-// What the rows of a chunk add to the gradients of scale and shift: partial[chunk][which][column].
+// What a row adds to the gradients of scale and shift.
 template <int kWidth, class T, class A>
-__global__ void __launch_bounds__(kLanes* kRowsAtOnce)
-    sum_chunks(const Rows rows, std::int64_t rows_of_chunk, const T* dy, const T* x, const A* means,
-               const A* inverse_deviation, A* partial) {
-  __shared__ A sums[2][kRowsAtOnce][kLanes * kWidth];
-  const std::int64_t column = (std::int64_t{blockIdx.x} * kLanes + threadIdx.x) * kWidth;
-  const std::int64_t end = min((std::int64_t{blockIdx.y} + 1) * rows_of_chunk, rows.count);
-  A scale[kWidth]{}, shift[kWidth]{};
-  if (column < rows.size)
-    for (std::int64_t row = blockIdx.y * rows_of_chunk + threadIdx.y; row < end; row += kRowsAtOnce) {
-      const auto of_dy = detail::read_vector<kWidth>(dy + row * rows.size + column);
-      const auto of_x = detail::read_vector<kWidth>(x + row * rows.size + column);
-      const A mean = means[row], inverse = inverse_deviation[row];
-      for (int k = 0; k < kWidth; ++k) {
-        const A gradient = detail::load(of_dy.at[k]);
-        scale[k] += gradient * ((detail::load(of_x.at[k]) - mean) * inverse);
-        shift[k] += gradient;
-      }
-    }
-  for (int k = 0; k < kWidth; ++k) {
-    sums[0][threadIdx.y][threadIdx.x * kWidth + k] = scale[k];
-    sums[1][threadIdx.y][threadIdx.x * kWidth + k] = shift[k];
-  }
-  __syncthreads();
-  if (threadIdx.y >= 2 || column >= rows.size) return;
-  for (int k = 0; k < kWidth; ++k) {
-    A sum = 0;
-    for (int i = 0; i < kRowsAtOnce; ++i) sum += sums[threadIdx.y][i][threadIdx.x * kWidth + k];
-    partial[(std::int64_t{blockIdx.y} * 2 + threadIdx.y) * rows.size + column + k] = sum;
-  }
-}
+struct ParameterTerms {
+  std::int64_t size;
+  const T *dy, *x;
+  const A *means, *inverse_deviation;
 
-template <class T, class A>
-__global__ void add_chunks(std::int64_t size, std::int64_t chunks, const A* partial, T* scale, T* shift) {
-  const std::int64_t column = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (column >= 2 * size) return;
-  double sum = 0;
-  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) sum += static_cast<double>(partial[chunk * 2 * size + column]);
-  (column < size ? scale : shift)[column % size] = detail::stored<T>(static_cast<A>(sum));
-}
+  __device__ void operator()(std::int64_t row, std::int64_t column, A* scale, A* shift) const {
+    const auto of_dy = detail::read_vector<kWidth>(dy + row * size + column);
+    const auto of_x = detail::read_vector<kWidth>(x + row * size + column);
+    const A mean = means[row], inverse = inverse_deviation[row];
+    for (int k = 0; k < kWidth; ++k) {
+      const A gradient = detail::load(of_dy.at[k]);
+      scale[k] += gradient * ((detail::load(of_x.at[k]) - mean) * inverse);
+      shift[k] += gradient;
+    }
+  }
+};
+
+template <class T>
+struct ParameterGradients {
+  T *scale, *shift;
+
+  __device__ void operator()(std::int64_t column, double of_scale, double of_shift) const {
+    scale[column] = detail::stored<T>(static_cast<accumulator_t<T>>(of_scale));
+    shift[column] = detail::stored<T>(static_cast<accumulator_t<T>>(of_shift));
+  }
+};
 
 const StandardizeAttributes& of(const void* attributes) {
   return *static_cast<const StandardizeAttributes*>(attributes);
@@ -187,27 +172,27 @@ void parameters_backward_cuda(const KernelContext& context, std::span<const Tens
   const cudaStream_t stream = detail::stream_of(context);
   visit_floating(in[0].dtype, "standardize_backward_parameters", [&]<class T>(TypeTag<T>) {
     using A = accumulator_t<T>;
-    const std::int64_t chunks = chunks_of_rows(rows.count);
-    auto* partial = static_cast<A*>(context.workspace);
-    if (chunks > 0)
-      with_vectors<T>(rows.size, 1, {in[0].data, in[1].data}, [&]<int kWidth>(Width<kWidth>) {
-        const std::int64_t tiles = (rows.size + kLanes * kWidth - 1) / (kLanes * kWidth);
-        const dim3 blocks(static_cast<unsigned>(tiles), static_cast<unsigned>(chunks));
-        sum_chunks<kWidth><<<blocks, dim3(kLanes, kRowsAtOnce), 0, stream>>>(
-            rows, (rows.count + chunks - 1) / chunks, in[0].as<const T>(), in[1].as<const T>(), in[2].as<const A>(),
-            in[3].as<const A>(), partial);
-      });
-    constexpr std::int64_t kThreads = 256;
-    const auto blocks = static_cast<unsigned>((2 * rows.size + kThreads - 1) / kThreads);
-    add_chunks<<<blocks, kThreads, 0, stream>>>(rows.size, chunks, partial, out[0].as<T>(), out[1].as<T>());
+    with_vectors<T>(rows.size, 1, {in[0].data, in[1].data}, [&]<int kWidth>(Width<kWidth>) {
+      const ParameterTerms<kWidth, T, A> terms{rows.size, in[0].as<const T>(), in[1].as<const T>(),
+                                               in[2].as<const A>(), in[3].as<const A>()};
+      sum_columns<kWidth, A>(rows.count, rows.size, terms, ParameterGradients<T>{out[0].as<T>(), out[1].as<T>()},
+                             static_cast<double*>(context.workspace), stream);
+    });
   });
   detail::check_cuda(cudaGetLastError(), "starting standardize_backward_parameters");
+}
+
+std::size_t parameters_workspace(const std::vector<NDArray>& inputs, const void* attributes) {
+  const Rows rows(inputs[1].shape(), of(attributes).axes);
+  return inputs[1].device().kind == DeviceKind::kCuda ? column_sums_workspace(rows.count, rows.size) : 0;
 }
 
 }  // namespace
 
 OpDef standardize_on_cuda(OpDef op) { return std::move(op).cuda(standardize_cuda); }
 OpDef standardize_backward_on_cuda(OpDef op) { return std::move(op).cuda(backward_cuda); }
-OpDef standardize_backward_parameters_on_cuda(OpDef op) { return std::move(op).cuda(parameters_backward_cuda); }
+OpDef standardize_backward_parameters_on_cuda(OpDef op) {
+  return std::move(op).cuda(parameters_backward_cuda).workspace(parameters_workspace);
+}
 
 }  // namespace paceline

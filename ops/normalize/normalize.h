@@ -4,8 +4,6 @@
 
 #include <paceline/op.h>
 
-#include <algorithm>
-
 namespace paceline {
 
 // Of the operator standardize: the last `axes` axes become mean 0 (if centered) and mean square 1, then times scale plus
@@ -15,9 +13,6 @@ struct StandardizeAttributes {
   bool centered = true;
   double epsilon = 1e-5;
 };
-
-// Into how many parts the rows are cut whose gradients of scale and shift a GPU adds up: each has its own sums in memory.
-inline std::int64_t chunks_of_rows(std::int64_t rows) { return std::min<std::int64_t>((rows + 63) / 64, 128); }
 
 // Over the last axes of x, as many as `scale` has (1 without it); `scale` and `shift` have their sizes.
 NDArray layer_norm(const NDArray& x, const NDArray& scale, const NDArray& shift, double epsilon = 1e-5);

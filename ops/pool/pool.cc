@@ -233,6 +233,7 @@ OpDef forward(const char* name, bool positions) {
   return OpDef(name)
       .attributes<PoolAttributes>()
       .input("x")
+      .channels_last()
       .infer([=](const std::vector<NDArray>& inputs, const void* attributes) {
         const NDArray& x = inputs[0];
         require(is_floating(x.dtype()), "[", name, "] x is ", name_of(x.dtype()), ", expected a floating type");
@@ -249,6 +250,7 @@ OpDef backward(const char* name, bool positions) {
   if (positions) op = std::move(op).input("positions");
   return std::move(op)
       .attributes<PoolBackwardAttributes>()
+      .channels_last()
       .infer([=](const std::vector<NDArray>& inputs, const void* attributes) {
         const Shape& x = backward_of(attributes).x;
         const Shape expected = result_shape(x, make_windows(name, x, pool_of(attributes)));

@@ -1,5 +1,7 @@
 #include "pool/window.h"
 
+#include "shared/channels.h"
+
 #include <paceline/detail/elementwise.cuh>
 
 namespace paceline {
@@ -35,63 +37,68 @@ __device__ void for_each_window_with(const Windows& w, const Places& place, cons
         body((z * ay.count + y) * ax.count + x, Places{z, y, x});
 }
 
+// How the arrays of places and of windows lie.
+struct Orders {
+  ChannelOrder places, windows;
+};
+
 // One thread for each window.
 template <class T>
-__global__ void max_windows(const Windows w, const T* x, T* y, std::int32_t* positions) {
+__global__ void max_windows(const Windows w, const Orders lie, const T* x, T* y, std::int32_t* positions) {
   using A = accumulator_t<T>;
-  const std::int64_t results = w.output_places();
-  for (std::int64_t i = detail::first_index(); i < w.planes * results; i += detail::index_step()) {
-    const T* const plane = x + i / results * w.input_places();
+  for (std::int64_t i = detail::first_index(); i < w.planes * lie.windows.places; i += detail::index_step()) {
+    const std::int64_t example = lie.windows.example(i), channel = lie.windows.channel(i);
     std::int64_t best = -1;
     A top = 0;
-    for_each_place(w, window_of(w, i % results), [&](std::int64_t place) {
-      const A value = static_cast<A>(plane[place]);
+    for_each_place(w, window_of(w, lie.windows.place(i)), [&](std::int64_t place) {
+      const A value = static_cast<A>(x[lie.places.at(example, channel, place)]);
       if (value > top || best < 0 || (value != value && top == top)) {
         top = value;
         best = place;
       }
     });
-    y[i] = plane[best];
+    y[i] = x[lie.places.at(example, channel, best)];
     positions[i] = static_cast<std::int32_t>(best);
   }
 }
 
 // One thread for each place of x, which collects what the windows around it send it: always in the same order.
 template <class T>
-__global__ void max_gradients(const Windows w, const T* dy, const std::int32_t* positions, T* dx) {
-  const std::int64_t places = w.input_places(), results = w.output_places();
-  for (std::int64_t i = detail::first_index(); i < w.planes * places; i += detail::index_step()) {
-    const std::int64_t first = i / places * results, place = i % places;
+__global__ void max_gradients(const Windows w, const Orders lie, const T* dy, const std::int32_t* positions, T* dx) {
+  for (std::int64_t i = detail::first_index(); i < w.planes * lie.places.places; i += detail::index_step()) {
+    const std::int64_t example = lie.places.example(i), channel = lie.places.channel(i), place = lie.places.place(i);
     accumulator_t<T> sum = 0;
     for_each_window_with(w, place_of(w, place), [&](std::int64_t window, const Places&) {
-      if (positions[first + window] == place) sum += static_cast<accumulator_t<T>>(dy[first + window]);
+      const std::int64_t at = lie.windows.at(example, channel, window);
+      if (positions[at] == place) sum += static_cast<accumulator_t<T>>(dy[at]);
     });
     dx[i] = T(sum);
   }
 }
 
 template <class T>
-__global__ void average_windows(const Windows w, bool count_padding, const T* x, T* y) {
+__global__ void average_windows(const Windows w, const Orders lie, bool count_padding, const T* x, T* y) {
   using A = accumulator_t<T>;
-  const std::int64_t results = w.output_places();
-  for (std::int64_t i = detail::first_index(); i < w.planes * results; i += detail::index_step()) {
-    const T* const plane = x + i / results * w.input_places();
-    const Places window = window_of(w, i % results);
+  for (std::int64_t i = detail::first_index(); i < w.planes * lie.windows.places; i += detail::index_step()) {
+    const std::int64_t example = lie.windows.example(i), channel = lie.windows.channel(i);
+    const Places window = window_of(w, lie.windows.place(i));
     A sum = 0;
-    for_each_place(w, window, [&](std::int64_t place) { sum += static_cast<A>(plane[place]); });
+    for_each_place(w, window, [&](std::int64_t place) {
+      sum += static_cast<A>(x[lie.places.at(example, channel, place)]);
+    });
     y[i] = T(sum * average_share<A>(w, count_padding, window));
   }
 }
 
 template <class T>
-__global__ void average_gradients(const Windows w, bool count_padding, const T* dy, T* dx) {
+__global__ void average_gradients(const Windows w, const Orders lie, bool count_padding, const T* dy, T* dx) {
   using A = accumulator_t<T>;
-  const std::int64_t places = w.input_places(), results = w.output_places();
-  for (std::int64_t i = detail::first_index(); i < w.planes * places; i += detail::index_step()) {
-    const T* const plane = dy + i / places * results;
+  for (std::int64_t i = detail::first_index(); i < w.planes * lie.places.places; i += detail::index_step()) {
+    const std::int64_t example = lie.places.example(i), channel = lie.places.channel(i);
     A sum = 0;
-    for_each_window_with(w, place_of(w, i % places), [&](std::int64_t number, const Places& window) {
-      sum += static_cast<A>(plane[number]) * average_share<A>(w, count_padding, window);
+    for_each_window_with(w, place_of(w, lie.places.place(i)), [&](std::int64_t number, const Places& window) {
+      sum += static_cast<A>(dy[lie.windows.at(example, channel, number)]) *
+             average_share<A>(w, count_padding, window);
     });
     dx[i] = T(sum);
   }
@@ -99,49 +106,52 @@ __global__ void average_gradients(const Windows w, bool count_padding, const T* 
 
 const PoolAttributes& of(const void* attributes) { return *static_cast<const PoolAttributes*>(attributes); }
 
-// Calls start(TypeTag, windows, blocks, stream) with the windows over `x`, for one thread for each element of `out`.
+// Calls start(TypeTag, windows, orders, blocks, stream) with the windows over `x`, for one thread for each element of
+// `out`.
 template <class Start>
-void pool(const char* name, const KernelContext& context, const Shape& x, const Tensor& out, const void* attributes,
-          const Start& start) {
+void pool(const char* name, const KernelContext& context, const Shape& x, std::span<const Tensor> in, const Tensor& out,
+          const void* attributes, const Start& start) {
   const Windows windows = make_windows(name, x, of(attributes));
   if (out.size() == 0) return;
+  const bool last = have_channels_last(in);
+  const Orders orders{{x[1], windows.input_places(), last}, {x[1], windows.output_places(), last}};
   const cudaStream_t stream = detail::stream_of(context);
-  visit_floating(out.dtype, name, [&](auto tag) { start(tag, windows, detail::grid_for(out.size()), stream); });
+  visit_floating(out.dtype, name, [&](auto tag) { start(tag, windows, orders, detail::grid_for(out.size()), stream); });
   detail::check_cuda(cudaGetLastError(), "starting to pool");
 }
 
 void max_cuda(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
               const void* attributes) {
-  pool("max_pool", context, in[0].shape, out[0], attributes,
-       [&]<class T>(TypeTag<T>, const Windows& windows, int blocks, cudaStream_t stream) {
-         max_windows<<<blocks, detail::kThreads, 0, stream>>>(windows, in[0].as<const T>(), out[0].as<T>(),
+  pool("max_pool", context, in[0].shape, in, out[0], attributes,
+       [&]<class T>(TypeTag<T>, const Windows& windows, const Orders& orders, int blocks, cudaStream_t stream) {
+         max_windows<<<blocks, detail::kThreads, 0, stream>>>(windows, orders, in[0].as<const T>(), out[0].as<T>(),
                                                               out[1].as<std::int32_t>());
        });
 }
 
 void max_backward_cuda(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
                        const void* attributes) {
-  pool("max_pool_backward", context, out[0].shape, out[0], attributes,
-       [&]<class T>(TypeTag<T>, const Windows& windows, int blocks, cudaStream_t stream) {
-         max_gradients<<<blocks, detail::kThreads, 0, stream>>>(windows, in[0].as<const T>(),
+  pool("max_pool_backward", context, out[0].shape, in, out[0], attributes,
+       [&]<class T>(TypeTag<T>, const Windows& windows, const Orders& orders, int blocks, cudaStream_t stream) {
+         max_gradients<<<blocks, detail::kThreads, 0, stream>>>(windows, orders, in[0].as<const T>(),
                                                                 in[1].as<const std::int32_t>(), out[0].as<T>());
        });
 }
 
 void average_cuda(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
                   const void* attributes) {
-  pool("average_pool", context, in[0].shape, out[0], attributes,
-       [&]<class T>(TypeTag<T>, const Windows& windows, int blocks, cudaStream_t stream) {
-         average_windows<<<blocks, detail::kThreads, 0, stream>>>(windows, of(attributes).count_include_pad,
+  pool("average_pool", context, in[0].shape, in, out[0], attributes,
+       [&]<class T>(TypeTag<T>, const Windows& windows, const Orders& orders, int blocks, cudaStream_t stream) {
+         average_windows<<<blocks, detail::kThreads, 0, stream>>>(windows, orders, of(attributes).count_include_pad,
                                                                   in[0].as<const T>(), out[0].as<T>());
        });
 }
 
 void average_backward_cuda(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
                            const void* attributes) {
-  pool("average_pool_backward", context, out[0].shape, out[0], attributes,
-       [&]<class T>(TypeTag<T>, const Windows& windows, int blocks, cudaStream_t stream) {
-         average_gradients<<<blocks, detail::kThreads, 0, stream>>>(windows, of(attributes).count_include_pad,
+  pool("average_pool_backward", context, out[0].shape, in, out[0], attributes,
+       [&]<class T>(TypeTag<T>, const Windows& windows, const Orders& orders, int blocks, cudaStream_t stream) {
+         average_gradients<<<blocks, detail::kThreads, 0, stream>>>(windows, orders, of(attributes).count_include_pad,
                                                                     in[0].as<const T>(), out[0].as<T>());
        });
 }

@@ -79,9 +79,12 @@ class OpDef {
   OpDef cpu(KernelFunction function) &&;
   OpDef cuda(KernelFunction function) &&;
   OpDef workspace(WorkspaceRule bytes) &&;
-  // The kernel works place by place and takes inputs of any strides; dense inputs of one shape and one order of axes
-  // give outputs in that order.
+  // The kernel works place by place and takes inputs of any strides; dense inputs of the result's shape and one order
+  // of axes give outputs in that order.
   OpDef elementwise() &&;
+  // On CUDA devices the kernel also takes arrays (n, channels, sizes...) whose channels are last in memory: where an
+  // input lies so, all inputs and outputs of at least three axes do. The rest are row-major, and so are all elsewhere.
+  OpDef channels_last() &&;
   // ... or a function over arrays (views, compositions), called with recording off.
   OpDef forward(Forward function) &&;
   // Gradients with respect to each input, in order; none where there is none. Written with operators, so one gradient
@@ -114,6 +117,7 @@ class OpDef {
   std::string name_;
   std::vector<Input> inputs_;
   bool variadic_ = false;
+  bool channels_last_ = false;
   std::vector<std::string> outputs_;
   std::vector<std::string> auxiliary_;
   std::vector<int> saved_inputs_, saved_outputs_;

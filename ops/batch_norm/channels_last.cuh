@@ -1,0 +1,174 @@
+#pragma once
+// Batch norm of arrays whose channels are last in memory: a matrix with a column for each channel. Statistics read x
+// once, the result once more.
+
+#include "shared/column_sums.cuh"
+
+namespace paceline {
+
+template <class A>
+struct ChannelStatistics {
+  A *mean, *inverse_deviation, *running_mean, *running_variance;
+};
+
+// Of the distance to the first row, and of its square: values far from 0 keep their digits.
+template <int kWidth, class T, class A>
+struct StatisticsTerms {
+  std::int64_t channels;
+  const T* x;
+
+  __device__ void operator()(std::int64_t row, std::int64_t channel, A* sum, A* squares) const {
+    const auto first = detail::read_vector<kWidth>(x + channel);
+    const auto values = detail::read_vector<kWidth>(x + row * channels + channel);
+    for (int k = 0; k < kWidth; ++k) {
+      const A distance = detail::load(values.at[k]) - detail::load(first.at[k]);
+      sum[k] += distance;
+      squares[k] += distance * distance;
+    }
+  }
+};
+
+template <class T, class A>
+struct FinishStatistics {
+  double count, momentum, epsilon;
+  const T* x;
+  ChannelStatistics<A> out;
+
+  __device__ void operator()(std::int64_t channel, double sum, double squares) const {
+    const double distance = sum / count;
+    const double mean = static_cast<double>(detail::load(x[channel])) + distance;
+    const double variance = max(0.0, squares / count - distance * distance);
+    const auto mixed = [this](A old, double now) {
+      return static_cast<A>(momentum * static_cast<double>(old) + (1 - momentum) * now);
+    };
+    out.running_mean[channel] = mixed(out.running_mean[channel], mean);
+    out.running_variance[channel] = mixed(out.running_variance[channel], variance);
+    out.mean[channel] = static_cast<A>(mean);
+    out.inverse_deviation[channel] = static_cast<A>(1 / std::sqrt(variance + epsilon));
+  }
+};
+
+template <class A>
+__global__ void take_running_statistics(std::int64_t channels, double epsilon, const ChannelStatistics<A> statistics) {
+  const std::int64_t c = detail::first_index();
+  if (c >= channels) return;
+  statistics.mean[c] = statistics.running_mean[c];
+  statistics.inverse_deviation[c] =
+      static_cast<A>(1 / std::sqrt(static_cast<double>(statistics.running_variance[c]) + epsilon));
+}
+
+// Calls write(row's place in memory, channel) for vectors of kWidth channels.
+template <int kWidth, class Write>
+__global__ void write_rows(std::int64_t rows, std::int64_t channels, const Write write) {
+  const std::int64_t vectors = channels / kWidth;
+  for (std::int64_t i = detail::first_index(); i < rows * vectors; i += detail::index_step())
+    write(i * kWidth, i % vectors * kWidth);
+}
+
+template <int kWidth, class T, class A>
+struct Normalized {
+  const T* x;
+  const A *gamma, *beta, *mean, *inverse_deviation;
+  T* y;
+
+  __device__ void operator()(std::int64_t at, std::int64_t channel) const {
+    const auto values = detail::read_vector<kWidth>(x + at);
+    detail::Vector<T, kWidth> result;
+    for (int k = 0; k < kWidth; ++k) {
+      const std::int64_t c = channel + k;
+      const A slope = inverse_deviation[c] * gamma[c];
+      result.at[k] = detail::stored<T>((detail::load(values.at[k]) - mean[c]) * slope + beta[c]);
+    }
+    detail::write_vector(y + at, result);
+  }
+};
+
+// Of the gradient times the distance from the mean, and of the gradient.
+template <int kWidth, class T, class A>
+struct GradientTerms {
+  std::int64_t channels;
+  const T *dy, *x;
+  const A* mean;
+
+  __device__ void operator()(std::int64_t row, std::int64_t channel, A* product, A* sum) const {
+    const auto of_dy = detail::read_vector<kWidth>(dy + row * channels + channel);
+    const auto of_x = detail::read_vector<kWidth>(x + row * channels + channel);
+    for (int k = 0; k < kWidth; ++k) {
+      const A gradient = detail::load(of_dy.at[k]);
+      product[k] += gradient * (detail::load(of_x.at[k]) - mean[channel + k]);
+      sum[k] += gradient;
+    }
+  }
+};
+
+template <class A>
+struct FinishGradients {
+  const A* inverse_deviation;
+  A *gamma_gradient, *beta_gradient;
+
+  __device__ void operator()(std::int64_t channel, double product, double sum) const {
+    gamma_gradient[channel] = static_cast<A>(product * static_cast<double>(inverse_deviation[channel]));
+    beta_gradient[channel] = static_cast<A>(sum);
+  }
+};
+
+template <int kWidth, class T, class A>
+struct InputGradient {
+  bool training;
+  A share;  // of a row
+  const T *dy, *x;
+  const A *gamma, *mean, *inverse_deviation, *gamma_gradient, *beta_gradient;
+  T* dx;
+
+  __device__ void operator()(std::int64_t at, std::int64_t channel) const {
+    const auto of_dy = detail::read_vector<kWidth>(dy + at);
+    const auto of_x = detail::read_vector<kWidth>(x + at);
+    detail::Vector<T, kWidth> result;
+    for (int k = 0; k < kWidth; ++k) {
+      const std::int64_t c = channel + k;
+      const A inverse = inverse_deviation[c];
+      A gradient = detail::load(of_dy.at[k]);
+      if (training)
+        gradient -= share * (beta_gradient[c] +
+                             (detail::load(of_x.at[k]) - mean[c]) * inverse * gamma_gradient[c]);
+      result.at[k] = detail::stored<T>(gamma[c] * inverse * gradient);
+    }
+    detail::write_vector(dx + at, result);
+  }
+};
+
+template <class T, class A>
+void normalize_channels_last(std::int64_t rows, std::int64_t channels, bool training, double momentum, double epsilon,
+                             const T* x, const A* gamma, const A* beta, T* y, const ChannelStatistics<A>& statistics,
+                             double* workspace, cudaStream_t stream) {
+  with_vectors<T>(channels, 1, {x, y}, [&]<int kWidth>(Width<kWidth>) {
+    if (training)
+      sum_columns<kWidth, A>(rows, channels, StatisticsTerms<kWidth, T, A>{channels, x},
+                             FinishStatistics<T, A>{static_cast<double>(rows), momentum, epsilon, x, statistics},
+                             workspace, stream);
+    else
+      take_running_statistics<<<detail::grid_for(channels), detail::kThreads, 0, stream>>>(channels, epsilon,
+                                                                                           statistics);
+    const Normalized<kWidth, T, A> write{x, gamma, beta, statistics.mean, statistics.inverse_deviation, y};
+    write_rows<kWidth><<<detail::grid_for(rows * channels / kWidth), detail::kThreads, 0, stream>>>(rows, channels,
+                                                                                                    write);
+  });
+  detail::check_cuda(cudaGetLastError(), "starting batch_norm");
+}
+
+template <class T, class A>
+void backward_channels_last(std::int64_t rows, std::int64_t channels, bool training, const T* dy, const T* x,
+                            const A* gamma, const A* mean, const A* inverse_deviation, T* dx, A* gamma_gradient,
+                            A* beta_gradient, double* workspace, cudaStream_t stream) {
+  with_vectors<T>(channels, 1, {dy, x, dx}, [&]<int kWidth>(Width<kWidth>) {
+    sum_columns<kWidth, A>(rows, channels, GradientTerms<kWidth, T, A>{channels, dy, x, mean},
+                           FinishGradients<A>{inverse_deviation, gamma_gradient, beta_gradient}, workspace, stream);
+    const InputGradient<kWidth, T, A> write{training, A(1) / static_cast<A>(rows), dy, x, gamma, mean,
+                                            inverse_deviation, gamma_gradient, beta_gradient, dx};
+    write_rows<kWidth><<<detail::grid_for(rows * channels / kWidth), detail::kThreads, 0, stream>>>(rows, channels,
+                                                                                                    write);
+  });
+  detail::check_cuda(cudaGetLastError(), "starting batch_norm_backward");
+}
+
+}  // namespace paceline
