@@ -73,6 +73,7 @@ NDArray BatchGradients::run(const Module& module, const Part& part, const NDArra
                         .call = part.call,
                         .device = options_.device,
                         .compute = options_.precision,
+                        .channels_last = options_.channels_last,
                         .casts = casts};
   const NDArray output = in_float(module(part.data, context));
   NDArray loss = loss_function(output, part.label.to(output.device()));

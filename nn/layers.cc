@@ -95,6 +95,10 @@ class ConvLayer : public Layer {
             x.shape(), ", expected (examples, channels) and ", axes_ == 0 ? "1 to 3" : std::to_string(axes_), " sizes");
   }
 
+  static NDArray in_order(const NDArray& x, const Context& context) {
+    return context.channels_last ? paceline::channels_last(x) : x;
+  }
+
   ConvOptions options_;
   std::int64_t channels_;
 
@@ -110,7 +114,7 @@ class ConvolutionLayer final : public ConvLayer {
   NDArray forward(const NDArray& x, const Context& context) override {
     check(x);
     const NDArray by = kernel(x, channels_, x.size(1) / options_.groups, context);
-    return convolution(in_compute_type(x, context), by, bias(x, context), steps(x, options_));
+    return convolution(in_order(in_compute_type(x, context), context), by, bias(x, context), steps(x, options_));
   }
 };
 
@@ -122,7 +126,7 @@ class TransposedConvLayer final : public ConvLayer {
   NDArray forward(const NDArray& x, const Context& context) override {
     check(x);
     const NDArray by = kernel(x, x.size(1), channels_ / options_.groups, context);
-    return transposed_convolution(in_compute_type(x, context), by, bias(x, context),
+    return transposed_convolution(in_order(in_compute_type(x, context), context), by, bias(x, context),
                                   {steps(x, options_), for_each_axis(x, output_padding_)});
   }
 

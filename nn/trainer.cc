@@ -292,7 +292,8 @@ double Trainer::evaluate(DataIterator& data) {
   std::int64_t seen = 0;
   do {
     while (data.next(batch)) {
-      const NDArray scores = self.net(batch.data.to(device), {.device = device});
+      const NDArray scores =
+          self.net(batch.data.to(device), {.device = device, .channels_last = self.options.channels_last});
       const auto right = top1_count(scores, batch.label.to(scores.device())).item<std::int64_t>();
       // Told as positions of the batch, so that they are counted once however often they are told; before the batch
       // itself, so that who sees that committed sees these.

@@ -216,7 +216,7 @@ run_peers() {
     row "PyTorch beside it" "not run" 0 "PyTorch with CUDA cannot be imported by python3"
     return
   fi
-  peer "resnet50, bfloat16, batch 256" resnet50 256 --precision bfloat16
+  peer "resnet50, bfloat16, channels last, batch 256" resnet50 256 --precision bfloat16 --channels_last
   peer "transformer, batch 64" transformer 64
 }
 

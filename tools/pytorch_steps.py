@@ -2,11 +2,11 @@
 """Times training steps of PyTorch on random examples that stay in memory, beside train_benchmark.
 
     pytorch_steps.py NETWORK BATCH SECONDS [--device cpu|cuda] [--threads N]
-                     [--precision float32|bfloat16] [--compile]
+                     [--precision float32|bfloat16] [--channels_last] [--compile]
 
-Networks, examples and optimizer are train_benchmark's. bfloat16 means autocast, and images in channels_last. The last
-line is JSON: samples_per_second, peak_memory_mb (the resident set's, of the whole process), parameters, and pytorch, its
-version. Exits with 3 where PyTorch, or on cuda a GPU, is missing.
+Networks, examples and optimizer are train_benchmark's. bfloat16 means autocast. The last line is JSON:
+samples_per_second, peak_memory_mb (the resident set's, of the whole process), parameters, and pytorch, its version. Exits
+with 3 where PyTorch, or on cuda a GPU, is missing.
 """
 
 import argparse
@@ -149,6 +149,7 @@ def main():
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--threads", type=int)
     parser.add_argument("--precision", default="float32", choices=["float32", "bfloat16"])
+    parser.add_argument("--channels_last", action="store_true", help="images")
     parser.add_argument("--compile", action="store_true", help="with torch.compile")
     arguments = parser.parse_args()
     on_gpu = arguments.device == "cuda"
@@ -166,7 +167,7 @@ def main():
     if image:
         data = torch.randn(batch, *image, device=arguments.device)
         label = torch.arange(batch, device=arguments.device) * 7 % classes
-        if bfloat16:
+        if arguments.channels_last:
             network, data = (x.to(memory_format=torch.channels_last) for x in (network, data))
     else:
         data = label = (torch.arange(batch * 64, device=arguments.device) * 7 % classes).view(batch, 64)

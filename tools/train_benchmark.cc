@@ -20,6 +20,7 @@ DEFINE_int32(image_size, 0, "pixels of an image's side; 0: what the network was 
 DEFINE_int32(batch_size, 64, "examples of a step: images, or runs of 64 symbols");
 DEFINE_int32(threads, 0, "threads of the operators; 0: as many as there are cores, or PACELINE_NUM_THREADS");
 DEFINE_string(device, "cpu", "where the network is computed: cpu, cuda:0, ...");
+DEFINE_bool(channels_last, false, "images with their channels last in memory, for GPUs");
 DEFINE_string(precision, "float32", "what the network computes in: float32, bfloat16 or float16");
 DEFINE_bool(captured, true, "replay the step from a plan instead of running it eagerly");
 DEFINE_int32(steps_ahead, 2, "steps that may be queued before the oldest is waited for; each holds memory");
@@ -133,6 +134,7 @@ void measure() {
                       {.device = device,
                        .steps_ahead = FLAGS_steps_ahead,
                        .precision = parse_dtype(FLAGS_precision),
+                       .channels_last = FLAGS_channels_last,
                        .captured = FLAGS_captured});
   const Batch& batch = problem.batch;
   for (int step = 0; step < 3; ++step) trainer.step(batch, nn::softmax_ce);
@@ -151,6 +153,7 @@ void measure() {
                         {"device", device.name()},
                         {"captured", FLAGS_captured},
                         {"precision", FLAGS_precision},
+                        {"channels_last", FLAGS_channels_last},
                         {"parameters", trainer.net().parameter_count()},
                         {"steps", steps},
                         {"seconds", taken},

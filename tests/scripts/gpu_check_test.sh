@@ -72,7 +72,7 @@ expect '^dist_async, 2 workers and 2 servers +ok'
 printf 'import json\nprint(json.dumps({"test_accuracy": float("nan")}))\n' >"$place/launch.py"
 PATH=$place:$PATH "$tools/gpu_check.sh" --dist --programs "$place" --out "$place/nan" >>"$place/printed" 2>&1 &&
   { echo "an accuracy that is no number passed"; failures=$((failures + 1)); }
-expect '^resnet50, bfloat16, batch 256, ours +ok +[0-9]+ +12 examples/s'
+expect '^resnet50, bfloat16, channels last, batch 256, ours +ok +[0-9]+ +12 examples/s'
 expect '^transformer, batch 64, PyTorch --compile +ok +[0-9]+ +9 examples/s, 2.x'
 [ "$failures" -eq 0 ] || cat "$place/printed"
 exit "$failures"

@@ -42,6 +42,9 @@ struct Context {
   // Inside operators, sums of all of them are float32 (attention, softmax and recurrent cells on the CPU altogether).
   // A Trainer hands the loss its input in float32. float64 stays float64.
   DType compute = DType::kFloat32;
+  // Convolutions take their input with the channels last in memory (copy.h), as GPUs compute them fastest in halves; on
+  // the CPU it only costs a copy. The shapes stay (n, channels, sizes...), and so do all numbers up to rounding.
+  bool channels_last = false;
   std::shared_ptr<CastWeights> casts = nullptr;  // those made in this step already, if they are kept
 };
 

@@ -43,6 +43,7 @@ struct TrainerOptions {
   // holds that of the worker that writes it. step() waits for the gradients, and throws Error where they are not finite
   // at a scale of 1.
   DType precision = DType::kFloat32;
+  bool channels_last = false;  // Context::channels_last
   double clip_norm = 0;    // this worker's gradients are scaled to a norm of at most this before the push (autograd.h); 0: off
   // Forward and backward, on one device, are captured (capture.h) and replayed, with the same numbers. The first step's
   // loss is then the loss of every step.
