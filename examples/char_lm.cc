@@ -18,6 +18,7 @@ DEFINE_int32(layers, 4, "layers of the network");
 DEFINE_int32(heads, 4, "heads of each attention layer");
 DEFINE_int32(context, 64, "characters that the network sees at once");
 DEFINE_int32(stride, 0, "characters between the beginnings of two examples of an epoch; 0: as many as the context has");
+DEFINE_bool(sparse_grad, false, "train the characters' vectors as a row-sparse table, of which a step moves its rows");
 DEFINE_double(dropout, 0, "rate of dropout behind each layer");
 
 namespace {
@@ -86,7 +87,10 @@ void train() {
   const auto network = kNetworks.at(FLAGS_network);
   const Text text = read_text();
   examples::Task task;
-  task.network = [&] { return network({text.characters, FLAGS_width, FLAGS_layers, FLAGS_heads, FLAGS_dropout}); };
+  task.network = [&] {
+    return network({text.characters, FLAGS_width, FLAGS_layers, FLAGS_heads, FLAGS_dropout, FLAGS_sparse_grad});
+  };
+  task.captured = !FLAGS_sparse_grad;
   task.data = [&](std::shared_ptr<Source> source) {
     return windows(text.train, FLAGS_stride > 0 ? FLAGS_stride : FLAGS_context,
                    {.batch = FLAGS_batch_size, .shuffle = FLAGS_seed, .source = std::move(source)});

@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
     examples::Task task;
     const auto network = nn::models::catalog().at(FLAGS_network);
     const Manifest manifest = Manifest::load(examples::images_manifest());
-    task.on_one_device = FLAGS_devices.empty();
+    task.captured = FLAGS_devices.empty();
     task.network = [network, classes = class_count(manifest)] { return over_devices(network(classes)); };
     task.loss = [](const NDArray& scores, const NDArray& label) {
       return softmax_cross_entropy(scores, label, {.label_smoothing = FLAGS_label_smoothing});

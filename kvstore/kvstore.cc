@@ -48,6 +48,10 @@ Spec mode_of(const std::string& text) {
   return mode;
 }
 
+bool holds_tables_in(const Spec& mode) {
+  return is_local(mode.name) || (!workers_mode(mode.name) && ModeSetting::parse(mode).holds_tables());
+}
+
 [[noreturn]] void serve_and_exit(const ClusterConfig& config, const StoreOptions& options) {
   keep_freed_memory(true);
   try {
@@ -95,8 +99,7 @@ void KVStore::check(const std::string& mode, bool tables) {
   const Spec spec = mode_of(mode);
   if (local) spec.options.reject_unknown("mode '" + name + "'");
   if (workers) workers->check(spec, {});
-  const bool holds = local || (!workers && ModeSetting::parse(spec).holds_tables());
-  require(holds || !tables, "mode '", mode,
+  require(holds_tables_in(spec) || !tables, "mode '", mode,
           "' holds no row-sparse tables; use local, dist_async or dist_sync without backup");
 }
 
@@ -135,6 +138,7 @@ KVStore::~KVStore() = default;
 
 const Spec& KVStore::mode() const { return mode_; }
 bool KVStore::is_distributed() const { return exchange_->server_count() > 0 || workers_mode(mode_.name); }
+bool KVStore::holds_tables() const { return holds_tables_in(mode_); }
 Exchange& KVStore::exchange() { return *exchange_; }
 int KVStore::rank() const { return exchange_->rank(); }
 int KVStore::size() const { return exchange_->size(); }

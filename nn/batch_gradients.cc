@@ -9,6 +9,7 @@
 
 #include "pipeline.h"
 #include "precision.h"
+#include "row_gradients.h"
 
 namespace paceline::nn {
 
@@ -20,16 +21,18 @@ Variable done_with(const std::vector<NDArray>& arrays) {
   return done;
 }
 
-BatchGradients::BatchGradients(const Module& net, const TrainerOptions& options) : net_(net), options_(options) {
+BatchGradients::BatchGradients(const Module& net, const TrainerOptions& options, std::shared_ptr<const RowSource> rows)
+    : net_(net), options_(options), rows_(std::move(rows)) {
   for (const auto& parameter : net.parameters()) {
     devices_.insert(parameter->value.device());
-    if (parameter->statistic) continue;
+    if (parameter->is_row_sparse()) tables_.push_back(parameter);
+    if (parameter->gradient.is_none()) continue;
     trained_.push_back(parameter);
     gradients_.push_back(parameter->gradient);
   }
 }
 
-std::vector<NDArray> BatchGradients::operator()(const std::vector<NDArray>& inputs, const Loss& loss_function) const {
+std::vector<NDArray> BatchGradients::operator()(const std::vector<NDArray>& inputs, const Loss& loss_function) {
   const PipelineLayer* const pipeline = PipelineLayer::of(net_);
   const Module& stages = pipeline ? pipeline->body() : net_;
   const std::int64_t examples = inputs[0].size(0),
@@ -38,6 +41,7 @@ std::vector<NDArray> BatchGradients::operator()(const std::vector<NDArray>& inpu
   const NDArray scale = inputs.size() > 3 ? inputs[3] : NDArray();
   const auto casts = is_half(options_.precision) ? std::make_shared<CastWeights>() : nullptr;
   NDArray total;
+  std::vector<std::vector<Gradient>> tables(tables_.size());
   std::deque<Variable> running;
   for (std::int64_t i = 0; i < parts; ++i) {
     // One more than have a device each: their memory is taken when they are pushed.
@@ -48,37 +52,49 @@ std::vector<NDArray> BatchGradients::operator()(const std::vector<NDArray>& inpu
     const std::int64_t begin = examples * i / parts, end = examples * (i + 1) / parts;
     const Part part{inputs[0].narrow(0, begin, end), inputs[1].narrow(0, begin, end), call_of_part(inputs[2], i, parts),
                     parts == 1 ? 1 : static_cast<double>(end - begin) / static_cast<double>(examples), i > 0};
-    const NDArray loss = run(stages, part, scale, casts, loss_function);
+    const NDArray loss = run(stages, part, scale, casts, loss_function, tables);
     total = i == 0 ? loss : total + loss;
     if (parts > 1 && !options_.captured) running.push_back(done_with(gradients_));
   }
+  of_tables_.clear();
+  std::vector<NDArray> gradients = gradients_;
+  for (std::size_t i = 0; i < tables_.size(); ++i) {
+    of_tables_.push_back(sum_of_rows(*tables_[i], tables[i]));
+    if (options_.clip_norm == 0 && scale.is_none()) continue;
+    of_tables_.back() = with_each_row_once(of_tables_.back());
+    gradients.push_back(of_tables_.back().values);
+  }
   if (!scale.is_none()) {
     const NDArray factor = 1 / scale;
-    for (const NDArray& gradient : gradients_) gradient *= cast(factor, gradient.dtype()).to(gradient.device());
+    for (const NDArray& gradient : gradients) gradient *= cast(factor, gradient.dtype()).to(gradient.device());
   }
   NDArray norm;
   if (options_.clip_norm > 0)
-    norm = clip_global_norm(gradients_, options_.clip_norm);
+    norm = clip_global_norm(gradients, options_.clip_norm);
   else if (!scale.is_none())
-    norm = global_norm(gradients_);
+    norm = global_norm(gradients);
   return scale.is_none() ? std::vector{total} : std::vector{total, norm};
 }
 
 NDArray BatchGradients::run(const Module& module, const Part& part, const NDArray& scale,
-                            const std::shared_ptr<CastWeights>& casts, const Loss& loss_function) const {
+                            const std::shared_ptr<CastWeights>& casts, const Loss& loss_function,
+                            std::vector<std::vector<Gradient>>& tables) const {
   Tape tape;
   for (const auto& parameter : trained_) tape.watch(parameter->value, parameter->gradient);
+  for (const auto& table : tables_) tape.watch_sparse(table->value);
   const Context context{.training = true,
                         .seed = options_.seed,
                         .call = part.call,
                         .device = options_.device,
                         .compute = options_.precision,
                         .channels_last = options_.channels_last,
-                        .casts = casts};
+                        .casts = casts,
+                        .rows = rows_};
   const NDArray output = in_float(module(part.data, context));
   NDArray loss = loss_function(output, part.label.to(output.device()));
   if (part.weight != 1) loss = loss * part.weight;
   tape.backward(scale.is_none() ? loss : loss * cast(scale, loss.dtype()).to(loss.device()), part.accumulate);
+  for (std::size_t i = 0; i < tables_.size(); ++i) tables[i].push_back(tape.sparse_gradient(tables_[i]->value));
   return loss;
 }
 

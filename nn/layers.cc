@@ -5,6 +5,7 @@
 #include <span>
 
 #include "precision.h"
+#include "row_gradients.h"
 
 namespace paceline::nn {
 namespace {
@@ -175,17 +176,20 @@ class DropoutLayer final : public Layer {
 
 class EmbeddingLayer final : public Layer {
  public:
-  EmbeddingLayer(std::int64_t rows, std::int64_t width, const Initializer& weight)
-      : rows_(rows), width_(width), weight_(weight) {}
+  EmbeddingLayer(std::int64_t rows, std::int64_t width, const EmbeddingOptions& options)
+      : rows_(rows), width_(width), options_(options) {}
   NDArray forward(const NDArray& x, const Context& context) override {
     const NDArray numbers = x.dtype() == DType::kInt32 || x.dtype() == DType::kInt64 ? x : x.cast(DType::kInt32);
-    return embedding(numbers, parameter("weight", {rows_, width_}, weight_, context).value);
+    if (!options_.sparse_grad)
+      return embedding(numbers, parameter("weight", {rows_, width_}, options_.weight, context).value);
+    const Parameter& weight = table("weight", {rows_, width_}, options_.weight, context);
+    return context.rows ? rows_from(*context.rows, weight, numbers) : embedding(numbers, weight.value, true);
   }
   std::string kind() const override { return "Embedding"; }
 
  private:
   std::int64_t rows_, width_;
-  Initializer weight_;
+  EmbeddingOptions options_;
 };
 
 class FunctionLayer : public Layer {
@@ -252,8 +256,8 @@ GlobalAveragePool::GlobalAveragePool()
     : Module(function("GlobalAveragePool", [](const NDArray& x) { return global_average_pool(x); })) {}
 BatchNorm::BatchNorm(const BatchNormOptions& options) : Module(std::make_shared<BatchNormLayer>(options)) {}
 Dropout::Dropout(double rate) : Module(std::make_shared<DropoutLayer>(rate)) {}
-Embedding::Embedding(std::int64_t rows, std::int64_t width, const Initializer& weight)
-    : Module(std::make_shared<EmbeddingLayer>(rows, width, weight)) {}
+Embedding::Embedding(std::int64_t rows, std::int64_t width, const EmbeddingOptions& options)
+    : Module(std::make_shared<EmbeddingLayer>(rows, width, options)) {}
 Flatten::Flatten() : Module(function("Flatten", [](const NDArray& x) { return flatten(x); })) {}
 Relu::Relu() : Module(elementwise("Relu", [](const NDArray& x) { return relu(x); })) {}
 Tanh::Tanh() : Module(elementwise("Tanh", [](const NDArray& x) { return paceline::tanh(x); })) {}

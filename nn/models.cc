@@ -125,7 +125,8 @@ Module mobilenet_v2(std::int64_t classes) {
 
 Module causal_transformer(const LanguageModel& how) {
   const DenseOptions last{.flatten = false, .weight = xavier_uniform()};
-  std::vector<Module> net{Embedding(how.symbols, how.width, normal(0.02)), PositionalEmbedding(normal(0.02))};
+  std::vector<Module> net{Embedding(how.symbols, how.width, {normal(0.02), how.sparse_grad}),
+                          PositionalEmbedding(normal(0.02))};
   for (int i = 0; i < how.layers; ++i) {
     net.push_back(Residual(Sequential(LayerNorm(), SelfAttention(how.heads, {.causal = true}), Dropout(how.dropout))));
     net.push_back(Residual(
@@ -139,8 +140,9 @@ Module causal_transformer(const LanguageModel& how) {
 Module lstm_language_model(const LanguageModel& how) {
   // Recurrent layers have the steps first.
   const Module turn = Lambda("Turn", [](const NDArray& x) { return transpose(x, {1, 0, 2}); });
-  return Sequential(Embedding(how.symbols, how.width, normal(0.1)), turn, Lstm(how.width, {.layers = how.layers}), turn,
-                    Dropout(how.dropout), Dense(how.symbols, {.flatten = false}));
+  return Sequential(Embedding(how.symbols, how.width, {normal(0.1), how.sparse_grad}), turn,
+                    Lstm(how.width, {.layers = how.layers}), turn, Dropout(how.dropout),
+                    Dense(how.symbols, {.flatten = false}));
 }
 
 const Catalog<Module (*)(std::int64_t)>& catalog() {

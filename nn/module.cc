@@ -37,25 +37,42 @@ void print(const Layer& layer, const std::string& name, int depth, bool devices,
 
 }  // namespace
 
-Parameter& Layer::parameter(const std::string& name, const Shape& shape, const Initializer& initializer,
-                            const Context& context, DType dtype) {
+Parameter* Layer::find(const std::string& name) const {
   for (const auto& existing : parameters_)
-    if (existing->name.substr(existing->name.rfind('.') + 1) == name) return *existing;
+    if (existing->name.substr(existing->name.rfind('.') + 1) == name) return existing.get();
+  return nullptr;
+}
+
+Parameter& Layer::add(const std::string& name, const Shape& shape, const Initializer& initializer,
+                      const Context& context, DType dtype) {
   if (is_half(context.compute) && is_half(dtype)) dtype = DType::kFloat32;
   auto created = std::make_shared<Parameter>();
   created->name = name;
   created->value = NDArray(shape, dtype, context.device);
-  created->gradient = NDArray::zeros(shape, dtype, context.device);
   initializer(created->value, mix(context.seed, name));
   parameters_.push_back(created);
   return *created;
 }
 
-Parameter& Layer::statistic(const std::string& name, const Shape& shape, double value, const Context& context) {
-  Parameter& created = parameter(name, shape, constant(value), context);
-  created.statistic = true;
-  created.gradient = {};
+Parameter& Layer::parameter(const std::string& name, const Shape& shape, const Initializer& initializer,
+                            const Context& context, DType dtype) {
+  if (Parameter* const existing = find(name)) return *existing;
+  Parameter& created = add(name, shape, initializer, context, dtype);
+  created.gradient = NDArray::zeros(shape, created.value.dtype(), context.device);
   return created;
+}
+
+Parameter& Layer::statistic(const std::string& name, const Shape& shape, double value, const Context& context) {
+  if (Parameter* const existing = find(name)) return *existing;
+  Parameter& created = add(name, shape, constant(value), context, DType::kFloat32);
+  created.statistic = true;
+  return created;
+}
+
+Parameter& Layer::table(const std::string& name, const Shape& shape, const Initializer& initializer,
+                        const Context& context) {
+  Parameter* const existing = find(name);
+  return existing ? *existing : add(name, shape, initializer, context, DType::kFloat32);
 }
 
 Parts Layer::operator()(const Parts& x, const Context& context) {
@@ -85,7 +102,7 @@ void Layer::place(Device device) {
   device_ = device;
   for (const auto& parameter : parameters_) {
     parameter->value = parameter->value.to(device);
-    if (!parameter->statistic) parameter->gradient = parameter->gradient.to(device);
+    if (!parameter->gradient.is_none()) parameter->gradient = parameter->gradient.to(device);
   }
   for (const auto& [name, child] : children_) child->place(device);
 }

@@ -49,6 +49,8 @@ class Recomputed {
   };
 
  private:
+  bool is_row_sparse(std::size_t input) const { return input > 0 && weights_[input - 1]->is_row_sparse(); }
+
   std::vector<Gradient> gradient(const OpCall& call, const NDArray& of_output) const {
     std::vector<Gradient> results(call.inputs.size());
     Context again = call.attributes<Call>().context;
@@ -57,11 +59,17 @@ class Recomputed {
     for (std::size_t i = 0; i < results.size(); ++i) {
       const NDArray& input = call.inputs[i];
       if (!call.wants_gradient(i)) continue;
+      if (is_row_sparse(i)) {
+        tape.watch_sparse(input);
+        continue;
+      }
       results[i] = NDArray(input.shape(), input.dtype(), input.device(), input.engine());
       tape.watch(input, results[i].dense);
     }
     // The gradient of this sum with respect to the output is `of_output`.
     tape.backward(sum(body_(call.inputs[0], again) * of_output));
+    for (std::size_t i = 0; i < results.size(); ++i)
+      if (call.wants_gradient(i) && is_row_sparse(i)) results[i] = tape.sparse_gradient(call.inputs[i]);
     return results;
   }
 

@@ -17,6 +17,7 @@
 #include "batch_gradients.h"
 #include "loss_scale.h"
 #include "precision.h"
+#include "row_gradients.h"
 
 namespace paceline::nn {
 namespace {
@@ -84,6 +85,7 @@ struct Trainer::Impl {
   std::vector<Group> groups;  // in the order of the layers
   std::vector<PullItem> pulls;
   std::vector<NDArray> values;
+  std::vector<std::shared_ptr<Parameter>> tables;  // in the store, by rows
   std::optional<BatchGradients> gradients;
   std::optional<LossScale> scale;  // under float16
 
@@ -102,6 +104,14 @@ struct Trainer::Impl {
     net.initialize(batch.data.shape(), options.seed, options.device, batch.data.dtype());
     std::vector<InitValue> initial;
     for (const auto& parameter : net.parameters()) {
+      if (parameter->is_row_sparse()) {
+        if (store->holds_tables()) {
+          tables.push_back(parameter);
+          continue;
+        }
+        parameter->gradient =
+            NDArray::zeros(parameter->value.shape(), parameter->value.dtype(), parameter->value.device());
+      }
       initial.push_back({.key = parameter->name,
                          .value = parameter->value,
                          .average = parameter->statistic,
@@ -117,13 +127,45 @@ struct Trainer::Impl {
       pulls.push_back({parameter->name, parameter->value});
       values.push_back(parameter->value);
     }
-    gradients.emplace(net, options);
+    gradients.emplace(net, options, row_source());
+    require(!options.captured || tables.empty(), "captured steps take no rows from the store, but '",
+            tables.empty() ? "" : tables[0]->name, "' has a row-sparse gradient; set captured = false");
     require(!options.captured || gradients->devices().size() <= 1,
             "captured steps run on one device, but the network has weights on ", gradients->devices().size(),
             "; set captured = false");
-    store->init(initial);
-    if (progress.load()) store->exchange().pull(pulls, 0);
+    if (!initial.empty()) store->init(initial);
+    for (const auto& table : tables)
+      store->init_table({.name = table->name,
+                         .rows = table->value.size(0),
+                         .width = table->value.size(1),
+                         .dtype = table->value.dtype()});
+    if (progress.load())
+      pull_all();
+    else if (!tables.empty() && !store->exchange().joined_late())
+      hand_over_tables();
     ready = true;
+  }
+
+  // The store begins with the values that the network has where the worker leads: as if they had been saved.
+  void hand_over_tables() {
+    StoreState state = store->save();
+    for (const auto& table : tables) {
+      const std::string name = "table:" + table->name + ":";
+      const std::int64_t rows = table->value.size(0);
+      std::erase_if(state.arrays, [&](const auto& array) { return array.first.starts_with(name); });
+      state.arrays.emplace_back(name + "ids", row_numbers(0, rows));
+      state.arrays.emplace_back(name + "versions", NDArray::zeros({rows}, DType::kInt64));
+      state.arrays.emplace_back(name + "weight", table->value.to(Device()));
+    }
+    store->load(state);
+  }
+
+  std::shared_ptr<const RowSource> row_source() {
+    if (tables.empty()) return nullptr;
+    return std::make_shared<const RowSource>([kv = store, soonest = static_cast<int>(groups.size()) + 1](
+                                                 const Parameter& table, const NDArray& numbers, const NDArray& rows) {
+      kv->pull_rows({{table.name, numbers, rows}}, soonest);
+    });
   }
 
   void finish_oldest() {
@@ -147,6 +189,12 @@ struct Trainer::Impl {
 
   // The last layers' gradients come first; the first layers' weights are wanted first.
   void push_pull(std::int64_t examples) {
+    std::vector<RowPush> rows;
+    for (std::size_t i = 0; i < tables.size(); ++i) {
+      const RowSparse& gradient = gradients->of_tables()[i];
+      rows.push_back({tables[i]->name, gradient.rows, gradient.values});
+    }
+    if (!rows.empty()) store->push_rows(rows, examples, static_cast<int>(groups.size()) + 1);
     for (std::size_t i = groups.size(); i-- > 0;)
       store->push_pull(groups[i].pushes, groups[i].pulls, examples, static_cast<int>(groups.size() - i));
   }
@@ -154,6 +202,20 @@ struct Trainer::Impl {
   // While this worker waited, others may have gone on: the next gradient is to be of the weights there are now.
   void pull() {
     if (ready) store->exchange().pull(pulls, 0);
+  }
+
+  // Tables too, in pieces of about 1 MB, of which steps take the rows they need.
+  void pull_all() {
+    store->exchange().pull(pulls, 0);
+    for (const auto& table : tables) {
+      const NDArray& value = table->value;
+      const auto width = value.size(1) * static_cast<std::int64_t>(size_of(value.dtype())),
+                 piece = std::max<std::int64_t>(1, static_cast<std::int64_t>(Group::kBytes) / width);
+      for (std::int64_t begin = 0; begin < value.size(0); begin += piece) {
+        const std::int64_t end = std::min(begin + piece, value.size(0));
+        store->pull_rows({{table->name, row_numbers(begin, end), value.narrow(0, begin, end)}});
+      }
+    }
   }
 };
 
@@ -232,8 +294,9 @@ void Trainer::synchronize() {
   impl_->finish_steps();
   impl_->store->barrier();
   if (!impl_->ready) return;
-  impl_->pull();
+  impl_->pull_all();
   for (const NDArray& value : impl_->values) value.wait();
+  for (const auto& table : impl_->tables) table->value.wait();
 }
 
 Trainer::Epoch Trainer::epoch_of(DataIterator& data) { return Epoch(*this, data); }
@@ -268,7 +331,7 @@ bool Trainer::Epoch::next(Batch& batch) {
     }
     self.data = nullptr;
     self.progress.finish_epoch();
-    self.pull();
+    if (self.ready) self.pull_all();
     self.evaluations = 0;
     return false;
   }

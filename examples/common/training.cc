@@ -11,10 +11,13 @@
 #include "program.h"
 
 DEFINE_double(clip_norm, 0, "scale a worker's gradients to a norm of at most this; 0: off");
-DEFINE_string(precision, "float32",
-              "what the network computes in: float32, or bfloat16 or float16 with weights kept in float32; tests are in float32");
+DEFINE_string(
+    precision, "float32",
+    "what the network computes in: float32, or bfloat16 or float16 with weights kept in float32; tests are in float32");
 DEFINE_bool(channels_last, false, "convolutions over images with their channels last in memory, for GPUs");
-DEFINE_bool(captured, true, "replay the step from a plan, with the same numbers; not where there are several devices");
+DEFINE_bool(
+    captured, true,
+    "replay the step from a plan, with the same numbers; not where there are several devices or sparse gradients");
 DEFINE_int32(slow_worker, -1, "for trying out stragglers: the rank of a worker that sleeps after every step; -1: none");
 DEFINE_double(slow_factor, 5, "how many times as long its steps take");
 
@@ -67,7 +70,7 @@ class Run {
                   .precision = parse_dtype(FLAGS_precision),
                   .channels_last = FLAGS_channels_last,
                   .clip_norm = FLAGS_clip_norm,
-                  .captured = FLAGS_captured && task.on_one_device}) {
+                  .captured = FLAGS_captured && task.captured}) {
     // Other workers need the test set only if they come to lead.
     if (task.test && kv_->rank() == 0) task.test();
   }

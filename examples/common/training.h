@@ -20,7 +20,7 @@ struct Task {
   std::function<double(const nn::Module&, DataIterator&, Device)> evaluate = nn::evaluate;
   std::string unit = "images";      // what a second has so many of ...
   std::int64_t units = 1;           // ... and an example
-  bool on_one_device = true;        // else steps are not captured
+  bool captured = true;             // where --captured says so; not over several devices, or with sparse gradients
   nlohmann::json description = {};  // further members of the result
 };
 

@@ -1,4 +1,5 @@
 #include <paceline/autograd.h>
+#include <paceline/ops.h>
 
 #include <map>
 #include <optional>
@@ -61,6 +62,11 @@ NDArray to_dense(const Gradient& gradient) {
 void add_to(Sum& sum, Gradient part) {
   if (sum.gradient.is_none()) {
     sum.gradient = std::move(part);
+    return;
+  }
+  if (sum.gradient.is_sparse() && part.is_sparse()) {
+    const RowSparse &a = sum.gradient.sparse, &b = part.sparse;
+    sum = {RowSparse{concat({a.rows, b.rows}, 0), concat({a.values, b.values}, 0), a.shape}, true};
     return;
   }
   const NDArray a = to_dense(sum.gradient), b = to_dense(part);

@@ -237,9 +237,10 @@ class Characters(ProgramTest):
         self.flags = ("--text", self.text, "--width", 32, "--heads", 2, "--context", 16, "--lr", 0.01)
 
     def test_both_networks_learn(self):
-        for network, layers in (("transformer", 2), ("lstm", 1)):
-            with self.subTest(network):
-                ended = self.run_program(program("char_lm"), "--network", network, "--layers", layers, *self.flags)
+        for network, layers, *more in (("transformer", 2), ("lstm", 1), ("lstm", 1, "--sparse_grad")):
+            with self.subTest(network, more=more):
+                ended = self.run_program(program("char_lm"), "--network", network, "--layers", layers, *more,
+                                         *self.flags)  # fmt: skip
                 self.assertEqual(ended.code, 0, ended)
                 # A word is one of four, 1.39 nats, and has 5 characters; the first of a context are told blindly.
                 self.assertLess(ended.result["validation_loss"], 0.7, ended)

@@ -60,6 +60,7 @@ class KVStore {
 
   const Spec& mode() const;
   bool is_distributed() const;
+  bool holds_tables() const;  // row-sparse ones; not ring, gossip, dist_local and dist_sync with backup
   Exchange& exchange();
 
   int rank() const;

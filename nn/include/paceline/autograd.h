@@ -25,7 +25,8 @@ class Tape final : public Recorder {
   // Gradients with respect to `value` go into `gradient` (same shape and type), which stays the caller's. A weight that
   // the loss does not depend on gets zeros.
   void watch(const NDArray& value, const NDArray& gradient);
-  // The same for a table whose gradient may be row-sparse: read it with sparse_gradient() after backward().
+  // The same for a table whose gradient may be row-sparse: read it with sparse_gradient() after backward(), which does
+  // not add to that of an earlier one.
   void watch_sparse(const NDArray& value);
   Gradient sparse_gradient(const NDArray& value) const;
 

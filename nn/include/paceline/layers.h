@@ -24,7 +24,6 @@ struct Residual : Module {
 
 // The body, of which a Tape keeps the input only: everything inside is computed again for the gradients, with the same
 // numbers (Chen et al., "Training deep nets with sublinear memory cost", 2016). Less memory for a third more time.
-// Gradients of embeddings inside are dense.
 struct Recompute : Module {
   explicit Recompute(const Module& body);
 };
@@ -85,8 +84,15 @@ struct Dropout : Module {
 };
 
 // x: class numbers, of any type; gives vectors of `width`.
+//
+// With `sparse_grad` the gradient is of the rows in x alone, which a Tape must be asked for (watch_sparse()), and a
+// Trainer trains them as a row-sparse table of its store.
+struct EmbeddingOptions {
+  Initializer weight = normal(0.01);
+  bool sparse_grad = false;
+};
 struct Embedding : Module {
-  Embedding(std::int64_t rows, std::int64_t width, const Initializer& weight = normal(0.01));
+  Embedding(std::int64_t rows, std::int64_t width, const EmbeddingOptions& options = {});
 };
 
 // x (examples, steps, width); adds a vector of its own, which is trained, to each step.

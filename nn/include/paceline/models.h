@@ -26,6 +26,7 @@ struct LanguageModel {
   int layers = 4;
   int heads = 4;             // of each attention layer
   double dropout = 0;        // behind each layer
+  bool sparse_grad = false;  // of the embedding
 };
 Module causal_transformer(const LanguageModel& how);  // pre-norm blocks, as in GPT-2 (Radford et al. 2019), with ReLU
 Module lstm_language_model(const LanguageModel& how);

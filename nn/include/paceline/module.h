@@ -19,9 +19,14 @@ struct Parameter {
   NDArray value;
   NDArray gradient;
   bool statistic = false;  // averaged over the workers instead of trained
+  // A table of Embedding's sparse_grad: it has no array for its gradient either, see Tape::watch_sparse().
+  bool is_row_sparse() const { return !statistic && gradient.is_none(); }
 };
 
 class CastWeights;
+
+// Fills `rows` with those of a table that have these numbers, int64 (n), where others than the network keep it.
+using RowSource = std::function<void(const Parameter& table, const NDArray& numbers, const NDArray& rows)>;
 
 // What a layer is told about the call it is part of.
 struct Context {
@@ -46,6 +51,8 @@ struct Context {
   // the CPU it only costs a copy. The shapes stay (n, channels, sizes...), and so do all numbers up to rounding.
   bool channels_last = false;
   std::shared_ptr<CastWeights> casts = nullptr;  // those made in this step already, if they are kept
+  // Where rows of row-sparse parameters come from; null: from their values.
+  std::shared_ptr<const RowSource> rows = nullptr;
 };
 
 // What layers hand on: one array or, between layers that are spread over devices (parallel.h), its parts along the last
@@ -80,6 +87,8 @@ class Layer {
   Parameter& parameter(const std::string& name, const Shape& shape, const Initializer& initializer,
                        const Context& context, DType dtype = DType::kFloat32);
   Parameter& statistic(const std::string& name, const Shape& shape, double value, const Context& context);
+  // One whose gradient is row-sparse.
+  Parameter& table(const std::string& name, const Shape& shape, const Initializer& initializer, const Context& context);
   // The value of parameter(), in Context::compute; likewise any other array. Recorded.
   NDArray weight(const std::string& name, const Shape& shape, const Initializer& initializer, const Context& context,
                  DType dtype = DType::kFloat32);
@@ -89,6 +98,11 @@ class Layer {
   std::optional<Device> device_;
 
  private:
+  Parameter* find(const std::string& name) const;
+  // Without a gradient.
+  Parameter& add(const std::string& name, const Shape& shape, const Initializer& initializer, const Context& context,
+                 DType dtype);
+
   std::vector<std::shared_ptr<Parameter>> parameters_;
   std::vector<std::pair<std::string, std::shared_ptr<Layer>>> children_;
 };
