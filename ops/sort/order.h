@@ -14,6 +14,9 @@ struct Order {
   std::int64_t count;
 };
 
+// How many of a line of `size` elements.
+inline std::int64_t kept_of(const Order& order, std::int64_t size) { return order.count < 0 ? size : order.count; }
+
 inline Order order_of(const SortAttributes& attributes) { return {attributes.axis, attributes.descending, -1}; }
 inline Order order_of(const TopKAttributes& attributes) { return {attributes.axis, attributes.largest, attributes.k}; }
 

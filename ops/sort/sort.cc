@@ -6,7 +6,7 @@
 #include <paceline/detail/elementwise.h>
 
 #include <algorithm>
-#include <numeric>
+#include <ranges>
 
 namespace paceline {
 
@@ -32,11 +32,13 @@ void sort_cpu(const KernelContext& context, std::span<const Tensor> in, std::spa
       const auto comes_first = [&](std::int64_t i, std::int64_t j) {
         return is_first(order.descending, static_cast<A>(x[i * view.inner]), i, static_cast<A>(x[j * view.inner]), j);
       };
-      std::iota(places, places + view.size, std::int64_t{0});
-      if (kept < view.size)
-        std::partial_sort(places, places + kept, places + view.size, comes_first);
-      else
-        std::sort(places, places + view.size, comes_first);
+      const auto all = std::views::iota(std::int64_t{0}, view.size);
+      if (kept < view.size) {
+        std::ranges::partial_sort_copy(all, std::span(places, static_cast<std::size_t>(kept)), comes_first);
+      } else {
+        std::ranges::copy(all, places);
+        std::sort(places, places + kept, comes_first);
+      }
       const std::int64_t to = outer * kept * view.inner + inner;
       for (std::int64_t i = 0; i < kept; ++i) {
         out[0].as<T>()[to + i * view.inner] = x[places[i] * view.inner];
@@ -67,8 +69,8 @@ OpDef ordering(const char* name) {
         return std::vector<ArraySpec>{{shape, x.dtype()}, {shape, DType::kInt64}};
       })
       .workspace([](const std::vector<NDArray>& inputs, const void* attributes) {
-        const int axis = order_of(*static_cast<const Attributes*>(attributes)).axis;
-        return static_cast<std::size_t>(inputs[0].size(axis)) * sizeof(std::int64_t);
+        const Order order = order_of(*static_cast<const Attributes*>(attributes));
+        return static_cast<std::size_t>(kept_of(order, inputs[0].size(order.axis))) * sizeof(std::int64_t);
       })
       .cpu(sort_cpu<Attributes>)
       .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {

@@ -77,8 +77,9 @@ OpDef with_cuda(OpDef op) {
   return std::move(op).cuda(sort_cuda<Attributes>).workspace([](const std::vector<NDArray>& inputs, const void* how) {
     const NDArray& x = inputs[0];
     const bool on_cuda = x.device().kind == DeviceKind::kCuda;
-    const int axis = order_of(*static_cast<const Attributes*>(how)).axis;
-    return static_cast<std::size_t>(on_cuda ? 2 * x.size() : x.size(axis)) * sizeof(std::int64_t);
+    const Order order = order_of(*static_cast<const Attributes*>(how));
+    return static_cast<std::size_t>(on_cuda ? 2 * x.size() : kept_of(order, x.size(order.axis))) *
+           sizeof(std::int64_t);
   });
 }
 
