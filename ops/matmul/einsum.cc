@@ -71,7 +71,8 @@ Term contract(Term a, Term b, const std::string& needed) {
   return {batch + left + right, reshaped(matmul(first, second), shape)};
 }
 
-// The letters of the operands, then those of the result.
+// The letters of the operands, then those of the result; kEllipsis where one has an ellipsis.
+constexpr char kEllipsis = '.';
 std::vector<std::string> parse(const std::string& equation) {
   std::vector<std::string> terms(1);
   std::size_t arrow = std::string::npos;
@@ -84,36 +85,70 @@ std::vector<std::string> parse(const std::string& equation) {
       terms.emplace_back();
       continue;
     }
-    require((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'), "[einsum] '", c, "' in '", equation,
-            "', expected letters, commas and one ->");
-    require(!has(terms.back(), c), "[einsum] letter '", c, "' occurs twice in one term of '", equation, "'");
+    const bool ellipsis = equation.compare(i, 3, "...") == 0;
+    require((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || ellipsis, "[einsum] '", c, "' in '", equation,
+            "', expected letters, ellipses, commas and one ->");
+    require(!has(terms.back(), c), "[einsum] ", ellipsis ? "an ellipsis" : str("letter '", c, "'"),
+            " occurs twice in one term of '", equation, "'");
     terms.back() += c;
+    if (ellipsis) i += 2;
   }
   require(arrow != std::string::npos, "[einsum] '", equation, "' has no ->");
   return terms;
+}
+
+// Puts names in the place of ellipses: numbers, the last axis having the highest in all terms.
+void name_ellipses(std::vector<std::string>& letters, const std::vector<NDArray>& operands) {
+  const auto hidden = [&](std::size_t i) {
+    return has(letters[i], kEllipsis) ? operands[i].ndim() - static_cast<int>(letters[i].size()) + 1 : 0;
+  };
+  std::string names;
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    while (static_cast<int>(names.size()) < hidden(i)) names += static_cast<char>('0' + names.size());
+  for (std::size_t i = 0; i < letters.size(); ++i) {
+    const std::size_t place = letters[i].find(kEllipsis);
+    if (place == std::string::npos) continue;
+    const auto count = i < operands.size() ? static_cast<std::size_t>(std::max(hidden(i), 0)) : names.size();
+    letters[i].replace(place, 1, names.substr(names.size() - count));
+  }
+}
+
+// `term` without the axes of an ellipsis that are of one element here and of more in another of the terms.
+Term without_broadcast(const Term& term, const std::vector<Term>& terms) {
+  std::string kept;
+  for (const char name : term.letters) {
+    const bool repeated = name <= '9' && term.size(name) == 1 && std::ranges::any_of(terms, [&](const Term& other) {
+                            return has(other.letters, name) && other.size(name) != 1;
+                          });
+    if (!repeated) kept += name;
+  }
+  return without_unused(term, kept);
 }
 
 }  // namespace
 
 NDArray einsum(const std::string& equation, const std::vector<NDArray>& operands) try {
   std::vector<std::string> letters = parse(equation);
+  require(letters.size() == operands.size() + 1, "[einsum] '", equation, "' names ", letters.size() - 1,
+          " operands, got ", operands.size());
+  name_ellipses(letters, operands);
   const std::string result = letters.back();
   letters.pop_back();
-  require(letters.size() == operands.size(), "[einsum] '", equation, "' names ", letters.size(), " operands, got ",
-          operands.size());
   std::vector<Term> terms;
   std::string known;
   for (std::size_t i = 0; i < operands.size(); ++i) {
     const Term term{letters[i], operands[i]};
     require(operands[i].ndim() == static_cast<int>(letters[i].size()), "[einsum] operand ", i, " is ",
-            operands[i].describe(), ", expected one axis for each of '", letters[i], "'");
+            operands[i].describe(), ", expected an axis for each letter of its term in '", equation, "'");
     for (const Term& other : terms) {
       require(other.array.dtype() == term.array.dtype(), "[einsum] operands are ", other.array.describe(), " and ",
               term.array.describe(), ", cast one of them");
       for (const char letter : term.letters)
-        require(!has(other.letters, letter) || other.size(letter) == term.size(letter), "[einsum] '", letter,
-                "' has size ", has(other.letters, letter) ? other.size(letter) : 0, " and ", term.size(letter),
-                " in operands ", other.array.describe(), " and ", term.array.describe());
+        require(!has(other.letters, letter) || other.size(letter) == term.size(letter) ||
+                    (letter <= '9' && (other.size(letter) == 1 || term.size(letter) == 1)),
+                "[einsum] ", letter <= '9' ? "an axis of the ellipses" : str("'", letter, "'"), " has size ",
+                has(other.letters, letter) ? other.size(letter) : 0, " and ", term.size(letter), " in operands ",
+                other.array.describe(), " and ", term.array.describe());
     }
     known += letters[i];
     terms.push_back(term);
@@ -121,6 +156,8 @@ NDArray einsum(const std::string& equation, const std::vector<NDArray>& operands
   for (const char letter : result)
     require(has(known, letter), "[einsum] '", letter, "' of the result of '", equation, "' is in no operand");
 
+  const std::vector<Term> whole = terms;
+  for (Term& term : terms) term = without_broadcast(term, whole);
   Term total = terms[0];
   for (std::size_t i = 1; i < terms.size(); ++i) {
     std::string needed = result;

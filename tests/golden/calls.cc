@@ -200,7 +200,8 @@ GoldenCalls linear() {
                     {"triangular_solve(a')", CALL(triangular_solve(x[0], x[1], {.transpose = true}))},
                     {"triangular_solve(unit)", CALL(triangular_solve(x[0], x[1], {.unit_diagonal = true}))}};
   for (const char* equation : {"ij,jk->ik", "bij,bjk->bik", "bhid,bhjd->bhij", "i,j->ij", "i,i->", "ij->ji", "ijk->k",
-                               "ij,kl->il", "ij,jk,kl->il", "bi,bi->b"})
+                               "ij,kl->il", "ij,jk,kl->il", "bi,bi->b", "...ij,...jk->...ik", "...ij,jk->i...k",
+                               "b...,b->...", "i...->i", "i...,...->...i"})
     calls[std::string("einsum ") + equation] = [equation](const Arrays& x) { return Arrays{einsum(equation, x)}; };
   return calls;
 }

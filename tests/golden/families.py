@@ -288,6 +288,16 @@ def linear():
             sizes = [[0 if letter == absent else 1 if case == "one" else 2 for letter in own] for own in letters]
             yield f"einsum {equation}", case, call, [sample(size, i) for i, size in enumerate(sizes)]
 
+    ellipses = {"...ij,...jk->...ik": ([(2, 1, 2, 3), (4, 3, 2)], [(0, 1, 2, 3), (4, 3, 2)]),
+                "...ij,jk->i...k": ([(2, 3), (3, 2)], [(0, 2, 3), (3, 2)]),
+                "b...,b->...": ([(2, 3, 2), (2,)], [(0, 3, 2), (0,)]),
+                "i...->i": ([(2, 3, 2)], [(2, 0)]),
+                "i...,...->...i": ([(2, 1, 3), (2, 4, 1)], [(2, 1, 3), (0, 1)])}
+    for equation, shapes in ellipses.items():
+        call = lambda *x, e=equation: torch.einsum(e, *x)
+        for case, sizes in zip(("ordinary", "empty", "one"), (*shapes, [(1,) * len(size) for size in shapes[0]])):
+            yield f"einsum {equation}", case, call, [sample(size, i) for i, size in enumerate(sizes)]
+
     for name, call in (("tril", torch.tril), ("triu(1)", lambda x: torch.triu(x, 1))):
         for case, shape in (("ordinary", (2, 3, 4)), ("empty", (2, 0, 3)), ("one", (1, 1))):
             yield name, case, call, [sample(shape, 1)]
