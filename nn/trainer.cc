@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "batch_gradients.h"
+#include "evaluation.h"
 #include "loss_scale.h"
 #include "precision.h"
 #include "row_gradients.h"
@@ -26,22 +27,8 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// Evaluations are epochs from here on. How many examples were classified rightly, and how many wrongly, lie as
-// positions, these from kWrong on, at the number's negative: a batch may have fewer examples than positions, where
-// records are damaged.
+// Evaluations are epochs from here on; what they found lies at the number's negative (evaluation.h).
 constexpr std::int64_t kEvaluations = std::int64_t{1} << 40, kEvaluationsOfAnEpoch = std::int64_t{1} << 16;
-constexpr std::int64_t kWrong = std::int64_t{1} << 40;
-
-// The first `count` of these positions.
-PositionRanges first_of(const std::vector<Range>& positions, std::int64_t count) {
-  PositionRanges first;
-  for (const Range& range : positions) {
-    const std::int64_t taken = std::min(count, range.end - range.begin);
-    if (taken > 0) first.emplace_back(range.begin, range.begin + taken);
-    count -= taken;
-  }
-  return first;
-}
 
 // What the store takes in one call: few enough bytes that the last layers' go out, and the first layers' come back,
 // while the rest of the step is computed; enough that a call costs little.
@@ -338,7 +325,9 @@ bool Trainer::Epoch::next(Batch& batch) {
   return true;
 }
 
-double Trainer::evaluate(DataIterator& data) {
+double Trainer::evaluate(DataIterator& data) { return evaluate(data, nullptr).accuracy; }
+
+Evaluation Trainer::evaluate(DataIterator& data, const Loss& loss) {
   Impl& self = *impl_;
   require(self.ready,
           "evaluate() comes after the first step, which makes the weights or takes them from a checkpoint; "
@@ -355,15 +344,12 @@ double Trainer::evaluate(DataIterator& data) {
   std::int64_t seen = 0;
   do {
     while (data.next(batch)) {
-      const NDArray scores =
-          self.net(batch.data.to(device), {.device = device, .channels_last = self.options.channels_last});
-      const auto right = top1_count(scores, batch.label.to(scores.device())).item<std::int64_t>();
-      // Told as positions of the batch, so that they are counted once however often they are told; before the batch
-      // itself, so that who sees that committed sees these.
-      PositionRanges counts = first_of(batch.positions, right);
-      for (const auto& [begin, end] : first_of(batch.positions, batch.examples - right))
-        counts.emplace_back(kWrong + begin, kWrong + end);
-      exchange.data_commit(-number, counts);
+      // Before the batch itself, so that who sees that committed sees what is told of it.
+      if (batch.examples > 0) {
+        const NDArray scores =
+            self.net(batch.data.to(device), {.device = device, .channels_last = self.options.channels_last});
+        exchange.data_commit(-number, told(BatchResult::of(scores, batch, loss)));
+      }
       data.commit(batch);
       seen += batch.examples;
     }
@@ -371,12 +357,7 @@ double Trainer::evaluate(DataIterator& data) {
   require(self.progress.committed(number).count() >= seen, "evaluate() saw ", seen,
           " examples that its store knows nothing of; make the iterator with "
           "nn::shared_source(store)");
-  std::int64_t all = 0, right = 0;
-  for (const Range& range : self.progress.committed(-number).ranges()) {
-    all += range.end - range.begin;
-    if (range.begin < kWrong) right += range.end - range.begin;
-  }
-  return all == 0 ? 0 : static_cast<double>(right) / static_cast<double>(all);
+  return sum_of(heard(exchange.data_committed(-number)));
 }
 
 std::string Trainer::checkpoint(const std::string& directory) {

@@ -121,7 +121,8 @@ TEST(SharedTraining, EvaluationIsSharedOut) {
     SCOPED_TRACE(mode);
     ClusterInProcess cluster(
         {.mode = mode, .workers = kWorkers, .servers = mode == "ring" ? 0 : 1, .engine = &default_engine()});
-    std::vector<double> heard(kWorkers), again(kWorkers), alone(kWorkers);
+    std::vector<nn::Evaluation> heard(kWorkers), alone(kWorkers);
+    std::vector<double> again(kWorkers);
     std::atomic<std::int64_t> examples = 0;
     cluster.run([&](int, KVStore& store) {
       const std::shared_ptr<KVStore> kv(&store, [](KVStore*) {});
@@ -137,23 +138,27 @@ TEST(SharedTraining, EvaluationIsSharedOut) {
       nn::Trainer trainer(net, optim::SGD{.lr = 0.01}, kv);
       for (Batch& batch : trainer.epoch_of(data)) trainer.step(batch, nn::softmax_ce);
       trainer.synchronize();
-      alone[rank] = nn::evaluate(net, test);
+      alone[rank] = nn::evaluate(net, test, nn::softmax_ce);
       store.barrier();
       if (rank == 0) examples = 0;
       store.barrier();
-      heard[rank] = trainer.evaluate(data);
+      heard[rank] = trainer.evaluate(data, nn::softmax_ce);
       store.barrier();
       if (rank == 0) {
         EXPECT_EQ(examples, 101);
       }
       again[rank] = trainer.evaluate(data);
     });
-    EXPECT_GT(heard[0], 0);
-    EXPECT_LT(heard[0], 1);
-    for (int i = 0; i < kWorkers; ++i) {
-      EXPECT_EQ(heard[static_cast<std::size_t>(i)], alone[0]);
-      EXPECT_EQ(again[static_cast<std::size_t>(i)], alone[0]);
+    EXPECT_GT(heard[0].accuracy, 0);
+    EXPECT_LT(heard[0].accuracy, 1);
+    EXPECT_GT(heard[0].loss, 0);
+    for (const nn::Evaluation& each : heard) {
+      EXPECT_EQ(each.examples, 101);
+      EXPECT_EQ(each.accuracy, alone[0].accuracy);
+      EXPECT_EQ(each.loss, heard[0].loss);
+      EXPECT_NEAR(each.loss, alone[0].loss, 1e-6);
     }
+    for (const double accuracy : again) EXPECT_EQ(accuracy, alone[0].accuracy);
   }
 }
 

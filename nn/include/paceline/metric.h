@@ -2,6 +2,7 @@
 // Metrics over many batches. update() is asynchronous: it keeps arrays; value() blocks.
 
 #include <paceline/data_iterator.h>
+#include <paceline/loss.h>
 #include <paceline/module.h>
 
 #include <vector>
@@ -27,5 +28,13 @@ double roc_auc(const NDArray& scores, const NDArray& label);
 
 // Runs the network over one epoch of `data`, not training, and returns the accuracy.
 double evaluate(const Module& net, DataIterator& data, Device device = {});
+
+struct Evaluation {
+  std::int64_t examples = 0;
+  double accuracy = 0;  // fraction of the labels at the largest score; 0 where they are no class numbers of the scores
+  double loss = 0;      // the mean over the examples
+};
+// The same, with a loss that is a mean over the examples of a batch.
+Evaluation evaluate(const Module& net, DataIterator& data, const Loss& loss, Device device = {});
 
 }  // namespace paceline::nn

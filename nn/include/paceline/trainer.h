@@ -14,6 +14,7 @@
 #include <paceline/data_iterator.h>
 #include <paceline/kvstore.h>
 #include <paceline/loss.h>
+#include <paceline/metric.h>
 #include <paceline/module.h>
 #include <paceline/progress.h>
 
@@ -102,6 +103,8 @@ class Trainer {
   // gives every worker the accuracy over all of it, with the weights as they are now. Labels are class numbers. After
   // the first step; throws InvalidArgument before it, and where `data` has another source.
   double evaluate(DataIterator& data);
+  // The same, with a loss that is a mean over the examples of a batch.
+  Evaluation evaluate(DataIterator& data, const Loss& loss);
 
   // Collective. The worker that leads writes DIR/checkpoint.safetensors: weights, optimizer state, epoch, steps, data
   // position, versions. The old file stays whole until the new one is complete. Returns the path. A failure to write
