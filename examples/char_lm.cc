@@ -1,7 +1,6 @@
 // A language model of characters: a causal transformer or an LSTM that tells the next character of a text, alone or as
 // a worker of a distributed job. The loop is in common/training.cc.
 #include <paceline/memory_iterator.h>
-#include <paceline/recorder.h>
 
 #include <array>
 #include <fstream>
@@ -70,16 +69,6 @@ std::unique_ptr<DataIterator> windows(const std::vector<std::int32_t>& text, std
 const Catalog<nn::Module (*)(const nn::models::LanguageModel&)> kNetworks(
     "network", {{"transformer", nn::models::causal_transformer}, {"lstm", nn::models::lstm_language_model}});
 
-double validation_loss(const nn::Module& net, DataIterator& data, Device device) {
-  const RecordingScope no_recording(nullptr);
-  double sum = 0;
-  for (Batch& batch : EpochRange(data, 0, {})) {
-    const NDArray scores = net(batch.data.to(device), {.training = false, .device = device});
-    sum += nn::softmax_ce(scores, batch.label.to(device)).item<double>() * static_cast<double>(batch.examples);
-  }
-  return sum / static_cast<double>(data.size());
-}
-
 void train() {
   require(FLAGS_width >= 1 && FLAGS_layers >= 1 && FLAGS_heads >= 1 && FLAGS_context >= 1,
           "--width, --layers, --heads and --context are at least 1");
@@ -96,8 +85,7 @@ void train() {
                    {.batch = FLAGS_batch_size, .shuffle = FLAGS_seed, .source = std::move(source)});
   };
   task.test = [&] { return windows(text.held_out, FLAGS_context, {.batch = 64}); };
-  task.metric = "validation_loss";
-  task.evaluate = validation_loss;
+  task.tested = "validation";
   task.unit = "characters";
   task.units = FLAGS_context;
   task.description = {{"network", FLAGS_network}};

@@ -5,7 +5,7 @@
 #include "program.h"
 
 DEFINE_string(train, "", "manifest of the training set, written by im2rec");
-DEFINE_string(test, "", "manifest of the test set; without it nothing is evaluated, and test_accuracy is null");
+DEFINE_string(test, "", "manifest of the test set; without it nothing is evaluated, and test_accuracy and test_loss are null");
 
 namespace paceline::examples {
 

@@ -46,7 +46,7 @@ inline double seconds_since(Clock::time_point start) {
 
 // "epoch 1  step 300  loss 0.0931  9120 images/s": on a terminal over the last such line, else as a line of its own.
 void show_progress(const std::string& line);
-// A line that stays: "epoch 1 of 3: test accuracy 0.9712".
+// A line that stays: "epoch 1 of 3: test accuracy 0.9712, loss 0.0934".
 void show_result(const std::string& line);
 // That a checkpoint is of the last epoch already, or of a later one.
 void show_nothing_left(const std::string& checkpoint, std::int64_t epoch);

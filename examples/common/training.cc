@@ -2,7 +2,6 @@
 
 #include <paceline/kvstore.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <iostream>
@@ -29,11 +28,11 @@ namespace {
 
 using nlohmann::json;
 
-double evaluate(const Task& task, const nn::Module& net) {
-  return task.evaluate(net, *task.test(), Device(std::string_view(FLAGS_device)));
+nn::Evaluation evaluate(const Task& task, const nn::Module& net) {
+  return nn::evaluate(net, *task.test(), task.loss, Device(std::string_view(FLAGS_device)));
 }
 
-double evaluate(const Task& task, const std::string& checkpoint) {
+nn::Evaluation evaluate(const Task& task, const std::string& checkpoint) {
   Batch first;
   const auto test = task.test();
   test->start(0);
@@ -114,16 +113,14 @@ class Run {
     const auto before = Clock::now();
     // A worker that took a lost one's place may have had nothing to train yet.
     if (trainer_.net().parameter_count() > 0)
-      metric_ = examples::evaluate(task_, trainer_.net());
+      found_ = examples::evaluate(task_, trainer_.net());
     else if (!checkpoint_.empty())
-      metric_ = examples::evaluate(task_, checkpoint_);
+      found_ = examples::evaluate(task_, checkpoint_);
     evaluated_ = trainer_.epoch();
     evaluating_ += seconds_since(before);
-    std::string name = task_.metric;
-    std::replace(name.begin(), name.end(), '_', ' ');
-    char text[32];
-    std::snprintf(text, sizeof text, "%.4f", metric_);
-    show_result(str("epoch ", trainer_.epoch(), " of ", FLAGS_epochs, ": ", name, " ", text));
+    char text[64];
+    std::snprintf(text, sizeof text, " accuracy %.4f, loss %.4f", found_.accuracy, found_.loss);
+    show_result(str("epoch ", trainer_.epoch(), " of ", FLAGS_epochs, ": ", task_.tested, text));
   }
 
   void print(const StoreReport& report, double seconds, std::int64_t epochs) {
@@ -137,7 +134,8 @@ class Run {
                    {"workers", kv_->size()},
                    {"servers", kv_->exchange().server_count()},
                    {"epochs", trainer_.epoch()},
-                   {task_.metric, task_.test ? json(metric_) : json()},
+                   {task_.tested + "_accuracy", task_.test ? json(found_.accuracy) : json()},
+                   {task_.tested + "_loss", task_.test ? json(found_.loss) : json()},
                    {"train_seconds", seconds},
                    {task_.unit + "_per_second", seconds > 0 ? units / seconds : 0},
                    {"delay_mean", delays.mean()},
@@ -154,7 +152,8 @@ class Run {
   std::unique_ptr<DataIterator> data_;
   nn::Trainer trainer_;
   std::string checkpoint_;
-  double metric_ = 0, evaluating_ = 0;
+  nn::Evaluation found_;
+  double evaluating_ = 0;
   std::int64_t evaluated_ = -1;
 };
 
@@ -163,7 +162,11 @@ class Run {
 void train_or_evaluate(const Task& task) {
   require(FLAGS_slow_factor >= 1, "--slow_factor is ", FLAGS_slow_factor, ", expected at least 1");
   if (FLAGS_evaluate.empty()) return Run(task).train();
-  std::cout << json{{"checkpoint", FLAGS_evaluate}, {task.metric, evaluate(task, FLAGS_evaluate)}} << std::endl;
+  const nn::Evaluation found = evaluate(task, FLAGS_evaluate);
+  std::cout << json{{"checkpoint", FLAGS_evaluate},
+                    {task.tested + "_accuracy", found.accuracy},
+                    {task.tested + "_loss", found.loss}}
+            << std::endl;
 }
 
 }  // namespace paceline::examples

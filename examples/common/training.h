@@ -16,8 +16,7 @@ struct Task {
   nn::Loss loss = nn::softmax_ce;
   std::function<std::unique_ptr<DataIterator>(std::shared_ptr<Source>)> data;
   std::function<std::unique_ptr<DataIterator>()> test;
-  std::string metric = "test_accuracy";
-  std::function<double(const nn::Module&, DataIterator&, Device)> evaluate = nn::evaluate;
+  std::string tested = "test";      // what results call that: "test_accuracy", "test_loss"
   std::string unit = "images";      // what a second has so many of ...
   std::int64_t units = 1;           // ... and an example
   bool captured = true;             // where --captured says so; not over several devices, or with sparse gradients

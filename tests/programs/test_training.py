@@ -45,7 +45,7 @@ class Images(ProgramTest):
         flags = (*images, "--train", train, "--batch_size", 20, "--schedule", "step", "--step_epochs", 1,
                  "--warmup", 0.2, "--weight_decay", 1e-4, "--checkpoint", "ck")  # fmt: skip
         first = self.train(*flags, "--epochs", 1)
-        self.assertRegex(first.err, r"(?m)^epoch 1 of 1: test accuracy 0\.\d{4}$")
+        self.assertRegex(first.err, r"(?m)^epoch 1 of 1: test accuracy 0\.\d{4}, loss \d\.\d{4}$")
         second = self.train(*flags, "--epochs", 2)
         self.assertIn("resuming from ck/checkpoint.safetensors after epoch 1", second.err)
         self.assertGreater(second.result["test_accuracy"], 0.4, second)
@@ -54,6 +54,8 @@ class Images(ProgramTest):
         self.assertEqual(third.result["test_accuracy"], second.result["test_accuracy"])
         evaluated = self.train(*images, "--evaluate", second.result["checkpoint"])
         self.assertEqual(evaluated.result["test_accuracy"], second.result["test_accuracy"])
+        self.assertAlmostEqual(evaluated.result["test_loss"], second.result["test_loss"], places=6)
+        self.assertGreater(second.result["test_loss"], 0)
         wrong = self.run_program(program("image_classification"), "--network", "lenet", "--test", train,
                                  "--evaluate", second.result["checkpoint"])  # fmt: skip
         self.assert_one_clear_sentence(wrong, "image_classification: ", "0.weight", code=2)
@@ -245,7 +247,7 @@ class Characters(ProgramTest):
                 # A word is one of four, 1.39 nats, and has 5 characters; the first of a context are told blindly.
                 self.assertLess(ended.result["validation_loss"], 0.7, ended)
                 self.assertGreater(ended.result["validation_loss"], 1.38 / 5, ended)
-                self.assertRegex(ended.err, r"epoch 3 of 3: validation loss 0\.\d{4}")
+                self.assertRegex(ended.err, r"epoch 3 of 3: validation accuracy 0\.\d{4}, loss 0\.\d{4}")
 
     def test_in_a_job_with_a_checkpoint(self):
         flags = (*self.flags, "--network", "lstm", "--layers", 1, "--epochs", 1, "--checkpoint", "ck", "--stride", 8)
