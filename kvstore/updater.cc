@@ -11,6 +11,7 @@
 #include <span>
 #include <utility>
 
+#include "blocks.h"
 #include "delay_book.h"
 #include "slice_update.h"
 #include "stream_copy.h"
@@ -252,7 +253,8 @@ class UpdaterImpl final : public Updater {
   std::size_t pulled_bytes() const override {
     std::size_t total = 0;
     std::shared_lock rules_lock(rules_mutex_);
-    for (const Slice& slice : slices_) {
+    for (std::size_t i = 0; i < slices_.size(); ++i) {
+      const Slice& slice = slices_[i];
       const SliceLock lock(slice.mutex);
       if (!slice.extra) continue;
       std::map<const std::byte*, std::size_t> distinct;
@@ -367,24 +369,12 @@ class UpdaterImpl final : public Updater {
     require(info.dtype == DType::kFloat32 || info.dtype == DType::kFloat64, "key '", info.name, "' is ",
             name_of(info.dtype), "; the store updates float32 and float64");
     require(info.begin <= info.end && info.begin >= 0, "key '", info.name, "' has an impossible slice");
-    // The first that ends after this one begins, or has a later key.
-    const auto place = std::partition_point(by_range_.begin(), by_range_.end(), [&](int number) {
-      const int order = key_of(number).compare(info.name);
-      return order != 0 ? order < 0 : at(number).end <= info.begin;
-    });
-    for (const auto neighbour : {place, place - (place > by_range_.begin())}) {
-      if (neighbour == by_range_.end() || key_of(*neighbour) != info.name) continue;
-      const Slice& other = at(*neighbour);
-      require(other.end <= info.begin || info.end <= other.begin, "key '", info.name, "' is initialised twice");
-    }
     constexpr std::size_t kMostNames = std::numeric_limits<std::uint32_t>::max();
     require(info.name.size() <= kMostNames - names_.size(), "the names of all keys are longer than ", kMostNames);
     Slice& slice = slices_.emplace_back(info, static_cast<std::uint32_t>(names_.size()), slab_);
     names_.insert(names_.end(), info.name.begin(), info.name.end());
     const SliceLock slice_lock(slice.mutex);
     slice.weight.assign(static_cast<const std::byte*>(initial), slice.bytes());
-    const int number = static_cast<int>(slices_.size()) - 1;
-    by_range_.insert(place, number);
   }
 
   // Needs rules_mutex_.
@@ -397,7 +387,8 @@ class UpdaterImpl final : public Updater {
     const bool same_optimizer = std::ranges::equal(optimizer_names(*old), optimizer_names(*rules_));
     const bool same_policy = std::ranges::equal(policy_names(*old), policy_names(*rules_));
     if (same_optimizer && same_policy) return;
-    for (Slice& slice : slices_) {
+    for (std::size_t i = 0; i < slices_.size(); ++i) {
+      Slice& slice = slices_[i];
       const SliceLock lock(slice.mutex);
       SliceCounters counters = slice.counters();
       if (!same_optimizer) counters.optimizer_updates = 0;
@@ -449,9 +440,8 @@ class UpdaterImpl final : public Updater {
   std::shared_ptr<Rules> rules_;
   std::shared_ptr<const Staleness> own_;  // the user's policy
   Slab slab_;
-  std::deque<Slice> slices_;
-  std::deque<char> names_;     // one behind the other
-  std::vector<int> by_range_;  // their numbers in order of keys and elements
+  Blocks<Slice> slices_;
+  std::deque<char> names_;  // one behind the other
   int workers_ = 1;
   DelayBook delays_;
   std::atomic<std::int64_t> refused_{0};

@@ -34,7 +34,7 @@ class Slab {
   }
 
  private:
-  static constexpr std::size_t kChunk = 64 << 10, kCacheLine = 64;
+  static constexpr std::size_t kChunk = 256 << 10, kCacheLine = 64;
   static constexpr std::align_val_t kLine{kCacheLine};
   struct Free {
     void operator()(std::byte* chunk) const { operator delete[](chunk, kLine); }

@@ -93,8 +93,8 @@ class Updater {
   virtual void set_learning_rate(double rate) = 0;
   virtual void set_workers(int live) = 0;
 
-  // Copies the initial elements. Returns the first's number, which the others follow. Throws InvalidArgument if a key's
-  // range is already there.
+  // Copies the initial elements. Returns the first's number, which the others follow. No two ranges of a key may
+  // overlap, which is for the caller to see to.
   virtual int add_slices(std::span<const std::pair<SliceInfo, const void*>> slices) = 0;
   int add_slice(const SliceInfo& info, const void* initial) {
     const std::pair<SliceInfo, const void*> slice(info, initial);
