@@ -93,7 +93,7 @@ bool Shard::begin_agreement(SliceRounds& slice) {
   std::vector<Agreement::Proposal> proposals;
   for (const auto& [worker, entry] : kept) proposals.push_back({entry.contribution, entry.call->request.incarnation()});
   slice.agreement =
-      std::make_unique<Agreement>(round, proposals, static_cast<std::int64_t>(slice.bytes / sizeof(float)));
+      std::make_unique<Agreement>(round, proposals, static_cast<std::int64_t>(slice.bytes() / sizeof(float)));
   return true;
 }
 
@@ -105,9 +105,9 @@ bool Shard::close_agreement(SliceRounds& slice) {
   if (missing) return false;
   const std::vector<Contribution> contributions = agreement.contributions();
   try {
-    if (!contributions.empty()) updater_.apply_round(slice.number, contributions);
+    if (!contributions.empty()) updater_.apply_round(slice.number(), contributions);
   } catch (const Error& error) {
-    LOG(ERROR) << "round " << agreement.round() << " of key '" << updater_.info(slice.number).name
+    LOG(ERROR) << "round " << agreement.round() << " of key '" << updater_.info(slice.number()).name
                << "' was dropped: " << error.what();
   }
   for (const Contribution& contribution : contributions) slice.answered[contribution.worker] = agreement.round() + 1;
@@ -120,8 +120,8 @@ bool Shard::close_agreement(SliceRounds& slice) {
 void Shard::agree(const Request& request, const wire::AgreeRequest& message, ServedPartition& partition) {
   require(in_lockstep(), "this mode's rounds do not wait for all workers: they agree on nothing");
   partitions_.insert(&partition);
-  SliceRounds& slice = partition.rounds_of(message.slice());
   const std::uint64_t round = message.round();
+  SliceRounds& slice = rounds_of(partition, message.slice(), round);
   if (message.abstains()) {
     abstain(request, slice, round);
     request.reply({});
@@ -131,14 +131,13 @@ void Shard::agree(const Request& request, const wire::AgreeRequest& message, Ser
   const bool answers = message.bytes() > 0;
   if (answers && round >= slice.next_round) {
     if (!slice.agreement || slice.agreement->round() != round)
-      throw Corrupt(str("an answer to what round ", round, " of key '", updater_.info(slice.number).name,
+      throw Corrupt(str("an answer to what round ", round, " of key '", updater_.info(slice.number()).name,
                         "' has not agreed on yet"));
     PayloadReader payload(request.message().payload);
     const std::byte* const data = payload.next(message.bytes());
     slice.agreement->answer(request.from().rank, request.incarnation(), data, message.bytes());
   }
   slice.asking.push_back({request, round, answers});
-  active_.insert(&slice);
   advance(slice);
   answer_waiting(slice);
 }

@@ -103,8 +103,9 @@ void ServerControl::add_partition(const Request& request, Shard& shard) {
     const KeyInfo& key = keys[static_cast<std::size_t>(range.key)];
     const auto kind = key.average ? SliceInfo::Kind::kAverage : SliceInfo::Kind::kGradient;
     SliceInfo info{key.name, range.begin, range.end, key.dtype, kind};
-    const auto count = static_cast<std::size_t>(range.end - range.begin);
-    slices.emplace_back(std::move(info), payload.next(count * size_of(key.dtype)));
+    const std::size_t bytes = static_cast<std::size_t>(range.end - range.begin) * size_of(key.dtype);
+    if (bytes > ServedSlice::kMost) throw Corrupt(str("a slice of key '", key.name, "' has ", bytes, " bytes"));
+    slices.emplace_back(std::move(info), payload.next(bytes));
   }
   payload.expect_end();
 
@@ -113,9 +114,12 @@ void ServerControl::add_partition(const Request& request, Shard& shard) {
   partition->shard = &shard;
   partition->first = updater_.add_slices(slices);
   partition->slices.reserve(slices.size());
-  for (const auto& [info, initial] : slices)
-    partition->slices.push_back({static_cast<std::size_t>(info.end - info.begin) * size_of(info.dtype),
-                                 info.dtype == DType::kFloat32 && info.kind == SliceInfo::Kind::kGradient});
+  for (const auto& [info, initial] : slices) {
+    const bool average = info.kind == SliceInfo::Kind::kAverage;
+    const std::size_t bytes = static_cast<std::size_t>(info.end - info.begin) * size_of(info.dtype);
+    partition->slices.push_back(
+        {static_cast<std::uint32_t>(bytes), average, info.dtype == DType::kFloat32 && !average});
+  }
   table_.add(std::move(partition));
   cost_is_told_ = false;
   request.reply({});

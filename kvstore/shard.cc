@@ -10,6 +10,22 @@
 
 namespace paceline {
 
+namespace {
+
+// Empties the list for `size` elements. The memory of many is not kept.
+template <class T>
+void begin(std::vector<T>& list, int size) {
+  list.clear();
+  list.reserve(static_cast<std::size_t>(size));
+}
+template <class T>
+void end(std::vector<T>& list) {
+  constexpr std::size_t kFew = 64;
+  if (list.capacity() > kFew) std::vector<T>().swap(list);
+}
+
+}  // namespace
+
 std::shared_ptr<const Codec> PushPullCall::codec(std::uint32_t number) const {
   if (number > codecs.size()) throw Corrupt(str("codec ", number, " of ", codecs.size()));
   return number == 0 ? nullptr : codecs[number - 1];
@@ -112,8 +128,7 @@ ServedPartition::Worker& Shard::worker_of(ServedPartition& partition, const Push
   if (worker.taken.renew(call.request.incarnation()) || worker.answered.empty()) {
     worker.answered.assign(partition.slices.size(), {});
     worker.codecs.clear();
-    for (const auto& rounds : partition.rounds)
-      if (rounds) rounds->contributed.erase(call.worker());
+    worker.contributed.clear();
   }
   return worker;
 }
@@ -134,7 +149,7 @@ void Shard::push(const std::shared_ptr<PushPullCall>& call, int number) {
   }
   if (!taken.window.take(request.sequence())) return;
 
-  contributions_.clear();
+  begin(contributions_, request.push_size());
   for (int i = 0; i < request.push_size(); ++i) {
     const PushedSlice& gradient = part.gradients[static_cast<std::size_t>(i)];
     contributions_.push_back(
@@ -143,11 +158,11 @@ void Shard::push(const std::shared_ptr<PushPullCall>& call, int number) {
   }
   if (!mode_ || !mode_->synchronous()) {
     call->refused += static_cast<std::uint64_t>(updater_.apply_all(contributions_));
-    return;
+    return end(contributions_);
   }
   for (int i = 0; i < request.push_size(); ++i)
-    contribute(call, part.partition->rounds_of(request.push(i)),
-               contributions_[static_cast<std::size_t>(i)].contribution);
+    contribute(call, *part.partition, request.push(i), contributions_[static_cast<std::size_t>(i)].contribution);
+  end(contributions_);
 }
 
 namespace {
@@ -162,21 +177,40 @@ bool has_kept(const std::map<int, SliceRounds::Kept>& round, const PushPullCall&
 
 }  // namespace
 
-void Shard::contribute(const std::shared_ptr<PushPullCall>& call, SliceRounds& slice,
+SliceRounds& Shard::rounds_of(ServedPartition& partition, std::size_t slice, std::uint64_t round) {
+  const int number = partition.number(slice);
+  if (SliceRounds* const known = find_rounds(number)) return *known;
+  if (partition.next_round.empty()) partition.next_round.resize(partition.slices.size(), long_before(round));
+  std::uint64_t next = round_near(round, partition.next_round[slice]);
+  if (!mode_->drops_late()) next = std::max(next, clocks_.slowest().value_or(next));
+  return open_.try_emplace(number, partition, slice, next).first->second;
+}
+
+void Shard::put_to_rest(int number) {
+  const auto found = open_.find(number);
+  if (found == open_.end() || !found->second.rests()) return;
+  const SliceRounds& slice = found->second;
+  slice.partition.next_round[slice.slice] = static_cast<std::uint32_t>(slice.next_round);
+  open_.erase(found);
+  constexpr std::size_t kFew = 1024;
+  if (open_.empty() && open_.bucket_count() > kFew) open_.rehash(0);
+}
+
+void Shard::contribute(const std::shared_ptr<PushPullCall>& call, ServedPartition& partition, std::size_t number,
                        const Contribution& contribution) {
   std::uint64_t round = call->body.round();
-  std::uint64_t& next = slice.contributed[call->worker()];
-  if (round < next)
-    throw InvalidArgument(str("worker ", call->worker(), " pushed key '", updater_.info(slice.number).name,
+  std::vector<std::uint32_t>& contributed = partition.workers[call->worker()].contributed;
+  contributed.resize(partition.slices.size(), long_before(round));
+  if (round < round_near(round, contributed[number]))
+    throw InvalidArgument(str("worker ", call->worker(), " pushed key '", updater_.info(partition.number(number)).name,
                               "' twice in step ", round, "; call step_end() between steps"));
-  next = round + 1;
-  advance(slice);
+  contributed[number] = static_cast<std::uint32_t>(round + 1);
+  SliceRounds& slice = rounds_of(partition, number, round);
   if (mode_->drops_late()) round = slice.next_round;
   const auto open = slice.rounds.find(round);
   bool late = round < slice.next_round || (slice.agreement && slice.agreement->round() == round);
   if (mode_->drops_late()) {
-    const bool average = updater_.info(slice.number).kind == SliceInfo::Kind::kAverage;
-    late = (!average && contribution.version != updater_.version(slice.number)) ||
+    late = (!partition.slices[number].average && contribution.version != updater_.version(slice.number())) ||
            (open != slice.rounds.end() && has_kept(open->second, *call));
     if (!late && open == slice.rounds.end())
       clocks_.for_each_contributing(
@@ -185,14 +219,13 @@ void Shard::contribute(const std::shared_ptr<PushPullCall>& call, SliceRounds& s
   if (late) {
     ++late_;
     ++call->refused;
-    return;
+    return put_to_rest(slice.number());
   }
   if (open != slice.rounds.end() && proposes(open->second.begin()->second.contribution) != proposes(contribution))
-    throw InvalidArgument(str("worker ", call->worker(), " encodes key '", updater_.info(slice.number).name,
+    throw InvalidArgument(str("worker ", call->worker(), " encodes key '", updater_.info(slice.number()).name,
                               "' otherwise than the others"));
   // What a lost incarnation of the worker said for the round gives way.
   slice.rounds[round].insert_or_assign(call->worker(), SliceRounds::Kept{call, contribution});
-  active_.insert(&slice);
   advance(slice);
   answer_waiting(slice);
 }
@@ -202,9 +235,9 @@ void Shard::close_round(SliceRounds& slice) {
   std::vector<Contribution> contributions;
   for (const auto& [worker, entry] : kept) contributions.push_back(entry.contribution);
   try {
-    updater_.apply_round(slice.number, contributions);
+    updater_.apply_round(slice.number(), contributions);
   } catch (const Error& error) {
-    LOG(ERROR) << "round " << round << " of key '" << updater_.info(slice.number).name
+    LOG(ERROR) << "round " << round << " of key '" << updater_.info(slice.number()).name
                << "' was dropped: " << error.what();
   }
   slice.next_round = round + 1;
@@ -212,25 +245,37 @@ void Shard::close_round(SliceRounds& slice) {
 }
 
 void Shard::advance_open_round(SliceRounds& slice) {
-  if (!slice.rounds.empty()) {
-    const auto& kept = slice.rounds.begin()->second;
-    int missing = 0;
-    clocks_.for_each_contributing([&](int worker, std::uint64_t clock) {
-      // Who has ended a step since without a push of this key does not contribute.
-      missing +=
-          kept.count(worker) == 0 && clock <= std::max(slice.contributed[worker], slice.clocks_at_opening[worker]);
-    });
-    const int contributed = static_cast<int>(kept.size());
-    if (!mode_->round_complete({contributed, contributed + missing})) return;
-    close_round(slice);
-  }
-  if (slice.waiting.empty()) active_.erase(&slice);
+  if (slice.rounds.empty()) return;
+  const auto& kept = slice.rounds.begin()->second;
+  int missing = 0;
+  clocks_.for_each_contributing([&](int worker, std::uint64_t clock) {
+    // Who has ended a step since without a push of this key does not contribute.
+    missing += kept.count(worker) == 0 && clock <= std::max(slice.partition.contributed(worker, slice.slice, clock),
+                                                            slice.clocks_at_opening[worker]);
+  });
+  const int contributed = static_cast<int>(kept.size());
+  if (mode_->round_complete({contributed, contributed + missing})) close_round(slice);
 }
 
-bool Shard::waits_for_round(SliceRounds& slice, const PushPullCall& call, std::uint64_t need) const {
-  if (mode_->drops_late()) return !slice.rounds.empty() && has_kept(slice.rounds.begin()->second, call);
+SliceRounds* Shard::awaited(const PushPullCall& call, int part) {
+  const wire::Part& request = call.body.parts(part);
+  ServedPartition& partition = *call.parts[static_cast<std::size_t>(part)].partition;
+  const std::uint64_t need = request.need();
+  const std::optional<std::uint64_t> slowest = clocks_.slowest();
   // Whoever is past its last step (or lost) waits for the others no more than they for it.
-  return slice.next_round < need && clocks_.slowest();
+  if (!slowest && !mode_->drops_late()) return nullptr;
+  for (const std::uint32_t number : request.pull()) {
+    SliceRounds* const slice = open_.empty() ? nullptr : find_rounds(partition.number(number));
+    if (mode_->drops_late()) {
+      if (slice && !slice->rounds.empty() && has_kept(slice->rounds.begin()->second, call)) return slice;
+    } else if (slice) {
+      if (slice->next_round < need) return slice;
+    } else if (*slowest < need &&
+               (partition.next_round.empty() || round_near(need, partition.next_round[number]) < need)) {
+      return &rounds_of(partition, number, need);
+    }
+  }
+  return nullptr;
 }
 
 void Shard::advance(SliceRounds& slice) {
@@ -258,14 +303,15 @@ void Shard::advance(SliceRounds& slice) {
     answer_asking(slice);  // the next agreement takes the place of this one
   }
   slice.next_round = std::max(slice.next_round, slowest.value_or(slice.next_round));
-  if (slice.waiting.empty() && slice.asking.empty()) active_.erase(&slice);
 }
 
 void Shard::answer_waiting(SliceRounds& slice) {
   answer_asking(slice);
   std::vector<Waiting> waiting;
   waiting.swap(slice.waiting);
+  const int number = slice.number();
   for (Waiting& entry : waiting) pull(std::move(entry));
+  put_to_rest(number);
 }
 
 void Shard::pull(Waiting waiting) {
@@ -274,13 +320,9 @@ void Shard::pull(Waiting waiting) {
   const wire::Part& request = call.body.parts(waiting.part);
   if (mode_ && request.pull_size() > 0) {
     if (mode_->synchronous()) {
-      for (const std::uint32_t number : request.pull()) {
-        SliceRounds& slice = part.partition->rounds_of(number);
-        advance(slice);
-        if (!waits_for_round(slice, call, request.need())) continue;
-        active_.insert(&slice);
+      if (SliceRounds* const slice = awaited(call, waiting.part)) {
         gate_.hold(waiting, request.need());
-        slice.waiting.push_back(std::move(waiting));
+        slice->waiting.push_back(std::move(waiting));
         return;
       }
     } else if (!gate_.passes(waiting, request.need())) {
@@ -302,8 +344,8 @@ void Shard::read(const PushPullCall& call, const wire::Part& request, PushPullCa
     if (partition.slices[pulled].bytes < kLargeRun) copied += padded(partition.slices[pulled].bytes);
   part.payload.reserve(copied);
   part.versions.resize(static_cast<std::size_t>(request.pull_size()));
-  reads_.clear();
-  read_places_.clear();
+  begin(reads_, request.pull_size());
+  begin(read_places_, request.pull_size());
   for (int i = 0; i < request.pull_size(); ++i) {
     const std::size_t pulled = request.pull(i);
     const std::size_t bytes = partition.slices[pulled].bytes;
@@ -333,6 +375,8 @@ void Shard::read(const PushPullCall& call, const wire::Part& request, PushPullCa
     part.versions[static_cast<std::size_t>(read_places_[i])] = reads_[i].version;
     if (reads_[i].worker >= 0) worker.answered[request.pull(read_places_[i])].set_version(reads_[i].version);
   }
+  end(reads_);
+  end(read_places_);
 }
 
 WorkerClocks::Range Shard::step_end(int worker, std::uint64_t incarnation, const wire::StepEnd& message) {
@@ -347,9 +391,9 @@ void Shard::set_roster(const Roster& roster) {
     return !clocks_.is_live(waiting.call->worker(), waiting.call->request.incarnation());
   };
   std::erase_if(waiting_for_clocks_, gone);
-  for (SliceRounds* slice : active_) {
-    std::erase_if(slice->waiting, gone);
-    std::erase_if(slice->asking, [this](const SliceRounds::Asking& asking) {
+  for (auto& [number, slice] : open_) {
+    std::erase_if(slice.waiting, gone);
+    std::erase_if(slice.asking, [this](const SliceRounds::Asking& asking) {
       return !clocks_.is_live(asking.request.from().rank, asking.request.incarnation());
     });
   }
@@ -377,8 +421,12 @@ void Shard::remember_pulled() {
 void Shard::reconsider() {
   if (!mode_) return;
   tables_.reconsider();
-  const std::set<SliceRounds*> active = active_;
-  for (SliceRounds* slice : active) {
+  std::vector<int> open;
+  open.reserve(open_.size());
+  for (const auto& [number, slice] : open_) open.push_back(number);
+  for (const int number : open) {
+    SliceRounds* const slice = find_rounds(number);
+    if (!slice) continue;
     advance(*slice);
     answer_waiting(*slice);
   }

@@ -9,12 +9,14 @@
 #include <paceline/unique_function.h>
 #include <paceline/updater.h>
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
 #include <set>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "agreement.h"
@@ -61,40 +63,26 @@ struct PushPullCall final : ServedCall {
   Message answer() override;
 };
 
-// Where a synchronous mode stands with a slice.
-struct SliceRounds {
-  // A gradient that waits for its round; the call keeps its bytes alive.
-  struct Kept {
-    std::shared_ptr<PushPullCall> call;
-    Contribution contribution;
-  };
-  const int number;              // of the slice in the Updater
-  const std::size_t bytes;       // of the slice
-  std::uint64_t next_round = 0;  // all before it are closed
-  // Where the mode drops late contributions, rounds are the slice's own, and one is open at a time: the workers' clocks
-  // when it got its first.
-  std::map<int, std::uint64_t> clocks_at_opening;
-  std::map<std::uint64_t, std::map<int, Kept>> rounds;
-  std::map<int, std::uint64_t> contributed;        // per worker, the round after the last that it pushed in
-  std::vector<WaitingPull<PushPullCall>> waiting;  // pulls that need a round of this slice
-  // Where a codec takes two rounds: of the oldest round, once all have proposed, until that of the next one; and who
-  // asks for it or for what it comes to.
-  struct Asking {
-    Request request;
-    std::uint64_t round;
-    bool answers;
-  };
-  std::unique_ptr<Agreement> agreement;
-  std::map<int, std::uint64_t> answered;  // per worker, the round after the last that its answer was applied in
-  std::vector<Asking> asking;
-
-  SliceRounds(int of, std::size_t size) : number(of), bytes(size) {}
-};
-
 struct ServedSlice {
-  std::size_t bytes : 63;
-  std::size_t encodable : 1;  // float32 weights: they and their gradients may travel encoded
+  static constexpr std::size_t kMost = (std::size_t{1} << 30) - 1;
+  std::uint32_t bytes : 30;
+  std::uint32_t average : 1;
+  std::uint32_t encodable : 1;  // float32 gradients: weights and gradients may travel encoded
 };
+
+// The number of a round of which only the last 32 bits were kept, for there may be millions; less than 2^31 from
+// `reference`.
+inline std::uint64_t round_near(std::uint64_t reference, std::uint32_t kept) {
+  const auto ahead = static_cast<std::int32_t>(kept - static_cast<std::uint32_t>(reference));
+  return ahead < 0 && reference < static_cast<std::uint64_t>(-std::int64_t{ahead})
+             ? 0
+             : reference + static_cast<std::uint64_t>(std::int64_t{ahead});
+}
+
+// One that is long before `round`, to begin with.
+inline std::uint32_t long_before(std::uint64_t round) {
+  return static_cast<std::uint32_t>(round - std::min(round, std::uint64_t{1} << 30));
+}
 
 // Numbers, bytes and what is encodable never change; the rest is the shard's.
 struct ServedPartition {
@@ -119,6 +107,8 @@ struct ServedPartition {
     TakenPushes taken;
     std::vector<Answered> answered;                    // by slice
     std::vector<std::shared_ptr<const Codec>> codecs;  // by slice, of the answers; empty where none was encoded
+    // By slice, the round after the last that it pushed in (see round_near()); empty where it has pushed in none.
+    std::vector<std::uint32_t> contributed;
 
     void answer(std::size_t slice, std::uint64_t number, std::uint64_t version, std::shared_ptr<const Codec> codec) {
       answered[slice].request = number & Answered::kRequests;
@@ -132,15 +122,50 @@ struct ServedPartition {
   Shard* shard = nullptr;
   int first = 0;  // slice, in the Updater; the others have the numbers after it
   std::vector<ServedSlice> slices;
-  std::vector<std::unique_ptr<SliceRounds>> rounds;  // by slice; empty in modes without
+  // By slice, while it has no SliceRounds: all rounds before it are closed (see round_near()). Empty in modes without.
+  std::vector<std::uint32_t> next_round;
   std::map<int, Worker> workers;
 
   int number(std::size_t slice) const { return first + static_cast<int>(slice); }
-  SliceRounds& rounds_of(std::size_t slice) {
-    if (rounds.empty()) rounds.resize(slices.size());
-    if (!rounds.at(slice)) rounds[slice] = std::make_unique<SliceRounds>(number(slice), std::size_t{slices[slice].bytes});
-    return *rounds[slice];
+  // The round after the last that the worker pushed the slice in, of those near `reference`; 0: in none.
+  std::uint64_t contributed(int worker, std::size_t slice, std::uint64_t reference) const {
+    const auto known = workers.find(worker);
+    if (known == workers.end() || known->second.contributed.empty()) return 0;
+    return round_near(reference, known->second.contributed[slice]);
   }
+};
+
+// Where a synchronous mode stands with a slice that has rounds open or pulls that wait.
+struct SliceRounds {
+  // A gradient that waits for its round; the call keeps its bytes alive.
+  struct Kept {
+    std::shared_ptr<PushPullCall> call;
+    Contribution contribution;
+  };
+  ServedPartition& partition;
+  const std::size_t slice;   // in it
+  std::uint64_t next_round;  // all before it are closed
+  // Where the mode drops late contributions, rounds are the slice's own, and one is open at a time: the workers' clocks
+  // when it got its first.
+  std::map<int, std::uint64_t> clocks_at_opening;
+  std::map<std::uint64_t, std::map<int, Kept>> rounds;
+  std::vector<WaitingPull<PushPullCall>> waiting;  // pulls that need a round of this slice
+  // Where a codec takes two rounds: of the oldest round, once all have proposed, until that of the next one; and who
+  // asks for it or for what it comes to.
+  struct Asking {
+    Request request;
+    std::uint64_t round;
+    bool answers;
+  };
+  std::unique_ptr<Agreement> agreement;
+  std::map<int, std::uint64_t> answered;  // per worker, the round after the last that its answer was applied in
+  std::vector<Asking> asking;
+
+  SliceRounds(ServedPartition& of, std::size_t index, std::uint64_t next)
+      : partition(of), slice(index), next_round(next) {}
+  int number() const { return partition.number(slice); }
+  std::size_t bytes() const { return partition.slices[slice].bytes; }
+  bool rests() const { return rounds.empty() && waiting.empty() && asking.empty() && !agreement; }
 };
 
 class Shard {
@@ -183,7 +208,16 @@ class Shard {
   // What is known of the worker, in its latest incarnation.
   static ServedPartition::Worker& worker_of(ServedPartition& partition, const PushPullCall& call);
   void push(const std::shared_ptr<PushPullCall>& call, int part);
-  void contribute(const std::shared_ptr<PushPullCall>& call, SliceRounds& slice, const Contribution& contribution);
+  void contribute(const std::shared_ptr<PushPullCall>& call, ServedPartition& partition, std::size_t slice,
+                  const Contribution& contribution);
+  // Null: the slice rests.
+  SliceRounds* find_rounds(int number) {
+    const auto found = open_.find(number);
+    return found == open_.end() ? nullptr : &found->second;
+  }
+  SliceRounds& rounds_of(ServedPartition& partition, std::size_t slice, std::uint64_t round);
+  // Keeps no more than a number of a slice that rests.
+  void put_to_rest(int number);
   // Closes the rounds that are complete.
   void advance(SliceRounds& slice);
   // The same where late contributions are dropped.
@@ -195,8 +229,9 @@ class Shard {
   bool close_agreement(SliceRounds& slice);
   void abstain(const Request& request, SliceRounds& slice, std::uint64_t round);
   void answer_asking(SliceRounds& slice);
-  // Does a pull wait for a round of this slice?
-  bool waits_for_round(SliceRounds& slice, const PushPullCall& call, std::uint64_t need) const;
+  // The first slice with a round that a pull waits for; null: none.
+  SliceRounds* awaited(const PushPullCall& call, int part);
+  // The slice may be at rest after it.
   void answer_waiting(SliceRounds& slice);
   // Answers the pulls of a part, or parks it.
   void pull(Waiting waiting);
@@ -213,8 +248,8 @@ class Shard {
   std::set<ServedPartition*> partitions_;         // that were used
   std::vector<SliceContribution> contributions_;  // of a part, kept for their memory
   std::vector<SliceRead> reads_;
-  std::vector<int> read_places_;   // among the pulled slices
-  std::set<SliceRounds*> active_;  // with rounds or pulls that wait
+  std::vector<int> read_places_;               // among the pulled slices
+  std::unordered_map<int, SliceRounds> open_;  // by number
   std::vector<Waiting> waiting_for_clocks_;
   std::atomic<std::int64_t> late_{0};
 

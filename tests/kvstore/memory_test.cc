@@ -5,6 +5,7 @@
 
 #include "hand_made_worker.h"
 #include "key_partition.h"
+#include "shard.h"
 
 namespace paceline::test {
 namespace {
@@ -50,10 +51,27 @@ TEST(Memory, PushesLeaveNothingBehind) {
 // Weights, what the optimizer keeps and what the policy is announced to remember make up a server's memory, also where
 // keys are small.
 struct Held {
+  const char* mode;
   const char* optimizer;
   const char* staleness;
   int copies;  // of the weights: these, optimizer's and policy's state, what the worker pulled
 };
+
+wire::PushPullRequest push_of(int partition, int slices, std::uint64_t sequence, std::uint64_t round) {
+  wire::PushPullRequest push;
+  push.set_examples(1);
+  push.set_round(round);
+  wire::Part* const part = push.add_parts();
+  part->set_partition(static_cast<std::uint32_t>(partition));
+  part->set_sequence(sequence);
+  part->set_need(round + 1);
+  for (int k = 0; k < slices; ++k) {
+    part->add_push(static_cast<std::uint32_t>(k));
+    part->add_base(round);
+    part->add_pull(static_cast<std::uint32_t>(k));
+  }
+  return push;
+}
 
 class SmallKeys : public testing::TestWithParam<Held> {};
 
@@ -71,7 +89,7 @@ TEST_P(SmallKeys, HaveATenthBesideThemAtMost) {
   const std::vector<Frame> payload{HandMadeWorker::frame(std::vector<std::byte>(kKeys * kBytes))};
   const auto init = [&](int id) {
     wire::InitValuesRequest values;
-    values.set_mode("dist_async");
+    values.set_mode(GetParam().mode);
     values.mutable_partition()->set_id(static_cast<std::uint32_t>(id));
     for (int k = 0; k < kKeys; ++k) {
       write_key({"key" + std::to_string(id * kKeys + k), DType::kFloat32, Shape{kElements}, false}, values.add_keys());
@@ -81,19 +99,7 @@ TEST_P(SmallKeys, HaveATenthBesideThemAtMost) {
     }
     worker.ask(MessageKind::kInitValues, values, payload);
   };
-  const auto push_and_pull = [&](int id) {
-    wire::PushPullRequest push;
-    push.set_examples(1);
-    wire::Part* const part = push.add_parts();
-    part->set_partition(static_cast<std::uint32_t>(id));
-    part->set_sequence(1);
-    for (std::uint32_t k = 0; k < kKeys; ++k) {
-      part->add_push(k);
-      part->add_base(0);
-      part->add_pull(k);
-    }
-    worker.ask(MessageKind::kPushPull, push, payload);
-  };
+  const auto push_and_pull = [&](int id) { worker.ask(MessageKind::kPushPull, push_of(id, kKeys, 1, 0), payload); };
   std::size_t before = 0;
   for (int id = 0; id < kFirst + kPartitions; ++id) {
     if (id == kFirst) before = in_use_now();
@@ -105,8 +111,56 @@ TEST_P(SmallKeys, HaveATenthBesideThemAtMost) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Memory, SmallKeys,
-                         testing::Values(Held{"sgd:lr=0.1", "none", 1}, Held{"adam:lr=0.1", "none", 3},
-                                         Held{"sgd:lr=0.1", "gap_aware", 3}));
+                         testing::Values(Held{"dist_async", "sgd:lr=0.1", "none", 1},
+                                         Held{"dist_async", "adam:lr=0.1", "none", 3},
+                                         Held{"dist_async", "sgd:lr=0.1", "gap_aware", 3},
+                                         Held{"dist_async:bound=1", "sgd:lr=0.1", "none", 1},
+                                         Held{"dist_sync", "sgd:lr=0.1", "none", 1},
+                                         Held{"dist_sync:backup=1", "sgd:lr=0.1", "none", 1},
+                                         Held{"dist_local:steps=1", "sgd:lr=0.1", "none", 1}));
+
+// What is kept of a slice without an open round is enough to tell late and repeated pushes, and to answer pulls.
+TEST(RoundsAtRest, KnowWhatWasPushed) {
+  constexpr std::uint64_t kFirst = (std::uint64_t{1} << 32) - 2;  // of the rounds; only 32 bits are kept
+  HandMadeWorker worker;
+  wire::SetRules rules;
+  rules.set_call(1);
+  rules.set_optimizer("sgd:lr=1");
+  rules.set_staleness("none");
+  worker.ask(MessageKind::kSetRules, rules);
+  wire::InitValuesRequest values;
+  values.set_mode("dist_sync");
+  write_key({"w", DType::kFloat32, Shape{1}, false}, values.add_keys());
+  values.mutable_partition()->add_slices()->set_end(1);
+  const std::vector<Frame> zero{HandMadeWorker::frame(std::vector<std::byte>(4))};
+  worker.ask(MessageKind::kInitValues, values, zero);
+  wire::StepEnd past;
+  past.set_clock(kFirst);
+  worker.ask(MessageKind::kStepEnd, past);
+  std::uint64_t sequence = 0;
+  const auto push = [&](std::uint64_t round) {
+    wire::PushPullReply reply;
+    const Message answer = worker.ask(MessageKind::kPushPull, push_of(0, 1, ++sequence, round), zero);
+    EXPECT_TRUE(reply.ParseFromString(answer.body));
+    return std::pair(reply.versions(0), reply.refused());
+  };
+  EXPECT_EQ(push(kFirst - 1), std::pair(0ul, 1ul));  // every worker is past that round
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(push(kFirst + i), std::pair(i + 1, 0ul));
+    EXPECT_THROW(push(kFirst + i), Error);
+    EXPECT_THROW(push(kFirst + i - 1), Error);
+  }
+}
+
+TEST(RoundsAtRest, AreToldFromThirtyTwoBits) {
+  constexpr std::uint64_t kTurn = std::uint64_t{1} << 32;
+  for (const std::uint64_t round : {kTurn - 1, kTurn, kTurn + 5, 7 * kTurn + kTurn / 2})
+    for (const std::uint64_t reference : {round, round + 1, round - 1, round + kTurn / 3, round - kTurn / 3})
+      EXPECT_EQ(round_near(reference, static_cast<std::uint32_t>(round)), round);
+  EXPECT_EQ(round_near(0, 0), 0u);
+  EXPECT_EQ(round_near(0, 3), 3u);
+  EXPECT_EQ(round_near(3, 0), 0u);
+}
 
 }  // namespace
 }  // namespace paceline::test
