@@ -10,7 +10,7 @@
 #include <map>
 
 #include "exchange/device_group.h"
-#include "exchange/device_weights.h"
+#include "exchange/in_place_weights.h"
 #include "exchange/local_tables.h"
 #include "exchange/saved_state.h"
 
@@ -23,10 +23,10 @@ struct LocalKey {
   bool average = false;
   Shape shape;
   DType dtype = DType::kFloat32;
-  Variable weights;        // stands for the weights inside the updater
-  NDArray array;           // the caller's
-  std::unique_ptr<DeviceKey> there = nullptr;  // the weights, where they are updated in place and not in the updater
-  std::uint64_t call = 0;  // the last call that names it, and its place there
+  Variable weights;                             // stands for the weights inside the updater
+  NDArray array;                                // the caller's
+  std::unique_ptr<InPlaceKey> there = nullptr;  // the weights, where they are updated in place and not in the updater
+  std::uint64_t call = 0;                       // the last call that names it, and its place there
   std::size_t place = 0;
 };
 
@@ -49,8 +49,8 @@ class InThisProcess final : public LocalExchange {
   void init(const std::vector<InitValue>& values) override {
     for (const InitValue& value : values) {
       require(keys_.count(value.key) == 0, "key '", value.key, "' is initialised twice");
-      if (settings_.updates_in_place && !policy_ && DeviceWeights::takes(value)) {
-        std::unique_ptr<DeviceKey> there = on_devices_.add(value);
+      if (settings_.updates_in_place && !policy_ && InPlaceWeights::takes(value)) {
+        std::unique_ptr<InPlaceKey> there = in_place_.add(value);
         const NDArray& weight = there->weight;
         weight.wait();
         keys_.emplace(value.key, LocalKey{value.key, 0, value.average, weight.shape(), weight.dtype(),
@@ -70,10 +70,10 @@ class InThisProcess final : public LocalExchange {
   void set_optimizer(const Spec& optimizer) override {
     drain();
     updater_->set_rules(optimizer, "none", {});
-    std::vector<DeviceKey*> there;
+    std::vector<InPlaceKey*> there;
     for (auto& [name, key] : keys_)
       if (key.there) there.push_back(key.there.get());
-    on_devices_.set_optimizer(optimizer, there);
+    in_place_.set_optimizer(optimizer, there);
     tables_.set_rules(RowRules::make(optimizer, "none", {}, policy_));
     optimizer_ = optimizer;
   }
@@ -81,7 +81,7 @@ class InThisProcess final : public LocalExchange {
   void set_learning_rate(double rate) override {
     drain();
     updater_->set_learning_rate(rate);
-    on_devices_.set_learning_rate(rate);
+    in_place_.set_learning_rate(rate);
     tables_.set_learning_rate(rate);
   }
 
@@ -129,7 +129,7 @@ class InThisProcess final : public LocalExchange {
     };
     std::vector<Pushed> pushes;
     std::vector<PullItem> reads;
-    std::vector<DeviceWeights::Push> there;
+    std::vector<InPlaceWeights::Push> there;
     pushes.reserve(gradients.size());
     {
       Lock lock(mutex_);
@@ -158,7 +158,7 @@ class InThisProcess final : public LocalExchange {
       for (Pushed& pushed : pushes) {
         if (pushed.key->average && !pushed.others.empty())
           kernels::scale(1.0 / static_cast<double>(1 + pushed.others.size()), pushed.gradient, priority);
-        if (DeviceKey* const key = pushed.key->there.get()) {
+        if (InPlaceKey* const key = pushed.key->there.get()) {
           there.push_back({key, pushed.gradient.to(key->weight.device()).contiguous()});
           continue;
         }
@@ -171,7 +171,7 @@ class InThisProcess final : public LocalExchange {
                        updater_->apply(slice, contribution, out.is_none() ? nullptr : out.data());
                      });
       }
-      on_devices_.push(there, examples, priority);
+      in_place_.push(there, examples, priority);
     }
     if (!reads.empty()) pull(reads, priority);
   }
@@ -207,7 +207,7 @@ class InThisProcess final : public LocalExchange {
     drain();
     StoreReport report;
     report.delays = updater_->delays();
-    if (const std::int64_t updates = on_devices_.updates()) {
+    if (const std::int64_t updates = in_place_.updates()) {
       if (report.delays.empty()) report.delays.emplace_back();
       report.delays.front().add(0, updates);
     }
@@ -224,7 +224,7 @@ class InThisProcess final : public LocalExchange {
     for (const auto& [name, key] : keys_) {
       SavedKey& saved = store.keys[name];
       if (key.there) {
-        saved = on_devices_.save(*key.there);
+        saved = in_place_.save(*key.there);
         continue;
       }
       for (const auto& [slot, array] : updater_->save_slice(key.slice, &saved.counters)) {
@@ -253,7 +253,7 @@ class InThisProcess final : public LocalExchange {
       const SavedKey& saved = store.find(name, key.shape, key.dtype);
       pulls.push_back({name, key.array});
       if (key.there) {
-        on_devices_.load(*key.there, saved);
+        in_place_.load(*key.there, saved);
         continue;
       }
       NamedArrays arrays{{"weight", saved.weight}};
@@ -373,7 +373,7 @@ class InThisProcess final : public LocalExchange {
   std::uint64_t calls_ GUARDED_BY(mutex_) = 0;
   const std::shared_ptr<const Staleness> policy_;
   const std::unique_ptr<Updater> updater_ = make_updater();
-  DeviceWeights on_devices_;  // pushes take turns by mutex_, the rest is never called beside them
+  InPlaceWeights in_place_;  // pushes take turns by mutex_, the rest is never called beside them
   Spec optimizer_{"sgd", {}};
   std::map<std::string, LocalKey> keys_;
   std::map<std::vector<Device>, std::shared_ptr<DeviceGroup>> groups_ GUARDED_BY(mutex_);

@@ -16,7 +16,7 @@
 namespace paceline {
 
 // One key. Its weights' variable orders all use of it; the counters are those of the last push, run or not.
-struct DeviceKey {
+struct InPlaceKey {
   std::string name;
   bool average = false;
   NDArray weight;
@@ -25,28 +25,28 @@ struct DeviceKey {
 };
 
 // Calls take turns.
-class DeviceWeights {
+class InPlaceWeights {
  public:
-  DeviceWeights();
-  ~DeviceWeights();
+  InPlaceWeights();
+  ~InPlaceWeights();
 
   static bool takes(const InitValue& value);
-  std::unique_ptr<DeviceKey> add(const InitValue& value) const;
+  std::unique_ptr<InPlaceKey> add(const InitValue& value) const;
 
   // The keys' state begins anew where its names change. Throws InvalidArgument and changes nothing.
-  void set_optimizer(const Spec& optimizer, std::span<DeviceKey* const> keys);
+  void set_optimizer(const Spec& optimizer, std::span<InPlaceKey* const> keys);
   void set_learning_rate(double rate);
 
   struct Push {
-    DeviceKey* key;
+    InPlaceKey* key;
     NDArray gradient;  // on the weights' device, contiguous
   };
   // Task on each device.
   void push(std::span<const Push> pushes, std::int64_t examples, int priority);
   std::int64_t updates() const { return updates_; }
 
-  SavedKey save(const DeviceKey& key) const;
-  void load(DeviceKey& key, const SavedKey& saved) const;
+  SavedKey save(const InPlaceKey& key) const;
+  void load(InPlaceKey& key, const SavedKey& saved) const;
 
  private:
   struct Rules;

@@ -1,4 +1,4 @@
-#include "exchange/device_weights.h"
+#include "exchange/in_place_weights.h"
 
 #include <paceline/detail/array_builder.h>
 #include <paceline/detail/elementwise.h>
@@ -12,7 +12,7 @@
 
 namespace paceline {
 
-struct DeviceWeights::Rules {
+struct InPlaceWeights::Rules {
   explicit Rules(const Spec& spec)
       : optimizer(make_optimizer(spec)),
         preparation(Preparation::parse(spec.options, *optimizer)),
@@ -45,11 +45,9 @@ std::vector<DeviceUpdate> updates_of(const UpdateCall& call, std::span<const Ten
     const std::span<const Tensor> changed = out.subspan(i * arrays, arrays);
     float** const states = pointers.data() + pointers.size();
     for (const Tensor& state : changed.subspan(1)) pointers.push_back(state.as<float>());
-    updates.push_back({{.count = changed[0].size(),
-                        .gradient = in[i].as<float>(),
-                        .weight = changed[0].as<float>(),
-                        .state = states},
-                       call.steps[i]});
+    updates.push_back(
+        {{.count = changed[0].size(), .gradient = in[i].as<float>(), .weight = changed[0].as<float>(), .state = states},
+         call.steps[i]});
   }
   return updates;
 }
@@ -85,9 +83,8 @@ void update_on_host(const KernelContext&, std::span<const Tensor> in, std::span<
   std::vector<float*> pointers;
   for (const DeviceUpdate& update : updates_of(call, in, out, pointers)) {
     const std::int64_t tiles = (update.arrays.count + Tile<float>::kElements - 1) / Tile<float>::kElements;
-    detail::parallel_ranges(tiles, kTilesPerThread, [&](std::int64_t first, std::int64_t last) {
-      update_tiles(call, update, first, last);
-    });
+    detail::parallel_ranges(tiles, kTilesPerThread,
+                            [&](std::int64_t first, std::int64_t last) { update_tiles(call, update, first, last); });
   }
 }
 
@@ -111,24 +108,24 @@ NDArray here_of(const NDArray& array, Engine& engine) {
 
 }  // namespace
 
-DeviceWeights::DeviceWeights() : rules_(std::make_shared<Rules>(Spec{"sgd", {}})) {}
-DeviceWeights::~DeviceWeights() = default;
+InPlaceWeights::InPlaceWeights() : rules_(std::make_shared<Rules>(Spec{"sgd", {}})) {}
+InPlaceWeights::~InPlaceWeights() = default;
 
-std::vector<NDArray> DeviceWeights::zeros_for(const NDArray& weight) const {
+std::vector<NDArray> InPlaceWeights::zeros_for(const NDArray& weight) const {
   std::vector<NDArray> arrays;
   for (std::size_t i = 0; i < rules_->names.size(); ++i)
     arrays.push_back(NDArray::zeros(weight.shape(), weight.dtype(), weight.device(), weight.engine()));
   return arrays;
 }
 
-bool DeviceWeights::takes(const InitValue& value) {
+bool InPlaceWeights::takes(const InitValue& value) {
   const NDArray& array = value.value;
   const bool stays = !array.device().is_cpu() || (value.shared && !value.average && array.device() == Device{});
   return stays && array.dtype() == DType::kFloat32;
 }
 
-std::unique_ptr<DeviceKey> DeviceWeights::add(const InitValue& value) const {
-  auto key = std::make_unique<DeviceKey>();
+std::unique_ptr<InPlaceKey> InPlaceWeights::add(const InitValue& value) const {
+  auto key = std::make_unique<InPlaceKey>();
   key->name = value.key;
   key->average = value.average;
   key->weight = value.shared && value.value.is_contiguous() ? value.value : value.value.clone();
@@ -136,33 +133,33 @@ std::unique_ptr<DeviceKey> DeviceWeights::add(const InitValue& value) const {
   return key;
 }
 
-void DeviceWeights::set_optimizer(const Spec& optimizer, std::span<DeviceKey* const> keys) {
+void InPlaceWeights::set_optimizer(const Spec& optimizer, std::span<InPlaceKey* const> keys) {
   auto rules = std::make_shared<const Rules>(optimizer);
   const bool same_state = rules->names == rules_->names;
   rules_ = std::move(rules);
   if (same_state) return;
-  for (DeviceKey* key : keys) {
+  for (InPlaceKey* key : keys) {
     if (key->average) continue;
     key->state = zeros_for(key->weight);
     key->counters.optimizer_updates = 0;
   }
 }
 
-void DeviceWeights::set_learning_rate(double rate) {
+void InPlaceWeights::set_learning_rate(double rate) {
   require(rate >= 0, "the learning rate is ", rate, ", expected at least 0");
   auto rules = std::make_shared<Rules>(*rules_);
   rules->rate.set_base(rate);
   rules_ = std::move(rules);
 }
 
-void DeviceWeights::push(std::span<const Push> pushes, std::int64_t examples, int priority) {
+void InPlaceWeights::push(std::span<const Push> pushes, std::int64_t examples, int priority) {
   struct Call {
     std::vector<NDArray> inputs, outputs;
     std::vector<UpdateStep> steps;
   };
   // On the CPU each key by itself, reading its gradient alone: where that has failed the weights stay as they were, and
   // the next one goes on.
-  std::map<std::pair<Device, const DeviceKey*>, Call> calls;
+  std::map<std::pair<Device, const InPlaceKey*>, Call> calls;
   for (const auto& [key, gradient] : pushes) {
     ++key->counters.version;
     if (key->average) {
@@ -187,7 +184,7 @@ void DeviceWeights::push(std::span<const Push> pushes, std::int64_t examples, in
   }
 }
 
-SavedKey DeviceWeights::save(const DeviceKey& key) const {
+SavedKey InPlaceWeights::save(const InPlaceKey& key) const {
   SavedKey saved;
   saved.weight = here_of(key.weight, default_engine());
   for (std::size_t i = 0; i < key.state.size(); ++i)
@@ -196,7 +193,7 @@ SavedKey DeviceWeights::save(const DeviceKey& key) const {
   return saved;
 }
 
-void DeviceWeights::load(DeviceKey& key, const SavedKey& saved) const {
+void InPlaceWeights::load(InPlaceKey& key, const SavedKey& saved) const {
   for (const auto& [slot, array] : saved.slots)
     require(!key.average && std::ranges::count(rules_->names, slot) > 0, "key '", key.name, "' has no state '", slot,
             "' under these rules");
