@@ -263,7 +263,9 @@ void ServersExchange::predict(RemoteKey& key, const NDArray& out, int priority) 
   if (key.info.average) return;
   pending_->add();
   const std::shared_ptr<Pending> done(pending_.get(), [pending = pending_](Pending*) { pending->remove(); });
-  engine_.push({"store.predict", {}, Lane::kCompute, priority}, {}, std::array{key.order, out.variable()},
+  std::vector<Variable> writes{out.variable()};
+  key.add_orders(&writes);
+  engine_.push({"store.predict", {}, Lane::kCompute, priority}, {}, writes,
                [rule = rule_, &key, out, done, pushes = std::exchange(key.unpulled_pushes, 0)](TaskContext&) {
                  std::vector<PulledRun> runs;
                  for (const RemoteSlice& slice : key.slices) runs.push_back({slice.begin, slice.end, slice.base});

@@ -1,6 +1,8 @@
 // Large keys between an accelerator and the servers: while one part is on the wire, the next is copied.
 #include <paceline/detail/array_builder.h>
 
+#include <array>
+
 #include "exchange/servers.h"
 
 namespace paceline {
@@ -26,12 +28,19 @@ bool ServersExchange::goes_in_parts(const RemoteKey& key, const NDArray* gradien
 
 void ServersExchange::transfer_parts(RemoteKey& key, const NDArray* gradient, const NDArray* out, const PartCall& call,
                                      Copies* copies) {
-  for (std::span<RemoteSlice> rest = key.parts.empty() ? key.slices : std::span<RemoteSlice>(); !rest.empty();) {
+  const bool first_use = key.parts.empty();
+  for (std::span<RemoteSlice> rest = first_use ? key.slices : std::span<RemoteSlice>(); !rest.empty();) {
     const auto room = static_cast<std::int64_t>(kPart / size_of(key.info.dtype));
     std::size_t count = 1;
     while (count < rest.size() && rest[count].end - rest.front().begin <= room) ++count;
     key.parts.push_back({rest.first(count), engine_.new_variable()});
     rest = rest.subspan(count);
+  }
+  if (first_use) {  // they come after what was done with the whole key, and fail with it
+    std::vector<Variable> orders;
+    key.add_orders(&orders);
+    engine_.push({"store.parts", {}, Lane::kCommunication, call.priority}, std::array{key.order}, orders,
+                 [](TaskContext&) {});
   }
   for (RemotePart& part : key.parts) {
     Transfer::Item item{&key, {}, {}, call.need};

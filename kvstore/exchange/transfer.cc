@@ -107,8 +107,10 @@ std::vector<Variable> Transfer::reads() const {
   std::vector<Variable> variables;
   variables.reserve(items_.size());
   for (const Item& item : items_) {
-    variables.push_back(item.gradient ? *item.gradient.variable : item.order());
-    if (item.part) variables.push_back(item.key->order);
+    if (item.gradient)
+      variables.push_back(*item.gradient.variable);
+    else
+      item.add_orders(&variables);  // what an earlier push failed with
   }
   return variables;
 }
@@ -117,7 +119,7 @@ std::vector<Variable> Transfer::writes() const {
   std::vector<Variable> variables;
   variables.reserve(2 * items_.size());
   for (const Item& item : items_) {
-    variables.push_back(item.order());
+    item.add_orders(&variables);
     if (item.out) variables.push_back(*item.out.variable);
   }
   return variables;

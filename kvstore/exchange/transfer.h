@@ -23,7 +23,7 @@ namespace paceline {
 // Slices of a large key that lie side by side, and are sent when they are there, whatever the others are.
 struct RemotePart {
   std::span<RemoteSlice> slices;
-  Variable order;  // as that of the key, which tasks about a part read
+  Variable order;  // as that of the key
 };
 
 // First what every call looks at.
@@ -32,12 +32,18 @@ struct RemoteKey {
   std::uint64_t call = 0;     // the last call that pushes it, and its place there
   std::size_t place = 0;
   KeyInfo info;
-  Variable order;  // written by every task about this key, so that they are sent one after the other
+  Variable order;  // written by every task about this key, so that they are sent one after the other; parts have theirs
   std::optional<std::uint64_t> last_step;  // the last in which it was pushed
   std::int64_t unpulled_pushes = 0;        // since weights were last pulled and moved on by a rule
-  std::vector<RemoteSlice> slices;  // by their place in the key
-  std::vector<RemotePart> parts;    // made when they are first used
-  NDArray weight;  // the array that holds the worker's weights
+  std::vector<RemoteSlice> slices;         // by their place in the key
+  std::vector<RemotePart> parts;           // made when they are first used
+  NDArray weight;                          // the array that holds the worker's weights
+
+  // Of the whole key.
+  void add_orders(std::vector<Variable>* variables) const {
+    if (parts.empty()) variables->push_back(order);
+    for (const RemotePart& part : parts) variables->push_back(part.order);
+  }
 };
 
 // A codec and the text that names it to a server.
@@ -104,7 +110,7 @@ class Transfer final : public SmallCaller, public std::enable_shared_from_this<T
  public:
   // A row-major array of the CPU in fewer bytes than an NDArray: a call may hold ten thousand.
   struct Bytes {
-    std::shared_ptr<const void> owner;    // null: no array
+    std::shared_ptr<const void> owner;   // null: no array
     const Variable* variable = nullptr;  // the owner's
     std::byte* data = nullptr;
     std::size_t size = 0;
@@ -122,7 +128,9 @@ class Transfer final : public SmallCaller, public std::enable_shared_from_this<T
     RemotePart* part = nullptr;                                // null: the whole key; else the arrays are this part's
 
     std::span<RemoteSlice> slices() const { return part ? part->slices : key->slices; }
-    const Variable& order() const { return part ? part->order : key->order; }
+    void add_orders(std::vector<Variable>* variables) const {
+      part ? variables->push_back(part->order) : key->add_orders(variables);
+    }
     // Where the slice lies in the arrays.
     std::size_t offset(const RemoteSlice& slice) const {
       return static_cast<std::size_t>(slice.begin - slices().front().begin) * size_of(key->info.dtype);

@@ -4,6 +4,7 @@
 #include <paceline/engine_observer.h>
 #include <support/cluster_in_process.h>
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
@@ -124,6 +125,45 @@ TEST_P(DeviceParts, AllModesGetTheSameWeights) {
     EXPECT_EQ(results[0], results[1]);
     EXPECT_LT(results[0].back(), -1e6f);
   }
+}
+
+// A failure of the whole key is one of its parts, and the other way round, until the next push.
+TEST_P(DeviceParts, AndTheWholeKeyShareTheirFailures) {
+  ClusterInProcess cluster({.mode = "dist_async:staleness=none", .workers = 1, .serial = false});
+  cluster.run([&](int, KVStore& store) {
+    Engine& engine = cluster.engine(0);
+    const auto failed = [&](Device on) {
+      const NDArray array(Shape{kElements}, DType::kFloat32, {}, engine);
+      engine.push({"test.fail", {}}, {}, std::array{array.variable()},
+                  [](TaskContext&) { throw InvalidArgument("no gradient"); });
+      return array.to(on);
+    };
+    const NDArray there = NDArray::zeros({kElements}, DType::kFloat32, device(), engine);
+    const NDArray here = NDArray::zeros({kElements}, DType::kFloat32, {}, engine);
+    store.init({{"w", there}});
+    store.set_optimizer(optim::SGD{.lr = 1});
+    float pushed = 0;
+    // Whether what fails, is pulled and then goes well does so in parts.
+    for (const auto& [fails, pulls, pushes] : {std::array{true, false, true},
+                                               {false, true, true},
+                                               {false, true, false},
+                                               {true, false, false},
+                                               {true, true, false},
+                                               {false, false, true}}) {
+      SCOPED_TRACE(testing::Message() << fails << pulls << pushes);
+      const auto out = [&](bool parts) { return (parts ? there : here).clone(); };
+      const NDArray before = out(pulls), after = out(pulls), after_all = out(!pulls);
+      store.push("w", failed(fails ? device() : Device{}));
+      store.pull("w", before);
+      EXPECT_THROW(before.wait(), InvalidArgument);
+      store.push("w", ramp(1, pushes ? device() : Device{}, engine));
+      store.pull("w", after);
+      store.pull("w", after_all);
+      const auto expected = ramp(-++pushed, {}, engine).to_vector<float>();
+      EXPECT_EQ(after.to_vector<float>(), expected);
+      EXPECT_EQ(after_all.to_vector<float>(), expected);
+    }
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(On, DeviceParts, testing::Values(DeviceKind::kSim, DeviceKind::kCuda),
