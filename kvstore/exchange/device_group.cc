@@ -49,6 +49,7 @@ class DeviceGroup::UnderWay {
   UnderWay& operator=(const UnderWay&) = delete;
 
   const std::vector<Operation> operations;
+  std::vector<std::pair<const Operation*, Variable>> filled;  // by others, guarded by the group's mutex
 
  private:
   const std::shared_ptr<DeviceGroup> group_;
@@ -120,6 +121,13 @@ void DeviceGroup::run(const char* task, std::vector<Operation> operations, int p
                });
 }
 
+void DeviceGroup::fills(const Variable& weights, const Variable& out) {
+  const Lock lock(mutex_);
+  for (UnderWay* task : under_way_)
+    for (const Operation& operation : task->operations)
+      if (operation.weights == weights) task->filled.emplace_back(&operation, out);
+}
+
 void DeviceGroup::issue(const std::vector<Operation>& operations, Device device, detail::Stream& stream) {
   const Lock lock(mutex_);
   look();
@@ -179,14 +187,17 @@ void DeviceGroup::look() {
 void DeviceGroup::fail(const std::string& what) {
   failure_ = what + "; load the last checkpoint in a new store, or set PACELINE_NCCL=0 to go by copies";
   LOG(ERROR) << "the group of " << names_of(devices_) << " does nothing any more: " << what;
-  for (const UnderWay* task : under_way_)
+  for (const UnderWay* task : under_way_) {
     for (const Operation& operation : task->operations) {
       std::vector<Variable> written;
       if (operation.weights) written.push_back(operation.weights);
       for (const NDArray& out : operation.outs) written.push_back(out.variable());
+      for (const auto& [of, out] : task->filled)
+        if (of == &operation) written.push_back(out);
       engine_.push({operation.outs.empty() ? "store.sum" : "store.spread", {}}, {}, written,
                    [text = str("key '", operation.key, "': ", failure_)](TaskContext&) { throw DeviceError(text); });
     }
+  }
   for (nccl::Comm comm : std::exchange(comms_, {})) library_->comm_abort(comm);
 }
 

@@ -39,6 +39,9 @@ class DeviceGroup : public std::enable_shared_from_this<DeviceGroup> {
   // Task: all together, so a failure of any array fails all. A failure of NCCL is a DeviceError that names the keys;
   // the group does nothing any more.
   void run(const char* task, std::vector<Operation> operations, int priority);
+  // Somebody else's task fills `out` from `weights`. Where NCCL fails when a task has ended that made a sum for these,
+  // `out` is poisoned as they are; who has begun to wait for it before may miss that.
+  void fills(const Variable& weights, const Variable& out);
 
  private:
   class UnderWay;
@@ -57,7 +60,7 @@ class DeviceGroup : public std::enable_shared_from_this<DeviceGroup> {
   Mutex mutex_;
   CondVar changed_;
   std::vector<nccl::Comm> comms_ GUARDED_BY(mutex_);
-  std::vector<const UnderWay*> under_way_ GUARDED_BY(mutex_);
+  std::vector<UnderWay*> under_way_ GUARDED_BY(mutex_);
   std::string failure_ GUARDED_BY(mutex_);
   bool ending_ GUARDED_BY(mutex_) = false;
   std::thread watcher_;

@@ -105,6 +105,7 @@ class InThisProcess final : public LocalExchange {
       }
       if (!is_first(key, read.size())) {
         item.out.copy_from(read[key.place].view(item.out.shape()), priority);
+        fills(key, item.out);
         continue;
       }
       const bool direct = is_direct(item.out);
@@ -113,6 +114,7 @@ class InThisProcess final : public LocalExchange {
       engine_.push({"store.read", {}, Lane::kCompute, priority}, std::array{key.weights}, std::array{out.variable()},
                    [this, slice = key.slice, out](TaskContext&) { updater_->read(slice, -1, out.data()); });
       if (!direct) item.out.copy_from(out, priority);
+      fills(key, item.out);
       read.push_back(out);
     }
     spread(spreads, priority);
@@ -170,6 +172,7 @@ class InThisProcess final : public LocalExchange {
                        const Contribution contribution{0, updater_->version(slice), examples, gradient.data()};
                        updater_->apply(slice, contribution, out.is_none() ? nullptr : out.data());
                      });
+        if (!pushed.out.is_none()) fills(*pushed.key, pushed.out);
       }
       in_place_.push(there, examples, priority);
     }
@@ -344,6 +347,12 @@ class InThisProcess final : public LocalExchange {
     return sum;
   }
 
+  // The array has the key's weights, and fails with them where NCCL reports late.
+  void fills(const LocalKey& key, const NDArray& out) REQUIRES(mutex_) {
+    for (const auto& [devices, group] : groups_)
+      if (group) group->fills(key.weights, out.variable());
+  }
+
   // The outputs of a call that get the weights of a key that are on an accelerator.
   struct Spread {
     LocalKey* key;
@@ -357,7 +366,10 @@ class InThisProcess final : public LocalExchange {
         together[group].push_back({key->name, {}, {}, weight, outs});
         continue;
       }
-      for (const NDArray& out : outs) out.copy_from(weight.view(out.shape()), priority);
+      for (const NDArray& out : outs) {
+        out.copy_from(weight.view(out.shape()), priority);
+        fills(*key, out);
+      }
     }
     launch("store.spread", together, priority);
   }

@@ -179,5 +179,29 @@ TEST_F(Nccl, AFailureOnCudaThatShowsLaterFailsTheWeights) {
   kv->finish();
 }
 
+// What copies have filled from weights that come of a sum, or will, before NCCL says that the sum is none.
+TEST_F(Nccl, AFailureOnCudaThatShowsLaterFailsWhatCopiesFilled) {
+  if (!fail_) GTEST_SKIP() << "this NCCL does not fail when it is told to";
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {  // weights on a GPU, weights on the CPU
+    const auto kv = store();
+    const auto ones = [&](int device) {
+      return NDArray::full(Shape{kElements}, 1, dtype, {}, *engine_).to({DeviceKind::kCuda, device});
+    };
+    kv->init({{"a", ones(0)}, {"b", ones(0)}});
+    kv->set_optimizer(optim::SGD{.lr = 0.1});
+    const NDArray first(Shape{kElements}, dtype, {}, *engine_), second = ones(0), later = ones(1);
+    const NDArray other = first.clone();
+    fail_(0, kRemoteError, true);
+    kv->push_pull({{"a", ones(0)}, {"a", ones(1)}}, {{"a", first}, {"a", second}, {"b", other}});
+    kv->pull("a", later);
+    kv->barrier();  // who waits since before the failure may miss it
+    for (const NDArray& out : {first, second, later})
+      EXPECT_THAT([&] { out.wait(); },
+                  ThrowsMessage<DeviceError>(testing::AllOf(HasSubstr("key 'a'"), HasSubstr("remote process"))));
+    EXPECT_NO_THROW(other.wait());
+    kv->finish();
+  }
+}
+
 }  // namespace
 }  // namespace paceline::test
