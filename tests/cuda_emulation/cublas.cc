@@ -1,9 +1,8 @@
-// cuBLAS by plain loops: the numbers of a test are few.
+// cuBLAS.
 #include "call.h"
+#include "product.h"
 
-#include <cublas_v2.h>
-
-#include <bit>
+#include <algorithm>
 #include <cstring>
 
 struct cublasContext {
@@ -14,52 +13,9 @@ struct cublasContext {
 
 namespace {
 
-struct Half {
-  std::uint16_t bits;
-};
-struct Brain {
-  std::uint16_t bits;
-};
-
-float from(Half value) { return static_cast<float>(std::bit_cast<_Float16>(value.bits)); }
-float from(Brain value) { return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16); }
-float from(float value) { return value; }
-double from(double value) { return value; }
-
-void to(Half& result, float value) { result.bits = std::bit_cast<std::uint16_t>(static_cast<_Float16>(value)); }
-void to(Brain& result, float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  // To the nearest, ties to even; a NaN stays one.
-  result.bits = static_cast<std::uint16_t>(value != value ? bits >> 16 | 64 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-void to(float& result, float value) { result = value; }
-void to(double& result, double value) { result = value; }
-
-struct Product {
-  bool transpose_a, transpose_b;
-  std::int64_t rows, columns, depth, batch;
-  const void *a, *b;
-  void* c;
-  std::int64_t a_leading, b_leading, c_leading, a_stride, b_stride, c_stride;
-};
-
 template <class T, class Sum>
-void multiply(const Product& p, Sum alpha, Sum beta) {
-  for (std::int64_t n = 0; n < p.batch; ++n) {
-    const T* const a = static_cast<const T*>(p.a) + n * p.a_stride;
-    const T* const b = static_cast<const T*>(p.b) + n * p.b_stride;
-    T* const c = static_cast<T*>(p.c) + n * p.c_stride;
-    for (std::int64_t j = 0; j < p.columns; ++j)
-      for (std::int64_t i = 0; i < p.rows; ++i) {
-        Sum sum = 0;
-        for (std::int64_t k = 0; k < p.depth; ++k)
-          sum += from(a[p.transpose_a ? i * p.a_leading + k : k * p.a_leading + i]) *
-                 from(b[p.transpose_b ? k * p.b_leading + j : j * p.b_leading + k]);
-        T& result = c[j * p.c_leading + i];
-        // What is multiplied by 0 is not read: it may be NaN.
-        to(result, alpha * sum + (beta == Sum(0) ? Sum(0) : beta * from(result)));
-      }
-  }
+void multiply(const cuda_emulation::Product& product, Sum alpha, Sum beta) {
+  cuda_emulation::multiply<T>(product, alpha, beta, [](std::int64_t, std::int64_t, Sum sum) { return sum; });
 }
 
 }  // namespace
@@ -106,8 +62,8 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation
   if (rows < 0 || columns < 0 || depth < 0 || batch < 0 || c_leading < std::max(1, rows) ||
       a_leading < std::max(1, transpose_a ? depth : rows) || b_leading < std::max(1, transpose_b ? columns : depth))
     return CUBLAS_STATUS_INVALID_VALUE;
-  const Product product{transpose_a, transpose_b, rows,      columns,   depth,    batch,    a,       b,
-                        c,           a_leading,   b_leading, c_leading, a_stride, b_stride, c_stride};
+  const cuda_emulation::Product product{transpose_a, transpose_b, rows,      columns,   depth,    batch,    a,       b,
+                                        c,           a_leading,   b_leading, c_leading, a_stride, b_stride, c_stride};
   std::function<void()> body;
   if (c_type == CUDA_R_64F)
     body = [=, alpha = *static_cast<const double*>(alpha), beta = *static_cast<const double*>(beta)] {
@@ -115,8 +71,8 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation
     };
   else
     body = [=, alpha = *static_cast<const float*>(alpha), beta = *static_cast<const float*>(beta)] {
-      if (c_type == CUDA_R_16F) return multiply<Half>(product, alpha, beta);
-      if (c_type == CUDA_R_16BF) return multiply<Brain>(product, alpha, beta);
+      if (c_type == CUDA_R_16F) return multiply<cuda_emulation::Half>(product, alpha, beta);
+      if (c_type == CUDA_R_16BF) return multiply<cuda_emulation::Brain>(product, alpha, beta);
       multiply<float>(product, alpha, beta);
     };
   cuda_emulation::Call call;

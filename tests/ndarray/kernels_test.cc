@@ -267,6 +267,23 @@ TEST_P(KernelsTest, GemmAddsABiasToEachRow) {
       }
 }
 
+// What is chosen for a product holds for memory that is aligned as well as then.
+TEST_P(KernelsTest, GemmAddsABiasWhereverItsOperandsLie) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBfloat16}) {
+    const NDArray a = random({13, 10}, 1, dtype), b = random({13, 10}, 2, dtype), bias = random({20}, 3, dtype);
+    const NDArray out({12, 12}, dtype, device(), engine()), exact({12, 12}, DType::kFloat64, device(), engine());
+    for (const std::int64_t at : {0, 1})
+      for (const std::int64_t bias_at : {0, 1, 8}) {
+        const NDArray left = a.narrow(0, at, at + 12), right = b.narrow(0, 1 - at, 13 - at);
+        const NDArray added = bias.narrow(0, bias_at, bias_at + 12);
+        exact.copy_from(added.cast(DType::kFloat64));
+        kernels::gemm(left.cast(DType::kFloat64), false, right.cast(DType::kFloat64), true, exact, 1, 1);
+        detail::gemm_bias(left, right, true, added, out);
+        expect_near(out.to_vector<double>(), exact.to_vector<double>(), tolerance_of(dtype) * 20);
+      }
+  }
+}
+
 TEST_P(KernelsTest, GemmRefusesWhatDoesNotMultiply) {
   const NDArray a = random({2, 3}, 1);
   const NDArray out = random({2, 2}, 2);
