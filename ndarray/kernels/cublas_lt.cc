@@ -1,4 +1,5 @@
-// Products with a bias in one pass on CUDA devices. What cuBLASLt finds best for a product is kept, per thread.
+// Products with a bias, or the gradient of one, in one pass on CUDA devices. What cuBLASLt finds best for a product is
+// kept, per thread.
 #include "kernels/attributes.h"
 #include "kernels/cuda_kernels.h"
 #include "kernels/matrix.h"
@@ -43,14 +44,16 @@ std::uint32_t alignment_of(const void* address) {
 }
 
 struct Operands {
-  const void *left, *right, *bias;
-  void* out;
+  const void *left, *right;
+  void *bias, *out;
 };
 
-// out' = left right + bias, in columns as cuBLASLt has them: the memory of a row-major out = a b + bias.
+// out' = left right, in columns as cuBLASLt has them: the memory of a row-major out = a b. The epilogue adds the bias
+// to each row of out, or writes the sums of a's rows to it.
 class Product {
  public:
-  Product(cublasLtHandle_t handle, DType dtype, const Matrix& a, const Matrix& b, const Matrix& c, const Operands& data)
+  Product(cublasLtHandle_t handle, cublasLtEpilogue_t epilogue, DType dtype, const Matrix& a, const Matrix& b,
+          const Matrix& c, const Operands& data)
       : handle_(handle) {
     const bool rounds = dtype == DType::kFloat32 && tf32_wanted();
     cublasLtMatmulDesc_t description = nullptr;
@@ -60,7 +63,7 @@ class Product {
     description_.reset(description);
     set(CUBLASLT_MATMUL_DESC_TRANSA, b.row_major ? CUBLAS_OP_N : CUBLAS_OP_T);
     set(CUBLASLT_MATMUL_DESC_TRANSB, a.row_major ? CUBLAS_OP_N : CUBLAS_OP_T);
-    set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
     set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, data.bias);
     left_ = layout(dtype, b);
     right_ = layout(dtype, a);
@@ -76,7 +79,7 @@ class Product {
     check(
         cublasLtMatmul(handle_, description_.get(), &kOne, data.left, left_.get(), data.right, right_.get(), &kZero,
                        data.out, out_.get(), data.out, out_.get(), &best_.algo, workspace, best_.workspaceSize, stream),
-        "multiplying matrices and adding a bias");
+        "multiplying matrices in one pass");
     return true;
   }
 
@@ -130,21 +133,20 @@ struct Kept {
 };
 
 // False: cuBLASLt has nothing for this product.
-bool in_one_pass(const KernelContext& context, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
-                 const Gemm& how) {
+bool found_and_run(const KernelContext& context, cublasLtEpilogue_t epilogue, const Tensor& left, const Tensor& right,
+                   const Tensor& bias, const Tensor& out, const Gemm& how) {
   constexpr std::size_t kMostProducts = 1024;
   thread_local std::map<int, Kept> of_devices;
-  const DType dtype = outputs[0].dtype;
-  const Matrix a = matrix_of(inputs[0], how.transpose_a), b = matrix_of(inputs[1], how.transpose_b),
-               c = matrix_of(outputs[0], false);
-  const Operands data{inputs[1].data, inputs[0].data, inputs[2].data, outputs[0].data};
+  const Matrix a = matrix_of(left, how.transpose_a), b = matrix_of(right, how.transpose_b), c = matrix_of(out, false);
+  const Operands data{right.data, left.data, bias.data, out.data};
   Kept& kept = of_devices[context.device.index];
   if (!kept.handle) {
     cublasLtHandle_t created = nullptr;
     check(cublasLtCreate(&created), "starting cuBLASLt");
     kept.handle.reset(created);
   }
-  const Kept::Key key{static_cast<std::int64_t>(dtype),
+  const Kept::Key key{static_cast<std::int64_t>(out.dtype),
+                      epilogue,
                       a.rows,
                       a.columns,
                       a.row_major,
@@ -158,22 +160,27 @@ bool in_one_pass(const KernelContext& context, std::span<const Tensor> inputs, s
                       alignment_of(data.bias),
                       alignment_of(data.out)};
   if (kept.products.size() == kMostProducts && kept.products.count(key) == 0) kept.products.clear();
-  return kept.products.try_emplace(key, kept.handle.get(), dtype, a, b, c, data)
+  return kept.products.try_emplace(key, kept.handle.get(), epilogue, out.dtype, a, b, c, data)
       .first->second.run(data, context.workspace, static_cast<cudaStream_t>(context.native_stream));
+}
+
+bool in_one_pass(const KernelContext& context, cublasLtEpilogue_t epilogue, std::span<const Tensor> factors,
+                 const Tensor& bias, const Tensor& out, const Gemm& how) {
+  select_cuda_device(context.device.index);
+  try {
+    return found_and_run(context, epilogue, factors[0], factors[1], bias, out, how);
+  } catch (const Error&) {
+    check_device(static_cast<cudaStream_t>(context.native_stream), "multiplying matrices in one pass");
+    throw;
+  }
 }
 
 // Inputs: a, b, bias.
 void gemm_bias(const KernelContext& context, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
                const void* attributes) {
   const auto& how = *static_cast<const Gemm*>(attributes);
-  select_cuda_device(context.device.index);
-  try {
-    if (in_one_pass(context, inputs, outputs, how)) return;
-  } catch (const Error&) {
-    check_device(static_cast<cudaStream_t>(context.native_stream), "multiplying matrices and adding a bias");
-    throw;
-  }
   const Tensor& out = outputs[0];
+  if (in_one_pass(context, CUBLASLT_EPILOGUE_BIAS, inputs, inputs[2], out, how)) return;
   const Tensor rows{inputs[2].data, out.shape, broadcast_strides(inputs[2].shape, inputs[2].strides, out.shape),
                     out.dtype};
   copy_cuda()(context, {&rows, 1}, outputs, nullptr);
@@ -181,8 +188,23 @@ void gemm_bias(const KernelContext& context, std::span<const Tensor> inputs, std
   gemm_cuda()(context, inputs.first(2), outputs, &onto);
 }
 
+// Inputs: a, b; outputs: a^T b, and the sums of a's columns. The workspace holds a column of b's height.
+void gemm_sums(const KernelContext& context, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+               const void* attributes) {
+  const auto& how = *static_cast<const Gemm*>(attributes);
+  if (in_one_pass(context, CUBLASLT_EPILOGUE_BGRADB, inputs, outputs[1], outputs[0], how)) return;
+  gemm_cuda()(context, inputs, outputs.first(1), &how);
+  const Tensor ones{context.workspace, {inputs[0].shape[0], 1}, {1, 1}, inputs[0].dtype};
+  const Tensor sums{outputs[1].data, {outputs[1].shape[0], 1}, {1, 1}, outputs[1].dtype};
+  const Scalar one{1};
+  fill_cuda()(context, {}, {&ones, 1}, &one);
+  const std::array factors{inputs[0], ones};
+  gemm_cuda()(context, factors, {&sums, 1}, &how);
+}
+
 }  // namespace
 
 KernelFunction gemm_bias_cuda() { return gemm_bias; }
+KernelFunction gemm_sums_cuda() { return gemm_sums; }
 
 }  // namespace paceline::detail

@@ -1,6 +1,6 @@
 #pragma once
 // The CUDA halves of the kernels in this folder. Each is defined by the .cu file beside its .cc; a build without CUDA
-// takes no_cuda_kernels.cc instead, where all of them are null. gemm_bias_cuda() is null without cuBLASLt, too.
+// takes no_cuda_kernels.cc instead, where all of them are null. Those of cuBLASLt are null without it, too.
 
 #include <paceline/kernel.h>
 
@@ -15,8 +15,10 @@ KernelFunction sum_of_cuda();
 KernelFunction reduce_sum_cuda();
 KernelFunction sum_of_squares_cuda();
 KernelFunction gemm_cuda();
-KernelFunction gemm_bias_cuda();                                        // float32, float16, bfloat16; row-major output
-inline constexpr std::size_t kGemmBiasWorkspace = std::size_t{4} << 20;  // bytes that it takes
+// cuBLASLt's: float32, float16, bfloat16; row-major output.
+KernelFunction gemm_bias_cuda();
+KernelFunction gemm_sums_cuda();
+inline constexpr std::size_t kGemmBiasWorkspace = std::size_t{4} << 20;  // bytes that they take
 KernelFunction fill_uniform_cuda();
 KernelFunction fill_normal_cuda();
 KernelFunction scatter_add_cuda();

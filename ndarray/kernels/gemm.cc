@@ -82,8 +82,8 @@ bool is_matrix(const NDArray& array) {
 void detail::gemm_bias(const NDArray& a, const NDArray& b, bool transpose_b, const NDArray& bias, const NDArray& out) {
   const bool on_cuda = out.device().kind == DeviceKind::kCuda;
   const bool fused = on_cuda ? gemm_bias_cuda() && out.dtype() != DType::kFloat64 : out.dtype() == DType::kFloat32;
-  const bool one_pass = fused && out.size() > 0 && a.size(-1) > 0 && out.is_contiguous() &&
-                        bias.is_contiguous() && is_matrix(a) && is_matrix(b);
+  const bool one_pass = fused && out.size() > 0 && a.size(-1) > 0 && out.is_contiguous() && bias.is_contiguous() &&
+                        is_matrix(a) && is_matrix(b);
   if (!one_pass) {
     out.copy_from(bias);
     return kernels::gemm(a, false, b, transpose_b, out, 1, 1);
@@ -92,6 +92,16 @@ void detail::gemm_bias(const NDArray& a, const NDArray& b, bool transpose_b, con
   launch({"gemm_bias", gemm_bias_cpu, gemm_bias_cuda()}, std::array{a, b, bias}, std::array{out},
          std::make_shared<const Gemm>(Gemm{false, transpose_b, 1, 0}),
          {.workspace_bytes = on_cuda ? kGemmBiasWorkspace : 0});
+}
+
+bool detail::gemm_sums(const NDArray& a, const NDArray& b, const NDArray& out, const NDArray& sums) {
+  if (out.device().kind != DeviceKind::kCuda || !gemm_sums_cuda() || out.dtype() == DType::kFloat64) return false;
+  if (a.size() == 0 || b.size() == 0 || !is_matrix(a) || !is_matrix(b)) return false;
+  const std::size_t column = static_cast<std::size_t>(a.size(0)) * size_of(a.dtype());
+  launch({"gemm_sums", nullptr, gemm_sums_cuda()}, std::array{a, b}, std::array{out, sums},
+         std::make_shared<const Gemm>(Gemm{true, false, 1, 0}),
+         {.workspace_bytes = std::max(kGemmBiasWorkspace, column)});
+  return true;
 }
 
 void kernels::gemm(const NDArray& a, bool transpose_a, const NDArray& b, bool transpose_b, const NDArray& out,

@@ -3,5 +3,6 @@
 namespace paceline::detail {
 
 KernelFunction gemm_bias_cuda() { return nullptr; }
+KernelFunction gemm_sums_cuda() { return nullptr; }
 
 }  // namespace paceline::detail

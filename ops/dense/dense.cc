@@ -4,6 +4,7 @@
 #include "reduce/reduce.h"
 
 #include <paceline/detail/gemm_bias.h>
+#include <paceline/detail/recorded.h>
 
 namespace paceline {
 
@@ -80,8 +81,19 @@ OpDef dense_op() {
         const NDArray gradient = as_rows(gradients[0], rows, weight.size(0));
         std::vector<Gradient> result(3);
         if (call.wants_gradient(0)) result[0] = matmul(gradient, weight).view(x.shape());
-        if (call.wants_gradient(1)) result[1] = matmul(gradient, as_rows(x, rows, weight.size(1)), true);
-        if (call.input_specs[2].shape.ndim() == 1 && call.wants_gradient(2)) result[2] = sum(gradient, {0});
+        const NDArray in = as_rows(x, rows, weight.size(1));
+        const bool biased = call.input_specs[2].shape.ndim() == 1 && call.wants_gradient(2);
+        if (call.wants_gradient(1) && biased && !detail::calls_are_recorded()) {
+          const NDArray of_weight(weight.shape(), weight.dtype(), weight.device(), weight.engine());
+          const NDArray of_bias({weight.size(0)}, weight.dtype(), weight.device(), weight.engine());
+          if (detail::gemm_sums(gradient, in, of_weight, of_bias)) {
+            result[1] = of_weight;
+            result[2] = of_bias;
+            return result;
+          }
+        }
+        if (call.wants_gradient(1)) result[1] = matmul(gradient, in, true);
+        if (biased) result[2] = sum(gradient, {0});
         return result;
       })
       .text([](const void* attributes) {

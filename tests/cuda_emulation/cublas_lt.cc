@@ -16,7 +16,7 @@ struct cublasLtMatmulDescOpaque_t {
   cudaDataType_t scale_type;
   std::array<cublasOperation_t, 2> operations{CUBLAS_OP_N, CUBLAS_OP_N};
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  const void* bias = nullptr;
+  void* bias = nullptr;
 };
 
 struct cublasLtMatrixLayoutOpaque_t {
@@ -70,7 +70,7 @@ struct Operands {
     if ((left ? a.columns : a.rows) != d.rows || (right ? b.rows : b.columns) != d.columns || c != d ||
         (right ? b.columns : b.rows) != depth())
       return CUBLAS_STATUS_INVALID_VALUE;
-    if (description.epilogue == CUBLASLT_EPILOGUE_BIAS && !description.bias) return CUBLAS_STATUS_INVALID_VALUE;
+    if (description.epilogue != CUBLASLT_EPILOGUE_DEFAULT && !description.bias) return CUBLAS_STATUS_INVALID_VALUE;
     const bool rounds = description.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
     if (a.type != d.type || b.type != d.type || d.type == CUDA_R_64F || (rounds && d.type != CUDA_R_32F))
       return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -95,8 +95,18 @@ struct Operands {
 };
 
 template <class T>
-void multiply(const cuda_emulation::Product& product, float alpha, float beta, const void* bias) {
-  const T* const added = static_cast<const T*>(bias);
+void multiply(const cuda_emulation::Product& product, float alpha, float beta, cublasLtEpilogue_t epilogue,
+              void* bias) {
+  T* const vector = static_cast<T*>(bias);
+  if (epilogue == CUBLASLT_EPILOGUE_BGRADB) {
+    const T* const b = static_cast<const T*>(product.b);
+    for (std::int64_t j = 0; j < product.columns; ++j) {
+      float sum = 0;
+      for (std::int64_t k = 0; k < product.depth; ++k) sum += cuda_emulation::from(b[product.b_place(k, j)]);
+      cuda_emulation::to(vector[j], sum);
+    }
+  }
+  const T* const added = epilogue == CUBLASLT_EPILOGUE_BIAS ? vector : nullptr;
   cuda_emulation::multiply<T>(product, alpha, beta, [added](std::int64_t i, std::int64_t, float sum) {
     return added ? sum + cuda_emulation::from(added[i]) : sum;
   });
@@ -214,15 +224,15 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                                         .a_stride = 0,
                                         .b_stride = 0,
                                         .c_stride = 0};
-  const void* const bias = description->epilogue == CUBLASLT_EPILOGUE_BIAS ? description->bias : nullptr;
   cuda_emulation::Call call;
   cuda_emulation::Stream& stream = call.stream(stream_handle);
   if (call.scheduler.failure(stream.device) != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
-  const auto body = [=, type = d_layout->type, bytes = chosen.workspace_bytes] {
+  const auto body = [=, type = d_layout->type, bytes = chosen.workspace_bytes, epilogue = description->epilogue,
+                     bias = description->bias] {
     if (bytes > 0) std::memset(workspace, 0x5a, bytes);
-    if (type == CUDA_R_16F) return multiply<cuda_emulation::Half>(product, scale, keep, bias);
-    if (type == CUDA_R_16BF) return multiply<cuda_emulation::Brain>(product, scale, keep, bias);
-    multiply<float>(product, scale, keep, bias);
+    if (type == CUDA_R_16F) return multiply<cuda_emulation::Half>(product, scale, keep, epilogue, bias);
+    if (type == CUDA_R_16BF) return multiply<cuda_emulation::Brain>(product, scale, keep, epilogue, bias);
+    multiply<float>(product, scale, keep, epilogue, bias);
   };
   call.scheduler.issue(stream, {"cublasLtMatmul", stream.device, cuda_emulation::Reach::kDevice, body});
   return CUBLAS_STATUS_SUCCESS;

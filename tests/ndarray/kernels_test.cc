@@ -284,6 +284,25 @@ TEST_P(KernelsTest, GemmAddsABiasWhereverItsOperandsLie) {
   }
 }
 
+TEST_P(KernelsTest, GemmSumsColumnsOnTheWay) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBfloat16})
+    for (const std::int64_t columns : {6, 7}) {  // cuBLASLt as emulated has no product of halves with the odd one
+      const NDArray a = random({23, columns}, 1, dtype), b = random({23, 10}, 2, dtype);
+      const NDArray out({columns, 10}, dtype, device(), engine()), sums({columns}, dtype, device(), engine());
+      const bool done = detail::gemm_sums(a, b, out, sums);
+      EXPECT_TRUE(done || device().kind != DeviceKind::kCuda);
+      if (!done) continue;
+      const NDArray exact({columns, 10}, DType::kFloat64, device(), engine());
+      const NDArray exact_sums({columns, 1}, DType::kFloat64, device(), engine());
+      const NDArray wide = a.cast(DType::kFloat64), ones({23, 1}, DType::kFloat64, device(), engine());
+      ones.fill(1);
+      kernels::gemm(wide, true, b.cast(DType::kFloat64), false, exact);
+      kernels::gemm(wide, true, ones, false, exact_sums);
+      expect_near(out.to_vector<double>(), exact.to_vector<double>(), tolerance_of(dtype) * 20);
+      expect_near(sums.to_vector<double>(), exact_sums.to_vector<double>(), tolerance_of(dtype) * 20);
+    }
+}
+
 TEST_P(KernelsTest, GemmRefusesWhatDoesNotMultiply) {
   const NDArray a = random({2, 3}, 1);
   const NDArray out = random({2, 2}, 2);
