@@ -3,6 +3,9 @@
 #include <malloc.h>
 #include <support/cluster_in_process.h>
 
+#include <chrono>
+#include <thread>
+
 #include "hand_made_worker.h"
 #include "key_partition.h"
 #include "shard.h"
@@ -107,7 +110,10 @@ TEST_P(SmallKeys, HaveATenthBesideThemAtMost) {
     push_and_pull(id);
   }
   const double announced = static_cast<double>(kWeights) * GetParam().copies;
-  EXPECT_LE(static_cast<double>(in_use_now() - before), 1.1 * announced);
+  // Threads of ZeroMQ may let the last message go a little later than its answer came.
+  const auto share = [&] { return static_cast<double>(in_use_now() - before) / announced; };
+  for (int i = 0; i < 200 && share() > 1.1; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_LE(share(), 1.1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Memory, SmallKeys,
