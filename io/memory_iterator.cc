@@ -49,6 +49,7 @@ struct MemoryIterator::State {
   const NDArray data;
   const NDArray label;
   MemoryIteratorOptions options;
+  Device device;
   std::shared_ptr<io::BatchMemory> buffers = std::make_shared<io::BatchMemory>();
   std::atomic<std::int64_t> epoch = 0;
   std::optional<io::EpochOrder> order;
@@ -68,8 +69,11 @@ MemoryIterator::MemoryIterator(const NDArray& data, const NDArray& label, Memory
 
 MemoryIterator::~MemoryIterator() = default;
 
+void MemoryIterator::deliver_to(Device device) { state_->device = device; }
+
 void MemoryIterator::start(std::int64_t epoch, const RangeSet& done) {
   State& state = *state_;
+  state.buffers->use_for(state.device);
   state.order.emplace(std::vector<std::int64_t>{0, size()}, Partition::kRecords, state.options.shuffle, epoch);
   const RangeSet mine = state.order->part(state.options.source->part(epoch), state.options.batch, "the arrays");
   RangeSet left = mine;

@@ -4,12 +4,14 @@
 #include <paceline/image.h>
 #include <paceline/kernel.h>
 #include <paceline/manifest.h>
+#include <paceline/memory_iterator.h>
 #include <paceline/nn.h>
 #include <paceline/record_loader.h>
 
 #include <condition_variable>
 #include <filesystem>
 #include <mutex>
+#include <numeric>
 
 #include "memory_pool.h"
 
@@ -42,10 +44,9 @@ class DataAhead : public testing::Test {
   std::string manifest_;
 };
 
-TEST_F(DataAhead, BatchesForCudaArePinnedAndHoldTheSame) {
-  if (device_count(DeviceKind::kCuda) == 0) GTEST_SKIP() << "no CUDA device here";
+// Two epochs of kRecords records from `pinned`, which are delivered to cuda:0, and from `plain`, which are not.
+void expect_pinned_and_the_same(DataIterator& plain, DataIterator& pinned) {
   const Device device("cuda:0");
-  RecordLoader plain(manifest_, {.batch = kBatch}), pinned(manifest_, {.batch = kBatch});
   pinned.deliver_to(device);
   detail::MemoryPool& pool = detail::memory_pool(device, detail::MemoryKind::kPinned);
   const std::int64_t before = pool.statistics().allocations;
@@ -64,6 +65,22 @@ TEST_F(DataAhead, BatchesForCudaArePinnedAndHoldTheSame) {
   const detail::MemoryPoolStatistics after = pool.statistics();
   EXPECT_GE(after.allocations - before, 2 * 2 * kRecords / kBatch);
   EXPECT_LT(after.peak_bytes_in_use, 64 << 10);  // handed out again and again
+}
+
+TEST_F(DataAhead, RecordsForCudaArePinnedAndHoldTheSame) {
+  if (device_count(DeviceKind::kCuda) == 0) GTEST_SKIP() << "no CUDA device here";
+  RecordLoader plain(manifest_, {.batch = kBatch}), pinned(manifest_, {.batch = kBatch});
+  expect_pinned_and_the_same(plain, pinned);
+}
+
+TEST_F(DataAhead, ArraysForCudaArePinnedAndHoldTheSame) {
+  if (device_count(DeviceKind::kCuda) == 0) GTEST_SKIP() << "no CUDA device here";
+  std::vector<float> numbers(kRecords);
+  std::iota(numbers.begin(), numbers.end(), 0.0f);
+  const NDArray data = NDArray::from(numbers, {kRecords}), label = data.cast(DType::kInt32);
+  MemoryIterator plain(data, label, {.batch = kBatch, .shuffle = 7}),
+      pinned(data, label, {.batch = kBatch, .shuffle = 7});
+  expect_pinned_and_the_same(plain, pinned);
 }
 
 TEST_F(DataAhead, ATrainerAsksForItOnCuda) {
