@@ -116,6 +116,9 @@ void measure_all() {
   const NDArray heads = normal({8, 8, 512, 64}, DType::kFloat32, device);
   measure("attention, 64 heads of 512 x 64", 4.0 * 64 * 512 * 512 * 64, "TFLOP/s",
           [&] { return attention(heads, heads, heads); });
+  const NDArray half_heads = heads.cast(DType::kBfloat16);
+  measure("attention, bfloat16", 4.0 * 64 * 512 * 512 * 64, "TFLOP/s",
+          [&] { return attention(half_heads, half_heads, half_heads); });
 }
 
 }  // namespace
