@@ -25,7 +25,7 @@ program kvstore_tests 'case $* in
   *list_tests*) printf "Nccl.\n  TwoDevices\n" ;;
   *) echo "nccl_test.cc:1: Skipped"; echo "needs two GPUs"; echo "[  SKIPPED ]" ;;
 esac'
-program device_benchmark 'echo "add 1.0 us"'
+program device_benchmark 'echo "add 1.0 us"; exit ${BENCHMARK_ENDS_WITH:-0}'
 program train_benchmark '[[ $* == *lstm* ]] && idle=", \"device_idle\": 3.1234e-05"
 echo "{\"samples_per_second\": 12.5$idle}"'
 program python3 "case \$* in
@@ -60,6 +60,10 @@ program ops_tests "$tests"
 PATH=$place:$PATH "$tools/gpu_check.sh" --bench --programs "$place" --out "$place/out" >>"$place/printed" 2>&1 ||
   { echo "--bench alone failed"; failures=$((failures + 1)); }
 grep -q operators "$place/out/table.txt" && { echo "--bench ran the tests"; failures=$((failures + 1)); }
+BENCHMARK_ENDS_WITH=9 PATH=$place:$PATH "$tools/gpu_check.sh" --bench --programs "$place" --out "$place/out" \
+  >>"$place/printed" 2>&1 && { echo "a benchmark that broke off passed"; failures=$((failures + 1)); }
+expect '^device_benchmark +failed +[0-9]+ +exit code 9'
+expect '^  add 1.0 us'
 
 printf 'import json\nprint(json.dumps({"test_accuracy": 0.97}))\n' >"$place/launch.py"
 program draw_digits true
