@@ -2,6 +2,7 @@
 // by the operations that must be done.
 #include <gflags/gflags.h>
 #include <paceline/cores.h>
+#include <paceline/kvstore.h>
 #include <paceline/log.h>
 #include <paceline/ops.h>
 
@@ -86,6 +87,7 @@ void measure_all() {
     measure("copy in", 4 * elements, "GB/s", [&] { return host.to(device); });
     measure("copy out", 4 * elements, "GB/s", [&] { return x.to(Device()); });
   }
+  measure("copy", 8 * elements, "GB/s", [&] { return x.clone(); });
   measure("add of 32 numbers", 0, "", [&] { return small + small; });
   measure("add", 12 * elements, "GB/s", [&] { return x + y; });
   measure("add, transposed", 12 * elements, "GB/s", [&] { return x + y.permute({1, 0}); });
@@ -99,6 +101,14 @@ void measure_all() {
   measure("dropout", 8 * elements, "GB/s", [&] { return dropout(x, 0.1, 1); });
   measure("embedding", 8 * elements, "GB/s", [&] { return embedding(ids, x); });
   measure("softmax_cross_entropy", 8 * elements, "GB/s", [&] { return softmax_cross_entropy(x, ids); });
+  const std::shared_ptr<KVStore> store = KVStore::create("local");
+  store->set_optimizer(optim::Adam{});
+  const NDArray trained = x.clone();
+  store->init({{.key = "weight", .value = trained, .shared = true}});
+  measure("adam", 28 * elements, "GB/s", [&] {
+    store->push_pull({{"weight", y}}, {{"weight", trained}});
+    return trained;
+  });
   measure("sort", 16 * elements, "GB/s", [&] { return sort(x).values; });
   measure("matmul, float32", 2 * cube, "TFLOP/s", [&] { return matmul(x, y); });
   measure("matmul, bfloat16", 2 * cube, "TFLOP/s", [&] { return matmul(half, half); });
@@ -113,6 +123,14 @@ void measure_all() {
   measure("max_pool 2x2", 5 * pixels, "GB/s", [&] { return max_pool(image, {.kernel = {2, 2}}); });
   measure("batch_norm", 12 * pixels, "GB/s",
           [&] { return batch_norm(image, channel, channel, channel.clone(), channel.clone()); });
+  const NDArray last = cast(channels_last(image), DType::kBfloat16), half_weight = weight.cast(DType::kBfloat16);
+  measure("convolution, bfloat16, channels last", 2 * pixels * 64 * 9, "TFLOP/s", [&] {
+    return convolution(last, half_weight, {}, {.padding = {1, 1}});
+  });
+  measure("max_pool 2x2, bfloat16, channels last", 3.5 * pixels, "GB/s",
+          [&] { return max_pool(last, {.kernel = {2, 2}}); });
+  measure("batch_norm, bfloat16, channels last", 6 * pixels, "GB/s",
+          [&] { return batch_norm(last, channel, channel, channel.clone(), channel.clone()); });
   const NDArray heads = normal({8, 8, 512, 64}, DType::kFloat32, device);
   measure("attention, 64 heads of 512 x 64", 4.0 * 64 * 512 * 512 * 64, "TFLOP/s",
           [&] { return attention(heads, heads, heads); });
