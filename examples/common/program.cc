@@ -76,8 +76,8 @@ int run(const Program& program, int argc, char** argv, const std::function<void(
   });
 }
 
-std::shared_ptr<KVStore> store_of_flags(bool tables) {
-  KVStore::check(FLAGS_kvstore, tables);
+std::shared_ptr<KVStore> store_of_flags() {
+  KVStore::check(FLAGS_kvstore);
   const std::string mode = Spec::parse(FLAGS_kvstore).name;
   const char* const workers = std::getenv("DMLC_NUM_WORKER");
   const bool alone = mode == "local" || mode == "device" || mode == "nccl";

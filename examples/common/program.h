@@ -33,9 +33,8 @@ struct Program {
 // main(): reads the command line, runs `body`, and says what it throws in one sentence. Returns the exit code.
 int run(const Program& program, int argc, char** argv, const std::function<void()>& body);
 
-// The store of --kvstore. Refuses one that is a single process' own in a job of several workers and, with
-// `tables`, one that holds no row-sparse tables.
-std::shared_ptr<KVStore> store_of_flags(bool tables = false);
+// The store of --kvstore. Refuses one that is a single process' own in a job of several workers.
+std::shared_ptr<KVStore> store_of_flags();
 // The optimizer as the flags have it; schedules count examples, of which an epoch has so many.
 Spec optimizer_of_flags(std::int64_t examples_of_epoch);
 

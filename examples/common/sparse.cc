@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 
 #include "program.h"
@@ -70,32 +71,85 @@ SparseExamples load(const std::string& path, std::int64_t features) {
   return examples;
 }
 
-void init_tables(KVStore& store, SparseModel& model, std::int64_t features) {
-  for (TableSpec& table : model.tables) {
-    table.rows = features + 1;
-    store.init_table(table);
+// A model's rows in a store: in its tables or, in modes without, in keys that every worker has whole.
+class Weights {
+ public:
+  Weights(std::shared_ptr<KVStore> store, std::vector<TableSpec> tables, std::int64_t features)
+      : store_(std::move(store)), tables_(std::move(tables)) {
+    for (TableSpec& table : tables_) table.rows = features + 1;
+    if (store_->holds_tables()) {
+      for (const TableSpec& table : tables_) store_->init_table(table);
+      return;
+    }
+    std::vector<std::int64_t> numbers(static_cast<std::size_t>(features) + 1);
+    std::iota(numbers.begin(), numbers.end(), 0);
+    const std::vector<NDArray> first =
+        Weights(KVStore::create("local"), tables_, features).rows(NDArray::from(numbers, {features + 1}));
+    std::vector<InitValue> values;
+    for (std::size_t i = 0; i < tables_.size(); ++i) {
+      values.push_back({tables_[i].name, first[i]});
+      whole_.push_back({tables_[i].name, first[i]});
+    }
+    store_->init(values);
   }
-}
 
-std::vector<NDArray> pull(KVStore& store, const SparseModel& model, const LocalBatch& batch) {
-  std::vector<NDArray> rows;
-  std::vector<RowPull> pulls;
-  for (const TableSpec& table : model.tables) {
-    rows.emplace_back(Shape{batch.ids.size(), table.width});
-    pulls.push_back({table.name, batch.ids, rows.back()});
+  // As they are: whole[i] are the rows of tables[i].
+  Weights(std::vector<TableSpec> tables, std::vector<PullItem> whole)
+      : tables_(std::move(tables)), whole_(std::move(whole)) {}
+
+  // Of each table, those of `ids`.
+  std::vector<NDArray> rows(const NDArray& ids) const {
+    std::vector<NDArray> rows;
+    std::vector<RowPull> pulls;
+    for (std::size_t i = 0; i < tables_.size(); ++i) {
+      if (!whole_.empty()) {
+        rows.push_back(take(whole_[i].out, ids));
+        continue;
+      }
+      rows.emplace_back(Shape{ids.size(), tables_[i].width});
+      pulls.push_back({tables_[i].name, ids, rows.back()});
+    }
+    if (!pulls.empty()) store_->pull_rows(pulls);
+    return rows;
   }
-  store.pull_rows(pulls);
-  return rows;
-}
 
-double evaluate(KVStore& store, const SparseModel& model, const SparseExamples& test) {
+  void push(const NDArray& ids, const std::vector<NDArray>& gradients, std::int64_t examples) {
+    std::vector<RowPush> rows;
+    std::vector<PushItem> keys;
+    for (std::size_t i = 0; i < tables_.size(); ++i) {
+      if (whole_.empty()) {
+        rows.push_back({tables_[i].name, ids, gradients[i]});
+        continue;
+      }
+      const Shape shape{tables_[i].rows, tables_[i].width};
+      keys.push_back({tables_[i].name, NDArray::zeros(shape)});
+      scatter_add(keys.back().gradient, RowSparse{ids, gradients[i], shape});
+    }
+    if (whole_.empty())
+      store_->push_rows(rows, examples);
+    else
+      store_->push_pull(keys, whole_, examples);
+  }
+
+  // What the store has become otherwise: loaded, or moved by others.
+  void refresh() {
+    for (const PullItem& key : whole_) store_->pull(key.key, key.out);
+  }
+
+ private:
+  std::shared_ptr<KVStore> store_;
+  std::vector<TableSpec> tables_;
+  std::vector<PullItem> whole_;
+};
+
+double evaluate(const Weights& weights, const SparseModel& model, const SparseExamples& test) {
   const RecordingScope no_recording(nullptr);
   SparseIterator data(test, {.batch = 2000});
   std::vector<NDArray> scores, labels;
   data.start(0);
   for (SparseBatch batch; data.next(batch);) {
     const LocalBatch local = localise(batch.data);
-    scores.push_back(model.score(local.examples, pull(store, model, local)));
+    scores.push_back(model.score(local.examples, weights.rows(local.ids)));
     labels.push_back(batch.label);
   }
   return nn::roc_auc(concat(scores, 0), concat(labels, 0));
@@ -104,6 +158,12 @@ double evaluate(KVStore& store, const SparseModel& model, const SparseExamples& 
 // Of a checkpoint, whatever mode and optimizer wrote it.
 double evaluate(SparseModel& model, const std::string& checkpoint) {
   StoreState state = nn::load_store_state(checkpoint);
+  std::vector<PullItem> whole;
+  for (const TableSpec& table : model.tables)
+    for (const auto& [name, array] : state.arrays)
+      if (name == table.name) whole.push_back({name, array});
+  if (whole.size() == model.tables.size())
+    return evaluate(Weights(model.tables, whole), model, load(FLAGS_test, whole[0].out.size(0) - 1));
   std::erase_if(state.arrays, [](const auto& array) {
     const std::string& name = array.first;
     return !name.ends_with(":ids") && !name.ends_with(":versions") && !name.ends_with(":weight");
@@ -113,10 +173,12 @@ double evaluate(SparseModel& model, const std::string& checkpoint) {
   for (const auto& [name, array] : state.arrays)
     if (name == "table:" + model.tables[0].name + ":ids" && array.size() > 0)
       features = max(array).item<std::int64_t>();
-  const auto store = KVStore::create("local");
-  init_tables(*store, model, features);
+  require(features > 0, "checkpoint '", checkpoint, "' holds no '", model.tables[0].name,
+          "'; was it written by another program?");
+  const std::shared_ptr<KVStore> store = KVStore::create("local");
+  const Weights weights(store, model.tables, features);
   store->load(state);
-  return evaluate(*store, model, load(FLAGS_test, features));
+  return evaluate(weights, model, load(FLAGS_test, features));
 }
 
 class Run {
@@ -124,12 +186,12 @@ class Run {
   Run(const std::string& name, SparseModel model)
       : name_(name),
         model_(std::move(model)),
-        kv_(store_of_flags(true)),
+        kv_(store_of_flags()),
         training_(load(FLAGS_train, FLAGS_features)),
         features_(training_.data.shape[1]),
         data_(training_, {.batch = FLAGS_batch_size, .shuffle = FLAGS_seed, .source = nn::shared_source(kv_)}) {
     if (!FLAGS_test.empty()) test_ = load(FLAGS_test, features_);
-    init_tables(*kv_, model_, features_);
+    weights_.emplace(kv_, model_.tables, features_);
     progress_.emplace(kv_, optimizer_of_flags(data_.size()));
   }
 
@@ -138,6 +200,7 @@ class Run {
     if (!FLAGS_checkpoint.empty() && progress_->resume_if_present(FLAGS_checkpoint))
       checkpoint = nn::checkpoint_path(FLAGS_checkpoint);
     progress_->load();
+    weights_->refresh();
     kv_->barrier();
     const auto start = Clock::now();
     const std::int64_t first_epoch = progress_->epoch();
@@ -195,18 +258,18 @@ class Run {
 
   NDArray step(const SparseBatch& batch) {
     LocalBatch local = localise(batch.data);
-    const std::vector<NDArray> rows = pull(*kv_, model_, local);
+    const std::vector<NDArray> rows = weights_->rows(local.ids);
     confirm_when(rows);
     Tape tape;
-    std::vector<RowPush> pushes;
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      pushes.push_back({model_.tables[i].name, local.ids, NDArray(rows[i].shape())});
-      tape.watch(rows[i], pushes.back().gradients);
+    std::vector<NDArray> gradients;
+    for (const NDArray& row : rows) {
+      gradients.emplace_back(row.shape());
+      tape.watch(row, gradients.back());
     }
     const NDArray loss =
         sigmoid_cross_entropy(model_.score(local.examples, rows), batch.label.view({batch.examples, 1}));
     tape.backward(loss);
-    kv_->push_rows(pushes, batch.examples);
+    weights_->push(local.ids, gradients, batch.examples);
     kv_->step_end(batch.examples);
     pushed_ = batch;
     last_ = std::move(local);
@@ -220,12 +283,13 @@ class Run {
     pushed_ = {};
   }
   void confirm() {
-    if (pushed_.examples > 0) confirm_when(pull(*kv_, model_, last_));
+    if (pushed_.examples > 0) confirm_when(weights_->rows(last_.ids));
   }
 
   void evaluate() {
     const auto before = Clock::now();
-    auc_ = examples::evaluate(*kv_, model_, test_);
+    weights_->refresh();
+    auc_ = examples::evaluate(*weights_, model_, test_);
     evaluated_ = progress_->epoch();
     evaluating_ += seconds_since(before);
     char text[32];
@@ -239,6 +303,7 @@ class Run {
   SparseExamples training_, test_;
   std::int64_t features_;
   SparseIterator data_;
+  std::optional<Weights> weights_;
   std::optional<nn::Progress> progress_;
   double auc_ = 0, evaluating_ = 0;
   std::int64_t evaluated_ = -1;

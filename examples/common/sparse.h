@@ -1,6 +1,6 @@
 #pragma once
 // Trains a model of sparse examples whose weights are rows of tables in the store: only the rows of a batch's features
-// travel. Evaluated by the area under the ROC curve.
+// travel, where the mode holds tables. Evaluated by the area under the ROC curve.
 
 #include <paceline/kvstore.h>
 #include <paceline/ops.h>

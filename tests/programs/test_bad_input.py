@@ -76,13 +76,6 @@ class CommandLine(BadInput):
                 self.assertEqual(ended.err.count("\n"), 1, ended)
                 self.assertFalse((self.folder / "logs").exists())
 
-    def test_tables_in_a_mode_without(self):
-        """Before anything is read or joined."""
-        for mode in ("ring", "dist_sync:backup=1", "gossip", "dist_local"):
-            with self.subTest(mode):
-                ended = self.run_program(program("sparse_linear"), "--train", "nowhere", "--kvstore", mode)
-                self.assert_one_clear_sentence(ended, f"sparse_linear: mode '{mode}' holds no row-sparse tables", code=2)
-
     def test_threads_that_cannot_be_made(self):
         ended = self.run_program("sh", "-c", 'ulimit -v 2500000; exec "$@"', "sh", program("mnist"), "--network", "mlp",
                                  "--train", self.small_set(100), PACELINE_NUM_THREADS=1000)  # fmt: skip

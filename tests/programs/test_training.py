@@ -168,6 +168,20 @@ class Sparse(ProgramTest):
                 self.assertGreater(self.auc(ended), 0.85)
                 self.assertEqual(ended.result["rows_held"], 46)  # 45 features, and the one that is always 1
 
+    def test_in_modes_without_tables(self):
+        """The rows are a key that every worker has whole, also in a checkpoint."""
+        for mode in ("ring", "gossip", "dist_local:steps=2", "dist_sync:backup=1"):
+            with self.subTest(mode):
+                servers = 1 if mode.startswith("dist") else 0
+                flags = (*self.data, "--lr", 0.1, "--checkpoint", "whole", "--epochs")
+                self.run_program(*job("factorization_machine", mode, *flags, 1, servers=servers))
+                ended = self.run_program(*job("factorization_machine", mode, *flags, 2, servers=servers))
+                self.assertGreater(self.auc(ended), 0.85)
+                self.assertIn("resuming from whole/checkpoint.safetensors after epoch 1", ended.err)
+                evaluated = self.run_program(program("factorization_machine"), *self.data[2:], "--evaluate", "whole")
+                self.assertGreater(evaluated.result["test_auc"], 0.85)
+                shutil.rmtree(self.folder / "whole")
+
     def test_resumes(self):
         """In two runs as in one, to the last bit."""
         flags = (*self.data, "--schedule", "step", "--step_epochs", 1, "--checkpoint")
