@@ -136,16 +136,21 @@ void check_inputs(const OpDef& op, const std::vector<NDArray>& inputs) {
   }
 }
 
-// One of the inputs that have the result's shape, where all of them lie alike, densely and not row-major.
+// One of the inputs that have the result's shape, where all of them lie alike, densely and not row-major. Something may
+// be broadcast beside them where the channels are last.
 const NDArray* find_other_order(const std::vector<NDArray>& inputs, const Shape& shape) {
   const NDArray* found = nullptr;
+  bool broadcast = false;
   for (const NDArray& x : inputs) {
-    if (x.shape() != shape) continue;
+    if (x.shape() != shape) {
+      broadcast = true;
+      continue;
+    }
     const bool alike = !found || x.strides() == found->strides();
     if (x.is_contiguous() || !is_dense(shape, x.strides()) || !alike) return nullptr;
     found = &x;
   }
-  return found;
+  return found && broadcast && !have_channels_last(std::span(found, 1)) ? nullptr : found;
 }
 
 // What is wrong with a call names the operator and all that it was given, whichever of its parts found it. Where that

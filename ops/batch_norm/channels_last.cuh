@@ -11,7 +11,8 @@ struct ChannelStatistics {
   A *mean, *inverse_deviation, *running_mean, *running_variance;
 };
 
-// Of the distance to the first row, and of its square: values far from 0 keep their digits.
+// Of the distance to the first row, and of its square: values far from 0 keep their digits, but where the first row is
+// k deviations from the mean, k^2 roundings of the accumulator are lost of the variance.
 template <int kWidth, class T, class A>
 struct StatisticsTerms {
   std::int64_t channels;
@@ -50,11 +51,11 @@ struct FinishStatistics {
 
 template <class A>
 __global__ void take_running_statistics(std::int64_t channels, double epsilon, const ChannelStatistics<A> statistics) {
-  const std::int64_t c = detail::first_index();
-  if (c >= channels) return;
-  statistics.mean[c] = statistics.running_mean[c];
-  statistics.inverse_deviation[c] =
-      static_cast<A>(1 / std::sqrt(static_cast<double>(statistics.running_variance[c]) + epsilon));
+  for (std::int64_t c = detail::first_index(); c < channels; c += detail::index_step()) {
+    statistics.mean[c] = statistics.running_mean[c];
+    statistics.inverse_deviation[c] =
+        static_cast<A>(1 / std::sqrt(static_cast<double>(statistics.running_variance[c]) + epsilon));
+  }
 }
 
 // Calls write(row's place in memory, channel) for vectors of kWidth channels.

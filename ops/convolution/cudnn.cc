@@ -187,7 +187,13 @@ bool cudnn_convolution(ConvolutionPass pass, const ConvolutionGeometry& geometry
   const cudnnHandle_t handle = handle_for(*cudnn, context.device.index);
   const Problem p(*cudnn, geometry, dtype, channels_last);
   std::size_t bytes = 0;
-  if (!handle || !p.fits || !ask_workspace(*cudnn, handle, pass, p, bytes)) return false;
+  if (!handle) return false;
+  if (!p.fits || !ask_workspace(*cudnn, handle, pass, p, bytes)) {
+    LOG_FIRST_N(WARNING, 1) << "cuDNN has no algorithm for a convolution of " << name_of(dtype) << " with "
+                            << geometry.axes << " axes and " << geometry.groups << " groups"
+                            << (channels_last ? ", channels last" : "") << "; such are slow";
+    return false;
+  }
 
   const double double_one = 1, double_zero = 0;
   const float float_one = 1, float_zero = 0;

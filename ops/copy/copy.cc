@@ -51,7 +51,7 @@ OpDef cast_op() {
       .forward([](const std::vector<NDArray>& inputs, const void* attributes) {
         const NDArray& x = inputs[0];
         const DType dtype = static_cast<const CastAttributes*>(attributes)->dtype;
-        if (!is_channels_last(x)) return std::vector<NDArray>{x.cast(dtype)};
+        if (!have_channels_last(std::span(&x, 1))) return std::vector<NDArray>{x.cast(dtype)};
         const NDArray out = new_channels_last(x.shape(), dtype, x);
         out.copy_from(x);
         return std::vector<NDArray>{out};

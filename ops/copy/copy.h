@@ -16,7 +16,8 @@ NDArray copy(const NDArray& x);               // new row-major memory
 // Of (n, channels, sizes...), the channels as the last axis in memory: itself where they are. The shape stays, and so do
 // all numbers; what is made of it lies so, too, where a kernel can (OpDef::channels_last).
 NDArray channels_last(const NDArray& x);
-NDArray cast(const NDArray& x, DType dtype);  // no gradient to or from integer types
+// No gradient to or from integer types. Row-major, but for channels that are last on a CUDA device, which stay so.
+NDArray cast(const NDArray& x, DType dtype);
 // Repeats x along axes of size 1 and new leading axes, into new memory. Throws InvalidArgument if it does not fit.
 NDArray broadcast_to(const NDArray& x, const Shape& shape);
 // x `times[i]` times along axis i. Throws InvalidArgument unless there is a number, none negative, for each axis.

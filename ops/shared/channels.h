@@ -54,7 +54,7 @@ inline bool have_channels_last(std::span<const NDArray> inputs) {
 // The same of what a kernel gets.
 inline bool have_channels_last(std::span<const Tensor> inputs) {
   return std::any_of(inputs.begin(), inputs.end(), [](const Tensor& x) {
-    if (!may_have_channels_last(x.shape)) return false;
+    if (!may_have_channels_last(x.shape) || x.size() == 0) return false;
     const Strides row_major_strides = row_major(x.shape);
     for (int i = 0; i < x.shape.ndim(); ++i)
       if (x.shape[i] != 1 && x.strides[i] != row_major_strides[i]) return true;

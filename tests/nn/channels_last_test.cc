@@ -146,6 +146,25 @@ TEST(ChannelsLast, StayLastFromKernelToKernelOnCuda) {
   EXPECT_TRUE(channels_last(x).shares_memory_with(x));
 }
 
+TEST(ChannelsLast, AnEmptyBatchLeavesStatisticsAlone) {
+  std::vector<Device> devices{Device()};
+  if (device_count(DeviceKind::kCuda) > 0) devices.emplace_back("cuda:0");
+  for (const Device device : devices) {
+    const NDArray x = channels_last(normal({2, 4, 3, 3}, 1, DType::kFloat32, device)).narrow(0, 0, 0);
+    const NDArray one = NDArray::full({4}, 1, DType::kFloat32, device);
+    const NDArray mean = one * 3, variance = one * 2;
+    EXPECT_EQ(batch_norm(x, one, one, mean, variance, {.training = true}).shape(), x.shape());
+    EXPECT_EQ(mean.to(Device()).to_vector<float>(), std::vector<float>(4, 3)) << device.name();
+    EXPECT_EQ(variance.to(Device()).to_vector<float>(), std::vector<float>(4, 2)) << device.name();
+  }
+}
+
+TEST(ChannelsLast, OtherOrdersBecomeRowMajor) {
+  const NDArray x = normal({2, 3, 4}, 1, DType::kFloat32, Device()).permute({0, 2, 1});
+  EXPECT_TRUE(cast(x, DType::kFloat64).is_contiguous());
+  EXPECT_TRUE((x + normal({3}, 2, DType::kFloat32, Device())).is_contiguous());
+}
+
 // A network in float32 and in bfloat16, eager and captured: the weights after two steps.
 TEST(ChannelsLast, TrainAsOtherwise) {
   const Device device = device_count(DeviceKind::kCuda) > 0 ? Device("cuda:0") : Device();

@@ -74,13 +74,13 @@ class OpDef {
   OpDef saves_outputs(std::vector<int> which) &&;  // visible and auxiliary ones, by index
   // Shapes and types of visible, then auxiliary outputs; throws InvalidArgument "[name] ..." on wrong inputs.
   OpDef infer(InferRule rule) &&;
-  // The computation: one kernel over inputs and outputs, all row-major unless
-  // elementwise() (invoke() copies others first) ...
+  // The computation: one kernel over inputs and outputs, all row-major unless elementwise() or channels_last() (invoke()
+  // copies others first) ...
   OpDef cpu(KernelFunction function) &&;
   OpDef cuda(KernelFunction function) &&;
   OpDef workspace(WorkspaceRule bytes) &&;
-  // The kernel works place by place and takes inputs of any strides; dense inputs of the result's shape and one order
-  // of axes give outputs in that order.
+  // The kernel works place by place and takes inputs of any strides; dense inputs of one shape and one order of axes
+  // give outputs in that order, beside what is broadcast only where the order is that of channels_last().
   OpDef elementwise() &&;
   // On CUDA devices the kernel also takes arrays (n, channels, sizes...) whose channels are last in memory: where an
   // input lies so, all inputs and outputs of at least three axes do. The rest are row-major, and so are all elsewhere.
