@@ -97,6 +97,7 @@ void detail::gemm_bias(const NDArray& a, const NDArray& b, bool transpose_b, con
 bool detail::gemm_sums(const NDArray& a, const NDArray& b, const NDArray& out, const NDArray& sums) {
   if (out.device().kind != DeviceKind::kCuda || !gemm_sums_cuda() || out.dtype() == DType::kFloat64) return false;
   if (a.size() == 0 || b.size() == 0 || !is_matrix(a) || !is_matrix(b)) return false;
+  if (std::max({a.size(0), a.size(1), b.size(1)}) >= std::int64_t{1} << 31) return false;
   const std::size_t column = static_cast<std::size_t>(a.size(0)) * size_of(a.dtype());
   launch({"gemm_sums", nullptr, gemm_sums_cuda()}, std::array{a, b}, std::array{out, sums},
          std::make_shared<const Gemm>(Gemm{true, false, 1, 0}),
