@@ -14,6 +14,20 @@ std::span<const std::int64_t> span_of(const NDArray& ids) {
   return {ids.data_as<const std::int64_t>(), static_cast<std::size_t>(ids.size())};
 }
 
+// The ids of all partitions, each once, and where those of each partition begin.
+struct DifferentIds {
+  explicit DifferentIds(RowOrder& order) : ids(order.size()) {
+    std::size_t count = 0;
+    for (int p = 0; p < order.partitions(); ++p) {
+      begins.push_back(count);
+      count += write_ids(order.partition(p), {0, order.partition(p).size()}, ids.data() + count);
+    }
+    ids.resize(count);
+  }
+  std::vector<std::int64_t> ids;
+  std::vector<std::size_t> begins;
+};
+
 }  // namespace
 
 void LocalTables::init(const std::vector<TableSpec>& tables) {
@@ -49,14 +63,15 @@ void LocalTables::push(const RowPush& rows, std::int64_t examples, int priority)
   engine_.push({"store.update_rows", {}, Lane::kCompute, priority}, std::array{ids.variable(), gradients.variable()},
                std::array{table.variable}, [&table, ids, gradients, examples](TaskContext&) {
                  const TableSpec& spec = table.rows.spec();
-                 const auto order = order_rows(span_of(ids), spec, table.layout, "the push to");
-                 const RowRange all{0, order.size()};
-                 std::vector<std::int64_t> each(order.size());
-                 each.resize(write_ids(order, all, each.data()));
-                 const std::unique_ptr<std::byte[]> values(new std::byte[each.size() * row_bytes(spec)]);
-                 gather_rows(order, all, spec, static_cast<const std::byte*>(gradients.data()), values.get());
-                 const std::vector<std::uint64_t> versions(each.size(), kNeverPulled);
-                 table.rows.apply({0, examples, examples, each, versions.data(), values.get()});
+                 RowOrder order(span_of(ids), spec, table.layout, "the push to");
+                 const DifferentIds each(order);
+                 const std::unique_ptr<std::byte[]> values(new std::byte[each.ids.size() * row_bytes(spec)]);
+                 for (int p = 0; p < order.partitions(); ++p)
+                   gather_rows(order.partition(p), {0, order.partition(p).size()}, spec,
+                               static_cast<const std::byte*>(gradients.data()),
+                               values.get() + each.begins[static_cast<std::size_t>(p)] * row_bytes(spec));
+                 const std::vector<std::uint64_t> versions(each.ids.size(), kNeverPulled);
+                 table.rows.apply({0, examples, examples, each.ids, versions.data(), values.get()});
                });
 }
 
@@ -68,14 +83,15 @@ void LocalTables::pull(const RowPull& rows, int priority) {
   engine_.push({"store.read_rows", {}, Lane::kCompute, priority}, std::array{ids.variable(), table.variable},
                std::array{out.variable()}, [&table, ids, out](TaskContext&) {
                  const TableSpec& spec = table.rows.spec();
-                 const auto order = order_rows(span_of(ids), spec, table.layout, "the pull from");
-                 const RowRange all{0, order.size()};
-                 std::vector<std::int64_t> each(order.size());
-                 each.resize(write_ids(order, all, each.data()));
-                 const std::unique_ptr<std::byte[]> values(new std::byte[each.size() * row_bytes(spec)]);
-                 std::vector<std::uint64_t> versions(each.size());
-                 table.rows.read(each, {.versions = versions.data(), .values = values.get()});
-                 scatter_rows(order, all, spec, values.get(), static_cast<std::byte*>(out.data()));
+                 RowOrder order(span_of(ids), spec, table.layout, "the pull from");
+                 const DifferentIds each(order);
+                 const std::unique_ptr<std::byte[]> values(new std::byte[each.ids.size() * row_bytes(spec)]);
+                 std::vector<std::uint64_t> versions(each.ids.size());
+                 table.rows.read(each.ids, {.versions = versions.data(), .values = values.get()});
+                 for (int p = 0; p < order.partitions(); ++p)
+                   scatter_rows(order.partition(p), {0, order.partition(p).size()}, spec,
+                                values.get() + each.begins[static_cast<std::size_t>(p)] * row_bytes(spec),
+                                {static_cast<std::byte*>(out.data()), out.bytes()});
                });
   if (!direct) rows.out.copy_from(out, priority);
 }

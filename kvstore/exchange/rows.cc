@@ -37,12 +37,12 @@ void check_rows(const TableSpec& table, const NDArray& ids, const NDArray& value
           " for ", ids.size(), " ids");
 }
 
-// The rows of an item in the order in which they travel. Equal ids are ordered once.
+// The rows of an item in the order in which they travel; null: none. Equal ids are ordered once.
 struct RowTransfer::Ordered {
-  std::shared_ptr<const std::vector<OrderedRow>> pushed = std::make_shared<std::vector<OrderedRow>>(), pulled = pushed;
+  std::shared_ptr<RowOrder> pushed, pulled;
 };
 
-// Rows of one partition that fit a message: ranges of the ordered rows.
+// Rows of one partition that fit a message: ranges of its ordered rows.
 struct RowTransfer::Piece {
   int partition = 0;
   std::size_t push_begin = 0, push_end = 0, pull_begin = 0, pull_end = 0;
@@ -58,6 +58,7 @@ struct RowTransfer::Ids {
 // Where the rows of an answer go.
 struct RowTransfer::Pulled {
   std::size_t item;
+  const std::vector<OrderedRow>* rows;
   RowRange range;
   Ids ids;
 };
@@ -74,13 +75,14 @@ struct RowTransfer::Outgoing {
 namespace {
 
 // The end of the rows from `begin` on that have at most `limit` different ids.
-std::size_t end_of(const std::vector<OrderedRow>& rows, std::size_t begin, std::size_t end, std::size_t limit) {
+std::size_t end_of(const std::vector<OrderedRow>& rows, std::size_t begin, std::size_t limit) {
+  if (rows.size() - begin <= limit) return rows.size();
   std::size_t different = 0;
-  for (std::size_t i = begin; i < end; ++i) {
+  for (std::size_t i = begin; i < rows.size(); ++i) {
     if (i > begin && rows[i].id == rows[i - 1].id) continue;
     if (different++ == limit) return i;
   }
-  return end;
+  return rows.size();
 }
 
 // The first of the rows that is not below `id`.
@@ -159,7 +161,7 @@ RowTransfer::Ordered RowTransfer::order(const Item& item) {
   const RemoteTable& table = *item.table;
   Ordered rows;
   const auto ordered = [&](const NDArray& ids, const char* use) {
-    return std::make_shared<const std::vector<OrderedRow>>(order_rows(ids_of(ids), table.spec, table.layout, use));
+    return std::make_shared<RowOrder>(ids_of(ids), table.spec, table.layout, use);
   };
   if (!item.gradients.is_none()) rows.pushed = ordered(item.pushed_ids, "the push to");
   if (item.out.is_none()) return rows;
@@ -176,53 +178,49 @@ void RowTransfer::send(bool pushes, bool pulls) {
   std::vector<Outgoing> open(route_.outboxes->size());
   for (std::size_t server = 0; server < open.size(); ++server) open[server].server = static_cast<int>(server);
   for (std::size_t item = 0; item < items_.size(); ++item) {
-    for (const Piece& piece : cut(item, pushes, pulls)) {
-      const RemoteTable& table = *items_[item].table;
-      Outgoing& message = open[static_cast<std::size_t>(table.layout.server_of(piece.partition))];
-      const std::size_t rows = std::max(piece.push_end - piece.push_begin, piece.pull_end - piece.pull_begin);
-      if (message.bytes + rows * table.row_bytes > static_cast<std::size_t>(kPartitionBytes)) submit(message);
-      message.bytes += rows * table.row_bytes;
-      add(item, piece, message);
+    const RemoteTable& table = *items_[item].table;
+    for (int partition = 0; partition < table.layout.partitions(); ++partition) {
+      Outgoing& message = open[static_cast<std::size_t>(table.layout.server_of(partition))];
+      for (const Piece& piece : cut(item, partition, pushes, pulls)) {
+        const std::size_t rows = std::max(piece.push_end - piece.push_begin, piece.pull_end - piece.pull_begin);
+        if (message.bytes + rows * table.row_bytes > static_cast<std::size_t>(kPartitionBytes)) submit(message);
+        message.bytes += rows * table.row_bytes;
+        add(item, piece, message);
+      }
     }
   }
   for (Outgoing& message : open) submit(message);
   finish_message();
 }
 
-std::vector<RowTransfer::Piece> RowTransfer::cut(std::size_t item, bool pushes, bool pulls) const {
+std::vector<RowTransfer::Piece> RowTransfer::cut(std::size_t item, int partition, bool pushes, bool pulls) const {
   const RemoteTable& table = *items_[item].table;
-  const std::vector<OrderedRow> none;
+  static const std::vector<OrderedRow> none;
   pushes &= !items_[item].gradients.is_none();
-  const auto& pushed = pushes ? *ordered_[item].pushed : none;
-  const auto& pulled = pulls ? *ordered_[item].pulled : none;
-  const auto push_bounds = partition_bounds(pushed, table.layout.partitions());
-  const auto pull_bounds = partition_bounds(pulled, table.layout.partitions());
+  pulls &= !items_[item].out.is_none();
+  const auto& pushed = pushes ? ordered_[item].pushed->partition(partition) : none;
+  const auto& pulled = pulls ? ordered_[item].pulled->partition(partition) : none;
   const std::size_t limit = std::max<std::size_t>(1, static_cast<std::size_t>(kPartitionBytes) / table.row_bytes);
   std::vector<Piece> pieces;
-  for (int p = 0; p < table.layout.partitions(); ++p) {
-    const std::size_t push_end = push_bounds[static_cast<std::size_t>(p) + 1];
-    const std::size_t pull_end = pull_bounds[static_cast<std::size_t>(p) + 1];
-    Piece piece{p, push_bounds[static_cast<std::size_t>(p)], 0, pull_bounds[static_cast<std::size_t>(p)], 0, 0, 0};
-    const std::size_t first = pieces.size();
-    // A row that is pushed and pulled travels in one message, so that it is pulled after its push.
-    while (piece.push_begin < push_end || piece.pull_begin < pull_end ||
-           (everywhere_ && pushes && pieces.size() == first)) {
-      piece.push_end = end_of(pushed, piece.push_begin, push_end, limit);
-      piece.pull_end = end_of(pulled, piece.pull_begin, pull_end, limit);
-      if (piece.push_end < push_end)
-        piece.pull_end = below(pulled, piece.pull_begin, piece.pull_end, pushed[piece.push_end].id);
-      if (piece.pull_end < pull_end)
-        piece.push_end = below(pushed, piece.push_begin, piece.push_end, pulled[piece.pull_end].id);
-      pieces.push_back(piece);
-      piece.push_begin = piece.push_end;
-      piece.pull_begin = piece.pull_end;
-    }
-    // Rounds count the pieces of a contribution, one without rows too.
-    std::size_t count = 0;
-    for (std::size_t i = first; i < pieces.size(); ++i)
-      if (pieces[i].push_end > pieces[i].push_begin || (everywhere_ && pushes)) pieces[i].number = ++count;
-    for (std::size_t i = first; i < pieces.size(); ++i) pieces[i].count = count;
+  Piece piece{partition};
+  // A row that is pushed and pulled travels in one message, so that it is pulled after its push.
+  while (piece.push_begin < pushed.size() || piece.pull_begin < pulled.size() ||
+         (everywhere_ && pushes && pieces.empty())) {
+    piece.push_end = end_of(pushed, piece.push_begin, limit);
+    piece.pull_end = end_of(pulled, piece.pull_begin, limit);
+    if (piece.push_end < pushed.size())
+      piece.pull_end = below(pulled, piece.pull_begin, piece.pull_end, pushed[piece.push_end].id);
+    if (piece.pull_end < pulled.size())
+      piece.push_end = below(pushed, piece.push_begin, piece.push_end, pulled[piece.pull_end].id);
+    pieces.push_back(piece);
+    piece.push_begin = piece.push_end;
+    piece.pull_begin = piece.pull_end;
   }
+  // Rounds count the pieces of a contribution, one without rows too.
+  std::size_t count = 0;
+  for (Piece& each : pieces)
+    if (each.push_end > each.push_begin || (everywhere_ && pushes)) each.number = ++count;
+  for (Piece& each : pieces) each.count = count;
   return pieces;
 }
 
@@ -246,7 +244,8 @@ void RowTransfer::add(std::size_t item, const Piece& piece, Outgoing& message) {
   const RowRange range{piece.pull_begin, piece.pull_end};
   const bool same = pushed.count > 0 && ordered_[item].pushed == ordered_[item].pulled &&
                     range.begin == piece.push_begin && range.end == piece.push_end;
-  Pulled pulled{item, range, same ? std::move(pushed) : ids_of(*ordered_[item].pulled, range)};
+  const std::vector<OrderedRow>& rows = ordered_[item].pulled->partition(piece.partition);
+  Pulled pulled{item, &rows, range, same ? std::move(pushed) : ids_of(rows, range)};
   if (!same) {
     message.payload.add(pulled.ids.at.get(), pulled.ids.count * sizeof(std::int64_t), pulled.ids.at);
     message.sent_bytes += pulled.ids.count * sizeof(std::int64_t);
@@ -268,7 +267,7 @@ RowTransfer::Ids RowTransfer::add_gradients(std::size_t item, const Piece& piece
   const NDArray& gradients = items_[item].gradients;
   const auto* given = static_cast<const std::byte*>(gradients.data());
   const auto given_rows = static_cast<std::size_t>(items_[item].pushed_ids.size());
-  const std::vector<OrderedRow>& rows = *ordered_[item].pushed;
+  const std::vector<OrderedRow>& rows = ordered_[item].pushed->partition(piece.partition);
   const RowRange range{piece.push_begin, piece.push_end};
   const auto [ids, count] = ids_of(rows, range);
   const auto versions = detail::allocate_host(count * sizeof(std::uint64_t));
@@ -345,8 +344,8 @@ void RowTransfer::receive(const std::vector<Pulled>& pulled, const Message& answ
     const auto* versions = reinterpret_cast<const std::uint64_t*>(payload.next(part.ids.count * sizeof(std::uint64_t)));
     table.versions.set({reinterpret_cast<const std::int64_t*>(part.ids.at.get()), part.ids.count}, versions);
     const std::byte* values = payload.next(part.ids.count * table.row_bytes);
-    scatter_rows(*ordered_[part.item].pulled, part.range, table.spec, values,
-                 static_cast<std::byte*>(items_[part.item].out.data()));
+    const NDArray& out = items_[part.item].out;
+    scatter_rows(*part.rows, part.range, table.spec, values, {static_cast<std::byte*>(out.data()), out.bytes()});
   }
   payload.expect_end();
   Lock lock(mutex_);

@@ -78,7 +78,8 @@ class RowTransfer : public std::enable_shared_from_this<RowTransfer> {
 
   static Ordered order(const Item& item);
   void send(bool pushes, bool pulls);
-  std::vector<Piece> cut(std::size_t item, bool pushes, bool pulls) const;
+  // The pieces of the item's rows of a partition.
+  std::vector<Piece> cut(std::size_t item, int partition, bool pushes, bool pulls) const;
   void add(std::size_t item, const Piece& piece, Outgoing& message);
   static Ids ids_of(const std::vector<OrderedRow>& rows, RowRange range);
   // Returns the ids.
@@ -89,7 +90,7 @@ class RowTransfer : public std::enable_shared_from_this<RowTransfer> {
 
   const Transfer::Route route_;
   std::vector<Item> items_;
-  std::vector<Ordered> ordered_;  // the rows of each item
+  std::vector<Ordered> ordered_;  // the rows of each item; only start() and send() have them ordered
   std::shared_ptr<Step> step_;
   const std::uint64_t call_;
   const std::int64_t examples_;

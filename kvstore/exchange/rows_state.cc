@@ -82,19 +82,20 @@ void ServersExchange::fetch_tables(StoreState& state) {
 void ServersExchange::send_tables(const StoreState& state) {
   for (const RemoteTable* table : tables()) {
     const LoadedTable loaded = LoadedTable::read(table->spec, state);
-    const auto order = order_rows(loaded.ids(), table->spec, table->layout, "the load of");
-    for (std::size_t i = 1; i < order.size(); ++i)
-      require(order[i].id != order[i - 1].id, "the checkpoint has row ", order[i].id, " of table '", table->spec.name,
-              "' twice");
-    const auto bounds = partition_bounds(order, table->layout.partitions());
+    RowOrder order(loaded.ids(), table->spec, table->layout, "the load of");
+    for (int p = 0; p < order.partitions(); ++p)
+      for (std::size_t i = 1; i < order.partition(p).size(); ++i)
+        require(order.partition(p)[i].id != order.partition(p)[i - 1].id, "the checkpoint has row ",
+                order.partition(p)[i].id, " of table '", table->spec.name, "' twice");
     const auto arrays = loaded.arrays();
     const std::size_t limit =
         std::max<std::size_t>(1, static_cast<std::size_t>(kPartitionBytes) / (arrays.size() * table->row_bytes + 16));
     ++table_loads_;
-    for (int p = 0; p < table->layout.partitions(); ++p) {
+    for (int p = 0; p < order.partitions(); ++p) {
       std::vector<std::pair<int, Message>> requests;
-      RowRange range{bounds[static_cast<std::size_t>(p)], 0};
-      const std::size_t end = bounds[static_cast<std::size_t>(p) + 1];
+      const std::vector<OrderedRow>& rows = order.partition(p);
+      RowRange range{0, 0};
+      const std::size_t end = rows.size();
       do {  // once for a partition without rows, too: it is emptied
         range.end = std::min(range.begin + limit, end);
         const std::size_t count = range.end - range.begin;
@@ -106,14 +107,14 @@ void ServersExchange::send_tables(const StoreState& state) {
         body.mutable_rows()->set_examples(loaded.examples);
         PayloadWriter payload;
         std::vector<std::uint64_t> numbers(count);
-        write_ids(order, range, reinterpret_cast<std::int64_t*>(numbers.data()));
+        write_ids(rows, range, reinterpret_cast<std::int64_t*>(numbers.data()));
         payload.add(numbers.data(), count * sizeof(std::int64_t), nullptr);
-        for (std::size_t i = 0; i < count; ++i) numbers[i] = loaded.versions()[order[range.begin + i].position];
+        for (std::size_t i = 0; i < count; ++i) numbers[i] = loaded.versions()[rows[range.begin + i].position];
         payload.add(numbers.data(), count * sizeof(std::uint64_t), nullptr);
         std::vector<std::byte> values(count * table->row_bytes);
         for (const auto& [name, from] : arrays) {
           body.mutable_rows()->add_names(name);
-          gather_rows(order, range, table->spec, from, values.data());
+          gather_rows(rows, range, table->spec, from, values.data());
           payload.add(values.data(), values.size(), nullptr);
         }
         Message message;

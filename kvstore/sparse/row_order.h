@@ -1,6 +1,7 @@
 #pragma once
 // Row ids as a user gives them, in the order in which they travel: by partition, ascending in each.
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -12,14 +13,34 @@ namespace paceline {
 struct OrderedRow {
   std::int64_t id;
   std::uint32_t position;  // in what the user gave
-  std::uint32_t partition;
 };
 
-// Equal ids stay in the order given. Throws InvalidArgument on an id outside the table; `use`: "the push to".
-std::vector<OrderedRow> order_rows(std::span<const std::int64_t> ids, const TableSpec& table, const TableLayout& layout,
-                                   const char* use);
+// The rows of a call. Making it deals them to their partitions; a partition's rows are ordered when they are asked for,
+// so that those of the first are on their way while the others wait.
+class RowOrder {
+ public:
+  // Throws InvalidArgument on an id outside the table; `use`: "the push to".
+  RowOrder(std::span<const std::int64_t> ids, const TableSpec& table, const TableLayout& layout, const char* use);
 
-// Rows [begin, end) of an order.
+  std::size_t size() const { return size_; }
+  int partitions() const { return static_cast<int>(partitions_.size()); }
+  // Ascending; equal ids stay in the order given. The first call for a partition orders it: not thread-safe.
+  const std::vector<OrderedRow>& partition(int number);
+
+ private:
+  struct Partition {
+    std::vector<std::uint64_t> dealt;  // ids and positions in one number each: half the memory to move
+    std::vector<OrderedRow> rows;
+    bool in_order = false;
+  };
+
+  std::size_t size_;
+  int id_bits_ = 0;        // 0: rows were given in order
+  int position_bits_ = 0;  // of a number; 0: ids are too large for that, and rows are dealt as they are
+  std::vector<Partition> partitions_;
+};
+
+// Rows [begin, end) of a partition's.
 struct RowRange {
   std::size_t begin = 0, end = 0;
 };
@@ -35,9 +56,6 @@ void gather_rows(const std::vector<OrderedRow>& rows, RowRange range, const Tabl
                  std::byte* out);
 // The other way round: rows of `values`, one for each id, to every position in `out` that asked for it.
 void scatter_rows(const std::vector<OrderedRow>& rows, RowRange range, const TableSpec& table, const std::byte* values,
-                  std::byte* out);
-
-// Begin of each partition's rows, and the end.
-std::vector<std::size_t> partition_bounds(const std::vector<OrderedRow>& rows, int partitions);
+                  std::span<std::byte> out);
 
 }  // namespace paceline
