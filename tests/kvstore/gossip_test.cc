@@ -51,9 +51,9 @@ struct Meeting {
 };
 
 // Each worker takes one step to a place of its own; then they only meet: first as they come, which shows that nothing
-// is lost, then step by step, for how near they come depends on who meets while others do.
+// is lost, then one after the other: whoever is met while it waits for its own meeting may come to lie further away.
 void meets(const Meeting& meeting) {
-  constexpr int kSteps = 20;
+  constexpr int kTogether = 10, kInTurns = 20;
   constexpr std::int64_t kLarge = 20000;  // longer than any answer that is repeated from a message kept
   SCOPED_TRACE(str(meeting.workers, " workers over ", meeting.transport, meeting.faulty ? " with faults" : ""));
   ClusterInProcess cluster({.mode = "gossip:seed=3",
@@ -74,12 +74,15 @@ void meets(const Meeting& meeting) {
     store.set_optimizer(optim::SGD{.lr = 1});
     store.push("one", full(1, -worker, engine));
     store.push("many", full(kLarge, worker * worker, engine));
-    for (int step = 0; step < kSteps; ++step) {
-      store.step_end(1);
-      if (step < kSteps / 2) continue;
-      store.report();  // blocks until this worker's meetings are over
+    for (int step = 0; step < kTogether; ++step) store.step_end(1);
+    store.report();  // blocks until this worker's meetings are over
+    for (int turn = 0; turn < kInTurns * meeting.workers; ++turn) {
       together.arrive_and_wait();
+      if (turn % meeting.workers != worker) continue;
+      store.step_end(1);
+      store.report();
     }
+    together.arrive_and_wait();
     store.pull("one", one);
     store.pull("many", many);
     small[static_cast<std::size_t>(worker)] = one.item<double>();
