@@ -32,10 +32,17 @@ BatchResult BatchResult::of(const NDArray& scores, const Batch& batch, const Los
   result.examples = batch.examples;
   const NDArray label = batch.label.to(scores.device());
   const std::int64_t classes = scores.size(-1);
-  if (label.size() * classes == scores.size()) {
-    const NDArray rows = scores.contiguous().view({label.size(), classes});
-    result.labels = label.size();
-    result.right = top1_count(rows, label.contiguous().view({label.size()})).item<std::int64_t>();
+  const bool are_classes = classes > 1 && label.size() * classes == scores.size();
+  require(are_classes || loss,
+          "accuracy needs a class number for each row of scores of two classes or more, but scores ", scores.shape(),
+          " have labels ", label.shape(), "; to evaluate such a network, give a loss");
+  if (are_classes) {
+    const std::vector<std::int64_t> best = argmax(scores, -1).to_vector<std::int64_t>();
+    const std::vector<double> wanted = label.cast(DType::kFloat64).to_vector<double>();
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      result.labels += wanted[i] >= 0 && wanted[i] < static_cast<double>(classes);
+      result.right += wanted[i] == static_cast<double>(best[i]);
+    }
   }
   if (loss) result.loss = loss(scores, label).item<double>() * static_cast<double>(batch.examples);
   return result;

@@ -14,8 +14,9 @@ struct BatchResult {
   std::int64_t labels = 0, right = 0;    // class numbers, and those at the largest score
   double loss = 0;                       // summed over the examples
 
-  // Of scores (..., classes). Labels that are not one number for each row of the scores are not counted. Without a
-  // function the loss is 0. Blocks.
+  // Of scores (..., classes). Counted are the labels in [0, classes), where there are two classes or more and a label
+  // for each row of the scores; where not, throws InvalidArgument without a function for the loss, which is then 0.
+  // Blocks.
   static BatchResult of(const NDArray& scores, const Batch& batch, const Loss& loss);
 };
 

@@ -31,7 +31,9 @@ double evaluate(const Module& net, DataIterator& data, Device device = {});
 
 struct Evaluation {
   std::int64_t examples = 0;
-  double accuracy = 0;  // fraction of the labels at the largest score; 0 where they are no class numbers of the scores
+  // Of the labels in [0, classes), the fraction at the largest score; others, such as -1, are not counted. 0 where
+  // there are none, and where the labels are no class numbers: one class, or not one label for each row of the scores.
+  double accuracy = 0;
   double loss = 0;      // the mean over the examples
 };
 // The same, with a loss that is a mean over the examples of a batch.

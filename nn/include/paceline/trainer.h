@@ -99,11 +99,12 @@ class Trainer {
   // Waits for the steps, meets the other workers and fetches the weights as they are now. For evaluation and the end.
   void synchronize();
 
-  // Collective: each worker runs its part of `data` (made with shared_source(store)) and takes over what lost ones left;
-  // gives every worker the accuracy over all of it, with the weights as they are now. Labels are class numbers. After
-  // the first step; throws InvalidArgument before it, and where `data` has another source.
+  // Collective: each worker runs its part of `data` (made with shared_source(store)) and takes over what lost ones
+  // left; gives every worker the accuracy over all of it, with the weights as they are now. After the first step;
+  // throws InvalidArgument before it, where `data` has another source, and where labels are no class numbers
+  // (metric.h).
   double evaluate(DataIterator& data);
-  // The same, with a loss that is a mean over the examples of a batch.
+  // The same, of any labels, with a loss that is a mean over the examples of a batch.
   Evaluation evaluate(DataIterator& data, const Loss& loss);
 
   // Collective. The worker that leads writes DIR/checkpoint.safetensors: weights, optimizer state, epoch, steps, data
