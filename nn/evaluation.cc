@@ -3,26 +3,23 @@
 #include <paceline/ops.h>
 #include <paceline/recorder.h>
 
+#include <array>
 #include <bit>
 #include <map>
 
 namespace paceline::nn {
 namespace {
 
-// A batch has this many positions, one for each bit of its numbers: the loss, the labels, those that are right. Where
-// they begin is its name.
-constexpr std::int64_t kLossBits = 64, kCountBits = 32, kBits = kLossBits + 2 * kCountBits;
-constexpr std::int64_t kMostExamples = std::int64_t{1} << 20, kMostPositions = std::int64_t{1} << 35;
+// Behind all data. A batch's first position is its name; each of its numbers is cut into digits, and a digit is that
+// many positions, in a place with room between it and the next.
+constexpr std::int64_t kTold = std::int64_t{1} << 62, kMostPositions = std::int64_t{1} << 35;
+constexpr std::int64_t kPlace = std::int64_t{1} << 17, kPlaces = 16, kBatch = kPlaces * kPlace;
+constexpr int kDigitBits = 16;
+constexpr std::uint64_t kDigit = (std::uint64_t{1} << kDigitBits) - 1;
 
-void add_bits(std::uint64_t number, std::int64_t begin, PositionRanges& ranges) {
-  for (; number != 0; number &= number - 1) {
-    const std::int64_t place = begin + std::countr_zero(number);
-    if (!ranges.empty() && ranges.back().second == place)
-      ++ranges.back().second;
-    else
-      ranges.emplace_back(place, place + 1);
-  }
-}
+using Numbers = std::array<std::uint64_t, 4>;
+using Digits = std::array<int, 4>;
+constexpr Digits kDigits{2, 3, 3, 4};  // of examples, labels, right, loss
 
 }  // namespace
 
@@ -48,38 +45,37 @@ BatchResult BatchResult::of(const NDArray& scores, const Batch& batch, const Los
   return result;
 }
 
-PositionRanges told(const BatchResult& result) {
-  require(result.first < kMostPositions && result.examples < kMostExamples, "a batch of ", result.examples,
-          " examples from position ", result.first, " on cannot be told to the other workers; at most ",
-          kMostExamples - 1, " and below ", kMostPositions, " can");
-  const std::int64_t begin = (result.first * kMostExamples + result.examples) * kBits;
-  PositionRanges ranges;
-  add_bits(std::bit_cast<std::uint64_t>(result.loss), begin, ranges);
-  add_bits(static_cast<std::uint64_t>(result.labels), begin + kLossBits, ranges);
-  add_bits(static_cast<std::uint64_t>(result.right), begin + kLossBits + kCountBits, ranges);
+std::vector<Range> told(const BatchResult& result) {
+  require(result.first < kMostPositions, "a batch from position ", result.first,
+          " on cannot be told to the other workers; below ", kMostPositions, " one can");
+  const Numbers numbers{static_cast<std::uint64_t>(result.examples), static_cast<std::uint64_t>(result.labels),
+                        static_cast<std::uint64_t>(result.right), std::bit_cast<std::uint64_t>(result.loss)};
+  std::vector<Range> ranges;
+  std::int64_t place = kTold + result.first * kBatch;
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    for (int digit = 0; digit < kDigits[i]; ++digit, place += kPlace)
+      if (const auto value = static_cast<std::int64_t>(numbers[i] >> (digit * kDigitBits) & kDigit); value > 0)
+        ranges.push_back({place, place + value});
   return ranges;
 }
 
-std::vector<BatchResult> heard(const PositionRanges& told) {
-  struct Bits {
-    std::uint64_t loss = 0, labels = 0, right = 0;
-  };
-  std::map<std::int64_t, Bits> batches;
-  for (const auto& [begin, end] : told)
-    for (std::int64_t place = begin; place < end; ++place) {
-      Bits& bits = batches[place / kBits];
-      const std::int64_t bit = place % kBits, count = bit - kLossBits;
-      (count < 0            ? bits.loss
-       : count < kCountBits ? bits.labels
-                            : bits.right) |= std::uint64_t{1} << (count < 0 ? bit : count % kCountBits);
-    }
+std::vector<BatchResult> heard(const std::vector<Range>& committed) {
+  std::map<std::int64_t, Numbers> batches;
+  for (const Range& range : committed) {
+    if (range.begin < kTold) continue;
+    Numbers& numbers = batches[(range.begin - kTold) / kBatch];
+    auto digit = static_cast<int>((range.begin - kTold) % kBatch / kPlace);
+    std::size_t number = 0;
+    while (number + 1 < kDigits.size() && digit >= kDigits[number]) digit -= kDigits[number++];
+    numbers[number] |= static_cast<std::uint64_t>(range.end - range.begin) << (digit * kDigitBits);
+  }
   std::vector<BatchResult> results;
-  for (const auto& [name, bits] : batches)
-    results.push_back({.first = name / kMostExamples,
-                       .examples = name % kMostExamples,
-                       .labels = static_cast<std::int64_t>(bits.labels),
-                       .right = static_cast<std::int64_t>(bits.right),
-                       .loss = std::bit_cast<double>(bits.loss)});
+  for (const auto& [first, numbers] : batches)
+    results.push_back({.first = first,
+                       .examples = static_cast<std::int64_t>(numbers[0]),
+                       .labels = static_cast<std::int64_t>(numbers[1]),
+                       .right = static_cast<std::int64_t>(numbers[2]),
+                       .loss = std::bit_cast<double>(numbers[3])});
   return results;
 }
 

@@ -1,8 +1,8 @@
 #pragma once
-// What the workers of a shared evaluation tell each other: a number of each batch, as positions of the store's book, so
-// that it counts once however often it is told, and one that is lost leaves what it told.
+// What the workers of a shared evaluation tell each other: the numbers of each batch, as positions behind those of the
+// data, committed with the batch's own in one message. So a batch counts once: a worker that is lost has told of it and
+// delivered it, or neither, and then others deliver its positions, in batches cut as they like.
 
-#include <paceline/exchange.h>
 #include <paceline/metric.h>
 
 #include <vector>
@@ -10,7 +10,7 @@
 namespace paceline::nn {
 
 struct BatchResult {
-  std::int64_t first = 0, examples = 0;  // its first position, and how many it has: they name it
+  std::int64_t first = 0, examples = 0;  // its first position names it
   std::int64_t labels = 0, right = 0;    // class numbers, and those at the largest score
   double loss = 0;                       // summed over the examples
 
@@ -20,9 +20,10 @@ struct BatchResult {
   static BatchResult of(const NDArray& scores, const Batch& batch, const Loss& loss);
 };
 
-// Throws InvalidArgument for positions from 2^35 on and more than 2^20 examples.
-PositionRanges told(const BatchResult& result);
-std::vector<BatchResult> heard(const PositionRanges& told);
+// Positions to commit with the batch's own. Throws InvalidArgument for one that begins at position 2^35 or later.
+std::vector<Range> told(const BatchResult& result);
+// All batches told of in what was committed.
+std::vector<BatchResult> heard(const std::vector<Range>& committed);
 
 Evaluation sum_of(const std::vector<BatchResult>& results);
 

@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// Evaluations are epochs from here on; what they found lies at the number's negative (evaluation.h).
+// Evaluations are epochs from here on.
 constexpr std::int64_t kEvaluations = std::int64_t{1} << 40, kEvaluationsOfAnEpoch = std::int64_t{1} << 16;
 
 // What the store takes in one call: few enough bytes that the last layers' go out, and the first layers' come back,
@@ -336,7 +336,6 @@ Evaluation Trainer::evaluate(DataIterator& data, const Loss& loss) {
   const Device device = self.options.device;
   const std::int64_t number = kEvaluations + self.progress.epoch() * kEvaluationsOfAnEpoch + self.evaluations++;
   require(self.evaluations < kEvaluationsOfAnEpoch, "evaluate() was called ", self.evaluations, " times in an epoch");
-  Exchange& exchange = self.store->exchange();
   const RecordingScope no_recording(nullptr);
   data.deliver_to(device);
   data.start(number);
@@ -344,20 +343,20 @@ Evaluation Trainer::evaluate(DataIterator& data, const Loss& loss) {
   std::int64_t seen = 0;
   do {
     while (data.next(batch)) {
-      // Before the batch itself, so that who sees that committed sees what is told of it.
       if (batch.examples > 0) {
         const NDArray scores =
             self.net(batch.data.to(device), {.device = device, .channels_last = self.options.channels_last});
-        exchange.data_commit(-number, told(BatchResult::of(scores, batch, loss)));
+        const std::vector<Range> results = told(BatchResult::of(scores, batch, loss));
+        batch.positions.insert(batch.positions.end(), results.begin(), results.end());
       }
       data.commit(batch);
       seen += batch.examples;
     }
   } while (data.take_over());
-  require(self.progress.committed(number).count() >= seen, "evaluate() saw ", seen,
-          " examples that its store knows nothing of; make the iterator with "
-          "nn::shared_source(store)");
-  return sum_of(heard(exchange.data_committed(-number)));
+  const Evaluation all = sum_of(heard(self.progress.committed(number).ranges()));
+  require(all.examples >= seen, "evaluate() saw ", seen,
+          " examples that its store knows nothing of; make the iterator with nn::shared_source(store)");
+  return all;
 }
 
 std::string Trainer::checkpoint(const std::string& directory) {

@@ -5,8 +5,11 @@
 #include <paceline/memory_iterator.h>
 #include <paceline/nn.h>
 #include <paceline/ops.h>
+#include <support/cluster_in_process.h>
 
+#include <cmath>
 #include <limits>
+#include <stdexcept>
 
 namespace paceline::test {
 namespace {
@@ -69,6 +72,83 @@ TEST(Evaluation, WithoutALossLabelsMustBeClassNumbers) {
       ThrowsMessage<InvalidArgument>(HasSubstr("(4, 1)")));
   const nn::Loss zero = [](const NDArray&, const NDArray&) { return NDArray::zeros({1}, DType::kFloat64); };
   EXPECT_EQ(BatchResult::of(scores, wide, zero).labels, 0);
+}
+
+TEST(Evaluation, WhatIsToldIsHeard) {
+  const std::int64_t last = (std::int64_t{1} << 35) - 1, many = (std::int64_t{1} << 48) - 1;
+  const std::vector<BatchResult> batches{
+      {.first = 0, .examples = 1},  // a loss of exactly 0, and no class numbers
+      {.first = 1, .examples = 65535, .labels = 65535, .right = 65535, .loss = 0.1 + 0.2},
+      {.first = 70000, .examples = 65536, .labels = many, .right = many, .loss = -1e-300},
+      {.first = last, .examples = 3, .loss = std::numeric_limits<double>::infinity()}};
+  RangeSet book;
+  book.add({0, 200000});
+  for (int twice = 0; twice < 2; ++twice)
+    for (const BatchResult& batch : batches)
+      for (const Range& range : nn::told(batch)) book.add(range);
+  const std::vector<BatchResult> heard = nn::heard(book.ranges());
+  ASSERT_EQ(heard.size(), batches.size());
+  for (std::size_t i = 0; i < heard.size(); ++i) {
+    EXPECT_EQ(heard[i].first, batches[i].first);
+    EXPECT_EQ(heard[i].examples, batches[i].examples);
+    EXPECT_EQ(heard[i].labels, batches[i].labels);
+    EXPECT_EQ(heard[i].right, batches[i].right);
+    EXPECT_EQ(heard[i].loss, batches[i].loss);
+  }
+  EXPECT_THROW(nn::told({.first = last + 1, .examples = 1}), InvalidArgument);
+}
+
+// Delivers half batches, and is lost with the second one, before that is committed.
+class Lost final : public DataIterator {
+ public:
+  explicit Lost(MemoryIterator& data) : data_(data) {}
+  void start(std::int64_t epoch, const RangeSet& done) override { data_.start(epoch, done); }
+  bool next(Batch& batch) override {
+    const bool begins = batches_++ % 2 == 0;
+    if (begins && !data_.next(whole_)) return false;
+    const std::int64_t half = whole_.examples / 2, begin = begins ? 0 : half;
+    batch.data = whole_.data.narrow(0, begin, begin + half);
+    batch.label = whole_.label.narrow(0, begin, begin + half);
+    batch.examples = half;
+    batch.epoch = whole_.epoch;
+    batch.positions = {{whole_.positions[0].begin + begin, whole_.positions[0].begin + begin + half}};
+    return true;
+  }
+  bool take_over() override { return data_.take_over(); }
+  std::int64_t size() const override { return data_.size(); }
+  void commit(const Batch& batch) override {
+    if (batches_ == 2) throw std::runtime_error("lost");
+    data_.commit(batch);
+  }
+  RangeSet committed() const override { return data_.committed(); }
+
+ private:
+  MemoryIterator& data_;
+  Batch whole_;
+  int batches_ = 0;
+};
+
+TEST(Evaluation, WhatALostWorkerLeftCountsOnce) {
+  ClusterInProcess cluster(
+      {.mode = "dist_sync", .workers = 2, .servers = 1, .engine = &default_engine(), .silence_seconds = 1.5});
+  const NDArray x = NDArray::zeros({40, 2}), y = NDArray::zeros({40}, DType::kInt32);
+  cluster.run([&](int worker, KVStore& store) {
+    {
+      const std::shared_ptr<KVStore> kv(&store, [](KVStore*) {});
+      MemoryIterator data(x, y, {.batch = 8, .source = nn::shared_source(kv)});
+      nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0}, kv);
+      for (Batch& batch : trainer.epoch_of(data)) trainer.step(batch, nn::softmax_ce);
+      Lost lost(data);
+      if (worker == 1) {
+        EXPECT_THROW(trainer.evaluate(lost, nn::softmax_ce), std::runtime_error);
+      } else {
+        const nn::Evaluation found = trainer.evaluate(data, nn::softmax_ce);
+        EXPECT_EQ(found.examples, 40);
+        EXPECT_NEAR(found.loss, std::log(2), 1e-6);
+      }
+    }
+    if (worker == 1) cluster.kill_worker(1);
+  });
 }
 
 }  // namespace
