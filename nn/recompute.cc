@@ -46,6 +46,7 @@ class Recomputed {
   struct Call {
     Context context;
     std::shared_ptr<const Recomputed> operation;
+    std::shared_ptr<const std::vector<NDArray>> rows;  // that the body took from Context::rows, in order
   };
 
  private:
@@ -55,6 +56,10 @@ class Recomputed {
     std::vector<Gradient> results(call.inputs.size());
     Context again = call.attributes<Call>().context;
     again.recomputing = true;
+    if (again.rows)
+      again.rows = std::make_shared<const RowSource>(
+          [rows = call.attributes<Call>().rows, next = std::size_t{0}](
+              const Parameter&, const NDArray&, const NDArray& out) mutable { out.copy_from(rows->at(next++)); });
     Tape tape;
     for (std::size_t i = 0; i < results.size(); ++i) {
       const NDArray& input = call.inputs[i];
@@ -99,7 +104,15 @@ class RecomputeLayer final : public Layer {
       require(weight.device() == place, "[Recompute] the body has weights on ", place.name(), " and on ",
               weight.device().name(), "; recompute the part on each device by itself");
     inputs.insert(inputs.begin(), to_device(x, place));
-    const auto call = std::make_shared<const Recomputed::Call>(Recomputed::Call{context, operation_});
+    // Asked again, the store may give newer rows than the ones that the output was made of.
+    const auto kept = std::make_shared<std::vector<NDArray>>();
+    if (context.rows)
+      context.rows = std::make_shared<const RowSource>(
+          [source = given.rows, kept](const Parameter& table, const NDArray& numbers, const NDArray& rows) {
+            (*source)(table, numbers, rows);
+            kept->push_back(rows);
+          });
+    const auto call = std::make_shared<const Recomputed::Call>(Recomputed::Call{context, operation_, kept});
     return invoke(operation_->op(), inputs, std::shared_ptr<const void>(call))[0];
   }
   std::string kind() const override { return "Recompute"; }

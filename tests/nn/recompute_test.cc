@@ -79,6 +79,28 @@ TEST(Recompute, ALayerUsedTwiceHasOneGradient) {
   EXPECT_EQ(gradients(false), gradients(true));
 }
 
+// Rows that others write meanwhile: the gradient is of those that the output was made of.
+TEST(Recompute, RowsAreTakenOnce) {
+  const NDArray words = NDArray::from(std::vector<std::int32_t>{4, 1, 1, 0}, {2, 2});
+  const auto gradient = [&](bool recompute) {
+    const nn::Module body = nn::Sequential(nn::Embedding(5, 3, {.sparse_grad = true}), nn::Tanh());
+    nn::Module net = nn::Sequential(body, nn::Flatten());
+    // One inside the other, too.
+    if (recompute) net = nn::Recompute(nn::Sequential(nn::Recompute(body), nn::Flatten()));
+    net.initialize(words.shape(), 3);
+    int calls = 0;
+    const auto rows = std::make_shared<const nn::RowSource>(
+        [&calls](const nn::Parameter&, const NDArray&, const NDArray& out) { out.fill(++calls * 0.25); });
+    const NDArray weight = net.parameters()[0]->value;
+    Tape tape;
+    tape.watch_sparse(weight);
+    tape.backward(sum(square(net(words, {.training = true, .rows = rows}))));
+    EXPECT_EQ(calls, 1);
+    return tape.sparse_gradient(weight).sparse.values.to_vector<float>();
+  };
+  EXPECT_EQ(gradient(true), gradient(false));
+}
+
 TEST(Recompute, IsItsBodyWhereNothingIsRecorded) {
   const nn::Module net = nn::Recompute(nn::Sequential(nn::Dense(4), nn::Tanh()));
   const NDArray x = numbers({2, 3}, 1);

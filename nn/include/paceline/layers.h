@@ -22,8 +22,9 @@ struct Residual : Module {
   Residual(const Module& body, const Module& shortcut);
 };
 
-// The body, of which a Tape keeps the input only: everything inside is computed again for the gradients, with the same
-// numbers (Chen et al., "Training deep nets with sublinear memory cost", 2016). Less memory for a third more time.
+// The body, of which a Tape keeps the input only, and rows that came from a store: everything inside is computed again
+// for the gradients, with the same numbers (Chen et al., "Training deep nets with sublinear memory cost", 2016). Less
+// memory for a third more time.
 struct Recompute : Module {
   explicit Recompute(const Module& body);
 };
