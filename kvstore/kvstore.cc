@@ -194,9 +194,16 @@ void KVStore::push_pull_rows(const std::vector<RowPush>& gradients, const std::v
 
 void KVStore::step_end(std::int64_t examples) { exchange_->step_end(examples); }
 void KVStore::barrier() { exchange_->barrier(); }
-StoreReport KVStore::report() { return exchange_->report(); }
+StoreReport KVStore::report() {
+  StoreReport report = exchange_->report();
+  report.loads = loads_;
+  return report;
+}
 StoreState KVStore::save() { return exchange_->save(); }
-void KVStore::load(const StoreState& state) { exchange_->load(state); }
+void KVStore::load(const StoreState& state) {
+  ++loads_;
+  exchange_->load(state);
+}
 void KVStore::finish() { exchange_->finish(); }
 
 }  // namespace paceline

@@ -73,6 +73,7 @@ struct Trainer::Impl {
   std::vector<PullItem> pulls;
   std::vector<NDArray> values;
   std::vector<std::shared_ptr<Parameter>> tables;  // in the store, by rows
+  std::optional<std::int64_t> tables_whole;        // in the network, after so many changes of rows
   std::optional<BatchGradients> gradients;
   std::optional<LossScale> scale;  // under float16
 
@@ -191,9 +192,23 @@ struct Trainer::Impl {
     if (ready) store->exchange().pull(pulls, 0);
   }
 
+  // Updates of rows by any worker, and loads: while there are none, a table is what it was.
+  std::int64_t row_changes() {
+    const StoreReport report = store->report();
+    std::int64_t changes = report.loads;
+    for (const Histogram& worker : report.row_delays) changes += worker.count();
+    return changes;
+  }
+
   // Tables too, in pieces of about 1 MB, of which steps take the rows they need.
   void pull_all() {
     store->exchange().pull(pulls, 0);
+    if (!tables.empty()) pull_tables();
+  }
+
+  void pull_tables() {
+    // Counted before the rows are read: what comes in between is read again another time.
+    if (const std::int64_t changes = row_changes(); std::exchange(tables_whole, changes) == changes) return;
     for (const auto& table : tables) {
       const NDArray& value = table->value;
       const auto width = value.size(1) * static_cast<std::int64_t>(size_of(value.dtype())),
@@ -283,7 +298,9 @@ void Trainer::synchronize() {
   if (!impl_->ready) return;
   impl_->pull_all();
   for (const NDArray& value : impl_->values) value.wait();
+  const auto whole = std::exchange(impl_->tables_whole, std::nullopt);  // unless a pull has failed
   for (const auto& table : impl_->tables) table->value.wait();
+  impl_->tables_whole = whole;
 }
 
 Trainer::Epoch Trainer::epoch_of(DataIterator& data) { return Epoch(*this, data); }

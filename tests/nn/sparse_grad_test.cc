@@ -369,6 +369,36 @@ TEST(SparseGrad, AStepCostsItsRows) {
   EXPECT_LT(pool.restart_peak() - held, kMany * kWidth * 4 / 50);
 }
 
+// What the network's array holds shows whether it was pulled again.
+TEST(SparseGrad, TablesArePulledWhereRowsChanged) {
+  ClusterInProcess cluster({.mode = "dist_async", .workers = 2, .servers = 2, .engine = &default_engine()});
+  cluster.run([&](int worker, KVStore& store) {
+    const std::shared_ptr<KVStore> kv(&store, [](KVStore*) {});
+    const nn::Module net = network(true);
+    MemoryIterator data(Words().data, Words().label, {.batch = 4, .source = nn::shared_source(kv)});
+    nn::Trainer trainer(net, optim::SGD{.lr = 0.3}, kv);
+    for (Batch& batch : trainer.epoch_of(data)) trainer.step(batch, nn::softmax_ce);
+    const NDArray table = net.parameters()[0]->value;
+    const Values whole = table.to_vector<float>();
+    store.barrier();
+    const auto is_pulled_by = [&](const std::function<void()>& call) {
+      table.fill(7);
+      call();
+      return table.to_vector<float>() != Values(whole.size(), 7);
+    };
+    EXPECT_FALSE(is_pulled_by([&] { trainer.synchronize(); }));
+    EXPECT_FALSE(is_pulled_by([&] { trainer.evaluate(data); }));
+    // The other worker's step is enough.
+    if (worker == 1) trainer.step(Words().batch(0, 6), nn::softmax_ce);
+    EXPECT_TRUE(is_pulled_by([&] { trainer.synchronize(); }));
+    EXPECT_NE(table.to_vector<float>(), whole);
+    const StoreState state = store.save();
+    EXPECT_FALSE(is_pulled_by([&] { trainer.synchronize(); }));
+    store.load(state);
+    EXPECT_TRUE(is_pulled_by([&] { trainer.synchronize(); }));
+  });
+}
+
 TEST(SparseGrad, IsNotCaptured) {
   nn::Trainer trainer(network(true), optim::SGD{}, KVStore::create("local"), {.captured = true});
   EXPECT_THAT([&] { trainer.step(Words().batch(0, 6), nn::softmax_ce); },

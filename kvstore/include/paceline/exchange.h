@@ -59,6 +59,7 @@ struct StoreReport {
   std::int64_t rows_refused = 0;
   std::int64_t rows_held = 0;  // rows that exist
   std::size_t row_bytes = 0;   // memory of the tables
+  std::int64_t loads = 0;      // that this worker had a part in
   Histogram all_delays() const;
 };
 

@@ -98,6 +98,7 @@ class KVStore {
  private:
   Spec mode_;
   std::unique_ptr<Exchange> exchange_;
+  std::int64_t loads_ = 0;
 };
 
 }  // namespace paceline

@@ -66,11 +66,11 @@ std::ostream& operator<<(std::ostream& out, const TrainerReport& report);
 //
 // Weights of Embedding's sparse_grad are row-sparse tables of the store (row_tables.h), named as the parameter. A step
 // pulls the rows that its batch names when the layer is reached, and pushes their gradients: what it costs does not
-// depend on the table's size. Updates are lazy, as MXNet's lazy_update: momentum, moments and weight decay of a row move
-// when it is pushed and only then, and Adam counts the row's own updates. The network's own array of the weight is
-// written by synchronize(), evaluate() and the end of an epoch, whole. clip_norm and loss scaling see these gradients,
-// micro-batches add them up. Steps are not captured. Modes whose store holds no tables (KVStore::holds_tables()) train
-// such a weight like others.
+// depend on the table's size. Updates are lazy, as MXNet's lazy_update: momentum, moments and weight decay of a row
+// move when it is pushed and only then, and Adam counts the row's own updates. The network's own array of the weight is
+// written by synchronize(), evaluate(), checkpoint() and the end of an epoch, whole, where rows changed since it was.
+// clip_norm and loss scaling see these gradients, micro-batches add them up. Steps are not captured. Modes whose store
+// holds no tables (KVStore::holds_tables()) train such a weight like others.
 class Trainer {
  public:
   // Sets the optimizer on the store. Parameters are created and initialised collectively at the first step.
