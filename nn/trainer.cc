@@ -134,13 +134,14 @@ struct Trainer::Impl {
     ready = true;
   }
 
-  // The store begins with the values that the network has where the worker leads: as if they had been saved.
+  // The store begins with the values that the network has where the worker leads: as if they had been saved. All make
+  // the state, for who leads may change meanwhile.
   void hand_over_tables() {
-    StoreState state = store->save();
+    StoreState state;
+    state.tables_alone = true;
     for (const auto& table : tables) {
       const std::string name = "table:" + table->name + ":";
       const std::int64_t rows = table->value.size(0);
-      std::erase_if(state.arrays, [&](const auto& array) { return array.first.starts_with(name); });
       state.arrays.emplace_back(name + "ids", row_numbers(0, rows));
       state.arrays.emplace_back(name + "versions", NDArray::zeros({rows}, DType::kInt64));
       state.arrays.emplace_back(name + "weight", table->value.to(Device()));

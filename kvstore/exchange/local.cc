@@ -245,6 +245,10 @@ class InThisProcess final : public LocalExchange {
 
   void load(const StoreState& state) override {
     drain();
+    if (state.tables_alone) {
+      tables_.load(state);
+      return;
+    }
     SavedStore store = SavedStore::read(state);
     store.require_known(keys_, tables_.all());
     tables_.load(state);

@@ -138,6 +138,7 @@ class ServersExchange final : public Exchange {
   void resume();
 
   SavedStore fetch_state();
+  void send_keys(const StoreState& state);
   void send_state(const SavedStore& store);
   NamedArrays fetch_blobs(int server, int worker, SavedStore* all);
   void send_blobs(int server, int worker, const NamedArrays& arrays);

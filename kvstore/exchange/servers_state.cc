@@ -201,14 +201,8 @@ void ServersExchange::load(const StoreState& state) {
   std::exception_ptr refused;
   if (leads()) {
     try {
-      SavedStore store = SavedStore::read(state);
-      const auto named = make_staleness(policy_, setting_.staleness_options);
-      adapt_state(store, *make_optimizer(optimizer_), own_policy_ ? *own_policy_ : *named, has_part(policy_, "dana"));
-      send_state(store);
+      if (!state.tables_alone) send_keys(state);
       send_tables(state);
-      for (int worker = 0; worker < workers_; ++worker)
-        send_blobs(worker % servers_, worker, share_of(store, worker, workers_));
-      set_clock(std::max(clock(), store.clock));  // the barrier takes the others along
       send_note(kWhole, "sent");
     } catch (const InvalidArgument& error) {
       refused = std::current_exception();
@@ -226,11 +220,21 @@ void ServersExchange::load(const StoreState& state) {
     refused = std::make_exception_ptr(NetworkError(
         "the worker that loads the state for all was lost meanwhile: some weights are the state's and some are not"));
   forget_row_versions();
-  if (!refused) take_state(mine);
+  if (!refused && !state.tables_alone) take_state(mine);
   barrier();
   if (leads()) clear_blobs();
   barrier();
   if (refused) std::rethrow_exception(refused);
+}
+
+void ServersExchange::send_keys(const StoreState& state) {
+  SavedStore store = SavedStore::read(state);
+  const auto named = make_staleness(policy_, setting_.staleness_options);
+  adapt_state(store, *make_optimizer(optimizer_), own_policy_ ? *own_policy_ : *named, has_part(policy_, "dana"));
+  send_state(store);
+  for (int worker = 0; worker < workers_; ++worker)
+    send_blobs(worker % servers_, worker, share_of(store, worker, workers_));
+  set_clock(std::max(clock(), store.clock));  // the barrier takes the others along
 }
 
 void ServersExchange::take_state(const NamedArrays& saved) {

@@ -99,6 +99,49 @@ TEST(RowFaults, TheJobGoesOnWhenAWorkerIsLost) {
   }
 }
 
+TEST(RowFaults, TablesAreLoadedAlone) {
+  const TableSpec table = table_of(100, 2);
+  StoreState rows;
+  rows.tables_alone = true;
+  rows.arrays = {{"table:table:ids", ids_of({3, 70})},
+                 {"table:table:versions", NDArray::zeros({2}, DType::kInt64)},
+                 {"table:table:weight", rows_of({1, 2, 3, 4}, 2)}};
+  const auto train = [&](KVStore& store, bool load) {
+    const NDArray key = NDArray::full({5}, 1), one = key.clone();
+    store.set_optimizer(optim::SGD{.lr = 0.5, .momentum = 0.5});
+    store.init({{"key", key}});
+    store.init_table(table);
+    for (int step = 0; step < 3; ++step) {
+      store.push_pull({{"key", one}}, {{"key", key}});
+      store.step_end(1);
+      if (step == 0 && load) store.load(rows);
+    }
+    return key.to_vector<float>();
+  };
+  const auto expect = [&](KVStore& store) {
+    EXPECT_EQ(pull(store, table, {70, 3}, default_engine()), (std::vector<float>{3, 4, 1, 2}));
+    EXPECT_EQ(store.report().rows_held, 2);
+  };
+  const auto plain = KVStore::create("local"), local = KVStore::create("local");
+  const std::vector<float> wanted = train(*plain, false);
+  EXPECT_EQ(train(*local, true), wanted);
+  expect(*local);
+  for (const std::string mode : {"dist_sync", "dist_async:staleness=dana"}) {
+    SCOPED_TRACE(mode);
+    std::vector<float> unloaded;
+    for (const bool load : {false, true}) {
+      ClusterInProcess cluster({.mode = mode, .workers = 1, .engine = &default_engine()});
+      const std::vector<float> found = train(cluster.worker(0), load);
+      if (!load) {
+        unloaded = found;
+        continue;
+      }
+      EXPECT_EQ(found, unloaded);
+      expect(cluster.worker(0));
+    }
+  }
+}
+
 // Tables of a checkpoint: touched rows with their state and versions, into another number of servers.
 TEST(RowFaults, GoOnFromACheckpointOnOtherServers) {
   const TableSpec table = table_of(3000, 6);
