@@ -151,9 +151,17 @@ steps_of() {
   echo "$(value_of samples_per_second | cut -d. -f1) examples/s$([ "$idle" = None ] || echo ", nothing on the GPU $idle of the time")"
 }
 
+# has_result NAME: whether the last line is a JSON object; else the row is written, as $otherwise.
+has_result() {
+  tail -n 1 "$log" | python3 -c 'import json, sys; sys.exit(not isinstance(json.load(sys.stdin), dict))' 2>/dev/null && return
+  row "$1" "$otherwise" "$took" "no result; the last line is '$(tail -n 1 "$log" | tr -d '[:cntrl:]' | cut -c1-110)'"
+  return 1
+}
+
 # learned NAME LEAST: the row of a program that trained, by the accuracy that it ends with.
 learned() {
   local accuracy result=failed
+  has_result "$1" || return
   accuracy=$(value_of test_accuracy)
   awk "BEGIN { exit !(\"$accuracy\" + 0 >= $2) }" && result=ok
   row "$1" "$result" "$took" "accuracy $accuracy of at least $2, $(value_of images_per_second | cut -d. -f1) images/s"
@@ -175,7 +183,7 @@ run_train() {
   for network in lenet:256 resnet20:256 resnet50:64 transformer:64 lstm:64; do
     batch=${network#*:} network=${network%:*}
     measure "train $network, batch $batch" 40 "$programs/train_benchmark" --network "$network" --batch_size "$batch" \
-      --device cuda:0 --seconds 4 || continue
+      --device cuda:0 --seconds 4 && has_result "train $network, batch $batch" || continue
     row "train $network, batch $batch" ok "$took" "$(steps_of)"
   done
   draw_digits || return
@@ -202,10 +210,11 @@ peer() {
   local name=$1 network=$2 batch=$3 how
   shift 3
   measure "$name, ours" 40 "$programs/train_benchmark" --network "$network" --batch_size "$batch" --device cuda:0 \
-    --seconds 5 "$@" && row "$name, ours" ok "$took" "$(steps_of)"
+    --seconds 5 "$@" && has_result "$name, ours" && row "$name, ours" ok "$took" "$(steps_of)"
   for how in '' --compile; do
     otherwise="not run" measure "$name, PyTorch $how" 110 env LD_LIBRARY_PATH="$python_path" \
       python3 "$here/pytorch_steps.py" "$network" "$batch" 5 --device cuda "$@" $how || continue
+    otherwise="not run" has_result "$name, PyTorch $how" || continue
     row "$name, PyTorch $how" ok "$took" "$(steps_of), $(value_of pytorch)"
   done
 }

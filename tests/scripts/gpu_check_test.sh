@@ -78,5 +78,10 @@ PATH=$place:$PATH "$tools/gpu_check.sh" --dist --programs "$place" --out "$place
   { echo "an accuracy that is no number passed"; failures=$((failures + 1)); }
 expect '^resnet50, bfloat16, channels last, batch 256, ours +ok +[0-9]+ +12 examples/s'
 expect '^transformer, batch 64, PyTorch --compile +ok +[0-9]+ +9 examples/s, 2.x'
+
+program train_benchmark 'printf "{\"samples_per_second\": 12.5}\nthe device was \033[1mlost\n"'
+PATH=$place:$PATH "$tools/gpu_check.sh" --train --programs "$place" --out "$place/out" >>"$place/printed" 2>&1 &&
+  { echo "a program without a result passed"; failures=$((failures + 1)); }
+expect "^train lenet, batch 256 +failed +[0-9]+ +no result; the last line is 'the device was \[1mlost'"
 [ "$failures" -eq 0 ] || cat "$place/printed"
 exit "$failures"
