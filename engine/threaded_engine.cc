@@ -302,6 +302,7 @@ class ThreadedEngine final : public Engine, private TaskRunner, private Completi
       event = device.record(stream);
     } catch (...) {
       if (!task->failure) fail(*task, make_failure(task->info.name, task->id, std::current_exception()));
+      outlast(stream, device);
       finish(task, thread);
       return;
     }
@@ -326,7 +327,18 @@ class ThreadedEngine final : public Engine, private TaskRunner, private Completi
     try {
       device.when_done(stream, done);
     } catch (...) {
-      done(std::current_exception());
+      const std::exception_ptr error = std::current_exception();
+      outlast(stream, device);
+      done(error);
+    }
+  }
+
+  // Nothing will tell when the work in the stream is done, and what it uses must not be given back before.
+  static void outlast(Stream& stream, DeviceRuntime& device) {
+    try {
+      device.synchronize(stream);
+    } catch (...) {
+      // The task has failed already.
     }
   }
 

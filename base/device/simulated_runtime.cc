@@ -143,9 +143,7 @@ class SimulatedRuntime final : public DeviceRuntime {
 
   std::shared_ptr<Event> record(Stream& stream) override {
     check();
-    auto event = std::make_shared<SimulatedEvent>();
-    stream.enqueue([state = event->state()] { state->reach(); });
-    return event;
+    return end_of(stream);
   }
 
   void wait(Stream& stream, const Event& event) override {
@@ -160,9 +158,17 @@ class SimulatedRuntime final : public DeviceRuntime {
     });
   }
 
-  void synchronize(Stream& stream) override { record(stream)->synchronize(); }
+  void synchronize(Stream& stream) override {
+    end_of(stream)->synchronize();
+    check();
+  }
 
  private:
+  static std::shared_ptr<Event> end_of(Stream& stream) {
+    auto event = std::make_shared<SimulatedEvent>();
+    stream.enqueue([state = event->state()] { state->reach(); });
+    return event;
+  }
   std::exception_ptr error() const {
     return broken[static_cast<std::size_t>(index_)]
                ? std::make_exception_ptr(DeviceError(str("sim:", index_, " was told to break down")))

@@ -319,6 +319,23 @@ TEST(ThreadedEngine, WorkThatFailsOnItsDeviceNamesItsTaskAndLeavesOtherDevicesAl
   engine->wait(faulty);
 }
 
+// Nothing can be recorded behind it, but it is in the stream.
+TEST(ThreadedEngine, WhatIssuedWorkUsesIsKeptWhereItsEndCannotBeRecorded) {
+  const auto engine = make_threaded_engine();
+  const Variable variable = engine->new_variable();
+  std::atomic<bool> done = false;
+  engine->push({"kernel", Device("sim:3")}, {}, {{variable}}, [&](TaskContext& context) {
+    context.stream->enqueue([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      done = true;
+    });
+    detail::break_simulated_device(3);
+  });
+  EXPECT_THROW(engine->wait(variable), DeviceError);
+  EXPECT_TRUE(done);
+  detail::break_simulated_device(3, false);
+}
+
 TEST(ThreadedEngine, CopiesGoThroughDevicesInOrder) {
   const auto engine = make_threaded_engine();
   detail::DeviceRuntime& device = detail::runtime(Device("sim:2"));

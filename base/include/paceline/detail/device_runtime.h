@@ -67,6 +67,7 @@ class DeviceRuntime {
   // Calls `done` (from any thread, not holding locks) when all earlier work of `stream` is complete, or has failed, then
   // with what the device reported.
   virtual void when_done(Stream& stream, std::function<void(std::exception_ptr error)> done) = 0;
+  // Blocks until all work of `stream` is complete, or has failed; throws then what the device reported.
   virtual void synchronize(Stream& stream) = 0;
 
   // Keeps what `issue` issues to `stream` instead of running it; null where the device or the work cannot be kept, which
