@@ -98,21 +98,29 @@ void backward_cpu(const KernelContext&, std::span<const Tensor> in, std::span<co
 }
 
 // Inputs: gradient, x, mean, 1 / deviation. Outputs: gradients of scale and shift, sums over the rows in float32 of few
-// and in float64 of all, column by column, so that they do not depend on the number of threads.
+// and in float64 of all, in an order that does not depend on the number of threads: by tiles of columns and, where
+// these are few, by pieces of the rows.
 void parameters_backward_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out,
                              const void*) {
-  constexpr std::int64_t kColumns = 64, kRows = 128;
+  constexpr std::int64_t kColumns = 64, kRows = 128, kUnits = 16;
   const std::int64_t size = out[0].size(), rows = in[2].size();
+  const std::int64_t tiles = (size + kColumns - 1) / kColumns;
+  const std::int64_t most_pieces = kUnits / std::max<std::int64_t>(1, tiles);
+  const std::int64_t pieces = std::clamp<std::int64_t>(rows / (4 * kRows), 1, std::max<std::int64_t>(1, most_pieces));
+  const std::int64_t rows_of_piece = (rows / pieces / kRows + 1) * kRows;
+  struct Sums {
+    double scale[kColumns]{}, shift[kColumns]{};
+  };
   visit_floating(in[0].dtype, "standardize_backward_parameters", [&]<class T>(TypeTag<T>) {
     using A = accumulator_t<T>;
     const T* g = in[0].as<const T>();
     const T* x = in[1].as<const T>();
     const A *mean = in[2].as<const A>(), *inverse = in[3].as<const A>();
-    const auto of_columns = [&](std::int64_t column, std::int64_t width) PACELINE_INLINE {
-      double scale[kColumns]{}, shift[kColumns]{};
-      for (std::int64_t first = 0; first < rows; first += kRows) {
+    const auto add_up = [&](Sums& sums, std::int64_t column, std::int64_t width, std::int64_t begin,
+                            std::int64_t end) PACELINE_INLINE {
+      for (std::int64_t first = begin; first < end; first += kRows) {
         A some_scale[kColumns]{}, some_shift[kColumns]{};
-        for (std::int64_t i = first; i < std::min(first + kRows, rows); ++i) {
+        for (std::int64_t i = first; i < std::min(first + kRows, end); ++i) {
           const T *of_g = g + i * size + column, *of_x = x + i * size + column;
           for (std::int64_t k = 0; k < width; ++k) {
             const A gradient = static_cast<A>(of_g[k]);
@@ -121,23 +129,42 @@ void parameters_backward_cpu(const KernelContext&, std::span<const Tensor> in, s
           }
         }
         for (std::int64_t k = 0; k < width; ++k) {
-          scale[k] += static_cast<double>(some_scale[k]);
-          shift[k] += static_cast<double>(some_shift[k]);
+          sums.scale[k] += static_cast<double>(some_scale[k]);
+          sums.shift[k] += static_cast<double>(some_shift[k]);
         }
       }
-      for (std::int64_t k = 0; k < width; ++k) {
-        out[0].as<T>()[column + k] = T(static_cast<A>(scale[k]));
-        out[1].as<T>()[column + k] = T(static_cast<A>(shift[k]));
+    };
+    const auto width_of = [&](std::int64_t tile) { return std::min(kColumns, size - tile * kColumns); };
+    const auto write = [&](const Sums& sums, std::int64_t tile) {
+      for (std::int64_t k = 0; k < width_of(tile); ++k) {
+        out[0].as<T>()[tile * kColumns + k] = T(static_cast<A>(sums.scale[k]));
+        out[1].as<T>()[tile * kColumns + k] = T(static_cast<A>(sums.shift[k]));
       }
     };
-    const std::int64_t tiles = (size + kColumns - 1) / kColumns;
-    detail::parallel_ranges(tiles, std::max<std::int64_t>(1, 32768 / (kColumns * std::max<std::int64_t>(1, rows))),
-                            [&](std::int64_t begin, std::int64_t end) {
-                              for (std::int64_t tile = begin; tile < end; ++tile)
-                                vector_code([&]() PACELINE_INLINE {
-                                  of_columns(tile * kColumns, std::min(kColumns, size - tile * kColumns));
-                                });
-                            });
+    Sums of_pieces[kUnits];
+    const std::int64_t smallest = detail::kElementsPerThread / std::max<std::int64_t>(1, width_of(0) * rows / pieces);
+    detail::parallel_ranges(tiles * pieces, smallest, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t unit = begin; unit < end; ++unit) {
+        const std::int64_t tile = unit / pieces, first = unit % pieces * rows_of_piece;
+        Sums sums;
+        vector_code([&]() PACELINE_INLINE {
+          add_up(sums, tile * kColumns, width_of(tile), first, std::min(rows, first + rows_of_piece));
+        });
+        if (pieces == 1)
+          write(sums, tile);
+        else
+          of_pieces[unit] = sums;
+      }
+    });
+    for (std::int64_t tile = 0; pieces > 1 && tile < tiles; ++tile) {
+      Sums& all = of_pieces[tile * pieces];
+      for (std::int64_t piece = 1; piece < pieces; ++piece)
+        for (std::int64_t k = 0; k < kColumns; ++k) {
+          all.scale[k] += of_pieces[tile * pieces + piece].scale[k];
+          all.shift[k] += of_pieces[tile * pieces + piece].shift[k];
+        }
+      write(all, tile);
+    }
   });
 }
 

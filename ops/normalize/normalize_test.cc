@@ -1,3 +1,4 @@
+#include <paceline/cores.h>
 #include <paceline/ops.h>
 #include <support/operator_case.h>
 
@@ -80,6 +81,43 @@ TEST(Normalize, LongRowsKeepTheirDigits) {
   const std::vector<float> y = layer_norm(NDArray::from(values, {kMany}), NDArray(), NDArray()).to_vector<float>();
   EXPECT_NEAR(y[0], -1, 1e-3);
   EXPECT_NEAR(y[1], 1, 1e-3);
+}
+
+// Few columns are shared by rows among the team; the order of the sums is one for every team.
+TEST(Normalize, GradientsOfNarrowParametersDoNotDependOnTheTeam) {
+  for (const Shape& shape : {Shape{20000, 24}, Shape{5003, 130}, Shape{1025, 1}, Shape{700, 64}}) {
+    std::vector<std::vector<float>> first;
+    for (const int team : {1, 2, 3, 16}) {
+      set_team_size(team);
+      const std::unique_ptr<Engine> serial = make_serial_engine();
+      const auto numbers = [&](const Shape& of, std::uint64_t seed) {
+        const NDArray x(of, DType::kFloat32, Device(), *serial);
+        kernels::fill_normal(x, 0.1, 1, seed);
+        return x;
+      };
+      const NDArray rows = numbers({shape[0]}, 3);
+      const NDArray g = numbers(shape, 1), x = numbers(shape, 2);
+      const std::vector<NDArray> both = invoke(standardize_backward_parameters_operator(), {g, x, rows, rows});
+      const std::vector<std::vector<float>> result{both[0].to_vector<float>(), both[1].to_vector<float>()};
+      if (!first.empty()) {
+        EXPECT_EQ(result, first) << team << " threads, " << shape;
+        continue;
+      }
+      first = result;
+      const std::vector<float> of_g = g.to_vector<float>(), of_x = x.to_vector<float>(), row = rows.to_vector<float>();
+      for (std::int64_t k = 0; k < shape[1]; ++k) {
+        double scale = 0, shift = 0;
+        for (std::size_t i = 0; i < row.size(); ++i) {
+          const std::size_t at = i * static_cast<std::size_t>(shape[1]) + static_cast<std::size_t>(k);
+          scale += double{of_g[at]} * (double{of_x[at]} - row[i]) * row[i];
+          shift += of_g[at];
+        }
+        EXPECT_NEAR(result[0][static_cast<std::size_t>(k)], scale, 1e-2) << shape;
+        EXPECT_NEAR(result[1][static_cast<std::size_t>(k)], shift, 1e-2) << shape;
+      }
+    }
+  }
+  set_team_size(core_budget());
 }
 
 TEST(Normalize, TheGradientRefusesWhatDoesNotFit) {
