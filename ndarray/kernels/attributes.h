@@ -14,6 +14,7 @@ struct Gemm {
   bool transpose_b;
   double alpha;
   double beta;
+  bool exact = false;  // float32 is not rounded to TF32, whatever is wanted of products
 };
 
 // Uniform: lowest and width. Normal: mean and deviation.

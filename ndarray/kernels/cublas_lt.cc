@@ -199,7 +199,9 @@ void gemm_sums(const KernelContext& context, std::span<const Tensor> inputs, std
   const Scalar one{1};
   fill_cuda()(context, {}, {&ones, 1}, &one);
   const std::array factors{inputs[0], ones};
-  gemm_cuda()(context, factors, {&sums, 1}, &how);
+  Gemm adding = how;
+  adding.exact = true;
+  gemm_cuda()(context, factors, {&sums, 1}, &adding);
 }
 
 }  // namespace

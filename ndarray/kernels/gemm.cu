@@ -92,9 +92,9 @@ cudaDataType_t type_of(DType dtype) {
   }
 }
 
-cublasComputeType_t compute_type(DType dtype) {
+cublasComputeType_t compute_type(DType dtype, bool exact) {
   if (dtype == DType::kFloat64) return CUBLAS_COMPUTE_64F;
-  return dtype == DType::kFloat32 && tf32_wanted() ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  return dtype == DType::kFloat32 && !exact && tf32_wanted() ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
 // cuBLAS knows columns only. Where the output is row-major, its transpose b' a' is computed instead: the same memory.
@@ -122,7 +122,7 @@ void gemm(const KernelContext& context, std::span<const Tensor> inputs, std::spa
           wide ? static_cast<const void*>(&how.alpha) : &alpha, left_tensor.data, type, static_cast<int>(left.leading),
           left.batch_stride, right_tensor.data, type, static_cast<int>(right.leading), right.batch_stride,
           wide ? static_cast<const void*>(&how.beta) : &beta, outputs[0].data, type, static_cast<int>(c.leading),
-          c.batch_stride, static_cast<int>(c.batch), compute_type(dtype),
+          c.batch_stride, static_cast<int>(c.batch), compute_type(dtype, how.exact),
           CUBLAS_GEMM_DEFAULT),
       "multiplying matrices", static_cast<cudaStream_t>(context.native_stream));
 }

@@ -62,8 +62,10 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation
   if (rows < 0 || columns < 0 || depth < 0 || batch < 0 || c_leading < std::max(1, rows) ||
       a_leading < std::max(1, transpose_a ? depth : rows) || b_leading < std::max(1, transpose_b ? columns : depth))
     return CUBLAS_STATUS_INVALID_VALUE;
-  const cuda_emulation::Product product{transpose_a, transpose_b, rows,      columns,   depth,    batch,    a,       b,
-                                        c,           a_leading,   b_leading, c_leading, a_stride, b_stride, c_stride};
+  const bool rounds = compute == CUBLAS_COMPUTE_32F_FAST_TF32 && c_type == CUDA_R_32F;
+  const cuda_emulation::Product product{transpose_a, transpose_b, rows,      columns,   depth,    batch,    a,        b,
+                                        c,           a_leading,   b_leading, c_leading, a_stride, b_stride, c_stride,
+                                        rounds};
   std::function<void()> body;
   if (c_type == CUDA_R_64F)
     body = [=, alpha = *static_cast<const double*>(alpha), beta = *static_cast<const double*>(beta)] {

@@ -75,7 +75,8 @@ struct Operands {
     if (a.type != d.type || b.type != d.type || d.type == CUDA_R_64F || (rounds && d.type != CUDA_R_32F))
       return CUBLAS_STATUS_NOT_SUPPORTED;
     const bool paired = (a.leading | b.leading | d.leading) % 2 == 0;
-    return d.type == CUDA_R_32F || paired ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+    const bool any = d.type == CUDA_R_32F && !rounds;
+    return any || paired ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
   }
 
   std::uint64_t product() const {
@@ -223,7 +224,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                                         .c_leading = d_layout->leading,
                                         .a_stride = 0,
                                         .b_stride = 0,
-                                        .c_stride = 0};
+                                        .c_stride = 0,
+                                        .rounds = description->compute == CUBLAS_COMPUTE_32F_FAST_TF32};
   cuda_emulation::Call call;
   cuda_emulation::Stream& stream = call.stream(stream_handle);
   if (call.scheduler.failure(stream.device) != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;

@@ -35,6 +35,7 @@ struct Product {
   const void *a, *b;
   void* c;
   std::int64_t a_leading, b_leading, c_leading, a_stride, b_stride, c_stride;
+  bool rounds = false;  // float32 factors to TF32
 
   std::int64_t a_place(std::int64_t i, std::int64_t k) const {
     return transpose_a ? i * a_leading + k : k * a_leading + i;
@@ -43,6 +44,12 @@ struct Product {
     return transpose_b ? k * b_leading + j : j * b_leading + k;
   }
 };
+
+// To the nearest of TF32's 10 bits behind the point.
+inline float in_tf32(float value) {
+  return std::bit_cast<float>((std::bit_cast<std::uint32_t>(value) + 0x1000) & ~std::uint32_t{0x1fff});
+}
+inline double in_tf32(double value) { return value; }
 
 // c = finish(i, j, alpha a b + beta c)
 template <class T, class Sum, class Finish>
@@ -54,7 +61,10 @@ void multiply(const Product& p, Sum alpha, Sum beta, const Finish& finish) {
     for (std::int64_t j = 0; j < p.columns; ++j)
       for (std::int64_t i = 0; i < p.rows; ++i) {
         Sum sum = 0;
-        for (std::int64_t k = 0; k < p.depth; ++k) sum += from(a[p.a_place(i, k)]) * from(b[p.b_place(k, j)]);
+        for (std::int64_t k = 0; k < p.depth; ++k) {
+          const auto left = from(a[p.a_place(i, k)]), right = from(b[p.b_place(k, j)]);
+          sum += p.rounds ? in_tf32(left) * in_tf32(right) : left * right;
+        }
         T& result = c[j * p.c_leading + i];
         // What is multiplied by 0 is not read: it may be NaN.
         to(result, finish(i, j, alpha * sum + (beta == Sum(0) ? Sum(0) : beta * from(result))));
