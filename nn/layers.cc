@@ -51,7 +51,7 @@ class DenseLayer final : public Layer {
     const std::int64_t inputs = options_.flatten && x.size(0) > 0 ? x.size() / x.size(0) : x.size(-1);
     const NDArray kernel = weight("weight", {outputs_, inputs}, options_.weight, context, x.dtype());
     const NDArray bias = options_.bias ? weight("bias", {outputs_}, constant(0), context, x.dtype()) : NDArray();
-    return dense(in_compute_type(x, context), kernel, bias, options_.flatten);
+    return dense(in_compute_type(x, context), kernel, bias, options_.flatten, options_.activation);
   }
   std::string kind() const override { return "Dense"; }
 

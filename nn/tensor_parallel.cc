@@ -62,7 +62,8 @@ class ColumnParallelLayer final : public ParallelDenseLayer {
     const Parts bias_parts = bias.is_none() ? Parts(devices_.size()) : scatter(bias, 0, devices_);
     Parts outputs;
     for (std::size_t i = 0; i < devices_.size(); ++i)
-      outputs.push_back(dense(to_device(input, devices_[i]), weight_parts[i], bias_parts[i], false));
+      outputs.push_back(
+          dense(to_device(input, devices_[i]), weight_parts[i], bias_parts[i], false, options_.activation));
     if (!gather_output_) return outputs;
     for (NDArray& output : outputs) output = to_device(output, context.device);
     return {concat(outputs, -1)};
@@ -100,7 +101,9 @@ class RowParallelLayer final : public ParallelDenseLayer {
       const NDArray here = to_device(part, context.device);
       sum = i == 0 ? here : sum + here;
     }
-    return {bias.is_none() ? sum : sum + to_device(bias, context.device)};
+    const NDArray result = bias.is_none() ? sum : sum + to_device(bias, context.device);
+    if (options_.activation == Activation::kNone) return {result};
+    return {options_.activation == Activation::kRelu ? relu(result) : gelu_tanh(result)};
   }
 };
 

@@ -1,6 +1,8 @@
 #pragma once
 // What the kernels of this folder take besides arrays; shared by their CPU and CUDA halves.
 
+#include <paceline/detail/gemm_bias.h>
+
 #include <cstdint>
 
 namespace paceline::detail {
@@ -15,6 +17,12 @@ struct Gemm {
   double alpha;
   double beta;
   bool exact = false;  // float32 is not rounded to TF32, whatever is wanted of products
+};
+
+// A product without beta, and what is done to it.
+struct GemmBias {
+  Gemm product;
+  Epilogue epilogue;
 };
 
 // Uniform: lowest and width. Normal: mean and deviation.

@@ -1,5 +1,5 @@
-// Products with a bias, or the gradient of one, in one pass on CUDA devices. What cuBLASLt finds best for a product is
-// kept, per thread.
+// Products with a bias and an activation, or the gradient of a bias, in one pass on CUDA devices. What cuBLASLt finds
+// best for a product is kept, per thread.
 #include "kernels/attributes.h"
 #include "kernels/cuda_kernels.h"
 #include "kernels/matrix.h"
@@ -49,7 +49,7 @@ struct Operands {
 };
 
 // out' = left right, in columns as cuBLASLt has them: the memory of a row-major out = a b. The epilogue adds the bias
-// to each row of out, or writes the sums of a's rows to it.
+// to each row of out, before an activation, or writes the sums of a's rows to it.
 class Product {
  public:
   Product(cublasLtHandle_t handle, cublasLtEpilogue_t epilogue, DType dtype, const Matrix& a, const Matrix& b,
@@ -175,17 +175,23 @@ bool in_one_pass(const KernelContext& context, cublasLtEpilogue_t epilogue, std:
   }
 }
 
+cublasLtEpilogue_t epilogue_of(OnTheWay what) {
+  if (what == OnTheWay::kNothing) return CUBLASLT_EPILOGUE_BIAS;
+  return what == OnTheWay::kRelu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_GELU_BIAS;
+}
+
 // Inputs: a, b, bias.
 void gemm_bias(const KernelContext& context, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
                const void* attributes) {
-  const auto& how = *static_cast<const Gemm*>(attributes);
+  const auto& [how, epilogue] = *static_cast<const GemmBias*>(attributes);
   const Tensor& out = outputs[0];
-  if (in_one_pass(context, CUBLASLT_EPILOGUE_BIAS, inputs, inputs[2], out, how)) return;
+  if (in_one_pass(context, epilogue_of(epilogue.on_the_way), inputs, inputs[2], out, how)) return;
   const Tensor rows{inputs[2].data, out.shape, broadcast_strides(inputs[2].shape, inputs[2].strides, out.shape),
                     out.dtype};
   copy_cuda()(context, {&rows, 1}, outputs, nullptr);
   const Gemm onto{how.transpose_a, how.transpose_b, 1, 1};
   gemm_cuda()(context, inputs.first(2), outputs, &onto);
+  if (epilogue.kernel.cuda) epilogue.kernel.cuda(context, outputs, outputs, nullptr);
 }
 
 // Inputs: a, b; outputs: a^T b, and the sums of a's columns. The workspace holds a column of b's height.

@@ -65,9 +65,11 @@ void gemm_cpu(const KernelContext&, std::span<const Tensor> inputs, std::span<co
 }
 
 // Inputs: a, b, bias.
-void gemm_bias_cpu(const KernelContext&, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+void gemm_bias_cpu(const KernelContext& context, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
                    const void* attributes) {
-  gemm_as<float>(inputs, outputs[0], *static_cast<const Gemm*>(attributes), inputs[2].as<const float>());
+  const auto& how = *static_cast<const GemmBias*>(attributes);
+  gemm_as<float>(inputs, outputs[0], how.product, inputs[2].as<const float>());
+  if (how.epilogue.kernel.cpu) how.epilogue.kernel.cpu(context, outputs, outputs, nullptr);
 }
 
 bool is_half(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
@@ -79,18 +81,21 @@ bool is_matrix(const NDArray& array) {
 }  // namespace
 }  // namespace detail
 
-void detail::gemm_bias(const NDArray& a, const NDArray& b, bool transpose_b, const NDArray& bias, const NDArray& out) {
+void detail::gemm_bias(const NDArray& a, const NDArray& b, bool transpose_b, const NDArray& bias, const NDArray& out,
+                       const Epilogue& epilogue) {
   const bool on_cuda = out.device().kind == DeviceKind::kCuda;
   const bool fused = on_cuda ? gemm_bias_cuda() && out.dtype() != DType::kFloat64 : out.dtype() == DType::kFloat32;
-  const bool one_pass = fused && out.size() > 0 && a.size(-1) > 0 && out.is_contiguous() && bias.is_contiguous() &&
-                        is_matrix(a) && is_matrix(b);
+  const bool one_pass = fused && !bias.is_none() && out.size() > 0 && a.size(-1) > 0 && out.is_contiguous() &&
+                        bias.is_contiguous() && is_matrix(a) && is_matrix(b);
   if (!one_pass) {
-    out.copy_from(bias);
-    return kernels::gemm(a, false, b, transpose_b, out, 1, 1);
+    if (!bias.is_none()) out.copy_from(bias);
+    kernels::gemm(a, false, b, transpose_b, out, 1, bias.is_none() ? 0 : 1);
+    if (epilogue.kernel.cpu) launch(epilogue.kernel, std::array{out}, std::array{out});
+    return;
   }
   if (!on_cuda) prepare_onednn_gemm();
   launch({"gemm_bias", gemm_bias_cpu, gemm_bias_cuda()}, std::array{a, b, bias}, std::array{out},
-         std::make_shared<const Gemm>(Gemm{false, transpose_b, 1, 0}),
+         std::make_shared<const GemmBias>(GemmBias{{false, transpose_b, 1, 0}, epilogue}),
          {.workspace_bytes = on_cuda ? kGemmBiasWorkspace : 0});
 }
 

@@ -2,6 +2,7 @@
 
 #include "matmul/matmul.h"
 #include "reduce/reduce.h"
+#include "unary/unary.h"
 
 #include <paceline/detail/gemm_bias.h>
 #include <paceline/detail/recorded.h>
@@ -9,6 +10,11 @@
 namespace paceline {
 
 const OpDef& dense_operator();
+const OpDef& dense_relu_operator();
+const OpDef& dense_gelu_tanh_operator();
+const OpDef& relu_operator();
+const OpDef& relu_backward_operator();
+const OpDef& gelu_tanh_operator();
 
 namespace {
 
@@ -25,22 +31,23 @@ std::int64_t row_count(const Shape& x, bool flatten) {
   return rows;
 }
 
-ArraySpec dense_spec(const std::vector<NDArray>& inputs, const void* attributes) {
+ArraySpec dense_spec(const char* name, const std::vector<NDArray>& inputs, const void* attributes) {
   const NDArray& x = inputs[0];
   const NDArray& weight = inputs[1];
   const NDArray& bias = inputs[2];
-  require(x.ndim() >= 1, "[dense] x has 0 dimensions, expected at least 1");
-  require(is_floating(x.dtype()), "[dense] x is ", name_of(x.dtype()), ", expected a floating type");
-  require(weight.ndim() == 2, "[dense] weight has ", weight.ndim(), " dimensions, expected 2");
-  require(weight.dtype() == x.dtype(), "[dense] weight is ", name_of(weight.dtype()), ", x is ", name_of(x.dtype()));
+  require(x.ndim() >= 1, "[", name, "] x has 0 dimensions, expected at least 1");
+  require(is_floating(x.dtype()), "[", name, "] x is ", name_of(x.dtype()), ", expected a floating type");
+  require(weight.ndim() == 2, "[", name, "] weight has ", weight.ndim(), " dimensions, expected 2");
+  require(weight.dtype() == x.dtype(), "[", name, "] weight is ", name_of(weight.dtype()), ", x is ",
+          name_of(x.dtype()));
   const bool flatten = flattens(attributes);
   std::int64_t columns = 1;
   for (int i = flatten ? 1 : x.ndim() - 1; i < x.ndim(); ++i) columns *= x.size(i);
-  require(weight.size(1) == columns, "[dense] weight has shape ", weight.shape(), ", expected (any, ", columns,
+  require(weight.size(1) == columns, "[", name, "] weight has shape ", weight.shape(), ", expected (any, ", columns,
           ") for x of shape ", x.shape());
   if (!bias.is_none())
-    require(bias.shape() == Shape{weight.size(0)} && bias.dtype() == x.dtype(), "[dense] bias is ", bias.describe(),
-            ", expected ", name_of(x.dtype()), " ", Shape{weight.size(0)});
+    require(bias.shape() == Shape{weight.size(0)} && bias.dtype() == x.dtype(), "[", name, "] bias is ",
+            bias.describe(), ", expected ", name_of(x.dtype()), " ", Shape{weight.size(0)});
   Shape shape{x.size(0), weight.size(0)};
   if (!flatten) {
     shape = x.shape();
@@ -49,60 +56,85 @@ ArraySpec dense_spec(const std::vector<NDArray>& inputs, const void* attributes)
   return {shape, x.dtype()};
 }
 
-}  // namespace
-
-OpDef dense_op() {
-  return OpDef("dense")
+// Without a gradient.
+OpDef dense_and(const char* name, const detail::Epilogue& epilogue) {
+  return OpDef(name)
       .attributes<DenseAttributes>()
       .input("x")
       .input("weight")
       .optional_input("bias")
-      .saves_inputs({0, 1})
-      .infer([](const std::vector<NDArray>& inputs, const void* attributes) {
-        return std::vector<ArraySpec>{dense_spec(inputs, attributes)};
+      .infer([name](const std::vector<NDArray>& inputs, const void* attributes) {
+        return std::vector<ArraySpec>{dense_spec(name, inputs, attributes)};
       })
-      .forward([](const std::vector<NDArray>& inputs, const void* attributes) {
+      .forward([name, epilogue](const std::vector<NDArray>& inputs, const void* attributes) {
         const NDArray& x = inputs[0];
         const NDArray& weight = inputs[1];
-        const ArraySpec spec = dense_spec(inputs, attributes);
+        const ArraySpec spec = dense_spec(name, inputs, attributes);
         const NDArray out(spec.shape, spec.dtype, x.device(), x.engine());
         const std::int64_t rows = row_count(x.shape(), flattens(attributes));
         const NDArray in = as_rows(x, rows, weight.size(1)), result = as_rows(out, rows, weight.size(0));
-        if (inputs[2].is_none())
-          kernels::gemm(in, false, weight, true, result);
-        else
-          detail::gemm_bias(in, weight, true, inputs[2], result);
+        detail::gemm_bias(in, weight, true, inputs[2], result, epilogue);
         return std::vector<NDArray>{out};
-      })
-      .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) {
-        const NDArray& x = call.inputs[0];
-        const NDArray& weight = call.inputs[1];
-        const std::int64_t rows = row_count(x.shape(), call.attributes<DenseAttributes>().flatten);
-        const NDArray gradient = as_rows(gradients[0], rows, weight.size(0));
-        std::vector<Gradient> result(3);
-        if (call.wants_gradient(0)) result[0] = matmul(gradient, weight).view(x.shape());
-        const NDArray in = as_rows(x, rows, weight.size(1));
-        const bool biased = call.input_specs[2].shape.ndim() == 1 && call.wants_gradient(2);
-        if (call.wants_gradient(1) && biased && !detail::calls_are_recorded()) {
-          const NDArray of_weight(weight.shape(), weight.dtype(), weight.device(), weight.engine());
-          const NDArray of_bias({weight.size(0)}, weight.dtype(), weight.device(), weight.engine());
-          if (detail::gemm_sums(gradient, in, of_weight, of_bias)) {
-            result[1] = of_weight;
-            result[2] = of_bias;
-            return result;
-          }
-        }
-        if (call.wants_gradient(1)) result[1] = matmul(gradient, in, true);
-        if (biased) result[2] = sum(gradient, {0});
-        return result;
       })
       .text([](const void* attributes) {
         return AttributeText{{"flatten", flattens(attributes) ? "1" : "0"}};
       });
 }
 
-NDArray dense(const NDArray& x, const NDArray& weight, const NDArray& bias, bool flatten) {
-  return invoke(dense_operator(), {x, weight, bias}, DenseAttributes{flatten});
+// `of_product`: the gradient of the result before an activation.
+std::vector<Gradient> gradients_of(const OpCall& call, const NDArray& of_product) {
+  const NDArray& x = call.inputs[0];
+  const NDArray& weight = call.inputs[1];
+  const std::int64_t rows = row_count(x.shape(), call.attributes<DenseAttributes>().flatten);
+  const NDArray gradient = as_rows(of_product, rows, weight.size(0));
+  std::vector<Gradient> result(3);
+  if (call.wants_gradient(0)) result[0] = matmul(gradient, weight).view(x.shape());
+  const NDArray in = as_rows(x, rows, weight.size(1));
+  const bool biased = call.input_specs[2].shape.ndim() == 1 && call.wants_gradient(2);
+  if (call.wants_gradient(1) && biased && !detail::calls_are_recorded()) {
+    const NDArray of_weight(weight.shape(), weight.dtype(), weight.device(), weight.engine());
+    const NDArray of_bias({weight.size(0)}, weight.dtype(), weight.device(), weight.engine());
+    if (detail::gemm_sums(gradient, in, of_weight, of_bias)) {
+      result[1] = of_weight;
+      result[2] = of_bias;
+      return result;
+    }
+  }
+  if (call.wants_gradient(1)) result[1] = matmul(gradient, in, true);
+  if (biased) result[2] = sum(gradient, {0});
+  return result;
+}
+
+}  // namespace
+
+OpDef dense_op() {
+  return dense_and("dense", {})
+      .saves_inputs({0, 1})
+      .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) {
+        return gradients_of(call, gradients[0]);
+      });
+}
+
+OpDef dense_relu_op() {
+  return dense_and("dense_relu", {detail::OnTheWay::kRelu, relu_operator().kernel()})
+      .saves_inputs({0, 1})
+      .saves_outputs({0})
+      .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) {
+        return gradients_of(call, invoke(relu_backward_operator(), {gradients[0], call.outputs[0]})[0]);
+      });
+}
+
+OpDef dense_gelu_tanh_op() {
+  return dense_and("dense_gelu_tanh", {detail::OnTheWay::kGeluTanh, gelu_tanh_operator().kernel()});
+}
+
+NDArray dense(const NDArray& x, const NDArray& weight, const NDArray& bias, bool flatten, Activation activation) {
+  if (activation == Activation::kGeluTanh && detail::calls_are_recorded())
+    return gelu_tanh(dense(x, weight, bias, flatten));
+  const OpDef& op = activation == Activation::kNone   ? dense_operator()
+                    : activation == Activation::kRelu ? dense_relu_operator()
+                                                      : dense_gelu_tanh_operator();
+  return invoke(op, {x, weight, bias}, DenseAttributes{flatten});
 }
 
 }  // namespace paceline

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 struct cublasLtContext {};
@@ -95,6 +96,17 @@ struct Operands {
   }
 };
 
+// Does the epilogue leave the product as it is?
+bool leaves(cublasLtEpilogue_t epilogue) {
+  return epilogue == CUBLASLT_EPILOGUE_DEFAULT || epilogue == CUBLASLT_EPILOGUE_BGRADB;
+}
+
+float finished(cublasLtEpilogue_t epilogue, float x) {
+  if (epilogue == CUBLASLT_EPILOGUE_RELU_BIAS) return std::fmax(x, 0.0f);  // 0 for NaN
+  if (epilogue != CUBLASLT_EPILOGUE_GELU_BIAS) return x;
+  return 0.5f * x * (1 + std::tanh(0.7978845608f * (x + 0.044715f * x * x * x)));
+}
+
 template <class T>
 void multiply(const cuda_emulation::Product& product, float alpha, float beta, cublasLtEpilogue_t epilogue,
               void* bias) {
@@ -107,9 +119,8 @@ void multiply(const cuda_emulation::Product& product, float alpha, float beta, c
       cuda_emulation::to(vector[j], sum);
     }
   }
-  const T* const added = epilogue == CUBLASLT_EPILOGUE_BIAS ? vector : nullptr;
-  cuda_emulation::multiply<T>(product, alpha, beta, [added](std::int64_t i, std::int64_t, float sum) {
-    return added ? sum + cuda_emulation::from(added[i]) : sum;
+  cuda_emulation::multiply<T>(product, alpha, beta, [=](std::int64_t i, std::int64_t, float sum) {
+    return leaves(epilogue) ? sum : finished(epilogue, sum + cuda_emulation::from(vector[i]));
   });
 }
 

@@ -37,6 +37,31 @@ TEST(Residual, NamesItsParts) {
   EXPECT_THROW(nn::Residual(nn::Dense(3))(NDArray::zeros({1, 4})), InvalidArgument);
 }
 
+// The same numbers as the activation behind it, recorded or not.
+TEST(Dense, AppliesAnActivation) {
+  const std::pair<Activation, nn::Module> known[] = {{Activation::kRelu, nn::Relu()},
+                                                     {Activation::kGeluTanh, nn::Lambda("GeluTanh", gelu_tanh)}};
+  for (const auto& [activation, layer] : known)
+    for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16}) {
+      const nn::Module one = nn::Sequential(nn::Dense(20, {.activation = activation}));
+      const nn::Module two = nn::Sequential(nn::Dense(20), layer);
+      const NDArray x = noise({30, 200}).cast(dtype);  // enough for oneDNN
+      std::vector<std::vector<double>> results[2];
+      for (const nn::Module& net : {one, two}) {
+        net.initialize(x.shape(), 1, {}, dtype);
+        auto& result = results[net.layer() == two.layer()];
+        result.push_back(net(x).to_vector<double>());
+        Tape tape;
+        for (const auto& parameter : net.parameters()) tape.watch(parameter->value, parameter->gradient);
+        const NDArray y = net(x, {.training = true});
+        tape.backward(sum(y * y));
+        result.push_back(y.to_vector<double>());
+        for (const auto& parameter : net.parameters()) result.push_back(parameter->gradient.to_vector<double>());
+      }
+      EXPECT_EQ(results[0], results[1]) << name_of(dtype);
+    }
+}
+
 TEST(LayerNorm, NormalisesTheLastAxis) {
   const nn::Module net = nn::LayerNorm();
   const NDArray y = net(noise({2, 3, 64}) * 5 + 2);

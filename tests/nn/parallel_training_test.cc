@@ -185,8 +185,9 @@ TEST(TensorParallel, IsADense) {
   const std::vector<Device> three = processors(0, 3), mixed{Device("sim:0"), Device("cpu:2")};
   for (const std::vector<Device>& devices : {processors(4, 1), three, mixed})
     for (const bool flatten : {true, false})
-      for (const bool bias : {true, false}) {
-        const nn::DenseOptions options{.bias = bias, .flatten = flatten};
+      for (const auto& [bias, activation] :
+           {std::pair(true, Activation::kNone), {false, Activation::kRelu}, {true, Activation::kGeluTanh}}) {
+        const nn::DenseOptions options{.bias = bias, .flatten = flatten, .activation = activation};
         const NDArray x = numbers({5, 2, 4}, 1);
         const Result expected = run(nn::Sequential(nn::Dense(7, options)), x);
         for (const nn::Module& layer : {nn::Module(nn::ColumnParallelDense(7, devices, options)),

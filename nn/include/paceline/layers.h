@@ -2,6 +2,7 @@
 // The layers. Each is a Module; sizes of inputs are inferred at the first call.
 
 #include <paceline/module.h>
+#include <paceline/ops/dense.h>
 
 #include <initializer_list>
 
@@ -33,6 +34,7 @@ struct DenseOptions {
   bool bias = true;
   bool flatten = true;
   Initializer weight = lecun_uniform();
+  Activation activation = Activation::kNone;  // of the result (ops/dense/dense.h), faster than as a layer of its own
 };
 struct Dense : Module {
   explicit Dense(std::int64_t outputs, const DenseOptions& options = {});

@@ -106,6 +106,7 @@ class OpDef {
   bool has_gradient() const { return static_cast<bool>(gradient_); }
   bool works_in_place() const { return kernel_.elementwise && outputs_.size() <= 1 && auxiliary_.empty(); }
   bool has_kernel(DeviceKind kind) const;
+  const Kernel& kernel() const { return kernel_; }  // without functions where the operator is one over arrays
   const GradientRule& gradient_rule() const { return gradient_; }
   const std::vector<int>& saved_inputs() const { return saved_inputs_; }
   const std::vector<int>& saved_outputs() const { return saved_outputs_; }

@@ -1,11 +1,22 @@
 #pragma once
-#include <paceline/ndarray.h>
+#include <paceline/kernel.h>
 
 namespace paceline::detail {
 
-// out = a op(b) + bias in each row; shapes and types as in kernels::gemm, which they were checked for; bias is a
-// vector.
-void gemm_bias(const NDArray& a, const NDArray& b, bool transpose_b, const NDArray& bias, const NDArray& out);
+// What cuBLASLt does to a product on its way out, in the pass that makes it.
+enum class OnTheWay { kNothing, kRelu, kGeluTanh };
+
+// What is done to a product with its bias: `kernel` does it, with one array as input and output and no attributes,
+// where cuBLASLt does not. None: nothing. Made by cuBLASLt, relu may be 0 where the product is NaN.
+struct Epilogue {
+  OnTheWay on_the_way = OnTheWay::kNothing;
+  Kernel kernel{};
+};
+
+// out = epilogue(a op(b) + bias in each row), in one pass where one can; shapes and types as in kernels::gemm, which
+// they were checked for; bias is a vector, or none.
+void gemm_bias(const NDArray& a, const NDArray& b, bool transpose_b, const NDArray& bias, const NDArray& out,
+               const Epilogue& epilogue = {});
 
 // out = a^T b and sums = the sums of a's columns, of dense new arrays: one pass of cuBLASLt's or, where that has no
 // algorithm, two products. False, and nothing is done, where there is no cuBLASLt or it does not take such arrays.
