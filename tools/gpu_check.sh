@@ -9,6 +9,7 @@
 #   --peers         ResNet-50 (bfloat16, batch 256) and the character transformer beside PyTorch, where it is installed
 #   --programs DIR  where the programs are: build/cuda/bin, or what tools/bundle.sh packed beside this script
 #   --out DIR       the table (table.txt) and the logs of what ran; default out/gpu_check
+# The parts share the time (GPU_CHECK_SECONDS, 470); one that ends early leaves the rest of its own to those behind it.
 # Exits with 0 when all that ran is right, 1 when something is not, 3 without a GPU or its driver.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -18,7 +19,7 @@ fail() { echo "gpu_check.sh: $1" >&2; exit "${2:-1}"; }
 parts='' programs='' out=$started_in/out/gpu_check
 while [ $# -gt 0 ]; do
   case $1 in
-    --help | -h) sed -n '2,13s/^# //p' "$0"; exit 0 ;;
+    --help | -h) sed -n '2,14s/^# //p' "$0"; exit 0 ;;
     --check | --bench | --train | --dist | --peers) parts+=" ${1#--}"; shift ;;
     --programs | --out)
       [ $# -ge 2 ] || fail "$1 needs a value" 2
@@ -45,7 +46,9 @@ for folder in /usr/local/cuda/lib64 /usr/local/cuda/lib ${cudnn:+"$cudnn/lib"}; 
   [ ! -d "$folder" ] || export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
 done
 
-readonly limit=470  # seconds for everything
+readonly all_seconds=${GPU_CHECK_SECONDS:-470}
+readonly -A shares=([check]=5 [bench]=2 [train]=2 [dist]=1 [peers]=2)  # of what time is left, among the parts to come
+limit=$all_seconds  # when the part that runs is to end
 table=$out/table.txt
 broken=0
 rm -f "$out"/*.log
@@ -91,12 +94,13 @@ export out programs
 tests_of() { timeout 20 "$programs/$1" --gtest_filter="$2" --gtest_list_tests | awk '/^[^ ]/ { suite = $1 } /^ / { print suite $1 }'; }
 
 check() {  # NAME PROGRAM FILTER
-  local name=$1 program=$2 before=$SECONDS results=$out/$2.results jobs
+  local name=$1 program=$2 before=$SECONDS results=$out/$2.results jobs ended
   [ -x "$programs/$program" ] || { row "$name" "not run" 0 "$program is not there"; return; }
-  [ "$(seconds_left)" -ge 30 ] || { row "$name" "not run" 0 "no time left"; return; }
+  [ "$(seconds_left)" -ge 10 ] || { row "$name" "not run" 0 "no time left"; return; }
   jobs=$(($(nproc) / 2 > 0 ? $(nproc) / 2 : 1))
   tests_of "$program" "$3" | PACELINE_NUM_THREADS=2 timeout -k 5 "$(seconds_left)" xargs -r -P "$((jobs < 6 ? jobs : 6))" \
     -I{} bash -c 'one_test "$0" "$1"' "$program" {} >"$results"
+  ended=$?
   local count failed skipped
   count=$(tests_of "$program" "$3" | wc -l)
   failed=$(grep -c '^failed' "$results")
@@ -108,6 +112,8 @@ check() {  # NAME PROGRAM FILTER
     result="not run" counts="$(sed -n 's/^skipped [^ ]* //p' "$results" | head -n 1)"
   elif [ "$failed" -eq 0 ] && [ $((passed + skipped)) -eq "$count" ] && [ "$passed" -gt 0 ]; then
     result=ok
+  elif [ "$failed" -eq 0 ] && [ "$ended" -eq 124 ]; then
+    result="cut off" counts="$passed of $count right, $skipped skipped, for the others was no time"
   fi
   row "$name" "$result" $((SECONDS - before)) "$counts"
   grep '^failed' "$results" | while read -r _ test reason; do printf '  %-44s failed          %s\n' "$test" "$reason"; done | tee -a "$table"
@@ -231,6 +237,12 @@ run_peers() {
 
 : >"$table"
 printf '%s\n%-46s %-8s %6s  %s\n' "$gpu" what result seconds | tee -a "$table"
-for part in $parts; do "run_$part"; done
+rest=0
+for part in $parts; do rest=$((rest + shares[$part])); done
+for part in $parts; do
+  limit=$((SECONDS + (all_seconds - SECONDS) * shares[$part] / rest))
+  rest=$((rest - shares[$part]))
+  "run_$part"
+done
 row "all" "$([ "$broken" -eq 0 ] && echo ok || echo failed)" "$SECONDS" "$table"
 exit "$broken"

@@ -83,5 +83,18 @@ program train_benchmark 'printf "{\"samples_per_second\": 12.5}\nthe device was 
 PATH=$place:$PATH "$tools/gpu_check.sh" --train --programs "$place" --out "$place/out" >>"$place/printed" 2>&1 &&
   { echo "a program without a result passed"; failures=$((failures + 1)); }
 expect "^train lenet, batch 256 +failed +[0-9]+ +no result; the last line is 'the device was \[1mlost'"
+
+# Tests that would take all the time leave the other parts theirs.
+program ops_tests 'case $* in
+  *list_tests*) printf "A.\n"; printf "  Cuda%d\n" {1..40} ;;
+  *Cuda1) echo "[  PASSED  ]" ;;
+  *) exec sleep 50 ;;
+esac'
+before=$SECONDS
+GPU_CHECK_SECONDS=24 PATH=$place:$PATH "$tools/gpu_check.sh" --check --bench --programs "$place" --out "$place/out" \
+  >>"$place/printed" 2>&1
+[ $((SECONDS - before)) -le 23 ] || { echo "the time was not divided"; failures=$((failures + 1)); }
+expect '^operators, against the CPU +cut off +1[0-9] +1 of 40 right, 0 skipped, for the others was no time'
+expect '^device_benchmark +ok'
 [ "$failures" -eq 0 ] || cat "$place/printed"
 exit "$failures"
