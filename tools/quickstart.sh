@@ -15,7 +15,7 @@ cd "$(dirname "$0")/.."
 trap 'exit 130' INT
 fail() { echo "quickstart.sh: $1" >&2; exit "${2:-1}"; }
 
-data='' mode=dist_async workers=2 servers=2 epochs=3
+data='' mode=dist_async workers=2 servers=2 epochs=3 given=' '
 while [ $# -gt 0 ]; do
   option=$1
   case $option in
@@ -29,14 +29,20 @@ while [ $# -gt 0 ]; do
     --mode) mode=$2 ;;
     --workers | --servers | --epochs)
       [[ $2 =~ ^[1-9][0-9]{0,3}$ ]] || fail "$option is '$2', expected a whole number from 1 on" 2
+      given+="$option "
       printf -v "${option#--}" %d "$2" ;;
   esac
   shift 2
 done
 case $mode in
   local | local:* | device | device:*)
-    [ "$workers" -eq 1 ] || echo "mode '${mode%%:*}' is one process: one worker, no server"; workers=1 servers=0 ;;
-  ring | ring:* | gossip | gossip:*) servers=0 ;;
+    [[ $given != *" --servers "* ]] || fail "mode '${mode%%:*}' is one process without servers; leave --servers out" 2
+    [[ $given != *" --workers "* ]] || [ "$workers" -eq 1 ] ||
+      fail "mode '${mode%%:*}' is one process, and --workers is $workers; leave it out, or take a mode of several workers" 2
+    workers=1 servers=0 ;;
+  ring | ring:* | gossip | gossip:*)
+    [[ $given != *" --servers "* ]] || fail "mode '${mode%%:*}' has no servers; leave --servers out" 2
+    servers=0 ;;
   dist_sync | dist_sync:* | dist_async | dist_async:* | dist_local | dist_local:*) ;;
   *) fail "unknown mode '${mode%%:*}'; known: local device dist_sync dist_async dist_local ring gossip" 2 ;;
 esac
@@ -111,7 +117,7 @@ prepare_data() {
   done
 }
 
-# The job's last line, the result, goes to the file named $1 too. The last run's checkpoint is kept beside the new one.
+# The job's last line, the result, goes to the file named $1. The last run's checkpoint is kept beside the new one.
 train() {
   rm -rf "${out:?}/logs"
   if [ -e "$out/checkpoint" ]; then
@@ -120,7 +126,7 @@ train() {
   fi
   tools/launch.py -n "$workers" -s "$servers" --launcher local --log-dir "$out/logs" \
     "$bin/mnist" --kvstore "$mode" --network lenet --epochs "$epochs" --checkpoint "$out/checkpoint" \
-    --train "$out/records/train.manifest" --test "$out/records/t10k.manifest" | tee "$1" || fail "training failed, see above"
+    --train "$out/records/train.manifest" --test "$out/records/t10k.manifest" >"$1" || fail "training failed, see above and $out/logs"
 }
 
 evaluate() {

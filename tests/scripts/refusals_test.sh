@@ -24,6 +24,9 @@ expect 2 "--workers is 'two'" "$tools/quickstart.sh" --workers two
 expect 2 "--servers is '0'" "$tools/quickstart.sh" --servers=0
 expect 2 "--data is empty" "$tools/quickstart.sh" --data ""
 expect 2 "unknown mode 'dist_snyc'; known: local device dist_sync" "$tools/quickstart.sh" --mode dist_snyc:backup=1
+expect 2 "mode 'ring' has no servers; leave --servers out" "$tools/quickstart.sh" --mode ring --servers 2
+expect 2 "mode 'local' is one process, and --workers is 3" "$tools/quickstart.sh" --workers 3 --mode local
+expect 2 "mode 'device' is one process without servers" "$tools/quickstart.sh" --mode device --servers=2
 expect 1 "does not exist: $empty/nothing" "$tools/quickstart.sh" --data "$empty/nothing"
 expect 1 "holds neither train-images-idx3-ubyte nor" "$tools/quickstart.sh" --data "$empty"
 expect 2 "unknown option '--fast'" "$tools/test.sh" --fast
