@@ -63,5 +63,9 @@ for program in "${programs[@]}"; do
   [ "$code" -lt 126 ] || fail "$program does not start from the bundle: $(head -n 1 "$staging/help")"
 done
 size=$(du -sb "$out" | cut -f1)
-[ "$size" -le "$most" ] || fail "the bundle has $size bytes, more than $most"
+if [ "$size" -gt "$most" ]; then
+  largest=$(cd "$staging/packed" && du -ab bin lib | grep -vE '\s(bin|lib|bin/paceline_launch)$' | sort -rn | head -n 3 |
+    awk '{ printf "%s%s (%d kB)", (NR > 1 ? ", " : ""), $2, $1 / 1000 }')
+  fail "the bundle has $size bytes, more than $most; the largest of it unpacked: $largest"
+fi
 echo "$out: $((size / 1000)) kB, ${#programs[@]} programs, $(wc -l <"$staging/libraries") libraries"

@@ -42,6 +42,16 @@ expect 1 "$empty/nothing holds no build" "$tools/bundle.sh" --build "$empty/noth
 mkdir -p "$empty/cpu/bin"
 echo PACELINE_CUDA:BOOL=OFF >"$empty/cpu/CMakeCache.txt"
 expect 1 "$empty/cpu is a build without CUDA kernels" "$tools/bundle.sh" --build "$empty/cpu"
+mkdir -p "$empty/cuda/bin" "$empty/xz"
+echo PACELINE_CUDA:BOOL=ON >"$empty/cuda/CMakeCache.txt"
+for program in ops_tests ndarray_tests base_tests kvstore_tests device_benchmark train_benchmark draw_digits im2rec mnist \
+  paceline_server; do
+  cp "$(type -P true)" "$empty/cuda/bin/$program"
+done
+printf '#!/bin/sh\n/usr/bin/env PATH=/usr/bin:/bin xz "$@"; [ "$1" != -T1 ] || head -c 50000000 /dev/zero\n' >"$empty/xz/xz"
+chmod +x "$empty/xz/xz"
+expect 1 "bytes, more than 40000000; the largest of it unpacked: " env PATH="$empty/xz:$PATH" \
+  "$tools/bundle.sh" --build "$empty/cuda" --out "$empty/bundle"
 expect 2 "unknown option '--size'" "$tools/bundle.sh" --size
 
 for script in quickstart.sh test.sh install_dependencies.sh gpu_check.sh bundle.sh; do
