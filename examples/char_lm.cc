@@ -39,6 +39,8 @@ Text read_text() {
   content << file.rdbuf();
   if (!file) throw IoError("cannot read the text '" + FLAGS_text + "'");
   const std::string text = content.str();
+  if (text.starts_with("\x1f\x8b"))
+    throw Corrupt("the text '" + FLAGS_text + "' is compressed by gzip; unpack it with gunzip first");
   std::array<std::int32_t, 256> numbers{};
   for (const char c : text) numbers[static_cast<unsigned char>(c)] = 1;
   Text result;

@@ -100,4 +100,22 @@ std::string read_file(const std::string& path) {
   return text;
 }
 
+std::string read_text(const std::string& path) {
+  std::string text = read_file(path);
+  if (text.starts_with("\x1f\x8b"))
+    throw Corrupt(str(path, " is compressed by gzip, which is not read here; unpack it with gunzip first"));
+  return text;
+}
+
+std::string quoted(std::string_view bytes) {
+  constexpr std::size_t kMost = 40;
+  std::string text = "'";
+  for (const char c : bytes.substr(0, kMost)) {
+    char code[5];
+    std::snprintf(code, sizeof code, "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    text += c >= ' ' && c <= '~' ? std::string(1, c) : code;
+  }
+  return text + (bytes.size() > kMost ? "...'" : "'");
+}
+
 }  // namespace paceline::io

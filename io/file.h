@@ -52,6 +52,11 @@ class OutputFile {
 };
 
 std::string read_file(const std::string& path);
+// Throws Corrupt where the file is compressed by gzip.
+std::string read_text(const std::string& path);
+
+// What a file holds, for an error: at most 40 bytes, those that are no printable ASCII as \x1f.
+std::string quoted(std::string_view bytes);
 
 std::string host_name();
 

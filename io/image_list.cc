@@ -93,7 +93,7 @@ ImageList list_image_folder(const std::string& folder) {
 }
 
 ImageList read_image_list(const std::string& path, const std::string& root) {
-  const std::string text = io::read_file(path);
+  const std::string text = io::read_text(path);
   std::string_view rest = text;
   ImageList list;
   for (std::int64_t number = 1; !rest.empty(); ++number) {

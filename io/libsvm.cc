@@ -63,7 +63,7 @@ NDArray row_numbers(std::int64_t count) {
 
 SparseExamples load_libsvm(const std::string& path, const LibsvmOptions& options) {
   require(options.features >= 0, "[load_libsvm] features is ", options.features, ", expected none negative");
-  const std::string text = io::read_file(path);
+  const std::string text = io::read_text(path);
   const std::int64_t lowest = options.from_zero ? 0 : 1;
   std::int64_t features = options.features, line_number = 0;
   std::vector<std::int64_t> starts{0}, columns;
@@ -76,14 +76,14 @@ SparseExamples load_libsvm(const std::string& path, const LibsvmOptions& options
     std::string_view word;
     if (!words.next(word)) continue;
     if (!parse_finite(word, labels.emplace_back()))
-      throw Corrupt(str(path, ":", line_number, ": '", word, "' is no label, expected a finite number"));
+      throw Corrupt(str(path, ":", line_number, ": ", io::quoted(word), " is no label, expected a finite number"));
     while (words.next(word)) {
       const std::size_t colon = std::min(word.size(), word.find(':'));
       std::int64_t index = 0;
       if (!parse(word.substr(0, colon), index) || colon == word.size() ||
           !parse_finite(word.substr(colon + 1), values.emplace_back()))
-        throw Corrupt(
-            str(path, ":", line_number, ": '", word, "' is no feature, expected index:value with a finite value"));
+        throw Corrupt(str(path, ":", line_number, ": ", io::quoted(word),
+                          " is no feature, expected index:value with a finite value"));
       const bool inside = index >= lowest && (options.features == 0 || index - lowest < options.features);
       if (!inside || index == std::numeric_limits<std::int64_t>::max())
         throw Corrupt(str(path, ":", line_number, ": index ", index, " is outside, expected ", lowest, " to ",

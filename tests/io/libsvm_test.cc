@@ -63,6 +63,9 @@ TEST(Libsvm, NamesTheLineThatIsWrong) {
   }
   EXPECT_THAT(error("1 1:1 0:2\n"), HasSubstr("index 0 is outside, expected 1 to any"));
   EXPECT_THAT(error("1 1:1 4:2\n", {.features = 3}), HasSubstr("index 4 is outside, expected 1 to 3"));
+  EXPECT_THAT(error("\x1b[2J\xff 1:1\n"), HasSubstr(":1: '\\x1b[2J\\xff' is no label"));
+  EXPECT_THAT(error(std::string(1000, 'a')), HasSubstr("'" + std::string(40, 'a') + "...' is no label"));
+  EXPECT_THAT(error("\x1f\x8b\x08"), HasSubstr("is compressed by gzip, which is not read here; unpack it with gunzip"));
   EXPECT_THROW(load_libsvm("/nowhere/file"), IoError);
   EXPECT_THROW(load_libsvm("/dev/null"), IoError);
 }

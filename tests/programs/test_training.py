@@ -1,5 +1,6 @@
 """The training programs beside mnist: each learns something small, alone and in a job, and refuses in one sentence."""
 
+import gzip
 import pathlib
 import random
 import re
@@ -273,9 +274,12 @@ class Characters(ProgramTest):
         self.assertAlmostEqual(again.result["validation_loss"], ended.result["validation_loss"], places=5)
 
     def test_refusals(self):
+        zipped = self.folder / "text.gz"
+        zipped.write_bytes(gzip.compress(self.text.read_bytes()))
         cases = {
             (): (2, "--text is missing"),
             ("--text", "nowhere"): (1, "cannot read the text 'nowhere'"),
+            ("--text", zipped): (1, "is compressed by gzip; unpack it with gunzip first"),
             ("--text", self.text, "--context", 20000): (2, "too few to train on"),
             ("--text", self.text, "--held_out", 1): (2, "--held_out is 1"),
             ("--text", self.text, "--network", "gru"): (2, "unknown network 'gru'; known: transformer lstm"),
