@@ -206,98 +206,61 @@ __global__ void means_of_rows(std::int64_t heads, const Matrices out, const Matr
   }
 }
 
-// Gradients of query and mask.
-template <int kDim, class T>
+// By rows: the gradients of query and mask; by keys: those of key and value. The block's own rows, or keys, meet all of
+// the others in tiles.
+template <bool kByKeys, int kDim, class T>
 __global__ void __launch_bounds__(kWarps* kWarp)
-    backward_rows(const Scores scores, const Matrices value, const Matrices gradient, const float* sums,
-                  const float* means, const Matrices query_gradient, const Matrices mask_gradient, bool wants_mask) {
-  __shared__ Rows<T, kDim> keys;
-  __shared__ Rows<T, kDim> values;
+    backward(const Scores scores, const Matrices value, const Matrices gradient, const float* sums, const float* means,
+             const Matrices own_gradient, const Matrices beside_gradient, bool wants_mask) {
+  __shared__ Rows<T, kDim> products;
+  __shared__ Rows<T, kDim> besides;
   const std::int64_t head = blockIdx.y, first = std::int64_t{blockIdx.x} * kTile, rows = scores.query.rows;
   const float* const own_sums = sums + 2 * head * rows;
-  OwnRows<T, kDim> query, slope;
-  keys.load(scores.query, scores.query.of<T>(head), first);
-  values.load(gradient, gradient.of<T>(head), first);
+  // What makes the scores, and what lies beside it and makes the shares' gradients.
+  const Matrices own = kByKeys ? scores.key : scores.query, other = kByKeys ? scores.query : scores.key;
+  const Matrices beside_own = kByKeys ? value : gradient, beside_other = kByKeys ? gradient : value;
+  OwnRows<T, kDim> of_own, of_beside;
+  products.load(own, own.of<T>(head), first);
+  besides.load(beside_own, beside_own.of<T>(head), first);
   __syncthreads();
-  query.take(keys);
-  slope.take(values);
-  Sums<T, kDim> result;
+  of_own.take(products);
+  of_beside.take(besides);
+  Sums<T, kDim> result, result_beside;
   // The gradients of a mask are written everywhere.
-  const std::int64_t end = scores.causal && !wants_mask ? min(scores.key.rows, first + kTile) : scores.key.rows;
-  for (std::int64_t column = 0; column < end; column += kTile) {
+  const bool sees_some = scores.causal && !wants_mask;
+  const std::int64_t begin = kByKeys && sees_some ? first : 0;
+  const std::int64_t end = !kByKeys && sees_some ? min(other.rows, first + kTile) : other.rows;
+  for (std::int64_t at = begin; at < end; at += kTile) {
     __syncthreads();
-    keys.load(scores.key, scores.key.of<T>(head), column);
-    values.load(value, value.of<T>(head), column);
+    products.load(other, other.of<T>(head), at);
+    besides.load(beside_other, beside_other.of<T>(head), at);
     __syncthreads();
     for (int part = 0; part < kTile; part += kPart) {
-      float changes[2][4], slopes[2][4];
-      multiply(changes, query, keys, part);
-      multiply(slopes, slope, values, part);
+      float shares[2][4], changes[2][4];
+      multiply(shares, of_own, products, part);
+      multiply(changes, of_beside, besides, part);
 #pragma unroll
       for (int n = 0; n < 2; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const std::int64_t row = first + warp_row(i), key = column + part + 8 * n + lane_column(i);
-          float change = 0;
-          if (row < rows && key < scores.key.rows) {
-            change = share_of(scores.of<T>(changes[n][i], head, row, key), own_sums, row) *
-                     (slopes[n][i] - means[head * rows + row]);
-            if (wants_mask) mask_gradient.at(mask_gradient.of<T>(head), row, key) = detail::stored<T>(change);
-          }
-          changes[n][i] = change;
+          const std::int64_t mine = first + warp_row(i), met = at + part + 8 * n + lane_column(i);
+          const std::int64_t row = kByKeys ? met : mine, key = kByKeys ? mine : met;
+          const bool inside = row < rows && key < scores.key.rows;
+          float &share = shares[n][i], &change = changes[n][i];
+          share = inside ? share_of(scores.of<T>(share, head, row, key), own_sums, row) : 0.0f;
+          change = inside ? share * (change - means[head * rows + row]) : 0.0f;
+          if (!kByKeys && wants_mask && inside)
+            beside_gradient.at(beside_gradient.of<T>(head), row, key) = detail::stored<T>(change);
         }
-      result.add(changes, keys, part);
+      if constexpr (kByKeys) result_beside.add(shares, besides, part);
+      result.add(changes, products, part);
     }
   }
   // Not before: scaled changes are small numbers, which float16 has few of.
   const float scale = static_cast<float>(scores.scale);
   result.multiply_by({scale, scale});
-  result.write(query_gradient, query_gradient.of<T>(head), first);
-}
-
-// Gradients of key and value: the block has keys, and goes through the rows.
-template <int kDim, class T>
-__global__ void __launch_bounds__(kWarps* kWarp)
-    backward_keys(const Scores scores, const Matrices value, const Matrices gradient, const float* sums,
-                  const float* means, const Matrices key_gradient, const Matrices value_gradient) {
-  __shared__ Rows<T, kDim> queries;
-  __shared__ Rows<T, kDim> gradients;
-  const std::int64_t head = blockIdx.y, first = std::int64_t{blockIdx.x} * kTile, rows = scores.query.rows;
-  const float* const own_sums = sums + 2 * head * rows;
-  OwnRows<T, kDim> keys, values;
-  queries.load(scores.key, scores.key.of<T>(head), first);
-  gradients.load(value, value.of<T>(head), first);
-  __syncthreads();
-  keys.take(queries);
-  values.take(gradients);
-  Sums<T, kDim> of_keys, of_values;
-  for (std::int64_t begin = scores.causal ? first : 0; begin < rows; begin += kTile) {
-    __syncthreads();
-    queries.load(scores.query, scores.query.of<T>(head), begin);
-    gradients.load(gradient, gradient.of<T>(head), begin);
-    __syncthreads();
-    for (int part = 0; part < kTile; part += kPart) {
-      float shares[2][4], changes[2][4];
-      multiply(shares, keys, queries, part);
-      multiply(changes, values, gradients, part);
-#pragma unroll
-      for (int n = 0; n < 2; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const std::int64_t key = first + warp_row(i), row = begin + part + 8 * n + lane_column(i);
-          const bool inside = key < scores.key.rows && row < rows;
-          float& share = shares[n][i];
-          share = inside ? share_of(scores.of<T>(share, head, row, key), own_sums, row) : 0.0f;
-          changes[n][i] = inside ? share * (changes[n][i] - means[head * rows + row]) : 0.0f;
-        }
-      of_values.add(shares, gradients, part);
-      of_keys.add(changes, queries, part);
-    }
-  }
-  const float scale = static_cast<float>(scores.scale);
-  of_keys.multiply_by({scale, scale});
-  of_keys.write(key_gradient, key_gradient.of<T>(head), first);
-  of_values.write(value_gradient, value_gradient.of<T>(head), first);
+  result.write(own_gradient, own_gradient.of<T>(head), first);
+  if constexpr (kByKeys) result_beside.write(beside_gradient, beside_gradient.of<T>(head), first);
 }
 
 constexpr dim3 kBlock(kWarps* kWarp);
@@ -333,12 +296,12 @@ void attend_backward_on_tensor_cores(const Scores& scores, std::span<const Tenso
   visit(in[0].dtype, std::max(scores.query.columns, value.columns), [&]<class T, int kDim>(TypeTag<T>, Columns<kDim>) {
     if (rows > 0) {
       means_of_rows<T><<<detail::grid_for(heads * rows * kWarp), kBlock, 0, stream>>>(heads, result, gradient, means);
-      backward_rows<kDim, T><<<blocks_of(rows, kTile, heads), kBlock, 0, stream>>>(scores, value, gradient, sums, means,
-                                                                                   dq, dm, out.size() > 3);
+      backward<false, kDim, T><<<blocks_of(rows, kTile, heads), kBlock, 0, stream>>>(
+          scores, value, gradient, sums, means, dq, dm, out.size() > 3);
     }
     if (keys > 0)
-      backward_keys<kDim, T>
-          <<<blocks_of(keys, kTile, heads), kBlock, 0, stream>>>(scores, value, gradient, sums, means, dk, dv);
+      backward<true, kDim, T>
+          <<<blocks_of(keys, kTile, heads), kBlock, 0, stream>>>(scores, value, gradient, sums, means, dk, dv, false);
   });
   detail::check_cuda(cudaGetLastError(), "starting the gradient of attention");
 }
