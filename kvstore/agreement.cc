@@ -130,9 +130,12 @@ void Shard::agree(const Request& request, const wire::AgreeRequest& message, Ser
   }
   const bool answers = message.bytes() > 0;
   if (answers && round >= slice.next_round) {
-    if (!slice.agreement || slice.agreement->round() != round)
-      throw Corrupt(str("an answer to what round ", round, " of key '", updater_.info(slice.number()).name,
-                        "' has not agreed on yet"));
+    if (!slice.agreement || slice.agreement->round() != round) {
+      const int number = slice.number();
+      put_to_rest(number);
+      throw Corrupt(
+          str("an answer to what round ", round, " of key '", updater_.info(number).name, "' has not agreed on yet"));
+    }
     PayloadReader payload(request.message().payload);
     const std::byte* const data = payload.next(message.bytes());
     slice.agreement->answer(request.from().rank, request.incarnation(), data, message.bytes());

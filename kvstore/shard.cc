@@ -181,8 +181,9 @@ SliceRounds& Shard::rounds_of(ServedPartition& partition, std::size_t slice, std
   const int number = partition.number(slice);
   if (SliceRounds* const known = find_rounds(number)) return *known;
   if (partition.next_round.empty()) partition.next_round.resize(partition.slices.size(), long_before(round));
-  std::uint64_t next = round_near(round, partition.next_round[slice]);
-  if (!mode_->drops_late()) next = std::max(next, clocks_.slowest().value_or(next));
+  const std::optional<std::uint64_t> slowest = clocks_.slowest();
+  std::uint64_t next = round_near(round, partition.next_round[slice], slowest.value_or(round));
+  if (!mode_->drops_late()) next = std::max(next, slowest.value_or(next));
   return open_.try_emplace(number, partition, slice, next).first->second;
 }
 
@@ -201,7 +202,7 @@ void Shard::contribute(const std::shared_ptr<PushPullCall>& call, ServedPartitio
   std::uint64_t round = call->body.round();
   std::vector<std::uint32_t>& contributed = partition.workers[call->worker()].contributed;
   contributed.resize(partition.slices.size(), long_before(round));
-  if (round < round_near(round, contributed[number]))
+  if (round < round_near(round, contributed[number], 0))
     throw InvalidArgument(str("worker ", call->worker(), " pushed key '", updater_.info(partition.number(number)).name,
                               "' twice in step ", round, "; call step_end() between steps"));
   contributed[number] = static_cast<std::uint32_t>(round + 1);
@@ -271,7 +272,7 @@ SliceRounds* Shard::awaited(const PushPullCall& call, int part) {
     } else if (slice) {
       if (slice->next_round < need) return slice;
     } else if (*slowest < need &&
-               (partition.next_round.empty() || round_near(need, partition.next_round[number]) < need)) {
+               (partition.next_round.empty() || round_near(need, partition.next_round[number], 0) < need)) {
       return &rounds_of(partition, number, need);
     }
   }

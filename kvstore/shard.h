@@ -70,10 +70,11 @@ struct ServedSlice {
   std::uint32_t encodable : 1;  // float32 gradients: weights and gradients may travel encoded
 };
 
-// The number of a round of which only the last 32 bits were kept, for there may be millions; less than 2^31 from
-// `reference`.
-inline std::uint64_t round_near(std::uint64_t reference, std::uint32_t kept) {
+// The number of a round of which only the last 32 bits were kept, for there may be millions; at most 2^30 from
+// `reference`. One that seems further away says nothing, for the slice may have rested for 2^31 rounds and more: `far`.
+inline std::uint64_t round_near(std::uint64_t reference, std::uint32_t kept, std::uint64_t far) {
   const auto ahead = static_cast<std::int32_t>(kept - static_cast<std::uint32_t>(reference));
+  if (ahead > 1 << 30 || ahead < -(1 << 30)) return far;
   return ahead < 0 && reference < static_cast<std::uint64_t>(-std::int64_t{ahead})
              ? 0
              : reference + static_cast<std::uint64_t>(std::int64_t{ahead});
@@ -131,7 +132,7 @@ struct ServedPartition {
   std::uint64_t contributed(int worker, std::size_t slice, std::uint64_t reference) const {
     const auto known = workers.find(worker);
     if (known == workers.end() || known->second.contributed.empty()) return 0;
-    return round_near(reference, known->second.contributed[slice]);
+    return round_near(reference, known->second.contributed[slice], 0);
   }
 };
 

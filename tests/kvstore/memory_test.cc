@@ -161,11 +161,41 @@ TEST(RoundsAtRest, KnowWhatWasPushed) {
 TEST(RoundsAtRest, AreToldFromThirtyTwoBits) {
   constexpr std::uint64_t kTurn = std::uint64_t{1} << 32;
   for (const std::uint64_t round : {kTurn - 1, kTurn, kTurn + 5, 7 * kTurn + kTurn / 2})
-    for (const std::uint64_t reference : {round, round + 1, round - 1, round + kTurn / 3, round - kTurn / 3})
-      EXPECT_EQ(round_near(reference, static_cast<std::uint32_t>(round)), round);
-  EXPECT_EQ(round_near(0, 0), 0u);
-  EXPECT_EQ(round_near(0, 3), 3u);
-  EXPECT_EQ(round_near(3, 0), 0u);
+    for (const std::uint64_t reference : {round, round + 1, round - 1, round + kTurn / 4, round - kTurn / 4})
+      EXPECT_EQ(round_near(reference, static_cast<std::uint32_t>(round), 9), round);
+  EXPECT_EQ(round_near(0, 0, 9), 0u);
+  EXPECT_EQ(round_near(0, 3, 9), 3u);
+  EXPECT_EQ(round_near(3, 0, 9), 0u);
+  for (const std::uint64_t rested : {kTurn / 4 + 1, kTurn / 2, kTurn / 2 + 5, kTurn - kTurn / 4 - 1})
+    EXPECT_EQ(round_near(kTurn + rested, 0, 9), 9u);
+}
+
+// An answer that nobody waits for leaves nothing behind.
+TEST(RoundsAtRest, StayAtRestWhereAnAnswerIsRefused) {
+  if (in_use_now() == 0) GTEST_SKIP() << "this allocator does not count what is in use";
+  constexpr int kKeys = 8000;
+  HandMadeWorker worker;
+  wire::InitValuesRequest values;
+  values.set_mode("dist_sync");
+  for (int k = 0; k < kKeys; ++k) {
+    write_key({"key" + std::to_string(k), DType::kFloat32, Shape{1}, false}, values.add_keys());
+    wire::SliceRange* const slice = values.mutable_partition()->add_slices();
+    slice->set_key(static_cast<std::uint32_t>(k));
+    slice->set_end(1);
+  }
+  worker.ask(MessageKind::kInitValues, values, {HandMadeWorker::frame(std::vector<std::byte>(8 * kKeys))});
+  wire::AgreeRequest answer;
+  answer.set_bytes(8);
+  const auto refused = [&](int begin, int end) {
+    for (int k = begin; k < end; ++k) {
+      answer.set_slice(static_cast<std::uint32_t>(k));
+      EXPECT_THROW(worker.ask(MessageKind::kAgree, answer, {HandMadeWorker::frame(std::vector<std::byte>(8))}), Error);
+    }
+  };
+  refused(0, kKeys / 2);
+  const std::size_t before = in_use_now();
+  refused(kKeys / 2, kKeys);
+  EXPECT_LT(in_use_now(), before + kKeys / 2 * 100);  // a slice with rounds has more than that
 }
 
 }  // namespace
