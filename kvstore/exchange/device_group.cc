@@ -191,6 +191,8 @@ void DeviceGroup::fail(const std::string& what) {
     for (const Operation& operation : task->operations) {
       std::vector<Variable> written;
       if (operation.weights) written.push_back(operation.weights);
+      // The update may not have been pushed yet: then it fails of the sum.
+      if (!operation.parts.empty()) written.push_back(operation.one.variable());
       for (const NDArray& out : operation.outs) written.push_back(out.variable());
       for (const auto& [of, out] : task->filled)
         if (of == &operation) written.push_back(out);

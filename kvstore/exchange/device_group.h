@@ -39,8 +39,8 @@ class DeviceGroup : public std::enable_shared_from_this<DeviceGroup> {
   // Task: all together, so a failure of any array fails all. A failure of NCCL is a DeviceError that names the keys;
   // the group does nothing any more.
   void run(const char* task, std::vector<Operation> operations, int priority);
-  // Somebody else's task fills `out` from `weights`. Where NCCL fails when a task has ended that made a sum for these,
-  // `out` is poisoned as they are; who has begun to wait for it before may miss that.
+  // A task of somebody else's, not pushed yet, fills `out` from `weights`. Where NCCL fails when a task has ended that
+  // made a sum for these, `out` is poisoned as they are; who has begun to wait for it before may miss that.
   void fills(const Variable& weights, const Variable& out);
 
  private:

@@ -104,17 +104,17 @@ class InThisProcess final : public LocalExchange {
         continue;
       }
       if (!is_first(key, read.size())) {
-        item.out.copy_from(read[key.place].view(item.out.shape()), priority);
         fills(key, item.out);
+        item.out.copy_from(read[key.place].view(item.out.shape()), priority);
         continue;
       }
+      fills(key, item.out);
       const bool direct = is_direct(item.out);
       const NDArray out =
           direct ? item.out : ArrayBuilder::host_side(item.out.shape(), key.dtype, item.out.device(), engine_);
       engine_.push({"store.read", {}, Lane::kCompute, priority}, std::array{key.weights}, std::array{out.variable()},
                    [this, slice = key.slice, out](TaskContext&) { updater_->read(slice, -1, out.data()); });
       if (!direct) item.out.copy_from(out, priority);
-      fills(key, item.out);
       read.push_back(out);
     }
     spread(spreads, priority);
@@ -166,13 +166,15 @@ class InThisProcess final : public LocalExchange {
         }
         const NDArray gradient = pushed.gradient.to(Device{}).contiguous();
         std::vector<Variable> written{pushed.key->weights};
-        if (!pushed.out.is_none()) written.push_back(pushed.out.variable());
+        if (!pushed.out.is_none()) {
+          fills(*pushed.key, pushed.out);
+          written.push_back(pushed.out.variable());
+        }
         engine_.push({"store.update", {}, Lane::kCompute, priority}, std::array{gradient.variable()}, written,
                      [this, slice = pushed.key->slice, gradient, out = pushed.out, examples](TaskContext&) {
                        const Contribution contribution{0, updater_->version(slice), examples, gradient.data()};
                        updater_->apply(slice, contribution, out.is_none() ? nullptr : out.data());
                      });
-        if (!pushed.out.is_none()) fills(*pushed.key, pushed.out);
       }
       in_place_.push(there, examples, priority);
     }
@@ -352,6 +354,7 @@ class InThisProcess final : public LocalExchange {
   }
 
   // The array has the key's weights, and fails with them where NCCL reports late.
+  // Before the task that fills it is pushed, so that no failure falls between.
   void fills(const LocalKey& key, const NDArray& out) REQUIRES(mutex_) {
     for (const auto& [devices, group] : groups_)
       if (group) group->fills(key.weights, out.variable());
@@ -371,8 +374,8 @@ class InThisProcess final : public LocalExchange {
         continue;
       }
       for (const NDArray& out : outs) {
-        out.copy_from(weight.view(out.shape()), priority);
         fills(*key, out);
+        out.copy_from(weight.view(out.shape()), priority);
       }
     }
     launch("store.spread", together, priority);
