@@ -95,7 +95,18 @@ const std::vector<std::pair<const char*, Program>> kLines{
     {"sum", [](const NDArray& x, const NDArray&, const NDArray&) { return sum(x, {1}); }},
     {"max", [](const NDArray& x, const NDArray&, const NDArray&) { return max(x, {1}); }},
     {"sum of all", [](const NDArray& x, const NDArray&, const NDArray&) { return sum(x); }},
-    {"sum of columns", [](const NDArray& x, const NDArray&, const NDArray&) { return sum(x, {0}); }}};
+    {"sum of columns", [](const NDArray& x, const NDArray&, const NDArray&) { return sum(x, {0}); }},
+    {"batch_norm",
+     [](const NDArray& x, const NDArray& y, const NDArray&) {
+       return call("batch_norm",
+                   {x.view({1, x.size(0), x.size(1)}), row_sums(x), row_sums(y), row_sums(x), row_sums(y)},
+                   with(BatchNormAttributes{}));
+     }},
+    {"batch_norm backward", [](const NDArray& x, const NDArray& y, const NDArray&) {
+       const Shape planes{1, x.size(0), x.size(1)};
+       return call("batch_norm_backward", {x.view(planes), y.view(planes), row_sums(x), row_sums(y), row_sums(x)},
+                   with(BatchNormAttributes{}));
+     }}};
 
 void compare(const std::vector<std::pair<const char*, Program>>& programs, std::int64_t rows, std::int64_t width,
              std::int64_t offset, DType dtype) {
