@@ -34,7 +34,7 @@ struct DenseOptions {
   bool bias = true;
   bool flatten = true;
   Initializer weight = lecun_uniform();
-  Activation activation = Activation::kNone;  // of the result (ops/dense/dense.h), faster than as a layer of its own
+  Activation activation = Activation::kNone;  // of the result (ops/dense/dense.h)
 };
 struct Dense : Module {
   explicit Dense(std::int64_t outputs, const DenseOptions& options = {});

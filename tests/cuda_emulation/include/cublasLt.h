@@ -54,8 +54,8 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                                     cublasLtMatmulPreferenceAttributes_t what, const void* value,
                                                     std::size_t bytes);
-// Stricter than cuBLASLt: numbers of 16 bits, or rounded to TF32, that do not come in pairs, as an odd leading dimension
-// has them, are not supported, so that callers meet products without an algorithm.
+// Stricter than cuBLASLt: numbers of 16 bits, or rounded to TF32, that do not come in pairs, as an odd leading
+// dimension has them, are not supported, so that callers meet products without an algorithm.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
