@@ -70,6 +70,7 @@ ServersExchange::ServersExchange(const ClusterConfig& config, ModeSetting settin
       servers_(config.servers),
       node_(std::make_unique<Node>(config, Node::Handlers{})),
       client_(*node_) {
+  mode_->check_workers(workers_);
   for (int s = 0; s < servers_; ++s) outboxes_.push_back(std::make_unique<Outbox>(
       *node_, PeerId{Role::kServer, s}, static_cast<std::size_t>(config.message_bytes)));
   scheduler_ = std::make_unique<Outbox>(*node_, PeerId{Role::kScheduler, 0});

@@ -11,6 +11,10 @@ class DistSync final : public Mode {
  public:
   explicit DistSync(int backup) : backup_(backup) {}
   std::vector<std::string> keys() const override { return {"backup"}; }
+  void check_workers(int at_start) const override {
+    require(backup_ < at_start, "backup is ", backup_, " and the job has ", at_start,
+            " workers: rounds that wait for none of them are no rounds; expected less than ", at_start);
+  }
   bool synchronous() const override { return true; }
   bool round_complete(const Round& round) const override {
     return round.contributed >= std::max(1, round.expected - backup_);

@@ -1,4 +1,5 @@
 // Rounds that close without the slowest workers.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <paceline/mode.h>
 #include <support/cluster_in_process.h>
@@ -9,6 +10,10 @@
 
 namespace paceline::test {
 namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
 
 struct Scalar {
   NDArray weight;
@@ -31,6 +36,12 @@ std::vector<Scalar> start(ClusterInProcess& cluster) {
     store.set_optimizer(optim::SGD{.lr = 1});
   });
   return scalars;
+}
+
+TEST(Backup, SomeWorkerMustBeWaitedFor) {
+  const ClusterConfig worker = member(job_config("inproc", 1, 2), Role::kWorker, 0, 0);
+  EXPECT_THAT([&] { KVStore::join(worker, "dist_sync:backup=2"); },
+              ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("backup is 2"), HasSubstr("2 workers"))));
 }
 
 TEST(Backup, RoundsCloseWithoutTheLastWhichIsCountedAndGoesOn) {

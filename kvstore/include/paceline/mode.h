@@ -34,6 +34,8 @@ class Mode {
   virtual ~Mode() = default;
   // Names of the mode's own options; other keys of a mode's text are of staleness, compression or transport.
   virtual std::vector<std::string> keys() const { return {}; }
+  // Throws InvalidArgument where the mode can do nothing with so few workers.
+  virtual void check_workers(int /*at_start*/) const {}
   // True: pushes are kept and applied together, in rank order, when `round_complete`; false: each at once.
   virtual bool synchronous() const = 0;
   virtual bool round_complete(const Round&) const { return true; }
