@@ -21,6 +21,22 @@ std::vector<std::string> split(const std::string& text, char mark) {
   return parts;
 }
 
+// Does the codec know the option "key=value", of whatever value?
+bool takes(const std::string& codec, const std::string& item) {
+  const Options only = Options::parse(item);
+  try {
+    compression_catalog().at(codec)(only);
+  } catch (const InvalidArgument&) {
+    // A value out of range is one that was asked for.
+  }
+  try {
+    only.reject_unknown("compression");
+    return true;
+  } catch (const InvalidArgument&) {
+    return false;
+  }
+}
+
 // Moves what the codec knows from a mode's options into the codec's.
 void take_codec_options(Options* options, Spec* codec) {
   const auto& make = compression_catalog().at(codec->name);
@@ -74,6 +90,25 @@ bool matches(std::string_view pattern, std::string_view text) {
     }
   }
   return pattern.find_first_not_of('*', p) == std::string_view::npos;
+}
+
+void reject_unknown(const Options& options, const Spec& mode) {
+  try {
+    options.reject_unknown("mode '" + mode.name + "'");
+  } catch (const InvalidArgument& error) {
+    for (const std::string& item : split(options.text(), ',')) {
+      const std::string key = item.substr(0, item.find('='));
+      if (std::string_view(error.what()).find("option '" + key + "' of") == std::string_view::npos) continue;
+      std::string codecs;
+      for (const auto& [name, make] : compression_catalog().entries())
+        if (takes(name, item)) codecs += (codecs.empty() ? "" : ", ") + name;
+      if (!codecs.empty())
+        throw InvalidArgument(str("option '", key, "' of mode '", mode.text(), "' is of the codecs ", codecs,
+                                  "; name the one that is meant, as compression=", codecs.substr(0, codecs.find(',')),
+                                  ",", item));
+    }
+    throw;
+  }
 }
 
 CompressionSetting CompressionSetting::take(Options* options) {

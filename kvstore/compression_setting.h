@@ -55,5 +55,9 @@ struct CompressionSetting : KeyCodecs {  // of the keys that no rule names
 
 // Does `text` match a pattern in which '*' stands for any run of characters and '?' for one?
 bool matches(std::string_view pattern, std::string_view text);
+// Throws InvalidArgument on options that nobody has asked for, as Options::reject_unknown(). Of one that codecs take it
+// names them.
+void reject_unknown(const Options& options, const Spec& mode);
+
 
 }  // namespace paceline

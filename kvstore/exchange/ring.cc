@@ -442,7 +442,7 @@ CompressionSetting check_ring(const Spec& mode, const ClusterConfig& config) {
   Options rest = mode.options;
   rest.erase("transport");
   CompressionSetting compression = CompressionSetting::take(&rest);
-  rest.reject_unknown("mode 'ring'");
+  reject_unknown(rest, mode);
   compression.suit(false);
   require(!compression.measured, "mode ring measures no links: leave out bandwidth=");
   require(compression.rules.empty(), "mode ring has one codec for all keys: leave out rules=");

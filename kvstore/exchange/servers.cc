@@ -51,7 +51,7 @@ ModeSetting ModeSetting::parse(const Spec& spec) {
             "' is for gradients that are compressed; name a compression");
   if (setting.compression.active()) compression_catalog().at(setting.compression.push.name)(rest);
   for (const std::string& part : policy_parts(policy)) staleness_catalog().at(part)(rest);
-  rest.reject_unknown("mode '" + spec.name + "'");
+  reject_unknown(rest, spec);
   setting.staleness_options = rest;
   if (spec.name == "dist_local") check_averaging(setting);
   return setting;

@@ -1,4 +1,5 @@
 // Codecs by the names of keys.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <paceline/error.h>
 #include <support/cluster_in_process.h>
@@ -9,6 +10,11 @@
 
 namespace paceline::test {
 namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::ThrowsMessage;
 
 TEST(CompressionSetting, RulesGoByTheFirstPatternThatFits) {
   const auto parse = [](const std::string& text) {
@@ -32,6 +38,17 @@ TEST(CompressionSetting, RulesGoByTheFirstPatternThatFits) {
        {"a", "a:zip", "a:top_k:ratio=2", "a:top_k:treshold=1", "a:dgc", "a:sign:majority=1", "a:power_sgd:rounds=2"})
     EXPECT_THROW(parse(str("rules=", wrong)), InvalidArgument) << wrong;
   EXPECT_THROW(KVStore::check("ring:rules=a:bf16", false), InvalidArgument);
+}
+
+TEST(CompressionSetting, AnOptionWithoutItsCodecNamesThoseThatTakeIt) {
+  for (const char* mode : {"dist_async:ratio=0.02", "dist_sync:ratio=2", "ring:ratio=0.02",
+                           "dist_local:steps=2,ratio=1", "dist_async:compression=bf16,ratio=0.02"})
+    EXPECT_THAT([&] { KVStore::check(mode); },
+                ThrowsMessage<InvalidArgument>(
+                    AllOf(HasSubstr("'ratio'"), HasSubstr("top_k"), HasSubstr("dgc"), Not(HasSubstr("fp16")))))
+        << mode;
+  EXPECT_THAT([] { KVStore::check("dist_async:tatio=0.02"); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("unknown option 'tatio'")));
 }
 
 // Each key as if its codec were the only one: the sum of what was pushed is what arrived and what is kept, the momentum
