@@ -193,6 +193,17 @@ std::int64_t CompressionSetting::row_of(const KeyInfo& key) const {
   return codec && codec->by_rows() && matrix && covers(key) ? key.shape.size() / key.shape[0] : 0;
 }
 
+std::string CompressionSetting::describe() const {
+  const auto of = [](const KeyCodecs& codecs) {
+    return "gradients as " + codecs.push.text() + ", weights as " + codecs.pull.text();
+  };
+  std::string text = "compression: " + of(*this);
+  for (const std::string& pattern : only) text += (pattern == only.front() ? " of keys " : "+") + pattern;
+  for (const std::string& pattern : except) text += (pattern == except.front() ? " but of keys " : "+") + pattern;
+  for (const Rule& rule : rules) text += "; of keys " + rule.pattern + " " + of(rule);
+  return text + str("; raw are keys below ", min_bytes, " bytes and all that is not float32");
+}
+
 std::string CompressionSetting::text() const {
   if (!active()) return "";
   std::string text = "compression=" + push.text() + ",pull=" + pull.text();

@@ -49,15 +49,17 @@ struct CompressionSetting : KeyCodecs {  // of the keys that no rule names
   bool covers(const KeyInfo& key) const;
   // How many elements of this key are best kept together, in few slices; 0: it may be cut anywhere.
   std::int64_t row_of(const KeyInfo& key) const;
+  // What travels as what, for people to read.
+  std::string describe() const;
   // Empty where nothing is compressed; else what every worker must agree on.
   std::string text() const;
 };
 
-// Does `text` match a pattern in which '*' stands for any run of characters and '?' for one?
-bool matches(std::string_view pattern, std::string_view text);
 // Throws InvalidArgument on options that nobody has asked for, as Options::reject_unknown(). Of one that codecs take it
 // names them.
 void reject_unknown(const Options& options, const Spec& mode);
 
+// Does `text` match a pattern in which '*' stands for any run of characters and '?' for one?
+bool matches(std::string_view pattern, std::string_view text);
 
 }  // namespace paceline

@@ -2,6 +2,7 @@
 
 #include <paceline/error.h>
 #include <paceline/kernel.h>
+#include <paceline/log.h>
 #include <paceline/random.h>
 #include <paceline/updater.h>
 
@@ -141,8 +142,8 @@ std::shared_ptr<const EncodedGradient> Compressor::encode(const KeyInfo& key, Ra
   if (key.shape.ndim() > 1) context.columns = key.shape.size() / key.shape[0];
   const bool plain = encoded->codec->codec->takes_momentum();
   launch_host("store.encode", std::array{plain ? gradient : with_momentum(key, gradient, priority)}, outputs,
-              [encoded, context, ranges = std::move(ranges)](const KernelContext&, std::span<const Tensor> in,
-                                                             std::span<const Tensor> out) {
+              [encoded, context, figures = figures_, ranges = std::move(ranges)](
+                  const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out) {
                 const std::size_t states = out.size() - 2;
                 double* pushes = out[states].as<double>();
                 EncodeContext own = context;
@@ -156,6 +157,8 @@ std::shared_ptr<const EncodedGradient> Compressor::encode(const KeyInfo& key, Ra
                   slice.bytes = encoded->codec->codec->encode(
                       {in[0].as<float>() + begin, static_cast<std::size_t>(end - begin)}, own, state,
                       out.back().as<std::byte>() + slice.offset);
+                  figures->raw += (end - begin) * static_cast<std::int64_t>(sizeof(float));
+                  figures->encoded += static_cast<std::int64_t>(slice.bytes);
                 }
                 *pushes += 1;
               },
@@ -227,7 +230,20 @@ void Compressor::load(NamedArrays* state) {
   });
 }
 
+void Compressor::add_to(StoreReport& report) const {
+  report.raw_bytes += figures_->raw;
+  report.encoded_bytes += figures_->encoded;
+}
+
+void Compressor::log_figures() const {
+  const auto raw = static_cast<double>(figures_->raw), encoded = static_cast<double>(figures_->encoded);
+  if (raw > 0)
+    LOG(INFO) << "compression: " << raw / 1e6 << " MB of gradients went as " << encoded / 1e6 << " MB, "
+              << 100 * encoded / raw << " %";
+}
+
 void Compressor::take_state(Compressor& other) {
+  figures_ = other.figures_;
   bandwidth_ = other.bandwidth_;
   velocities_ = std::move(other.velocities_);
   // The arrays themselves: of one whose gradient has failed there is no copy.

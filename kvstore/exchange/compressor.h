@@ -1,8 +1,10 @@
 #pragma once
 // The worker's half of compression: encodes gradients before they are pushed and keeps the codec's state.
 
+#include <paceline/exchange.h>
 #include <paceline/ndarray.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -51,6 +53,11 @@ class Compressor {
   // Goes on with the state of `other`, as far as the slots are the same.
   void take_state(Compressor& other);
 
+  // Bytes of the gradients that were encoded.
+  void add_to(StoreReport& report) const;
+  // The same, as a line in the log.
+  void log_figures() const;
+
  private:
   struct Slot {
     std::vector<NDArray> arrays;  // one per state name, in the key's shape
@@ -59,6 +66,9 @@ class Compressor {
   // What encoding takes, for each raw byte.
   struct Speed {
     double encode_seconds = 0, decode_seconds = 0, bytes = 0;
+  };
+  struct Figures {
+    std::atomic<std::int64_t> raw{0}, encoded{0};
   };
   struct Velocity {
     NDArray velocity, update;
@@ -83,6 +93,7 @@ class Compressor {
   std::vector<Choice> choices_;
   double bandwidth_ = 0;  // 0: unknown
   std::map<std::string, Slot> slots_;
+  std::shared_ptr<Figures> figures_ = std::make_shared<Figures>();
   double momentum_ = 0;  // that the codec takes
   bool nesterov_ = false;
   std::map<std::string, Velocity> velocities_;  // of keys that it does not encode

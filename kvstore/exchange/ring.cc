@@ -31,6 +31,7 @@ class RingExchange final : public Exchange {
         client_(peer_.node()),
         scheduler_(peer_.node(), PeerId{Role::kScheduler, 0}) {
     look_around();
+    if (compression_.active()) LOG(INFO) << compression_.describe();
     Lock lock(mutex_);
     new_step(0);
   }
@@ -213,7 +214,12 @@ class RingExchange final : public Exchange {
     return client_.data_take_over(epoch, wait);
   }
 
-  StoreReport report() override { return peer_.report(); }
+  StoreReport report() override {
+    StoreReport report = peer_.report();
+    Lock lock(mutex_);
+    compressor_.add_to(report);
+    return report;
+  }
   StoreState save() override;
   void load(const StoreState& state) override;
 
@@ -223,6 +229,8 @@ class RingExchange final : public Exchange {
     peer_.enter_idle(clock());
     peer_.flush();
     peer_.node().leave();
+    Lock lock(mutex_);
+    compressor_.log_figures();
   }
 
  private:

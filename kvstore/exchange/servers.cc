@@ -86,7 +86,10 @@ ServersExchange::ServersExchange(const ClusterConfig& config, ModeSetting settin
   node_->join();
   node_->receive_while_waiting();
   look_around();
-  if (setting_.compression.active()) compressor_ = std::make_unique<Compressor>(setting_.compression, engine_);
+  if (setting_.compression.active()) {
+    compressor_ = std::make_unique<Compressor>(setting_.compression, engine_);
+    LOG(INFO) << setting_.compression.describe();
+  }
   step_ = new_step(0);  // after the join: a step that ends tells the servers
 }
 
@@ -377,6 +380,8 @@ StoreReport ServersExchange::report() {
     add_waits(body, report);
   }
   report.wait_seconds = 1e-6 * static_cast<double>(waited_microseconds_.load());
+  Lock lock(mutex_);
+  if (compressor_) compressor_->add_to(report);
   return report;
 }
 

@@ -259,6 +259,8 @@ void ServersExchange::finish() {
   body.set_state(wire::StepEnd::FINISHED);
   tell_servers(body);
   node_->leave();
+  Lock lock(mutex_);
+  if (compressor_) compressor_->log_figures();
 }
 
 std::pair<int, int> ServersExchange::data_part(std::int64_t epoch) { return client_.data_part(epoch); }

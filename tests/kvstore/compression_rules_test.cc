@@ -40,6 +40,38 @@ TEST(CompressionSetting, RulesGoByTheFirstPatternThatFits) {
   EXPECT_THROW(KVStore::check("ring:rules=a:bf16", false), InvalidArgument);
 }
 
+TEST(CompressionSetting, SaysWhatTravelsAsWhat) {
+  const auto described = [](const std::string& text) {
+    return ModeSetting::parse(Spec::parse("dist_async:" + text)).compression.describe();
+  };
+  EXPECT_EQ(described("compression=bf16,rules=emb*:top_k:ratio=0.1,min_bytes=8,except=*bias+norm*"),
+            "compression: gradients as bf16, weights as bf16 but of keys *bias+norm*; of keys emb* gradients as "
+            "top_k:ratio=0.1, weights as none; raw are keys below 8 bytes and all that is not float32");
+}
+
+TEST(Compression, TheReportSaysWhatItSaves) {
+  for (const char* mode :
+       {"dist_async:compression=bf16,min_bytes=0,except=raw", "ring:compression=bf16,min_bytes=0,except=raw"}) {
+    SCOPED_TRACE(mode);
+    ClusterInProcess cluster(
+        {.mode = mode, .workers = 1, .servers = *mode == 'r' ? 0 : 1, .engine = &default_engine()});
+    KVStore& store = cluster.worker(0);
+    const NDArray weight = NDArray::zeros({1000}), raw = NDArray::zeros({10});
+    store.init({{"w", weight}, {"raw", raw}});
+    store.set_optimizer(optim::SGD{.lr = 1});
+    EXPECT_EQ(store.report().raw_bytes, 0);
+    for (int step = 0; step < 3; ++step) {
+      store.push_pull({{"w", NDArray::full({1000}, 1)}, {"raw", NDArray::full({10}, 1)}},
+                      {{"w", weight}, {"raw", raw}});
+      store.step_end(1);
+      weight.wait();
+      if (step == 1) store.set_optimizer(optim::SGD{.lr = 1});
+    }
+    EXPECT_EQ(store.report().raw_bytes, 12000);
+    EXPECT_EQ(store.report().encoded_bytes, 6000);
+  }
+}
+
 TEST(CompressionSetting, AnOptionWithoutItsCodecNamesThoseThatTakeIt) {
   for (const char* mode : {"dist_async:ratio=0.02", "dist_sync:ratio=2", "ring:ratio=0.02",
                            "dist_local:steps=2,ratio=1", "dist_async:compression=bf16,ratio=0.02"})

@@ -53,6 +53,8 @@ struct StoreReport {
   std::vector<WorkerWait> waits;    // per worker
   std::int64_t furthest_ahead = 0;  // most steps that a worker led the slowest by as it began one; counted under a bound
   std::int64_t bytes_to_hosts = 0;  // mode ring: of gradients and weights, sent by this worker to other hosts
+  std::int64_t raw_bytes = 0;       // gradients that this worker encoded (compression.h), before
+  std::int64_t encoded_bytes = 0;   // and after
   std::int64_t clock = 0;           // steps of this worker that are over, under dist_local rounds; counted with servers
   // Row-sparse tables; the delays have one count for each row of each push.
   std::vector<Histogram> row_delays;
