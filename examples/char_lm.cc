@@ -34,6 +34,7 @@ Text read_text() {
   require(!FLAGS_text.empty(), "--text is missing: a file with the text to learn");
   require(FLAGS_held_out > 0 && FLAGS_held_out < 1, "--held_out is ", FLAGS_held_out,
           ", expected a share between 0 and 1");
+  examples::require_readable("text", FLAGS_text);
   std::ifstream file(FLAGS_text, std::ios::binary);
   std::stringstream content;
   content << file.rdbuf();

@@ -129,8 +129,8 @@ inline void parse_flags(const char* usage, const FlagSources& sources, int* argc
   gflags::HandleCommandLineHelpFlags();
 }
 
-// What main() returns: what `body` does, 2 where it throws that what was asked for can never work, and 1 where it fails
-// or where what was printed is lost, on a full disk say.
+// What main() returns: what `body` does, 2 where it throws that what was asked for can never work, or not in this build
+// or on this machine, and 1 where it fails or where what was printed is lost, on a full disk say.
 template <class Body>
 int run_main(const char* program, const Body& body) {
   try {
@@ -140,6 +140,9 @@ int run_main(const char* program, const Body& body) {
     return std::max(code, 1);
   } catch (const InvalidArgument& mistake) {
     std::fprintf(stderr, "%s: %s\n", program, mistake.what());
+    return kMistake;
+  } catch (const NotAvailable& missing) {
+    std::fprintf(stderr, "%s: %s\n", program, missing.what());
     return kMistake;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s: %s\n", program, error.what());

@@ -14,6 +14,7 @@ const char* const kImageFlags = __FILE__;
 std::string images_manifest() {
   require(FLAGS_evaluate.empty() || !FLAGS_test.empty(), "--evaluate needs --test, the manifest to evaluate on");
   require(!FLAGS_evaluate.empty() || !FLAGS_train.empty(), "--train is missing: the manifest that im2rec wrote");
+  if (FLAGS_evaluate.empty()) require_readable("train", FLAGS_train);
   return FLAGS_evaluate.empty() ? FLAGS_train : FLAGS_test;
 }
 
@@ -45,6 +46,7 @@ void read_images(Task& task, const ImageOptions& training) {
   };
   if (FLAGS_test.empty()) return;
   task.test = [=] {
+    require_readable("test", FLAGS_test);
     check_test_set(training.height > 0);
     RecordLoaderOptions options;
     options.batch = 500;

@@ -7,7 +7,9 @@
 #include <paceline/log.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 
 #include "../../tools/flags.h"
@@ -49,6 +51,7 @@ void check_flags() {
   require(FLAGS_schedule != "step" || (FLAGS_step_epochs > 0 && FLAGS_step_factor > 0),
           "--step_epochs and --step_factor are above 0");
   Device(std::string_view(FLAGS_device));
+  if (!FLAGS_evaluate.empty()) require_readable("evaluate", FLAGS_evaluate);
 }
 
 }  // namespace
@@ -74,6 +77,14 @@ int run(const Program& program, int argc, char** argv, const std::function<void(
     if (trace) trace->flush();
     return 0;
   });
+}
+
+void require_readable(const char* flag, const std::string& path) {
+  if (access(path.c_str(), R_OK) == 0) return;
+  const int error = errno;
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  throw InvalidArgument(str("--", flag, ": cannot open ", path, " on host ", host, ": ", std::strerror(error)));
 }
 
 std::shared_ptr<KVStore> store_of_flags() {

@@ -33,6 +33,9 @@ struct Program {
 // main(): reads the command line, runs `body`, and says what it throws in one sentence. Returns the exit code.
 int run(const Program& program, int argc, char** argv, const std::function<void()>& body);
 
+// Throws InvalidArgument unless the file or folder that --`flag` names is there and can be read.
+void require_readable(const char* flag, const std::string& path);
+
 // The store of --kvstore. Refuses one that is a single process' own in a job of several workers.
 std::shared_ptr<KVStore> store_of_flags();
 // The optimizer as the flags have it; schedules count examples, of which an epoch has so many.

@@ -317,6 +317,8 @@ void train_or_evaluate(const std::string& name, SparseModel model) {
   require(FLAGS_evaluate.empty() || !FLAGS_test.empty(), "--evaluate needs --test, the file to evaluate on");
   require(!FLAGS_evaluate.empty() || !FLAGS_train.empty(), "--train is missing: a file in LibSVM's format");
   require(FLAGS_features >= 0, "--features is ", FLAGS_features, ", expected none negative");
+  if (FLAGS_evaluate.empty()) require_readable("train", FLAGS_train);
+  if (!FLAGS_test.empty()) require_readable("test", FLAGS_test);
   if (FLAGS_evaluate.empty()) return Run(name, std::move(model)).train();
   std::cout << json{{"checkpoint", FLAGS_evaluate}, {"test_auc", evaluate(model, FLAGS_evaluate)}} << std::endl;
 }

@@ -129,9 +129,13 @@ class CommandLine(BadInput):
 
     def test_what_is_needed_at_the_end_is_looked_at_first(self):
         train = ("--train", data_folder() / "train.manifest", "--epochs", 1000)
-        for flag in ("--test", "--trace"):
+        for flag, code in (("--test", 2), ("--trace", 1)):
             with self.subTest(flag):
-                self.assert_one_clear_sentence(self.mnist(*train, flag, "nowhere/it"), "nowhere/it", code=1)
+                self.assert_one_clear_sentence(self.mnist(*train, flag, "nowhere/it"), "nowhere/it", code=code)
+
+    def test_a_device_that_is_not_there(self):
+        train = ("--train", data_folder() / "train.manifest")
+        self.assert_one_clear_sentence(self.mnist(*train, "--device", "cuda:99"), "cuda:99", code=2)
 
     def test_environment(self):
         good = {
@@ -163,13 +167,13 @@ class CommandLine(BadInput):
 
 
 class Records(BadInput):
-    def refuse(self, *words):
+    def refuse(self, *words, code=1):
         ended = self.mnist("--train", self.folder / "train.manifest", "--epochs", 1)
-        self.assert_one_clear_sentence(ended, *words, code=1)
+        self.assert_one_clear_sentence(ended, *words, code=code)
 
     def test_no_manifest(self):
         self.assert_one_clear_sentence(self.mnist(), "--train is missing", code=2)
-        self.refuse("train.manifest on host " + socket.gethostname(), "No such file")
+        self.refuse("--train: cannot open ", "train.manifest on host " + socket.gethostname(), "No such file", code=2)
 
     def test_damaged_manifest(self):
         manifest = self.copy_of_data()
@@ -355,7 +359,7 @@ class Checkpoints(BadInput):
 
     def test_evaluate_nothing(self):
         ended = self.mnist("--evaluate", "nowhere", "--test", self.manifest)
-        self.assert_one_clear_sentence(ended, "nowhere", "No such file", code=1)
+        self.assert_one_clear_sentence(ended, "--evaluate: cannot open nowhere", "No such file", code=2)
 
     def on_full_disk(self, *command):
         """Runs it where ck/ is a disk that has room for the old checkpoint, not for a second one."""

@@ -229,12 +229,12 @@ class Sparse(ProgramTest):
         seven.write_text("1 1:1\n7 1:1\n")
         cases = {
             (): (2, "--train is missing"),
-            ("--train", "nowhere"): (1, "nowhere", "No such file"),
+            ("--train", "nowhere"): (2, "--train: cannot open nowhere", "No such file"),
             ("--train", bad): (1, "bad:1:"),
             ("--train", seven): (2, "example 2 is 7", "-1 and +1"),
             (*self.data, "--features", 7): (1, "train:"),
             ("--evaluate", "nowhere"): (2, "--evaluate needs --test"),
-            (*self.data[2:], "--evaluate", "nowhere"): (1, "nowhere", "No such file"),
+            (*self.data[2:], "--evaluate", "nowhere"): (2, "--evaluate: cannot open nowhere", "No such file"),
         }
         for arguments, (code, *words) in cases.items():
             with self.subTest(" ".join(map(str, arguments))):
@@ -278,7 +278,7 @@ class Characters(ProgramTest):
         zipped.write_bytes(gzip.compress(self.text.read_bytes()))
         cases = {
             (): (2, "--text is missing"),
-            ("--text", "nowhere"): (1, "cannot read the text 'nowhere'"),
+            ("--text", "nowhere"): (2, "--text: cannot open nowhere", "No such file"),
             ("--text", zipped): (1, "is compressed by gzip; unpack it with gunzip first"),
             ("--text", self.text, "--context", 20000): (2, "too few to train on"),
             ("--text", self.text, "--held_out", 1): (2, "--held_out is 1"),
