@@ -133,7 +133,8 @@ void show_result(const std::string& line) {
 }
 
 void show_nothing_left(const std::string& checkpoint, std::int64_t epoch) {
-  show_result(str("nothing is left to train: ", checkpoint, " is of epoch ", epoch, ", and --epochs is ", FLAGS_epochs));
+  show_result(str("nothing is left to do: ", checkpoint, " has done ", epoch, " of ", FLAGS_epochs,
+                  " epochs; raise --epochs to go on"));
 }
 
 }  // namespace paceline::examples

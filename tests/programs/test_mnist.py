@@ -139,6 +139,7 @@ class Resume(ProgramTest):
         again = self.run_job("dist_sync", "--checkpoint", "ck", epochs=1, network="mlp")
         self.assertEqual(again.code, 0, again)
         self.assertEqual(again.result["test_accuracy"], first.result["test_accuracy"])
+        self.assertIn("ck/checkpoint.safetensors has done 1 of 1 epochs; raise --epochs to go on", again.err)
 
 
 if __name__ == "__main__":

@@ -198,7 +198,7 @@ class Sparse(ProgramTest):
                 evaluated = self.run_program(program(name), *self.data[2:], "--evaluate", "parts")
                 self.assertEqual(evaluated.result, {"checkpoint": "parts", "test_auc": second.result["test_auc"]})
                 again = self.run_program(program(name), *flags, "parts", "--epochs", 2)
-                self.assertIn("nothing is left to train: parts/checkpoint.safetensors is of epoch 2", again.err)
+                self.assertIn("parts/checkpoint.safetensors has done 2 of 2 epochs; raise --epochs to go on", again.err)
                 self.assertEqual(again.result["test_auc"], second.result["test_auc"])
                 shutil.rmtree(self.folder / "parts")
                 shutil.rmtree(self.folder / "whole")
