@@ -83,6 +83,7 @@ void train() {
     return network({text.characters, FLAGS_width, FLAGS_layers, FLAGS_heads, FLAGS_dropout, FLAGS_sparse_grad});
   };
   task.captured = !FLAGS_sparse_grad;
+  task.tables = FLAGS_sparse_grad;
   task.data = [&](std::shared_ptr<Source> source) {
     return windows(text.train, FLAGS_stride > 0 ? FLAGS_stride : FLAGS_context,
                    {.batch = FLAGS_batch_size, .shuffle = FLAGS_seed, .source = std::move(source)});

@@ -20,6 +20,7 @@ struct Task {
   std::string unit = "images";      // what a second has so many of ...
   std::int64_t units = 1;           // ... and an example
   bool captured = true;             // where --captured says so; not over several devices, or with sparse gradients
+  bool tables = false;              // the network wants row-sparse ones, which some modes do not hold
   nlohmann::json description = {};  // further members of the result
 };
 

@@ -264,6 +264,14 @@ class Characters(ProgramTest):
                 self.assertGreater(ended.result["validation_loss"], 1.38 / 5, ended)
                 self.assertRegex(ended.err, r"epoch 3 of 3: validation accuracy 0\.\d{4}, loss 0\.\d{4}")
 
+    def test_a_mode_without_tables_says_so(self):
+        flags = (*self.flags, "--network", "lstm", "--layers", 1, "--epochs", 1, "--sparse_grad")
+        said = "holds no row-sparse tables: gradients are dense in spite of --sparse_grad"
+        ended = self.run_program(*job("char_lm", "ring", *flags, servers=0))
+        self.assertEqual(ended.code, 0, ended)
+        self.assertEqual(ended.err.count("mode 'ring' " + said), 1, ended)
+        self.assertNotIn(said, self.run_program(program("char_lm"), *flags).err)
+
     def test_in_a_job_with_a_checkpoint(self):
         flags = (*self.flags, "--network", "lstm", "--layers", 1, "--epochs", 1, "--checkpoint", "ck", "--stride", 8)
         ended = self.run_program(*job("char_lm", "dist_async", *flags))
