@@ -27,6 +27,8 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr const char* kWhatItIs =
+    "a manifest is a JSON object with \"format\": \"paceline-manifest\", which im2rec writes as PREFIX.manifest";
 constexpr std::int64_t kMostRecords = std::int64_t{1} << 40;  // of a shard; sums of them stay in range
 
 std::string hex(std::uint32_t value) {
@@ -84,7 +86,7 @@ Json parse(const std::string& text) {
 
 Manifest from_json(const Json& json) {
   if (!json.is_object() || json.value("format", "") != "paceline-manifest") {
-    throw Corrupt("it is no paceline-manifest");
+    throw Corrupt(str("it is no paceline-manifest; ", kWhatItIs));
   }
   const int version = json.at("version").get<int>();
   if (version != 1) throw Corrupt(str("its version is ", version, ", this program knows version 1"));
@@ -144,12 +146,15 @@ std::string Manifest::path_of(const Shard& shard) const {
 }
 
 Manifest Manifest::load(const std::string& path) {
-  const std::string text = io::read_file(path);
+  const std::string text = io::read_text(path);
   Manifest manifest;
   try {
     manifest = from_json(parse(text));
+  } catch (const Json::parse_error& error) {
+    throw Corrupt(str(path, " cannot be read as a manifest: from byte ", error.byte, " on it is no JSON; ", kWhatItIs));
   } catch (const Json::exception& error) {
-    throw Corrupt(str("the manifest ", path, " cannot be read; im2rec writes it as PREFIX.manifest: ", error.what()));
+    const std::string_view reason = error.what();  // "[json.exception.out_of_range.403] key 'shards' not found"
+    throw Corrupt(str("the manifest ", path, " cannot be used: ", reason.substr(reason.find(']') + 2), "; ", kWhatItIs));
   } catch (const Corrupt& error) {
     throw Corrupt(str("the manifest ", path, " cannot be used: ", error.what()));
   }

@@ -8,9 +8,11 @@
 namespace paceline::test {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 TEST(Manifest, DescribesWhatWasWritten) {
   TemporaryFolder folder;
@@ -78,6 +80,14 @@ TEST(Manifest, SaysWhatIsWrong) {
   EXPECT_THAT(error_of<IoError>(load), HasSubstr("No such file"));
   write_all(path, "[]");
   EXPECT_THAT(error_of<Corrupt>(load), HasSubstr("no paceline-manifest"));
+  write_all(path, std::string("\x1b[1m\0 no manifest", 17));
+  EXPECT_THAT(error_of<Corrupt>(load), AllOf(HasSubstr("a.manifest cannot be read as a manifest: from byte 1 on"),
+                                             HasSubstr("which im2rec writes as PREFIX.manifest")));
+  EXPECT_THAT(error_of<Corrupt>(load), AllOf(Not(HasSubstr("json")), Not(HasSubstr("\x1b"))));
+  write_all(path, R"({"format": "paceline-manifest"})");
+  EXPECT_THAT(error_of<Corrupt>(load), HasSubstr("a.manifest cannot be used: key 'version' not found; a manifest is"));
+  write_all(path, "\x1f\x8b\x08");
+  EXPECT_THAT(error_of<Corrupt>(load), HasSubstr("is compressed by gzip"));
   write_all(path, R"({"format": "paceline-manifest", "version": 9})");
   EXPECT_THAT(error_of<Corrupt>(load), HasSubstr("its version is 9, this program knows version 1"));
   const std::string text = read_all(write_data_set(folder, 5, 1, "a"));
