@@ -350,6 +350,7 @@ class RingPeer {
   std::map<int, std::unique_ptr<Outbox>> outboxes_;  // kept until the end: an answer may be on its way through one
   std::uint64_t generation_ = 0;
   bool started_ = false, recovering_ = false, behind_ = false;
+  bool worth_a_line_ = false;  // somebody was lost or has come since the last line about it
   bool newcomer_ = false;  // came after the start and is not in the ring yet
   std::optional<std::promise<std::uint64_t>> entering_;
   std::uint64_t entering_epoch_ = 0;

@@ -218,11 +218,19 @@ void RingPeer::on_roster(const Roster& roster) {
     if (peer.id.rank == rank_) continue;
     const auto known = others_.find(peer.id.rank);
     Other& other = others[peer.id.rank];
-    if (known != others_.end() && known->second.incarnation == peer.incarnation) other = known->second;
+    if (known != others_.end() && known->second.incarnation == peer.incarnation)
+      other = known->second;
+    else
+      worth_a_line_ = true;
     other.incarnation = peer.incarnation;
   }
   std::sort(live.begin(), live.end());
   if (!std::binary_search(live.begin(), live.end(), rank_)) return;
+  for (const int rank : live_) {
+    const Peer* const peer = roster.find({Role::kWorker, rank});
+    const bool finished = peer != nullptr && peer->finished;
+    if (!finished && !std::binary_search(live.begin(), live.end(), rank)) worth_a_line_ = true;
+  }
   live_ = std::move(live);
   others_ = std::move(others);
   for (auto& [rank, other] : others_) other.near = hosts.at(rank) == hosts.at(rank_);
@@ -230,7 +238,10 @@ void RingPeer::on_roster(const Roster& roster) {
   take_places();
   generation_ = roster.epoch;
   constexpr std::uint64_t kStart = 1;
-  if (!std::exchange(started_, true) && generation_ == kStart) return take_held(held_);
+  if (!std::exchange(started_, true) && generation_ == kStart) {
+    worth_a_line_ = false;
+    return take_held(held_);
+  }
   begin_generation();
 }
 
@@ -325,9 +336,11 @@ void RingPeer::fetch_missing() {
 
 void RingPeer::end_recovery() {
   recovering_ = false;
-  std::string ranks;
-  for (const int rank : live_) ranks += str(ranks.empty() ? "" : ", ", rank);
-  LOG(INFO) << "the ring goes on over the workers " << ranks;
+  if (std::exchange(worth_a_line_, false)) {
+    std::string ranks;
+    for (const int rank : live_) ranks += str(ranks.empty() ? "" : ", ", rank);
+    LOG(INFO) << "the ring goes on over the workers " << ranks;
+  }
   std::map<std::shared_ptr<RingCall>, std::vector<int>> again;
   for (std::size_t number = 0; number < pieces_.size(); ++number)
     if (pieces_[number].mine) again[pieces_[number].mine].push_back(static_cast<int>(number));

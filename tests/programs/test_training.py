@@ -270,6 +270,7 @@ class Characters(ProgramTest):
         ended = self.run_program(*job("char_lm", "ring", *flags, servers=0))
         self.assertEqual(ended.code, 0, ended)
         self.assertEqual(ended.err.count("mode 'ring' " + said), 1, ended)
+        self.assertNotIn("the ring goes on over", ended.err)  # as after a loss
         self.assertNotIn(said, self.run_program(program("char_lm"), *flags).err)
 
     def test_in_a_job_with_a_checkpoint(self):
