@@ -27,6 +27,9 @@ DEFINE_double(step_epochs, 30, "schedule=step: epochs between two steps");
 DEFINE_double(step_factor, 0.1, "schedule=step: what each step multiplies the learning rate by");
 DEFINE_int32(batch_size, 64, "examples in a batch of one worker");
 DEFINE_int32(epochs, 3, "passes over the training set");
+DEFINE_int32(max_steps, 0,
+             "steps after which this run ends as at the end of its epochs; a checkpoint goes on behind them; one process "
+             "alone; 0: no limit");
 DEFINE_uint64(seed, 1, "of weights and order");
 DEFINE_int32(log_every, 100, "steps between two lines of progress");
 DEFINE_string(checkpoint, "", "folder of the checkpoint: written after each epoch, resumed from if present");
@@ -47,6 +50,7 @@ struct LineEnd {
 void check_flags() {
   require(FLAGS_epochs >= 1 && FLAGS_batch_size >= 1 && FLAGS_log_every >= 1,
           "--epochs, --batch_size and --log_every are at least 1");
+  require(FLAGS_max_steps >= 0, "--max_steps is ", FLAGS_max_steps, ", expected a number of steps, or 0 for no limit");
   require(FLAGS_warmup >= 0, "--warmup is ", FLAGS_warmup, ", expected a number of epochs");
   require(FLAGS_schedule != "step" || (FLAGS_step_epochs > 0 && FLAGS_step_factor > 0),
           "--step_epochs and --step_factor are above 0");
@@ -95,6 +99,9 @@ std::shared_ptr<KVStore> store_of_flags() {
   require(!alone || !workers || std::atoi(workers) <= 1, "--kvstore is '", mode,
           "', one process alone, in a job of ", workers ? workers : "", " workers: each would train by itself; "
           "say --kvstore dist_sync, dist_async or another mode of several");
+  // Workers that stop would have others wait for what they leave of the epoch.
+  require(FLAGS_max_steps == 0 || !workers || std::atoi(workers) <= 1,
+          "--max_steps ends the run of one process alone, not a job of ", workers ? workers : "", " workers; leave it out");
   return KVStore::create(FLAGS_kvstore);
 }
 
@@ -118,6 +125,8 @@ Spec optimizer_of_flags(std::int64_t examples_of_epoch) {
   }
   return optimizer;
 }
+
+bool enough_steps(std::int64_t steps) { return FLAGS_max_steps > 0 && steps >= FLAGS_max_steps; }
 
 void show_progress(const std::string& line) {
   line_is_open = isatty(STDERR_FILENO);

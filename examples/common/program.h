@@ -16,6 +16,7 @@ DECLARE_string(optimizer);
 DECLARE_double(lr);
 DECLARE_int32(batch_size);
 DECLARE_int32(epochs);
+DECLARE_int32(max_steps);
 DECLARE_uint64(seed);
 DECLARE_int32(log_every);
 DECLARE_string(checkpoint);
@@ -35,6 +36,9 @@ int run(const Program& program, int argc, char** argv, const std::function<void(
 
 // Throws InvalidArgument unless the file or folder that --`flag` names is there and can be read.
 void require_readable(const char* flag, const std::string& path);
+
+// Whether a run that has made so many steps is to end before its epochs do.
+bool enough_steps(std::int64_t steps);
 
 // The store of --kvstore. Refuses one that is a single process' own in a job of several workers.
 std::shared_ptr<KVStore> store_of_flags();

@@ -205,9 +205,9 @@ class Run {
     const auto start = Clock::now();
     const std::int64_t first_epoch = progress_->epoch();
     if (first_epoch >= FLAGS_epochs && kv_->exchange().leads()) show_nothing_left(checkpoint, first_epoch);
-    while (progress_->epoch() < FLAGS_epochs) {
+    while (progress_->epoch() < FLAGS_epochs && !enough_steps(steps_)) {
       train_epoch();
-      progress_->finish_epoch();
+      if (!enough_steps(steps_)) progress_->finish_epoch();
       if (!FLAGS_checkpoint.empty()) checkpoint = progress_->checkpoint(FLAGS_checkpoint);
       if (!FLAGS_test.empty() && kv_->exchange().leads()) evaluate();
       kv_->barrier();
@@ -221,7 +221,8 @@ class Run {
     if (!leads) return;
     Histogram delays;
     for (const Histogram& worker : report.row_delays) delays.merge(worker);
-    const auto examples = static_cast<double>(data_.size() * (progress_->epoch() - first_epoch));
+    const std::int64_t trained = FLAGS_max_steps > 0 ? examples_ : data_.size() * (progress_->epoch() - first_epoch);
+    const auto examples = static_cast<double>(trained);
     std::cout << json{{"model", name_},
                       {"mode", FLAGS_kvstore},
                       {"workers", kv_->size()},
@@ -245,11 +246,17 @@ class Run {
       while (data_.next(batch)) {
         const NDArray loss = step(batch);
         progress_->count_step();
+        ++steps_;
+        examples_ += batch.examples;
         if (progress_->steps() % FLAGS_log_every == 0) {
           char text[96];
           std::snprintf(text, sizeof text, "epoch %lld  step %lld  loss %.4f", static_cast<long long>(epoch + 1),
                         static_cast<long long>(progress_->steps()), loss.item<double>());
           show_progress(text);
+        }
+        if (enough_steps(steps_)) {
+          confirm();
+          return show_result(str("ends after ", steps_, " steps, as --max_steps says"));
         }
       }
       confirm();
@@ -306,7 +313,7 @@ class Run {
   std::optional<Weights> weights_;
   std::optional<nn::Progress> progress_;
   double auc_ = 0, evaluating_ = 0;
-  std::int64_t evaluated_ = -1;
+  std::int64_t evaluated_ = -1, steps_ = 0, examples_ = 0;  // of this run
   SparseBatch pushed_;  // not yet known to be applied
   LocalBatch last_;
 };

@@ -73,7 +73,8 @@ class Run {
     // Other workers need the test set only if they come to lead.
     if (task.test && kv_->rank() == 0) task.test();
     if (task.tables && kv_->rank() == 0 && !kv_->holds_tables())
-      show_result(str("mode '", FLAGS_kvstore, "' holds no row-sparse tables: gradients are dense in spite of --sparse_grad"));
+      show_result(str("mode '", FLAGS_kvstore,
+                      "' holds no row-sparse tables: gradients are dense in spite of --sparse_grad"));
   }
 
   void train() {
@@ -83,7 +84,7 @@ class Run {
     const auto start = Clock::now();
     const std::int64_t first_epoch = trainer_.epoch();
     if (first_epoch >= FLAGS_epochs && kv_->exchange().leads()) show_nothing_left(checkpoint_, first_epoch);
-    while (trainer_.epoch() < FLAGS_epochs) {
+    while (trainer_.epoch() < FLAGS_epochs && !enough_steps(steps_)) {
       train_epoch();
       trainer_.synchronize();
       if (!FLAGS_checkpoint.empty()) checkpoint_ = trainer_.checkpoint(FLAGS_checkpoint);
@@ -107,7 +108,12 @@ class Run {
       trainer_.step(batch, task_.loss);
       if (kv_->rank() == FLAGS_slow_worker) slow_down(trainer_.net(), began);
       began = Clock::now();
+      ++steps_;
+      examples_ += batch.examples;
       if (trainer_.every(FLAGS_log_every)) show_progress(text_of(task_, trainer_.report()));
+      if (!enough_steps(steps_)) continue;
+      show_result(str("ends after ", steps_, " steps, as --max_steps says"));
+      break;
     }
   }
 
@@ -130,7 +136,8 @@ class Run {
     const bool bounded = Spec::parse(FLAGS_kvstore).options.has("bound");  // else nobody counts
     json waits = json::array();
     for (const WorkerWait& wait : report.waits) waits.push_back(wait.seconds);
-    const double units = static_cast<double>(data_->size() * epochs * task_.units);
+    const std::int64_t examples = FLAGS_max_steps > 0 ? examples_ : data_->size() * epochs;
+    const double units = static_cast<double>(examples * task_.units);
     json result = task_.description;
     result.update({{"mode", FLAGS_kvstore},
                    {"workers", kv_->size()},
@@ -156,7 +163,7 @@ class Run {
   std::string checkpoint_;
   nn::Evaluation found_;
   double evaluating_ = 0;
-  std::int64_t evaluated_ = -1;
+  std::int64_t evaluated_ = -1, steps_ = 0, examples_ = 0;  // of this run
 };
 
 }  // namespace

@@ -203,6 +203,24 @@ class Sparse(ProgramTest):
                 shutil.rmtree(self.folder / "parts")
                 shutil.rmtree(self.folder / "whole")
 
+    def test_ends_after_so_many_steps(self):
+        """And goes on behind them: in three runs as in one."""
+        flags = (*self.data, "--epochs", 2, "--checkpoint")
+        for name in ("sparse_linear", "factorization_machine"):
+            with self.subTest(name):
+                for _ in range(2):
+                    part = self.run_program(program(name), *flags, "parts", "--max_steps", 7)
+                    self.assertIn("ends after 7 steps, as --max_steps says", part.err)
+                    self.assertGreater(part.result["test_auc"], 0.4)
+                    self.assertGreater(part.result["examples_per_second"], 0)
+                rest = self.run_program(program(name), *flags, "parts")
+                whole = self.run_program(program(name), *flags, "whole")
+                self.assertEqual(self.auc(rest), self.auc(whole))
+                parts, together = (tensors_of(self.folder / run.result["checkpoint"]) for run in (rest, whole))
+                self.assertEqual(parts, together)
+                shutil.rmtree(self.folder / "parts")
+                shutil.rmtree(self.folder / "whole")
+
     def weights(self, folder):
         """By row; rows lie in a checkpoint in any order."""
         tensors, _ = tensors_of(self.folder / folder / "checkpoint.safetensors")
@@ -272,6 +290,20 @@ class Characters(ProgramTest):
         self.assertEqual(ended.err.count("mode 'ring' " + said), 1, ended)
         self.assertNotIn("the ring goes on over", ended.err)  # as after a loss
         self.assertNotIn(said, self.run_program(program("char_lm"), *flags).err)
+
+    def test_ends_after_so_many_steps(self):
+        flags = (*self.flags, "--network", "lstm", "--layers", 1, "--epochs", 1, "--checkpoint")
+        part = self.run_program(program("char_lm"), *flags, "parts", "--max_steps", 5)
+        self.assertIn("ends after 5 steps, as --max_steps says", part.err)
+        self.assertEqual(part.result["epochs"], 0, part)
+        self.assertGreater(part.result["validation_loss"], 0, part)
+        _, metadata = tensors_of(self.folder / "parts" / "checkpoint.safetensors")
+        self.assertEqual(metadata["steps"], "5")
+        rest = self.run_program(program("char_lm"), *flags, "parts")
+        whole = self.run_program(program("char_lm"), *flags, "whole")
+        self.assertEqual(rest.result["validation_loss"], whole.result["validation_loss"], rest)
+        refused = self.run_program(*job("char_lm", "dist_sync", *flags, "parts", "--max_steps", 5))
+        self.assert_one_clear_sentence(refused, "--max_steps ends the run of one process alone", code=2)
 
     def test_in_a_job_with_a_checkpoint(self):
         flags = (*self.flags, "--network", "lstm", "--layers", 1, "--epochs", 1, "--checkpoint", "ck", "--stride", 8)
