@@ -55,7 +55,6 @@ void check_flags() {
   require(FLAGS_schedule != "step" || (FLAGS_step_epochs > 0 && FLAGS_step_factor > 0),
           "--step_epochs and --step_factor are above 0");
   Device(std::string_view(FLAGS_device));
-  if (!FLAGS_evaluate.empty()) require_readable("evaluate", FLAGS_evaluate);
 }
 
 }  // namespace

@@ -327,6 +327,7 @@ void train_or_evaluate(const std::string& name, SparseModel model) {
   if (FLAGS_evaluate.empty()) require_readable("train", FLAGS_train);
   if (!FLAGS_test.empty()) require_readable("test", FLAGS_test);
   if (FLAGS_evaluate.empty()) return Run(name, std::move(model)).train();
+  require_readable("evaluate", FLAGS_evaluate);
   std::cout << json{{"checkpoint", FLAGS_evaluate}, {"test_auc", evaluate(model, FLAGS_evaluate)}} << std::endl;
 }
 

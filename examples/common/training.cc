@@ -171,6 +171,7 @@ class Run {
 void train_or_evaluate(const Task& task) {
   require(FLAGS_slow_factor >= 1, "--slow_factor is ", FLAGS_slow_factor, ", expected at least 1");
   if (FLAGS_evaluate.empty()) return Run(task).train();
+  require_readable("evaluate", FLAGS_evaluate);
   const nn::Evaluation found = evaluate(task, FLAGS_evaluate);
   std::cout << json{{"checkpoint", FLAGS_evaluate},
                     {task.tested + "_accuracy", found.accuracy},
