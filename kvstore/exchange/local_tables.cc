@@ -129,6 +129,7 @@ void LocalTables::save(StoreState& state) const {
 
 void LocalTables::load(const StoreState& state) {
   for (const auto& [name, table] : tables_) {
+    if (state.tables_alone && !LoadedTable::is_in(state, table->rows.spec())) continue;
     const LoadedTable loaded = LoadedTable::read(table->rows.spec(), state);
     table->rows.clear();
     table->rows.load(loaded.ids(), loaded.versions(), loaded.arrays(), loaded.examples);

@@ -81,6 +81,7 @@ void ServersExchange::fetch_tables(StoreState& state) {
 
 void ServersExchange::send_tables(const StoreState& state) {
   for (const RemoteTable* table : tables()) {
+    if (state.tables_alone && !LoadedTable::is_in(state, table->spec)) continue;
     const LoadedTable loaded = LoadedTable::read(table->spec, state);
     RowOrder order(loaded.ids(), table->spec, table->layout, "the load of");
     for (int p = 0; p < order.partitions(); ++p)

@@ -44,6 +44,11 @@ void SavedTable::write(const TableSpec& table, StoreState& state, Engine& engine
   state.counters.emplace_back("examples:" + prefix, std::to_string(examples));
 }
 
+bool LoadedTable::is_in(const StoreState& state, const TableSpec& table) {
+  const std::string ids = "table:" + table.name + ":ids";
+  return std::ranges::any_of(state.arrays, [&](const auto& array) { return array.first == ids; });
+}
+
 LoadedTable LoadedTable::read(const TableSpec& table, const StoreState& state) {
   const std::string prefix = "table:" + table.name;
   LoadedTable loaded;

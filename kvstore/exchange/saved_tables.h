@@ -30,6 +30,7 @@ class SavedTable {
 // Rows of a state.
 class LoadedTable {
  public:
+  static bool is_in(const StoreState& state, const TableSpec& table);
   // Throws InvalidArgument where the state lacks the table, or holds another.
   static LoadedTable read(const TableSpec& table, const StoreState& state);
 

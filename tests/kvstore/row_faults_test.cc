@@ -101,6 +101,8 @@ TEST(RowFaults, TheJobGoesOnWhenAWorkerIsLost) {
 
 TEST(RowFaults, TablesAreLoadedAlone) {
   const TableSpec table = table_of(100, 2);
+  TableSpec other = table;  // of which the state says nothing
+  other.name = "other";
   StoreState rows;
   rows.tables_alone = true;
   rows.arrays = {{"table:table:ids", ids_of({3, 70})},
@@ -111,6 +113,8 @@ TEST(RowFaults, TablesAreLoadedAlone) {
     store.set_optimizer(optim::SGD{.lr = 0.5, .momentum = 0.5});
     store.init({{"key", key}});
     store.init_table(table);
+    store.init_table(other);
+    store.push_rows({{"other", ids_of({5}), rows_of({1, 1}, 2)}});
     for (int step = 0; step < 3; ++step) {
       store.push_pull({{"key", one}}, {{"key", key}});
       store.step_end(1);
@@ -120,7 +124,7 @@ TEST(RowFaults, TablesAreLoadedAlone) {
   };
   const auto expect = [&](KVStore& store) {
     EXPECT_EQ(pull(store, table, {70, 3}, default_engine()), (std::vector<float>{3, 4, 1, 2}));
-    EXPECT_EQ(store.report().rows_held, 2);
+    EXPECT_EQ(store.report().rows_held, 3);
   };
   const auto plain = KVStore::create("local"), local = KVStore::create("local");
   const std::vector<float> wanted = train(*plain, false);

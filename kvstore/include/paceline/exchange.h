@@ -72,7 +72,8 @@ using PositionRanges = std::vector<std::pair<std::int64_t, std::int64_t>>;
 struct StoreState {
   NamedArrays arrays;
   std::vector<std::pair<std::string, std::string>> counters;
-  bool tables_alone = false;  // for load(), the same at every worker: keys and what workers keep stay as they are
+  // For load(), the same at every worker: other tables, keys and what workers keep stay as they are.
+  bool tables_alone = false;
 };
 
 // Functions that say "task" are pushed to the engine and return at once; failures poison what they write. The others
