@@ -209,7 +209,9 @@ struct Trainer::Impl {
 
   void pull_tables() {
     // Counted before the rows are read: what comes in between is read again another time.
-    if (const std::int64_t changes = row_changes(); std::exchange(tables_whole, changes) == changes) return;
+    const std::int64_t changes = row_changes();
+    if (tables_whole == changes) return;
+    tables_whole.reset();
     for (const auto& table : tables) {
       const NDArray& value = table->value;
       const auto width = value.size(1) * static_cast<std::int64_t>(size_of(value.dtype())),
@@ -219,6 +221,7 @@ struct Trainer::Impl {
         store->pull_rows({{table->name, row_numbers(begin, end), value.narrow(0, begin, end)}});
       }
     }
+    tables_whole = changes;
   }
 };
 
