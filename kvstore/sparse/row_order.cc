@@ -7,7 +7,6 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
-#include <utility>
 
 #include "sparse/prefetch.h"
 #include "stream_copy.h"
@@ -89,9 +88,10 @@ RowOrder::RowOrder(std::span<const std::int64_t> ids, const TableSpec& table, co
 
 const std::vector<OrderedRow>& RowOrder::partition(int number) {
   Partition& part = partitions_[static_cast<std::size_t>(number)];
-  if (std::exchange(part.in_order, true)) return part.rows;
+  if (part.in_order) return part.rows;
   if (position_bits_ == 0) {
     sort_by(part.rows, id_bits_, [](const OrderedRow& row) { return static_cast<std::uint64_t>(row.id); });
+    part.in_order = true;
     return part.rows;
   }
   const int bits = position_bits_;
@@ -100,7 +100,8 @@ const std::vector<OrderedRow>& RowOrder::partition(int number) {
   const std::uint64_t positions = (std::uint64_t{1} << bits) - 1;
   for (const std::uint64_t dealt : part.dealt)
     part.rows.push_back({static_cast<std::int64_t>(dealt >> bits), static_cast<std::uint32_t>(dealt & positions)});
-  part.dealt = {};
+  std::vector<std::uint64_t>().swap(part.dealt);
+  part.in_order = true;
   return part.rows;
 }
 
