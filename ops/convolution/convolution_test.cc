@@ -4,7 +4,10 @@
 #include <support/operator_case.h>
 #include <support/tolerance.h>
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+
+#include <utility>
 
 namespace paceline::test {
 namespace {
@@ -189,6 +192,27 @@ TEST(Convolution, BlocksOfColumnsGiveTheWhole) {
   EXPECT_EQ(max(inner).item<double>(), 64 * 9);
   EXPECT_EQ(sum(y).item<double>(), 2 * 64 * (190.0 * 190.0));  // 62 * 3 + 2 * 2 along each axis
   EXPECT_EQ(max(dx).item<double>(), 2 * 9 * 64 * 9);
+}
+
+TEST(Convolution, OnCudaRunsInCudnnWhereItCan) {
+  void* const library = dlopen("libcudnn.so.0", RTLD_NOW);
+  if (!library) GTEST_SKIP() << "counts the calls of the emulated cuDNN, which is not there";
+  const auto issued = reinterpret_cast<int (*)()>(dlsym(library, "emulated_cudnn_issued"));
+  auto calls = [&, before = issued()](const NDArray& result) mutable {
+    result.wait();
+    const int all = issued();
+    return all - std::exchange(before, all);
+  };
+  const Device gpu{DeviceKind::kCuda, 0};
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBfloat16}) {
+    SCOPED_TRACE(name_of(dtype));
+    const NDArray x = NDArray::full({2, 4, 5, 6}, 1, dtype, gpu), bias = NDArray::full({6}, 1, dtype, gpu);
+    const NDArray weight = NDArray::full({6, 2, 3, 3}, 1, dtype, gpu);
+    const NDArray y = convolution(x, weight, bias, {.padding = {1, 1}, .groups = 2});
+    EXPECT_EQ(calls(y), 2);  // the bias is one
+    EXPECT_EQ(calls(transposed_convolution(y, weight, NDArray(), {{.padding = {1, 1}, .groups = 2}, {}})), 1);
+    EXPECT_EQ(calls(convolution(x.narrow(0, 0, 0), weight, bias, {.groups = 2})), 0);
+  }
 }
 
 }  // namespace
