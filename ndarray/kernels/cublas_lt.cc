@@ -176,8 +176,7 @@ bool in_one_pass(const KernelContext& context, cublasLtEpilogue_t epilogue, std:
 }
 
 cublasLtEpilogue_t epilogue_of(OnTheWay what) {
-  if (what == OnTheWay::kNothing) return CUBLASLT_EPILOGUE_BIAS;
-  return what == OnTheWay::kRelu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_GELU_BIAS;
+  return what == OnTheWay::kNothing ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_GELU_BIAS;
 }
 
 // Inputs: a, b, bias.
@@ -185,12 +184,15 @@ void gemm_bias(const KernelContext& context, std::span<const Tensor> inputs, std
                const void* attributes) {
   const auto& [how, epilogue] = *static_cast<const GemmBias*>(attributes);
   const Tensor& out = outputs[0];
-  if (in_one_pass(context, epilogue_of(epilogue.on_the_way), inputs, inputs[2], out, how)) return;
-  const Tensor rows{inputs[2].data, out.shape, broadcast_strides(inputs[2].shape, inputs[2].strides, out.shape),
-                    out.dtype};
-  copy_cuda()(context, {&rows, 1}, outputs, nullptr);
-  const Gemm onto{how.transpose_a, how.transpose_b, 1, 1};
-  gemm_cuda()(context, inputs.first(2), outputs, &onto);
+  if (in_one_pass(context, epilogue_of(epilogue.on_the_way), inputs, inputs[2], out, how)) {
+    if (epilogue.on_the_way != OnTheWay::kNothing) return;
+  } else {
+    const Tensor rows{inputs[2].data, out.shape, broadcast_strides(inputs[2].shape, inputs[2].strides, out.shape),
+                      out.dtype};
+    copy_cuda()(context, {&rows, 1}, outputs, nullptr);
+    const Gemm onto{how.transpose_a, how.transpose_b, 1, 1};
+    gemm_cuda()(context, inputs.first(2), outputs, &onto);
+  }
   if (epilogue.kernel.cuda) epilogue.kernel.cuda(context, outputs, outputs, nullptr);
 }
 

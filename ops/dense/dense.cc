@@ -116,7 +116,7 @@ OpDef dense_op() {
 }
 
 OpDef dense_relu_op() {
-  return dense_and("dense_relu", {detail::OnTheWay::kRelu, relu_operator().kernel()})
+  return dense_and("dense_relu", {.kernel = relu_operator().kernel()})
       .saves_inputs({0, 1})
       .saves_outputs({0})
       .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) {

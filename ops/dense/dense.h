@@ -3,9 +3,9 @@
 // `flatten`, x (n, ...) is taken as (n, in) and y is (n, out); else the last axis of x is `in` and the others stay.
 // Throws InvalidArgument "[dense] ..." (with an activation "[dense_relu] ..." and so on) on sizes that do not fit.
 //
-// An activation gives what the function of its name (unary.h) gives, but for rounding. The product's task applies it, on
-// CUDA devices (not in float64, nor without a bias) in the pass that makes the product, where relu may make 0 of NaN.
-// Under a Tape kGeluTanh is an operator of its own, as its gradient wants the argument.
+// An activation gives what the function of its name (unary.h) gives; the product's task applies it. kGeluTanh is an
+// operator of its own under a Tape, as its gradient wants the argument, and is rounded otherwise without one on CUDA
+// devices, with a bias and not in float64, where the pass that makes the product applies it.
 
 #include <paceline/op.h>
 

@@ -1,9 +1,12 @@
 #include <paceline/ops.h>
 #include <support/operator_case.h>
 
+#include <limits>
+
 namespace paceline::test {
 namespace {
 
+constexpr double kInfinity = std::numeric_limits<double>::infinity(), kNaN = std::numeric_limits<double>::quiet_NaN();
 const CaseArray kWeight = array({2, 3}, {1, 0, -1, 2, 1, 0});
 
 OperatorCase random_case(const std::string& name, const Shape& x, const Shape& weight, bool biased, bool flatten) {
@@ -52,6 +55,11 @@ const RegisterCases kDenseRelu("dense_relu",
                                 {.name = "no examples",
                                  .inputs = {array({0, 3}, {}), kWeight, array({2}, {1, 2})},
                                  .expected = {array({0, 2}, {})},
+                                 .gradient = false},
+                                {.name = "not finite",
+                                 .inputs = {array({2, 2}, {kInfinity, 1, 1, 2}), array({2, 2}, {1, 0, 0, 1}),
+                                            array({2}, {1, -5})},
+                                 .expected = {array({2, 2}, {kInfinity, kNaN, 2, 0})},
                                  .gradient = false},
                                 far_from_0("flattened", {4, 2, 3}, {5, 6}, true),
                                 far_from_0("last axis", {4, 2, 4}, {6, 4}, false)},

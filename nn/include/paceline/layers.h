@@ -24,8 +24,9 @@ struct Residual : Module {
 };
 
 // The body, of which a Tape keeps the input only, and rows that came from a store: everything inside is computed again
-// for the gradients, with the same numbers (Chen et al., "Training deep nets with sublinear memory cost", 2016). Less
-// memory for a third more time.
+// for the gradients (Chen et al., "Training deep nets with sublinear memory cost", 2016). With the same numbers, but for
+// the rounding of a Dense with kGeluTanh on a CUDA device (dense.h): at first nothing inside is recorded. Less memory for
+// a third more time.
 struct Recompute : Module {
   explicit Recompute(const Module& body);
 };

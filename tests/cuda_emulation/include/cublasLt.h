@@ -16,7 +16,6 @@ enum cublasLtMatmulDescAttributes_t {
 enum cublasLtEpilogue_t : unsigned {
   CUBLASLT_EPILOGUE_DEFAULT = 1,
   CUBLASLT_EPILOGUE_BIAS = 4,
-  CUBLASLT_EPILOGUE_RELU_BIAS = 6,
   CUBLASLT_EPILOGUE_GELU_BIAS = 36,
   CUBLASLT_EPILOGUE_BGRADB = 512,
 };

@@ -3,17 +3,17 @@
 
 namespace paceline::detail {
 
-// What cuBLASLt does to a product on its way out, in the pass that makes it.
-enum class OnTheWay { kNothing, kRelu, kGeluTanh };
+// What cuBLASLt does to a product on its way out, in the pass that makes it. Not relu, which may make 0 of NaN there.
+enum class OnTheWay { kNothing, kGeluTanh };
 
 // What is done to a product with its bias: `kernel` does it, with one array as input and output and no attributes,
-// where cuBLASLt does not. None: nothing. Made by cuBLASLt, relu may be 0 where the product is NaN.
+// where cuBLASLt does not. None: nothing.
 struct Epilogue {
   OnTheWay on_the_way = OnTheWay::kNothing;
   Kernel kernel{};
 };
 
-// out = epilogue(a op(b) + bias in each row), in one pass where one can; shapes and types as in kernels::gemm, which
+// out = epilogue(a op(b) + bias in each row), in one task where one can; shapes and types as in kernels::gemm, which
 // they were checked for; bias is a vector, or none.
 void gemm_bias(const NDArray& a, const NDArray& b, bool transpose_b, const NDArray& bias, const NDArray& out,
                const Epilogue& epilogue = {});
