@@ -1,6 +1,7 @@
 #include "golden/calls.h"
 
 #include <paceline/ops.h>
+#include <paceline/recorder.h>
 
 #include <limits>
 
@@ -192,7 +193,7 @@ GoldenCalls linear() {
                     {"outer", two(outer)},
                     {"csr_matmul", CALL(csr_matmul({x[0], x[1], x[2], {3, 4}}, x[3]))},
                     {"csr_matmul(a')", CALL(csr_matmul({x[0], x[1], x[2], {3, 4}}, x[3], true))},
-                    {"dense", CALL(dense(x[0], x[1], x[2]))},
+                    {"dense", CALL(paceline::dense(x[0], x[1], x[2]))},
                     {"tril", CALL(tril(x[0]))},
                     {"triu(1)", CALL(triu(x[0], 1))},
                     {"triangular_solve", CALL(triangular_solve(x[0], x[1]))},
@@ -203,6 +204,23 @@ GoldenCalls linear() {
                                "ij,kl->il", "ij,jk,kl->il", "bi,bi->b", "...ij,...jk->...ik", "...ij,jk->i...k",
                                "b...,b->...", "i...->i", "i...,...->...i"})
     calls[std::string("einsum ") + equation] = [equation](const Arrays& x) { return Arrays{einsum(equation, x)}; };
+  return calls;
+}
+
+GoldenCalls dense() {
+  GoldenCalls calls;
+  for (const auto& [text, activation] :
+       {std::pair<std::string, Activation>{"relu", Activation::kRelu}, {"gelu_tanh", Activation::kGeluTanh}}) {
+    const Activation how = activation;
+    const std::string name = "dense_" + text;
+    calls[name] = [=](const Arrays& x) { return Arrays{paceline::dense(x[0], x[1], x[2], true, how)}; };
+    calls[name + "(plain)"] = [=](const Arrays& x) { return Arrays{paceline::dense(x[0], x[1], {}, true, how)}; };
+    calls[name + "(rows)"] = [=](const Arrays& x) { return Arrays{paceline::dense(x[0], x[1], x[2], false, how)}; };
+  }
+  calls["dense_gelu_tanh(no tape)"] = [](const Arrays& x) {
+    const RecordingScope no_tape(nullptr);
+    return Arrays{paceline::dense(x[0], x[1], x[2], true, Activation::kGeluTanh)};
+  };
   return calls;
 }
 
@@ -309,9 +327,11 @@ GoldenCalls training() {
 
 const std::map<std::string, GoldenCalls>& golden_calls() {
   static const auto& calls = *new std::map<std::string, GoldenCalls>{
-      {"unary", unary()}, {"binary", binary()},       {"reduction", reduction()}, {"shape", shape()},
-      {"loss", loss()},   {"normalize", normalize()}, {"linear", linear()},       {"convolution", convolution()},
-      {"pool", pool()},   {"training", training()},   {"attention", attention()}, {"recurrent", recurrent()}};
+      {"unary", unary()},         {"binary", binary()},       {"reduction", reduction()},
+      {"shape", shape()},         {"loss", loss()},           {"normalize", normalize()},
+      {"linear", linear()},       {"dense", dense()},         {"convolution", convolution()},
+      {"pool", pool()},           {"training", training()},   {"attention", attention()},
+      {"recurrent", recurrent()}};
   return calls;
 }
 

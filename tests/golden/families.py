@@ -323,6 +323,26 @@ def linear():
         yield "csr_matmul(a')", case, lambda s, c, v, b: sparse(s, c, v).T @ b, places + [sample((3, 2), 2)]
 
 
+def dense():
+    w, b = sample((4, 3), 2), sample((4,), 3)
+    square = array([[0, 1], [1, 2]])
+    tanh_gelu = lambda x: F.gelu(x, approximate="tanh")
+    for name, f in (("dense_relu", torch.relu), ("dense_gelu_tanh", tanh_gelu)):
+        call = lambda x, w, b, f=f: f(F.linear(x, w, b))
+        yield name, "ordinary", call, [sample((5, 3), 1), w, b]
+        yield name, "flattened", lambda x, w, b, f=f: f(F.linear(x.flatten(1), w, b)), [
+            sample((3, 2, 2), 1), sample((6, 4), 2), sample((6,), 3)]
+        yield name, "empty", call, [sample((0, 3), 1), w, b]
+        yield name, "no columns", call, [sample((2, 0), 1), sample((4, 0), 2), b]
+        yield name, "one", call, [sample((1, 1), 1), sample((1, 1), 2), sample((1,), 3)]
+        yield name, "special", call, [array([[INF, 1], [NAN, 0]]), square, sample((2,), 3)]
+        yield f"{name}(plain)", "ordinary", lambda x, w, f=f: f(F.linear(x, w)), [sample((5, 3), 1), w]
+        yield f"{name}(rows)", "ordinary", call, [sample((2, 3, 3), 1), w, b]
+    alone = lambda x, w, b: tanh_gelu(F.linear(x, w, b)).detach()
+    yield "dense_gelu_tanh(no tape)", "ordinary", alone, [sample((5, 3), 1), w, b]
+    yield "dense_gelu_tanh(no tape)", "special", alone, [array([[INF, 1], [NAN, 0]]), square, sample((2,), 3)]
+
+
 def convolution():
     image, weight, bias = sample((2, 4, 7, 6), 1), sample((6, 2, 3, 2), 2, -1, 1), sample((6,), 3)
     line, volume = sample((2, 4, 9), 4), sample((1, 4, 4, 5, 4), 5)
@@ -508,5 +528,5 @@ def training():
 
 
 FAMILIES = {"unary": unary, "binary": binary, "reduction": reduction, "shape": shape, "loss": loss,
-            "normalize": normalize, "linear": linear, "convolution": convolution, "pool": pool, "training": training,
-            "attention": attention, "recurrent": recurrent}
+            "normalize": normalize, "linear": linear, "dense": dense, "convolution": convolution, "pool": pool,
+            "training": training, "attention": attention, "recurrent": recurrent}
