@@ -101,4 +101,8 @@ Evaluation evaluate(const Module& net, DataIterator& data, const Loss& loss, Dev
   return sum_of(results);
 }
 
+double evaluate(const Module& net, DataIterator& data, Device device) {
+  return evaluate(net, data, nullptr, device).accuracy;
+}
+
 }  // namespace paceline::nn

@@ -1,6 +1,5 @@
 #include <paceline/metric.h>
 #include <paceline/ops.h>
-#include <paceline/recorder.h>
 
 #include <algorithm>
 #include <cmath>
@@ -45,16 +44,6 @@ double roc_auc(const NDArray& scores, const NDArray& label) {
   require(positives > 0 && below > 0, "[roc_auc] all labels are ", positives > 0 ? "positive" : "negative",
           ", expected both kinds");
   return pairs / (positives * below);
-}
-
-double evaluate(const Module& net, DataIterator& data, Device device) {
-  const RecordingScope no_recording(nullptr);
-  Accuracy accuracy;
-  for (Batch& batch : EpochRange(data, 0, {})) {
-    const NDArray scores = net(batch.data.to(device), {.training = false, .device = device});
-    accuracy.update(scores, batch.label.to(scores.device()));
-  }
-  return accuracy.value();
 }
 
 }  // namespace paceline::nn

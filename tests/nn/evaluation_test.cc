@@ -58,6 +58,11 @@ TEST(Evaluation, LabelsThatAreNoClassAreNotCounted) {
   found = BatchResult::of(scores, batch_of(NDArray::from(std::vector<float>{1, none, 2, -5}, {4})), {});
   EXPECT_EQ(found.labels, 2);
   EXPECT_EQ(found.right, 2);
+
+  MemoryIterator data(scores, NDArray::from(std::vector<std::int32_t>{1, -1, 2, 1}, {4}), {.batch = 3});
+  const nn::Lambda net("Same", same);
+  EXPECT_EQ(nn::evaluate(net, data), 2.0 / 3);
+  EXPECT_EQ(nn::evaluate(net, data, nullptr).accuracy, 2.0 / 3);
 }
 
 TEST(Evaluation, WithoutALossLabelsMustBeClassNumbers) {

@@ -9,7 +9,7 @@
 
 namespace paceline::nn {
 
-// Fraction of examples whose largest score is at the label.
+// Fraction of examples whose largest score is at the label; one whose label is no class, such as -1, counts as wrong.
 class Accuracy {
  public:
   void update(const NDArray& scores, const NDArray& label);
@@ -26,9 +26,6 @@ class Accuracy {
 // or a score is NaN.
 double roc_auc(const NDArray& scores, const NDArray& label);
 
-// Runs the network over one epoch of `data`, not training, and returns the accuracy.
-double evaluate(const Module& net, DataIterator& data, Device device = {});
-
 struct Evaluation {
   std::int64_t examples = 0;
   // Of the labels in [0, classes), the fraction at the largest score; others, such as -1, are not counted. 0 where
@@ -36,7 +33,10 @@ struct Evaluation {
   double accuracy = 0;
   double loss = 0;      // the mean over the examples
 };
-// The same, with a loss that is a mean over the examples of a batch.
+// Runs the network over one epoch of `data`, not training; the loss is a mean over the examples of a batch. With none
+// (nullptr), throws InvalidArgument where the labels are no class numbers.
 Evaluation evaluate(const Module& net, DataIterator& data, const Loss& loss, Device device = {});
+// The accuracy, without a loss.
+double evaluate(const Module& net, DataIterator& data, Device device = {});
 
 }  // namespace paceline::nn
