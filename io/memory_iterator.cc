@@ -118,7 +118,8 @@ void MemoryIterator::commit(const Batch& batch) {
   {
     Lock lock(state_->mutex);
     if (batch.epoch == state_->epoch)
-      for (const Range& range : batch.positions) state_->committed.add(range);
+      for (const Range& range : batch.positions)
+        if (range.begin < kNotData) state_->committed.add(range);
   }
   state_->options.source->commit(batch.epoch, batch.positions);
 }

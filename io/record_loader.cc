@@ -346,7 +346,8 @@ void RecordLoader::Impl::commit(std::int64_t epoch, const std::vector<Range>& po
   {
     Lock lock(mutex_);
     if (epoch == epoch_)
-      for (const Range& range : positions) committed_.add(range);
+      for (const Range& range : positions)
+        if (range.begin < kNotData) committed_.add(range);
   }
   options_.source->commit(epoch, positions);
 }

@@ -12,7 +12,7 @@ namespace {
 
 // Behind all data. A batch's first position is its name; each of its numbers is cut into digits, and a digit is that
 // many positions, in a place with room between it and the next.
-constexpr std::int64_t kTold = std::int64_t{1} << 62, kMostPositions = std::int64_t{1} << 35;
+constexpr std::int64_t kTold = kNotData, kMostPositions = std::int64_t{1} << 35;
 constexpr std::int64_t kPlace = std::int64_t{1} << 17, kPlaces = 16, kBatch = kPlaces * kPlace;
 constexpr int kDigitBits = 16;
 constexpr std::uint64_t kDigit = (std::uint64_t{1} << kDigitBits) - 1;

@@ -180,6 +180,30 @@ class LossySource final : public Source {
   RangeSet left_, mine_, all_, committed_;
 };
 
+// As Trainer::evaluate() commits: a batch's own positions, and some that are no records.
+void expect_records_alone(DataIterator& data, const LossySource& source) {
+  data.start(0);
+  Batch batch;
+  ASSERT_TRUE(data.next(batch));
+  batch.positions.push_back({kNotData + 5, kNotData + 9});
+  data.commit(batch);
+  EXPECT_EQ(data.committed().count(), batch.examples);
+  EXPECT_EQ(source.committed_.count(), batch.examples + 4);
+}
+
+TEST(RecordLoader, HasCommittedRecordsAlone) {
+  TemporaryFolder folder;
+  const auto source = std::make_shared<LossySource>(RangeSet());
+  RecordLoader loader(write_data_set(folder, 100, 2), {.batch = 8, .source = source});
+  expect_records_alone(loader, *source);
+}
+
+TEST(MemoryIterator, HasCommittedRecordsAlone) {
+  const auto source = std::make_shared<LossySource>(RangeSet());
+  MemoryIterator iterator(NDArray::zeros({100, 2}), NDArray::zeros({100}), {.batch = 8, .source = source});
+  expect_records_alone(iterator, *source);
+}
+
 TEST(RecordLoader, TakesOverWhatLostWorkersLeft) {
   TemporaryFolder folder;
   const std::string manifest = write_data_set(folder, 100, 2);

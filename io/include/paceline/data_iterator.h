@@ -12,6 +12,9 @@
 
 namespace paceline {
 
+// Positions from here on are never those of records.
+constexpr std::int64_t kNotData = std::int64_t{1} << 62;
+
 // [begin, end)
 struct Range {
   std::int64_t begin = 0;
@@ -61,7 +64,8 @@ class Source {
   // Tells, before the first batch, the positions this process will deliver in `epoch`, and those that all processes
   // together will (the same at each), so that the part of one that is lost before it begins is known too.
   virtual void begin(std::int64_t epoch, const RangeSet& mine, const RangeSet& all) = 0;
-  // The update made from these positions was acknowledged.
+  // The update made from these positions was acknowledged. From kNotData on they are no records, but what workers tell
+  // each other; passed on like the others.
   virtual void commit(std::int64_t epoch, const std::vector<Range>& positions) = 0;
   // After the own part: positions that lost workers left, to be delivered here. Blocks until there are some, or every
   // position of the epoch is committed: then it is empty. Commit first what was delivered.
@@ -94,9 +98,10 @@ class DataIterator {
 
   // Records of the whole data set.
   virtual std::int64_t size() const = 0;
-  // The positions for which commit() was called, or should be: forwards to the Source.
+  // The batch's positions were used: forwards them to the Source, those from kNotData on, too, which
+  // Trainer::evaluate() adds.
   virtual void commit(const Batch& batch) = 0;
-  // What commit() has seen in the current epoch; saved in checkpoints.
+  // The positions of records that commit() has seen in the current epoch; saved in checkpoints.
   virtual RangeSet committed() const = 0;
 };
 
