@@ -146,6 +146,42 @@ TEST(RowFaults, TablesAreLoadedAlone) {
   }
 }
 
+// As Trainer begins a job: every worker has the same state, which counts once.
+TEST(RowFaults, TablesThatEveryWorkerLoadsCountOnce) {
+  const TableSpec table = table_of(100, 2, "zeros");
+  for (const int servers : {1, 2}) {
+    ClusterInProcess cluster({.mode = "dist_sync", .workers = 2, .servers = servers, .engine = &default_engine()});
+    cluster.run([&](int worker, KVStore& store) {
+      StoreState rows;
+      rows.tables_alone = true;
+      rows.arrays = {{"table:table:ids", ids_of({3, 70})},
+                     {"table:table:versions", NDArray::zeros({2}, DType::kInt64)},
+                     {"table:table:weight", rows_of({1, 2, 3, 4}, 2)}};
+      const NDArray key = NDArray::full({5}, 1), gradient = NDArray::full({5}, worker);
+      store.set_optimizer(optim::SGD{.lr = 1});
+      store.init({{"key", key}});
+      store.init_table(table);
+      store.push_pull({{"key", gradient}}, {{"key", key}});
+      store.push_rows({{"table", ids_of({3, 9}), rows_of({8, 8, 8, 8}, 2)}});
+      store.step_end(1);
+
+      store.load(rows);
+      EXPECT_EQ(pull(store, table, {70, 3}, default_engine()), (std::vector<float>{3, 4, 1, 2}));
+      EXPECT_EQ(key.to_vector<float>(), std::vector<float>(5, 0.5f));
+      EXPECT_EQ(store.report().rows_held, 2);
+      EXPECT_EQ(store.report().loads, 1);
+      store.barrier();
+
+      const auto of_row = static_cast<float>(2 + 4 * worker);  // 4 in the mean
+      store.push_pull({{"key", gradient}}, {{"key", key}});
+      store.push_rows({{"table", ids_of({3}), rows_of({of_row, of_row}, 2)}});
+      store.step_end(1);
+      EXPECT_EQ(pull(store, table, {3, 9, 70}, default_engine()), (std::vector<float>{-3, -2, 0, 0, 3, 4}));
+      EXPECT_EQ(key.to_vector<float>(), std::vector<float>(5, 0));
+    });
+  }
+}
+
 // Tables of a checkpoint: touched rows with their state and versions, into another number of servers.
 TEST(RowFaults, GoOnFromACheckpointOnOtherServers) {
   const TableSpec table = table_of(3000, 6);
