@@ -112,6 +112,7 @@ class InThisProcess final : public LocalExchange {
       const bool direct = is_direct(item.out);
       const NDArray out =
           direct ? item.out : ArrayBuilder::host_side(item.out.shape(), key.dtype, item.out.device(), engine_);
+      if (!direct) fills(key, out);  // a failure may fall between its two tasks
       engine_.push({"store.read", {}, Lane::kCompute, priority}, std::array{key.weights}, std::array{out.variable()},
                    [this, slice = key.slice, out](TaskContext&) { updater_->read(slice, -1, out.data()); });
       if (!direct) item.out.copy_from(out, priority);
@@ -165,12 +166,14 @@ class InThisProcess final : public LocalExchange {
           continue;
         }
         const NDArray gradient = pushed.gradient.to(Device{}).contiguous();
-        std::vector<Variable> written{pushed.key->weights};
+        std::vector<Variable> read{gradient.variable()}, written{pushed.key->weights};
+        // Where the copy is pushed already, a late failure of NCCL shows at the sum alone.
+        if (!pushed.others.empty()) read.push_back(pushed.gradient.variable());
         if (!pushed.out.is_none()) {
           fills(*pushed.key, pushed.out);
           written.push_back(pushed.out.variable());
         }
-        engine_.push({"store.update", {}, Lane::kCompute, priority}, std::array{gradient.variable()}, written,
+        engine_.push({"store.update", {}, Lane::kCompute, priority}, read, written,
                      [this, slice = pushed.key->slice, gradient, out = pushed.out, examples](TaskContext&) {
                        const Contribution contribution{0, updater_->version(slice), examples, gradient.data()};
                        updater_->apply(slice, contribution, out.is_none() ? nullptr : out.data());
@@ -369,14 +372,12 @@ class InThisProcess final : public LocalExchange {
     Together together;
     for (const auto& [key, outs] : spreads) {
       const NDArray& weight = key->there->weight;
+      for (const NDArray& out : outs) fills(*key, out);  // the sum may be another group's
       if (const auto group = group_of(outs, weight)) {
         together[group].push_back({key->name, {}, {}, weight, outs});
         continue;
       }
-      for (const NDArray& out : outs) {
-        fills(*key, out);
-        out.copy_from(weight.view(out.shape()), priority);
-      }
+      for (const NDArray& out : outs) out.copy_from(weight.view(out.shape()), priority);
     }
     launch("store.spread", together, priority);
   }

@@ -26,6 +26,7 @@ struct ncclComm {
   int device;
   std::vector<ncclComm*>* all;
   cuda_emulation::Stream* stuck = nullptr;  // what is never done before the communicator is aborted waits for this
+  ncclResult_t error = ncclSuccess;
 };
 typedef ncclComm* ncclComm_t;
 
@@ -51,7 +52,7 @@ thread_local int depth = 0;
 thread_local std::vector<Collective> group;
 // The lock of the emulation holds for these.
 int issued = 0, good = -1;
-ncclResult_t failure = ncclSuccess, reported = ncclSuccess;
+ncclResult_t failure = ncclSuccess;
 bool fails_later = false;
 
 template <class T>
@@ -74,8 +75,8 @@ ncclResult_t issue(cuda_emulation::Call& call, std::vector<Collective> ranks) {
   ++issued;
   if (good >= 0 && good-- == 0) {
     if (!fails_later) return failure;
-    reported = failure;
     for (const Collective& each : ranks) {
+      each.comm->error = failure;
       each.comm->stuck = &call.scheduler.create_stream(each.comm->device);
       each.stream->clock.join(call.scheduler.next(*each.comm->stuck));
     }
@@ -156,7 +157,6 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int count, const int* devices) {
     if (devices[rank] >= call.scheduler.devices()) return ncclInvalidArgument;
     all->push_back(comms[rank] = new ncclComm{static_cast<std::size_t>(rank), devices[rank], all});
   }
-  reported = ncclSuccess;
   return ncclSuccess;
 }
 
@@ -176,9 +176,9 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   return ncclCommDestroy(comm);
 }
 
-ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* error) {
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   cuda_emulation::Call call;
-  *error = reported;
+  *error = comm->error;
   return ncclSuccess;
 }
 

@@ -203,5 +203,55 @@ TEST_F(Nccl, AFailureOnCudaThatShowsLaterFailsWhatCopiesFilled) {
   }
 }
 
+// Weights on the CPU. Of few tasks, which all wait for the sum, the pushing thread is held back behind the last, until
+// the failure has shown: between any two pushes of a call.
+TEST_F(Nccl, AFailureOnCudaThatShowsBetweenTwoTasksFailsWhatTheyFill) {
+  if (!fail_) GTEST_SKIP() << "this NCCL does not fail when it is told to";
+  for (std::int64_t tasks = 1; tasks <= 8; ++tasks) {
+    SCOPED_TRACE(tasks);
+    const auto engine = make_threaded_engine({.queue_limit = tasks});
+    StoreOptions options;
+    options.engine = engine.get();
+    const auto kv = KVStore::create("device", options);
+    const auto ones = [&](Device device) {
+      return NDArray::full(Shape{kElements}, 1, DType::kFloat64, {}, *engine).to(device);
+    };
+    const Device first("cuda:0"), second("cuda:1");
+    kv->init({{"a", ones({})}});
+    kv->set_optimizer(optim::SGD{.lr = 0.1});
+    const std::vector<PushItem> gradients{{"a", ones(first)}, {"a", ones(second)}};
+    const std::vector<PullItem> outs{{"a", ones({})}, {"a", ones(second)}, {"a", ones(first)}};
+    engine->wait_all();
+    fail_(0, kRemoteError, true);
+    kv->push_pull(gradients, outs);
+    kv->barrier();
+    for (const PullItem& item : outs)
+      EXPECT_THAT([&] { item.out.wait(); }, ThrowsMessage<DeviceError>(HasSubstr("remote process")))
+          << item.out.device().name();
+    kv->finish();
+  }
+}
+
+// The weights go to other devices than the gradients come from, by another group, which has not failed.
+TEST_F(Nccl, AFailureOnCudaThatShowsLaterFailsWhatAnotherGroupSpread) {
+  if (!fail_) GTEST_SKIP() << "this NCCL does not fail when it is told to";
+  if (gpus() < 3) GTEST_SKIP() << "needs 3 GPUs, found " << gpus();
+  const auto kv = store();
+  kv->init({{"a", array(1, 0)}});
+  kv->set_optimizer(optim::SGD{.lr = 0.1});
+  const std::vector<PullItem> outs{{"a", array(2, 1)}, {"a", array(3, 2)}};
+  const auto step = [&] { kv->push_pull({{"a", array(5, 0)}, {"a", array(6, 1)}}, outs); };
+  issued();
+  step();
+  engine_->wait_all();
+  EXPECT_EQ(issued(), 2);
+  fail_(0, kRemoteError, true);
+  step();
+  kv->barrier();
+  for (const PullItem& item : outs)
+    EXPECT_THAT([&] { item.out.wait(); }, ThrowsMessage<DeviceError>(HasSubstr("remote process")));
+  kv->finish();
+}
+
 }  // namespace
 }  // namespace paceline::test
