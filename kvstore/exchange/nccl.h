@@ -1,10 +1,10 @@
 #pragma once
 // NCCL, opened at run time: what is declared here of it is all that is used, so no header of it is needed to build.
 
+#include <paceline/detail/shared_library.h>
 #include <paceline/dtype.h>
 
 #include <cstddef>
-#include <memory>
 #include <string>
 
 namespace paceline::nccl {
@@ -19,14 +19,11 @@ using Comm = struct ncclComm*;
 struct Library {
   // `name` as for dlopen. Throws NotAvailable where it cannot be opened, or is too old.
   explicit Library(const std::string& name);
-  ~Library();
-  Library(const Library&) = delete;
-  Library& operator=(const Library&) = delete;
 
   // Throws DeviceError with NCCL's own words.
   void check(Result result, const char* what) const;
 
-  void* handle;
+  const detail::SharedLibrary file;
   int version = 0;
   std::string version_text() const;
 
