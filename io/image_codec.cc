@@ -6,6 +6,7 @@
 
 #include <charconv>
 #include <cstring>
+#include <utility>
 
 namespace paceline {
 namespace {
@@ -167,7 +168,12 @@ void ImageCodec::State::decode_jpeg(std::string_view bytes, Image& image, int ch
   if (!decompressor) decompressor = tjInitDecompress();
   if (!decompressor) throw OutOfMemory("TurboJPEG cannot start");
   const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
-  const auto fail = [this] { throw Corrupt(str("TurboJPEG: ", tjGetErrorStr2(decompressor))); };
+  const auto fail = [this] {
+    const std::string reason = tjGetErrorStr2(decompressor);
+    // It may hold a part of what was damaged, and refuse all that comes after.
+    tjDestroy(std::exchange(decompressor, nullptr));
+    throw Corrupt("TurboJPEG: " + reason);
+  };
   int width = 0, height = 0, subsampling = 0, space = 0;
   if (tjDecompressHeader3(decompressor, data, bytes.size(), &width, &height, &subsampling, &space) != 0) fail();
   const bool four = space == TJCS_CMYK || space == TJCS_YCCK;

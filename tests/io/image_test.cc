@@ -65,6 +65,18 @@ TEST(ImageCodec, LosesLittleAsJpeg) {
               HasSubstr("1 to 100, not 101"));
 }
 
+TEST(ImageCodec, ADamagedJpegSpoilsNoneAfterIt) {
+  const std::string whole = encode(gradient(24, 32, 3), ImageEncoding::kJpeg);
+  const Image expected = decode(whole);
+  ImageCodec codec;
+  Image image;
+  for (std::size_t size = 3; size < whole.size(); size += 5) {
+    error_of<Corrupt>([&] { codec.decode(whole.substr(0, size), image); });
+    ASSERT_NO_THROW(codec.decode(whole, image)) << "after one that was cut off at " << size;
+    EXPECT_EQ(image.pixels, expected.pixels);
+  }
+}
+
 TEST(ImageCodec, RawImagesArePnm) {
   EXPECT_EQ(encode({1, 2, 1, {65, 66}}, ImageEncoding::kRaw), "P5\n2 1\n255\nAB");
   EXPECT_EQ(encode({1, 1, 3, {65, 66, 67}}, ImageEncoding::kRaw), "P6\n1 1\n255\nABC");
