@@ -36,7 +36,7 @@ ExampleDecoder::ExampleDecoder(const ExampleFormat& format) : format_(format) {
 void ExampleDecoder::decode(std::string_view record, std::uint64_t seed, float* data, void* label) {
   const ImageRecord parts(record);
   write_label(parts, label);
-  codec_.decode(parts.image(), image_, format_.channels);
+  decode_image(parts.image(), image_);
   if (image_.height != format_.height || image_.width != format_.width) {
     image_ = resize(image_, format_.height, format_.width);
   }
@@ -58,14 +58,21 @@ void ExampleDecoder::write_label(const ImageRecord& record, void* label) const {
   *static_cast<std::int32_t*>(label) = static_cast<std::int32_t>(value);
 }
 
+Augmentation ExampleDecoder::augmentation(std::uint64_t seed) const {
+  Random random(seed);
+  Augmentation result;
+  result.flip = format_.image.random_flip && random.below(2) == 1;
+  const int pad = format_.image.random_crop;
+  const std::uint64_t places = 2 * static_cast<std::uint64_t>(pad) + 1;
+  result.down = static_cast<int>(random.below(places)) - pad;
+  result.right = static_cast<int>(random.below(places)) - pad;
+  return result;
+}
+
 void ExampleDecoder::write_planes(const Image& image, std::uint64_t seed, float* data) const {
   const std::ptrdiff_t height = format_.height, width = format_.width, channels = format_.channels;
-  Random random(seed);
-  const bool flip = format_.image.random_flip && random.below(2) == 1;
-  const std::ptrdiff_t pad = format_.image.random_crop;
-  const std::uint64_t places = 2 * static_cast<std::uint64_t>(pad) + 1;
-  const std::ptrdiff_t down = static_cast<std::ptrdiff_t>(random.below(places)) - pad;
-  const std::ptrdiff_t right = static_cast<std::ptrdiff_t>(random.below(places)) - pad;
+  const Augmentation augmented = augmentation(seed);
+  const std::ptrdiff_t down = augmented.down, right = augmented.right;
   // Output columns [first, last) come from the image; those outside are padding.
   const std::ptrdiff_t first = std::clamp<std::ptrdiff_t>(-right, 0, width);
   const std::ptrdiff_t last = std::clamp<std::ptrdiff_t>(width - right, first, width);
@@ -89,7 +96,7 @@ void ExampleDecoder::write_planes(const Image& image, std::uint64_t seed, float*
         }
       }
       std::fill(data + last, data + width, offset);
-      if (flip) std::reverse(data, data + width);
+      if (augmented.flip) std::reverse(data, data + width);
     }
   }
 }

@@ -25,6 +25,14 @@ struct ExampleFormat {
   }
 };
 
+// Where an example's values come from: value (y, x) is pixel (y + down, x + right) of the image, or a pixel of value 0
+// outside it; then rows are turned round.
+struct Augmentation {
+  bool flip = false;
+  int down = 0;
+  int right = 0;
+};
+
 // One thread at a time.
 class ExampleDecoder {
  public:
@@ -35,12 +43,19 @@ class ExampleDecoder {
   // decides the augmentation. Throws Corrupt with the reason alone.
   void decode(std::string_view record, std::uint64_t seed, float* data, void* label);
 
- private:
+  // The parts of decode(), for who makes the values elsewhere: value = pixel * factor[channel] + offset[channel].
   void write_label(const ImageRecord& record, void* label) const;
+  void decode_image(std::string_view image, Image& pixels) { codec_.decode(image, pixels, format_.channels); }
+  Augmentation augmentation(std::uint64_t seed) const;
+  const ExampleFormat& format() const { return format_; }
+  const std::vector<float>& factor() const { return factor_; }
+  const std::vector<float>& offset() const { return offset_; }
+
+ private:
   void write_planes(const Image& image, std::uint64_t seed, float* data) const;
 
   ExampleFormat format_;
-  std::vector<float> factor_;  // value = pixel * factor[channel] + offset[channel]
+  std::vector<float> factor_;
   std::vector<float> offset_;
   ImageCodec codec_;
   Image image_;

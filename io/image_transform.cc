@@ -5,17 +5,17 @@
 #include <cmath>
 #include <cstring>
 
+#include "image_resize.h"
+
 namespace paceline {
 namespace {
 
 // More pixels than this are not asked memory for: an image of one column, resized by its shorter edge, has billions.
 constexpr std::int64_t kMostPixels = std::int64_t{1} << 28;
 
-// The inputs that make one output sample, and their weights: a triangle as wide as a step when shrinking.
-struct Taps {
-  int first = 0;
-  std::vector<float> weights;
-};
+}  // namespace
+
+namespace io {
 
 std::vector<Taps> make_taps(int from, int to) {
   const float step = static_cast<float>(from) / static_cast<float>(to);
@@ -36,23 +36,27 @@ std::vector<Taps> make_taps(int from, int to) {
   return taps;
 }
 
-}  // namespace
+void check_resize(int height, int width, int to_height, int to_width) {
+  if (std::int64_t{std::max(to_height, height)} * to_width > kMostPixels)
+    throw Corrupt(str("an image of ", width, " x ", height, " cannot be resized to ", to_width, " x ", to_height,
+                      ": that is too large"));
+}
+
+}  // namespace io
 
 Image resize(const Image& image, int height, int width) {
   require(height > 0 && width > 0, "cannot resize an image to ", width, " x ", height);
-  if (std::int64_t{std::max(height, image.height)} * width > kMostPixels)
-    throw Corrupt(str("an image of ", image.width, " x ", image.height, " cannot be resized to ", width, " x ", height,
-                      ": that is too large"));
+  io::check_resize(image.height, image.width, height, width);
   const std::size_t channels = static_cast<std::size_t>(image.channels);
   const std::size_t row = static_cast<std::size_t>(width) * channels;
-  const std::vector<Taps> across = make_taps(image.width, width);
-  const std::vector<Taps> down = make_taps(image.height, height);
+  const std::vector<io::Taps> across = io::make_taps(image.width, width);
+  const std::vector<io::Taps> down = io::make_taps(image.height, height);
 
   std::vector<float> middle(static_cast<std::size_t>(image.height) * row);
   for (std::size_t y = 0; y < static_cast<std::size_t>(image.height); ++y) {
     const std::uint8_t* from = image.pixels.data() + y * static_cast<std::size_t>(image.width) * channels;
     float* to = middle.data() + y * row;
-    for (const Taps& tap : across) {
+    for (const io::Taps& tap : across) {
       for (std::size_t c = 0; c < channels; ++c) {
         const std::uint8_t* p = from + static_cast<std::size_t>(tap.first) * channels + c;
         float sum = 0;
