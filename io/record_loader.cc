@@ -6,6 +6,7 @@
 #include <paceline/cores.h>
 #include <paceline/detail/start_thread.h>
 #include <paceline/error.h>
+#include <paceline/log.h>
 #include <paceline/manifest.h>
 #include <paceline/mutex.h>
 
@@ -17,6 +18,7 @@
 #include <thread>
 
 #include "batch_memory.h"
+#include "device/device_decoder.h"
 #include "epoch_order.h"
 #include "example_decoder.h"
 #include "file.h"
@@ -29,6 +31,7 @@ constexpr std::size_t kMostListed = 1000;
 struct Job {
   std::vector<std::int64_t> positions;
   io::HostBatch batch;
+  NDArray on_device;  // the data, where a device decoded it
   std::exception_ptr error;
   bool ready = false;
 };
@@ -68,9 +71,12 @@ class RecordLoader::Impl {
   std::unique_ptr<RecordFile> open_shard(const Shard& entry) const;
   void run(io::Batches plan);
   void stop();
-  void work();
+  void choose_decoders();
+  void work(io::DeviceDecoder* device);
   void fill(Job& job, io::ExampleDecoder& decoder);
-  bool example(std::int64_t position, io::ExampleDecoder& decoder, std::string& record, float* data, void* label);
+  void fill(Job& job, io::DeviceDecoder& decoder);
+  template <class Decode>
+  bool example(std::int64_t position, std::string& record, const Decode& decode);
   void report(RecordDamage damage);
   bool take(std::shared_ptr<Job>& job);
 
@@ -84,6 +90,8 @@ class RecordLoader::Impl {
   std::atomic<std::int64_t> epoch_ = 0;
   std::optional<io::EpochOrder> order_;
   std::exception_ptr failure_;
+  std::optional<Device> decoders_for_;
+  std::vector<std::unique_ptr<io::DeviceDecoder>> decoders_;  // one for each thread; none: on the CPU
   std::vector<std::thread> threads_;
   // Written by the user's thread while no decode thread runs.
   std::map<std::size_t, std::unique_ptr<RecordFile>> open_;
@@ -128,6 +136,7 @@ RecordLoader::Impl::Impl(const std::string& path, RecordLoaderOptions options)
 
 void RecordLoader::Impl::start(std::int64_t epoch, const RangeSet& done) {
   stop();
+  choose_decoders();
   memory_->use_for(device_);
   failure_ = nullptr;
   const Part part = options_.source->part(epoch);
@@ -148,6 +157,26 @@ void RecordLoader::Impl::start(std::int64_t epoch, const RangeSet& done) {
     committed_ = std::move(committed);
   }
   run(order_->batches(mine, done, options_.batch, options_.partition == Partition::kRecords));
+}
+
+void RecordLoader::Impl::choose_decoders() {
+  if (decoders_for_ == device_) return;
+  decoders_for_.reset();
+  decoders_.clear();
+  const bool on_cuda = device_.kind == DeviceKind::kCuda;
+  const bool must = options_.decoding == Decoding::kDevice;
+  const bool may_have_jpegs = manifest_.encoding != "raw" && manifest_.encoding != "png";
+  try {
+    if (must && !on_cuda) throw NotAvailable("it is no CUDA device, which deliver_to(), or a Trainer on one, names");
+    if (must || (options_.decoding == Decoding::kAuto && on_cuda && may_have_jpegs))
+      decoders_ = io::make_device_decoders(device_, format_, options_.decode_threads);
+  } catch (const NotAvailable& error) {
+    if (must)
+      throw NotAvailable(str("images cannot be decoded on ", device_.name(), ": ", error.what(),
+                             "; or choose the decoding 'auto' or 'cpu'"));
+    LOG(INFO) << "images for " << device_.name() << " are decoded on the CPU: " << error.what();
+  }
+  decoders_for_ = device_;
 }
 
 void RecordLoader::Impl::open_shards_of(const RangeSet& positions) {
@@ -195,8 +224,10 @@ void RecordLoader::Impl::run(io::Batches plan) {
     stopping_ = false;
   }
   try {
-    for (int i = 0; i < options_.decode_threads; ++i)
-      threads_.push_back(detail::start_thread("decoding records", [this] { work(); }));
+    for (std::size_t i = 0; i < static_cast<std::size_t>(options_.decode_threads); ++i) {
+      io::DeviceDecoder* const device = decoders_.empty() ? nullptr : decoders_[i].get();
+      threads_.push_back(detail::start_thread("decoding records", [this, device] { work(device); }));
+    }
   } catch (...) {
     stop();
     throw;
@@ -216,7 +247,7 @@ void RecordLoader::Impl::stop() {
   planned_all_ = true;
 }
 
-void RecordLoader::Impl::work() {
+void RecordLoader::Impl::work(io::DeviceDecoder* device) {
   name_thread("decode");
   become_single_threaded();
   io::ExampleDecoder decoder(format_);
@@ -236,7 +267,10 @@ void RecordLoader::Impl::work() {
       window_.push_back(job);
     }
     try {
-      fill(*job, decoder);
+      if (device)
+        fill(*job, *device);
+      else
+        fill(*job, decoder);
     } catch (...) {
       job->error = std::current_exception();
     }
@@ -254,15 +288,30 @@ void RecordLoader::Impl::fill(Job& job, io::ExampleDecoder& decoder) {
   auto* label = static_cast<char*>(job.batch.label.get());
   std::string record;
   for (const std::int64_t position : job.positions) {
-    if (!example(position, decoder, record, data, label)) continue;
+    if (!example(position, record, [&](std::uint64_t seed) { decoder.decode(record, seed, data, label); })) continue;
     data += values;
     label += labels;
     ++job.batch.examples;
   }
 }
 
-bool RecordLoader::Impl::example(std::int64_t position, io::ExampleDecoder& decoder, std::string& record, float* data,
-                                 void* label) {
+void RecordLoader::Impl::fill(Job& job, io::DeviceDecoder& decoder) {
+  const std::size_t labels = static_cast<std::size_t>(format_.label_width) * sizeof(float);
+  job.batch.label = memory_->allocate(job.positions.size() * labels);
+  auto* label = static_cast<char*>(job.batch.label.get());
+  std::string record;
+  decoder.begin(static_cast<std::int64_t>(job.positions.size()));
+  for (const std::int64_t position : job.positions) {
+    if (!example(position, record, [&](std::uint64_t seed) { decoder.add(std::move(record), seed, label); })) continue;
+    label += labels;
+    ++job.batch.examples;
+  }
+  job.on_device = decoder.finish();
+}
+
+// Calls decode(seed) when `record` holds what is at `position`.
+template <class Decode>
+bool RecordLoader::Impl::example(std::int64_t position, std::string& record, const Decode& decode) {
   const std::int64_t number = order_->record(position);
   const std::size_t shard =
       static_cast<std::size_t>(std::upper_bound(starts_.begin(), starts_.end(), number) - starts_.begin()) - 1;
@@ -272,7 +321,7 @@ bool RecordLoader::Impl::example(std::int64_t position, io::ExampleDecoder& deco
   if (file.try_read(place, record, damage)) {
     try {
       const std::uint64_t seed = io::mix(options_.shuffle.value_or(0), static_cast<std::uint64_t>(epoch_.load()));
-      decoder.decode(record, io::mix(seed, static_cast<std::uint64_t>(position)), data, label);
+      decode(io::mix(seed, static_cast<std::uint64_t>(position)));
       return true;
     } catch (const Corrupt& error) {
       damage = {file.path(), file.offset(place), place, error.what()};
@@ -315,8 +364,10 @@ bool RecordLoader::Impl::next(Batch& batch) {
         continue;
       }
       const std::int64_t examples = job->batch.examples;
-      batch.data = NDArray::wrap(job->batch.data.get(), {examples, format_.channels, format_.height, format_.width},
-                                 DType::kFloat32, job->batch.data);
+      batch.data = std::move(job->on_device);
+      if (batch.data.is_none())
+        batch.data = NDArray::wrap(job->batch.data.get(), {examples, format_.channels, format_.height, format_.width},
+                                   DType::kFloat32, job->batch.data);
       batch.label = format_.class_labels
                         ? NDArray::wrap(job->batch.label.get(), {examples}, DType::kInt32, job->batch.label)
                         : NDArray::wrap(job->batch.label.get(), {examples, format_.label_width}, DType::kFloat32,
@@ -356,6 +407,13 @@ std::vector<std::string> RecordLoader::Impl::open_shards() const {
   std::vector<std::string> paths;
   for (const auto& [shard, file] : open_) paths.push_back(file->path());
   return paths;
+}
+
+Decoding parse_decoding(std::string_view name) {
+  if (name == "auto") return Decoding::kAuto;
+  if (name == "cpu") return Decoding::kCpu;
+  if (name == "device") return Decoding::kDevice;
+  throw InvalidArgument(str("unknown decoding '", name, "'; known: auto cpu device"));
 }
 
 RecordLoader::RecordLoader(const std::string& manifest, RecordLoaderOptions options)

@@ -80,8 +80,8 @@ class DataIterator {
  public:
   virtual ~DataIterator() = default;
 
-  // Where the batches of the next start() are used: for an accelerator they may lie in memory that it copies from beside
-  // its work (pinned). Trainer says it.
+  // Where the batches of the next start() are used: for an accelerator they may be made on it, or lie in memory that it
+  // copies from beside its work (pinned). Trainer says it.
   virtual void deliver_to(Device) {}
 
   // Starts epoch `epoch` (from 0). `done`: positions, of any part, that a checkpoint says were committed; they are not

@@ -1,0 +1,83 @@
+#pragma once
+// nvJPEG, opened at run time: what is declared here of it is all that is used, so no header of it is needed to build.
+
+#include <paceline/detail/shared_library.h>
+
+#include <cstddef>
+#include <initializer_list>
+#include <memory>
+#include <string>
+
+namespace paceline::nvjpeg {
+
+// Those of nvjpeg.h, whose numbers have not changed from version 10 to 13.
+using Status = int;
+constexpr Status kSuccess = 0, kBadJpeg = 3, kNotSupported = 4, kIncomplete = 10;
+constexpr int kDefaultBackend = 0;
+constexpr int kLumaOnly = 2, kInterleavedRgb = 5;              // forms of output
+constexpr unsigned kStrict = 1 << 2, kInterpolating = 1 << 5;  // flags of a handle
+using Handle = struct nvjpegHandle*;
+using State = struct nvjpegJpegState*;
+struct Planes {
+  unsigned char* channel[4];
+  std::size_t pitch[4];  // bytes of a row
+};
+
+struct Library {
+  // The first of `names`, as for dlopen, that can be opened. Throws NotAvailable.
+  explicit Library(std::initializer_list<std::string> names = {"libnvjpeg.so.13", "libnvjpeg.so.12", "libnvjpeg.so.11",
+                                                               "libnvjpeg.so"});
+
+  const detail::SharedLibrary file;
+  std::string version_text() const;
+
+  Status (*get_property)(int property, int* value);
+  // Null allocators: CUDA's own.
+  Status (*create)(int backend, void* device_allocator, void* pinned_allocator, unsigned flags, Handle* handle);
+  Status (*destroy)(Handle handle);
+  Status (*state_create)(Handle handle, State* state);
+  Status (*state_destroy)(State state);
+  // Returns when the codes are read, on the host or on their way to the device; the last argument is a cudaStream_t.
+  Status (*decode)(Handle handle, State state, const unsigned char* data, std::size_t bytes, int form, Planes* planes,
+                   void* stream);
+};
+
+// "nvJPEG, `what`: bad JPEG (3)".
+std::string text_of(const char* what, Status status);
+
+// A handle of the library, which threads may share. Made and used with its device as the thread's current one.
+class Decoder {
+ public:
+  // Throws NotAvailable where nvJPEG does not start.
+  explicit Decoder(std::unique_ptr<Library> library);
+  ~Decoder();
+  Decoder(const Decoder&) = delete;
+  Decoder& operator=(const Decoder&) = delete;
+
+  const Library& library() const { return *library_; }
+  Handle handle() const { return handle_; }
+
+ private:
+  const std::unique_ptr<Library> library_;
+  Handle handle_ = nullptr;
+};
+
+// What one thread needs to decode.
+class DecoderState {
+ public:
+  // Throws NotAvailable.
+  explicit DecoderState(std::shared_ptr<const Decoder> decoder);
+  ~DecoderState();
+  DecoderState(const DecoderState&) = delete;
+  DecoderState& operator=(const DecoderState&) = delete;
+
+  // Pixels without gaps between the rows, `channels` 1 or 3, into memory of the device; `jpeg` stays until the work
+  // that `stream` (a cudaStream_t) got is done.
+  Status decode(const void* jpeg, std::size_t bytes, int width, int channels, void* pixels, void* stream);
+
+ private:
+  const std::shared_ptr<const Decoder> decoder_;
+  State state_ = nullptr;
+};
+
+}  // namespace paceline::nvjpeg
