@@ -6,6 +6,8 @@
 
 DEFINE_string(train, "", "manifest of the training set, written by im2rec");
 DEFINE_string(test, "", "manifest of the test set; without it nothing is evaluated, and test_accuracy and test_loss are null");
+DEFINE_string(decoding, "auto",
+              "where images are decoded that a CUDA device computes on: cpu, device (JPEGs by nvJPEG), or auto");
 
 namespace paceline::examples {
 
@@ -36,11 +38,13 @@ void check_test_set(bool resized) {
 
 void read_images(Task& task, const ImageOptions& training) {
   images_manifest();
+  const Decoding decoding = parse_decoding(FLAGS_decoding);
   task.data = [=](std::shared_ptr<Source> source) {
     RecordLoaderOptions options;
     options.batch = FLAGS_batch_size;
     options.shuffle = FLAGS_seed;
     options.source = std::move(source);
+    options.decoding = decoding;
     options.image = training;
     return std::make_unique<RecordLoader>(FLAGS_train, options);
   };
@@ -50,6 +54,7 @@ void read_images(Task& task, const ImageOptions& training) {
     check_test_set(training.height > 0);
     RecordLoaderOptions options;
     options.batch = 500;
+    options.decoding = decoding;
     options.image = training;
     options.image.random_crop = 0;
     options.image.random_flip = false;

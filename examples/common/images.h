@@ -1,5 +1,5 @@
 #pragma once
-// Record files of images as what a Task trains and tests on, by the flags --train and --test.
+// Record files of images as what a Task trains and tests on, by the flags --train, --test and --decoding.
 
 #include <paceline/record_loader.h>
 
