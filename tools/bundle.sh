@@ -2,7 +2,8 @@
 # tools/bundle.sh [--build DIR] [--out DIR]
 # Packs what tools/gpu_check.sh runs of a CUDA build, stripped, with the shared libraries that it needs, into one folder
 # that can be moved to a machine with a GPU: gpu_check.sh, and the programs as an archive that gpu_check.sh unpacks.
-# The C library and NVIDIA's libraries (CUDA's runtime, cuBLAS, cuDNN, NCCL) are not packed: they are that machine's.
+# The C library and NVIDIA's libraries (CUDA's runtime, cuBLAS, cuDNN, NCCL, nvJPEG) are not packed: they are that
+# machine's.
 #   --build DIR  the build; default build/cuda
 #   --out DIR    the folder; default out/bundle. What it held is replaced.
 # Every packed program is started once from an unpacked copy. The last line says the size; over 40 MB is an error.
@@ -13,7 +14,7 @@ fail() { echo "bundle.sh: $1" >&2; exit "${2:-1}"; }
 build=$here/../build/cuda out=$PWD/out/bundle
 while [ $# -gt 0 ]; do
   case $1 in
-    --help | -h) sed -n '2,9s/^# //p' "$0"; exit 0 ;;
+    --help | -h) sed -n '2,10s/^# //p' "$0"; exit 0 ;;
     --build | --out)
       [ $# -ge 2 ] || fail "$1 needs a value" 2
       printf -v "${1#--}" %s "$(realpath -m "$2")"
@@ -23,8 +24,8 @@ while [ $# -gt 0 ]; do
 done
 
 readonly most=40000000  # bytes
-programs=(ops_tests ndarray_tests base_tests kvstore_tests device_benchmark train_benchmark draw_digits im2rec mnist
-          paceline_server)
+programs=(ops_tests ndarray_tests base_tests io_tests kvstore_tests device_benchmark train_benchmark draw_digits im2rec
+          mnist paceline_server)
 readonly theirs='/(ld-linux[^/]*|lib(c|m|dl|rt|pthread|resolv|cuda|cudart|cublas|cublasLt|cudnn[a-z_]*|nccl|nvrtc))\.so'
 [ -d "$build/bin" ] || fail "$build holds no build; cmake --preset cuda && cmake --build --preset cuda"
 grep -qs '^PACELINE_CUDA:BOOL=ON$' "$build/CMakeCache.txt" ||

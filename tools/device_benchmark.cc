@@ -1,13 +1,19 @@
-// Times copies, products and single operators on one device. One line each: bandwidth by the bytes that must move, rate
-// by the operations that must be done.
+// Times copies, products, single operators and the decoding of images on one device. One line each: bandwidth by the
+// bytes that must move, rate by the operations that must be done, or by the images.
 #include <gflags/gflags.h>
 #include <paceline/cores.h>
+#include <paceline/image.h>
 #include <paceline/kvstore.h>
 #include <paceline/log.h>
+#include <paceline/manifest.h>
 #include <paceline/ops.h>
+#include <paceline/record_loader.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <vector>
@@ -25,7 +31,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kUsage =
     "device_benchmark [--device NAME] [--side N] [--seconds S]\n\n"
-    "Times copies, products and single operators on one device:\n"
+    "Times copies, products, single operators and the decoding of images on one device:\n"
     "  device_benchmark --device cuda:0";
 
 double seconds_of(const std::function<NDArray()>& call) {
@@ -49,13 +55,14 @@ double seconds_of(const std::function<NDArray()>& call) {
   return rounds[1];
 }
 
-// `amount`: bytes or operations of one call; 0: only the time is of interest.
+// `amount`: bytes, operations or images of one call; 0: only the time is of interest.
 void measure(const char* name, double amount, const char* unit, const std::function<NDArray()>& call) {
   std::printf("%-40s ", name);
   try {
     const double seconds = seconds_of(call);
     std::printf("%10.1f us", seconds * 1e6);
-    if (amount > 0) std::printf(" %10.2f %s", amount / seconds / (unit[0] == 'T' ? 1e12 : 1e9), unit);
+    const double scale = unit[0] == 'T' ? 1e12 : unit[0] == 'G' ? 1e9 : 1;
+    if (amount > 0) std::printf(" %10.2f %s", amount / seconds / scale, unit);
     std::printf("\n");
   } catch (const Error& error) {
     std::printf("not available: %s\n", error.what());
@@ -67,6 +74,60 @@ NDArray normal(const Shape& shape, DType dtype, Device device) {
   NDArray x(shape);
   kernels::fill_normal(x, 0, 1, 1);
   return x.cast(dtype).to(device);
+}
+
+// Records of one JPEG of 256 x 256 pixels, smooth with some grain as a photograph, in a folder that goes with it.
+class Photographs {
+ public:
+  static constexpr int kCount = 512;
+
+  Photographs() {
+    std::string name = (std::filesystem::temp_directory_path() / "paceline-benchmark-XXXXXX").string();
+    if (!mkdtemp(name.data())) throw IoError(str("no folder can be made in ", std::filesystem::temp_directory_path()));
+    folder_ = name;
+    Image image{256, 256, 3, {}};
+    std::uint32_t noise = 1;
+    for (int i = 0; i < 256 * 256 * 3; ++i) {
+      noise = noise * 1664525 + 1013904223;
+      const double wave = std::sin(0.11 * (i / 3 % 256) + i % 3) * std::cos(0.07 * (i / 768)) * 90 + 120;
+      image.pixels.push_back(static_cast<std::uint8_t>(wave + (noise >> 28)));
+    }
+    const std::string jpeg = ImageCodec().encode(image, ImageEncoding::kJpeg, 90);
+    DatasetWriter writer((folder_ / "photographs").string(), 1);
+    const float label = 0;
+    for (int i = 0; i < kCount; ++i) writer.write(0, i, pack_image_record({&label, 1}, 0, jpeg));
+    Manifest manifest;
+    manifest.encoding = "jpg";
+    manifest.image = {256, 256, 3};
+    manifest_ = writer.finish(manifest);
+  }
+  ~Photographs() { std::filesystem::remove_all(folder_); }
+  Photographs(const Photographs&) = delete;
+  Photographs& operator=(const Photographs&) = delete;
+
+  const std::string& manifest() const { return manifest_; }
+
+ private:
+  std::filesystem::path folder_;
+  std::string manifest_;
+};
+
+void measure_decoding(Device device) {
+  const Photographs photographs;
+  const auto epoch = [&](Decoding decoding) {
+    const auto loader = std::make_shared<RecordLoader>(
+        photographs.manifest(),
+        RecordLoaderOptions{.batch = 64, .decoding = decoding, .image = {.height = 224, .width = 224}});
+    loader->deliver_to(device);
+    return [loader, device] {
+      NDArray last;
+      for (const Batch& batch : EpochRange(*loader, 0, {})) last = batch.data.to(device);
+      return last;
+    };
+  };
+  measure("512 JPEGs to 224 x 224, decoded on CPU", Photographs::kCount, "images/s", epoch(Decoding::kCpu));
+  if (device.kind == DeviceKind::kCuda)
+    measure("512 JPEGs to 224 x 224, nvJPEG", Photographs::kCount, "images/s", epoch(Decoding::kDevice));
 }
 
 void measure_all() {
@@ -137,6 +198,7 @@ void measure_all() {
   const NDArray half_heads = heads.cast(DType::kBfloat16);
   measure("attention, bfloat16", 4.0 * 64 * 512 * 512 * 64, "TFLOP/s",
           [&] { return attention(half_heads, half_heads, half_heads); });
+  measure_decoding(device);
 }
 
 }  // namespace

@@ -3,7 +3,8 @@
 # What the CUDA build does on the first GPU of this machine, as one table, within eight minutes. Without a part: all.
 #   --check         operators, arrays and optimizers against the CPU, each test in a process of its own, so that one
 #                   that breaks the device takes no other with it; then compute-sanitizer (memcheck, racecheck) on some
-#   --bench         bandwidth and rate of copies, products and the kernels that training spends its time in
+#   --bench         bandwidth and rate of copies, products and the kernels that training spends its time in; images
+#                   decoded in a second
 #   --train         training steps of whole networks, and LeNet from drawn digits to its accuracy
 #   --dist          LeNet by dist_sync and dist_async, two workers that share the GPU and two servers on the CPU
 #   --peers         ResNet-50 (bfloat16, batch 256) and the character transformer beside PyTorch, where it is installed
@@ -19,7 +20,7 @@ fail() { echo "gpu_check.sh: $1" >&2; exit "${2:-1}"; }
 parts='' programs='' out=$started_in/out/gpu_check
 while [ $# -gt 0 ]; do
   case $1 in
-    --help | -h) sed -n '2,14s/^# //p' "$0"; exit 0 ;;
+    --help | -h) sed -n '2,15s/^# //p' "$0"; exit 0 ;;
     --check | --bench | --train | --dist | --peers) parts+=" ${1#--}"; shift ;;
     --programs | --out)
       [ $# -ge 2 ] || fail "$1 needs a value" 2
@@ -134,6 +135,7 @@ run_check() {
   PACELINE_CUDA_DEVICES=4 check "stores, four logical devices" kvstore_tests 'Devices.*OnCuda*'
   check "stores, several GPUs, NCCL and copies" kvstore_tests 'Nccl.*'
   check "large keys between GPU and servers" kvstore_tests '*DeviceParts.*/cuda'
+  check "JPEGs by nvJPEG, against the CPU" io_tests 'DeviceDecoder*:*/DeviceDecoder*'
   check "captured functions, as graphs" ndarray_tests 'CapturedOnCuda.*'
   check "a broken device" ndarray_tests 'DeviceFault.*'
   local small='Catalogue/Operators.CudaEqualsCpu'

@@ -44,8 +44,8 @@ echo PACELINE_CUDA:BOOL=OFF >"$empty/cpu/CMakeCache.txt"
 expect 1 "$empty/cpu is a build without CUDA kernels" "$tools/bundle.sh" --build "$empty/cpu"
 mkdir -p "$empty/cuda/bin" "$empty/xz"
 echo PACELINE_CUDA:BOOL=ON >"$empty/cuda/CMakeCache.txt"
-for program in ops_tests ndarray_tests base_tests kvstore_tests device_benchmark train_benchmark draw_digits im2rec mnist \
-  paceline_server; do
+for program in ops_tests ndarray_tests base_tests io_tests kvstore_tests device_benchmark train_benchmark draw_digits im2rec \
+  mnist paceline_server; do
   cp "$(type -P true)" "$empty/cuda/bin/$program"
 done
 printf '#!/bin/sh\n/usr/bin/env PATH=/usr/bin:/bin xz "$@"; [ "$1" != -T1 ] || head -c 50000000 /dev/zero\n' >"$empty/xz/xz"
