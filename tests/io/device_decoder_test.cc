@@ -13,6 +13,11 @@
 
 #include "fixtures.h"
 
+enum cudaError_t : int;
+namespace cuda_emulation {
+[[gnu::weak]] void fail_device(int device, cudaError_t status);
+}
+
 namespace paceline::test {
 namespace {
 
@@ -333,6 +338,27 @@ TEST_F(DeviceDecoderOnCuda, IsAbandonedAnyTimeAndBatchesOutliveIt) {
     kept.resize(4);
   }
   for (const Batch& batch : kept) EXPECT_THAT(batch.data.to_vector<float>(), SizeIs(2 * 3 * 24 * 32));
+}
+
+TEST_F(DeviceDecoderOnCuda, ABrokenDeviceIsADeviceError) {
+  if (!emulated()) GTEST_SKIP() << "only an emulated device breaks and is mended";
+  constexpr auto kIllegalAddress = static_cast<cudaError_t>(700), kWhole = static_cast<cudaError_t>(0);
+  const std::string manifest = write_set(folder_, 60, "jpg", [](int i) { return encoded(i, ImageEncoding::kJpeg); });
+  {
+    RecordLoader loader(manifest, {.batch = 3, .decode_threads = 2});
+    loader.deliver_to(kDevice);
+    loader.start(0);
+    Batch batch;
+    ASSERT_TRUE(loader.next(batch));
+    cuda_emulation::fail_device(0, kIllegalAddress);
+    const std::string message = error_of<DeviceError>([&] {
+      while (loader.next(batch)) batch = {};
+    });
+    EXPECT_THAT(message, HasSubstr("illegal memory access"));
+    EXPECT_EQ(error_of<DeviceError>([&] { loader.next(batch); }), message);
+  }
+  cuda_emulation::fail_device(0, kWhole);
+  expect_equal_epochs(manifest, {.batch = 3});
 }
 
 TEST_F(DeviceDecoderOnCuda, DeliversToWhichDeviceItIsTold) {

@@ -95,6 +95,51 @@ TEST_F(DataAhead, ATrainerAsksForItOnCuda) {
   EXPECT_GE(pool.statistics().allocations - before, 2 * kRecords / kBatch);
 }
 
+// Weights after two epochs of JPEGs in colour, augmented, on cuda:0.
+std::vector<float> weights_after(const std::string& manifest, Decoding decoding, bool captured) {
+  const Device device("cuda:0");
+  auto kv = KVStore::create("local");
+  RecordLoader data(manifest, {.batch = kBatch,
+                               .shuffle = 3,
+                               .source = nn::shared_source(kv),
+                               .decoding = decoding,
+                               .image = {.random_crop = 2, .random_flip = true}});
+  nn::TrainerOptions options;
+  options.device = device;
+  options.captured = captured;
+  nn::Trainer trainer(nn::Sequential(nn::Flatten(), nn::Dense(2)), optim::SGD{.lr = 0.1}, kv, options);
+  while (trainer.epoch() < 2)
+    for (Batch& batch : trainer.epoch_of(data)) {
+      EXPECT_EQ(batch.data.device(), decoding == Decoding::kDevice ? device : Device());
+      trainer.step(batch, nn::softmax_ce);
+    }
+  return trainer.net().parameters().front()->value.to_vector<float>();
+}
+
+TEST_F(DataAhead, ATrainerOnCudaLearnsTheSameOfJpegsThatAreDecodedThere) {
+  if (device_count(DeviceKind::kCuda) == 0) GTEST_SKIP() << "no CUDA device here";
+  DatasetWriter writer(folder_ + "/colours", 1);
+  for (int i = 0; i < kRecords; ++i) {
+    const auto label = static_cast<float>(i % 2);
+    Image image{12, 10, 3, std::vector<std::uint8_t>(360, static_cast<std::uint8_t>(40 + 5 * i))};
+    writer.write(0, i, pack_image_record({&label, 1}, 0, ImageCodec().encode(image, ImageEncoding::kJpeg)));
+  }
+  Manifest manifest;
+  manifest.encoding = "jpg";
+  manifest.image = {12, 10, 3};
+  const std::string path = writer.finish(manifest);
+  for (const bool captured : {false, true}) {
+    const std::vector<float> expected = weights_after(path, Decoding::kCpu, captured);
+    try {
+      const std::vector<float> actual = weights_after(path, Decoding::kDevice, captured);
+      ASSERT_EQ(actual.size(), expected.size());
+      for (std::size_t i = 0; i < actual.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 1e-2);
+    } catch (const NotAvailable& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+}
+
 // Copies to the device that are complete.
 class Copies final : public EngineObserver {
  public:
