@@ -48,12 +48,15 @@ struct Chunk {
 
 class CudaDecoder final : public DeviceDecoder {
  public:
-  CudaDecoder(Device device, const ExampleFormat& format, std::shared_ptr<const nvjpeg::Decoder> nvjpeg)
+  // `said`: that nvJPEG fails; shared by those of a loader.
+  CudaDecoder(Device device, const ExampleFormat& format, std::shared_ptr<const nvjpeg::Decoder> nvjpeg,
+              std::shared_ptr<std::atomic<bool>> said)
       : device_(device),
         runtime_(detail::runtime(device)),
         decoder_(format),
         stream_(runtime_.create_stream(0)),
-        state_(std::move(nvjpeg)) {}
+        state_(std::move(nvjpeg)),
+        said_(std::move(said)) {}
   ~CudaDecoder() override {
     give_up();
     try {
@@ -160,8 +163,7 @@ class CudaDecoder final : public DeviceDecoder {
         status == nvjpeg::kBadJpeg || status == nvjpeg::kNotSupported || status == nvjpeg::kIncomplete;
     if (!of_the_image) {
       detail::check_device(static_cast<cudaStream_t>(stream_->native()), "decoding an image");
-      static std::atomic<bool> said = false;
-      if (!said.exchange(true))
+      if (!said_->exchange(true))
         LOG(WARNING) << "an image, and perhaps more, is decoded on the CPU: " << nvjpeg::text_of("decoding", status);
     }
     return false;
@@ -218,6 +220,7 @@ class CudaDecoder final : public DeviceDecoder {
   ExampleDecoder decoder_;
   const std::unique_ptr<detail::Stream> stream_;
   nvjpeg::DecoderState state_;
+  const std::shared_ptr<std::atomic<bool>> said_;
   Chunk chunk_;
   NDArray batch_;
   std::int64_t examples_ = 0;
@@ -240,7 +243,8 @@ std::vector<std::unique_ptr<DeviceDecoder>> make_device_decoders(Device device, 
                                                         delete decoder;
                                                       });
   std::vector<std::unique_ptr<DeviceDecoder>> decoders;
-  for (int i = 0; i < count; ++i) decoders.push_back(std::make_unique<CudaDecoder>(device, format, nvjpeg));
+  const auto said = std::make_shared<std::atomic<bool>>(false);
+  for (int i = 0; i < count; ++i) decoders.push_back(std::make_unique<CudaDecoder>(device, format, nvjpeg, said));
   LOG(INFO) << "images for " << device.name() << " are decoded there, by nvJPEG " << nvjpeg->library().version_text();
   return decoders;
 }
