@@ -202,6 +202,8 @@ void RingPeer::send(const std::shared_ptr<RingCall>& call, const std::vector<int
     message.body.set_round(call->round);
     message.body.set_examples(call->examples);
     message.body.set_workers(1);
+    message.body.set_rate_call(rate_calls_);
+    message.body.set_rate(rate_);
     ++call->unacked;
     unacked_.insert(call->round);
     submit(owner, message_of(MessageKind::kRingPush, message.body, message.payload.finish()), call->priority,
@@ -211,10 +213,12 @@ void RingPeer::send(const std::shared_ptr<RingCall>& call, const std::vector<int
            });
   };
   for (const int number : pieces) {
-    const Piece& piece = pieces_[static_cast<std::size_t>(number)];
+    Piece& piece = pieces_[static_cast<std::size_t>(number)];
+    piece.given.rate_call = rate_calls_;
+    piece.given.rate = rate_;
     const Place& place = places_[piece.group];
-    const int owner = place.above;
-    if (owner < 0 || !place.below.empty()) continue;
+    const int owner = place.sends_to();
+    if (owner < 0) continue;
     Outgoing& message = outgoing[owner];
     message.body.add_pieces(static_cast<std::uint32_t>(number));
     const std::size_t bytes = run_bytes(piece, piece.given.encoded);

@@ -7,8 +7,9 @@
 // optimizer has no state, the owner sends the new weights instead, and the others keep what arrived. So everybody holds
 // everything: a worker that is lost takes nothing with it, and all hold the same bits, those of `dist_sync`. The bytes
 // are those of a ring of neighbours, 2 (n - 1) / n of the model out and in per worker, in one round trip instead of
-// 2 (n - 1) hops. Over several hosts, gradients are added up in each first (ring_hosts.h): then bytes are a host's, n counts
-// hosts, and sums are by host.
+// 2 (n - 1) hops. Two workers that share no memory, the *twins*, send each other everything and both sum: the same bytes,
+// and nothing comes back. Over several hosts, gradients are added up in each first (ring_hosts.h): then bytes are a
+// host's, n counts hosts, and sums are by host.
 //
 // Rounds are steps. An owner closes a round when it knows of every live worker either its gradient or that it is *over*
 // that round: a worker's own promise. Whoever waits (for the others to come to a barrier, for data, at the end) is *idle*
@@ -172,6 +173,8 @@ class RingPeer {
     std::int64_t examples = 0;
     std::uint32_t workers = 1;  // whose mean it is
     std::size_t encoded = 0;    // its bytes, where it is encoded
+    std::uint64_t rate_call = 0;  // between twins: the learning rate that its worker knew, and whose call set it
+    double rate = 0;
   };
   // What lies in a request's payload keeps both alive.
   struct Arrived {
@@ -212,6 +215,10 @@ class RingPeer {
   struct Place {
     int above = -1;
     std::vector<int> below;
+    int twin = -1;  // the other of twins; below, too
+
+    int sends_to() const { return twin >= 0 ? twin : below.empty() ? above : -1; }  // its gradients as they are
+    bool sends_results() const { return !below.empty() && twin < 0; }
   };
   // A result that was passed on within the host; answered when it has arrived.
   struct Relay {
@@ -298,6 +305,8 @@ class RingPeer {
   void take_rules(const wire::RingRules& others);
   void take_rate(std::uint64_t call, double rate);  // that another worker has set
   void use_rate(double rate);
+  // The same at both twins: what the one knew that heard of the latest call.
+  static double newest_rate(const std::map<int, Given>& contributions);
   void serve_readers(Piece& piece);
   void update_over();
   std::uint64_t host_over() const;

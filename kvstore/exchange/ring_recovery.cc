@@ -83,6 +83,7 @@ void RingPeer::on_push(const Request& request) {
   expect_examples(body.examples());
   if (body.workers() < 1 || body.workers() > static_cast<std::uint32_t>(config_.workers))
     throw Corrupt(str("a push has the gradients of ", body.workers(), " workers"));
+  if (!(body.rate() >= 0)) throw Corrupt(str("a push has a learning rate of ", body.rate()));
   if (body.bytes_size() != body.pieces_size()) throw Corrupt("a push does not tell the size of each piece");
   for (int i = 0; i < body.pieces_size(); ++i) {
     const std::uint32_t number = body.pieces(i);
@@ -90,7 +91,8 @@ void RingPeer::on_push(const Request& request) {
       throw Corrupt(str("piece ", number, " is not worker ", rank_, "'s"));
     const std::byte* const data = next_run(payload, pieces_[number], body.bytes(i), push_codec_.get());
     gradients.emplace_back(static_cast<int>(number),
-                           Given{arrived, data, body.examples(), body.workers(), body.bytes(i)});
+                           Given{arrived, data, body.examples(), body.workers(), body.bytes(i), body.rate_call(),
+                                 body.rate()});
   }
   payload.expect_end();
   arrived->copies = payload.take_copies();

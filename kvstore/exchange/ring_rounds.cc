@@ -37,8 +37,19 @@ const std::byte* RingPeer::next_run(PayloadReader& payload, const Piece& piece, 
 void RingPeer::take_places() {
   places_.clear();
   if (live_.empty()) return;
+  if (const int other = live_.front() == rank_ ? live_.back() : live_.front();
+      live_.size() == 2 && !mean_codec_ && !shares_memory(other)) {
+    places_.assign(groups_ + 1, {-1, {other}, other});
+    return;
+  }
   for (std::size_t group = 0; group <= groups_; ++group)
     places_.push_back({hosts_.above(rank_, static_cast<int>(group)), hosts_.below(rank_, static_cast<int>(group))});
+}
+
+double RingPeer::newest_rate(const std::map<int, Given>& contributions) {
+  return std::max_element(contributions.begin(), contributions.end(), [](const auto& a, const auto& b) {
+           return a.second.rate_call < b.second.rate_call;
+         })->second.rate;
 }
 
 // ---- up
@@ -92,8 +103,9 @@ void RingPeer::close_round(int number) {
   if (place.above >= 0) return add_sum(number, closed.key(), std::move(parts.front()));
 
   const KeyInfo& info = piece.key->info;
-  const bool encodes = piece.key->encodes_mean;
-  Result result{closed.key(), 0, rate_, piece.version, !info.average && !encodes && updater_->only_weights(), nullptr};
+  const bool encodes = piece.key->encodes_mean, sends = place.sends_results();
+  const double rate = place.twin >= 0 ? newest_rate(closed.mapped()) : rate_;
+  Result result{closed.key(), 0, rate, piece.version, !info.average && !encodes && updater_->only_weights(), nullptr};
   for (const Given& part : parts) result.examples += part.examples;
   const bool by_workers = std::any_of(parts.begin(), parts.end(), [](const Given& part) { return part.workers > 1; });
   if (info.average || (result.examples == 0 && by_workers)) parts = {mean_of(piece, parts)};
@@ -103,9 +115,9 @@ void RingPeer::close_round(int number) {
                              part.encoded > 0 ? push_codec_.get() : nullptr, part.encoded});
   // A mean of statistics takes the place of the last one, whoever has part in it.
   if (info.average || closed.mapped().count(rank_) > 0) contributions.front().worker = rank_;
-  use_rate(rate_);
+  use_rate(rate);
   std::shared_ptr<std::byte[]> mean;
-  if (encodes || (!place.below.empty() && !result.weights)) mean = detail::allocate_host(piece.bytes);
+  if (encodes || (sends && !result.weights)) mean = detail::allocate_host(piece.bytes);
   if (encodes) {
     // Everybody applies what is sent, also its sender.
     const std::span values(reinterpret_cast<float*>(mean.get()), static_cast<std::size_t>(piece.end - piece.begin));
@@ -119,7 +131,7 @@ void RingPeer::close_round(int number) {
   apply(number, closed.key(), [&](void* copy) {
     updater_->apply_round(piece.slice, contributions, {encodes ? nullptr : mean.get(), copy});
   });
-  if (place.below.empty()) return;
+  if (!sends) return;
   result.data = result.weights ? updater_->pull(piece.slice, -1).data : std::move(mean);
   add_result(number, std::move(result));
 }
@@ -270,7 +282,7 @@ void RingPeer::send_results(const std::vector<int>& ranks, const Results& result
 void RingPeer::pass_on(const Request& request, const wire::RingResult& body, const std::shared_ptr<Relay>& relay) {
   const auto passes = [this](std::uint32_t number) {
     if (number >= pieces_.size()) throw Corrupt(str("there is no piece ", number));
-    return !places_[pieces_[number].group].below.empty();
+    return places_[pieces_[number].group].sends_results();
   };
   if (std::none_of(body.pieces().begin(), body.pieces().end(), passes)) return;
   const auto arrived = std::make_shared<Arrived>();

@@ -109,6 +109,11 @@ void be_hostile(HandMadePeer& peer) {
     push.set_workers(workers);
     refuses("gradients of", MessageKind::kRingPush, push, kRaw);
   }
+  for (const double rate : {-1.0, std::numeric_limits<double>::quiet_NaN()}) {
+    push = push_of(piece);
+    push.set_rate(rate);
+    refuses("a learning rate", MessageKind::kRingPush, push, kRaw);
+  }
   push = push_of(piece);
   push.set_round(kNever);
   refuses("no job", MessageKind::kRingPush, push, kRaw);

@@ -19,10 +19,11 @@ using namespace std::chrono_literals;
 constexpr int kWorkers = 3;
 constexpr std::int64_t kLarge = 100000, kSmall = 3;  // doubles: two pieces and one
 
-ClusterOptions ring_of_three(bool faulty) {
+ClusterOptions ring_of(int workers, const char* transport, bool faulty) {
   return {.mode = "ring",
-          .workers = kWorkers,
+          .workers = workers,
           .servers = 0,
+          .transport = transport,
           .faulty = faulty,
           .serial = false,
           .silence_seconds = 0.5,
@@ -36,7 +37,7 @@ class Life {
       : store_(cluster.worker(worker)), engine_(cluster.engine(worker)), worker_(worker) {
     large_ = full(kLarge, 0);
     small_ = full(kSmall, 0);
-    store_.init({{"large", large_}, {"small", small_}});
+    store_.init({{.key = "large", .value = large_, .shared = true}, {"small", small_}});
     store_.set_optimizer(optim::SGD{.lr = 0.1, .momentum = momentum});
   }
 
@@ -78,21 +79,28 @@ class Life {
   NDArray large_, small_;
 };
 
-// Workers 1 and 2 die and come back as they like, several times, also both at once and with half a step pushed.
-void lives_and_deaths(unsigned seed, bool faulty, double momentum) {
+struct Job {
+  double momentum = 0.9;
+  int workers = kWorkers;
+  const char* transport = "inproc";
+  bool faulty = false;
+};
+
+// All but worker 0 die and come back as they like, several times, also at once and with half a step pushed.
+void lives_and_deaths(unsigned seed, const Job& job) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   constexpr int kDeaths = 2;
   std::atomic<int> back = 0;
-  std::array<std::vector<double>, kWorkers> weights;
-  ClusterInProcess cluster(ring_of_three(faulty));
+  std::vector<std::vector<double>> weights(static_cast<std::size_t>(job.workers));
+  ClusterInProcess cluster(ring_of(job.workers, job.transport, job.faulty));
   cluster.run([&](int worker, KVStore&) {
     std::minstd_rand random(seed * kWorkers + static_cast<unsigned>(worker));
     const auto gradient = [&] { return static_cast<double>(random()) / std::minstd_rand::max() - 0.5; };
     for (int deaths = worker == 0 ? kDeaths : 0;; ++deaths) {
-      Life life(cluster, worker, momentum);
+      Life life(cluster, worker, job.momentum);
       if (deaths == kDeaths) {
         ++back;
-        while (back < kWorkers) life.step(gradient());
+        while (back < job.workers) life.step(gradient());
         for (int i = 0; i < 3; ++i) life.step(gradient());
         EXPECT_EQ(life.store().report().refused, 0);
         weights[static_cast<std::size_t>(worker)] = life.weights();
@@ -111,15 +119,21 @@ void lives_and_deaths(unsigned seed, bool faulty, double momentum) {
 }
 
 TEST(RingReturn, EverybodyHoldsTheSameBits) {
-  for (const unsigned seed : {1, 2}) lives_and_deaths(seed, false, 0.9);
+  for (const unsigned seed : {1, 2}) lives_and_deaths(seed, {});
 }
-TEST(RingReturn, EverybodyHoldsTheSameBitsUnderFaults) { lives_and_deaths(3, true, 0.9); }
-TEST(RingReturn, EverybodyHoldsTheSameBitsWithoutState) { lives_and_deaths(4, false, 0); }
+TEST(RingReturn, EverybodyHoldsTheSameBitsUnderFaults) { lives_and_deaths(3, {.faulty = true}); }
+TEST(RingReturn, EverybodyHoldsTheSameBitsWithoutState) { lives_and_deaths(4, {.momentum = 0}); }
+// Two that share no memory send each other everything; a third that comes and goes changes who sums.
+TEST(RingReturn, EverybodyHoldsTheSameBitsOverTheNetwork) {
+  lives_and_deaths(5, {.transport = "tcp"});
+  lives_and_deaths(6, {.momentum = 0, .workers = 2, .transport = "tcp"});
+  lives_and_deaths(7, {.workers = 2, .transport = "tcp"});
+}
 
 // Worker 0 has pushed one key of its step, worker 2 none: the one that returns takes part in that round.
 TEST(RingReturn, IntoARoundThatIsHalfDone) {
   constexpr int kBefore = 3;
-  ClusterInProcess cluster(ring_of_three(false));
+  ClusterInProcess cluster(ring_of(kWorkers, "inproc", false));
   std::atomic<int> ready = 0;
   std::atomic<bool> returned = false;
   std::array<std::vector<double>, kWorkers> weights;
@@ -150,7 +164,7 @@ TEST(RingReturn, IntoARoundThatIsHalfDone) {
 
 // Keys of two inits, pushed together; worker 0 stands at a barrier a round ahead of worker 2.
 TEST(RingReturn, WithKeysOfSeveralInits) {
-  ClusterInProcess cluster(ring_of_three(false));
+  ClusterInProcess cluster(ring_of(kWorkers, "inproc", false));
   std::atomic<int> ready = 0;
   std::array<std::vector<double>, kWorkers> weights;
   cluster.run([&](int worker, KVStore&) {

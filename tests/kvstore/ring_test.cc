@@ -40,6 +40,7 @@ struct Training {
   std::int64_t elements = 300;
   std::string transport = "inproc";
   bool faulty = false;
+  bool shared = false;
   Spec optimizer = optim::SGD{.lr = 0.3, .momentum = 0.9};
 };
 
@@ -66,7 +67,7 @@ std::vector<std::vector<Real>> train(const Training& training) {
     for (std::size_t k = 0; k < weights.size(); ++k) {
       arrays.push_back(
           NDArray::from<Real>(weights[k], Shape{static_cast<std::int64_t>(weights[k].size())}, {}, engine));
-      values.push_back({"key" + std::to_string(k), arrays[k]});
+      values.push_back({.key = "key" + std::to_string(k), .value = arrays[k], .shared = training.shared});
     }
     store.init(values);
     store.set_optimizer(training.optimizer);
@@ -113,6 +114,25 @@ TEST(Ring, EqualsOneProcessAndTheBitsOfDistSync) {
   EXPECT_NE(single, train<float>({.workers = 1, .steps = 9})[0]);
 }
 
+// Two workers that share no memory send each other everything, and both sum.
+TEST(Ring, TwoOverTheNetworkHaveTheBitsOfDistSync) {
+  constexpr std::int64_t kElements = 150000;  // 1.2 MB
+  for (const Spec& optimizer : {Spec(optim::SGD{.lr = 0.3, .momentum = 0.9}), Spec(optim::SGD{.lr = 0.3}),
+                                Spec(optim::Adam{.lr = 0.01})}) {
+    SCOPED_TRACE(optimizer.text());
+    const auto expected = train<double>({.mode = "dist_sync", .steps = 4, .elements = kElements, .optimizer = optimizer});
+    for (const bool faulty : {false, true})
+      EXPECT_EQ(train<double>({.steps = 4,
+                               .elements = kElements,
+                               .transport = "tcp",
+                               .faulty = faulty,
+                               .shared = faulty,
+                               .optimizer = optimizer}),
+                expected);
+  }
+  EXPECT_EQ(train<float>({.transport = "tcp", .shared = true}), train<float>({.mode = "dist_sync"}));
+}
+
 TEST(Ring, LargeKeysAreCutOverBothTransportsAndUnderFaults) {
   constexpr std::int64_t kElements = 150000;  // 1.2 MB
   const auto expected = train<double>({.workers = 3, .steps = 2, .elements = kElements});
@@ -150,6 +170,49 @@ TEST(Ring, IsAnAllReduceWithoutADescent) {
       }
     });
   }
+}
+
+// The weights may lie in a shared array; pulls alone change it.
+TEST(Ring, SharedArraysHoldWhatWasPulledIntoThem) {
+  constexpr std::int64_t kElements = 100000;
+  ClusterInProcess cluster({.mode = "ring", .workers = 2, .servers = 0, .transport = "tcp", .serial = false});
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    const NDArray shared = full(kElements, 0, engine), other = full(kElements, 0, engine);
+    const auto is = [&](const NDArray& array, double value) {
+      return array.to_vector<double>() == std::vector<double>(kElements, value);
+    };
+    store.init({{.key = "w", .value = shared, .shared = true}});
+    store.set_optimizer(optim::SGD{.lr = 1});
+    const NDArray one = full(kElements, -1, engine);
+    const auto step = [&](const NDArray& out) {
+      if (out.is_none())
+        store.push("w", one);
+      else
+        store.push_pull({{"w", one}}, {{"w", out}});
+      store.step_end(1);
+    };
+    step(shared);
+    EXPECT_TRUE(is(shared, 1));
+    step(other);
+    EXPECT_TRUE(is(other, 2));
+    EXPECT_TRUE(is(shared, 1));
+    step(shared);
+    step({});
+    store.pull("w", other);
+    EXPECT_TRUE(is(other, 4));
+    EXPECT_TRUE(is(shared, 3));
+    store.pull("w", shared);
+    EXPECT_TRUE(is(shared, 4));
+    step(shared);
+    const StoreState state = store.save();
+    step(shared);
+    EXPECT_TRUE(is(shared, 6));
+    store.load(state);
+    EXPECT_TRUE(is(shared, 5));
+    step(shared);
+    EXPECT_TRUE(is(shared, 6));
+  });
 }
 
 TEST(Ring, MeansAreWeightedByExamples) {
@@ -234,8 +297,8 @@ TEST(Ring, WorkersThatRunOutOfBatchesHoldNobodyBack) {
   });
 }
 
-TEST(Ring, WorkersThatWaitForDataComeBackIntoTheRounds) {
-  ClusterInProcess cluster({.mode = "ring", .workers = 2, .servers = 0, .serial = false});
+void workers_that_wait_for_data_come_back_into_the_rounds(const std::string& transport) {
+  ClusterInProcess cluster({.mode = "ring", .workers = 2, .servers = 0, .transport = transport, .serial = false});
   cluster.run([&](int worker, KVStore& store) {
     const Scalar scalar = start(cluster, worker, store);
     Exchange& exchange = store.exchange();
@@ -261,8 +324,12 @@ TEST(Ring, WorkersThatWaitForDataComeBackIntoTheRounds) {
   });
 }
 
-TEST(Ring, OneWorkerSetsTheLearningRateForAll) {
-  ClusterInProcess cluster({.mode = "ring", .workers = 2, .servers = 0, .serial = false});
+TEST(Ring, WorkersThatWaitForDataComeBackIntoTheRounds) {
+  for (const char* transport : {"inproc", "tcp"}) workers_that_wait_for_data_come_back_into_the_rounds(transport);
+}
+
+void one_worker_sets_the_learning_rate_for_all(const std::string& transport) {
+  ClusterInProcess cluster({.mode = "ring", .workers = 2, .servers = 0, .transport = transport, .serial = false});
   cluster.run([&](int worker, KVStore& store) {
     const Scalar scalar = start(cluster, worker, store);
     step(store, scalar);
@@ -272,6 +339,10 @@ TEST(Ring, OneWorkerSetsTheLearningRateForAll) {
     step(store, scalar);
     EXPECT_EQ(scalar.weight.item<double>(), 1.25);
   });
+}
+
+TEST(Ring, OneWorkerSetsTheLearningRateForAll) {
+  for (const char* transport : {"inproc", "tcp"}) one_worker_sets_the_learning_rate_for_all(transport);
 }
 
 // The survivors agree on every bit: an interrupted round is applied by all or by none, with the same contributions.

@@ -13,10 +13,16 @@ namespace {
 
 NDArray full(double value, Engine& engine) { return NDArray::full(Shape{4}, value, DType::kFloat64, {}, engine); }
 
-ClusterOptions ring_of(int workers) { return {.mode = "ring", .workers = workers, .servers = 0, .serial = false}; }
+// Over tcp two workers send each other everything, over inproc each sums a part.
+class RingUneven : public testing::TestWithParam<const char*> {
+ protected:
+  ClusterOptions ring_of(int workers) const {
+    return {.mode = "ring", .workers = workers, .servers = 0, .transport = GetParam(), .serial = false};
+  }
+};
 
 // Statistics have two owners, so that every worker once owns what it has no part in.
-TEST(RingUneven, StatisticsAreTheMeanOfThoseThatTheRoundHas) {
+TEST_P(RingUneven, StatisticsAreTheMeanOfThoseThatTheRoundHas) {
   constexpr int kWorkers = 2;
   ClusterInProcess cluster(ring_of(kWorkers));
   cluster.run([&](int worker, KVStore& store) {
@@ -43,7 +49,7 @@ TEST(RingUneven, StatisticsAreTheMeanOfThoseThatTheRoundHas) {
   });
 }
 
-TEST(RingUneven, AFailedGradientHasNoPartInItsRound) {
+TEST_P(RingUneven, AFailedGradientHasNoPartInItsRound) {
   ClusterInProcess cluster(ring_of(2));
   cluster.run([&](int worker, KVStore& store) {
     Engine& engine = cluster.engine(worker);
@@ -67,7 +73,7 @@ TEST(RingUneven, AFailedGradientHasNoPartInItsRound) {
 }
 
 // Worker 1 pushes its part of the round when worker 0 has asked for the new rules.
-TEST(RingUneven, NewRulesBeginWithTheNextRoundEverywhere) {
+TEST_P(RingUneven, NewRulesBeginWithTheNextRoundEverywhere) {
   ClusterInProcess cluster(ring_of(2));
   std::array<std::vector<double>, 2> weights;
   std::atomic<bool> asks = false;
@@ -96,6 +102,33 @@ TEST(RingUneven, NewRulesBeginWithTheNextRoundEverywhere) {
   EXPECT_NEAR(weights[0][0], 1 + 1.5 + (1 + 0.9 * 1.5), 1e-12);
   EXPECT_EQ(weights[0], weights[1]);
 }
+
+// A round is applied with one rate everywhere, whenever the other hears of it.
+TEST_P(RingUneven, ARateSetInTheMiddleOfARoundIsTheSameEverywhere) {
+  constexpr int kSteps = 60;
+  ClusterInProcess cluster(ring_of(2));
+  std::array<std::vector<double>, 2> weights;
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    const NDArray a = full(0, engine), b = NDArray::full(Shape{70000}, 0, DType::kFloat64, {}, engine);
+    store.init({{"a", a}, {"b", b}});
+    store.set_optimizer(optim::SGD{.lr = 1, .momentum = 0.5});
+    for (int step = 0; step < kSteps; ++step) {
+      store.push_pull({{"a", full(-1, engine)}}, {{"a", a}}, 1);
+      if (step % 2 == worker) store.set_learning_rate(1 + step / 7.0);
+      store.push_pull({{"b", NDArray::full(b.shape(), -1, DType::kFloat64, {}, engine)}}, {{"b", b}}, 1);
+      store.step_end(1);
+    }
+    std::vector<double>& mine = weights[static_cast<std::size_t>(worker)];
+    mine = b.to_vector<double>();
+    mine.push_back(a.to_vector<double>()[0]);
+  });
+  EXPECT_TRUE(weights[0] == weights[1]);
+  EXPECT_GT(weights[0].back(), 1.9 * kSteps);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, RingUneven, testing::Values("inproc", "tcp"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace paceline::test
