@@ -49,16 +49,16 @@ struct Copy {
 };
 
 // Gets each tile's gradient of fill(offset, count, scratch), which says where it lies, then runs the rules over it. The
-// calling thread's team shares the tiles.
+// calling thread's team shares the tiles. The new weights stay in `place`, if not null.
 template <class T, class Fill>
 void update_tiles(Slice& slice, const Rules& rules, const Snapshot& pulled, const StaleContext& context, Fill fill,
-                  const Copy<T>& copy) REQUIRES(slice.mutex) {
+                  const Copy<T>& copy, const std::shared_ptr<std::byte[]>& place = nullptr) REQUIRES(slice.mutex) {
   std::vector<T*> arrays;
   const std::size_t states = rules.state_names.size();
   for (std::size_t i = 0; i < states; ++i)
     arrays.push_back(reinterpret_cast<T*>(slice.extras().states.add(i, slice.bytes(), states)));
   const UpdateStep step{context.learning_rate, slice.counters().optimizer_updates + 1};
-  Weights::Next written = slice.weight.writable(slice.bytes());
+  Weights::Next written = place ? Weights::Next{place.get(), nullptr} : slice.weight.writable(slice.bytes());
   const T* before = reinterpret_cast<const T*>(slice.weight.data());
   T* weight = reinterpret_cast<T*>(written.bytes);
   const std::int64_t count = slice.count();
@@ -113,7 +113,10 @@ void update_tiles(Slice& slice, const Rules& rules, const Snapshot& pulled, cons
     }
   });
   if (failed) std::rethrow_exception(failed);
-  slice.weight.set(std::move(written));
+  if (place)
+    slice.weight.keep_at(place);
+  else
+    slice.weight.set(std::move(written));
 }
 
 template <class T>
@@ -172,7 +175,8 @@ void update_mean(Slice& slice, const Rules& rules, const std::vector<Contributio
     if (copies.mean) std::copy_n(mean, count, static_cast<T*>(copies.mean) + begin);
     return mean;
   };
-  update_tiles<T>(slice, rules, {}, context, fill, {static_cast<T*>(copies.weight), true});
+  update_tiles<T>(slice, rules, {}, context, fill, {static_cast<T*>(copies.weight), true},
+                  slice.weight.is_large() ? copies.place : nullptr);
 }
 
 template <class T>

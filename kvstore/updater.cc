@@ -105,11 +105,12 @@ class UpdaterImpl final : public Updater {
     const StaleContext context = context_of(slice, examples);
     if (slice.is_average()) {
       average(slice, contributions);
-      for (void* copy : {copies.mean, copies.weight})
+      for (void* copy : {copies.mean, copies.weight, static_cast<void*>(copies.place.get())})
         if (copy) copy_weights(slice, copy);
       return {++slice.version, 0, false};
     }
     update_by_mean(slice, *rules_, contributions, examples, context, copies);
+    if (copies.place) copy_weights(slice, copies.place.get());
     DelayBook::Row delays(delays_);
     for (const Contribution& contribution : contributions) delays.add(contribution.worker, 0);
     return {count_update(slice, examples), 0, false};
@@ -328,6 +329,7 @@ class UpdaterImpl final : public Updater {
   static void copy_weights(const Slice& slice, void* out) REQUIRES(slice.mutex) {
     constexpr std::int64_t kBytesPerThread = 1 << 17;
     const std::byte* weight = slice.weight.data();
+    if (out == weight) return;
     detail::parallel_ranges(
         static_cast<std::int64_t>(slice.bytes()), kBytesPerThread, [&](std::int64_t begin, std::int64_t end) {
           std::memcpy(static_cast<std::byte*>(out) + begin, weight + begin, static_cast<std::size_t>(end - begin));

@@ -1,6 +1,7 @@
 #pragma once
 // The weights of a slice. Large ones are shared with snapshots, so that a pull copies nothing; what a snapshot holds is
-// not written to. Small ones lie side by side in a slab, with nothing beside each, and snapshots are copies.
+// not written to. Small ones lie side by side in a slab, with nothing beside each, and snapshots are copies. Large ones
+// may also lie in a caller's array, who says when that is written to: of those, too, snapshots are copies.
 
 #include <paceline/detail/host_memory.h>
 
@@ -65,7 +66,7 @@ class Weights {
   Weights& operator=(const Weights&) = delete;
 
   void assign(const std::byte* bytes, std::size_t size) {
-    if (is_large()) large() = {detail::allocate_host(size), false};
+    if (is_large()) large() = {detail::allocate_host(size)};
     if (size > 0) std::memcpy(is_large() ? large().bytes.get() : small(), bytes, size);
   }
   bool is_large() const { return (word_ & kLarge) != 0; }
@@ -77,9 +78,9 @@ class Weights {
     for (std::size_t i = 0; i < size && i < kPrefetched; i += kLine) __builtin_prefetch(small() + i, 1);
   }
   std::shared_ptr<const std::byte[]> share(std::size_t size) const {
-    if (is_large()) return large().bytes;
+    if (is_large() && !large().callers) return large().bytes;
     std::shared_ptr<std::byte[]> copy = detail::allocate_host(size);
-    if (size > 0) std::memcpy(copy.get(), small(), size);
+    if (size > 0) std::memcpy(copy.get(), data(), size);
     return copy;
   }
   // In place of these, unless somebody holds these.
@@ -93,17 +94,20 @@ class Weights {
     return {next.get(), next};
   }
   void set(Next next) {
-    if (next.owner && next.owner != large().bytes) large() = {std::move(next.owner), false};
+    if (next.owner && next.owner != large().bytes) large() = {std::move(next.owner)};
   }
   // Large ones: keeps what somebody else wrote and still may read, and does not write to it.
   void adopt(std::shared_ptr<const std::byte[]> bytes) {
     large() = {std::const_pointer_cast<std::byte[]>(std::move(bytes)), true};
   }
+  // Large ones: the new weights were written to a caller's memory, and stay there.
+  void keep_at(std::shared_ptr<std::byte[]> place) { large() = {std::move(place), true, true}; }
 
  private:
   struct Large {
     std::shared_ptr<std::byte[]> bytes;
-    bool foreign = false;
+    bool foreign = false;  // not written to
+    bool callers = false;
   };
   static constexpr std::uintptr_t kLarge = 1;
 

@@ -104,6 +104,11 @@ bool waits_for_others() {
   return mode.name != "dist_async" || mode.options.has("bound");
 }
 
+bool one_process() {
+  const std::string name = Spec::parse(FLAGS_mode).name;
+  return name == "local" || name == "device";
+}
+
 nlohmann::json measure_rows(KVStore& kv) {
   kv.init_table({.name = "table", .rows = FLAGS_table_rows, .width = FLAGS_row_floats});
   kv.set_optimizer(Spec::parse(FLAGS_optimizer));
@@ -162,7 +167,8 @@ nlohmann::json measure(KVStore& kv) {
   std::vector<PullItem> pulls;
   for (std::int64_t k = 0; k < FLAGS_keys; ++k) {
     const std::string name = "key" + std::to_string(k);
-    initial.push_back({name, NDArray::zeros({elements})});
+    // Shared as Trainer's; but within one process such a pull does nothing.
+    initial.push_back({.key = name, .value = NDArray::zeros({elements}), .shared = !one_process()});
     pushes.push_back({name, NDArray::full({elements}, 1e-6)});
     pulls.push_back({name, initial.back().value});
   }
@@ -353,11 +359,6 @@ std::vector<nlohmann::json> run_processes(char** argv) {
   }
   if (!failed.empty()) throw Error(failed + " failed, see above");
   return results;
-}
-
-bool one_process() {
-  const std::string name = Spec::parse(FLAGS_mode).name;
-  return name == "local" || name == "device";
 }
 
 nlohmann::json medians(const std::vector<nlohmann::json>& results) {

@@ -254,9 +254,10 @@ class RingExchange final : public Exchange {
         throw InvalidArgument(str("worker ", rank(), " pushed key '", item.key, "' twice in step ", step,
                                   "; call step_end() between steps"));
       if (key.call == number) throw InvalidArgument("key '" + item.key + "' is pushed twice in one call");
+      expect_unwritten(key);
       key.call = number;
     }
-    for (const PullItem& item : weights) find(item.key, item.out, "the output");
+    for (const PullItem& item : weights) expect_unwritten(find(item.key, item.out, "the output"));
     // From here on the call is taken.
     for (const PushItem& item : gradients) {
       RingKey& key = *keys_.at(item.key);
@@ -286,17 +287,21 @@ class RingExchange final : public Exchange {
     }
   }
 
-  void launch(const char* name, std::shared_ptr<RingCall> call, int priority) {
+  void launch(const char* name, std::shared_ptr<RingCall> call, int priority) REQUIRES(mutex_) {
     std::vector<Variable> reads, writes;
+    std::vector<RingKey*> shared;
     for (const RingCall::Item& item : call->items) {
       if (!item.gradient.is_none()) reads.push_back(item.gradient.variable());
       writes.push_back(item.key->order);
-      if (!item.out.is_none()) writes.push_back(item.out.variable());
+      if (item.out.is_none()) continue;
+      writes.push_back(item.out.variable());
+      if (item.key->shared && item.out.shares_memory_with(*item.key->shared)) shared.push_back(item.key);
     }
     engine_.push_async({name, {}, Lane::kCommunication, priority}, reads, writes,
                        [this, call = std::move(call)](TaskContext&, Completion completion) mutable {
                          peer_.start(std::move(call), std::move(completion));
                        });
+    for (RingKey* key : shared) key->shared_version = key->shared->variable().version();
   }
 
   // Returns the first of the new pieces.
@@ -313,7 +318,16 @@ class RingExchange final : public Exchange {
       arrays.push_back(here.at(info.name));
       keys_[info.name] = std::move(key);
     }
-    for (const InitValue& value : values) keys_.at(value.key)->weight = value.value;
+    std::map<detail::VariableState*, int> keys_in;  // each block of memory: a write there must be that key's
+    for (const InitValue& value : values) ++keys_in[value.value.variable().state()];
+    for (const InitValue& value : values) {
+      RingKey& key = *keys_.at(value.key);
+      const NDArray& array = key.weight = value.value;
+      if (!value.shared || value.average || keys_in.at(array.variable().state()) > 1) continue;
+      if (array.device() != Device{} || !array.is_contiguous()) continue;
+      key.shared = std::make_shared<NDArray>(array);
+      key.shared_version = array.variable().version();
+    }
     return peer_.add_keys(layout, keys, arrays);
   }
 
@@ -324,15 +338,26 @@ class RingExchange final : public Exchange {
     return std::nullopt;
   }
 
-  // Weights of all keys to the arrays of init.
+  // Weights of all keys, none of which lies in a shared array, to the arrays of init.
   void pull_all() {
     std::vector<PullItem> pulls;
     {
       Lock lock(mutex_);
-      for (const auto& [name, key] : keys_) pulls.push_back({name, key->weight});
+      for (const auto& [name, key] : keys_) {
+        pulls.push_back({name, key->weight});
+        if (key->shared) key->shared_version = key->shared->variable().version();
+      }
     }
     pull(pulls, 0);
     for (const PullItem& item : pulls) item.out.wait();
+  }
+
+  // Workers of which each had written to its own would differ from then on without a word.
+  static void expect_unwritten(const RingKey& key) {
+    if (!key.shared || key.shared->variable().version() == key.shared_version) return;
+    throw InvalidArgument(str("the array of key '", key.info.name, "' was written by something else than a pull since it ",
+                              "was shared with the store, and the workers of mode ring would come to differ; set weights ",
+                              "before init() or by load()"));
   }
 
   void look_around() {

@@ -141,7 +141,10 @@ void RingPeer::start(std::shared_ptr<RingCall> call, Completion completion) {
       item.owner = std::make_shared<NDArray>(item.gradient);
       item.source = static_cast<const std::byte*>(item.gradient.data());
     }
-    if (!item.out.is_none()) item.target = static_cast<std::byte*>(item.out.data());
+    if (item.out.is_none()) continue;
+    item.target = static_cast<std::byte*>(item.out.data());
+    const auto& shared = item.key->shared;
+    item.shared = shared && item.out.shares_memory_with(*shared) && item.target == shared->data();
   }
   post([this, call = std::move(call)] { run(call); });
 }
@@ -171,7 +174,7 @@ void RingPeer::run(const std::shared_ptr<RingCall>& call) {
         }
       }
       if (item.out.is_none()) continue;
-      piece.readers.push_back({call, item.target + offset, item.need});
+      piece.readers.push_back({call, item.target + offset, item.need, item.shared});
       ++call->left;
     }
   }

@@ -134,7 +134,7 @@ void RingPeer::submit(int rank, Message message, int priority, std::function<voi
 
 // ---- rounds, at every worker
 
-void RingPeer::apply(int number, std::uint64_t round, const std::function<void(void* copy)>& update) {
+void RingPeer::apply(int number, std::uint64_t round, const std::function<void(const RoundCopies& out)>& update) {
   Piece& piece = pieces_[static_cast<std::size_t>(number)];
   std::optional<Reader> reader;  // gets the weights while they pass by
   const auto ready = std::find_if(piece.readers.begin(), piece.readers.end(),
@@ -143,7 +143,13 @@ void RingPeer::apply(int number, std::uint64_t round, const std::function<void(v
     reader = std::move(*ready);
     piece.readers.erase(ready);
   }
-  update(reader ? reader->out : nullptr);
+  // Results that are sent lie in the weights, which the worker's array would change under them.
+  RoundCopies out;
+  if (reader && reader->shared && places_[piece.group].twin >= 0)
+    out.place = {piece.key->shared, reader->out};
+  else if (reader)
+    out.weight = reader->out;
+  update(out);
   ++applied_;
   ++piece.version;
   piece.next_round = round + 1;

@@ -73,6 +73,8 @@ struct RingKey {
   bool encodes_mean = false;
   Variable order;                          // written by every task about this key
   NDArray weight;                          // the array that holds the worker's weights
+  std::shared_ptr<NDArray> shared;         // the same, where the store's weights may lie in it; else null
+  std::uint64_t shared_version = 0;        // of its variable, after the last pull
   std::optional<std::uint64_t> last_step;  // the last in which it was pushed
   std::uint64_t call = 0;                  // the last call that pushes it, and its place there
   std::size_t place = 0;
@@ -90,6 +92,7 @@ struct RingCall {
     std::shared_ptr<const void> owner;  // of the source
     const std::byte* source = nullptr;
     std::byte* target = nullptr;
+    bool shared = false;  // the target is the key's shared array
   };
 
   std::vector<Item> items;
@@ -185,6 +188,7 @@ class RingPeer {
     std::shared_ptr<RingCall> call;
     std::byte* out = nullptr;
     std::uint64_t need = 0;
+    bool shared = false;  // as in RingCall::Item
   };
   struct Piece {
     RingKey* key = nullptr;
@@ -298,8 +302,8 @@ class RingPeer {
   // Results that others get from this worker.
   void pass_on(const Request& request, const wire::RingResult& body, const std::shared_ptr<Relay>& relay);
   void try_close_all();
-  // `update` changes the weights and copies them to where it is told.
-  void apply(int number, std::uint64_t round, const std::function<void(void* copy)>& update);
+  // `update` changes the weights and writes them to where it is told.
+  void apply(int number, std::uint64_t round, const std::function<void(const RoundCopies& out)>& update);
   void use_rules(std::uint32_t call, const Spec& optimizer);
   wire::RingRules rules() const;
   void take_rules(const wire::RingRules& others);

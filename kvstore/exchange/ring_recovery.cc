@@ -141,14 +141,14 @@ bool RingPeer::take_result(const Request& request) {
     whole = whole && body.versions(i) <= version;
     if (body.versions(i) != version) continue;
     const std::byte* bytes = data[static_cast<std::size_t>(i)];
-    apply(static_cast<int>(body.pieces(i)), body.round(), [&](void* copy) {
+    apply(static_cast<int>(body.pieces(i)), body.round(), [&](const RoundCopies& out) {
       if (body.weights(i))
-        updater_->take_round(piece.slice, {arrived, bytes}, body.examples(), rank_, copy);
+        updater_->take_round(piece.slice, {arrived, bytes}, body.examples(), rank_, out.weight);
       else
         updater_->apply_round(piece.slice,
                               {{rank_, version, body.examples(), bytes,
                                 body.bytes(i) > 0 ? mean_codec_.get() : nullptr, body.bytes(i)}},
-                              {nullptr, copy});
+                              out);
     });
   }
   return whole;

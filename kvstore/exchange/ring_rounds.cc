@@ -128,8 +128,9 @@ void RingPeer::close_round(int number) {
                       result.encoded}};
     mean = encoded;
   }
-  apply(number, closed.key(), [&](void* copy) {
-    updater_->apply_round(piece.slice, contributions, {encodes ? nullptr : mean.get(), copy});
+  apply(number, closed.key(), [&](RoundCopies out) {
+    if (!encodes) out.mean = mean.get();
+    updater_->apply_round(piece.slice, contributions, out);
   });
   if (!sends) return;
   result.data = result.weights ? updater_->pull(piece.slice, -1).data : std::move(mean);

@@ -212,6 +212,34 @@ TEST(Ring, SharedArraysHoldWhatWasPulledIntoThem) {
     EXPECT_TRUE(is(shared, 5));
     step(shared);
     EXPECT_TRUE(is(shared, 6));
+    // Anybody else's writes would make the workers differ.
+    shared.copy_from(other);
+    for (const std::string& error : {error_of_call([&] { store.pull("w", other); }),
+                                     error_of_call([&] { store.push("w", other); })})
+      EXPECT_NE(error.find("the array of key 'w' was written"), std::string::npos) << error;
+    store.load(state);
+    step(shared);
+    EXPECT_TRUE(is(shared, 6));
+  });
+}
+
+// Keys in one block of memory cannot be told apart: none of them is shared.
+TEST(Ring, ViewsOfOneArrayAreNotShared) {
+  ClusterInProcess cluster({.mode = "ring", .workers = 2, .servers = 0, .transport = "tcp", .serial = false});
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    constexpr std::int64_t kHalf = 70000;
+    const NDArray both = full(2 * kHalf, 0, engine);
+    const NDArray a = both.narrow(0, 0, kHalf), b = both.narrow(0, kHalf, 2 * kHalf);
+    store.init({{.key = "a", .value = a, .shared = true}, {.key = "b", .value = b, .shared = true}});
+    store.set_optimizer(optim::SGD{.lr = 1});
+    for (int i = 0; i < 3; ++i) {
+      store.push_pull({{"a", full(kHalf, -1, engine)}}, {{"a", a}});
+      store.push_pull({{"b", full(kHalf, -2, engine)}}, {{"b", b}});
+      store.step_end(1);
+    }
+    EXPECT_EQ(a.to_vector<double>(), std::vector<double>(kHalf, 3));
+    EXPECT_EQ(b.to_vector<double>(), std::vector<double>(kHalf, 6));
   });
 }
 

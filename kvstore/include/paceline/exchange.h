@@ -19,8 +19,9 @@ struct InitValue {
   std::string key;
   NDArray value;
   bool average = false;  // running statistics: the mean over the workers instead of gradient steps
-  // From now on pulls alone write `value`: in `local` and `device` the store may keep the weights in it, and what the
-  // caller writes there all the same counts as the weights.
+  // From now on pulls alone write `value`: in `local`, `device` and `ring` the store may keep the weights in it. What the
+  // caller writes there all the same counts as the weights; in `ring`, where the workers' would differ, the next push or
+  // pull throws InvalidArgument.
   bool shared = false;
 };
 

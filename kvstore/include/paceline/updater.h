@@ -74,10 +74,13 @@ struct Applied {
   bool refused = false;  // by the policy; counted
 };
 
-// Where a round's results are copied to in the pass that makes them, whole slices; null: nowhere.
+// Where a round's results are written to in the pass that makes them, whole slices; null: nowhere.
 struct RoundCopies {
   void* mean = nullptr;    // of the gradients, as it was applied
   void* weight = nullptr;  // after the update
+  // The weights, too; and here, in the caller's memory, they may stay until they change next. Only an update that is
+  // given this place again writes to it then: that nobody else does is for the caller to see to.
+  std::shared_ptr<std::byte[]> place = nullptr;
 };
 
 class Updater {
