@@ -4,6 +4,7 @@
 // multiply-add, so the results do not depend on the processor.
 
 #include <paceline/detail/elementwise.h>
+#include <paceline/detail/vector_code.h>
 
 namespace paceline {
 
@@ -23,39 +24,21 @@ void run_baseline(const F& f, std::int64_t count, float* out, const In*... in) {
 }
 
 #ifdef __x86_64__
-template <class Body>
-[[gnu::target("avx2")]] void call_avx2(const Body& body) {
-  body();
-}
-
 template <class F, class... In>
 [[gnu::target("avx2")]] void run_avx2(const F& f, std::int64_t count, float* out, const In*... in) {
   run(f, count, out, in...);
-}
-
-inline bool has_avx2() {
-  static const bool found = __builtin_cpu_supports("avx2");
-  return found;
 }
 #endif
 
 }  // namespace vector_map_detail
 
-// Calls body(), a lambda with PACELINE_INLINE behind its parameters, whose loops are then compiled for AVX2 as well.
-#define PACELINE_INLINE __attribute__((always_inline))
-template <class Body>
-void vector_code(const Body& body) {
-#ifdef __x86_64__
-  if (vector_map_detail::has_avx2()) return vector_map_detail::call_avx2(body);
-#endif
-  body();
-}
+using detail::vector_code;
 
 // out[i] = f(in[i]...) for contiguous float arrays, on the calling thread.
 template <class F, class... In>
 void vector_map(const F& f, std::int64_t count, float* out, const In*... in) {
 #ifdef __x86_64__
-  if (vector_map_detail::has_avx2()) return vector_map_detail::run_avx2(f, count, out, in...);
+  if (detail::has_avx2()) return vector_map_detail::run_avx2(f, count, out, in...);
 #endif
   vector_map_detail::run_baseline(f, count, out, in...);
 }
