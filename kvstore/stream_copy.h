@@ -1,12 +1,14 @@
 #pragma once
 // Copies past the caches, for what is not read soon: it pushes out nothing, and is not read before it is overwritten.
 
+#include <paceline/detail/vector_code.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
-#ifdef __SSE2__
-#include <emmintrin.h>
+#ifdef __x86_64__
+#include <immintrin.h>
 #endif
 
 namespace paceline {
@@ -14,17 +16,36 @@ namespace paceline {
 // What has so many bytes is out of the caches before all of it is used.
 constexpr std::size_t kFillsCaches = std::size_t{16} << 20;
 
+#ifdef __x86_64__
+namespace stream_copy_detail {
+
+constexpr std::size_t kLine = 64;
+
+inline void copy_lines(const __m128i* from, __m128i* to, std::size_t lines) {
+  for (const __m128i* const end = from + lines * (kLine / sizeof(__m128i)); from != end; ++from, ++to)
+    _mm_stream_si128(to, _mm_loadu_si128(from));
+}
+// A line in one store: the processor's queue has room for as many rows more.
+[[gnu::target("avx512f")]] inline void copy_lines(const __m512i* from, __m512i* to, std::size_t lines) {
+  for (const __m512i* const end = from + lines; from != end; ++from, ++to)
+    _mm512_stream_si512(to, _mm512_loadu_si512(from));
+}
+
+}  // namespace stream_copy_detail
+#endif
+
 // Other threads see the bytes only after stream_end().
 inline void stream_copy(const void* from, void* to, std::size_t bytes) {
-#ifdef __SSE2__
-  constexpr std::size_t kLine = 64;
+#ifdef __x86_64__
+  using namespace stream_copy_detail;
   if (reinterpret_cast<std::uintptr_t>(to) % kLine == 0) {
-    const auto* source = static_cast<const __m128i*>(from);
-    auto* target = static_cast<__m128i*>(to);
-    for (const __m128i* end = source + bytes / kLine * (kLine / sizeof(__m128i)); source != end; ++source, ++target)
-      _mm_stream_si128(target, _mm_loadu_si128(source));
-    from = source;
-    to = target;
+    const std::size_t lines = bytes / kLine;
+    if (detail::has_avx512())
+      copy_lines(static_cast<const __m512i*>(from), static_cast<__m512i*>(to), lines);
+    else
+      copy_lines(static_cast<const __m128i*>(from), static_cast<__m128i*>(to), lines);
+    from = static_cast<const std::byte*>(from) + lines * kLine;
+    to = static_cast<std::byte*>(to) + lines * kLine;
     bytes %= kLine;
   }
 #endif
@@ -32,7 +53,7 @@ inline void stream_copy(const void* from, void* to, std::size_t bytes) {
 }
 
 inline void stream_end() {
-#ifdef __SSE2__
+#ifdef __x86_64__
   _mm_sfence();
 #endif
 }

@@ -2,6 +2,7 @@
 // Makes an Optimizer of a functor over one element: `void operator()(T g, T& w, T* slots, T rate)`, where `slots` are
 // the element's own state values. The functor is HOST_DEVICE, so that CUDA kernels run the same mathematics.
 
+#include <paceline/detail/vector_code.h>
 #include <paceline/optimizer.h>
 
 #include <array>
@@ -24,24 +25,26 @@ class TileOptimizer : public Optimizer {
  private:
   template <class T>
   void run(const Tile<T>& tile, const UpdateStep& step) const {
-    const T rate = static_cast<T>(rule_.rate(step));
-    const auto bound = rule_.template bind<T>();
-    const T* __restrict gradient = tile.gradient;
-    T* __restrict weight = tile.weight;
-    std::array<T*, Rule::kSlots + 1> slots{};
-    for (int s = 0; s < Rule::kSlots; ++s) slots[s] = tile.state[s];
-    const auto subtrahend = [&](std::int64_t i) {
-      std::array<T, Rule::kSlots + 1> values{};
-      for (int s = 0; s < Rule::kSlots; ++s) values[s] = slots[s][i];
-      const T difference = bound(gradient[i], values.data(), rate);
-      for (int s = 0; s < Rule::kSlots; ++s) slots[s][i] = values[s];
-      return difference;
-    };
-    if (const T* __restrict before = tile.before) {
-      for (std::int64_t i = 0; i < tile.count; ++i) weight[i] = before[i] - subtrahend(i);
-    } else {
-      for (std::int64_t i = 0; i < tile.count; ++i) weight[i] -= subtrahend(i);
-    }
+    detail::wide_code([&]() PACELINE_INLINE {
+      const T rate = static_cast<T>(rule_.rate(step));
+      const auto bound = rule_.template bind<T>();
+      const T* __restrict gradient = tile.gradient;
+      T* __restrict weight = tile.weight;
+      std::array<T*, Rule::kSlots + 1> slots{};
+      for (int s = 0; s < Rule::kSlots; ++s) slots[s] = tile.state[s];
+      const auto subtrahend = [&](std::int64_t i) PACELINE_INLINE {
+        std::array<T, Rule::kSlots + 1> values{};
+        for (int s = 0; s < Rule::kSlots; ++s) values[s] = slots[s][i];
+        const T difference = bound(gradient[i], values.data(), rate);
+        for (int s = 0; s < Rule::kSlots; ++s) slots[s][i] = values[s];
+        return difference;
+      };
+      if (const T* __restrict before = tile.before) {
+        for (std::int64_t i = 0; i < tile.count; ++i) weight[i] = before[i] - subtrahend(i);
+      } else {
+        for (std::int64_t i = 0; i < tile.count; ++i) weight[i] -= subtrahend(i);
+      }
+    });
   }
 
   std::vector<std::string> names_;

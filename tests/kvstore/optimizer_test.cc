@@ -46,6 +46,39 @@ TEST(Optimizer, FollowsItsFormula) {
   EXPECT_NEAR(run(optim::Adam{.lr = 0.1, .epsilon = 1e-12}, 20, 1, gradient), adam, 1e-9);
 }
 
+// However many elements a loop takes at a time, they have the same bits.
+TEST(Optimizer, ATileIsItsElements) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> draw;
+  for (const char* name : {"sgd", "momentum", "nesterov", "adam", "adamw", "assign"}) {
+    const auto optimizer = make_optimizer(Spec::parse(std::string(name) + ":lr=0.1"));
+    for (const std::int64_t count : {1, 15, 64, 1023}) {
+      const std::size_t arrays = 3 + optimizer->state_names().size(), n = static_cast<std::size_t>(count);
+      std::vector<std::vector<float>> together(arrays, std::vector<float>(n));
+      for (auto& array : together)
+        for (float& value : array) value = std::abs(draw(random));
+      auto apart = together;
+      for (const bool beside : {false, true}) {
+        if (beside && !optimizer->in_one_pass()) continue;
+        const auto update = [&](std::vector<std::vector<float>>& values, std::int64_t begin, std::int64_t elements) {
+          std::vector<float*> state;
+          for (std::size_t s = 3; s < arrays; ++s) state.push_back(values[s].data() + begin);
+          Tile<float> tile;
+          tile.count = elements;
+          tile.gradient = values[0].data() + begin;
+          tile.weight = values[1].data() + begin;
+          tile.before = beside ? values[2].data() + begin : nullptr;
+          tile.state = state.data();
+          optimizer->update(tile, {.learning_rate = 0.1, .count = 3});
+        };
+        update(together, 0, count);
+        for (std::int64_t i = 0; i < count; ++i) update(apart, i, 1);
+        EXPECT_EQ(together, apart) << name << ", " << count << " elements";
+      }
+    }
+  }
+}
+
 // The steps of torch.optim.AdamW; beside them Adam's, whose decay goes through the moments.
 TEST(Optimizer, AdamWDecaysBesideTheStep) {
   const auto gradient = [](double w) { return 2 * w + 1; };
