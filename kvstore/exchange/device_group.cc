@@ -128,6 +128,12 @@ void DeviceGroup::fills(const Variable& weights, const Variable& out) {
       if (operation.weights == weights) task->filled.emplace_back(&operation, out);
 }
 
+void DeviceGroup::require_kept(const Variable& weights) {
+  const Lock lock(mutex_);
+  for (const auto& [lost, why] : lost_)
+    if (lost == weights) throw DeviceError(why);
+}
+
 void DeviceGroup::issue(const std::vector<Operation>& operations, Device device, detail::Stream& stream) {
   const Lock lock(mutex_);
   look();
@@ -190,14 +196,18 @@ void DeviceGroup::fail(const std::string& what) {
   for (const UnderWay* task : under_way_) {
     for (const Operation& operation : task->operations) {
       std::vector<Variable> written;
-      if (operation.weights) written.push_back(operation.weights);
+      const std::string text = str("key '", operation.key, "': ", failure_);
+      if (operation.weights) {
+        written.push_back(operation.weights);
+        lost_.emplace_back(operation.weights, text);
+      }
       // The update may not have been pushed yet: then it fails of the sum.
       if (!operation.parts.empty()) written.push_back(operation.one.variable());
       for (const NDArray& out : operation.outs) written.push_back(out.variable());
       for (const auto& [of, out] : task->filled)
         if (of == &operation) written.push_back(out);
       engine_.push({operation.outs.empty() ? "store.sum" : "store.spread", {}}, {}, written,
-                   [text = str("key '", operation.key, "': ", failure_)](TaskContext&) { throw DeviceError(text); });
+                   [text](TaskContext&) { throw DeviceError(text); });
     }
   }
   for (nccl::Comm comm : std::exchange(comms_, {})) library_->comm_abort(comm);

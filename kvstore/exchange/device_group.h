@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "exchange/nccl.h"
@@ -42,6 +43,8 @@ class DeviceGroup : public std::enable_shared_from_this<DeviceGroup> {
   // A task of somebody else's, not pushed yet, fills `out` from `weights`. Where NCCL fails when a task has ended that
   // made a sum for these, `out` is poisoned as they are; who has begun to wait for it before may miss that.
   void fills(const Variable& weights, const Variable& out);
+  // For a task that updates weights without a sum: throws the failure of a sum that they came of.
+  void require_kept(const Variable& weights);
 
  private:
   class UnderWay;
@@ -62,6 +65,7 @@ class DeviceGroup : public std::enable_shared_from_this<DeviceGroup> {
   std::vector<nccl::Comm> comms_ GUARDED_BY(mutex_);
   std::vector<UnderWay*> under_way_ GUARDED_BY(mutex_);
   std::string failure_ GUARDED_BY(mutex_);
+  std::vector<std::pair<Variable, std::string>> lost_ GUARDED_BY(mutex_);  // weights, and why
   bool ending_ GUARDED_BY(mutex_) = false;
   std::thread watcher_;
 };

@@ -158,6 +158,9 @@ class InThisProcess final : public LocalExchange {
         if (!pushed.others.empty())
           pushed.gradient = combine(*pushed.key, pushed.gradient, pushed.others, priority, sums);
       launch("store.sum", sums, priority);
+      std::vector<std::shared_ptr<DeviceGroup>> groups;
+      for (const auto& [devices, group] : groups_)
+        if (group) groups.push_back(group);
       for (Pushed& pushed : pushes) {
         if (pushed.key->average && !pushed.others.empty())
           kernels::scale(1.0 / static_cast<double>(1 + pushed.others.size()), pushed.gradient, priority);
@@ -174,9 +177,10 @@ class InThisProcess final : public LocalExchange {
           written.push_back(pushed.out.variable());
         }
         engine_.push({"store.update", {}, Lane::kCompute, priority}, read, written,
-                     [this, slice = pushed.key->slice, gradient, out = pushed.out, examples](TaskContext&) {
-                       const Contribution contribution{0, updater_->version(slice), examples, gradient.data()};
-                       updater_->apply(slice, contribution, out.is_none() ? nullptr : out.data());
+                     [this, key = pushed.key, gradient, out = pushed.out, examples, groups](TaskContext&) {
+                       for (const auto& group : groups) group->require_kept(key->weights);
+                       const Contribution contribution{0, updater_->version(key->slice), examples, gradient.data()};
+                       updater_->apply(key->slice, contribution, out.is_none() ? nullptr : out.data());
                      });
       }
       in_place_.push(there, examples, priority);

@@ -203,6 +203,32 @@ TEST_F(Nccl, AFailureOnCudaThatShowsLaterFailsWhatCopiesFilled) {
   }
 }
 
+// Weights that a failed sum came into, whichever push comes next and wherever they are.
+TEST_F(Nccl, AFailureOnCudaThatShowsLaterIsNotForgottenByAPushOfOneGradient) {
+  if (!fail_) GTEST_SKIP() << "this NCCL does not fail when it is told to";
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {  // weights on a GPU, weights on the CPU
+    const auto kv = store();
+    const auto ones = [&](Device device) {
+      return NDArray::full(Shape{kElements}, 1, dtype, {}, *engine_).to(device);
+    };
+    const Device gpu("cuda:0");
+    kv->init({{"a", ones(gpu)}, {"b", ones(gpu)}});
+    kv->set_optimizer(optim::SGD{.lr = 0.1});
+    const NDArray pushed_and_pulled = ones({}), pulled = ones(gpu), other = ones({});
+    fail_(0, kRemoteError, true);
+    kv->push_pull({{"a", ones(gpu)}, {"a", ones(Device("cuda:1"))}}, {});
+    kv->barrier();
+    kv->push_pull({{"a", ones(gpu)}}, {{"a", pushed_and_pulled}});
+    kv->pull("a", pulled);
+    kv->push_pull({{"b", ones(gpu)}}, {{"b", other}});
+    for (const NDArray& out : {pushed_and_pulled, pulled})
+      EXPECT_THAT([&] { out.wait(); },
+                  ThrowsMessage<DeviceError>(testing::AllOf(HasSubstr("key 'a'"), HasSubstr("remote process"))));
+    EXPECT_NEAR(other.to_vector<double>().front(), 0.9, 1e-6);
+    kv->finish();
+  }
+}
+
 // Weights on the CPU. Of few tasks, which all wait for the sum, the pushing thread is held back behind the last, until
 // the failure has shown: between any two pushes of a call.
 TEST_F(Nccl, AFailureOnCudaThatShowsBetweenTwoTasksFailsWhatTheyFill) {
