@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "position_set.h"
@@ -96,10 +97,8 @@ class DataService final : public SchedulerService {
       lose(incarnation, describe(peer) + (now && now->finished ? " has left" : " was lost"));
     }
     settle();
-  }
-
-  std::string summary() const override {
-    return taken_over_ == 0 ? "" : str(taken_over_, " positions were taken over from lost workers");
+    if (roster.over && taken_over_ > 0)
+      LOG(INFO) << std::exchange(taken_over_, 0) << " positions were taken over from lost workers";
   }
 
  private:

@@ -105,8 +105,6 @@ struct Scheduler::Impl {
     // An answer to the last good-bye may have been lost.
     if (!config.faults.empty()) std::this_thread::sleep_for(std::chrono::duration<double>(5 * config.heartbeat_seconds));
     LOG(INFO) << "the job is over";
-    for (const auto& service : services)
-      if (const std::string line = service->summary(); !line.empty()) LOG(INFO) << line;
   }
 
   bool ended_within(std::chrono::milliseconds time) {

@@ -18,8 +18,6 @@ class SchedulerService {
   virtual bool on_request(const Request& request) = 0;
   // Somebody was lost, left or joined.
   virtual void on_roster(const Roster&) {}
-  // A line for the log when the job is over; may be empty.
-  virtual std::string summary() const { return ""; }
   // About once a second; at the same time as the others, so that a service that uses it locks.
   virtual void on_tick() {}
 };
