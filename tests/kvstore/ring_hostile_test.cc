@@ -142,7 +142,7 @@ void be_hostile(HandMadePeer& peer) {
 TEST(RingHostile, WhatDoesNotFitIsRefusedAndTheRoundGoesOn) {
   const ClusterConfig job = job_config("inproc", 0, 2);
   SchedulerThread scheduler(job);
-  std::promise<void> applied;
+  std::promise<void> applied, answered;
   std::thread honest([&] {
     StoreOptions options;
     const auto engine = make_threaded_engine();
@@ -160,12 +160,14 @@ TEST(RingHostile, WhatDoesNotFitIsRefusedAndTheRoundGoesOn) {
     store->step_end(1);
     EXPECT_EQ(weight.to_vector<double>(), std::vector<double>(kCount, 2));
     applied.set_value();
+    answered.get_future().wait();  // the peer would be told sooner that this worker has left
     store->finish();
   });
   {
     HandMadePeer peer(member(job, Role::kWorker, scheduler.port(), 1));
     be_hostile(peer);
     EXPECT_EQ(peer.error_of(MessageKind::kRingPush, push_of(peer.piece("float64")), kCount * sizeof(double)), "");
+    answered.set_value();
     applied.get_future().wait();
   }
   honest.join();
