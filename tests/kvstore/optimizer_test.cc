@@ -3,8 +3,12 @@
 #include <paceline/kernel.h>
 #include <paceline/updater.h>
 
+#include <array>
 #include <cmath>
 #include <random>
+
+#include "optimizer/adam_rule.h"
+#include "optimizer/sgd_rules.h"
 
 namespace paceline {
 namespace {
@@ -77,6 +81,39 @@ TEST(Optimizer, ATileIsItsElements) {
       }
     }
   }
+}
+
+// Whatever code this machine's processor was given, its floats have the bits of a plain loop, compiled here.
+TEST(Optimizer, VectorCodeHasTheBitsOfAPlainLoop) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> draw;
+  constexpr std::size_t kElements = 1023;
+  std::array<std::vector<float>, 4> given;  // gradient, weight, mean, variance
+  for (auto& array : given)
+    for (std::size_t i = 0; i < kElements; ++i) array.push_back(std::abs(draw(random)));
+  const UpdateStep step{.learning_rate = 0.1, .count = 3};
+  const auto expect_bits_of = [&](const Spec& spec, const auto& rule) {
+    auto made = given, plain = given;
+    std::array<float*, 2> state{made[2].data(), made[3].data()};
+    Tile<float> tile;
+    tile.count = kElements;
+    tile.gradient = made[0].data();
+    tile.weight = made[1].data();
+    tile.state = state.data();
+    make_optimizer(spec)->update(tile, step);
+    const auto bound = rule.template bind<float>();
+    for (std::size_t i = 0; i < kElements; ++i) {
+      std::array<float, 2> slots{plain[2][i], plain[3][i]};
+      plain[1][i] -= bound(plain[0][i], slots.data(), static_cast<float>(rule.rate(step)));
+      plain[2][i] = slots[0];
+      plain[3][i] = slots[1];
+    }
+    EXPECT_EQ(made, plain) << spec.name;
+  };
+  expect_bits_of(optim::Adam{.lr = 0.1, .epsilon = 1e-8}, AdamRule{.beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8});
+  expect_bits_of(optim::SGD{.lr = 0.1}, SgdRule{});
+  expect_bits_of(optim::SGD{.lr = 0.1, .momentum = 0.9}, MomentumRule<false>{.momentum = 0.9});
+  expect_bits_of(optim::SGD{.lr = 0.1, .momentum = 0.9, .nesterov = true}, MomentumRule<true>{.momentum = 0.9});
 }
 
 // The steps of torch.optim.AdamW; beside them Adam's, whose decay goes through the moments.

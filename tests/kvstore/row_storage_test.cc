@@ -219,6 +219,16 @@ TEST(StreamCopy, CopiesAnyNumberOfBytesToAnyPlace) {
       EXPECT_EQ(std::count(to.begin() + shift + bytes, to.end(), '\0'), static_cast<long>(to.size() - shift - bytes));
     }
   }
+#ifdef __x86_64__
+  for (const std::size_t lines : {0UL, 1UL, 5UL}) {  // the way of processors without AVX-512
+    const void* const begin = from.data() + 3;
+    to.fill(0);
+    stream_copy_detail::copy_lines(static_cast<const __m128i*>(begin), reinterpret_cast<__m128i*>(to.data()), lines);
+    stream_end();
+    EXPECT_TRUE(std::equal(to.begin(), to.begin() + lines * 64, from.begin() + 3)) << lines;
+    EXPECT_EQ(std::count(to.begin() + lines * 64, to.end(), '\0'), static_cast<long>(to.size() - lines * 64));
+  }
+#endif
 }
 
 }  // namespace
