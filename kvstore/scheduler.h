@@ -10,8 +10,8 @@
 
 namespace paceline {
 
-// A part of the scheduler's work. Calls come one at a time, from a thread of the Node or the one in Scheduler::run(), and
-// must not block.
+// A part of the scheduler's work. Calls come one at a time, from a thread of the Node or the one in Scheduler::run(),
+// and must not block.
 class SchedulerService {
  public:
   virtual ~SchedulerService() = default;
