@@ -44,12 +44,9 @@ std::string Device::name() const {
 
 int device_count(DeviceKind kind) {
   switch (kind) {
-    case DeviceKind::kCpu:
-      return 16;
-    case DeviceKind::kSim:
-      return 4;
-    case DeviceKind::kCuda:
-      return detail::cuda_device_count();
+    case DeviceKind::kCpu: return 16;
+    case DeviceKind::kSim: return 4;
+    case DeviceKind::kCuda: return detail::cuda_device_count();
   }
   return 0;
 }

@@ -58,24 +58,15 @@ void throw_failure(Failure& failure) {
   using Kind = Failure::Kind;
   failure.thrown = true;
   switch (failure.kind) {
-    case Kind::kInvalidArgument:
-      throw InvalidArgument(failure.message);
-    case Kind::kNotAvailable:
-      throw NotAvailable(failure.message);
-    case Kind::kOutOfMemory:
-      throw OutOfMemory(failure.message);
-    case Kind::kDeviceError:
-      throw DeviceError(failure.message);
-    case Kind::kNetworkError:
-      throw NetworkError(failure.message);
-    case Kind::kTimeout:
-      throw Timeout(failure.message);
-    case Kind::kIoError:
-      throw IoError(failure.message);
-    case Kind::kCorrupt:
-      throw Corrupt(failure.message);
-    case Kind::kError:
-      break;
+    case Kind::kInvalidArgument: throw InvalidArgument(failure.message);
+    case Kind::kNotAvailable: throw NotAvailable(failure.message);
+    case Kind::kOutOfMemory: throw OutOfMemory(failure.message);
+    case Kind::kDeviceError: throw DeviceError(failure.message);
+    case Kind::kNetworkError: throw NetworkError(failure.message);
+    case Kind::kTimeout: throw Timeout(failure.message);
+    case Kind::kIoError: throw IoError(failure.message);
+    case Kind::kCorrupt: throw Corrupt(failure.message);
+    case Kind::kError: break;
   }
   throw Error(failure.message);
 }

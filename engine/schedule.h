@@ -24,22 +24,17 @@ class Schedule {
   void delay(std::uint64_t task) const {
     const std::uint64_t drawn = draw(2 * task + 1);
     switch (drawn % 16) {
-      case 0:
-        usleep(1);
-        break;
+      case 0: usleep(1); break;
       case 1:
       case 2:
-      case 3:
-        sched_yield();
-        break;
+      case 3: sched_yield(); break;
       case 4:
       case 5:
       case 6:
       case 7:
         for (std::uint64_t i = drawn >> 54; i > 0; --i) pause_briefly();
         break;
-      default:
-        break;
+      default: break;
     }
   }
 

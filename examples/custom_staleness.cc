@@ -26,7 +26,8 @@ int main(int, char** argv) {
   const double start = 10, gradient = 3;
   const int slice = updater->add_slice({.name = "weight", .end = 1, .dtype = DType::kFloat64}, &start);
   for (int worker = 0; worker < 3; ++worker) {
-    const Applied applied = updater->apply(slice, {.worker = worker, .version = 0, .examples = 1, .gradient = &gradient});
+    const Applied applied =
+        updater->apply(slice, {.worker = worker, .version = 0, .examples = 1, .gradient = &gradient});
     std::printf("worker %d, delay %lld: weight %.1f\n", worker, static_cast<long long>(applied.delay),
                 *reinterpret_cast<const double*>(updater->pull(slice, -1).data.get()));
   }

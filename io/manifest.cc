@@ -154,7 +154,8 @@ Manifest Manifest::load(const std::string& path) {
     throw Corrupt(str(path, " cannot be read as a manifest: from byte ", error.byte, " on it is no JSON; ", kWhatItIs));
   } catch (const Json::exception& error) {
     const std::string_view reason = error.what();  // "[json.exception.out_of_range.403] key 'shards' not found"
-    throw Corrupt(str("the manifest ", path, " cannot be used: ", reason.substr(reason.find(']') + 2), "; ", kWhatItIs));
+    throw Corrupt(
+        str("the manifest ", path, " cannot be used: ", reason.substr(reason.find(']') + 2), "; ", kWhatItIs));
   } catch (const Corrupt& error) {
     throw Corrupt(str("the manifest ", path, " cannot be used: ", error.what()));
   }

@@ -1,7 +1,7 @@
 #pragma once
 // The requests of one process that wait for an answer, and when to repeat them. A small request is repeated whole; for
-// a large one, or one that the peer said it holds, a probe asks first. The pause before the first repetition follows the
-// round trip (as RFC 6298 does it) and what is in flight to the peer; it grows by half with each, up to a bound.
+// a large one, or one that the peer said it holds, a probe asks first. The pause before the first repetition follows
+// the round trip (as RFC 6298 does it) and what is in flight to the peer; it grows by half with each, up to a bound.
 
 #include <paceline/mutex.h>
 
@@ -68,7 +68,7 @@ class Asks {
     Clock::time_point repeat_at;
     double pause = 0, longest_pause = 0;
     int repeats = 0, resent_after = 0;  // repeats before the packet was last sent whole because the peer asked
-    bool held = false;  // by the peer
+    bool held = false;                  // by the peer
   };
   struct Traffic {
     std::size_t bytes_in_flight = 0;

@@ -16,12 +16,9 @@ namespace paceline {
 
 const char* name_of(Role role) {
   switch (role) {
-    case Role::kScheduler:
-      return "scheduler";
-    case Role::kServer:
-      return "server";
-    case Role::kWorker:
-      return "worker";
+    case Role::kScheduler: return "scheduler";
+    case Role::kServer: return "server";
+    case Role::kWorker: return "worker";
   }
   return "unknown";
 }

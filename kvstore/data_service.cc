@@ -66,23 +66,12 @@ class DataService final : public SchedulerService {
  public:
   bool on_request(const Request& request) override {
     switch (request.message().header.kind) {
-      case MessageKind::kDataPart:
-        part(request);
-        return true;
-      case MessageKind::kDataBegin:
-        begin(request);
-        return true;
-      case MessageKind::kDataCommit:
-        commit(request);
-        return true;
-      case MessageKind::kDataCommitted:
-        committed(request);
-        return true;
-      case MessageKind::kDataTakeOver:
-        take_over(request);
-        return true;
-      default:
-        return false;
+      case MessageKind::kDataPart: part(request); return true;
+      case MessageKind::kDataBegin: begin(request); return true;
+      case MessageKind::kDataCommit: commit(request); return true;
+      case MessageKind::kDataCommitted: committed(request); return true;
+      case MessageKind::kDataTakeOver: take_over(request); return true;
+      default: return false;
     }
   }
 

@@ -23,7 +23,8 @@ struct KeyInfo {
   DType dtype = DType::kFloat32;
   Shape shape;
   bool average = false;
-  std::int64_t row = 0;  // elements; where it is not 0, slices are as large as a partition, and whole rows where those are short
+  std::int64_t row =
+      0;  // elements; where it is not 0, slices are as large as a partition, and whole rows where those are short
 
   std::int64_t bytes() const { return shape.size() * static_cast<std::int64_t>(size_of(dtype)); }
   std::string describe() const;  // "float32 (2, 3)"

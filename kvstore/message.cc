@@ -61,80 +61,43 @@ class Reader {
 
 const char* known_name(MessageKind kind) {
   switch (kind) {
-    case MessageKind::kReply:
-      return "reply";
-    case MessageKind::kRefusal:
-      return "refusal";
-    case MessageKind::kJoin:
-      return "join";
-    case MessageKind::kHeartbeat:
-      return "heartbeat";
-    case MessageKind::kRoster:
-      return "roster";
-    case MessageKind::kLeave:
-      return "leave";
-    case MessageKind::kEnter:
-      return "enter";
-    case MessageKind::kProbe:
-      return "probe";
-    case MessageKind::kReceived:
-      return "received";
-    case MessageKind::kResend:
-      return "resend";
-    case MessageKind::kInit:
-      return "init";
-    case MessageKind::kBarrier:
-      return "barrier";
-    case MessageKind::kDataPart:
-      return "data_part";
-    case MessageKind::kDataBegin:
-      return "data_begin";
-    case MessageKind::kDataCommit:
-      return "data_commit";
-    case MessageKind::kDataTakeOver:
-      return "data_take_over";
-    case MessageKind::kSetOptimizer:
-      return "set_optimizer";
-    case MessageKind::kDataCommitted:
-      return "data_committed";
-    case MessageKind::kInitValues:
-      return "init_values";
-    case MessageKind::kPushPull:
-      return "push_pull";
-    case MessageKind::kStepEnd:
-      return "step_end";
-    case MessageKind::kSetRules:
-      return "set_rules";
-    case MessageKind::kReport:
-      return "report";
-    case MessageKind::kSave:
-      return "save";
-    case MessageKind::kLoad:
-      return "load";
-    case MessageKind::kAgree:
-      return "agree";
-    case MessageKind::kDeclareTable:
-      return "declare_table";
-    case MessageKind::kPushPullRows:
-      return "push_pull_rows";
-    case MessageKind::kSaveRows:
-      return "save_rows";
-    case MessageKind::kLoadRows:
-      return "load_rows";
-    case MessageKind::kRingPush:
-      return "ring_push";
-    case MessageKind::kRingResult:
-      return "ring_result";
-    case MessageKind::kRingTell:
-      return "ring_tell";
-    case MessageKind::kRingAsk:
-      return "ring_ask";
-    case MessageKind::kGossipMeet:
-      return "gossip_meet";
-    case MessageKind::kGossipTaken:
-      return "gossip_taken";
-    case MessageKind::kGossipFetch:
-      return "gossip_fetch";
+    case MessageKind::kReply: return "reply";
+    case MessageKind::kRefusal: return "refusal";
+    case MessageKind::kJoin: return "join";
+    case MessageKind::kHeartbeat: return "heartbeat";
+    case MessageKind::kRoster: return "roster";
+    case MessageKind::kLeave: return "leave";
+    case MessageKind::kEnter: return "enter";
+    case MessageKind::kProbe: return "probe";
+    case MessageKind::kReceived: return "received";
+    case MessageKind::kResend: return "resend";
+    case MessageKind::kInit: return "init";
+    case MessageKind::kBarrier: return "barrier";
+    case MessageKind::kDataPart: return "data_part";
+    case MessageKind::kDataBegin: return "data_begin";
+    case MessageKind::kDataCommit: return "data_commit";
+    case MessageKind::kDataTakeOver: return "data_take_over";
+    case MessageKind::kSetOptimizer: return "set_optimizer";
+    case MessageKind::kDataCommitted: return "data_committed";
+    case MessageKind::kInitValues: return "init_values";
+    case MessageKind::kPushPull: return "push_pull";
+    case MessageKind::kStepEnd: return "step_end";
+    case MessageKind::kSetRules: return "set_rules";
+    case MessageKind::kReport: return "report";
+    case MessageKind::kSave: return "save";
+    case MessageKind::kLoad: return "load";
+    case MessageKind::kAgree: return "agree";
+    case MessageKind::kDeclareTable: return "declare_table";
+    case MessageKind::kPushPullRows: return "push_pull_rows";
+    case MessageKind::kSaveRows: return "save_rows";
+    case MessageKind::kLoadRows: return "load_rows";
+    case MessageKind::kRingPush: return "ring_push";
+    case MessageKind::kRingResult: return "ring_result";
+    case MessageKind::kRingTell: return "ring_tell";
+    case MessageKind::kRingAsk: return "ring_ask";
+    case MessageKind::kGossipMeet: return "gossip_meet";
+    case MessageKind::kGossipTaken: return "gossip_taken";
+    case MessageKind::kGossipFetch: return "gossip_fetch";
   }
   return nullptr;
 }

@@ -61,24 +61,12 @@ void Node::Impl::on_packet(LinkId link, const Packet& packet) {
       case MessageKind::kReply:
       case MessageKind::kRefusal:
       case MessageKind::kReceived:
-      case MessageKind::kResend:
-        on_answer(std::move(message));
-        return;
-      case MessageKind::kRoster:
-        on_notice(link, message);
-        return;
-      case MessageKind::kProbe:
-        on_probe(link, message);
-        return;
-      case MessageKind::kJoin:
-        on_join(link, std::move(message));
-        return;
-      case MessageKind::kHeartbeat:
-        on_heartbeat(link, message);
-        return;
-      default:
-        on_request(link, std::move(message));
-        return;
+      case MessageKind::kResend: on_answer(std::move(message)); return;
+      case MessageKind::kRoster: on_notice(link, message); return;
+      case MessageKind::kProbe: on_probe(link, message); return;
+      case MessageKind::kJoin: on_join(link, std::move(message)); return;
+      case MessageKind::kHeartbeat: on_heartbeat(link, message); return;
+      default: on_request(link, std::move(message)); return;
     }
   } catch (const Corrupt& corrupt) {
     on_malformed(link, corrupt.what());
@@ -143,9 +131,7 @@ void Node::Impl::on_answer(Message message) {
 void Node::Impl::on_probe(LinkId link, const Message& message) {
   Packet answer;
   switch (answers_.look(message.header.incarnation, message.header.request, answer)) {
-    case Answers::Known::kAnswered:
-      send(link, std::move(answer));
-      return;
+    case Answers::Known::kAnswered: send(link, std::move(answer)); return;
     case Answers::Known::kOpen: {
       {
         const Lock lock(mutex_);
@@ -154,9 +140,7 @@ void Node::Impl::on_probe(LinkId link, const Message& message) {
       send_control(link, MessageKind::kReceived, message.header.request);
       return;
     }
-    case Answers::Known::kNew:
-      send_control(link, MessageKind::kResend, message.header.request, message.body);
-      return;
+    case Answers::Known::kNew: send_control(link, MessageKind::kResend, message.header.request, message.body); return;
   }
 }
 
@@ -193,14 +177,9 @@ void Node::Impl::deliver(LinkId link, Message message, const PeerId& from) {
   }
   Packet answer;
   switch (answers_.arrive(sender, number, answer)) {
-    case Answers::Known::kAnswered:
-      send(link, std::move(answer));
-      return;
-    case Answers::Known::kOpen:
-      send_control(link, MessageKind::kReceived, number);
-      return;
-    case Answers::Known::kNew:
-      break;
+    case Answers::Known::kAnswered: send(link, std::move(answer)); return;
+    case Answers::Known::kOpen: send_control(link, MessageKind::kReceived, number); return;
+    case Answers::Known::kNew: break;
   }
   const MessageKind kind = message.header.kind;
   Request request;

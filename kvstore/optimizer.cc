@@ -27,22 +27,20 @@ LearningRate LearningRate::parse(const Options& options) {
   } else {
     throw InvalidArgument("unknown schedule '" + form + "'; known: constant linear step cosine");
   }
-  require(rate.base_ >= 0 && std::isfinite(rate.base_), "lr is ", rate.base_, ", expected a finite number of at least 0");
+  require(rate.base_ >= 0 && std::isfinite(rate.base_), "lr is ", rate.base_,
+          ", expected a finite number of at least 0");
   return rate;
 }
 
 double LearningRate::at(std::int64_t examples) const {
   if (examples < warmup_) return base_ * static_cast<double>(examples + 1) / static_cast<double>(warmup_ + 1);
-  const double progress = examples_ > 0 ? std::min(1.0, static_cast<double>(examples) / static_cast<double>(examples_)) : 0;
+  const double progress =
+      examples_ > 0 ? std::min(1.0, static_cast<double>(examples) / static_cast<double>(examples_)) : 0;
   switch (form_) {
-    case Form::kConstant:
-      break;
-    case Form::kLinear:
-      return base_ * (1 - progress * (1 - end_));
-    case Form::kCosine:
-      return base_ * (end_ + (1 - end_) * 0.5 * (1 + std::cos(std::numbers::pi * progress)));
-    case Form::kStep:
-      return base_ * std::pow(factor_, static_cast<double>(examples / every_));
+    case Form::kConstant: break;
+    case Form::kLinear: return base_ * (1 - progress * (1 - end_));
+    case Form::kCosine: return base_ * (end_ + (1 - end_) * 0.5 * (1 + std::cos(std::numbers::pi * progress)));
+    case Form::kStep: return base_ * std::pow(factor_, static_cast<double>(examples / every_));
   }
   return base_;
 }

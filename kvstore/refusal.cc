@@ -49,22 +49,14 @@ std::exception_ptr error_of(const std::string& body) {
     return std::make_exception_ptr(Corrupt("[message] a refusal that cannot be read"));
   const std::string& text = refusal.text();
   switch (static_cast<ErrorType>(refusal.type())) {
-    case ErrorType::kInvalidArgument:
-      return std::make_exception_ptr(InvalidArgument(text));
-    case ErrorType::kNotAvailable:
-      return std::make_exception_ptr(NotAvailable(text));
-    case ErrorType::kOutOfMemory:
-      return std::make_exception_ptr(OutOfMemory(text));
-    case ErrorType::kNetworkError:
-      return std::make_exception_ptr(NetworkError(text));
-    case ErrorType::kTimeout:
-      return std::make_exception_ptr(Timeout(text));
-    case ErrorType::kIoError:
-      return std::make_exception_ptr(IoError(text));
-    case ErrorType::kCorrupt:
-      return std::make_exception_ptr(Corrupt(text));
-    case ErrorType::kError:
-      break;
+    case ErrorType::kInvalidArgument: return std::make_exception_ptr(InvalidArgument(text));
+    case ErrorType::kNotAvailable: return std::make_exception_ptr(NotAvailable(text));
+    case ErrorType::kOutOfMemory: return std::make_exception_ptr(OutOfMemory(text));
+    case ErrorType::kNetworkError: return std::make_exception_ptr(NetworkError(text));
+    case ErrorType::kTimeout: return std::make_exception_ptr(Timeout(text));
+    case ErrorType::kIoError: return std::make_exception_ptr(IoError(text));
+    case ErrorType::kCorrupt: return std::make_exception_ptr(Corrupt(text));
+    case ErrorType::kError: break;
   }
   return std::make_exception_ptr(Error(text));
 }

@@ -103,7 +103,8 @@ struct Scheduler::Impl {
     }
     while (!node.everybody_left() && within(config.silence_deadline_seconds)) pause();
     // An answer to the last good-bye may have been lost.
-    if (!config.faults.empty()) std::this_thread::sleep_for(std::chrono::duration<double>(5 * config.heartbeat_seconds));
+    if (!config.faults.empty())
+      std::this_thread::sleep_for(std::chrono::duration<double>(5 * config.heartbeat_seconds));
     LOG(INFO) << "the job is over";
   }
 

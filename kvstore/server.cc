@@ -24,8 +24,8 @@ constexpr std::size_t kShort = 64 << 10;  // bytes pushed and pulled; applying t
 
 void give_freed_memory_back() {
   detail::trim_host();
-  // Sanitizers bring an allocator of their own, beside which glibc's was never made ready for several threads. Clang does
-  // not tell of them by a macro: there nothing is given back.
+  // Sanitizers bring an allocator of their own, beside which glibc's was never made ready for several threads. Clang
+  // does not tell of them by a macro: there nothing is given back.
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) && !defined(__clang__)
   malloc_trim(0);
 #endif
@@ -66,12 +66,9 @@ struct Server::Impl {
     answer_or_refuse(request, [&] {
       require(request.from().role == Role::kWorker, "a server answers workers only");
       switch (request.message().header.kind) {
-        case MessageKind::kPushPull:
-          return push_pull(request);
-        case MessageKind::kStepEnd:
-          return step_end(request);
-        case MessageKind::kAgree:
-          return agree(request);
+        case MessageKind::kPushPull: return push_pull(request);
+        case MessageKind::kStepEnd: return step_end(request);
+        case MessageKind::kAgree: return agree(request);
         default:
           require(control->on_request(request), "a server does not answer messages of kind ",
                   static_cast<int>(request.message().header.kind));
@@ -225,9 +222,9 @@ struct Server::Impl {
 };
 
 Server::Server(const ClusterConfig& config, std::shared_ptr<const Staleness> policy, int shards)
-    : impl_(std::make_unique<Impl>(
-          config, std::move(policy),
-          shards > 0 ? shards : std::clamp(core_budget() / 2, std::min(core_budget(), 2), 4))) {}
+    : impl_(
+          std::make_unique<Impl>(config, std::move(policy),
+                                 shards > 0 ? shards : std::clamp(core_budget() / 2, std::min(core_budget(), 2), 4))) {}
 
 Server::~Server() = default;
 

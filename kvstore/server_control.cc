@@ -39,23 +39,12 @@ ServerControl::ServerControl(Updater& updater, PartitionTable& table, std::vecto
 
 bool ServerControl::on_request(const Request& request) {
   switch (request.message().header.kind) {
-    case MessageKind::kInitValues:
-      init_values(request);
-      return true;
-    case MessageKind::kSetRules:
-      set_rules(request);
-      return true;
-    case MessageKind::kReport:
-      report(request);
-      return true;
-    case MessageKind::kSave:
-      save(request);
-      return true;
-    case MessageKind::kLoad:
-      load(request);
-      return true;
-    default:
-      return tables_.on_request(request, [this](const std::string& mode) { set_mode(mode); });
+    case MessageKind::kInitValues: init_values(request); return true;
+    case MessageKind::kSetRules: set_rules(request); return true;
+    case MessageKind::kReport: report(request); return true;
+    case MessageKind::kSave: save(request); return true;
+    case MessageKind::kLoad: load(request); return true;
+    default: return tables_.on_request(request, [this](const std::string& mode) { set_mode(mode); });
   }
 }
 

@@ -1,9 +1,9 @@
 #pragma once
 // What a codec adds that the workers of a round encode together. Its encode() writes a proposal. When every worker's is
 // there the server makes of them what all agree on; each worker answers that with its own part of the encoding, and
-// what it keeps as state follows from its answer and from the mean of all answers. Agreed and answer, one after the other, are what
-// decode() takes. Where proposals do not fit together nothing is agreed on (no bytes), and the answers are raw
-// elements.
+// what it keeps as state follows from its answer and from the mean of all answers. Agreed and answer, one after the
+// other, are what decode() takes. Where proposals do not fit together nothing is agreed on (no bytes), and the answers
+// are raw elements.
 
 #include <paceline/compression.h>
 

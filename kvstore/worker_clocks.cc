@@ -38,12 +38,8 @@ void WorkerClocks::step_end(int rank, std::uint64_t incarnation, const wire::Ste
   }
   worker.clock = std::max(worker.clock, message.clock());
   switch (message.state()) {
-    case wire::StepEnd::FINISHED:
-      worker.finished = true;
-      break;
-    case wire::StepEnd::INSIDE_BARRIER:
-      worker.inside = std::max(worker.inside, message.number());
-      break;
+    case wire::StepEnd::FINISHED: worker.finished = true; break;
+    case wire::StepEnd::INSIDE_BARRIER: worker.inside = std::max(worker.inside, message.number()); break;
     case wire::StepEnd::AFTER_BARRIER:
       // The first to go on takes along all that met it there: else a round could close without them.
       for (auto& [other, peer] : workers_) {
@@ -54,15 +50,12 @@ void WorkerClocks::step_end(int rank, std::uint64_t incarnation, const wire::Ste
         peer.began = now;
       }
       break;
-    case wire::StepEnd::PAUSED:
-      worker.paused = std::max(worker.paused, message.number());
-      break;
+    case wire::StepEnd::PAUSED: worker.paused = std::max(worker.paused, message.number()); break;
     case wire::StepEnd::RESUMED:
       worker.resumed = std::max(worker.resumed, message.number());
       worker.began = now;
       break;
-    default:
-      break;
+    default: break;
   }
 }
 

@@ -79,10 +79,8 @@ struct Run {
         return str("the task '", task, "' touches ", touched->name, ", which it did not declare");
       case Wrong::kReadOnly:
         return str("the task '", task, "' writes ", touched->name, ", which it declared only to read");
-      case Wrong::kReleased:
-        return str("the task '", task, "' touches ", touched->name, ", whose memory was released");
-      case Wrong::kFromOutside:
-        break;
+      case Wrong::kReleased: return str("the task '", task, "' touches ", touched->name, ", whose memory was released");
+      case Wrong::kFromOutside: break;
     }
     return str("something outside the engine writes ", touched->name, " while the task '", task, "' reads it");
   }

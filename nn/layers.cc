@@ -32,8 +32,7 @@ class ResidualLayer final : public Layer {
   }
   NDArray forward(const NDArray& x, const Context& context) override {
     const NDArray body = (*children()[0].second)(x, context);
-    const NDArray shortcut =
-        to_device(children().size() > 1 ? (*children()[1].second)(x, context) : x, body.device());
+    const NDArray shortcut = to_device(children().size() > 1 ? (*children()[1].second)(x, context) : x, body.device());
     require(body.shape() == shortcut.shape(), "[Residual] the body makes ", body.shape(), " of ", x.shape(),
             ", the shortcut ", shortcut.shape());
     return body.dtype() == shortcut.dtype() ? body + shortcut : in_float(body) + in_float(shortcut);

@@ -188,8 +188,9 @@ void measure_all() {
   measure("convolution, bfloat16, channels last", 2 * pixels * 64 * 9, "TFLOP/s", [&] {
     return convolution(last, half_weight, {}, {.padding = {1, 1}});
   });
-  measure("max_pool 2x2, bfloat16, channels last", 3.5 * pixels, "GB/s",
-          [&] { return max_pool(last, {.kernel = {2, 2}}); });
+  measure("max_pool 2x2, bfloat16, channels last", 3.5 * pixels, "GB/s", [&] {
+    return max_pool(last, {.kernel = {2, 2}});
+  });
   measure("batch_norm, bfloat16, channels last", 6 * pixels, "GB/s",
           [&] { return batch_norm(last, channel, channel, channel.clone(), channel.clone()); });
   const NDArray heads = normal({8, 8, 512, 64}, DType::kFloat32, device);

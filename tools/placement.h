@@ -7,8 +7,8 @@
 
 namespace paceline::tools {
 
-// From now on the calling process, which has one thread, has the first half of its processors, or the others. One that has
-// a single processor keeps it.
+// From now on the calling process, which has one thread, has the first half of its processors, or the others. One that
+// has a single processor keeps it.
 inline void keep_half_of_processors(bool first) {
   cpu_set_t all;
   CPU_ZERO(&all);

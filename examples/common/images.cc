@@ -5,7 +5,8 @@
 #include "program.h"
 
 DEFINE_string(train, "", "manifest of the training set, written by im2rec");
-DEFINE_string(test, "", "manifest of the test set; without it nothing is evaluated, and test_accuracy and test_loss are null");
+DEFINE_string(test, "",
+              "manifest of the test set; without it nothing is evaluated, and test_accuracy and test_loss are null");
 DEFINE_string(decoding, "auto",
               "where images are decoded that a CUDA device computes on: cpu, device (JPEGs by nvJPEG), or auto");
 

@@ -27,9 +27,10 @@ DEFINE_double(step_epochs, 30, "schedule=step: epochs between two steps");
 DEFINE_double(step_factor, 0.1, "schedule=step: what each step multiplies the learning rate by");
 DEFINE_int32(batch_size, 64, "examples in a batch of one worker");
 DEFINE_int32(epochs, 3, "passes over the training set");
-DEFINE_int32(max_steps, 0,
-             "steps after which this run ends as at the end of its epochs; a checkpoint goes on behind them; one process "
-             "alone; 0: no limit");
+DEFINE_int32(
+    max_steps, 0,
+    "steps after which this run ends as at the end of its epochs; a checkpoint goes on behind them; one process "
+    "alone; 0: no limit");
 DEFINE_uint64(seed, 1, "of weights and order");
 DEFINE_int32(log_every, 100, "steps between two lines of progress");
 DEFINE_string(checkpoint, "", "folder of the checkpoint: written after each epoch, resumed from if present");
@@ -95,12 +96,14 @@ std::shared_ptr<KVStore> store_of_flags() {
   const std::string mode = Spec::parse(FLAGS_kvstore).name;
   const char* const workers = std::getenv("DMLC_NUM_WORKER");
   const bool alone = mode == "local" || mode == "device" || mode == "nccl";
-  require(!alone || !workers || std::atoi(workers) <= 1, "--kvstore is '", mode,
-          "', one process alone, in a job of ", workers ? workers : "", " workers: each would train by itself; "
+  require(!alone || !workers || std::atoi(workers) <= 1, "--kvstore is '", mode, "', one process alone, in a job of ",
+          workers ? workers : "",
+          " workers: each would train by itself; "
           "say --kvstore dist_sync, dist_async or another mode of several");
   // Workers that stop would have others wait for what they leave of the epoch.
   require(FLAGS_max_steps == 0 || !workers || std::atoi(workers) <= 1,
-          "--max_steps ends the run of one process alone, not a job of ", workers ? workers : "", " workers; leave it out");
+          "--max_steps ends the run of one process alone, not a job of ", workers ? workers : "",
+          " workers; leave it out");
   return KVStore::create(FLAGS_kvstore);
 }
 

@@ -314,7 +314,7 @@ class Run {
   std::optional<nn::Progress> progress_;
   double auc_ = 0, evaluating_ = 0;
   std::int64_t evaluated_ = -1, steps_ = 0, examples_ = 0;  // of this run
-  SparseBatch pushed_;  // not yet known to be applied
+  SparseBatch pushed_;                                      // not yet known to be applied
   LocalBatch last_;
 };
 

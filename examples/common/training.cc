@@ -73,8 +73,8 @@ class Run {
     // Other workers need the test set only if they come to lead.
     if (task.test && kv_->rank() == 0) task.test();
     if (task.tables && kv_->rank() == 0 && !kv_->holds_tables())
-      show_result(str("mode '", FLAGS_kvstore,
-                      "' holds no row-sparse tables: gradients are dense in spite of --sparse_grad"));
+      show_result(
+          str("mode '", FLAGS_kvstore, "' holds no row-sparse tables: gradients are dense in spite of --sparse_grad"));
   }
 
   void train() {

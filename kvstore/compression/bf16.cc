@@ -7,8 +7,8 @@
 namespace paceline {
 namespace {
 
-// Gradients come from memory, and processors stop looking ahead at the end of a page: with lines asked for two kilobytes
-// ahead a slice is encoded more than twice as fast.
+// Gradients come from memory, and processors stop looking ahead at the end of a page: with lines asked for two
+// kilobytes ahead a slice is encoded more than twice as fast.
 constexpr std::size_t kBlock = 128, kAhead = 512;
 
 class Bf16 final : public Codec {

@@ -75,8 +75,8 @@ void add(float scale, const float* from, float* to, std::size_t count) {
 }
 
 // Gram and Schmidt, twice: what the first pass leaves of dependent rows is rounding errors, not yet orthogonal. What
-// even the second does not leave whole was rounding errors along the others: another direction, drawn by `seed`, takes its
-// place.
+// even the second does not leave whole was rounding errors along the others: another direction, drawn by `seed`, takes
+// its place.
 void orthonormalise(std::vector<float>* p, std::size_t rank, std::size_t length, std::uint64_t seed = 0) {
   for (std::size_t k = 0; k < rank; ++k) {
     float* const row = p->data() + k * length;
@@ -310,7 +310,8 @@ class PowerSgdTogether final : public Codec, public TwoRounds {
     float* const matrix = state[0];
     float* const q = state[1];
     const Form form = agreed_form(agreed, count);
-    if (answer.size() != answer_bytes(agreed, count)) throw Corrupt("an answer of power_sgd has another size than asked");
+    if (answer.size() != answer_bytes(agreed, count))
+      throw Corrupt("an answer of power_sgd has another size than asked");
     if (mean && mean->size() != sizeof(float) * form.q())
       throw Corrupt("a mean of power_sgd has another size than its parts");
     std::fill(matrix + form.elements(), matrix + count, 0.0f);

@@ -367,12 +367,12 @@ class AveragingExchange final : public Exchange {
   }
 
   void take_elastic(LocalKey& key, int priority) {
-    engine_.push({"store.take", {}, Lane::kCompute, priority}, std::array{key.base.variable()},
-                 std::array{key.weights}, [this, slice = key.slice, base = key.base](TaskContext&) {
+    engine_.push({"store.take", {}, Lane::kCompute, priority}, std::array{key.base.variable()}, std::array{key.weights},
+                 [this, slice = key.slice, base = key.base](TaskContext&) {
                    // The centre has moved by alpha of the distance already.
                    const double share = options_.alpha / (1 - options_.alpha);
-                   updater_->change(
-                       slice, [&](void* weight) { draw(base.dtype(), base.data(), share, base.size(), weight); });
+                   updater_->change(slice,
+                                    [&](void* weight) { draw(base.dtype(), base.data(), share, base.size(), weight); });
                  });
   }
 

@@ -154,9 +154,9 @@ std::shared_ptr<const EncodedGradient> Compressor::encode(const KeyInfo& key, Ra
                   for (std::size_t i = 0; i < states; ++i) state.push_back(out[i].as<float>() + begin);
                   own.slice = context.slice + static_cast<std::uint64_t>(begin);
                   EncodedGradient::Slice& slice = encoded->slices[s];
-                  slice.bytes = encoded->codec->codec->encode(
-                      {in[0].as<float>() + begin, static_cast<std::size_t>(end - begin)}, own, state,
-                      out.back().as<std::byte>() + slice.offset);
+                  slice.bytes =
+                      encoded->codec->codec->encode({in[0].as<float>() + begin, static_cast<std::size_t>(end - begin)},
+                                                    own, state, out.back().as<std::byte>() + slice.offset);
                   figures->raw += (end - begin) * static_cast<std::int64_t>(sizeof(float));
                   figures->encoded += static_cast<std::int64_t>(slice.bytes);
                 }

@@ -20,8 +20,8 @@ class CreditWindow {
     double answered_before = 0;
   };
 
-  // `narrow`: messages are answered at once and best found in the caches on their way, so that no more of them are under
-  // way than keep the link busy.
+  // `narrow`: messages are answered at once and best found in the caches on their way, so that no more of them are
+  // under way than keep the link busy.
   explicit CreditWindow(std::size_t message_bytes = 0, bool narrow = false)
       : fixed_message_(message_bytes), narrow_(narrow) {}
 
@@ -44,7 +44,7 @@ class CreditWindow {
   double bytes_per_second() const;
 
  private:
-  std::size_t fixed_message_;         // 0: measured
+  std::size_t fixed_message_;  // 0: measured
   bool narrow_;
   double burst_ = 0, last_burst_ = 0;  // of this step, and of the last
   double answered_ = 0;

@@ -146,8 +146,7 @@ void GossipPeer::tell(const PeerId& peer, Message message) {
 void GossipPeer::on_request(const Request& request) {
   if (request.from().role != Role::kWorker) throw InvalidArgument("only workers ask workers");
   switch (request.message().header.kind) {
-    case MessageKind::kGossipMeet:
-      return request.reply(answer_meeting(request));
+    case MessageKind::kGossipMeet: return request.reply(answer_meeting(request));
     case MessageKind::kGossipTaken: {
       const auto body = parse_body<wire::GossipMeet>(request.message());
       {
@@ -157,8 +156,7 @@ void GossipPeer::on_request(const Request& request) {
       }
       return request.reply({});
     }
-    case MessageKind::kGossipFetch:
-      return request.reply(answer_fetch(request));
+    case MessageKind::kGossipFetch: return request.reply(answer_fetch(request));
     default:
       throw InvalidArgument(str("a worker of mode gossip was asked for ", name_of(request.message().header.kind)));
   }

@@ -90,8 +90,10 @@ class RingExchange final : public Exchange {
         pull_all();
       } else {
         const std::optional<int> source = joining_ ? member() : static_cast<int>(reply.sender());
-        if (!source) throw NetworkError("the workers that had the weights were lost before this one, which has come back, "
-                                        "could get them");
+        if (!source)
+          throw NetworkError(
+              "the workers that had the weights were lost before this one, which has come back, "
+              "could get them");
         try {
           if (*source != rank()) peer_.fetch(*source, false);
         } catch (const NetworkError&) {
@@ -134,7 +136,8 @@ class RingExchange final : public Exchange {
   void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, std::int64_t examples,
                  int priority) override {
     require(examples >= 0, "a push of ", examples, " examples");
-    require(!joining_ || gradients.empty(), "the job has keys that this worker, which has come back, does not know: in ",
+    require(!joining_ || gradients.empty(),
+            "the job has keys that this worker, which has come back, does not know: in ",
             "mode ring it initialises all of them before its first push");
     if (paused_) resume();
     auto call = std::make_shared<RingCall>(pending_);
@@ -355,9 +358,10 @@ class RingExchange final : public Exchange {
   // Workers of which each had written to its own would differ from then on without a word.
   static void expect_unwritten(const RingKey& key) {
     if (!key.shared || key.shared->variable().version() == key.shared_version) return;
-    throw InvalidArgument(str("the array of key '", key.info.name, "' was written by something else than a pull since it ",
-                              "was shared with the store, and the workers of mode ring would come to differ; set weights ",
-                              "before init() or by load()"));
+    throw InvalidArgument(
+        str("the array of key '", key.info.name, "' was written by something else than a pull since it ",
+            "was shared with the store, and the workers of mode ring would come to differ; set weights ",
+            "before init() or by load()"));
   }
 
   void look_around() {

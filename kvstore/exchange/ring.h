@@ -11,8 +11,8 @@
 
 namespace paceline {
 
-// What of the mode's text is about compression. Throws InvalidArgument on options that `ring` does not have and on a job
-// with servers.
+// What of the mode's text is about compression. Throws InvalidArgument on options that `ring` does not have and on a
+// job with servers.
 CompressionSetting check_ring(const Spec& mode, const ClusterConfig& config);
 // Joins the job; blocks as Node::join() does, and throws the same.
 std::unique_ptr<Exchange> make_ring_exchange(const ClusterConfig& config, const Spec& mode,

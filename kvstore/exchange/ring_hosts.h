@@ -1,8 +1,8 @@
 #pragma once
 // Who sums what in mode ring. Pieces come in groups. About each group a host is spoken for by one of its workers, its
-// *delegate*: it adds up what the workers of the host give and sends the sum to the *root*, one of the delegates, which adds
-// up those sums. Results go the same way back. Delegates and roots take turns from group to group, roots host by host. Where
-// there are fewer than two hosts, or one worker on each, every worker counts as a host of its own.
+// *delegate*: it adds up what the workers of the host give and sends the sum to the *root*, one of the delegates, which
+// adds up those sums. Results go the same way back. Delegates and roots take turns from group to group, roots host by
+// host. Where there are fewer than two hosts, or one worker on each, every worker counts as a host of its own.
 
 #include <map>
 #include <string>

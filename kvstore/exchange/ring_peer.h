@@ -7,22 +7,22 @@
 // optimizer has no state, the owner sends the new weights instead, and the others keep what arrived. So everybody holds
 // everything: a worker that is lost takes nothing with it, and all hold the same bits, those of `dist_sync`. The bytes
 // are those of a ring of neighbours, 2 (n - 1) / n of the model out and in per worker, in one round trip instead of
-// 2 (n - 1) hops. Two workers that share no memory, the *twins*, send each other everything and both sum: the same bytes,
-// and nothing comes back. Over several hosts, gradients are added up in each first (ring_hosts.h): then bytes are a
-// host's, n counts hosts, and sums are by host.
+// 2 (n - 1) hops. Two workers that share no memory, the *twins*, send each other everything and both sum: the same
+// bytes, and nothing comes back. Over several hosts, gradients are added up in each first (ring_hosts.h): then bytes
+// are a host's, n counts hosts, and sums are by host.
 //
 // Rounds are steps. An owner closes a round when it knows of every live worker either its gradient or that it is *over*
-// that round: a worker's own promise. Whoever waits (for the others to come to a barrier, for data, at the end) is *idle*
-// and lets rounds pass when asked. A host's delegate, too, closes rounds: it sends the sum up, one at a time for a piece, and
-// promises what it has *passed*: rounds of which no sum of its host's will come through it.
+// that round: a worker's own promise. Whoever waits (for the others to come to a barrier, for data, at the end) is
+// *idle* and lets rounds pass when asked. A host's delegate, too, closes rounds: it sends the sum up, one at a time for
+// a piece, and promises what it has *passed*: rounds of which no sum of its host's will come through it.
 //
 // With every change of the roster a new *generation* begins, numbered by it. Everybody drops the rounds that are not
 // closed, tells the others the version of each piece, and fetches what another is ahead in; then the open rounds are
 // sent again, to the new owners. Messages of an older generation are dropped, those of a newer one wait until the
 // receiver is in it.
 //
-// Where gradients are compressed, the owner decodes them while it sums. If the mean travels encoded, too, the owner applies
-// what the others will decode.
+// Where gradients are compressed, the owner decodes them while it sums. If the mean travels encoded, too, the owner
+// applies what the others will decode.
 //
 // Everything but the functions that say otherwise runs on one thread of the peer, so that nothing is locked.
 
@@ -57,8 +57,8 @@ namespace wire {
 class RingResult;
 }
 
-// Over the network half a megabyte at a time, and few of them, stays in the caches between the network and the sum. Over shared
-// memory nothing moves, and what costs is the message.
+// Over the network half a megabyte at a time, and few of them, stays in the caches between the network and the sum.
+// Over shared memory nothing moves, and what costs is the message.
 constexpr std::size_t kNetworkMessageBytes = std::size_t{512} << 10;
 constexpr std::size_t kSharedMessageBytes = std::size_t{2} << 20;
 
@@ -150,8 +150,8 @@ class RingPeer {
   // `call` counts the calls of this worker; those that the ring had before it entered change nothing.
   void set_rules(std::uint32_t call, const Spec& optimizer);
   void set_learning_rate(double rate);
-  // From now on rounds pass without this worker, also those that wait for it already. Nothing that it pushed may be under
-  // way.
+  // From now on rounds pass without this worker, also those that wait for it already. Nothing that it pushed may be
+  // under way.
   void enter_idle(std::uint64_t clock);
   // The first step that it can contribute to, `clock` or a later one. `settled`: nothing of an earlier round will come.
   std::uint64_t leave_idle(std::uint64_t clock, bool settled);
@@ -174,8 +174,8 @@ class RingPeer {
     std::shared_ptr<const void> owner;  // of the data
     const std::byte* data = nullptr;
     std::int64_t examples = 0;
-    std::uint32_t workers = 1;  // whose mean it is
-    std::size_t encoded = 0;    // its bytes, where it is encoded
+    std::uint32_t workers = 1;    // whose mean it is
+    std::size_t encoded = 0;      // its bytes, where it is encoded
     std::uint64_t rate_call = 0;  // between twins: the learning rate that its worker knew, and whose call set it
     double rate = 0;
   };
@@ -195,15 +195,15 @@ class RingPeer {
     std::int64_t begin = 0, end = 0;  // elements of the key
     std::size_t bytes = 0;
     std::size_t group = 0;  // neighbours with one owner
-    int slice = 0;  // in the updater
+    int slice = 0;          // in the updater
     bool valid = false;
     std::uint64_t version = 0;
     std::uint64_t next_round = 0;                        // after the last that was applied
     std::map<std::uint64_t, std::map<int, Given>> open;  // where they are summed: by round and rank
     std::uint64_t summed = 0;                            // after the last whose sum went up
     bool sum_under_way = false;
-    std::shared_ptr<RingCall> mine;                      // whose gradient is not applied yet
-    Given given;                                         // that gradient
+    std::shared_ptr<RingCall> mine;  // whose gradient is not applied yet
+    Given given;                     // that gradient
     std::vector<Reader> readers;
   };
   struct Other {
@@ -358,19 +358,19 @@ class RingPeer {
   std::size_t groups_ = 0;
   std::vector<int> live_;
   RingHosts hosts_;
-  std::vector<Place> places_;  // by group
+  std::vector<Place> places_;                        // by group
   std::map<int, Other> others_;                      // live ones
   std::map<int, std::unique_ptr<Outbox>> outboxes_;  // kept until the end: an answer may be on its way through one
   std::uint64_t generation_ = 0;
   bool started_ = false, recovering_ = false, behind_ = false;
   bool worth_a_line_ = false;  // somebody was lost or has come since the last line about it
-  bool newcomer_ = false;  // came after the start and is not in the ring yet
+  bool newcomer_ = false;      // came after the start and is not in the ring yet
   std::optional<std::promise<std::uint64_t>> entering_;
   std::uint64_t entering_epoch_ = 0;
   std::map<std::uint64_t, std::size_t> given_;  // pieces that it pushed, by step
-  std::uint64_t ended_ = 0;  // steps that are over for this worker
-  std::uint64_t over_ = 0;   // the same, as far as the owners have what it contributed
-  std::uint64_t passed_ = 0;  // before which it sends no sums of its host's
+  std::uint64_t ended_ = 0;                     // steps that are over for this worker
+  std::uint64_t over_ = 0;                      // the same, as far as the owners have what it contributed
+  std::uint64_t passed_ = 0;                    // before which it sends no sums of its host's
   std::uint64_t told_ = 0, told_passed_ = 0, partial_ = 0, asked_ = 0;
   bool idle_ = false, told_idle_ = false;
   std::uint64_t tells_ = 0;

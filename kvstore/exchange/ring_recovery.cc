@@ -38,16 +38,11 @@ void RingPeer::on_request(const Request& request) {
   if (failure_) return;
   try {
     switch (request.message().header.kind) {
-      case MessageKind::kRingPush:
-        return on_push(request);
-      case MessageKind::kRingResult:
-        return on_result(request);
-      case MessageKind::kRingTell:
-        return on_tell(request);
-      case MessageKind::kRingAsk:
-        return on_ask(request);
-      default:
-        throw InvalidArgument(std::string("a worker does not answer ") + name_of(request.message().header.kind));
+      case MessageKind::kRingPush: return on_push(request);
+      case MessageKind::kRingResult: return on_result(request);
+      case MessageKind::kRingTell: return on_tell(request);
+      case MessageKind::kRingAsk: return on_ask(request);
+      default: throw InvalidArgument(std::string("a worker does not answer ") + name_of(request.message().header.kind));
     }
   } catch (const Error& error) {
     request.refuse(error);
@@ -90,9 +85,8 @@ void RingPeer::on_push(const Request& request) {
     if (number >= pieces_.size() || std::ranges::count(places_[pieces_[number].group].below, request.from().rank) == 0)
       throw Corrupt(str("piece ", number, " is not worker ", rank_, "'s"));
     const std::byte* const data = next_run(payload, pieces_[number], body.bytes(i), push_codec_.get());
-    gradients.emplace_back(static_cast<int>(number),
-                           Given{arrived, data, body.examples(), body.workers(), body.bytes(i), body.rate_call(),
-                                 body.rate()});
+    gradients.emplace_back(static_cast<int>(number), Given{arrived, data, body.examples(), body.workers(),
+                                                           body.bytes(i), body.rate_call(), body.rate()});
   }
   payload.expect_end();
   arrived->copies = payload.take_copies();
@@ -145,10 +139,10 @@ bool RingPeer::take_result(const Request& request) {
       if (body.weights(i))
         updater_->take_round(piece.slice, {arrived, bytes}, body.examples(), rank_, out.weight);
       else
-        updater_->apply_round(piece.slice,
-                              {{rank_, version, body.examples(), bytes,
-                                body.bytes(i) > 0 ? mean_codec_.get() : nullptr, body.bytes(i)}},
-                              out);
+        updater_->apply_round(
+            piece.slice,
+            {{rank_, version, body.examples(), bytes, body.bytes(i) > 0 ? mean_codec_.get() : nullptr, body.bytes(i)}},
+            out);
     });
   }
   return whole;
@@ -182,14 +176,12 @@ void RingPeer::on_tell(const Request& request) {
 void RingPeer::on_ask(const Request& request) {
   const auto body = parse_body<wire::RingAsk>(request.message());
   switch (body.what()) {
-    case wire::RingAsk::FETCH:
-      return answer_fetch(request);
+    case wire::RingAsk::FETCH: return answer_fetch(request);
     case wire::RingAsk::SETTLE:
       expect_round(body.round());
       settle_requests_.push_back({request, body.round(), request.from().rank});
       return;
-    default:
-      break;
+    default: break;
   }
   if (started_ && body.generation() < generation_) throw NetworkError("the ring has changed since");
   if (!started_ || body.generation() > generation_) {
@@ -371,7 +363,8 @@ std::uint64_t RingPeer::enter() {
 void RingPeer::check_entered() {
   if (!entering_ || recovering_ || generation_ < entering_epoch_) return;
   if (!std::all_of(pieces_.begin(), pieces_.end(), [](const Piece& piece) { return piece.valid; }))
-    throw NetworkError("the workers that had the weights were lost before this one, which has come back, could get them");
+    throw NetworkError(
+        "the workers that had the weights were lost before this one, which has come back, could get them");
   newcomer_ = false;
   // No round that another has begun without it waits for it.
   for (const auto& [rank, other] : others_) ended_ = std::max(ended_, other.over);

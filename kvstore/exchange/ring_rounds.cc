@@ -47,9 +47,9 @@ void RingPeer::take_places() {
 }
 
 double RingPeer::newest_rate(const std::map<int, Given>& contributions) {
-  return std::max_element(contributions.begin(), contributions.end(), [](const auto& a, const auto& b) {
-           return a.second.rate_call < b.second.rate_call;
-         })->second.rate;
+  return std::max_element(contributions.begin(), contributions.end(),
+                          [](const auto& a, const auto& b) { return a.second.rate_call < b.second.rate_call; })
+      ->second.rate;
 }
 
 // ---- up
@@ -82,9 +82,8 @@ void RingPeer::try_close(int number) {
 // One of those that it sums for, or it itself.
 bool RingPeer::may_be_idle(int rank) const {
   if (hosts_.together(rank, rank_)) return others_.at(rank).idle;
-  return std::any_of(others_.begin(), others_.end(), [&, this](const auto& entry) {
-    return entry.second.idle && hosts_.together(entry.first, rank);
-  });
+  return std::any_of(others_.begin(), others_.end(),
+                     [&, this](const auto& entry) { return entry.second.idle && hosts_.together(entry.first, rank); });
 }
 
 void RingPeer::try_close_all() {
@@ -111,8 +110,8 @@ void RingPeer::close_round(int number) {
   if (info.average || (result.examples == 0 && by_workers)) parts = {mean_of(piece, parts)};
   std::vector<Contribution> contributions;
   for (const Given& part : parts)
-    contributions.push_back({-1, piece.version, part.examples, part.data,
-                             part.encoded > 0 ? push_codec_.get() : nullptr, part.encoded});
+    contributions.push_back(
+        {-1, piece.version, part.examples, part.data, part.encoded > 0 ? push_codec_.get() : nullptr, part.encoded});
   // A mean of statistics takes the place of the last one, whoever has part in it.
   if (info.average || closed.mapped().count(rank_) > 0) contributions.front().worker = rank_;
   use_rate(rate);
@@ -205,19 +204,20 @@ void RingPeer::send_sums(int rank, const Sums& sums) {
     body.add_bytes(sum.encoded);
     payload.add(sum.data, run_bytes(pieces_[static_cast<std::size_t>(sums.pieces[i])], sum.encoded), sum.owner);
   }
-  submit(rank, message_of(MessageKind::kRingPush, body, payload.finish()), kSoonest,
-         [this, round = sums.round, pieces = sums.pieces, generation = generation_](const std::optional<Message>& answer) {
-           wire::RingTaken taken;
-           if (generation != generation_ || !answer || !taken.ParseFromString(answer->body)) return;
-           if (taken.stale()) {
-             behind_ = true;
-             return;
-           }
-           sums_under_way_.erase(sums_under_way_.find(round));
-           for (const int number : pieces) pieces_[static_cast<std::size_t>(number)].sum_under_way = false;
-           for (const int number : pieces) try_close(number);
-           update_over();
-         });
+  submit(
+      rank, message_of(MessageKind::kRingPush, body, payload.finish()), kSoonest,
+      [this, round = sums.round, pieces = sums.pieces, generation = generation_](const std::optional<Message>& answer) {
+        wire::RingTaken taken;
+        if (generation != generation_ || !answer || !taken.ParseFromString(answer->body)) return;
+        if (taken.stale()) {
+          behind_ = true;
+          return;
+        }
+        sums_under_way_.erase(sums_under_way_.find(round));
+        for (const int number : pieces) pieces_[static_cast<std::size_t>(number)].sum_under_way = false;
+        for (const int number : pieces) try_close(number);
+        update_over();
+      });
 }
 
 // ---- down
@@ -293,8 +293,10 @@ void RingPeer::pass_on(const Request& request, const wire::RingResult& body, con
     const std::uint32_t number = body.pieces(i);
     const std::byte* data = next_run(payload, pieces_[number], body.bytes(i), mean_codec_.get());
     if (!passes(number)) continue;
-    add_result(static_cast<int>(number), {body.round(), body.examples(), body.rate(), body.versions(i), body.weights(i),
-                                          {arrived, data}, body.bytes(i)}, relay);
+    add_result(
+        static_cast<int>(number),
+        {body.round(), body.examples(), body.rate(), body.versions(i), body.weights(i), {arrived, data}, body.bytes(i)},
+        relay);
   }
   arrived->copies = payload.take_copies();
   flush_results();

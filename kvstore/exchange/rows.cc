@@ -448,8 +448,8 @@ void ServersExchange::push_pull_rows(const std::vector<RowPush>& pushes, const s
     pushed_in_step_ |= !pushes.empty();
     // Grows through all incarnations of this worker.
     const std::uint64_t row_call = (node_->incarnation() << 32) + ++row_calls_;
-    auto transfer = std::make_shared<RowTransfer>(route_, std::move(items), pushes.empty() ? nullptr : step_,
-                                                  row_call, examples, priority, mode_->synchronous());
+    auto transfer = std::make_shared<RowTransfer>(route_, std::move(items), pushes.empty() ? nullptr : step_, row_call,
+                                                  examples, priority, mode_->synchronous());
     const auto reads = transfer->reads(), writes = transfer->writes();
     const char* name = pulls.empty() ? "store.push_rows" : pushes.empty() ? "store.pull_rows" : "store.push_pull_rows";
     engine_.push_async({name, {}, Lane::kCommunication, priority}, reads, writes,

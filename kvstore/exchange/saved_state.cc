@@ -38,7 +38,7 @@ constexpr std::array<std::pair<std::string_view, std::int64_t SliceCounters::*>,
 }};
 
 constexpr const char* kClock = "clock";
-constexpr const char* kMomentum = "momentum";  // state of the optimizers momentum and nesterov
+constexpr const char* kMomentum = "momentum";        // state of the optimizers momentum and nesterov
 constexpr std::string_view kVelocity = "/velocity";  // of a worker's rule
 
 void add_to(NDArray& sum, const NDArray& array) {

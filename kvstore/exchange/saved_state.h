@@ -3,8 +3,8 @@
 //   <key>                       weights, in the key's shape
 //   <key>:<slot>                state of the optimizer or of the staleness policy, in the key's shape
 //   worker<rank>:<key>/<slot>   state of a worker's rule
-// and as counters version:<key>, examples:<key>, optimizer_updates:<key>, policy_updates:<key>, workers, and clock where
-// workers have one.
+// and as counters version:<key>, examples:<key>, optimizer_updates:<key>, policy_updates:<key>, workers, and clock
+// where workers have one.
 
 #include <paceline/exchange.h>
 #include <paceline/updater.h>
@@ -28,7 +28,7 @@ struct SavedStore {
   std::map<std::string, SavedKey> keys;
   std::map<int, NamedArrays> workers;
   std::set<std::string> tables;  // names of what saved_tables.h reads; write() knows nothing of them
-  std::uint64_t clock = 0;  // of all workers
+  std::uint64_t clock = 0;       // of all workers
 
   StoreState write() const;
   // Throws InvalidArgument on counters that are not numbers.
@@ -56,8 +56,9 @@ struct SavedStore {
 };
 
 // Makes the state that another mode saved fit these rules. Momentum moves between the servers (slot "momentum") and the
-// workers ("velocity" of dana), the sum kept: one worker with dana goes on as the NAG it is. State of staleness policies
-// that `policy` does not have is dropped with one warning; the optimizer's is not: the servers refuse what is unknown.
+// workers ("velocity" of dana), the sum kept: one worker with dana goes on as the NAG it is. State of staleness
+// policies that `policy` does not have is dropped with one warning; the optimizer's is not: the servers refuse what is
+// unknown.
 void adapt_state(SavedStore& store, const Optimizer& optimizer, const Staleness& policy, bool worker_momentum);
 
 // What the workers of another number take over: rank r gets the state of r, r + workers, ... added up, which keeps the

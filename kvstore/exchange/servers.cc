@@ -18,7 +18,7 @@
 namespace paceline {
 namespace {
 
-constexpr std::size_t kKeysAtOnce = 2500;  // in a task
+constexpr std::size_t kKeysAtOnce = 2500;      // in a task
 constexpr std::size_t kSentAtOnce = 64 << 10;  // bytes pushed and pulled; sending them takes less than waking a thread
 
 // Can its elements be sent or filled where they lie?
@@ -71,8 +71,9 @@ ServersExchange::ServersExchange(const ClusterConfig& config, ModeSetting settin
       node_(std::make_unique<Node>(config, Node::Handlers{})),
       client_(*node_) {
   mode_->check_workers(workers_);
-  for (int s = 0; s < servers_; ++s) outboxes_.push_back(std::make_unique<Outbox>(
-      *node_, PeerId{Role::kServer, s}, static_cast<std::size_t>(config.message_bytes)));
+  for (int s = 0; s < servers_; ++s)
+    outboxes_.push_back(
+        std::make_unique<Outbox>(*node_, PeerId{Role::kServer, s}, static_cast<std::size_t>(config.message_bytes)));
   scheduler_ = std::make_unique<Outbox>(*node_, PeerId{Role::kScheduler, 0});
   for (const auto& outbox : outboxes_) fusers_.push_back(std::make_unique<Fuser>(*outbox));
   route_.outboxes = &outboxes_;
@@ -114,7 +115,8 @@ RemoteKey& ServersExchange::find(const std::string& name) {
 }
 
 RemoteKey& ServersExchange::find(const std::string& name, const NDArray& array, const char* use, RemoteKey*& previous) {
-  // Training names its keys in the same order in each step; looking one up costs more than all else that is done for it.
+  // Training names its keys in the same order in each step; looking one up costs more than all else that is done for
+  // it.
   RemoteKey* const guess = previous ? previous->next : nullptr;
   RemoteKey& key = guess && guess->info.name == name ? *guess : find(name);
   if (previous) previous->next = &key;

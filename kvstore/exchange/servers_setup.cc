@@ -110,8 +110,8 @@ void ServersExchange::add_keys(const Layout& layout, const std::vector<InitValue
 void ServersExchange::set_optimizer(const Spec& optimizer) {
   make_optimizer(optimizer);
   const bool encoded = momentum_is_encoded();
-  const std::string policy = setting_.staleness.empty() ? mode_->default_staleness(encoded ? "sgd" : optimizer.name)
-                                                        : setting_.staleness;
+  const std::string policy =
+      setting_.staleness.empty() ? mode_->default_staleness(encoded ? "sgd" : optimizer.name) : setting_.staleness;
   make_staleness(policy, setting_.staleness_options);
   auto rule = make_worker_rule(optimizer, policy, setting_.staleness_options);
   const Spec served = encoded ? split_momentum(optimizer, policy) : optimizer;
@@ -123,9 +123,8 @@ void ServersExchange::set_optimizer(const Spec& optimizer) {
   rules.set_staleness(policy);
   rules.set_staleness_options(setting_.staleness_options.text());
   rules.set_own_policy(own_policy_ != nullptr);
-  client_.agree_on_rules(rules.call(),
-                         optimizer.text() + " with staleness=" + rules.staleness() +
-                             (setting_.staleness_options.empty() ? "" : "," + rules.staleness_options()));
+  client_.agree_on_rules(rules.call(), optimizer.text() + " with staleness=" + rules.staleness() +
+                                           (setting_.staleness_options.empty() ? "" : "," + rules.staleness_options()));
 
   ask_every_server(message_of(MessageKind::kSetRules, rules));
   Lock lock(mutex_);

@@ -162,9 +162,8 @@ void Transfer::send_small(bool pushes, bool pulls) {
       }
       const std::size_t offset = item.offset(slice);
       const std::size_t bytes = static_cast<std::size_t>(slice.end - slice.begin) * width;
-      request->second.runs.push_back(
-          {&slice, push, pull, push ? item.gradient.data + offset : nullptr, pull ? item.out.data + offset : nullptr,
-           bytes, item.need});
+      request->second.runs.push_back({&slice, push, pull, push ? item.gradient.data + offset : nullptr,
+                                      pull ? item.out.data + offset : nullptr, bytes, item.need});
     }
   }
   messages_ = static_cast<int>(requests.size()) + 1;
@@ -294,8 +293,8 @@ std::unique_ptr<Transfer::Outgoing> Transfer::make_message(std::span<const Run> 
         part->mutable_pull_codec()->Resize(part->pull_size() - 1, 0);
         part->add_pull_codec(answered.number_of(*item.pull_codec));
       }
-      answered.batch.pulled.push_back({run.slice, item.out.data + run.offset, run.bytes,
-                                       item.pull_codec ? item.pull_codec->codec.get() : nullptr});
+      answered.batch.pulled.push_back(
+          {run.slice, item.out.data + run.offset, run.bytes, item.pull_codec ? item.pull_codec->codec.get() : nullptr});
       answered.pulled_bytes += run.pulled_bytes;
     }
   }

@@ -83,7 +83,7 @@ wire::AgreeRequest TwoRoundPush::request_for(const RemoteSlice& slice) const {
 void TwoRoundPush::submit(const RemoteSlice& slice, Message message, Node::ReplyHandler on_reply) const {
   // It waits for other workers: it takes no room, for what they wait for may have to pass it.
   (*job_.outboxes)[static_cast<std::size_t>(slice.partition->server)]->submit(job_.priority, 0, std::move(message),
-                                                                             std::move(on_reply));
+                                                                              std::move(on_reply));
 }
 
 void TwoRoundPush::start(Engine& engine, Job job) {
@@ -121,20 +121,19 @@ void TwoRoundPush::ask(Completion completion, const std::vector<std::vector<std:
       body.set_bytes(bytes.size());
       payload.add(bytes.data(), bytes.size(), shared_from_this());
     }
-    submit(
-        slices[s], message_of(MessageKind::kAgree, body, payload.finish()),
-        [self = shared_from_this(), gathered, s, results](std::optional<Message> answer, std::exception_ptr error) {
-          try {
-            if (error) std::rethrow_exception(error);
-            const auto reply = parse_body<wire::AgreeReply>(*answer);
-            self->over_[s] = reply.over();
-            self->gone_[s] = reply.gone();
-            (*results)[s] = bytes_of(*answer, reply);
-          } catch (...) {
-            error = std::current_exception();
-          }
-          gathered->count(std::move(error));
-        });
+    submit(slices[s], message_of(MessageKind::kAgree, body, payload.finish()),
+           [self = shared_from_this(), gathered, s, results](std::optional<Message> answer, std::exception_ptr error) {
+             try {
+               if (error) std::rethrow_exception(error);
+               const auto reply = parse_body<wire::AgreeReply>(*answer);
+               self->over_[s] = reply.over();
+               self->gone_[s] = reply.gone();
+               (*results)[s] = bytes_of(*answer, reply);
+             } catch (...) {
+               error = std::current_exception();
+             }
+             gathered->count(std::move(error));
+           });
   }
   gathered->count(nullptr);
 }

@@ -1,6 +1,6 @@
 // Each push as it arrives, corrected for its delay; with a bound (stale-synchronous), no worker computes more than
-// `bound` steps ahead of the slowest. With two, as in bound=2..6, the servers choose between them at every step (Zhao et
-// al. 2019): a worker past the first goes on where it would then wait for the slowest less.
+// `bound` steps ahead of the slowest. With two, as in bound=2..6, the servers choose between them at every step (Zhao
+// et al. 2019): a worker past the first goes on where it would then wait for the slowest less.
 #include <paceline/mode.h>
 
 #include <algorithm>

@@ -15,7 +15,9 @@ struct SgdRule {
     HOST_DEVICE T operator()(T gradient, T*, T rate) const { return rate * gradient; }
   };
   template <class T>
-  Bound<T> bind() const { return {}; }
+  Bound<T> bind() const {
+    return {};
+  }
 };
 
 // mom = momentum * mom + g; w -= lr * mom, or, with nesterov, w -= lr * (g + momentum * mom)
@@ -33,7 +35,9 @@ struct MomentumRule {
     }
   };
   template <class T>
-  Bound<T> bind() const { return {static_cast<T>(momentum)}; }
+  Bound<T> bind() const {
+    return {static_cast<T>(momentum)};
+  }
 };
 
 }  // namespace paceline

@@ -47,8 +47,8 @@ struct RowRange {
 
 // Writes their ids, each once; `ids` has room for all. Returns how many.
 std::size_t write_ids(const std::vector<OrderedRow>& rows, RowRange range, std::int64_t* ids);
-// For each id the place of its row among the `given` ones, or, where several rows are of that id, one of the places after
-// those, which stand for the ranges of such rows that are returned.
+// For each id the place of its row among the `given` ones, or, where several rows are of that id, one of the places
+// after those, which stand for the ranges of such rows that are returned.
 std::vector<RowRange> place_rows(const std::vector<OrderedRow>& rows, RowRange range, std::size_t given,
                                  std::uint32_t* places);
 // Writes the row of `values` for each id; rows of the same id are added up.

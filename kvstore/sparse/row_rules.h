@@ -25,7 +25,8 @@ struct RowRules {
   bool needs_pulled = false;
 
   // The same rules as for keys, save that a policy's worker's half is left out: under `dana` momentum stays with the
-  // rows, for a worker would have to keep one for every row of the table. `own`: the user's policy instead, may be null. Throws InvalidArgument.
+  // rows, for a worker would have to keep one for every row of the table. `own`: the user's policy instead, may be
+  // null. Throws InvalidArgument.
   static std::shared_ptr<const RowRules> make(const Spec& optimizer, const std::string& policy, const Options& options,
                                               std::shared_ptr<const Staleness> own);
   std::shared_ptr<const RowRules> with_rate(double rate) const;

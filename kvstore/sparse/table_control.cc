@@ -57,20 +57,11 @@ void answer_or_refuse(const Request& request, const std::function<void()>& work)
 
 bool TableControl::on_request(const Request& request, const std::function<void(const std::string&)>& set_mode) {
   switch (request.message().header.kind) {
-    case MessageKind::kDeclareTable:
-      declare(request, set_mode);
-      return true;
-    case MessageKind::kPushPullRows:
-      push_pull(request);
-      return true;
-    case MessageKind::kSaveRows:
-      save(request);
-      return true;
-    case MessageKind::kLoadRows:
-      load(request);
-      return true;
-    default:
-      return false;
+    case MessageKind::kDeclareTable: declare(request, set_mode); return true;
+    case MessageKind::kPushPullRows: push_pull(request); return true;
+    case MessageKind::kSaveRows: save(request); return true;
+    case MessageKind::kLoadRows: load(request); return true;
+    default: return false;
   }
 }
 

@@ -26,8 +26,8 @@ class GapAware final : public Staleness {
     for (std::int64_t i = 0; i < tile.count; ++i)
       mean_square[i] = decay * mean_square[i] + (1 - decay) * tile.gradient[i] * tile.gradient[i];
 
-    // From the first late gradient on: those made of the initial weights arrive together, and unchecked they do the most
-    // harm. C cannot vanish, for this gradient is part of the corrected average.
+    // From the first late gradient on: those made of the initial weights arrive together, and unchecked they do the
+    // most harm. C cannot vanish, for this gradient is part of the corrected average.
     if (context.delay == 0 || !tile.pulled) return;
     const double correction = 1 - std::pow(decay_, static_cast<double>(context.count + 1));
     const T scale = static_cast<T>(context.peak_rate * context.step_size.gain);

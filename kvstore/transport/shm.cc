@@ -346,20 +346,13 @@ class Shm final : public Transport {
         packet.erase(packet.begin());
         if (packet.empty()) return reject(link, "a packet without frames");
         return deliver(link, std::move(packet));
-      case Control::HELLO:
-        return on_hello(link, control);
-      case Control::ANSWER:
-        return on_answer(link, control);
-      case Control::READY:
-        return on_ready(link, control);
-      case Control::FRAMES:
-        return on_frames(link, control, std::move(packet));
-      case Control::RELEASE:
-        return on_release(link, control);
-      case Control::STRANGER:
-        return on_stranger(link, control);
-      default:
-        return reject(link, "a control message of an unknown kind");
+      case Control::HELLO: return on_hello(link, control);
+      case Control::ANSWER: return on_answer(link, control);
+      case Control::READY: return on_ready(link, control);
+      case Control::FRAMES: return on_frames(link, control, std::move(packet));
+      case Control::RELEASE: return on_release(link, control);
+      case Control::STRANGER: return on_stranger(link, control);
+      default: return reject(link, "a control message of an unknown kind");
     }
   }
 

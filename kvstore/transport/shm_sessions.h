@@ -40,8 +40,8 @@ struct Session {
   std::set<std::uint64_t> held;                    // theirs, that somebody here may be reading
 };
 
-// Orders what was written before a frame was handed over or let go with what follows at the other end. Between processes
-// the connection does that; peers in one process (tests) need it in the language's terms, too.
+// Orders what was written before a frame was handed over or let go with what follows at the other end. Between
+// processes the connection does that; peers in one process (tests) need it in the language's terms, too.
 inline std::atomic<std::uint64_t>& hand_overs() {
   static std::atomic<std::uint64_t> count = 0;
   return count;

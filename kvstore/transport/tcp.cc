@@ -186,12 +186,8 @@ class Tcp final : public Transport {
 
   void obey(Command& command) {
     switch (command.kind) {
-      case Command::kSend:
-        send_now(command.link, command.packet);
-        break;
-      case Command::kClose:
-        close_now(command.link);
-        break;
+      case Command::kSend: send_now(command.link, command.packet); break;
+      case Command::kClose: close_now(command.link); break;
       case Command::kAddRouter:
         watch(command.socket, number_of_router(routers_.size()));
         watch(command.monitor, number_of_router(routers_.size()) + 1);
@@ -201,9 +197,7 @@ class Tcp final : public Transport {
         watch(command.socket, command.link);
         dealers_.emplace(command.link, Watched{std::move(command.socket)});
         break;
-      case Command::kStop:
-        stopped_ = true;
-        break;
+      case Command::kStop: stopped_ = true; break;
     }
   }
 

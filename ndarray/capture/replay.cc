@@ -82,17 +82,10 @@ void* Replay::address(const Operand& operand) const {
   const Block& block = program_.blocks[static_cast<std::size_t>(operand.block)];
   std::byte* start = nullptr;
   switch (block.kind) {
-    case Block::Kind::kIntermediate:
-      start = static_cast<std::byte*>(ArrayBuilder::data(arena_)) + block.offset;
-      break;
-    case Block::Kind::kConstant:
-      start = static_cast<std::byte*>(ArrayBuilder::data(constants_)) + block.offset;
-      break;
-    case Block::Kind::kFixed:
-      start = static_cast<std::byte*>(block.fixed->data());
-      break;
-    default:
-      return nullptr;  // set for each run
+    case Block::Kind::kIntermediate: start = static_cast<std::byte*>(ArrayBuilder::data(arena_)) + block.offset; break;
+    case Block::Kind::kConstant: start = static_cast<std::byte*>(ArrayBuilder::data(constants_)) + block.offset; break;
+    case Block::Kind::kFixed: start = static_cast<std::byte*>(block.fixed->data()); break;
+    default: return nullptr;  // set for each run
   }
   return start + operand.offset;
 }

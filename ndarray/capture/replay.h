@@ -62,7 +62,7 @@ class Replay : public std::enable_shared_from_this<Replay> {
   Program program_;
   std::vector<Operand> places_;
   std::vector<NDArray> fixed_results_;        // by result; none where each run has its own
-  NDArray arena_, constants_;  // bytes
+  NDArray arena_, constants_;                 // bytes
   std::vector<std::vector<Tensor>> tensors_;  // by call: inputs, then outputs
   std::vector<Part> parts_;
   std::vector<Shape> output_bytes_;

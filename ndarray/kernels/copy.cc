@@ -84,14 +84,10 @@ void copy_bits(const Tensor& from, const Tensor& to) {
     return;
   }
   switch (width) {
-    case 1:
-      return copy_as<std::uint8_t>(from, to);
-    case 2:
-      return copy_as<std::uint16_t>(from, to);
-    case 4:
-      return copy_as<std::uint32_t>(from, to);
-    default:
-      return copy_as<std::uint64_t>(from, to);
+    case 1: return copy_as<std::uint8_t>(from, to);
+    case 2: return copy_as<std::uint16_t>(from, to);
+    case 4: return copy_as<std::uint32_t>(from, to);
+    default: return copy_as<std::uint64_t>(from, to);
   }
 }
 

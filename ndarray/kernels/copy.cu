@@ -53,18 +53,10 @@ void copy(const KernelContext& context, std::span<const Tensor> inputs, std::spa
     cast(context, from, to, loops);
   } else {
     switch (size_of(to.dtype)) {
-      case 1:
-        elementwise_cuda<std::uint8_t, std::uint8_t>(context, Same(), to, from);
-        break;
-      case 2:
-        elementwise_cuda<std::uint16_t, std::uint16_t>(context, Same(), to, from);
-        break;
-      case 4:
-        elementwise_cuda<std::uint32_t, std::uint32_t>(context, Same(), to, from);
-        break;
-      default:
-        elementwise_cuda<std::uint64_t, std::uint64_t>(context, Same(), to, from);
-        break;
+      case 1: elementwise_cuda<std::uint8_t, std::uint8_t>(context, Same(), to, from); break;
+      case 2: elementwise_cuda<std::uint16_t, std::uint16_t>(context, Same(), to, from); break;
+      case 4: elementwise_cuda<std::uint32_t, std::uint32_t>(context, Same(), to, from); break;
+      default: elementwise_cuda<std::uint64_t, std::uint64_t>(context, Same(), to, from); break;
     }
   }
   check_cuda(cudaGetLastError(), "starting a copy kernel");

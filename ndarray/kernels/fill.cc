@@ -1,6 +1,6 @@
-#include "launch.h"
 #include "kernels/attributes.h"
 #include "kernels/cuda_kernels.h"
+#include "launch.h"
 
 #include <paceline/detail/elementwise.h>
 #include <paceline/ndarray.h>

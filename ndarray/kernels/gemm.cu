@@ -3,8 +3,8 @@
 #include "kernels/matrix.h"
 
 #include <paceline/detail/device_runtime.h>
-#include <paceline/detail/elementwise.cuh>
 #include <paceline/detail/tf32.h>
+#include <paceline/detail/elementwise.cuh>
 
 #include <cublas_v2.h>
 
@@ -81,14 +81,10 @@ cublasHandle_t handle_for(const KernelContext& context) {
 
 cudaDataType_t type_of(DType dtype) {
   switch (dtype) {
-    case DType::kFloat64:
-      return CUDA_R_64F;
-    case DType::kFloat16:
-      return CUDA_R_16F;
-    case DType::kBfloat16:
-      return CUDA_R_16BF;
-    default:
-      return CUDA_R_32F;
+    case DType::kFloat64: return CUDA_R_64F;
+    case DType::kFloat16: return CUDA_R_16F;
+    case DType::kBfloat16: return CUDA_R_16BF;
+    default: return CUDA_R_32F;
   }
 }
 
@@ -122,8 +118,7 @@ void gemm(const KernelContext& context, std::span<const Tensor> inputs, std::spa
           wide ? static_cast<const void*>(&how.alpha) : &alpha, left_tensor.data, type, static_cast<int>(left.leading),
           left.batch_stride, right_tensor.data, type, static_cast<int>(right.leading), right.batch_stride,
           wide ? static_cast<const void*>(&how.beta) : &beta, outputs[0].data, type, static_cast<int>(c.leading),
-          c.batch_stride, static_cast<int>(c.batch), compute_type(dtype, how.exact),
-          CUBLAS_GEMM_DEFAULT),
+          c.batch_stride, static_cast<int>(c.batch), compute_type(dtype, how.exact), CUBLAS_GEMM_DEFAULT),
       "multiplying matrices", static_cast<cudaStream_t>(context.native_stream));
 }
 

@@ -53,8 +53,7 @@ struct Sum {
 NDArray to_dense(const Gradient& gradient) {
   if (!gradient.is_sparse()) return gradient.dense;
   const RowSparse& rows = gradient.sparse;
-  const NDArray dense =
-      NDArray::zeros(rows.shape, rows.values.dtype(), rows.values.device(), rows.values.engine());
+  const NDArray dense = NDArray::zeros(rows.shape, rows.values.dtype(), rows.values.device(), rows.values.engine());
   scatter_add(dense, rows);
   return dense;
 }

@@ -296,8 +296,8 @@ void attend_backward_on_tensor_cores(const Scores& scores, std::span<const Tenso
   visit(in[0].dtype, std::max(scores.query.columns, value.columns), [&]<class T, int kDim>(TypeTag<T>, Columns<kDim>) {
     if (rows > 0) {
       means_of_rows<T><<<detail::grid_for(heads * rows * kWarp), kBlock, 0, stream>>>(heads, result, gradient, means);
-      backward<false, kDim, T><<<blocks_of(rows, kTile, heads), kBlock, 0, stream>>>(
-          scores, value, gradient, sums, means, dq, dm, out.size() > 3);
+      backward<false, kDim, T><<<blocks_of(rows, kTile, heads), kBlock, 0, stream>>>(scores, value, gradient, sums,
+                                                                                     means, dq, dm, out.size() > 3);
     }
     if (keys > 0)
       backward<true, kDim, T>

@@ -59,12 +59,10 @@ const CaseArray kTwo = statistic(array({2}, {1, 1}));
 
 const RegisterCases kBatchNorm("batch_norm",
                                {norm("training", {4, 3, 5, 6}, {}),
-                                norm("inference", {4, 3, 5, 6}, {.training = false}),
-                                norm("vectors", {3, 5, 4, 8}, {}),
+                                norm("inference", {4, 3, 5, 6}, {.training = false}), norm("vectors", {3, 5, 4, 8}, {}),
                                 norm("vectors, inference", {3, 5, 4, 8}, {.training = false}),
                                 norm("matrix", {7, 5}, {.momentum = 0.5, .epsilon = 1e-3}),
-                                norm("one channel", {3, 1, 40}, {}),
-                                norm("parts of a channel", {2, 1, 2048}, {})},
+                                norm("one channel", {3, 1, 40}, {}), norm("parts of a channel", {2, 1, 2048}, {})},
                                {{"x has 1 dimensions, expected at least 2", {sample({2}, 1), kTwo, kTwo, kTwo, kTwo}},
                                 {"gamma is", {sample({3, 2}, 1), statistic(array({3}, {1, 1, 1})), kTwo, kTwo, kTwo}},
                                 {"running_mean is none", {sample({3, 2}, 1), kTwo, kTwo, no_array(), kTwo}}});

@@ -130,8 +130,7 @@ struct InputGradient {
       const A inverse = inverse_deviation[c];
       A gradient = detail::load(of_dy.at[k]);
       if (training)
-        gradient -= share * (beta_gradient[c] +
-                             (detail::load(of_x.at[k]) - mean[c]) * inverse * gamma_gradient[c]);
+        gradient -= share * (beta_gradient[c] + (detail::load(of_x.at[k]) - mean[c]) * inverse * gamma_gradient[c]);
       result.at[k] = detail::stored<T>(gamma[c] * inverse * gradient);
     }
     detail::write_vector(dx + at, result);
@@ -151,8 +150,8 @@ void normalize_channels_last(std::int64_t rows, std::int64_t channels, bool trai
       take_running_statistics<<<detail::grid_for(channels), detail::kThreads, 0, stream>>>(channels, epsilon,
                                                                                            statistics);
     const Normalized<kWidth, T, A> write{x, gamma, beta, statistics.mean, statistics.inverse_deviation, y};
-    write_rows<kWidth><<<detail::grid_for(rows * channels / kWidth), detail::kThreads, 0, stream>>>(rows, channels,
-                                                                                                    write);
+    write_rows<kWidth>
+        <<<detail::grid_for(rows * channels / kWidth), detail::kThreads, 0, stream>>>(rows, channels, write);
   });
   detail::check_cuda(cudaGetLastError(), "starting batch_norm");
 }
@@ -164,10 +163,11 @@ void backward_channels_last(std::int64_t rows, std::int64_t channels, bool train
   with_vectors<T>(channels, 1, {dy, x, dx}, [&]<int kWidth>(Width<kWidth>) {
     sum_columns<kWidth, A>(rows, channels, GradientTerms<kWidth, T, A>{channels, dy, x, mean},
                            FinishGradients<A>{inverse_deviation, gamma_gradient, beta_gradient}, workspace, stream);
-    const InputGradient<kWidth, T, A> write{training, A(1) / static_cast<A>(rows), dy, x, gamma, mean,
-                                            inverse_deviation, gamma_gradient, beta_gradient, dx};
-    write_rows<kWidth><<<detail::grid_for(rows * channels / kWidth), detail::kThreads, 0, stream>>>(rows, channels,
-                                                                                                    write);
+    const InputGradient<kWidth, T, A> write{
+        training, A(1) / static_cast<A>(rows), dy, x, gamma, mean, inverse_deviation, gamma_gradient, beta_gradient,
+        dx};
+    write_rows<kWidth>
+        <<<detail::grid_for(rows * channels / kWidth), detail::kThreads, 0, stream>>>(rows, channels, write);
   });
   detail::check_cuda(cudaGetLastError(), "starting batch_norm_backward");
 }

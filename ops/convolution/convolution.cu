@@ -184,8 +184,8 @@ void backward_weight_cuda(const KernelContext& context, std::span<const Tensor> 
   visit_floating(in[0].dtype, "convolution_backward_weight", [&](auto tag) {
     using T = typename decltype(tag)::type;
     if (!done && out[0].size() > 0)
-      backward_weight<<<blocks_for(out[0].size()), threads, 0, stream>>>(
-          g, Orders(g, last), in[0].as<const T>(), in[1].as<const T>(), out[0].as<T>());
+      backward_weight<<<blocks_for(out[0].size()), threads, 0, stream>>>(g, Orders(g, last), in[0].as<const T>(),
+                                                                         in[1].as<const T>(), out[0].as<T>());
     if (g.out > 0)
       backward_bias<<<blocks_for(g.out), threads, 0, stream>>>(g, Orders(g, last).y, in[0].as<const T>(),
                                                                out[1].as<T>());

@@ -18,7 +18,8 @@ namespace {
 // The functions of cuDNN that are used, found by name.
 #define PACELINE_CUDNN_FUNCTIONS(X)                                                                              \
   X(cudnnCreate)                                                                                                 \
-  X(cudnnSetStream) X(cudnnGetErrorString) X(cudnnCreateTensorDescriptor) X(cudnnDestroyTensorDescriptor)        \
+  X(cudnnSetStream)                                                                                              \
+  X(cudnnGetErrorString) X(cudnnCreateTensorDescriptor) X(cudnnDestroyTensorDescriptor)                          \
       X(cudnnSetTensorNdDescriptorEx) X(cudnnCreateFilterDescriptor) X(cudnnDestroyFilterDescriptor)             \
           X(cudnnSetFilterNdDescriptor) X(cudnnCreateConvolutionDescriptor) X(cudnnDestroyConvolutionDescriptor) \
               X(cudnnSetConvolutionNdDescriptor) X(cudnnSetConvolutionGroupCount) X(cudnnSetConvolutionMathType) \
@@ -56,14 +57,10 @@ struct Cudnn {
 
 cudnnDataType_t type_of(DType dtype) {
   switch (dtype) {
-    case DType::kFloat64:
-      return CUDNN_DATA_DOUBLE;
-    case DType::kFloat16:
-      return CUDNN_DATA_HALF;
-    case DType::kBfloat16:
-      return CUDNN_DATA_BFLOAT16;
-    default:
-      return CUDNN_DATA_FLOAT;
+    case DType::kFloat64: return CUDNN_DATA_DOUBLE;
+    case DType::kFloat16: return CUDNN_DATA_HALF;
+    case DType::kBfloat16: return CUDNN_DATA_BFLOAT16;
+    default: return CUDNN_DATA_FLOAT;
   }
 }
 

@@ -258,12 +258,9 @@ void gemm_convolution(ConvolutionPass pass, const ConvolutionGeometry& geometry,
   visit_floating(dtype, "convolution", [&]<class T>(TypeTag<T>) {
     GemmConvolution<T> convolution(geometry, arrays, workspace);
     switch (pass) {
-      case ConvolutionPass::kForward:
-        return convolution.forward();
-      case ConvolutionPass::kBackwardData:
-        return convolution.backward_data();
-      case ConvolutionPass::kBackwardWeight:
-        return convolution.backward_weight();
+      case ConvolutionPass::kForward: return convolution.forward();
+      case ConvolutionPass::kBackwardData: return convolution.backward_data();
+      case ConvolutionPass::kBackwardWeight: return convolution.backward_weight();
     }
   });
 }

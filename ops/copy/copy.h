@@ -12,9 +12,9 @@ struct BroadcastToAttributes {
   Shape shape;
 };
 
-NDArray copy(const NDArray& x);               // new row-major memory
-// Of (n, channels, sizes...), the channels as the last axis in memory: itself where they are. The shape stays, and so do
-// all numbers; what is made of it lies so, too, where a kernel can (OpDef::channels_last).
+NDArray copy(const NDArray& x);  // new row-major memory
+// Of (n, channels, sizes...), the channels as the last axis in memory: itself where they are. The shape stays, and so
+// do all numbers; what is made of it lies so, too, where a kernel can (OpDef::channels_last).
 NDArray channels_last(const NDArray& x);
 // No gradient to or from integer types. Row-major, but for channels that are last on a CUDA device, which stay so.
 NDArray cast(const NDArray& x, DType dtype);

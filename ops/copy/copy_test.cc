@@ -11,10 +11,10 @@ const RegisterCases kCopy(
              {.name = "empty", .inputs = {sample({0}, 2)}, .expected = {sample({0}, 2)}, .gradient = false}});
 
 const RegisterCases kChannelsLast(
-    "channels_last", {{.name = "images", .inputs = {sample({2, 3, 4, 5}, 1)}, .expected = {sample({2, 3, 4, 5}, 1)}},
-                      {.name = "one place", .inputs = {sample({2, 3, 1}, 2)}, .expected = {sample({2, 3, 1}, 2)}},
-                      {.name = "none", .inputs = {sample({0, 3, 2}, 3)}, .expected = {sample({0, 3, 2}, 3)},
-                       .gradient = false}},
+    "channels_last",
+    {{.name = "images", .inputs = {sample({2, 3, 4, 5}, 1)}, .expected = {sample({2, 3, 4, 5}, 1)}},
+     {.name = "one place", .inputs = {sample({2, 3, 1}, 2)}, .expected = {sample({2, 3, 1}, 2)}},
+     {.name = "none", .inputs = {sample({0, 3, 2}, 3)}, .expected = {sample({0, 3, 2}, 3)}, .gradient = false}},
     {{"expected (n, channels, sizes...)", {sample({2, 3}, 1)}}});
 
 const RegisterCases kCast("cast", {{.name = "to float64",

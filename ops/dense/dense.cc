@@ -110,9 +110,8 @@ std::vector<Gradient> gradients_of(const OpCall& call, const NDArray& of_product
 OpDef dense_op() {
   return dense_and("dense", {})
       .saves_inputs({0, 1})
-      .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) {
-        return gradients_of(call, gradients[0]);
-      });
+      .gradient(
+          [](const OpCall& call, const std::vector<NDArray>& gradients) { return gradients_of(call, gradients[0]); });
 }
 
 OpDef dense_relu_op() {

@@ -45,36 +45,35 @@ OperatorCase far_from_0(const std::string& name, const Shape& x, const Shape& we
   return result;
 }
 
-const RegisterCases kDenseRelu("dense_relu",
-                               {{.name = "with bias",
-                                 .inputs = {array({2, 3}, {1, 2, 3, 4, 5, 6}), kWeight, array({2}, {1, -5})},
-                                 .expected = {array({2, 2}, {0, 0, 0, 8})}},
-                                {.name = "without bias",
-                                 .inputs = {array({1, 3}, {1, 2, 3}), kWeight, no_array()},
-                                 .expected = {array({1, 2}, {0, 4})}},
-                                {.name = "no examples",
-                                 .inputs = {array({0, 3}, {}), kWeight, array({2}, {1, 2})},
-                                 .expected = {array({0, 2}, {})},
-                                 .gradient = false},
-                                {.name = "not finite",
-                                 .inputs = {array({2, 2}, {kInfinity, 1, 1, 2}), array({2, 2}, {1, 0, 0, 1}),
-                                            array({2}, {1, -5})},
-                                 .expected = {array({2, 2}, {kInfinity, kNaN, 2, 0})},
-                                 .gradient = false},
-                                far_from_0("flattened", {4, 2, 3}, {5, 6}, true),
-                                far_from_0("last axis", {4, 2, 4}, {6, 4}, false)},
-                               {{"weight has 3 dimensions, expected 2",
-                                 {sample({2, 3}, 1), sample({1, 2, 3}, 1), no_array()}}});
-
-const RegisterCases kDenseGeluTanh(
-    "dense_gelu_tanh",
+const RegisterCases kDenseRelu(
+    "dense_relu",
     {{.name = "with bias",
-      .inputs = {array({1, 3}, {1, 2, 3}), kWeight, array({2}, {1, -4})},
-      .expected = {array({1, 2}, {-0.15880800939172324, 0})}},
-     random_case("without bias", {4, 2, 3}, {5, 6}, false, true),
-     random_case("last axis", {4, 2, 4}, {6, 4}, true, false),
-     random_case("larger", {33, 70}, {42, 70}, true, true)},
+      .inputs = {array({2, 3}, {1, 2, 3, 4, 5, 6}), kWeight, array({2}, {1, -5})},
+      .expected = {array({2, 2}, {0, 0, 0, 8})}},
+     {.name = "without bias",
+      .inputs = {array({1, 3}, {1, 2, 3}), kWeight, no_array()},
+      .expected = {array({1, 2}, {0, 4})}},
+     {.name = "no examples",
+      .inputs = {array({0, 3}, {}), kWeight, array({2}, {1, 2})},
+      .expected = {array({0, 2}, {})},
+      .gradient = false},
+     {.name = "not finite",
+      .inputs = {array({2, 2}, {kInfinity, 1, 1, 2}), array({2, 2}, {1, 0, 0, 1}), array({2}, {1, -5})},
+      .expected = {array({2, 2}, {kInfinity, kNaN, 2, 0})},
+      .gradient = false},
+     far_from_0("flattened", {4, 2, 3}, {5, 6}, true),
+     far_from_0("last axis", {4, 2, 4}, {6, 4}, false)},
     {{"weight has 3 dimensions, expected 2", {sample({2, 3}, 1), sample({1, 2, 3}, 1), no_array()}}});
+
+const RegisterCases kDenseGeluTanh("dense_gelu_tanh",
+                                   {{.name = "with bias",
+                                     .inputs = {array({1, 3}, {1, 2, 3}), kWeight, array({2}, {1, -4})},
+                                     .expected = {array({1, 2}, {-0.15880800939172324, 0})}},
+                                    random_case("without bias", {4, 2, 3}, {5, 6}, false, true),
+                                    random_case("last axis", {4, 2, 4}, {6, 4}, true, false),
+                                    random_case("larger", {33, 70}, {42, 70}, true, true)},
+                                   {{"weight has 3 dimensions, expected 2",
+                                     {sample({2, 3}, 1), sample({1, 2, 3}, 1), no_array()}}});
 
 }  // namespace
 }  // namespace paceline::test

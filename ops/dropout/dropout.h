@@ -1,7 +1,7 @@
 #pragma once
 // Sets each element to zero with probability `rate` and multiplies the others by 1 / (1 - rate). The mask is a function
-// of `seed`, the number `call` holds (one int64; 0 without it) and the element's position only, the same on every device,
-// and is computed anew for the gradient: give every call its own seed or number. Throws InvalidArgument unless
+// of `seed`, the number `call` holds (one int64; 0 without it) and the element's position only, the same on every
+// device, and is computed anew for the gradient: give every call its own seed or number. Throws InvalidArgument unless
 // 0 <= rate < 1.
 
 #include <paceline/op.h>

@@ -32,13 +32,14 @@ OperatorCase numbered(const Shape& shape, std::int64_t call) {
           .expected = {direct(x, 0.5, 7, static_cast<std::uint64_t>(call))}};
 }
 
-const RegisterCases kDropout("dropout",
-                             {drop("half", {5, 7}, 0.5, 1), drop("seldom", {101}, 0.1, 2), drop("never", {6}, 0, 3),
-                              drop("long", {20003}, 0.3, 4), drop("scalar", {}, 0.5, 6), numbered({31}, 1), numbered({31}, 12345678)},
-                             {{"rate is 1, expected 0 <= rate < 1", {sample({2}, 1), no_array()}, with(DropoutAttributes{1.0})},
-                              {"rate is -0.5", {sample({2}, 1), no_array()}, with(DropoutAttributes{-0.5})},
-                              {"x is int32", {typed(DType::kInt32, {1}, {1}), no_array()}},
-                              {"(2,) on cpu, expected one int64", {sample({2}, 1), sample({2}, 2)}}});
+const RegisterCases kDropout(
+    "dropout",
+    {drop("half", {5, 7}, 0.5, 1), drop("seldom", {101}, 0.1, 2), drop("never", {6}, 0, 3),
+     drop("long", {20003}, 0.3, 4), drop("scalar", {}, 0.5, 6), numbered({31}, 1), numbered({31}, 12345678)},
+    {{"rate is 1, expected 0 <= rate < 1", {sample({2}, 1), no_array()}, with(DropoutAttributes{1.0})},
+     {"rate is -0.5", {sample({2}, 1), no_array()}, with(DropoutAttributes{-0.5})},
+     {"x is int32", {typed(DType::kInt32, {1}, {1}), no_array()}},
+     {"(2,) on cpu, expected one int64", {sample({2}, 1), sample({2}, 2)}}});
 
 TEST(Dropout, KeepsTheShareAskedFor) {
   constexpr std::int64_t kCount = 100000;

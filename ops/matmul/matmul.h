@@ -20,8 +20,8 @@ NDArray batch_matmul(const NDArray& a, const NDArray& b, bool transpose_a = fals
 NDArray outer(const NDArray& a, const NDArray& b);
 // Sums of products by the names of axes, for instance einsum("bij,bjk->bik", {a, b}): a letter in two operands is the
 // same position in both, one that is not in the result is summed over. Operands are multiplied from left to right. No
-// letter may occur twice in one operand. An ellipsis stands for axes that have no letters, which broadcast from the last
-// on; without one in the result they are summed over.
+// letter may occur twice in one operand. An ellipsis stands for axes that have no letters, which broadcast from the
+// last on; without one in the result they are summed over.
 NDArray einsum(const std::string& equation, const std::vector<NDArray>& operands);
 
 }  // namespace paceline

@@ -37,8 +37,7 @@ void for_each_row(const Tensor& x, const void* attributes, const Row& row) {
   if (x.size() == 0) return;
   const std::int64_t size = x.size() / rows;
   detail::parallel_ranges(rows, std::max<std::int64_t>(1, 32768 / size), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i)
-      vector_code([&]() PACELINE_INLINE { row(i, i * size, size); });
+    for (std::int64_t i = begin; i < end; ++i) vector_code([&]() PACELINE_INLINE { row(i, i * size, size); });
   });
 }
 
@@ -90,7 +89,9 @@ void backward_cpu(const KernelContext&, std::span<const Tensor> in, std::span<co
         for (std::int64_t k = 0; k < size; ++k) dx[k] = T(inverse * (gradient(k) - shared - standard(k) * along));
       };
       if (in.size() > 4)
-        run([g, scale = in[4].as<const T>()](std::int64_t k) { return static_cast<A>(g[k]) * static_cast<A>(scale[k]); });
+        run([g, scale = in[4].as<const T>()](std::int64_t k) {
+          return static_cast<A>(g[k]) * static_cast<A>(scale[k]);
+        });
       else
         run([g](std::int64_t k) { return static_cast<A>(g[k]); });
     });
@@ -116,24 +117,24 @@ void parameters_backward_cpu(const KernelContext&, std::span<const Tensor> in, s
     const T* g = in[0].as<const T>();
     const T* x = in[1].as<const T>();
     const A *mean = in[2].as<const A>(), *inverse = in[3].as<const A>();
-    const auto add_up = [&](Sums& sums, std::int64_t column, std::int64_t width, std::int64_t begin,
-                            std::int64_t end) PACELINE_INLINE {
-      for (std::int64_t first = begin; first < end; first += kRows) {
-        A some_scale[kColumns]{}, some_shift[kColumns]{};
-        for (std::int64_t i = first; i < std::min(first + kRows, end); ++i) {
-          const T *of_g = g + i * size + column, *of_x = x + i * size + column;
-          for (std::int64_t k = 0; k < width; ++k) {
-            const A gradient = static_cast<A>(of_g[k]);
-            some_scale[k] += gradient * ((static_cast<A>(of_x[k]) - mean[i]) * inverse[i]);
-            some_shift[k] += gradient;
-          }
-        }
-        for (std::int64_t k = 0; k < width; ++k) {
-          sums.scale[k] += static_cast<double>(some_scale[k]);
-          sums.shift[k] += static_cast<double>(some_shift[k]);
-        }
-      }
-    };
+    const auto add_up = [&](Sums& sums, std::int64_t column, std::int64_t width, std::int64_t begin, std::int64_t end)
+                            PACELINE_INLINE {
+                              for (std::int64_t first = begin; first < end; first += kRows) {
+                                A some_scale[kColumns]{}, some_shift[kColumns]{};
+                                for (std::int64_t i = first; i < std::min(first + kRows, end); ++i) {
+                                  const T *of_g = g + i * size + column, *of_x = x + i * size + column;
+                                  for (std::int64_t k = 0; k < width; ++k) {
+                                    const A gradient = static_cast<A>(of_g[k]);
+                                    some_scale[k] += gradient * ((static_cast<A>(of_x[k]) - mean[i]) * inverse[i]);
+                                    some_shift[k] += gradient;
+                                  }
+                                }
+                                for (std::int64_t k = 0; k < width; ++k) {
+                                  sums.scale[k] += static_cast<double>(some_scale[k]);
+                                  sums.shift[k] += static_cast<double>(some_shift[k]);
+                                }
+                              }
+                            };
     const auto width_of = [&](std::int64_t tile) { return std::min(kColumns, size - tile * kColumns); };
     const auto write = [&](const Sums& sums, std::int64_t tile) {
       for (std::int64_t k = 0; k < width_of(tile); ++k) {
@@ -236,7 +237,8 @@ NDArray by_groups(const char* name, const NDArray& x, std::int64_t groups, const
   std::int64_t rest = x.size(1) / groups;
   for (int i = 2; i < x.ndim(); ++i) rest *= x.size(i);
   const NDArray rows = invoke(reshape_operator(), {x}, ReshapeAttributes{{x.size(0), groups, rest}, true});
-  const NDArray y = invoke(standardize_operator(), {rows, NDArray(), NDArray()}, StandardizeAttributes{1, true, epsilon});
+  const NDArray y =
+      invoke(standardize_operator(), {rows, NDArray(), NDArray()}, StandardizeAttributes{1, true, epsilon});
   return scaled(invoke(reshape_operator(), {y}, ReshapeAttributes{x.shape(), true}), by_channel(scale, x),
                 by_channel(shift, x));
 }

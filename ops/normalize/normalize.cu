@@ -173,8 +173,8 @@ void parameters_backward_cuda(const KernelContext& context, std::span<const Tens
   visit_floating(in[0].dtype, "standardize_backward_parameters", [&]<class T>(TypeTag<T>) {
     using A = accumulator_t<T>;
     with_vectors<T>(rows.size, 1, {in[0].data, in[1].data}, [&]<int kWidth>(Width<kWidth>) {
-      const ParameterTerms<kWidth, T, A> terms{rows.size, in[0].as<const T>(), in[1].as<const T>(),
-                                               in[2].as<const A>(), in[3].as<const A>()};
+      const ParameterTerms<kWidth, T, A> terms{rows.size, in[0].as<const T>(), in[1].as<const T>(), in[2].as<const A>(),
+                                               in[3].as<const A>()};
       sum_columns<kWidth, A>(rows.count, rows.size, terms, ParameterGradients<T>{out[0].as<T>(), out[1].as<T>()},
                              static_cast<double*>(context.workspace), stream);
     });

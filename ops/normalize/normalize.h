@@ -6,8 +6,8 @@
 
 namespace paceline {
 
-// Of the operator standardize: the last `axes` axes become mean 0 (if centered) and mean square 1, then times scale plus
-// shift, which have the sizes of these axes. One pass over x, and one over x and the gradient for each way back.
+// Of the operator standardize: the last `axes` axes become mean 0 (if centered) and mean square 1, then times scale
+// plus shift, which have the sizes of these axes. One pass over x, and one over x and the gradient for each way back.
 struct StandardizeAttributes {
   int axes = 1;
   bool centered = true;

@@ -9,7 +9,7 @@
 namespace paceline {
 const OpDef& standardize_backward_operator();
 const OpDef& standardize_backward_parameters_operator();
-}
+}  // namespace paceline
 
 namespace paceline::test {
 namespace {
@@ -53,16 +53,16 @@ OperatorCase rows(const std::string& name, const Shape& shape, const Standardize
 }
 
 const CaseArray kNone = no_array();
-const RegisterCases kStandardize(
-    "standardize",
-    {rows("rows", {4, 10}, {}, 0), rows("two axes", {2, 3, 7}, {.axes = 2}, 2),
-     rows("not centered", {3, 21}, {.centered = false, .epsilon = 1e-6}, 1), rows("many", {300, 130}, {}, 2),
-     rows("one row", {6}, {}, 2), rows("no rows", {0, 3}, {}, 2), rows("empty rows", {3, 0}, {}, 2)},
-    {{"axes is 3", {sample({2, 3}, 1), kNone, kNone}, with(StandardizeAttributes{3})},
-     {"x is int32", {typed(DType::kInt32, {1}, {1}), kNone, kNone}},
-     {"scale is", {sample({2, 3}, 1), sample({2}, 1), kNone}},
-     {"shift is", {sample({2, 3}, 1), sample({3}, 1), sample({2}, 1)}},
-     {"shift without scale", {sample({2, 3}, 1), kNone, sample({3}, 1)}}});
+const RegisterCases kStandardize("standardize",
+                                 {rows("rows", {4, 10}, {}, 0), rows("two axes", {2, 3, 7}, {.axes = 2}, 2),
+                                  rows("not centered", {3, 21}, {.centered = false, .epsilon = 1e-6}, 1),
+                                  rows("many", {300, 130}, {}, 2), rows("one row", {6}, {}, 2),
+                                  rows("no rows", {0, 3}, {}, 2), rows("empty rows", {3, 0}, {}, 2)},
+                                 {{"axes is 3", {sample({2, 3}, 1), kNone, kNone}, with(StandardizeAttributes{3})},
+                                  {"x is int32", {typed(DType::kInt32, {1}, {1}), kNone, kNone}},
+                                  {"scale is", {sample({2, 3}, 1), sample({2}, 1), kNone}},
+                                  {"shift is", {sample({2, 3}, 1), sample({3}, 1), sample({2}, 1)}},
+                                  {"shift without scale", {sample({2, 3}, 1), kNone, sample({3}, 1)}}});
 
 TEST(Normalize, RefusesParametersThatDoNotFit) {
   const NDArray x = NDArray::zeros({2, 4, 3}), four = NDArray::zeros({4}), three = NDArray::zeros({3});

@@ -83,9 +83,8 @@ __global__ void average_windows(const Windows w, const Orders lie, bool count_pa
     const std::int64_t example = lie.windows.example(i), channel = lie.windows.channel(i);
     const Places window = window_of(w, lie.windows.place(i));
     A sum = 0;
-    for_each_place(w, window, [&](std::int64_t place) {
-      sum += static_cast<A>(x[lie.places.at(example, channel, place)]);
-    });
+    for_each_place(w, window,
+                   [&](std::int64_t place) { sum += static_cast<A>(x[lie.places.at(example, channel, place)]); });
     y[i] = T(sum * average_share<A>(w, count_padding, window));
   }
 }
@@ -97,8 +96,7 @@ __global__ void average_gradients(const Windows w, const Orders lie, bool count_
     const std::int64_t example = lie.places.example(i), channel = lie.places.channel(i);
     A sum = 0;
     for_each_window_with(w, place_of(w, lie.places.place(i)), [&](std::int64_t number, const Places& window) {
-      sum += static_cast<A>(dy[lie.windows.at(example, channel, number)]) *
-             average_share<A>(w, count_padding, window);
+      sum += static_cast<A>(dy[lie.windows.at(example, channel, number)]) * average_share<A>(w, count_padding, window);
     });
     dx[i] = T(sum);
   }

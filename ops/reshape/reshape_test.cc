@@ -70,7 +70,9 @@ TEST(Reshape, RefusalsSayWhatWasGiven) {
   EXPECT_THAT(refusal([&] { einsum("...ijk->k", {x}); }), HasSubstr("operand 0 is float32 (2, 3)"));
   EXPECT_THAT(refusal([&] { einsum("...i...->i", {x}); }), HasSubstr("an ellipsis occurs twice"));
   EXPECT_THAT(refusal([&] { einsum("..ij->i", {x}); }), HasSubstr("'.' in '..ij->i', expected letters, ellipses"));
-  EXPECT_THAT(refusal([&] { einsum("...,...->...", {x, NDArray({3, 3})}); }),
+  EXPECT_THAT(refusal([&] {
+                einsum("...,...->...", {x, NDArray({3, 3})});
+              }),
               HasSubstr("an axis of the ellipses has size 2 and 3"));
   EXPECT_THAT(refusal([&] { flatten(NDArray(Shape{})); }), HasSubstr("[flatten] x is float32 ()"));
 }

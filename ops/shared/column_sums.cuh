@@ -68,8 +68,7 @@ void sum_columns(std::int64_t rows, std::int64_t columns, const Terms& terms, co
     const std::int64_t tiles = (columns + lanes * kWidth - 1) / (lanes * kWidth);
     const dim3 blocks(static_cast<unsigned>(tiles), static_cast<unsigned>(chunks));
     const dim3 threads(lanes, kThreadsOfChunk / lanes);
-    sum_chunks<kWidth, A>
-        <<<blocks, threads, 0, stream>>>(rows, columns, (rows + chunks - 1) / chunks, terms, partial);
+    sum_chunks<kWidth, A><<<blocks, threads, 0, stream>>>(rows, columns, (rows + chunks - 1) / chunks, terms, partial);
   }
   const auto blocks = static_cast<unsigned>((columns + kThreadsOfChunk - 1) / kThreadsOfChunk);
   add_chunks<<<blocks, kThreadsOfChunk, 0, stream>>>(columns, chunks, partial, finish);

@@ -78,8 +78,7 @@ OpDef with_cuda(OpDef op) {
     const NDArray& x = inputs[0];
     const bool on_cuda = x.device().kind == DeviceKind::kCuda;
     const Order order = order_of(*static_cast<const Attributes*>(how));
-    return static_cast<std::size_t>(on_cuda ? 2 * x.size() : kept_of(order, x.size(order.axis))) *
-           sizeof(std::int64_t);
+    return static_cast<std::size_t>(on_cuda ? 2 * x.size() : kept_of(order, x.size(order.axis))) * sizeof(std::int64_t);
   });
 }
 

@@ -51,7 +51,8 @@ double element(const NDArray& x, std::int64_t place) {
 void set(const NDArray& x, std::int64_t place, double value) { flat(x).narrow(0, place, place + 1).fill(value); }
 
 void expect(double found, double wanted, const std::string& what, double tolerance = 1e-5) {
-  if (!(std::abs(found - wanted) <= tolerance * std::abs(wanted))) throw Error(str(what, " is ", found, ", expected ", wanted));
+  if (!(std::abs(found - wanted) <= tolerance * std::abs(wanted)))
+    throw Error(str(what, " is ", found, ", expected ", wanted));
 }
 void expect_at(const NDArray& x, std::int64_t place, double wanted) {
   expect(element(x, place), wanted, str("element ", place), 1e-2);
@@ -197,7 +198,8 @@ void cross_entropy() {
 void random_numbers() {
   const NDArray x(table(), DType::kBfloat16);
   kernels::fill_uniform(x, 0, 1, 3);
-  expect(mean(x.narrow(0, FLAGS_rows - 1, FLAGS_rows).cast(DType::kFloat32)).item<float>(), 0.5, "mean of uniform", 1e-2);
+  expect(mean(x.narrow(0, FLAGS_rows - 1, FLAGS_rows).cast(DType::kFloat32)).item<float>(), 0.5, "mean of uniform",
+         1e-2);
   const double first = element(x, 0), behind = element(x, places()[2] - 5);
   if (first == behind) throw Error(str("element ", places()[2] - 5, " repeats the first, ", first));
   kernels::fill_normal(x, 4, 1, 3);

@@ -129,7 +129,8 @@ void add(const std::string& name, NDArray (*call)(const std::vector<NDArray>&), 
   for (const bool backward : {false, true})
     benchmark::RegisterBenchmark((name + (backward ? "/backward" : "/forward")).c_str(), operator_benchmark, call,
                                  shapes, backward, wants)
-        ->MeasureProcessCPUTime()->UseRealTime();
+        ->MeasureProcessCPUTime()
+        ->UseRealTime();
 }
 
 using Inputs = std::vector<NDArray>;

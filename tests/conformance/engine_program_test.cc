@@ -141,9 +141,7 @@ class Interpreter {
     const std::vector<Variable> reads = named(step.reads);
     const std::vector<Variable> writes = named(step.writes);
     switch (step.kind) {
-      case Step::kThrow:
-        engine_.push(info, reads, writes, [](TaskContext&) { throw Corrupt("thrown"); });
-        break;
+      case Step::kThrow: engine_.push(info, reads, writes, [](TaskContext&) { throw Corrupt("thrown"); }); break;
       case Step::kAnswerLater:
       case Step::kFailLater:
         engine_.push_async(info, reads, writes, [this, &step](TaskContext& context, Completion completion) {

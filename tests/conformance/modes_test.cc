@@ -44,9 +44,9 @@ TEST(Modes, CloseRoundsAndLetTheSlowestPull) {
 // Between its two bounds dist_async goes on where it then waits less for an end of a step of the slowest.
 TEST(Modes, TheDynamicBoundGrantsStepsThatShortenTheWait) {
   const auto mode = make_mode(Spec::parse("dist_async:bound=2..6"));
-  EXPECT_TRUE(mode->may_pull({12, 10, 1, 10, 0}));    // as far as the first bound always,
-  EXPECT_FALSE(mode->may_pull({17, 10, 1, 10, 0}));   // past the second never,
-  EXPECT_FALSE(mode->may_pull({13, 10}));             // and not while nothing is known
+  EXPECT_TRUE(mode->may_pull({12, 10, 1, 10, 0}));   // as far as the first bound always,
+  EXPECT_FALSE(mode->may_pull({17, 10, 1, 10, 0}));  // past the second never,
+  EXPECT_FALSE(mode->may_pull({13, 10}));            // and not while nothing is known
   EXPECT_FALSE(mode->may_pull({13, 10, 0, 10, 0.5}));
   EXPECT_FALSE(mode->may_pull({13, 10, 1, 0, 0.5}));
   // The slowest needs 9.5 more: of up to four steps of 1 each brings the worker nearer to its end.
@@ -56,7 +56,7 @@ TEST(Modes, TheDynamicBoundGrantsStepsThatShortenTheWait) {
   EXPECT_TRUE(mode->may_pull({13, 10, 4, 10, 7.5}));   // 2.5 now, 8.5 4.5 0.5 after one to three
   EXPECT_FALSE(mode->may_pull({15, 10, 4, 10, 7.5}));  // the third is not to be had any more
   EXPECT_TRUE(mode->may_pull({16, 10, 2, 10, 8}));     // just in time for its end
-  EXPECT_TRUE(mode->may_pull({13, 10, 1, 10, 12}));    // one that is late by its own pace is taken to be in its next step
+  EXPECT_TRUE(mode->may_pull({13, 10, 1, 10, 12}));  // one that is late by its own pace is taken to be in its next step
   const auto error = [](const std::string& bound) {
     return error_of_call([&] { make_mode(Spec::parse("dist_async:bound=" + bound)); });
   };

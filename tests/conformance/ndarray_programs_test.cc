@@ -70,20 +70,15 @@ class Program {
     const NDArray to = below(4) ? window(arrays_[target], sizes) : arrays_[target];
     const Shape shape = to.shape();
     switch (below(8)) {
-      case 0:
-        return to.fill(below(16) - 8);
-      case 1:
-        return to.copy_from(window(arrays_[any()], shape));
-      case 2:
-        return to.copy_from(window(arrays_[any()], {shape[0], 1, shape[2]}));
+      case 0: return to.fill(below(16) - 8);
+      case 1: return to.copy_from(window(arrays_[any()], shape));
+      case 2: return to.copy_from(window(arrays_[any()], {shape[0], 1, shape[2]}));
       case 3: {
         const NDArray a = operand(target, shape);
         return kernels::add(a, operand(target, shape), to);
       }
-      case 4:
-        return kernels::axpy(0.5 - below(2), operand(target, shape), to);
-      case 5:
-        return kernels::scale(below(2) ? 0.75 : -1, to);
+      case 4: return kernels::axpy(0.5 - below(2), operand(target, shape), to);
+      case 5: return kernels::scale(below(2) ? 0.75 : -1, to);
       case 6: {
         const std::vector<NDArray> parts{operand(target, shape), operand(target, shape), operand(target, shape)};
         return kernels::sum_of(parts, to);

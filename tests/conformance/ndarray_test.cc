@@ -1,8 +1,8 @@
 #include "memory_pool.h"
 #include "ndarray_suite.h"
 
-#include <paceline/detail/declared.h>
 #include <paceline/detail/array_builder.h>
+#include <paceline/detail/declared.h>
 #include <paceline/detail/simulated_runtime.h>
 #include <paceline/engine_observer.h>
 #include <paceline/kernel.h>
@@ -107,24 +107,15 @@ double expected_cast(double value, DType to) {
     return std::trunc(std::min(std::max(value, lowest), highest));
   };
   switch (to) {
-    case DType::kFloat32:
-      return static_cast<double>(static_cast<float>(value));
-    case DType::kFloat64:
-      return value;
-    case DType::kFloat16:
-      return static_cast<double>(static_cast<float>(float16(static_cast<float>(value))));
-    case DType::kBfloat16:
-      return static_cast<double>(static_cast<float>(bfloat16(static_cast<float>(value))));
-    case DType::kUint8:
-      return integer(0, 255);
-    case DType::kInt8:
-      return integer(-128, 127);
-    case DType::kInt32:
-      return integer(-2147483648.0, 2147483647.0);
-    case DType::kInt64:
-      return integer(-0x1p63, 0x1p63);
-    case DType::kBool:
-      return value != 0;
+    case DType::kFloat32: return static_cast<double>(static_cast<float>(value));
+    case DType::kFloat64: return value;
+    case DType::kFloat16: return static_cast<double>(static_cast<float>(float16(static_cast<float>(value))));
+    case DType::kBfloat16: return static_cast<double>(static_cast<float>(bfloat16(static_cast<float>(value))));
+    case DType::kUint8: return integer(0, 255);
+    case DType::kInt8: return integer(-128, 127);
+    case DType::kInt32: return integer(-2147483648.0, 2147483647.0);
+    case DType::kInt64: return integer(-0x1p63, 0x1p63);
+    case DType::kBool: return value != 0;
   }
   return 0;
 }

@@ -63,9 +63,8 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation
       a_leading < std::max(1, transpose_a ? depth : rows) || b_leading < std::max(1, transpose_b ? columns : depth))
     return CUBLAS_STATUS_INVALID_VALUE;
   const bool rounds = compute == CUBLAS_COMPUTE_32F_FAST_TF32 && c_type == CUDA_R_32F;
-  const cuda_emulation::Product product{transpose_a, transpose_b, rows,      columns,   depth,    batch,    a,        b,
-                                        c,           a_leading,   b_leading, c_leading, a_stride, b_stride, c_stride,
-                                        rounds};
+  const cuda_emulation::Product product{transpose_a, transpose_b, rows,      columns,  depth,    batch,    a,     b, c,
+                                        a_leading,   b_leading,   c_leading, a_stride, b_stride, c_stride, rounds};
   std::function<void()> body;
   if (c_type == CUDA_R_64F)
     body = [=, alpha = *static_cast<const double*>(alpha), beta = *static_cast<const double*>(beta)] {

@@ -144,14 +144,10 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t description) { ret
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t what,
                                               const void* value, std::size_t bytes) {
   switch (what) {
-    case CUBLASLT_MATMUL_DESC_TRANSA:
-      return set(description->operations[0], value, bytes);
-    case CUBLASLT_MATMUL_DESC_TRANSB:
-      return set(description->operations[1], value, bytes);
-    case CUBLASLT_MATMUL_DESC_EPILOGUE:
-      return set(description->epilogue, value, bytes);
-    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
-      return set(description->bias, value, bytes);
+    case CUBLASLT_MATMUL_DESC_TRANSA: return set(description->operations[0], value, bytes);
+    case CUBLASLT_MATMUL_DESC_TRANSB: return set(description->operations[1], value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE: return set(description->epilogue, value, bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return set(description->bias, value, bytes);
   }
   return CUBLAS_STATUS_INVALID_VALUE;
 }

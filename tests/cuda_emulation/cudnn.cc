@@ -1,5 +1,5 @@
-// cuDNN's convolution over the emulated devices. It takes what its documentation allows and no more, and has nothing for
-// a few problems that cuDNN may refuse, too.
+// cuDNN's convolution over the emulated devices. It takes what its documentation allows and no more, and has nothing
+// for a few problems that cuDNN may refuse, too.
 #include "call.h"
 #include "product.h"
 
@@ -90,8 +90,8 @@ struct Problem {
   std::int64_t place_in_x(std::int64_t to, std::int64_t under) const {
     std::int64_t place = 0, step = 1;
     for (std::size_t i = x.sizes.size() - 1; i >= 2; --i) {
-      const std::int64_t at = to % y.sizes[i] * how.stride[i - 2] + under % w.sizes[i] * how.dilation[i - 2] -
-                              how.padding[i - 2];
+      const std::int64_t at =
+          to % y.sizes[i] * how.stride[i - 2] + under % w.sizes[i] * how.dilation[i - 2] - how.padding[i - 2];
       if (at < 0 || at >= x.sizes[i]) return -1;
       place += at * step;
       step *= x.sizes[i];
@@ -307,8 +307,9 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void* alp
                                            cudnnConvolutionDescriptor_t convolution, cudnnConvolutionBwdDataAlgo_t,
                                            void* workspace, std::size_t bytes, const void* beta,
                                            cudnnTensorDescriptor_t dx_tensor, void* dx) {
-  return convolve(handle, "cudnnConvolutionBackwardData", {Pass::kData, *dx_tensor, *dy_tensor, *w_filter, *convolution},
-                  alpha, w, dy, workspace, bytes, beta, dx);
+  return convolve(handle, "cudnnConvolutionBackwardData",
+                  {Pass::kData, *dx_tensor, *dy_tensor, *w_filter, *convolution}, alpha, w, dy, workspace, bytes, beta,
+                  dx);
 }
 cudnnStatus_t cudnnGetConvolutionBackwardFilterWorkspaceSize(cudnnHandle_t handle, cudnnTensorDescriptor_t x,
                                                              cudnnTensorDescriptor_t dy,

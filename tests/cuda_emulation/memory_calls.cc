@@ -149,11 +149,8 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribut
     case cudaMemPoolAttrReservedMemCurrent:
     case cudaMemPoolAttrReservedMemHigh:
     case cudaMemPoolAttrUsedMemCurrent:
-    case cudaMemPoolAttrUsedMemHigh:
-      *static_cast<std::uint64_t*>(value) = bytes;
-      break;
-    default:
-      *static_cast<int*>(value) = 1;
+    case cudaMemPoolAttrUsedMemHigh: *static_cast<std::uint64_t*>(value) = bytes; break;
+    default: *static_cast<int*>(value) = 1;
   }
   return cudaSuccess;
 }

@@ -139,12 +139,9 @@ ncclResult_t ncclGetVersion(int* version) {
 
 const char* ncclGetErrorString(ncclResult_t result) {
   switch (result) {
-    case ncclSuccess:
-      return "no error";
-    case ncclRemoteError:
-      return "remote process exited or there was a network error";
-    default:
-      return "an error of the emulation";
+    case ncclSuccess: return "no error";
+    case ncclRemoteError: return "remote process exited or there was a network error";
+    default: return "an error of the emulation";
   }
 }
 

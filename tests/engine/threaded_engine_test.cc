@@ -294,9 +294,8 @@ TEST(ThreadedEngine, WorkThatFailsOnItsDeviceNamesItsTaskAndLeavesOtherDevicesAl
   });
   int host_tasks = 0;
   engine->push({"host"}, {{faulty}}, {}, [&](TaskContext&) { ++host_tasks; });
-  engine->push({"elsewhere", Device("sim:2")}, {}, {{other}}, [](TaskContext& context) {
-    context.stream->enqueue([] {});
-  });
+  engine->push({"elsewhere", Device("sim:2")}, {}, {{other}},
+               [](TaskContext& context) { context.stream->enqueue([] {}); });
   const auto message_at = [&](const Variable& variable) -> std::string {
     try {
       engine->wait(variable);

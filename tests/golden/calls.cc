@@ -327,10 +327,10 @@ GoldenCalls training() {
 
 const std::map<std::string, GoldenCalls>& golden_calls() {
   static const auto& calls = *new std::map<std::string, GoldenCalls>{
-      {"unary", unary()},         {"binary", binary()},       {"reduction", reduction()},
-      {"shape", shape()},         {"loss", loss()},           {"normalize", normalize()},
-      {"linear", linear()},       {"dense", dense()},         {"convolution", convolution()},
-      {"pool", pool()},           {"training", training()},   {"attention", attention()},
+      {"unary", unary()},        {"binary", binary()},     {"reduction", reduction()},
+      {"shape", shape()},        {"loss", loss()},         {"normalize", normalize()},
+      {"linear", linear()},      {"dense", dense()},       {"convolution", convolution()},
+      {"pool", pool()},          {"training", training()}, {"attention", attention()},
       {"recurrent", recurrent()}};
   return calls;
 }

@@ -293,17 +293,10 @@ TEST(RecordIo, SurvivesMutatedFiles) {
     for (std::size_t n = 1 + random() % 3; n > 0 && !bytes.empty(); --n) {
       const std::size_t at = random() % bytes.size();
       switch (random() % 4) {
-        case 0:
-          bytes[at] = static_cast<char>(bytes[at] ^ (1 << random() % 8));
-          break;
-        case 1:
-          bytes[at] = static_cast<char>(random());
-          break;
-        case 2:
-          bytes.resize(at);
-          break;
-        default:
-          bytes.insert(at, std::string(random() % 9, static_cast<char>(random())));
+        case 0: bytes[at] = static_cast<char>(bytes[at] ^ (1 << random() % 8)); break;
+        case 1: bytes[at] = static_cast<char>(random()); break;
+        case 2: bytes.resize(at); break;
+        default: bytes.insert(at, std::string(random() % 9, static_cast<char>(random())));
       }
     }
     write_all(names[which], bytes);

@@ -25,9 +25,10 @@ Model model_of(const std::string& mode, int workers = 8) {
 }
 
 TEST(Simulation, IsTheSameFromTheSameSeed) {
-  for (const char* mode : {"local", "ring", "gossip", "gossip:steps=3", "dist_sync", "dist_sync:backup=2", "dist_async",
-                           "dist_async:bound=1", "dist_async:bound=1..4", "dist_local:steps=4",
-                           "dist_local:steps=4,averaging=elastic", "dist_local:steps=2,averaging=federated,fraction=0.5"}) {
+  for (const char* mode :
+       {"local", "ring", "gossip", "gossip:steps=3", "dist_sync", "dist_sync:backup=2", "dist_async",
+        "dist_async:bound=1", "dist_async:bound=1..4", "dist_local:steps=4", "dist_local:steps=4,averaging=elastic",
+        "dist_local:steps=2,averaging=federated,fraction=0.5"}) {
     Model model = model_of(mode);
     const Result first = Simulation(model).run(), again = Simulation(model).run();
     EXPECT_EQ(first.simulated_seconds, again.simulated_seconds) << mode;

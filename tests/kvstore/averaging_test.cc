@@ -30,11 +30,10 @@ void step(KVStore& store, Engine& engine, const NDArray& weight, double gradient
   weight.wait();
 }
 
-// T1.10: two workers minimise 1/2 l_i (x - b_i)^2, l = (1, 0.1), b = (0, 10), at rate 0.5; their mean after H steps each
-// settles where theory says.
+// T1.10: two workers minimise 1/2 l_i (x - b_i)^2, l = (1, 0.1), b = (0, 10), at rate 0.5; their mean after H steps
+// each settles where theory says.
 TEST(Averaging, SettlesAtTheFixedPointsOfLocalTraining) {
-  for (const auto& [steps, expected] :
-       {std::pair{1, 0.9091}, {2, 1.1504}, {4, 1.6518}, {8, 2.5256}, {16, 3.5893}}) {
+  for (const auto& [steps, expected] : {std::pair{1, 0.9091}, {2, 1.1504}, {4, 1.6518}, {8, 2.5256}, {16, 3.5893}}) {
     SCOPED_TRACE(steps);
     ClusterInProcess cluster({.mode = "dist_local:steps=" + std::to_string(steps), .serial = false});
     cluster.run([&, count = steps, fixed = expected](int worker, KVStore& store) {

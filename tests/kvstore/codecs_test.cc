@@ -39,7 +39,8 @@ double qsgd_variance(const std::vector<float>& values, int levels) {
   double sum = 0;
   for (std::size_t begin = 0; begin < values.size(); begin += kBucket) {
     const auto first = values.begin() + static_cast<std::ptrdiff_t>(begin);
-    const std::vector<float> bucket(first, first + static_cast<std::ptrdiff_t>(std::min(kBucket, values.size() - begin)));
+    const std::vector<float> bucket(first,
+                                    first + static_cast<std::ptrdiff_t>(std::min(kBucket, values.size() - begin)));
     const double step = std::sqrt(square(bucket)) / levels;
     for (const float value : bucket) {
       const double place = std::abs(static_cast<double>(value)) / step, above = place - std::floor(place);
@@ -305,7 +306,8 @@ TEST(Codecs, VotesOfNothingTakeTurns) {
 
 // Signum: the vote is on the sign of the momentum, so that one odd gradient does not turn it.
 TEST(Codecs, VotesAreOnTheMomentum) {
-  const auto plain = codec_of("sign:majority=1,momentum=0.5"), nesterov = codec_of("sign:majority=1,momentum=0.5,nesterov=1");
+  const auto plain = codec_of("sign:majority=1,momentum=0.5"),
+             nesterov = codec_of("sign:majority=1,momentum=0.5,nesterov=1");
   std::vector<std::vector<float>> state;
   EXPECT_EQ(push(*plain, {4, -4, 1}, &state).decoded, (std::vector<float>{1, -1, 1}));
   EXPECT_EQ(push(*plain, {-1, 1, -1}, &state).decoded, (std::vector<float>{1, -1, -1}));

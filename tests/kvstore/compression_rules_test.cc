@@ -126,7 +126,7 @@ TEST(Compression, RulesGiveEachKeyItsCodec) {
         arrived += top[i] != 0;
       }
       EXPECT_EQ(arrived, 50);  // a tenth in each of five steps
-      if (momentum) return;  // dgc has delivered parts
+      if (momentum) return;    // dgc has delivered parts
       EXPECT_NEAR(static_cast<double>(weights.at("rest").to_vector<float>()[0]), -sum, 1e-4);
     });
   }

@@ -239,7 +239,8 @@ TEST(Gossip, GoesOnAfterAFailedGradient) {
       const NDArray gradient = full(4, 1, engine);
       const bool fails = worker == 0 && step == 0;
       if (fails)
-        engine.push({"fails"}, {}, std::array{gradient.variable()}, [](TaskContext&) { throw InvalidArgument("test"); });
+        engine.push({"fails"}, {}, std::array{gradient.variable()},
+                    [](TaskContext&) { throw InvalidArgument("test"); });
       store.push_pull({{"w", gradient}}, {{"w", weight}}, 1);
       store.step_end(1);
       if (fails)

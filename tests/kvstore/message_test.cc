@@ -107,12 +107,8 @@ TEST(Message, mutated_packets_are_refused_or_mean_themselves) {
         case 1:
           if (!frame.empty()) frame[random() % frame.size()] ^= static_cast<char>(1 << random() % 8);
           break;
-        case 2:
-          frame.resize(random() % (frame.size() + 10));
-          break;
-        case 3:
-          frames.push_back(frame);
-          break;
+        case 2: frame.resize(random() % (frame.size() + 10)); break;
+        case 3: frames.push_back(frame); break;
         case 4:
           if (frames.size() > 1) frames.pop_back();
           break;

@@ -208,9 +208,7 @@ TEST_F(Nccl, AFailureOnCudaThatShowsLaterIsNotForgottenByAPushOfOneGradient) {
   if (!fail_) GTEST_SKIP() << "this NCCL does not fail when it is told to";
   for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {  // weights on a GPU, weights on the CPU
     const auto kv = store();
-    const auto ones = [&](Device device) {
-      return NDArray::full(Shape{kElements}, 1, dtype, {}, *engine_).to(device);
-    };
+    const auto ones = [&](Device device) { return NDArray::full(Shape{kElements}, 1, dtype, {}, *engine_).to(device); };
     const Device gpu("cuda:0");
     kv->init({{"a", ones(gpu)}, {"b", ones(gpu)}});
     kv->set_optimizer(optim::SGD{.lr = 0.1});

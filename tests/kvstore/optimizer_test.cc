@@ -144,9 +144,9 @@ TEST(Optimizer, AssignForgetsTheWeight) {
 
 TEST(Optimizer, RescalesClipsAndDecaysInThatOrder) {
   // g = clip(0.5 * 8, 3) + 0.1 * 2 = 3.2
-  EXPECT_DOUBLE_EQ(run(Spec::parse("sgd:lr=1,rescale=0.5,clip_gradient=3,weight_decay=0.1"), 1, 2,
-                       [](double) { return 8.0; }),
-                   2 - 3.2);
+  EXPECT_DOUBLE_EQ(
+      run(Spec::parse("sgd:lr=1,rescale=0.5,clip_gradient=3,weight_decay=0.1"), 1, 2, [](double) { return 8.0; }),
+      2 - 3.2);
 }
 
 TEST(Optimizer, CountsTheScheduleInExamples) {
@@ -198,38 +198,37 @@ void with_arrays(const UpdateCall& call, std::span<const Tensor> in, std::span<c
   for (; !out.empty(); in = in.subspan(1), out = out.subspan(arrays)) {
     for (std::vector<float*>& own = states.emplace_back(); const Tensor& state : out.subspan(1, arrays - 1))
       own.push_back(state.as<float>());
-    updates.push_back(
-        {{.count = out[0].size(),
-          .gradient = in[0].as<float>(),
-          .weight = out[0].as<float>(),
-          .state = states.back().data()},
-         call.step});
+    updates.push_back({{.count = out[0].size(),
+                        .gradient = in[0].as<float>(),
+                        .weight = out[0].as<float>(),
+                        .state = states.back().data()},
+                       call.step});
   }
   update(updates);
 }
 
 TEST(Optimizer, CudaEqualsTheCpu) {
   if (device_count(DeviceKind::kCuda) == 0) GTEST_SKIP() << "no CUDA device here";
-  const Kernel kernel{"update",
-                      [](const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out, const void* a) {
-                        const auto& call = *static_cast<const UpdateCall*>(a);
-                        with_arrays(call, in, out, [&](const std::vector<DeviceUpdate>& updates) {
-                          for (const auto& [arrays, step] : updates) {
-                            std::vector<float> gradient(arrays.gradient, arrays.gradient + arrays.count);
-                            Tile<float> tile = arrays;
-                            tile.gradient = gradient.data();
-                            call.preparation.apply(tile.gradient, tile.weight, tile.count);
-                            call.optimizer->update(tile, step);
-                          }
-                        });
-                      },
-                      [](const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
-                         const void* a) {
-                        const auto& call = *static_cast<const UpdateCall*>(a);
-                        with_arrays(call, in, out, [&](const std::vector<DeviceUpdate>& updates) {
-                          call.optimizer->update_cuda(updates, call.preparation, context.device, context.native_stream);
-                        });
-                      }};
+  const Kernel kernel{
+      "update",
+      [](const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out, const void* a) {
+        const auto& call = *static_cast<const UpdateCall*>(a);
+        with_arrays(call, in, out, [&](const std::vector<DeviceUpdate>& updates) {
+          for (const auto& [arrays, step] : updates) {
+            std::vector<float> gradient(arrays.gradient, arrays.gradient + arrays.count);
+            Tile<float> tile = arrays;
+            tile.gradient = gradient.data();
+            call.preparation.apply(tile.gradient, tile.weight, tile.count);
+            call.optimizer->update(tile, step);
+          }
+        });
+      },
+      [](const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out, const void* a) {
+        const auto& call = *static_cast<const UpdateCall*>(a);
+        with_arrays(call, in, out, [&](const std::vector<DeviceUpdate>& updates) {
+          call.optimizer->update_cuda(updates, call.preparation, context.device, context.native_stream);
+        });
+      }};
   constexpr int kKeys = 100;  // more than one launch takes
   for (const auto& [name, factory] : optimizer_catalog().entries()) {
     SCOPED_TRACE(name);
@@ -261,8 +260,8 @@ TEST(Optimizer, CudaEqualsTheCpu) {
 }
 
 TEST(Optimizer, TypedFormsBecomeSpecs) {
-  const Spec spec = optim::SGD{.lr = 0.05, .momentum = 0.9, .nesterov = true,
-                               .schedule = {.form = "linear", .examples = 300000}};
+  const Spec spec =
+      optim::SGD{.lr = 0.05, .momentum = 0.9, .nesterov = true, .schedule = {.form = "linear", .examples = 300000}};
   EXPECT_EQ(spec.name, "nesterov");
   const Spec again = Spec::parse(spec.text());
   EXPECT_EQ(again.options.get("lr", 0.0), 0.05);

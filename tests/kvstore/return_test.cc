@@ -35,8 +35,8 @@ Scalar begin(ClusterInProcess& cluster, int worker, KVStore& store) {
   return scalar;
 }
 
-const std::vector<std::string> kModes = {"dist_sync", "dist_async:staleness=none",
-                                         "dist_async:staleness=none,bound=1", "dist_sync:backup=1", "ring"};
+const std::vector<std::string> kModes = {"dist_sync", "dist_async:staleness=none", "dist_async:staleness=none,bound=1",
+                                         "dist_sync:backup=1", "ring"};
 
 ClusterOptions options_of(const std::string& mode) {
   return {.mode = mode, .workers = 3, .servers = mode == "ring" ? 0 : 2, .serial = false, .silence_seconds = 1.5};

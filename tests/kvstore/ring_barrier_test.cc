@@ -76,8 +76,7 @@ class Ring {
         workers_[w] =
             make_ring_exchange(member(config_, Role::kWorker, 0, static_cast<int>(w)), Spec::parse("ring"), options);
         // Worker 1 is the owner of the first 256 KB: of the whole first key and some of the second.
-        for (std::size_t k = 0; k < kElements.size(); ++k)
-          weights_[w].push_back({names_[k], full(w, k, 0)});
+        for (std::size_t k = 0; k < kElements.size(); ++k) weights_[w].push_back({names_[k], full(w, k, 0)});
         workers_[w]->init({{names_[0], weights_[w][0].out}, {names_[1], weights_[w][1].out}});
         workers_[w]->set_optimizer(optim::SGD{.lr = 1});
       });

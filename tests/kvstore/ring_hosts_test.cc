@@ -92,8 +92,13 @@ TEST(RingHosts, AllGetTheBitsOfTheSumInOrder) {
   const Weights expected = expected_mean(hosts, gradients);
   for (const auto& [transport, faulty] : {std::pair{"inproc", false}, {"shm", false}, {"inproc", true}}) {
     SCOPED_TRACE(str(transport, faulty ? ", faulty" : ""));
-    ClusterInProcess cluster({.mode = "ring", .workers = 5, .servers = 0, .transport = transport, .faulty = faulty,
-                              .serial = false, .hosts = hosts});
+    ClusterInProcess cluster({.mode = "ring",
+                              .workers = 5,
+                              .servers = 0,
+                              .transport = transport,
+                              .faulty = faulty,
+                              .serial = false,
+                              .hosts = hosts});
     cluster.run([&](int worker, KVStore& store) {
       Engine& engine = cluster.engine(worker);
       const NDArray weight = full(kElements, 0, engine), statistic = full(1, 0, engine);
@@ -117,7 +122,8 @@ TEST(RingHosts, SendAsMuchAsOneWorkerWould) {
   std::map<std::string, std::atomic<std::int64_t>> sent;
   for (const std::string& host : hosts) sent[host] = 0;
   for (const double momentum : {0.0, 0.5}) {
-    ClusterInProcess cluster({.mode = "ring", .workers = 6, .servers = 0, .transport = "shm", .serial = false, .hosts = hosts});
+    ClusterInProcess cluster(
+        {.mode = "ring", .workers = 6, .servers = 0, .transport = "shm", .serial = false, .hosts = hosts});
     cluster.run([&](int worker, KVStore& store) {
       Engine& engine = cluster.engine(worker);
       const NDArray weight = full(kElements, 0, engine);
@@ -152,7 +158,11 @@ TEST(RingHosts, KeysThatSomePushInSomeSteps) {
     }
   for (const bool faulty : {false, true}) {
     SCOPED_TRACE(faulty);
-    ClusterInProcess cluster({.mode = "ring", .workers = kWorkers, .servers = 0, .faulty = faulty, .serial = false,
+    ClusterInProcess cluster({.mode = "ring",
+                              .workers = kWorkers,
+                              .servers = 0,
+                              .faulty = faulty,
+                              .serial = false,
                               .hosts = {"a", "b", "b", "a", "b"}});
     cluster.run([&](int worker, KVStore& store) {
       Engine& engine = cluster.engine(worker);
@@ -167,7 +177,8 @@ TEST(RingHosts, KeysThatSomePushInSomeSteps) {
       for (int epoch = 1; epoch <= (faulty ? 1 : 2); ++epoch) {
         for (int step = 0; step < steps(worker); ++step) {
           for (int key = 0; key < kKeys; ++key)
-            if (pushes(worker, key, step)) store.push(pulls[static_cast<std::size_t>(key)].key, full(kLength, -1, engine));
+            if (pushes(worker, key, step))
+              store.push(pulls[static_cast<std::size_t>(key)].key, full(kLength, -1, engine));
           store.step_end(1);
           if (step % 3 == 0) {
             store.push_pull({}, pulls);
@@ -190,7 +201,11 @@ TEST(RingHosts, GoOnAfterALoss) {
   constexpr int kWorkers = 5, kSteps = 8, kLast = 3;
   for (const int killed : {0, 3, 4}) {
     SCOPED_TRACE(killed);
-    ClusterInProcess cluster({.mode = "ring", .workers = kWorkers, .servers = 0, .serial = false, .silence_seconds = 0.5,
+    ClusterInProcess cluster({.mode = "ring",
+                              .workers = kWorkers,
+                              .servers = 0,
+                              .serial = false,
+                              .silence_seconds = 0.5,
                               .hosts = {"a", "b", "a", "b", "c"}});
     std::array<Weights, kWorkers> weights;
     cluster.run([&](int worker, KVStore& store) {
@@ -239,12 +254,16 @@ TEST(RingHosts, GoOnAfterALoss) {
   }
 }
 
-// Worker 2 waits until no gradient of the first step can come. Its neighbour's promise waits for worker 1's, which comes
-// back meanwhile and promises nothing until it has fetched the weights.
+// Worker 2 waits until no gradient of the first step can come. Its neighbour's promise waits for worker 1's, which
+// comes back meanwhile and promises nothing until it has fetched the weights.
 TEST(RingHosts, PromisesCountAgainForAWorkerThatReturns) {
   constexpr int kWorkers = 4;
   constexpr std::int64_t kLong = 4000000;  // to fetch takes longer than to ask
-  ClusterInProcess cluster({.mode = "ring", .workers = kWorkers, .servers = 0, .serial = false, .silence_seconds = 0.5,
+  ClusterInProcess cluster({.mode = "ring",
+                            .workers = kWorkers,
+                            .servers = 0,
+                            .serial = false,
+                            .silence_seconds = 0.5,
                             .hosts = {"a", "a", "b", "c"}});
   std::atomic<int> asked = 0;
   std::atomic<bool> returned = false;

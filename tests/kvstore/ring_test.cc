@@ -117,10 +117,11 @@ TEST(Ring, EqualsOneProcessAndTheBitsOfDistSync) {
 // Two workers that share no memory send each other everything, and both sum.
 TEST(Ring, TwoOverTheNetworkHaveTheBitsOfDistSync) {
   constexpr std::int64_t kElements = 150000;  // 1.2 MB
-  for (const Spec& optimizer : {Spec(optim::SGD{.lr = 0.3, .momentum = 0.9}), Spec(optim::SGD{.lr = 0.3}),
-                                Spec(optim::Adam{.lr = 0.01})}) {
+  for (const Spec& optimizer :
+       {Spec(optim::SGD{.lr = 0.3, .momentum = 0.9}), Spec(optim::SGD{.lr = 0.3}), Spec(optim::Adam{.lr = 0.01})}) {
     SCOPED_TRACE(optimizer.text());
-    const auto expected = train<double>({.mode = "dist_sync", .steps = 4, .elements = kElements, .optimizer = optimizer});
+    const auto expected =
+        train<double>({.mode = "dist_sync", .steps = 4, .elements = kElements, .optimizer = optimizer});
     for (const bool faulty : {false, true})
       EXPECT_EQ(train<double>({.steps = 4,
                                .elements = kElements,
@@ -142,9 +143,11 @@ TEST(Ring, LargeKeysAreCutOverBothTransportsAndUnderFaults) {
   const Spec plain = optim::SGD{.lr = 0.3};
   const auto stateless = train<double>({.workers = 3, .steps = 2, .elements = kElements, .optimizer = plain});
   for (const std::string transport : {"tcp", "shm"})
-    EXPECT_EQ(train<double>({.workers = 3, .steps = 2, .elements = kElements, .transport = transport, .optimizer = plain}),
-              stateless);
-  EXPECT_EQ(train<double>({.workers = 3, .steps = 2, .elements = kElements, .faulty = true, .optimizer = plain}), stateless);
+    EXPECT_EQ(
+        train<double>({.workers = 3, .steps = 2, .elements = kElements, .transport = transport, .optimizer = plain}),
+        stateless);
+  EXPECT_EQ(train<double>({.workers = 3, .steps = 2, .elements = kElements, .faulty = true, .optimizer = plain}),
+            stateless);
   const auto small = train<double>({.workers = 3, .steps = 6, .elements = 50});
   EXPECT_EQ(train<double>({.workers = 3, .steps = 6, .elements = 50, .transport = "tcp", .faulty = true}), small);
 }
@@ -214,8 +217,8 @@ TEST(Ring, SharedArraysHoldWhatWasPulledIntoThem) {
     EXPECT_TRUE(is(shared, 6));
     // Anybody else's writes would make the workers differ.
     shared.copy_from(other);
-    for (const std::string& error : {error_of_call([&] { store.pull("w", other); }),
-                                     error_of_call([&] { store.push("w", other); })})
+    for (const std::string& error :
+         {error_of_call([&] { store.pull("w", other); }), error_of_call([&] { store.push("w", other); })})
       EXPECT_NE(error.find("the array of key 'w' was written"), std::string::npos) << error;
     store.load(state);
     step(shared);

@@ -60,7 +60,8 @@ TEST_P(RingUneven, AFailedGradientHasNoPartInItsRound) {
       const NDArray gradient = full(worker == 0 ? -1 : -3, engine);
       const bool fails = worker == 0 && step == 1;
       if (fails)
-        engine.push({"fails"}, {}, std::array{gradient.variable()}, [](TaskContext&) { throw InvalidArgument("test"); });
+        engine.push({"fails"}, {}, std::array{gradient.variable()},
+                    [](TaskContext&) { throw InvalidArgument("test"); });
       store.push_pull({{"a", gradient}, {"b", gradient}}, {{"a", a}, {"b", b}}, 1);
       store.step_end(1);
       if (fails)

@@ -199,7 +199,8 @@ TEST(RowOrder, GathersSumsOfRowsAndScattersThemToWhoeverAsked) {
       }
       for (const std::size_t shift : {0UL, 1UL}) {  // aligned to lines, and not
         const std::span<float> out(scattered.data() + shift, count * kWidth);
-        scatter_rows(rows, all, table, reinterpret_cast<const std::byte*>(gathered.data()), std::as_writable_bytes(out));
+        scatter_rows(rows, all, table, reinterpret_cast<const std::byte*>(gathered.data()),
+                     std::as_writable_bytes(out));
         for (const OrderedRow& row : rows) ASSERT_EQ(out[row.position * kWidth], sums[row.id]) << row.position;
       }
     }
@@ -215,7 +216,8 @@ TEST(StreamCopy, CopiesAnyNumberOfBytesToAnyPlace) {
       to.fill(0);
       stream_copy(from.data() + 3, to.data() + shift, bytes);
       stream_end();
-      EXPECT_TRUE(std::equal(to.begin() + shift, to.begin() + shift + bytes, from.begin() + 3)) << shift << ' ' << bytes;
+      EXPECT_TRUE(std::equal(to.begin() + shift, to.begin() + shift + bytes, from.begin() + 3))
+          << shift << ' ' << bytes;
       EXPECT_EQ(std::count(to.begin() + shift + bytes, to.end(), '\0'), static_cast<long>(to.size() - shift - bytes));
     }
   }

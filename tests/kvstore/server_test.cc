@@ -262,18 +262,10 @@ std::string mutate(std::string text, std::mt19937& random) {
   for (int n = static_cast<int>(random() % 4); n >= 0 && !text.empty(); --n) {
     const std::size_t at = random() % text.size();
     switch (random() % 4) {
-      case 0:
-        text[at] = static_cast<char>(random());
-        break;
-      case 1:
-        text.erase(at, random() % 8);
-        break;
-      case 2:
-        text.insert(at, std::string(random() % 8, static_cast<char>(random())));
-        break;
-      default:
-        text.resize(at);
-        break;
+      case 0: text[at] = static_cast<char>(random()); break;
+      case 1: text.erase(at, random() % 8); break;
+      case 2: text.insert(at, std::string(random() % 8, static_cast<char>(random()))); break;
+      default: text.resize(at); break;
     }
   }
   return text;

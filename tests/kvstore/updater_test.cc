@@ -312,8 +312,7 @@ TEST(Updater, SlicesTakeUpdatesFromManyThreads) {
   auto updater = make_updater();
   updater->set_rules(Spec::parse("sgd:lr=1"), "none", {});
   const std::vector<float> zeros(5000);
-  for (int key = 0; key < 4; ++key)
-    updater->add_slice({.name = std::to_string(key), .end = 5000}, zeros.data());
+  for (int key = 0; key < 4; ++key) updater->add_slice({.name = std::to_string(key), .end = 5000}, zeros.data());
   const std::vector<float> minus_one(5000, -1);
   std::vector<std::thread> threads;
   for (int worker = 0; worker < 4; ++worker)
@@ -343,8 +342,7 @@ TEST(Updater, TheTeamSharesLargeSlicesWithTheSameBits) {
     const auto updater = make_updater();
     updater->set_rules(Spec::parse("momentum:lr=0.1,momentum=0.9,weight_decay=0.01"), "gap_aware", {});
     updater->set_workers(1);
-    const int slice =
-        updater->add_slice({.name = "w", .end = kCount, .dtype = DType::kFloat32}, initial.data());
+    const int slice = updater->add_slice({.name = "w", .end = kCount, .dtype = DType::kFloat32}, initial.data());
     for (std::uint64_t version = 0; version < 3; ++version) {
       updater->pull(slice, 0);
       const Contribution one{.worker = 0, .version = version, .examples = 1, .gradient = gradient.data()};
@@ -363,8 +361,8 @@ TEST(Updater, TheTeamSharesLargeSlicesWithTheSameBits) {
   }
 }
 
-// Where only the optimizer has a part in it, gradient and weights are read where they lie; a clip that is never reached has
-// the rules go over copies.
+// Where only the optimizer has a part in it, gradient and weights are read where they lie; a clip that is never reached
+// has the rules go over copies.
 TEST(Updater, ReadsInPlaceWithTheBitsOfCopies) {
   constexpr std::int64_t kCount = 3001;
   std::mt19937 draws(1);
@@ -378,8 +376,7 @@ TEST(Updater, ReadsInPlaceWithTheBitsOfCopies) {
       for (const bool pulled : {false, true}) {
         const auto updater = make_updater();
         updater->set_rules(Spec::parse(optimizer + clip), "none", {});
-        const int slice =
-            updater->add_slice({.name = "w", .end = kCount, .dtype = DType::kFloat32}, initial.data());
+        const int slice = updater->add_slice({.name = "w", .end = kCount, .dtype = DType::kFloat32}, initial.data());
         const std::vector<float> pushed = gradient;
         for (std::uint64_t push = 0; push < 3; ++push) {
           const Snapshot held = pulled ? updater->pull(slice, -1) : Snapshot();

@@ -20,9 +20,8 @@ using testing::StartsWith;
 void push_fault(Device device) {
   if (cuda_emulation::fail_device) {
     constexpr auto kIllegalAddress = static_cast<cudaError_t>(700);
-    default_engine().push({"fault", device}, {}, {}, [](TaskContext& task) {
-      cuda_emulation::fail_device(task.device.index, kIllegalAddress);
-    });
+    default_engine().push({"fault", device}, {}, {},
+                          [](TaskContext& task) { cuda_emulation::fail_device(task.device.index, kIllegalAddress); });
     return;
   }
   void* const nowhere = reinterpret_cast<void*>(std::uintptr_t{1} << 40);

@@ -323,21 +323,11 @@ TEST_F(FilesTest, SurvivesRandomDamage) {
         // Mostly near the front, where the headers are.
         const std::size_t at = random() % (random() % 2 ? bytes.size() : std::min<std::size_t>(bytes.size(), 200));
         switch (random() % 5) {
-          case 0:
-            bytes[at] = static_cast<char>(bytes[at] ^ (1 << random() % 8));
-            break;
-          case 1:
-            bytes[at] = static_cast<char>(random());
-            break;
-          case 2:
-            bytes.resize(at + 1);
-            break;
-          case 3:
-            bytes.erase(at, random() % 16);
-            break;
-          default:
-            bytes.insert(at, std::string(random() % 16, static_cast<char>(random())));
-            break;
+          case 0: bytes[at] = static_cast<char>(bytes[at] ^ (1 << random() % 8)); break;
+          case 1: bytes[at] = static_cast<char>(random()); break;
+          case 2: bytes.resize(at + 1); break;
+          case 3: bytes.erase(at, random() % 16); break;
+          default: bytes.insert(at, std::string(random() % 16, static_cast<char>(random()))); break;
         }
         if (bytes.empty()) bytes = "{";
       }

@@ -166,14 +166,10 @@ void expect_near(const std::vector<double>& values, const std::vector<double>& e
 
 double tolerance_of(DType dtype) {
   switch (dtype) {
-    case DType::kFloat64:
-      return 1e-12;
-    case DType::kFloat32:
-      return 1e-5;
-    case DType::kFloat16:
-      return 4e-3;
-    default:
-      return 3e-2;
+    case DType::kFloat64: return 1e-12;
+    case DType::kFloat32: return 1e-5;
+    case DType::kFloat16: return 4e-3;
+    default: return 3e-2;
   }
 }
 

@@ -53,22 +53,14 @@ class RandomProgram {
   // All arrays have one shape; values stay in [-1, 1] or so, which keeps every result finite.
   void step() {
     switch (pick(14)) {
-      case 0:
-        return add((any() + any()) * 0.5);
-      case 1:
-        return add(tanh(any()));
-      case 2:
-        return add(relu(any() - any()) * 0.25);
-      case 3:
-        return add(any() * any());
-      case 4:
-        return add(NDArray::full({kRows, kColumns}, 0.25, DType::kFloat32, device_, engine_));
-      case 5:
-        return add(any().clone());
-      case 6:
-        return add(tanh(any().permute({1, 0})).permute({1, 0}).contiguous());
-      case 7:
-        return add(mean(any(), {0}, true) + any() * 0.5);
+      case 0: return add((any() + any()) * 0.5);
+      case 1: return add(tanh(any()));
+      case 2: return add(relu(any() - any()) * 0.25);
+      case 3: return add(any() * any());
+      case 4: return add(NDArray::full({kRows, kColumns}, 0.25, DType::kFloat32, device_, engine_));
+      case 5: return add(any().clone());
+      case 6: return add(tanh(any().permute({1, 0})).permute({1, 0}).contiguous());
+      case 7: return add(mean(any(), {0}, true) + any() * 0.5);
       case 8: {
         const NDArray to = arrays_.back();
         if (to.shares_memory_with(arrays_[0]) || to.shares_memory_with(arrays_[1])) return;
@@ -85,12 +77,9 @@ class RandomProgram {
         kernels::axpy(0.25, any(), made);
         return add(made);
       }
-      case 11:
-        return fixed_[static_cast<std::size_t>(pick(3))].copy_from(any());
-      case 12:
-        return part(fixed_[static_cast<std::size_t>(pick(3))]).copy_from(mean(any(), {0}, true));
-      default:
-        return add(fixed_[static_cast<std::size_t>(pick(3))]);
+      case 11: return fixed_[static_cast<std::size_t>(pick(3))].copy_from(any());
+      case 12: return part(fixed_[static_cast<std::size_t>(pick(3))]).copy_from(mean(any(), {0}, true));
+      default: return add(fixed_[static_cast<std::size_t>(pick(3))]);
     }
   }
 

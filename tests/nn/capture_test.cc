@@ -357,8 +357,7 @@ TEST(CapturedTraining, AResNetStepAllocatesNothing) {
   // The serial engine never runs ahead, so that eager arrays are freed as early as in the plan.
   const char* const engine = std::getenv("PACELINE_ENGINE");
   const int most_tenths = engine && std::string_view(engine) == "serial" ? 10 : 6;
-  EXPECT_LE(step.plan().planned_bytes * 10, eager_peak * most_tenths)
-      << step.plan() << ", eager peak " << eager_peak;
+  EXPECT_LE(step.plan().planned_bytes * 10, eager_peak * most_tenths) << step.plan() << ", eager peak " << eager_peak;
 }
 
 // A whole step, with the optimizer and the store of this process.

@@ -115,8 +115,7 @@ TEST(Module, EveryCallOfAChildHasASeedOfItsOwn) {
   EXPECT_NE(parameters[0]->value.to_vector<float>(), parameters[2]->value.to_vector<float>());
 
   const auto halves = [](const nn::Module& net) {
-    const std::vector<float> both =
-        net(NDArray::full({1, 64}, 1), {.training = true, .seed = 5}).to_vector<float>();
+    const std::vector<float> both = net(NDArray::full({1, 64}, 1), {.training = true, .seed = 5}).to_vector<float>();
     return std::pair(std::vector(both.begin(), both.begin() + 64), std::vector(both.begin() + 64, both.end()));
   };
   const nn::Module one = nn::Dropout(0.5);

@@ -83,9 +83,8 @@ const std::vector<std::pair<const char*, Program>> kLines{
      }},
     {"standardize parameters backward",
      [](const NDArray& x, const NDArray& y, const NDArray&) {
-       const std::vector<NDArray> both =
-           invoke(find_operator("standardize_backward_parameters"), {x, y, row_sums(x), row_sums(y)},
-                  with(StandardizeAttributes{}));
+       const std::vector<NDArray> both = invoke(find_operator("standardize_backward_parameters"),
+                                                {x, y, row_sums(x), row_sums(y)}, with(StandardizeAttributes{}));
        return concat(both, 0);
      }},
     {"cross entropy",

@@ -7,8 +7,8 @@
 
 namespace paceline::test {
 
-// d (sum of weights * f(x)) / d x[i] at each of the positions. Results are subtracted one by one, because the difference
-// of two long sums would be lost in their rounding.
+// d (sum of weights * f(x)) / d x[i] at each of the positions. Results are subtracted one by one, because the
+// difference of two long sums would be lost in their rounding.
 template <class Function>
 std::vector<double> numeric_gradient(const Function& f, std::vector<double> x, const std::vector<double>& weights,
                                      const std::vector<std::size_t>& positions) {

@@ -15,16 +15,11 @@ namespace paceline::test {
 // Relative to the largest number of the array: a few roundings of the type, for sums of up to some hundred terms.
 inline double tolerance_of(DType dtype) {
   switch (dtype) {
-    case DType::kFloat64:
-      return 1e-13;
-    case DType::kFloat32:
-      return 3e-6;
-    case DType::kFloat16:
-      return 5e-3;
-    case DType::kBfloat16:
-      return 4e-2;
-    default:
-      return 0;
+    case DType::kFloat64: return 1e-13;
+    case DType::kFloat32: return 3e-6;
+    case DType::kFloat16: return 5e-3;
+    case DType::kBfloat16: return 4e-2;
+    default: return 0;
   }
 }
 

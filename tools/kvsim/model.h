@@ -42,7 +42,8 @@ struct Layer {
 
 struct Model {
   // local, ring, gossip[:steps=H], dist_sync[:backup=b], dist_async[:bound=s or lo..hi],
-  // dist_local:steps=H[,averaging=average|elastic|federated,fraction=F]. Keys that change no times (staleness, transport, ...) are the caller's to remove.
+  // dist_local:steps=H[,averaging=average|elastic|federated,fraction=F]. Keys that change no times (staleness,
+  // transport, ...) are the caller's to remove.
   Spec mode{"dist_async", {}};
   int workers = 1;
   int servers = 1;

@@ -204,33 +204,22 @@ void Simulation::handle(const Event& event) {
     case kStageDone:
       if (event.item == workers_[static_cast<std::size_t>(w)].attempt) pass_done(w, event.time);
       return;
-    case kLinkFree:
-      workers_[static_cast<std::size_t>(w)].sending = false;
-      return send_next(w, event.time);
+    case kLinkFree: workers_[static_cast<std::size_t>(w)].sending = false; return send_next(w, event.time);
     case kFirstByte:
       arrive(w, event.item, event.time, event.last_byte);
       if (!queued_) send_next(w, workers_[static_cast<std::size_t>(w)].pushed_at);
       return;
-    case kReceived:
-      return received(w, event.item, event.time);
-    case kAcknowledged:
-      return acknowledged(w, event.item, event.time);
-    case kPull:
-      return pull(w, event.item, event.time, event.time);
-    case kStepEnd:
-      return step_end(w, event.time);
-    case kReply:
-      return send_reply(w, event.item, event.time);
-    case kReplyFirstByte:
-      return reply_arrives(w, event.item, event.time, event.last_byte);
+    case kReceived: return received(w, event.item, event.time);
+    case kAcknowledged: return acknowledged(w, event.item, event.time);
+    case kPull: return pull(w, event.item, event.time, event.time);
+    case kStepEnd: return step_end(w, event.time);
+    case kReply: return send_reply(w, event.item, event.time);
+    case kReplyFirstByte: return reply_arrives(w, event.item, event.time, event.last_byte);
     case kMeetingFirstByte:
       return schedule(take_weights(event.item, event.time, event.last_byte), kMeetingTaken, w, event.item);
-    case kMeetingTaken:
-      return answer_meeting(w, event.item, event.time);
-    case kMeetingAnswer:
-      return schedule(take_weights(w, event.time, event.last_byte), kMeetingOver, w, event.item);
-    case kMeetingOver:
-      return end_meeting(w, event.time);
+    case kMeetingTaken: return answer_meeting(w, event.item, event.time);
+    case kMeetingAnswer: return schedule(take_weights(w, event.time, event.last_byte), kMeetingOver, w, event.item);
+    case kMeetingOver: return end_meeting(w, event.time);
     case kSynchronised:
       missing_[at_layer(w, event.item)] = 0;
       if (const Worker& worker = workers_[static_cast<std::size_t>(w)]; worker.waits && worker.stage == event.item)

@@ -65,7 +65,7 @@ class Simulation {
     bool sending = false;
     bool meets = false;
     bool meeting_waits = false;  // another one is to follow; until then the weights stay as they are
-    double factor = 1;  // the draw of this step
+    double factor = 1;           // the draw of this step
     double speed = 1;
     double busy_until = 0;   // its processor, handling messages
     double heard_until = 0;  // the same, acknowledgements
@@ -188,7 +188,7 @@ class Simulation {
   std::vector<std::int32_t> unacknowledged_;
   std::vector<std::int64_t> need_;  // the round that its weights must hold
   std::vector<double> ready_;       // when the last weights of a layer came
-  double whole_bytes_ = 0;  // of all layers
+  double whole_bytes_ = 0;          // of all layers
   std::map<std::int64_t, std::vector<bool>> chosen_;
 
   std::int64_t slowest_ = 0;

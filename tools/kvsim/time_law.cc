@@ -84,19 +84,15 @@ TimeLaw TimeLaw::empirical(std::vector<double> samples) {
 double TimeLaw::draw(Draws draws) const {
   const double stretch = straggle_ > 0 && draws.uniform() < straggle_ ? factor_ : 1;
   switch (kind_) {
-    case Kind::kConstant:
-      return stretch * first_;
-    case Kind::kUniform:
-      return stretch * (first_ + (second_ - first_) * draws.uniform());
-    case Kind::kExponential:
-      return stretch * (second_ + first_ * draws.exponential());
+    case Kind::kConstant: return stretch * first_;
+    case Kind::kUniform: return stretch * (first_ + (second_ - first_) * draws.uniform());
+    case Kind::kExponential: return stretch * (second_ + first_ * draws.exponential());
     case Kind::kErlang: {
       double sum = 0;
       for (int i = 0; i < static_cast<int>(second_); ++i) sum += draws.exponential();
       return stretch * first_ * sum / second_;
     }
-    case Kind::kLognormal:
-      return stretch * first_ * std::exp(second_ * draws.normal());
+    case Kind::kLognormal: return stretch * first_ * std::exp(second_ * draws.normal());
     case Kind::kEmpirical:
       return stretch * (*samples_)[static_cast<std::size_t>(draws.uniform() * static_cast<double>(samples_->size()))];
   }
@@ -107,14 +103,10 @@ double TimeLaw::mean() const {
   const double stretch = 1 + straggle_ * (factor_ - 1);
   switch (kind_) {
     case Kind::kConstant:
-    case Kind::kErlang:
-      return stretch * first_;
-    case Kind::kUniform:
-      return stretch * (first_ + second_) / 2;
-    case Kind::kExponential:
-      return stretch * (first_ + second_);
-    case Kind::kLognormal:
-      return stretch * first_ * std::exp(second_ * second_ / 2);
+    case Kind::kErlang: return stretch * first_;
+    case Kind::kUniform: return stretch * (first_ + second_) / 2;
+    case Kind::kExponential: return stretch * (first_ + second_);
+    case Kind::kLognormal: return stretch * first_ * std::exp(second_ * second_ / 2);
     case Kind::kEmpirical:
       return stretch * std::accumulate(samples_->begin(), samples_->end(), 0.0) / static_cast<double>(samples_->size());
   }

@@ -6,8 +6,8 @@
 
 namespace paceline {
 
-// At least 1. Read once from PACELINE_NUM_THREADS (anything but a number above 0 throws InvalidArgument), else the number
-// of CPUs this process may run on.
+// At least 1. Read once from PACELINE_NUM_THREADS (anything but a number above 0 throws InvalidArgument), else the
+// number of CPUs this process may run on.
 int core_budget();
 
 // Sets the OpenMP team of the calling thread, at least 1 and at most OMP_THREAD_LIMIT. The compute lane of a CPU device

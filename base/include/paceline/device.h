@@ -30,7 +30,8 @@ struct Device {
   friend auto operator<=>(const Device&, const Device&) = default;
 };
 
-// Number of devices of that kind that can be used here: cpu 16 (logical devices of one processor), sim 4, cuda as found.
+// Number of devices of that kind that can be used here: cpu 16 (logical devices of one processor), sim 4, cuda as
+// found.
 int device_count(DeviceKind kind);
 
 }  // namespace paceline

@@ -41,9 +41,9 @@ struct bfloat16 {
 };
 
 std::size_t size_of(DType dtype);
-std::string name_of(DType dtype);        // "float32"
+std::string name_of(DType dtype);          // "float32"
 DType parse_dtype(std::string_view name);  // throws InvalidArgument listing the known names
-bool is_valid(std::int64_t type_flag);   // may this number be cast to DType?
+bool is_valid(std::int64_t type_flag);     // may this number be cast to DType?
 bool is_floating(DType dtype);
 
 template <class T>
@@ -53,15 +53,42 @@ struct TypeTag {
 
 template <class T>
 constexpr DType dtype_of();
-template <> constexpr DType dtype_of<float>() { return DType::kFloat32; }
-template <> constexpr DType dtype_of<double>() { return DType::kFloat64; }
-template <> constexpr DType dtype_of<float16>() { return DType::kFloat16; }
-template <> constexpr DType dtype_of<bfloat16>() { return DType::kBfloat16; }
-template <> constexpr DType dtype_of<std::uint8_t>() { return DType::kUint8; }
-template <> constexpr DType dtype_of<std::int8_t>() { return DType::kInt8; }
-template <> constexpr DType dtype_of<std::int32_t>() { return DType::kInt32; }
-template <> constexpr DType dtype_of<std::int64_t>() { return DType::kInt64; }
-template <> constexpr DType dtype_of<bool>() { return DType::kBool; }
+template <>
+constexpr DType dtype_of<float>() {
+  return DType::kFloat32;
+}
+template <>
+constexpr DType dtype_of<double>() {
+  return DType::kFloat64;
+}
+template <>
+constexpr DType dtype_of<float16>() {
+  return DType::kFloat16;
+}
+template <>
+constexpr DType dtype_of<bfloat16>() {
+  return DType::kBfloat16;
+}
+template <>
+constexpr DType dtype_of<std::uint8_t>() {
+  return DType::kUint8;
+}
+template <>
+constexpr DType dtype_of<std::int8_t>() {
+  return DType::kInt8;
+}
+template <>
+constexpr DType dtype_of<std::int32_t>() {
+  return DType::kInt32;
+}
+template <>
+constexpr DType dtype_of<std::int64_t>() {
+  return DType::kInt64;
+}
+template <>
+constexpr DType dtype_of<bool>() {
+  return DType::kBool;
+}
 
 // Calls `visitor(TypeTag<T>{})` with the C++ type of `dtype` and returns its result.
 template <class Visitor>
@@ -94,9 +121,17 @@ decltype(auto) visit_floating(DType dtype, std::string_view who, Visitor&& visit
 
 // The type in which sums and products of T are accumulated.
 template <class T>
-struct Accumulator { using type = T; };
-template <> struct Accumulator<float16> { using type = float; };
-template <> struct Accumulator<bfloat16> { using type = float; };
+struct Accumulator {
+  using type = T;
+};
+template <>
+struct Accumulator<float16> {
+  using type = float;
+};
+template <>
+struct Accumulator<bfloat16> {
+  using type = float;
+};
 template <class T>
 using accumulator_t = typename Accumulator<T>::type;
 

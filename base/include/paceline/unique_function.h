@@ -72,8 +72,7 @@ class UniqueFunction<Result(Args...)> {
   template <class F>
   static constexpr Operations kHeapOperations = {
       [](void* f, Args&&... args) -> Result { return (**static_cast<F**>(f))(std::forward<Args>(args)...); },
-      [](void* to, void* from) { new (to) F*(*static_cast<F**>(from)); },
-      [](void* f) { delete *static_cast<F**>(f); }};
+      [](void* to, void* from) { new (to) F*(*static_cast<F**>(from)); }, [](void* f) { delete *static_cast<F**>(f); }};
 
   void take(UniqueFunction& other) {
     operations_ = std::exchange(other.operations_, nullptr);

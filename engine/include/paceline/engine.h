@@ -26,10 +26,17 @@ class Variable {
  public:
   Variable() = default;
   explicit Variable(detail::VariableState* adopted) : state_(adopted) {}
-  Variable(const Variable& other) : state_(other.state_) { if (state_) detail::retain(state_); }
+  Variable(const Variable& other) : state_(other.state_) {
+    if (state_) detail::retain(state_);
+  }
   Variable(Variable&& other) noexcept : state_(other.state_) { other.state_ = nullptr; }
-  Variable& operator=(Variable other) noexcept { std::swap(state_, other.state_); return *this; }
-  ~Variable() { if (state_) detail::release(state_); }
+  Variable& operator=(Variable other) noexcept {
+    std::swap(state_, other.state_);
+    return *this;
+  }
+  ~Variable() {
+    if (state_) detail::release(state_);
+  }
 
   // Number of writing tasks pushed so far; what autograd compares to find in-place writes.
   std::uint64_t version() const;
@@ -42,8 +49,8 @@ class Variable {
   detail::VariableState* state_ = nullptr;
 };
 
-// Which queue of a device a task runs on. On a CPU, kCompute is the compute lane and the others share a few I/O threads;
-// on an accelerator each is a stream with a thread that issues to it.
+// Which queue of a device a task runs on. On a CPU, kCompute is the compute lane and the others share a few I/O
+// threads; on an accelerator each is a stream with a thread that issues to it.
 enum class Lane : std::uint8_t { kCompute, kCopyIn, kCopyOut, kCommunication };
 
 struct TaskInfo {
@@ -51,8 +58,8 @@ struct TaskInfo {
   Device device = {};
   Lane lane = Lane::kCompute;
   int priority = 0;  // larger runs sooner among the tasks that may run; ties in push order
-  // The work is shorter than waking a thread, never blocks and takes no lock that a pusher may hold: where nothing holds
-  // the task back it runs on the thread that pushes it, before push returns. For tasks of a CPU.
+  // The work is shorter than waking a thread, never blocks and takes no lock that a pusher may hold: where nothing
+  // holds the task back it runs on the thread that pushes it, before push returns. For tasks of a CPU.
   bool at_once = false;
 };
 
@@ -129,9 +136,9 @@ class Engine {
 };
 
 struct EngineOptions {
-  int cpu_lanes = 1;                  // threads of each CPU device's compute pool; each has its share of the core budget
-  int io_threads = 2;                 // threads of the other lanes of the CPU
-  std::int64_t queue_limit = 16384;   // unfinished tasks before outside producers are held back
+  int cpu_lanes = 1;                 // threads of each CPU device's compute pool; each has its share of the core budget
+  int io_threads = 2;                // threads of the other lanes of the CPU
+  std::int64_t queue_limit = 16384;  // unfinished tasks before outside producers are held back
 };
 
 std::unique_ptr<Engine> make_threaded_engine(const EngineOptions& options = {});

@@ -41,9 +41,9 @@ class RangeSet {
 };
 
 struct Batch {
-  NDArray data;   // (examples, ...) float32
-  NDArray label;  // (examples) int32 class numbers, or (examples, width) float32
-  std::int64_t examples = 0;        // the last batch of a part may be smaller; nothing is padded
+  NDArray data;               // (examples, ...) float32
+  NDArray label;              // (examples) int32 class numbers, or (examples, width) float32
+  std::int64_t examples = 0;  // the last batch of a part may be smaller; nothing is padded
   std::int64_t epoch = 0;
   std::vector<Range> positions;
 };
@@ -55,7 +55,8 @@ struct Part {
 };
 
 // Decides which positions this process delivers. FixedSource is rank and world; nn::shared_source(store) follows the
-// live workers and takes over what a lost one did not commit. Functions may block on the network and throw NetworkError.
+// live workers and takes over what a lost one did not commit. Functions may block on the network and throw
+// NetworkError.
 class Source {
  public:
   virtual ~Source() = default;
@@ -114,7 +115,10 @@ class EpochRange {
    public:
     explicit Iterator(DataIterator& data) : data_(data) { ++*this; }
     Batch& operator*() { return batch_; }
-    Iterator& operator++() { more_ = data_.next(batch_); return *this; }
+    Iterator& operator++() {
+      more_ = data_.next(batch_);
+      return *this;
+    }
     bool operator!=(End) const { return more_; }
 
    private:

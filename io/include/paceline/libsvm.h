@@ -1,6 +1,6 @@
 #pragma once
-// Sparse examples, as text in LibSVM's format: on each line a label, then index:value pairs in any order; what follows a
-// # is left out, as are empty lines. Labels and values are finite; those too small for a float are 0.
+// Sparse examples, as text in LibSVM's format: on each line a label, then index:value pairs in any order; what follows
+// a # is left out, as are empty lines. Labels and values are finite; those too small for a float are 0.
 
 #include <paceline/data_iterator.h>
 #include <paceline/memory_iterator.h>

@@ -28,9 +28,9 @@ enum class Partition {
 
 // Where images are decoded that deliver_to() sends to a CUDA device. There nvJPEG, which is opened at run time, decodes
 // JPEGs; the CPU decodes what nvJPEG refuses, and other images; and the device makes the values of all. They equal the
-// CPU's, but for JPEGs by the rounding of the decoder: by a few of 255 levels, and by more at sharp edges of colour with
-// an nvJPEG older than 12.1, which does not interpolate colours. Codes of a JPEG that were wrong when it was packed are
-// not always found: they are what nvJPEG makes of them.
+// CPU's, but for JPEGs by the rounding of the decoder: by a few of 255 levels, and by more at sharp edges of colour
+// with an nvJPEG older than 12.1, which does not interpolate colours. Codes of a JPEG that were wrong when it was
+// packed are not always found: they are what nvJPEG makes of them.
 enum class Decoding {
   kAuto,  // on the device, unless the manifest knows of no JPEG, or there is no nvJPEG, which a line in the log says
   kCpu,
@@ -58,7 +58,7 @@ struct RecordLoaderOptions {
   std::optional<std::uint64_t> shuffle = {};  // seed of the order; none: in the order of the shards
   std::shared_ptr<Source> source = {};        // none: the whole data set
   Partition partition = Partition::kShards;
-  int decode_threads = 0;                // 0: half the core budget, at least one
+  int decode_threads = 0;  // 0: half the core budget, at least one
   Decoding decoding = Decoding::kAuto;
   int prefetch = 4;                      // batches decoded ahead; the bound of the memory, of the device's too
   OnDamage on_damage = OnDamage::kFail;  // kSkip: damaged records and images are left out, counted and listed
@@ -66,8 +66,8 @@ struct RecordLoaderOptions {
 };
 
 // data: (examples, channels, height, width) float32. label: (examples) int32 class numbers where the manifest says so,
-// else (examples, label_width) float32. Within a batch examples stand in the order of their positions. `data` is an array
-// of the CUDA device that decoded it, else of the CPU.
+// else (examples, label_width) float32. Within a batch examples stand in the order of their positions. `data` is an
+// array of the CUDA device that decoded it, else of the CPU.
 class RecordLoader final : public DataIterator {
  public:
   // Reads the manifest only. Throws IoError, Corrupt, InvalidArgument.

@@ -20,11 +20,11 @@ struct ClusterConfig {
   int scheduler_port = 0;
   int servers = 0;
   int workers = 0;
-  std::string node_host;                 // own address as peers reach it; empty: the one that routes to the scheduler
-  int node_port = 0;                     // PACELINE_NODE_PORT: where a server listens, 0: any
-  int task = -1;                         // DMLC_TASK_ID: ranks follow it where it is given, else the order of arrival
-  std::string job;                       // PACELINE_JOB_ID; processes of another job are refused
-  std::string port_file;                 // PACELINE_PORT_FILE: the scheduler writes "host port" there once bound
+  std::string node_host;  // own address as peers reach it; empty: the one that routes to the scheduler
+  int node_port = 0;      // PACELINE_NODE_PORT: where a server listens, 0: any
+  int task = -1;          // DMLC_TASK_ID: ranks follow it where it is given, else the order of arrival
+  std::string job;        // PACELINE_JOB_ID; processes of another job are refused
+  std::string port_file;  // PACELINE_PORT_FILE: the scheduler writes "host port" there once bound
   // PACELINE_ENDED_FILE: where the launcher tells the scheduler of processes that have failed, a line for each ("worker
   // 3 was ended by signal 9"); such a one is lost at once, without waiting for its silence.
   std::string ended_file;
@@ -44,13 +44,13 @@ struct ClusterConfig {
   static ClusterConfig from_environment();
 };
 
-// Runs a scheduler or a server until the job ends (returns) or fails (throws). Several may run in one process. `policy`:
-// a staleness policy of the user's own, which a server uses instead of the one that workers name.
+// Runs a scheduler or a server until the job ends (returns) or fails (throws). Several may run in one process.
+// `policy`: a staleness policy of the user's own, which a server uses instead of the one that workers name.
 void serve(const ClusterConfig& config, std::shared_ptr<const Staleness> policy = nullptr);
 
 // For main() of programs that move large arrays: lets malloc keep freed blocks of any size instead of giving them back
-// to the system, which would cost page faults for every message of megabytes. `one_heap`: threads that begin later share
-// one heap, all of which a server gives back at rest; for programs that only serve.
+// to the system, which would cost page faults for every message of megabytes. `one_heap`: threads that begin later
+// share one heap, all of which a server gives back at rest; for programs that only serve.
 void keep_freed_memory(bool one_heap = false);
 
 }  // namespace paceline

@@ -37,8 +37,8 @@ class Codec {
   virtual std::size_t max_bytes(std::int64_t count) const = 0;
   // Writes the encoded values to `out` and returns their bytes. `state` holds an array of values.size() elements for
   // each of state_names(); at most 2^32 - 1 values. The same input gives the same bytes.
-  virtual std::size_t encode(std::span<const float> values, const EncodeContext& context,
-                             std::span<float* const> state, std::byte* out) const = 0;
+  virtual std::size_t encode(std::span<const float> values, const EncodeContext& context, std::span<float* const> state,
+                             std::byte* out) const = 0;
   // Throws Corrupt unless `bytes` are what encode() could have written for `count` elements. Reads no further.
   virtual void check(EncodedBytes bytes, std::int64_t count) const = 0;
   // Elements [begin, begin + out.size()) of the `count` that were encoded. The bytes passed check().

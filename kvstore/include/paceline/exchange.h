@@ -19,9 +19,9 @@ struct InitValue {
   std::string key;
   NDArray value;
   bool average = false;  // running statistics: the mean over the workers instead of gradient steps
-  // From now on pulls alone write `value`: in `local`, `device` and `ring` the store may keep the weights in it. What the
-  // caller writes there all the same counts as the weights; in `ring`, where the workers' would differ, the next push or
-  // pull throws InvalidArgument.
+  // From now on pulls alone write `value`: in `local`, `device` and `ring` the store may keep the weights in it. What
+  // the caller writes there all the same counts as the weights; in `ring`, where the workers' would differ, the next
+  // push or pull throws InvalidArgument.
   bool shared = false;
 };
 
@@ -46,13 +46,14 @@ struct WorkerWait {
 
 // Figures of the job so far, from all servers.
 struct StoreReport {
-  std::vector<Histogram> delays;    // per worker, in versions
-  std::int64_t pushes = 0;          // slices applied
-  std::int64_t refused = 0;         // by backup or discard
-  std::size_t pulled_bytes = 0;     // weights remembered for staleness correction
-  double wait_seconds = 0;          // this worker held back by the mode's bound or round
-  std::vector<WorkerWait> waits;    // per worker
-  std::int64_t furthest_ahead = 0;  // most steps that a worker led the slowest by as it began one; counted under a bound
+  std::vector<Histogram> delays;  // per worker, in versions
+  std::int64_t pushes = 0;        // slices applied
+  std::int64_t refused = 0;       // by backup or discard
+  std::size_t pulled_bytes = 0;   // weights remembered for staleness correction
+  double wait_seconds = 0;        // this worker held back by the mode's bound or round
+  std::vector<WorkerWait> waits;  // per worker
+  std::int64_t furthest_ahead =
+      0;  // most steps that a worker led the slowest by as it began one; counted under a bound
   std::int64_t bytes_to_hosts = 0;  // mode ring: of gradients and weights, sent by this worker to other hosts
   std::int64_t raw_bytes = 0;       // gradients that this worker encoded (compression.h), before
   std::int64_t encoded_bytes = 0;   // and after
@@ -107,9 +108,9 @@ class Exchange {
   // Row-sparse tables (row_tables.h). Collective in effect: a table that another worker has declared otherwise throws
   // InvalidArgument naming both. Exchanges without tables throw NotAvailable.
   virtual void init_tables(const std::vector<TableSpec>& tables);
-  // Task: reads ids and gradients, updates those rows, then writes the rows pulled; a table may be pushed once and pulled
-  // once in a call, and both are one round trip. An id outside the table fails the task. Synchronous modes take one
-  // push of a table per step, which may be of no rows.
+  // Task: reads ids and gradients, updates those rows, then writes the rows pulled; a table may be pushed once and
+  // pulled once in a call, and both are one round trip. An id outside the table fails the task. Synchronous modes take
+  // one push of a table per step, which may be of no rows.
   virtual void push_pull_rows(const std::vector<RowPush>& pushes, const std::vector<RowPull>& pulls,
                               std::int64_t examples, int priority);
   // A step of this worker is over; its clock goes on when what it pushed before was sent. Returns at once.
@@ -130,8 +131,8 @@ class Exchange {
   // before it begins is known too.
   virtual void data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) = 0;
   virtual void data_commit(std::int64_t epoch, const PositionRanges& done) = 0;  // returns at once
-  // Every position of `epoch` that any worker committed. Rank 0 of a resumed job commits what its checkpoint says before
-  // the others begin; epoch numbers are the caller's, negative ones too.
+  // Every position of `epoch` that any worker committed. Rank 0 of a resumed job commits what its checkpoint says
+  // before the others begin; epoch numbers are the caller's, negative ones too.
   virtual PositionRanges data_committed(std::int64_t epoch) = 0;
   // Positions of `epoch` that lost workers left, now this worker's to deliver and commit; shared out in pieces, so call
   // again until empty. `wait` false: empty means none now; ask again later, also for earlier epochs. `wait` true (at

@@ -9,13 +9,16 @@
 //                                           `dist_sync_device` and `dist_device_sync`
 //   dist_async[:bound=s][,staleness=P][,..] each push as it arrives, corrected for its delay; with a bound nobody
 //                                           computes more than s steps ahead of the slowest; with bound=lo..hi the
-//                                           servers choose one of them at every step, where the wait is predicted shortest
-//   dist_local:steps=H[,averaging=A]        every worker trains alone, and each H steps the weights meet: `average` (the
+//                                           servers choose one of them at every step, where the wait is predicted
+//                                           shortest
+//   dist_local:steps=H[,averaging=A]        every worker trains alone, and each H steps the weights meet: `average`
+//   (the
 //                                           mean, by examples), `elastic` (drawn to a centre by alpha, asynchronously)
 //                                           or `federated` (a `fraction` of the workers in each round, drawn by `seed`;
 //                                           one that is left out drops a step and waits); after a barrier all are equal
 //   ring                                    no server: workers add up each other's gradients in rank order
-//   gossip[:steps=H][,seed=S]               no server: every worker trains alone, and each H steps its weights and those
+//   gossip[:steps=H][,seed=S]               no server: every worker trains alone, and each H steps its weights and
+//   those
 //                                           of another one, drawn by `seed`, move to their mean; nobody waits; after a
 //                                           barrier all hold the mean
 // Keys of every dist mode: staleness, transport, and the policy's own options; compression (compression.h) with the
@@ -36,9 +39,9 @@ struct StoreOptions {
   // A policy of the user's own, an object instead of a name. Servers must have it too: pass it to serve(), or start the
   // same program in every role; set_optimizer() throws InvalidArgument where a server (paceline_server) has none.
   std::shared_ptr<const Staleness> staleness;
-  Engine* engine = nullptr;                    // default_engine() where null
-  double start_deadline_seconds = 60;          // until every process of the job has joined
-  double silence_deadline_seconds = 15;        // until a silent peer is lost
+  Engine* engine = nullptr;              // default_engine() where null
+  double start_deadline_seconds = 60;    // until every process of the job has joined
+  double silence_deadline_seconds = 15;  // until a silent peer is lost
 };
 
 class KVStore {
@@ -47,11 +50,11 @@ class KVStore {
   // throws Timeout naming who is missing. In a process whose DMLC_ROLE is scheduler or server it serves and then ends
   // the process. Throws InvalidArgument on unknown modes and keys, listing the known ones.
   static std::shared_ptr<KVStore> create(const std::string& mode, const StoreOptions& options = {});
-  // Throws as create() does where the mode's text is wrong or, with `tables`, where the mode holds no row-sparse tables;
-  // joins nothing.
+  // Throws as create() does where the mode's text is wrong or, with `tables`, where the mode holds no row-sparse
+  // tables; joins nothing.
   static void check(const std::string& mode, bool tables = false);
-  // The same as create() for a worker of a job that the caller describes instead of the environment; several may live in one
-  // process. Not for `local`.
+  // The same as create() for a worker of a job that the caller describes instead of the environment; several may live
+  // in one process. Not for `local`.
   static std::shared_ptr<KVStore> join(const ClusterConfig& config, const std::string& mode,
                                        const StoreOptions& options = {});
   // Over an exchange of the caller's own.
@@ -77,7 +80,8 @@ class KVStore {
 
   // Engine tasks, see Exchange. Gradients are means over `examples`.
   void push(const std::string& key, const NDArray& gradient, std::int64_t examples = 1, int priority = 0);
-  // The next push of the key counts its delay from the last pull of it, into whatever array: pull last what you compute from.
+  // The next push of the key counts its delay from the last pull of it, into whatever array: pull last what you compute
+  // from.
   void pull(const std::string& key, const NDArray& out, int priority = 0);
   void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
                  std::int64_t examples = 1, int priority = 0);

@@ -1,6 +1,7 @@
 #pragma once
 // Optimizers: the update rule runs where the weights live (a server, or this process in `local`). Chosen by a spec, for
-// instance `sgd:lr=0.05,momentum=0.9`; typed forms are in namespace optim. Nothing that can become code crosses the wire.
+// instance `sgd:lr=0.05,momentum=0.9`; typed forms are in namespace optim. Nothing that can become code crosses the
+// wire.
 
 #include <paceline/catalog.h>
 #include <paceline/device.h>
@@ -85,8 +86,8 @@ class Optimizer {
   virtual StepSize step_size() const { return {}; }
   // The new weights do not depend on the old ones: what update() finds in tile.weight is of no meaning.
   virtual bool replaces() const { return false; }
-  // update() leaves tile.gradient as it is, and takes the weights from tile.before unless that is null: where no other rule
-  // has a part in it, it reads both where they lie.
+  // update() leaves tile.gradient as it is, and takes the weights from tile.before unless that is null: where no other
+  // rule has a part in it, it reads both where they lie.
   virtual bool in_one_pass() const { return false; }
   // The option weight_decay is the rule's: the Preparation leaves it out.
   virtual bool decays_weights() const { return false; }

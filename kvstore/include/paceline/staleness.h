@@ -18,13 +18,13 @@ namespace paceline {
 
 // What a policy knows of one push, the same for every element of the slice.
 struct StaleContext {
-  std::int64_t delay = 0;    // other updates that came between pull and push
-  double learning_rate = 0;  // that will be used
-  double peak_rate = 0;      // the largest of the schedule
-  StepSize step_size;        // of the optimizer
-  std::int64_t count = 0;    // updates the policy's state has seen before this one
+  std::int64_t delay = 0;     // other updates that came between pull and push
+  double learning_rate = 0;   // that will be used
+  double peak_rate = 0;       // the largest of the schedule
+  StepSize step_size;         // of the optimizer
+  std::int64_t count = 0;     // updates the policy's state has seen before this one
   std::int64_t examples = 0;  // the gradient is the mean over that many
-  int workers = 1;           // live workers
+  int workers = 1;            // live workers
 };
 
 // Corrects tile.gradient in place. A delay of 0 must leave it bit for bit as it is. Thread-safe (constant).

@@ -1,7 +1,7 @@
 #pragma once
 // Moves packets between processes (tcp; shm, which shares memory with peers of the same host) or inside one (inproc).
-// Packets of one link arrive in order if they arrive; a packet may be lost when a connection breaks. What must arrive is
-// asked again by the layer above.
+// Packets of one link arrive in order if they arrive; a packet may be lost when a connection breaks. What must arrive
+// is asked again by the layer above.
 
 #include <paceline/options.h>
 
@@ -61,8 +61,8 @@ class Transport {
   virtual void close(LinkId link) = 0;
   // Where the link leads, for logs: an address, as far as known.
   virtual std::string describe(LinkId link) = 0;
-  // Called for each packet, one at a time, on the transport's thread or one that does its waiting_work(); set before bind
-  // and connect. Replies to `from`.
+  // Called for each packet, one at a time, on the transport's thread or one that does its waiting_work(); set before
+  // bind and connect. Replies to `from`.
   virtual void on_receive(Handler handler) = 0;
   // Receiving, for threads that wait for what they are to receive; null where only the transport's own thread can.
   virtual std::shared_ptr<detail::WaitingWork> waiting_work() { return nullptr; }

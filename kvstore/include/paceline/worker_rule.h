@@ -43,9 +43,9 @@ class WorkerRule {
 // 2019) keeps the optimizer's momentum here: v = momentum * v + g; pushes g + momentum * v, and the server runs plain
 // SGD. `predict` moves pulled weights on to where they are expected to be when the gradient is applied: by the delay
 // that this worker has measured, along the mean update between its last pulls (predict_smoothing, 0.5, of it kept from
-// those before). The server goes on comparing with the weights that it sent. A worker whose weights are used only in its
-// n-th step after the pull says predict_steps=n. Throws InvalidArgument on wrong options, or if the optimizer has no
-// momentum that could move (adam).
+// those before). The server goes on comparing with the weights that it sent. A worker whose weights are used only in
+// its n-th step after the pull says predict_steps=n. Throws InvalidArgument on wrong options, or if the optimizer has
+// no momentum that could move (adam).
 std::unique_ptr<WorkerRule> make_worker_rule(const Spec& optimizer, const std::string& policy,
                                              const Options& options = {});
 

@@ -1,6 +1,6 @@
 #pragma once
-// A kernel is a pair of functions {cpu, cuda} over raw tensors; launch() pushes it to the engine with its read and write
-// sets. Operators, optimizers and codecs are built from kernels.
+// A kernel is a pair of functions {cpu, cuda} over raw tensors; launch() pushes it to the engine with its read and
+// write sets. Operators, optimizers and codecs are built from kernels.
 
 #include <paceline/ndarray.h>
 
@@ -18,7 +18,9 @@ struct Tensor {
   DType dtype;
 
   template <class T>
-  T* as() const { return static_cast<T*>(data); }
+  T* as() const {
+    return static_cast<T*>(data);
+  }
   std::int64_t size() const { return shape.size(); }
 };
 
@@ -26,20 +28,20 @@ struct Tensor {
 // team of `team_size()` (cores.h) OpenMP threads.
 struct KernelContext {
   Device device;
-  void* native_stream;   // cudaStream_t on CUDA devices
-  void* workspace;       // LaunchOptions::workspace_bytes, 64-byte aligned, uninitialised
-  std::uint64_t seed;    // LaunchOptions::seed
+  void* native_stream;  // cudaStream_t on CUDA devices
+  void* workspace;      // LaunchOptions::workspace_bytes, 64-byte aligned, uninitialised
+  std::uint64_t seed;   // LaunchOptions::seed
 };
 
 using KernelFunction = void (*)(const KernelContext& context, std::span<const Tensor> inputs,
                                 std::span<const Tensor> outputs, const void* attributes);
 
 struct Kernel {
-  const char* name;  // a literal
+  const char* name;               // a literal
   KernelFunction cpu = nullptr;   // also runs on sim:N
   KernelFunction cuda = nullptr;  // null: not available there
-  // Computes each place of dense outputs from the same place of the inputs, or from single numbers; a part of the places
-  // may be asked for, and an output may be one of the inputs.
+  // Computes each place of dense outputs from the same place of the inputs, or from single numbers; a part of the
+  // places may be asked for, and an output may be one of the inputs.
   bool elementwise = false;
 };
 
@@ -67,13 +69,13 @@ void axpy(double alpha, const NDArray& x, const NDArray& y, int priority = 0);  
 void scale(double alpha, const NDArray& x, int priority = 0);                        // x *= alpha
 // out = the sum of all `parts`, added in the order given (bitwise the same from run to run).
 void sum_of(std::span<const NDArray> parts, const NDArray& out, int priority = 0);
-void reduce_sum(const NDArray& x, const NDArray& out);           // out: one element
-void sum_of_squares(const NDArray& x, const NDArray& out);       // out: one float64 element
+void reduce_sum(const NDArray& x, const NDArray& out);      // out: one element
+void sum_of_squares(const NDArray& x, const NDArray& out);  // out: one float64 element
 // out = alpha * op(a) op(b) + beta * out; 2-d, or 3-d as a batch; row-major or transposed. oneDNN, OpenBLAS; cuBLAS,
 // which adds float16 and bfloat16 up in float32, and takes float32 as it is unless PACELINE_TF32=1 is set (then factors
 // of products and convolutions are rounded to TF32, for tensor cores).
-void gemm(const NDArray& a, bool transpose_a, const NDArray& b, bool transpose_b, const NDArray& out,
-          double alpha = 1, double beta = 0);
+void gemm(const NDArray& a, bool transpose_a, const NDArray& b, bool transpose_b, const NDArray& out, double alpha = 1,
+          double beta = 0);
 // Uniform in [low, high) and normal numbers from a counter-based generator: the same for every device and team size.
 void fill_uniform(const NDArray& out, double low, double high, std::uint64_t seed);
 void fill_normal(const NDArray& out, double mean, double deviation, std::uint64_t seed);

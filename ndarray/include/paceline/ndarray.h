@@ -92,7 +92,9 @@ class NDArray {
   // builds with assertions and in the checking build, throws InvalidArgument inside a task that did not declare it.
   void* data() const;
   template <class T>
-  T* data_as() const { return static_cast<T*>(data()); }
+  T* data_as() const {
+    return static_cast<T*>(data());
+  }
 
   // Short text for errors: "float32 (2, 3) on cpu".
   std::string describe() const;
@@ -123,7 +125,8 @@ NamedArrays load_params(const std::string& path, Engine& engine = default_engine
 // ordered by type (widest first), then by name.
 void save_safetensors(const std::string& path, const NamedArrays& arrays,
                       const std::vector<std::pair<std::string, std::string>>& metadata = {});
-NamedArrays load_safetensors(const std::string& path, std::vector<std::pair<std::string, std::string>>* metadata = nullptr,
+NamedArrays load_safetensors(const std::string& path,
+                             std::vector<std::pair<std::string, std::string>>* metadata = nullptr,
                              Engine& engine = default_engine());
 
 }  // namespace paceline

@@ -47,8 +47,8 @@ class Tape final : public Recorder {
   std::unique_ptr<Impl> impl_;
 };
 
-// Scales gradients (floating types, on any devices) in place, where their norm as one vector is above `max_norm`, to that
-// norm, by max_norm / (norm + 1e-6), and returns the norm they had: one float64 element on the first one's device.
+// Scales gradients (floating types, on any devices) in place, where their norm as one vector is above `max_norm`, to
+// that norm, by max_norm / (norm + 1e-6), and returns the norm they had: one float64 element on the first one's device.
 // Asynchronous; records nothing. Norms that are not finite make gradients that are not. Throws InvalidArgument for no
 // gradients and a max_norm that is not above 0. Pascanu et al. 2013, "On the difficulty of training recurrent neural
 // networks".

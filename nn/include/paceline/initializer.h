@@ -14,7 +14,7 @@ using Initializer = std::function<void(const NDArray& weight, std::uint64_t seed
 // Fan-in is the product of all sizes but the first (the weight of a layer is (out, in, ...)), fan-out that of all but
 // the second.
 Initializer constant(double value);
-Initializer uniform(double scale);            // [-scale, scale)
+Initializer uniform(double scale);  // [-scale, scale)
 Initializer normal(double deviation);
 Initializer xavier_uniform(double gain = 1);  // Glorot & Bengio 2010
 Initializer he_normal();                      // He et al. 2015

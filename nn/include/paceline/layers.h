@@ -24,9 +24,9 @@ struct Residual : Module {
 };
 
 // The body, of which a Tape keeps the input only, and rows that came from a store: everything inside is computed again
-// for the gradients (Chen et al., "Training deep nets with sublinear memory cost", 2016). With the same numbers, but for
-// the rounding of a Dense with kGeluTanh on a CUDA device (dense.h): at first nothing inside is recorded. Less memory for
-// a third more time.
+// for the gradients (Chen et al., "Training deep nets with sublinear memory cost", 2016). With the same numbers, but
+// for the rounding of a Dense with kGeluTanh on a CUDA device (dense.h): at first nothing inside is recorded. Less
+// memory for a third more time.
 struct Recompute : Module {
   explicit Recompute(const Module& body);
 };
@@ -69,7 +69,9 @@ struct MaxPool : Module {
 struct AveragePool : Module {
   explicit AveragePool(std::int64_t kernel, std::int64_t stride = 0, std::int64_t padding = 0);
 };
-struct GlobalAveragePool : Module { GlobalAveragePool(); };
+struct GlobalAveragePool : Module {
+  GlobalAveragePool();
+};
 
 struct BatchNormOptions {
   double momentum = 0.9, epsilon = 1e-5;
@@ -130,11 +132,21 @@ struct Lstm : Module {
   explicit Lstm(std::int64_t hidden, const RecurrentOptions& options = {});
 };
 
-struct Flatten : Module { Flatten(); };
-struct Relu : Module { Relu(); };
-struct Tanh : Module { Tanh(); };
-struct Sigmoid : Module { Sigmoid(); };
-struct Gelu : Module { Gelu(); };
+struct Flatten : Module {
+  Flatten();
+};
+struct Relu : Module {
+  Relu();
+};
+struct Tanh : Module {
+  Tanh();
+};
+struct Sigmoid : Module {
+  Sigmoid();
+};
+struct Gelu : Module {
+  Gelu();
+};
 
 // A function as a layer: Lambda("Softmax", [](const NDArray& x) { return softmax(x); }).
 struct Lambda : Module {

@@ -31,7 +31,7 @@ struct Evaluation {
   // Of the labels in [0, classes), the fraction at the largest score; others, such as -1, are not counted. 0 where
   // there are none, and where the labels are no class numbers: one class, or not one label for each row of the scores.
   double accuracy = 0;
-  double loss = 0;      // the mean over the examples
+  double loss = 0;  // the mean over the examples
 };
 // Runs the network over one epoch of `data`, not training; the loss is a mean over the examples of a batch. With none
 // (nullptr), throws InvalidArgument where the labels are no class numbers.

@@ -1,6 +1,6 @@
 #pragma once
-// Networks: modules with parameters, whose input sizes are inferred at the first call. A Module is a handle; copies name
-// the same layer. Parameters are named by structure: "0.weight", "3.bias".
+// Networks: modules with parameters, whose input sizes are inferred at the first call. A Module is a handle; copies
+// name the same layer. Parameters are named by structure: "0.weight", "3.bias".
 
 #include <paceline/initializer.h>
 #include <paceline/ndarray.h>
@@ -34,8 +34,8 @@ struct Context {
   std::uint64_t seed = 0;  // dropout and initializers derive theirs from it
   // How many layers were called with this context so far: each gets a seed of its own. Null: they get this one.
   std::shared_ptr<std::uint64_t> calls = nullptr;
-  NDArray call = {};       // one int64, the number of this call: dropout draws other masks for each; none: 0
-  Device device = {};      // where it runs: a layer is told that of its input, or its own
+  NDArray call = {};         // one int64, the number of this call: dropout draws other masks for each; none: 0
+  Device device = {};        // where it runs: a layer is told that of its input, or its own
   bool recomputing = false;  // a second time, for the gradients: statistics were already updated
   // Mixed precision. Where this is bfloat16 or float16, weights stay float32, and
   //   Dense, Conv1d to Conv3d, TransposedConv, SelfAttention, Rnn, Gru, Lstm, ColumnParallelDense, RowParallelDense
@@ -93,7 +93,9 @@ class Layer {
   NDArray weight(const std::string& name, const Shape& shape, const Initializer& initializer, const Context& context,
                  DType dtype = DType::kFloat32);
   static NDArray in_compute_type(const NDArray& x, const Context& context);
-  void add_child(const std::string& name, std::shared_ptr<Layer> layer) { children_.emplace_back(name, std::move(layer)); }
+  void add_child(const std::string& name, std::shared_ptr<Layer> layer) {
+    children_.emplace_back(name, std::move(layer));
+  }
 
   std::optional<Device> device_;
 

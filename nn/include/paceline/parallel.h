@@ -22,10 +22,10 @@ struct PipelineOptions {
   enum class Balance { kBytes, kSeconds } balance = Balance::kBytes;  // ... parameters or the time of a forward pass
 };
 
-// A Sequential whose modules lie on several devices, a stage of consecutive ones on each, and which runs on the parts of
-// a batch (along axis 0; sizes differ by one at most, and a smaller batch has fewer parts): a stage works on one part
-// while the next stage works on the part before. Parameters have the names and the numbers of the Sequential's, so files
-// and checkpoints of either fit the other.
+// A Sequential whose modules lie on several devices, a stage of consecutive ones on each, and which runs on the parts
+// of a batch (along axis 0; sizes differ by one at most, and a smaller batch has fewer parts): a stage works on one
+// part while the next stage works on the part before. Parameters have the names and the numbers of the Sequential's, so
+// files and checkpoints of either fit the other.
 //
 // Called, it gives the whole batch's output; under a Tape all parts are forward before the first is backward, and all
 // that they keep is kept (GPipe, Huang et al. 2019). A Trainer sends each part backward as soon as it is through and
@@ -51,8 +51,8 @@ struct ColumnParallelDense : Module {
                       bool gather_output = true);
 };
 // By rows: each device has some of the inputs, in parts as they come or cut from a whole, and computes its share of all
-// outputs; the shares are added in the order of the devices, then the bias, where the input was (of parts: where that of
-// the Sequential was). So
+// outputs; the shares are added in the order of the devices, then the bias, where the input was (of parts: where that
+// of the Sequential was). So
 //   Sequential(ColumnParallelDense(4 * n, devices, {}, false), Gelu(), RowParallelDense(n, devices))
 // gathers nothing and adds once.
 struct RowParallelDense : Module {

@@ -1,7 +1,7 @@
 #pragma once
 // How far a job has trained: its epoch, the steps of each worker, and what a checkpoint holds of them. The store's book
-// of positions carries it, so that a worker that joins learns it without a message of its own. A Trainer has one; a loop
-// of one's own, over tables for example, makes one:
+// of positions carries it, so that a worker that joins learns it without a message of its own. A Trainer has one; a
+// loop of one's own, over tables for example, makes one:
 //
 //   nn::Progress progress(kv, optim::Adam{.lr = 0.01});
 //   progress.resume_if_present("ckpt");
@@ -33,7 +33,8 @@ class Progress {
   std::int64_t epoch() const { return epoch_; }
   std::int64_t steps() const { return steps_; }  // of this worker, those before a resumed checkpoint included
   void count_step() { ++steps_; }
-  // A number that goes with the epoch and the steps into checkpoints and out of them, here a packed loss scale; 0: none.
+  // A number that goes with the epoch and the steps into checkpoints and out of them, here a packed loss scale; 0:
+  // none.
   std::int64_t loss_scale() const { return loss_scale_; }
   // The positions of `epoch` that any worker committed.
   RangeSet committed(std::int64_t epoch) const;

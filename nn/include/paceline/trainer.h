@@ -39,13 +39,14 @@ struct TrainerOptions {
   //
   // Under float16 the loss is scaled: by 2^16 at first, by twice as much after 2,000 good steps. When a gradient is not
   // finite, the scale is halved and this worker leaves the step out: it pushes nothing, not even statistics, ends the
-  // step, and pulls. So a synchronous mode closes the round over the others, or changes nothing where nobody pushed, and
-  // all workers hold the same weights again. Each has a scale of its own, for what is pushed is not scaled; a checkpoint
-  // holds that of the worker that writes it. step() waits for the gradients, and throws Error where they are not finite
-  // at a scale of 1.
+  // step, and pulls. So a synchronous mode closes the round over the others, or changes nothing where nobody pushed,
+  // and all workers hold the same weights again. Each has a scale of its own, for what is pushed is not scaled; a
+  // checkpoint holds that of the worker that writes it. step() waits for the gradients, and throws Error where they are
+  // not finite at a scale of 1.
   DType precision = DType::kFloat32;
   bool channels_last = false;  // Context::channels_last
-  double clip_norm = 0;    // this worker's gradients are scaled to a norm of at most this before the push (autograd.h); 0: off
+  double clip_norm =
+      0;  // this worker's gradients are scaled to a norm of at most this before the push (autograd.h); 0: off
   // Forward and backward, on one device, are captured (capture.h) and replayed, with the same numbers. The first step's
   // loss is then the loss of every step. Not with row-sparse tables.
   bool captured = false;
@@ -54,7 +55,7 @@ struct TrainerOptions {
 // What this worker did since its last report; `loss` is the mean over the examples.
 struct TrainerReport {
   std::int64_t epoch = 0;
-  std::int64_t steps = 0;     // of the whole run so far
+  std::int64_t steps = 0;  // of the whole run so far
   std::int64_t examples = 0;
   std::int64_t left_out = 0;  // steps, under float16; their examples and losses are not counted
   double seconds = 0, loss = 0, images_per_second = 0;
@@ -78,9 +79,9 @@ class Trainer {
   ~Trainer();
 
   // One step: forward, backward, push_pull, step_end. Returns the loss, not waited for. Throws what the step of
-  // `steps_ahead` calls ago threw. Commits the batch's positions once its push is acknowledged. Layers go to the store in
-  // groups of about 1 MB, the first with the highest priority: the last layers' gradients travel while the others are
-  // computed, and the next step begins when the first layers' weights are there.
+  // `steps_ahead` calls ago threw. Commits the batch's positions once its push is acknowledged. Layers go to the store
+  // in groups of about 1 MB, the first with the highest priority: the last layers' gradients travel while the others
+  // are computed, and the next step begins when the first layers' weights are there.
   NDArray step(const Batch& batch, const Loss& loss);
 
   // The current epoch of `data` from where a resumed checkpoint stopped; when the loop over it ends, the epoch is over:
@@ -133,7 +134,10 @@ class Trainer::Epoch {
    public:
     explicit Iterator(Epoch& epoch) : epoch_(epoch) { ++*this; }
     Batch& operator*() { return batch_; }
-    Iterator& operator++() { more_ = epoch_.next(batch_); return *this; }
+    Iterator& operator++() {
+      more_ = epoch_.next(batch_);
+      return *this;
+    }
     bool operator!=(End) const { return more_; }
 
    private:

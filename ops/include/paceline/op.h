@@ -74,8 +74,8 @@ class OpDef {
   OpDef saves_outputs(std::vector<int> which) &&;  // visible and auxiliary ones, by index
   // Shapes and types of visible, then auxiliary outputs; throws InvalidArgument "[name] ..." on wrong inputs.
   OpDef infer(InferRule rule) &&;
-  // The computation: one kernel over inputs and outputs, all row-major unless elementwise() or channels_last() (invoke()
-  // copies others first) ...
+  // The computation: one kernel over inputs and outputs, all row-major unless elementwise() or channels_last()
+  // (invoke() copies others first) ...
   OpDef cpu(KernelFunction function) &&;
   OpDef cuda(KernelFunction function) &&;
   OpDef workspace(WorkspaceRule bytes) &&;

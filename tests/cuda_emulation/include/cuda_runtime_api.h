@@ -1,6 +1,6 @@
 #pragma once
-// The part of the CUDA runtime that Paceline calls, over devices that are emulated on the host (CONTRIBUTING.md). Names,
-// signatures and results are CUDA's; what is declared here is all there is.
+// The part of the CUDA runtime that Paceline calls, over devices that are emulated on the host (CONTRIBUTING.md).
+// Names, signatures and results are CUDA's; what is declared here is all there is.
 
 #include <cstddef>
 #include <cstdint>

@@ -27,10 +27,8 @@ inline bool breaks_device(cudaError_t status) {
     case cudaErrorDevicesUnavailable:
     case cudaErrorMpsClientTerminated:
     case cudaErrorExternalDevice:
-    case cudaErrorUnknown:
-      return true;
-    default:
-      return false;
+    case cudaErrorUnknown: return true;
+    default: return false;
   }
 }
 

@@ -64,14 +64,14 @@ class DeviceRuntime {
   virtual std::shared_ptr<Event> record(Stream& stream) = 0;
   // Later work of `stream` waits for `event`, which may come from another stream or device of the same kind.
   virtual void wait(Stream& stream, const Event& event) = 0;
-  // Calls `done` (from any thread, not holding locks) when all earlier work of `stream` is complete, or has failed, then
-  // with what the device reported.
+  // Calls `done` (from any thread, not holding locks) when all earlier work of `stream` is complete, or has failed,
+  // then with what the device reported.
   virtual void when_done(Stream& stream, std::function<void(std::exception_ptr error)> done) = 0;
   // Blocks until all work of `stream` is complete, or has failed; throws then what the device reported.
   virtual void synchronize(Stream& stream) = 0;
 
-  // Keeps what `issue` issues to `stream` instead of running it; null where the device or the work cannot be kept, which
-  // also means that `issue` threw.
+  // Keeps what `issue` issues to `stream` instead of running it; null where the device or the work cannot be kept,
+  // which also means that `issue` threw.
   virtual std::unique_ptr<RecordedWork> keep_work(Stream&, const std::function<void()>&) { return nullptr; }
 
   // How many bytes of new memory a thread may ask for in tasks that are not complete (run_ahead.h).

@@ -15,8 +15,8 @@ struct SimulatedDelays {
 // For streams created from now on.
 void set_simulated_delays(const SimulatedDelays& delays);
 
-// From now on work of the device fails with a DeviceError, also what is in its streams and not done, until it is told to
-// be whole again. Callable from the device's own work: a kernel's fault.
+// From now on work of the device fails with a DeviceError, also what is in its streams and not done, until it is told
+// to be whole again. Callable from the device's own work: a kernel's fault.
 void break_simulated_device(int index, bool is_broken = true);
 
 // How often a host thread has waited for any simulated device (Event::synchronize, DeviceRuntime::synchronize).

@@ -14,8 +14,8 @@ class ArrayBuilder {
   static NDArray allocate(const Shape& shape, DType dtype, Device device, detail::MemoryKind kind,
                           Engine& engine = default_engine());
 
-  // The same in host memory for copies from and to `device`: pinned where it is an accelerator, unless there is a shared
-  // heap, which peers read in place.
+  // The same in host memory for copies from and to `device`: pinned where it is an accelerator, unless there is a
+  // shared heap, which peers read in place.
   static NDArray host_side(const Shape& shape, DType dtype, Device device, Engine& engine = default_engine());
 
   // Dense row-major over memory of `device` that `owner` keeps alive, with a variable of its own. This is how several

@@ -48,24 +48,15 @@ struct Offsets {
 template <class To>
 __device__ To load_as(DType from, const void* data, std::int64_t i) {
   switch (from) {
-    case DType::kFloat32:
-      return convert<To>(static_cast<const float*>(data)[i]);
-    case DType::kFloat64:
-      return convert<To>(static_cast<const double*>(data)[i]);
-    case DType::kFloat16:
-      return convert<To>(static_cast<const float16*>(data)[i]);
-    case DType::kBfloat16:
-      return convert<To>(static_cast<const bfloat16*>(data)[i]);
-    case DType::kUint8:
-      return convert<To>(static_cast<const std::uint8_t*>(data)[i]);
-    case DType::kInt8:
-      return convert<To>(static_cast<const std::int8_t*>(data)[i]);
-    case DType::kInt32:
-      return convert<To>(static_cast<const std::int32_t*>(data)[i]);
-    case DType::kInt64:
-      return convert<To>(static_cast<const std::int64_t*>(data)[i]);
-    case DType::kBool:
-      return convert<To>(static_cast<const bool*>(data)[i]);
+    case DType::kFloat32: return convert<To>(static_cast<const float*>(data)[i]);
+    case DType::kFloat64: return convert<To>(static_cast<const double*>(data)[i]);
+    case DType::kFloat16: return convert<To>(static_cast<const float16*>(data)[i]);
+    case DType::kBfloat16: return convert<To>(static_cast<const bfloat16*>(data)[i]);
+    case DType::kUint8: return convert<To>(static_cast<const std::uint8_t*>(data)[i]);
+    case DType::kInt8: return convert<To>(static_cast<const std::int8_t*>(data)[i]);
+    case DType::kInt32: return convert<To>(static_cast<const std::int32_t*>(data)[i]);
+    case DType::kInt64: return convert<To>(static_cast<const std::int64_t*>(data)[i]);
+    case DType::kBool: return convert<To>(static_cast<const bool*>(data)[i]);
   }
   return To();
 }
