@@ -57,7 +57,10 @@ def gloo(arguments):
         subprocess.Popen(
             [arguments.python, "-c", GLOO]
             + [str(value) for value in (port, rank, arguments.workers, elements, arguments.seconds)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         for rank in range(arguments.workers)
     ]
     answers = [worker.communicate() for worker in workers]
@@ -89,9 +92,11 @@ def main():
     arguments = parser.parse_args()
     probe = [arguments.python, "-c", "import torch.distributed as group; assert group.is_gloo_available()"]
     if subprocess.run(["timeout", "60", *probe], capture_output=True).returncode != 0:
-        sys.exit(f"{arguments.python} has no PyTorch with gloo. Make an environment that has,\n"
-                 "    python3 -m venv /tmp/torch && /tmp/torch/bin/pip install torch 'numpy<2'\n"
-                 "and run this with --python /tmp/torch/bin/python")
+        sys.exit(
+            f"{arguments.python} has no PyTorch with gloo. Make an environment that has,\n"
+            "    python3 -m venv /tmp/torch && /tmp/torch/bin/pip install torch 'numpy<2'\n"
+            "and run this with --python /tmp/torch/bin/python"
+        )
 
     programs = {"gloo": gloo}
     for transport in "tcp", "shm":
@@ -107,8 +112,16 @@ def main():
         ratio = statistics.median(mine / gloo for mine, gloo in zip(figures, runs["gloo"]))
         summary[name] = {"gbps": statistics.median(figures), "to_gloo": ratio}
         print(f"{name:13}{summary[name]['gbps']:8.3f} GB/s{ratio:8.2f} times gloo")
-    print(json.dumps({"rounds": arguments.rounds, "workers": arguments.workers,
-                      "megabytes": 1e-6 * arguments.keys * arguments.key_bytes, "programs": summary}))
+    print(
+        json.dumps(
+            {
+                "rounds": arguments.rounds,
+                "workers": arguments.workers,
+                "megabytes": 1e-6 * arguments.keys * arguments.key_bytes,
+                "programs": summary,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

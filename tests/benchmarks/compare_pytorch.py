@@ -52,7 +52,8 @@ def compare(arguments, python, network):
         figures["ours"].append(run([arguments.bin / "train_benchmark", *flags]))
         figures["eager"].append(run([arguments.bin / "train_benchmark", *flags, "--captured=false"]))
         figures["pytorch"].append(
-            run([python, STEPS, network, BATCHES[network], arguments.seconds, "--threads", arguments.threads]))
+            run([python, STEPS, network, BATCHES[network], arguments.seconds, "--threads", arguments.threads])
+        )
 
     def median(who, figure):
         return statistics.median(one[figure] for one in figures[who])
@@ -61,9 +62,12 @@ def compare(arguments, python, network):
         sys.exit(f"{network}: the two have different numbers of parameters: {figures}")
     ours, eager, theirs = (median(who, "samples_per_second") for who in ("ours", "eager", "pytorch"))
     fraction = MULTIPLY_ADDS[network] / (1e9 * median("ours", "gemm_gmacs"))
-    print(f"{network:11} {BATCHES[network]:5} {ours:10.0f} {eager:10.0f} {theirs:10.0f} {ours / theirs:6.2f} "
-          f"{ours * fraction:9.3f} {theirs * fraction:8.3f} "
-          f"{median('ours', 'peak_memory_mb'):8.0f} {median('pytorch', 'peak_memory_mb'):8.0f}", flush=True)
+    print(
+        f"{network:11} {BATCHES[network]:5} {ours:10.0f} {eager:10.0f} {theirs:10.0f} {ours / theirs:6.2f} "
+        f"{ours * fraction:9.3f} {theirs * fraction:8.3f} "
+        f"{median('ours', 'peak_memory_mb'):8.0f} {median('pytorch', 'peak_memory_mb'):8.0f}",
+        flush=True,
+    )
 
 
 def main():
@@ -84,8 +88,10 @@ def main():
             subprocess.run([sys.executable, "-m", "venv", folder], check=True)
             python = f"{folder}/bin/python"
             subprocess.run([python, "-m", "pip", "install", "--quiet", PYTORCH, "numpy"], check=True)
-        print(f"{arguments.threads} threads; examples per second, medians of {arguments.rounds} runs in turns; fractions "
-              "of sgemm's rate; memory in MB")
+        print(
+            f"{arguments.threads} threads; examples per second, medians of {arguments.rounds} runs in turns; fractions "
+            "of sgemm's rate; memory in MB"
+        )
         print("network     batch       ours      eager    PyTorch  ratio  fraction  PyTorch   memory  PyTorch")
         for network in arguments.networks:
             compare(arguments, python, network)

@@ -38,7 +38,7 @@ def main():
                   "--key_bytes", str(4 * arguments.rows * arguments.floats // arguments.keys)],
         "rows": [*kvbench, "--sparse_rows", str(arguments.rows), "--row_floats", str(arguments.floats),
                  "--table_rows", str(arguments.table)],
-    }
+    }  # fmt: skip
     runs = {name: [] for name in commands}
     for round_number in range(arguments.rounds):
         for name, command in commands.items():
@@ -48,14 +48,24 @@ def main():
     def median(name, figure):
         return statistics.median(result[figure] for result in runs[name])
 
-    ratio = {figure: statistics.median(rows[figure] / dense[figure] for rows, dense in zip(runs["rows"], runs["dense"]))
-             for figure in FIGURES}
+    ratio = {
+        figure: statistics.median(rows[figure] / dense[figure] for rows, dense in zip(runs["rows"], runs["dense"]))
+        for figure in FIGURES
+    }
     print(f"{'median':8}" + "".join(f"{figure:>12}" for figure in FIGURES))
     for name in runs:
         print(f"{name:8}" + "".join(f"{median(name, figure):12.3f}" for figure in FIGURES))
     print(f"{'ratio':8}" + "".join(f"{ratio[figure]:12.2f}" for figure in FIGURES))
-    print(json.dumps({"rounds": arguments.rounds, "flags": arguments.flags, "ratio": ratio,
-                      **{name: {figure: median(name, figure) for figure in FIGURES} for name in runs}}))
+    print(
+        json.dumps(
+            {
+                "rounds": arguments.rounds,
+                "flags": arguments.flags,
+                "ratio": ratio,
+                **{name: {figure: median(name, figure) for figure in FIGURES} for name in runs},
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

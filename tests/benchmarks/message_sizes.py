@@ -37,7 +37,7 @@ def main():
     if arguments.keep and arguments.keep.exists():
         runs.update(json.loads(arguments.keep.read_text()))
     for number in range(arguments.rounds):
-        for name in names[number % len(names):] + names[:number % len(names)]:
+        for name in names[number % len(names) :] + names[: number % len(names)]:
             environment = dict(os.environ, PACELINE_MESSAGE_BYTES="0" if name == "chosen" else str(1024 * int(name)))
             if arguments.gbit:
                 environment["PACELINE_FAULTS"] = f"bytes_per_second={arguments.gbit * 125e6:g}"
@@ -52,10 +52,11 @@ def main():
     best = max(medians.values())
     for name, median in medians.items():
         label = name if name == "chosen" else name + " KiB"
-        print(f"{label:>8}: {median:.4f} GB/s, {median / best:.3f} of the best, "
-              f"runs {min(runs[name]):.4f} to {max(runs[name]):.4f}")
-    print(json.dumps({"flags": flags, "gbit": arguments.gbit, "medians": medians,
-                      "ratio": medians["chosen"] / best}))
+        print(
+            f"{label:>8}: {median:.4f} GB/s, {median / best:.3f} of the best, "
+            f"runs {min(runs[name]):.4f} to {max(runs[name]):.4f}"
+        )
+    print(json.dumps({"flags": flags, "gbit": arguments.gbit, "medians": medians, "ratio": medians["chosen"] / best}))
     return 0 if medians["chosen"] >= 0.97 * best else 1
 
 

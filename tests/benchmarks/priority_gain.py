@@ -53,7 +53,7 @@ def model(arguments, text, priority, slice_bytes):
     command = [f"{arguments.bin}/kvsim", "--workers", "1", "--servers", "1", "--compute", "constant:seconds=1",
                "--layers", text, f"--priority={str(priority).lower()}", "--slice_bytes", str(slice_bytes),
                "--worker_gbit", str(arguments.gbit), "--worker_gbit_in", "0", "--server_gbit", "0", "--latency_us", "0",
-               "--server_push", "", "--server_pull", "", "--iterations", "60"]
+               "--server_push", "", "--server_pull", "", "--iterations", "60"]  # fmt: skip
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return 1 / json.loads(output.splitlines()[-1])["steps_per_second"]
 
@@ -65,7 +65,7 @@ def run_job(arguments, text, priority):
                    str(arguments.servers), "--log-dir", folder,
                    "--env", f"PACELINE_FAULTS=bytes_per_second={arguments.gbit * 125e6:g}",
                    f"{arguments.bin}/sleep_job", "--mode", arguments.mode, "--compute", "constant:seconds=1",
-                   "--layers", text, f"--priority={str(priority).lower()}", "--seconds", str(arguments.seconds)]
+                   "--layers", text, f"--priority={str(priority).lower()}", "--seconds", str(arguments.seconds)]  # fmt: skip
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=60 + 3 * arguments.seconds)
         steps = []
         for log in pathlib.Path(folder).rglob("worker-*.log"):
@@ -96,8 +96,17 @@ def main():
     real = [statistics.median(times) for times in measured]
     gain, promised = real[0] / real[1] - 1, predicted[0] / predicted[1] - 1
     print(f"model: {predicted[0]:.3f} s and {predicted[1]:.3f} s, gain {promised:.1%}; measured gain {gain:.1%}")
-    print(json.dumps({"model_seconds": predicted, "measured_seconds": real, "model_gain": promised,
-                      "measured_gain": gain, "ratio": gain / promised}))
+    print(
+        json.dumps(
+            {
+                "model_seconds": predicted,
+                "measured_seconds": real,
+                "model_gain": promised,
+                "measured_gain": gain,
+                "ratio": gain / promised,
+            }
+        )
+    )
     return 0 if gain >= 0.8 * promised else 1
 
 

@@ -19,8 +19,8 @@ from priority_gain import ROOT, run_job
 CASES = {
     "1": (0.02, [1, 1, 1], [2, 2, 2], [2, 2, 8], 17.0, 15.0),
     "2": (0.02, [1] * 4, [1] * 4, [3] * 4, 17.0, 14.0),
-    "3": (0.004, [8, 8, 8, 8, 4, 1, 1], [16, 16, 16, 16, 8, 2, 2], [.3, 1.5, 4, 8, 8, 70, 12], 143.8, 114.3),
-    "4": (0.008, [2] * 16, [4] * 16, [.5] * 3 + [1] * 4 + [3] * 6 + [12, 12, 14], 97.5, 96.5),
+    "3": (0.004, [8, 8, 8, 8, 4, 1, 1], [16, 16, 16, 16, 8, 2, 2], [0.3, 1.5, 4, 8, 8, 70, 12], 143.8, 114.3),
+    "4": (0.008, [2] * 16, [4] * 16, [0.5] * 3 + [1] * 4 + [3] * 6 + [12, 12, 14], 97.5, 96.5),
 }
 
 
@@ -37,8 +37,10 @@ def main():
     worst, table = 0, {}
     for case in arguments.cases.split(","):
         unit, forward, backward, exchange, *expected = CASES[case]
-        text = ",".join(f"{f * unit:.9f}:{b * unit:.9f}:{int(c * unit * arguments.gbit * 125e6)}"
-                        for f, b, c in zip(forward, backward, exchange))
+        text = ",".join(
+            f"{f * unit:.9f}:{b * unit:.9f}:{int(c * unit * arguments.gbit * 125e6)}"
+            for f, b, c in zip(forward, backward, exchange)
+        )
         steps = [[], []]
         for _ in range(arguments.rounds):
             for priority in (False, True):
@@ -47,8 +49,11 @@ def main():
         ratios = [mine / theirs for mine, theirs in zip(found, expected)]
         worst = max(worst, *(abs(ratio - 1) for ratio in ratios))
         table[case] = {"expected": expected, "measured": found, "ratio": ratios}
-        print(f"case {case}: in order {expected[0]:.1f}, measured {found[0]:.2f} ({ratios[0]:.3f}); "
-              f"by priority {expected[1]:.1f}, measured {found[1]:.2f} ({ratios[1]:.3f})", flush=True)
+        print(
+            f"case {case}: in order {expected[0]:.1f}, measured {found[0]:.2f} ({ratios[0]:.3f}); "
+            f"by priority {expected[1]:.1f}, measured {found[1]:.2f} ({ratios[1]:.3f})",
+            flush=True,
+        )
     print(json.dumps(table))
     return 0 if worst <= 0.05 else 1
 

@@ -66,9 +66,17 @@ def main():
 def watch(arguments, flags, folder, started):
     """Adds every process that it starts to `started`."""
     port, marks = folder / "port", folder / "marks"
-    environment = dict(os.environ, DMLC_PS_ROOT_URI="127.0.0.1", DMLC_NODE_HOST="127.0.0.1", DMLC_PS_ROOT_PORT="0",
-                       DMLC_NUM_SERVER="1", DMLC_NUM_WORKER="1", OMP_WAIT_POLICY="PASSIVE",
-                       PACELINE_TRANSPORT=arguments.transport, PACELINE_PORT_FILE=str(port))
+    environment = dict(
+        os.environ,
+        DMLC_PS_ROOT_URI="127.0.0.1",
+        DMLC_NODE_HOST="127.0.0.1",
+        DMLC_PS_ROOT_PORT="0",
+        DMLC_NUM_SERVER="1",
+        DMLC_NUM_WORKER="1",
+        OMP_WAIT_POLICY="PASSIVE",
+        PACELINE_TRANSPORT=arguments.transport,
+        PACELINE_PORT_FILE=str(port),
+    )
 
     def start(role, command, **options):
         started.append(subprocess.Popen(command, env=dict(environment, DMLC_ROLE=role), **options))
@@ -84,8 +92,13 @@ def watch(arguments, flags, folder, started):
     time.sleep(0.5)
     empty = memory_of(server.pid)
     with open(marks, "w") as stderr:
-        worker = start("worker", [f"{arguments.bin}/kvbench", *flags, f"--pushes={arguments.pushes}"],
-                       stdout=subprocess.PIPE, stderr=stderr, text=True)
+        worker = start(
+            "worker",
+            [f"{arguments.bin}/kvbench", *flags, f"--pushes={arguments.pushes}"],
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        )
     processes = {"server": server, "worker": worker, "scheduler": scheduler}
     samples = {name: [] for name in processes}
     passed = []  # samples taken before each mark
@@ -115,19 +128,21 @@ def watch(arguments, flags, folder, started):
 
         def after(share):
             at = int(share * len(held))
-            return statistics.median(held[max(0, at - width): at + 1])
+            return statistics.median(held[max(0, at - width) : at + 1])
 
-        rest = statistics.median(held[-2 * width:-1])
+        rest = statistics.median(held[-2 * width : -1])
         result[name] = {"most": max(held) / megabyte, "at_rest": rest / megabyte}
         if arguments.pushes:
             begins = [0, *passed]
-            result[name]["to_10_25_50_75_100"] = [max(held[begin:end] or [0]) / megabyte
-                                                  for begin, end in zip(begins, passed)]
+            result[name]["to_10_25_50_75_100"] = [
+                max(held[begin:end] or [0]) / megabyte for begin, end in zip(begins, passed)
+            ]
         else:
             result[name]["after_20_60_80"] = [after(share) / megabyte for share in (0.2, 0.6, 0.8)]
     rest = result["server"]["at_rest"] * megabyte
-    result["server"].update({"empty": empty / megabyte,
-                             "bytes_beside_each_key": (rest - empty - weights) / sizes["--keys"]})
+    result["server"].update(
+        {"empty": empty / megabyte, "bytes_beside_each_key": (rest - empty - weights) / sizes["--keys"]}
+    )
     result["keys_per_second"] = figures["keys_per_second"]
     return result
 

@@ -25,15 +25,23 @@ def parse_arguments():
     parser.add_argument("--bin", default=str(ROOT / "build/cpu/bin"), help="folder of the programs")
     parser.add_argument("--mode", default="dist_async:staleness=none")
     parser.add_argument("--compute", default="lognormal:median=0.03,sigma=0.3")
-    parser.add_argument("--bytes", type=int,
-                        help="of the weights, by default 512 KiB, 4 MiB in mode ring, so that every worker owns some; "
-                             "kvsim cuts messages as the store does where they are all full")
-    parser.add_argument("--speed", type=float,
-                        help="bytes per second of each process's line, by default 20e6, 100e6 in mode ring")
+    parser.add_argument(
+        "--bytes",
+        type=int,
+        help="of the weights, by default 512 KiB, 4 MiB in mode ring, so that every worker owns some; "
+        "kvsim cuts messages as the store does where they are all full",
+    )
+    parser.add_argument(
+        "--speed", type=float, help="bytes per second of each process's line, by default 20e6, 100e6 in mode ring"
+    )
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--rounds", type=int, default=3, help="runs of each number of workers; they give the spread")
-    parser.add_argument("--stall", type=float, default=0.05,
-                        help="a run is repeated where a sleep of 1 ms beside it took so much longer, in seconds")
+    parser.add_argument(
+        "--stall",
+        type=float,
+        default=0.05,
+        help="a run is repeated where a sleep of 1 ms beside it took so much longer, in seconds",
+    )
     parser.add_argument("--repeats", type=int, default=5, help="so often at most; then the calmest run counts")
     parser.add_argument("--save", help="file that gets what was measured")
     parser.add_argument("--load", help="such a file, instead of measuring")
@@ -56,23 +64,27 @@ def mode_of(arguments, workers):
 def run_job(arguments, workers, seed):
     """Steps per second of all workers, delays as {delay: count}, times slept and exchanged, the machine's stall."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, str(ROOT / "tools/launch.py"), "-n", str(workers), "-s", servers_of(arguments), "--log-dir",
-                   folder,
-                   "--env", f"PACELINE_FAULTS=bytes_per_second={arguments.speed:g}",
+        command = [sys.executable, str(ROOT / "tools/launch.py"), "-n", str(workers), "-s", servers_of(arguments),
+                   "--log-dir", folder, "--env", f"PACELINE_FAULTS=bytes_per_second={arguments.speed:g}",
                    f"{arguments.bin}/sleep_job", "--mode", mode_of(arguments, workers), "--compute", arguments.compute,
-                   "--bytes", str(arguments.bytes), "--seconds", str(arguments.seconds), "--seed", str(seed)]
-        environment = {**os.environ, "PACELINE_KVSTORE": mode_of(arguments, workers)}  # tells the launcher whether there are servers
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=120 + 3 * arguments.seconds,
-                       env=environment)
+                   "--bytes", str(arguments.bytes), "--seconds", str(arguments.seconds), "--seed", str(seed)]  # fmt: skip
+        # Tells the launcher whether there are servers.
+        environment = {**os.environ, "PACELINE_KVSTORE": mode_of(arguments, workers)}
+        subprocess.run(
+            command, check=True, stdout=subprocess.DEVNULL, timeout=120 + 3 * arguments.seconds, env=environment
+        )
         results = []
         for log in pathlib.Path(folder).rglob("worker-*.log"):
             results += [json.loads(line) for line in log.read_text().splitlines() if line.startswith('{"')]
     assert len(results) == workers, f"{len(results)} of {workers} workers printed a result"
     delays = {int(d): n for result in results for d, n in result.get("delays", {}).items()}
-    return {"rate": sum(result["steps"] / result["seconds"] for result in results), "delays": delays,
-            "stall": next(result["stall"] for result in results if "stall" in result),
-            "slept": [t for result in results for t in result["slept"]],
-            "exchanged": [t for result in results for t in result["exchanged"]]}
+    return {
+        "rate": sum(result["steps"] / result["seconds"] for result in results),
+        "delays": delays,
+        "stall": next(result["stall"] for result in results if "stall" in result),
+        "slept": [t for result in results for t in result["slept"]],
+        "exchanged": [t for result in results for t in result["exchanged"]],
+    }
 
 
 def calm_run(arguments, workers, seed):
@@ -90,12 +102,13 @@ def simulate(arguments, workers, law, latency, server):
 
     Without servers, `server` is what a worker takes over the bytes of a whole gradient.
     """
-    command = [f"{arguments.bin}/kvsim", "--mode", mode_of(arguments, workers), "--workers", str(workers), "--servers", "1",
-               "--compute", law, "--bytes", str(arguments.bytes), "--slice_bytes", "0" if arguments.mode.startswith("ring") else str(MESSAGE_BYTES),
+    slice_bytes = 0 if arguments.mode.startswith("ring") else MESSAGE_BYTES
+    command = [f"{arguments.bin}/kvsim", "--mode", mode_of(arguments, workers), "--workers", str(workers),
+               "--servers", "1", "--compute", law, "--bytes", str(arguments.bytes), "--slice_bytes", str(slice_bytes),
                "--iterations", "20000", "--worker_gbit", str(arguments.speed * 8e-9), "--worker_gbit_in", "0",
                "--server_gbit", str(arguments.speed * 8e-9), "--server_gbit_in", "0", "--one_line",
-               "--latency_us", str(1e6 * latency), "--acknowledgement_us", str(1e6 * latency), "--server_push", f"us={1e6 * server}",
-               "--server_pull", "", "--delays"]
+               "--latency_us", str(1e6 * latency), "--acknowledgement_us", str(1e6 * latency),
+               "--server_push", f"us={1e6 * server}", "--server_pull", "", "--delays"]  # fmt: skip
     if servers_of(arguments) == "0":
         command += ["--worker_push", f"ns_per_byte={1e9 * server / arguments.bytes}", "--server_push", ""]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -150,8 +163,10 @@ def compare(arguments, measured):
         alone = statistics.mean(t for run in measured[1] for t in run["exchanged"])
         two = statistics.mean(run["rate"] for run in measured[2])
         latency, server = fit(arguments, law, statistics.mean(slept), alone, two)
-        print(f"fitted on 1 and 2: {1e3 * latency:.3f} ms one way, {1e3 * server:.3f} ms a push "
-              f"at the {'worker' if servers_of(arguments) == '0' else 'server'}")
+        print(
+            f"fitted on 1 and 2: {1e3 * latency:.3f} ms one way, {1e3 * server:.3f} ms a push "
+            f"at the {'worker' if servers_of(arguments) == '0' else 'server'}"
+        )
         rows = []
         for workers in sorted(measured):
             rates = [run["rate"] for run in measured[workers]]
@@ -162,10 +177,20 @@ def compare(arguments, measured):
             for run in measured[workers]:
                 for delay, count in run["delays"].items():
                     real[delay] = real.get(delay, 0) + count
-            rows.append({"workers": workers, "measured": mean, "spread": spread, "predicted": rate,
-                         "error": rate / mean - 1, "distance": distance(real, delays)})
-            print("{workers} workers: measured {measured:.2f} (spread {spread:.1%}), predicted {predicted:.2f} "
-                  "({error:+.1%}), distance of the delays {distance:.3f}".format(**rows[-1]))
+            rows.append(
+                {
+                    "workers": workers,
+                    "measured": mean,
+                    "spread": spread,
+                    "predicted": rate,
+                    "error": rate / mean - 1,
+                    "distance": distance(real, delays),
+                }
+            )
+            print(
+                "{workers} workers: measured {measured:.2f} (spread {spread:.1%}), predicted {predicted:.2f} "
+                "({error:+.1%}), distance of the delays {distance:.3f}".format(**rows[-1])
+            )
     return {"latency_ms": 1e3 * latency, "server_ms": 1e3 * server, "runs": rows}
 
 
@@ -174,14 +199,19 @@ def main():
     measured = {}
     if arguments.load:
         text = json.loads(pathlib.Path(arguments.load).read_text())
-        measured = {int(workers): [{**run, "delays": {int(d): n for d, n in run["delays"].items()}} for run in runs]
-                    for workers, runs in text.items()}
+        measured = {
+            int(workers): [{**run, "delays": {int(d): n for d, n in run["delays"].items()}} for run in runs]
+            for workers, runs in text.items()
+        }
     for workers in (1, 2, 4, 8):
         if not arguments.load:
             measured[workers] = [calm_run(arguments, workers, seed) for seed in range(1, arguments.rounds + 1)]
         rates = [run["rate"] for run in measured[workers]]
-        print(f"{workers} workers: " + " ".join(f"{rate:.2f}" for rate in rates) + " steps per second, longest stall "
-              f"{1e3 * max(run['stall'] for run in measured[workers]):.0f} ms", flush=True)
+        print(
+            f"{workers} workers: " + " ".join(f"{rate:.2f}" for rate in rates) + " steps per second, longest stall "
+            f"{1e3 * max(run['stall'] for run in measured[workers]):.0f} ms",
+            flush=True,
+        )
     if arguments.save:
         pathlib.Path(arguments.save).write_text(json.dumps(measured))
     result = compare(arguments, measured)

@@ -51,9 +51,14 @@ def write(path, arrays):
     header, body = {"__metadata__": {"torch": torch.__version__.split("+")[0]}}, b""
     for name, array in sorted(arrays.items()):
         flat = array.contiguous().reshape(-1)
-        data = b"".join(struct.pack({"F64": "<d", "I64": "<q", "BOOL": "<?"}[TYPES[array.dtype]], v) for v in flat.tolist())
-        header[name] = {"dtype": TYPES[array.dtype], "shape": list(array.shape),
-                        "data_offsets": [len(body), len(body) + len(data)]}
+        data = b"".join(
+            struct.pack({"F64": "<d", "I64": "<q", "BOOL": "<?"}[TYPES[array.dtype]], v) for v in flat.tolist()
+        )
+        header[name] = {
+            "dtype": TYPES[array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": [len(body), len(body) + len(data)],
+        }
         body += data
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)

@@ -387,7 +387,10 @@ class Refusals(LauncherTest):
 
     def test_no_server_program(self):
         (self.folder / "bin/paceline_server").unlink()
-        with mock.patch.object(options, "_HERE", str(self.folder / "empty")), mock.patch.dict(os.environ, self.environment):
+        with (
+            mock.patch.object(options, "_HERE", str(self.folder / "empty")),
+            mock.patch.dict(os.environ, self.environment),
+        ):
             with self.assertRaisesRegex(UsageError, "paceline_server is neither beside true nor on PATH nor at"):
                 options.parse(["-n", "1", "true"])
 

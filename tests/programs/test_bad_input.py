@@ -98,7 +98,9 @@ class CommandLine(BadInput):
         packed = self.run_program(program("im2rec"), "--channels", 3, "coloured", images)
         self.assertEqual(packed.code, 0, packed)
         ended = self.mnist(*train, "--test", "coloured.manifest")
-        self.assert_one_clear_sentence(ended, "'coloured.manifest' are 28 x 28 x 3, but those of", "28 x 28 x 1", code=2)
+        self.assert_one_clear_sentence(
+            ended, "'coloured.manifest' are 28 x 28 x 3, but those of", "28 x 28 x 1", code=2
+        )
 
     def test_a_test_set_that_is_not_there_has_no_accuracy(self):
         self.small_set(100)

@@ -8,14 +8,14 @@ from support import LAUNCHER, SOURCE_DIR, ProgramTest, data_folder, program
 TRAINING = {"mnist", "image_classification", "sparse_linear", "factorization_machine", "char_lm"}
 EXPECTED = {
     "ndarray": r"0 10 -20 0 0 -30 70 0 \npoints: float32 \(4, 2\) on cpu\nturned: float32 \(4, 2\) on cpu\n"
-               r"\[view\] float32 \(4, 2\) on cpu has 8 elements, shape \(3, 3\) has 9\n",  # fmt: skip
+    r"\[view\] float32 \(4, 2\) on cpu has 8 elements, shape \(3, 3\) has 9\n",
     "engine": r"sum of squares below 1000: 332833500\nas expected: \[divide\] by zero\n",
     "autograd": r"y = 2\.000 x \+ 1\.000\n",
     "kvstore": r"weight 1\.000, expected 1\.000\n",
     "embedding": r"most of the last pairs told apart, few words in memory\n",
     "custom_operator": r"-0\.5 -0\.25 1 2 0\.25 0\.25 1 1 \n",
     "custom_staleness": r"worker 0, delay 0: weight 7\.0\nworker 1, delay 1: weight 4\.0\n"
-                        r"worker 2, delay 2: weight 3\.5\n",  # fmt: skip
+    r"worker 2, delay 2: weight 3\.5\n",
 }
 
 
@@ -58,7 +58,11 @@ class Readme(ProgramTest):
         self.assertNotIn("was lost", job.err)
 
     def test_what_is_wrong_it_says_in_a_sentence(self):
-        for arguments, words in (((), "usage: "), (("dist_asink", "x"), "unknown mode"), (("local", "x"), "No such file")):
+        for arguments, words in (
+            ((), "usage: "),
+            (("dist_asink", "x"), "unknown mode"),
+            (("local", "x"), "No such file"),
+        ):
             ended = self.run_program(program("readme_program"), *arguments)
             self.assert_one_clear_sentence(ended, words, code=1)
             self.assertEqual(ended.err.count("\n"), 1, ended)
@@ -114,8 +118,7 @@ class Tools(ProgramTest):
 
     def test_help(self):
         """Every program has a readable --help."""
-        for name in (*TRAINING, "im2rec", "rec", "draw_digits", "kvbench", "paceline_server",
-                     "train_benchmark"):
+        for name in (*TRAINING, "im2rec", "rec", "draw_digits", "kvbench", "paceline_server", "train_benchmark"):
             with self.subTest(name):
                 ended = self.run_program(program(name), "--help")
                 self.assertEqual((ended.code, ended.err), (0, ""), ended)

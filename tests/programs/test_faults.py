@@ -31,7 +31,9 @@ class WorkerKilled(Faults):
         self.kill("worker", killed)
         ended = self.finish(job)
         self.assertEqual(ended.code, 0, ended)
-        self.assertRegex(ended.err, rf"\[scheduler 0\].* worker {killed} at 127\.0\.0\.1 was lost: it was ended by signal 9")
+        self.assertRegex(
+            ended.err, rf"\[scheduler 0\].* worker {killed} at 127\.0\.0\.1 was lost: it was ended by signal 9"
+        )
         again = r"\d+ positions of epoch \d+ that it had not committed go to the others"
         self.assertRegex(ended.err, rf"worker {killed} at 127\.0\.0\.1 was lost; {again}")
         self.assertRegex(ended.err, r"\d+ positions were taken over from lost workers")
@@ -162,9 +164,9 @@ class WithoutLauncher(Faults):
         self.workers = [
             self.start(program("mnist"), "--kvstore", mode, "--train", data / "train.manifest", "--test",
                        data / "test.manifest", "--epochs", 50, "--log_every", 10,
-                       **common, DMLC_ROLE="worker", DMLC_TASK_ID=task)  # fmt: skip
+                       **common, DMLC_ROLE="worker", DMLC_TASK_ID=task)
             for task in range(workers)
-        ]
+        ]  # fmt: skip
         return [self.scheduler, *self.servers, *self.workers]
 
     def finish_all(self, processes, *words):

@@ -103,7 +103,9 @@ class Mnist(ProgramTest):
         self.assertGreater(max(ended.result["wait_seconds"]), 0)
         for worker in range(3):
             for server in range(2):
-                self.assertRegex(ended.err, rf"server {server}.* delays of worker {worker}: .* held back \d+ times, for ")
+                self.assertRegex(
+                    ended.err, rf"server {server}.* delays of worker {worker}: .* held back \d+ times, for "
+                )
 
 
 class Resume(ProgramTest):

@@ -51,7 +51,10 @@ class Images(ProgramTest):
         self.assertIn("resuming from ck/checkpoint.safetensors after epoch 1", second.err)
         self.assertGreater(second.result["test_accuracy"], 0.4, second)
         third = self.train(*flags, "--epochs", 2)
-        self.assertIn("nothing is left to do: ck/checkpoint.safetensors has done 2 of 2 epochs; raise --epochs to go on", third.err)
+        self.assertIn(
+            "nothing is left to do: ck/checkpoint.safetensors has done 2 of 2 epochs; raise --epochs to go on",
+            third.err,
+        )
         self.assertEqual(third.result["test_accuracy"], second.result["test_accuracy"])
         evaluated = self.train(*images, "--evaluate", second.result["checkpoint"])
         self.assertEqual(evaluated.result["test_accuracy"], second.result["test_accuracy"])

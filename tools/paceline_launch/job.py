@@ -245,7 +245,9 @@ class Job:
                 self._fail_with(self.lost[0], f"{_how(self.lost[0])}, and no worker is left")
             else:
                 self._tell_scheduler(process)
-                self.unsaid.append(f"{process.place} {_how(process)}; the job goes on without it ({left} still at work)")
+                self.unsaid.append(
+                    f"{process.place} {_how(process)}; the job goes on without it ({left} still at work)"
+                )
                 self._deadline("lost workers", _MOMENT, self._say_who_is_lost)
         if not left and not self.stopping:
             self._deadline("ending", self.options.grace, self._servers_did_not_end)

@@ -11,7 +11,8 @@ from . import UsageError
 from .environment import Mode, find_mode, parse_assignments
 from .hosts import read_host_file, resolve
 
-_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # tools of the source tree, bin of an installed package
+# The folder tools of the source tree, bin of an installed package.
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 _DESCRIPTION = """\
 Starts a distributed job: one scheduler on this machine, then servers and workers, here or by ssh on other hosts.
@@ -183,7 +184,10 @@ def _server_command(chosen, program):
         return [beside]
     if shutil.which("paceline_server"):
         return ["paceline_server"]
-    ours = [os.path.join(_HERE, "paceline_server"), os.path.join(os.path.dirname(_HERE), "build/cpu/bin/paceline_server")]
+    ours = [
+        os.path.join(_HERE, "paceline_server"),
+        os.path.join(os.path.dirname(_HERE), "build/cpu/bin/paceline_server"),
+    ]
     found = [path for path in ours if os.access(path, os.X_OK)]
     _check(
         found,
