@@ -5,8 +5,8 @@
                      [--precision float32|bfloat16] [--channels_last] [--compile]
 
 Networks, examples and optimizer are train_benchmark's. bfloat16 means autocast. The last line is JSON:
-samples_per_second, peak_memory_mb (the resident set's, of the whole process), parameters, and pytorch, its version. Exits
-with 3 where PyTorch, or on cuda a GPU, is missing.
+samples_per_second, peak_memory_mb (the resident set's, of the whole process), parameters, and pytorch, its version.
+Exits with 3 where PyTorch, or on cuda a GPU, is missing.
 """
 
 import argparse

@@ -71,7 +71,9 @@ def main():
         median = {figure: statistics.median(result[figure] for result in results) for figure in FIGURES}
         median["cpu"] = statistics.median(r["cpu"] for r in results) / (workers * arguments.seconds)
         median["ratio"] = {
-            figure: statistics.median(mine[figure] / floor[figure] for mine, floor in zip(results, runs["floor"]))
+            figure: statistics.median(
+                mine[figure] / floor[figure] for mine, floor in zip(results, runs["floor"], strict=True)
+            )
             for figure in FIGURES + ["cpu"]
         }
         summary[name] = median

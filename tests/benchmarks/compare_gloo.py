@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Compares kvbench in mode ring with the all-reduce of gloo, which PyTorch brings: runs both in turns and prints medians
-and ratios.
+"""Compares kvbench in mode ring with the all-reduce of gloo, which PyTorch brings: runs both in turns and prints
+medians and ratios.
 
     tests/benchmarks/compare_gloo.py [--bin build/cpu/bin] [--rounds 5] [--python PYTHON]
 
-Both move a gradient of float32, 100 MB in keys of 4 MB unless told otherwise, among worker processes on this machine. The
-figure is the bytes of the gradient over the time of one exchange, as often as fits into --seconds, in GB/s. An exchange
-of gloo is `all_reduce` in place of one tensor as large as all keys: their sum. One of kvbench is a `push_pull` of all
-keys and `step_end`: with optimizer `assign` an all-reduce, the mean in the worker's arrays; with `sgd` an update of the
-store's weights and a copy of them into the worker's arrays. gloo talks over the loopback interface; kvbench over it (tcp)
-and through shared memory (shm).
+Both move a gradient of float32, 100 MB in keys of 4 MB unless told otherwise, among worker processes on this machine.
+The figure is the bytes of the gradient over the time of one exchange, as often as fits into --seconds, in GB/s. An
+exchange of gloo is `all_reduce` in place of one tensor as large as all keys: their sum. One of kvbench is a `push_pull`
+of all keys and `step_end`: with optimizer `assign` an all-reduce, the mean in the worker's arrays; with `sgd` an update
+of the store's weights and a copy of them into the worker's arrays. gloo talks over the loopback interface; kvbench over
+it (tcp) and through shared memory (shm).
 
 PYTHON is an interpreter with PyTorch 1.13 or newer, by default the one that runs this. To have one for a while:
 
@@ -64,7 +64,7 @@ def gloo(arguments):
         for rank in range(arguments.workers)
     ]
     answers = [worker.communicate() for worker in workers]
-    for worker, (_, errors) in zip(workers, answers):
+    for worker, (_, errors) in zip(workers, answers, strict=True):
         if worker.returncode != 0:
             sys.exit(f"gloo failed:\n{errors}")
     return 4e-9 * elements / float(answers[0][0])
@@ -109,7 +109,7 @@ def main():
             print(f"round {number + 1} {name}: {runs[name][-1]:.3f} GB/s", file=sys.stderr)
     summary = {}
     for name, figures in runs.items():
-        ratio = statistics.median(mine / gloo for mine, gloo in zip(figures, runs["gloo"]))
+        ratio = statistics.median(mine / gloo for mine, gloo in zip(figures, runs["gloo"], strict=True))
         summary[name] = {"gbps": statistics.median(figures), "to_gloo": ratio}
         print(f"{name:13}{summary[name]['gbps']:8.3f} GB/s{ratio:8.2f} times gloo")
     print(

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Compares train_benchmark with PyTorch: runs both in turns, on the same network, batch and number of threads, and prints
-medians and ratios.
+"""Compares train_benchmark with PyTorch: runs both in turns, on the same network, batch and number of threads, and
+prints medians and ratios.
 
     tests/benchmarks/compare_pytorch.py [--bin build/cpu/bin] [--rounds 5] [--seconds 5] [--threads 2] [--networks ...]
 
-A step is forward, backward and an update by SGD with momentum 0.9, on random examples that stay in memory. The fractions
-are those multiply-adds of its products that have to be made, beside the rate of one product of 1024 x 1024 matrices, which
-train_benchmark measures. Peak memory is the resident set's, of the whole process. PyTorch's steps are tools/pytorch_steps.py. PYTHON is
-an interpreter with PyTorch; without --python one is made for the run: PyTorch of the version below in a folder of its
-own, which is deleted at the end.
+A step is forward, backward and an update by SGD with momentum 0.9, on random examples that stay in memory. The
+fractions are those multiply-adds of its products that have to be made, beside the rate of one product of 1024 x 1024
+matrices, which train_benchmark measures. Peak memory is the resident set's, of the whole process. PyTorch's steps are
+tools/pytorch_steps.py. PYTHON is an interpreter with PyTorch; without --python one is made for the run: PyTorch of the
+version below in a folder of its own, which is deleted at the end.
 """
 
 import argparse

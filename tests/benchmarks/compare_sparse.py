@@ -49,7 +49,9 @@ def main():
         return statistics.median(result[figure] for result in runs[name])
 
     ratio = {
-        figure: statistics.median(rows[figure] / dense[figure] for rows, dense in zip(runs["rows"], runs["dense"]))
+        figure: statistics.median(
+            rows[figure] / dense[figure] for rows, dense in zip(runs["rows"], runs["dense"], strict=True)
+        )
         for figure in FIGURES
     }
     print(f"{'median':8}" + "".join(f"{figure:>12}" for figure in FIGURES))

@@ -2,8 +2,8 @@
 """What priorities gain on a slow line, beside the model of one line that serves one slice after the other.
 
 sleep_job pushes and pulls keys of ResNet-50's shapes through lines of --gbit; sleeping takes as long as the bytes take
-on the line. Runs with and without priorities take turns; kvsim computes what one line would need for the same layers, in
-the order pushed and whole, and by priority and in slices. The last line is a JSON object. Standard library only.
+on the line. Runs with and without priorities take turns; kvsim computes what one line would need for the same layers,
+in the order pushed and whole, and by priority and in slices. The last line is a JSON object. Standard library only.
 """
 
 import argparse
@@ -65,14 +65,15 @@ def run_job(arguments, text, priority):
                    str(arguments.servers), "--log-dir", folder,
                    "--env", f"PACELINE_FAULTS=bytes_per_second={arguments.gbit * 125e6:g}",
                    f"{arguments.bin}/sleep_job", "--mode", arguments.mode, "--compute", "constant:seconds=1",
-                   "--layers", text, f"--priority={str(priority).lower()}", "--seconds", str(arguments.seconds)]  # fmt: skip
+                   "--layers", text, f"--priority={str(priority).lower()}",
+                   "--seconds", str(arguments.seconds)]  # fmt: skip
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=60 + 3 * arguments.seconds)
         steps = []
         for log in pathlib.Path(folder).rglob("worker-*.log"):
             for line in log.read_text().splitlines():
                 if line.startswith('{"'):
                     result = json.loads(line)
-                    steps += [a + b for a, b in zip(result["slept"], result["exchanged"])][2:]
+                    steps += [a + b for a, b in zip(result["slept"], result["exchanged"], strict=True)][2:]
     return statistics.median(steps)
 
 

@@ -39,14 +39,14 @@ def main():
         unit, forward, backward, exchange, *expected = CASES[case]
         text = ",".join(
             f"{f * unit:.9f}:{b * unit:.9f}:{int(c * unit * arguments.gbit * 125e6)}"
-            for f, b, c in zip(forward, backward, exchange)
+            for f, b, c in zip(forward, backward, exchange, strict=True)
         )
         steps = [[], []]
         for _ in range(arguments.rounds):
             for priority in (False, True):
                 steps[priority].append(run_job(arguments, text, priority) / unit)
         found = [statistics.median(values) for values in steps]
-        ratios = [mine / theirs for mine, theirs in zip(found, expected)]
+        ratios = [mine / theirs for mine, theirs in zip(found, expected, strict=True)]
         worst = max(worst, *(abs(ratio - 1) for ratio in ratios))
         table[case] = {"expected": expected, "measured": found, "ratio": ratios}
         print(

@@ -3,11 +3,11 @@
 
     tests/benchmarks/server_memory.py [--bin build/cpu/bin] [--transport shm] [--pushes 1000000] [-- flags of kvbench]
 
-Prints megabytes: the weights; what each process holds of its own (not what it reads of its peers) at most, after 20,
-60 and 80 % of the run, amid the pushes, and in the last phase, when it is at rest; of the server also what it held
-before there were keys, and the bytes at rest beside that and the weights for each key. With --pushes the run before the
-rest is one phase of that many pushes, each with a pull, and what is shown is the most that was held up to 10, 25, 50, 75
-and 100 % of it, each since the mark before:
+Prints megabytes: the weights; what each process holds of its own (not what it reads of its peers) at most, after 20, 60
+and 80 % of the run, amid the pushes, and in the last phase, when it is at rest; of the server also what it held before
+there were keys, and the bytes at rest beside that and the weights for each key. With --pushes the run before the rest
+is one phase of that many pushes, each with a pull, and what is shown is the most that was held up to 10, 25, 50, 75 and
+100 % of it, each since the mark before:
 
     tests/benchmarks/server_memory.py --pushes 1000000 -- --call_per_key --keys 10000 --key_bytes 1024
 
@@ -15,6 +15,7 @@ and 100 % of it, each since the mark before:
 """
 
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -126,16 +127,15 @@ def watch(arguments, flags, folder, started):
     for name, held in samples.items():
         width = max(1, len(held) // 20)
 
-        def after(share):
+        def after(share, held=held, width=width):
             at = int(share * len(held))
             return statistics.median(held[max(0, at - width) : at + 1])
 
         rest = statistics.median(held[-2 * width : -1])
         result[name] = {"most": max(held) / megabyte, "at_rest": rest / megabyte}
         if arguments.pushes:
-            begins = [0, *passed]
             result[name]["to_10_25_50_75_100"] = [
-                max(held[begin:end] or [0]) / megabyte for begin, end in zip(begins, passed)
+                max(held[begin:end] or [0]) / megabyte for begin, end in itertools.pairwise([0, *passed])
             ]
         else:
             result[name]["after_20_60_80"] = [after(share) / megabyte for share in (0.2, 0.6, 0.8)]

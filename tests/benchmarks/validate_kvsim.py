@@ -67,7 +67,8 @@ def run_job(arguments, workers, seed):
         command = [sys.executable, str(ROOT / "tools/launch.py"), "-n", str(workers), "-s", servers_of(arguments),
                    "--log-dir", folder, "--env", f"PACELINE_FAULTS=bytes_per_second={arguments.speed:g}",
                    f"{arguments.bin}/sleep_job", "--mode", mode_of(arguments, workers), "--compute", arguments.compute,
-                   "--bytes", str(arguments.bytes), "--seconds", str(arguments.seconds), "--seed", str(seed)]  # fmt: skip
+                   "--bytes", str(arguments.bytes), "--seconds", str(arguments.seconds),
+                   "--seed", str(seed)]  # fmt: skip
         # Tells the launcher whether there are servers.
         environment = {**os.environ, "PACELINE_KVSTORE": mode_of(arguments, workers)}
         subprocess.run(

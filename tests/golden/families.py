@@ -30,8 +30,9 @@ SPECIAL = [NAN, INF, -INF, 0.0, 1.0, -1.0, 30.0, -30.0, 0.5]
 
 def unary():
     identity = [
-        ("relu", torch.relu), ("leaky_relu(0.1)", lambda x: F.leaky_relu(x, 0.1)), ("elu(1.5)", lambda x: F.elu(x, 1.5)),
-        ("selu", torch.selu), ("gelu", F.gelu), ("gelu_tanh", lambda x: F.gelu(x, approximate="tanh")),
+        ("relu", torch.relu), ("leaky_relu(0.1)", lambda x: F.leaky_relu(x, 0.1)),
+        ("elu(1.5)", lambda x: F.elu(x, 1.5)), ("selu", torch.selu), ("gelu", F.gelu),
+        ("gelu_tanh", lambda x: F.gelu(x, approximate="tanh")),
         ("silu", F.silu), ("sigmoid", torch.sigmoid), ("tanh", torch.tanh),
         ("softplus", lambda x: F.softplus(x, threshold=50)), ("softsign", F.softsign), ("exp", torch.exp),
         ("expm1", torch.expm1), ("square", torch.square), ("abs", torch.abs), ("sign", torch.sign),
@@ -140,7 +141,8 @@ def shape():
         ("concat/1", lambda *x: torch.cat(x, 1), [x, sample((2, 1, 4), 2)]),
         ("stack/-1", lambda *x: torch.stack(x, -1), [sample((2, 3), 1), sample((2, 3), 2)]),
         ("split/1", lambda x: list(torch.split(x, [1, 2], 1)), [x]), ("slice/2", lambda x: x[:, :, 1:3], [x]),
-        ("pad", lambda x: F.pad(x, (1, 2, 0, 1, 0, 0), value=0.5), [x]), ("tile(2,1,3)", lambda x: x.tile(2, 1, 3), [x]),
+        ("pad", lambda x: F.pad(x, (1, 2, 0, 1, 0, 0), value=0.5), [x]),
+        ("tile(2,1,3)", lambda x: x.tile(2, 1, 3), [x]),
         ("repeat(3)/1", lambda x: x.repeat_interleave(3, 1), [x]),
         ("broadcast_to(2,3,4)", lambda x: x.expand(2, 3, 4), [sample((3, 1), 1)]),
         ("broadcast_to(2,0,4)", lambda x: x.expand(2, 0, 4), [sample((1, 4), 1)]),
@@ -160,7 +162,8 @@ def shape():
                "slice/2": [nothing], "pad": [nothing], "tile(2,1,3)": [nothing], "repeat(3)/1": [nothing],
                "flip(0,2)": [nothing], "take/1": [x, integers([])], "gather/1": [nothing, empty],
                "scatter_add/1": [x, empty, nothing], "stack/-1": [nothing, nothing], "reshape(4,-1)": [nothing],
-               "reshape(-1,1)": [nothing], "broadcast_to(2,0,4)": [sample((0, 1), 1)], "squeeze/1": [sample((0, 1, 3), 1)],
+               "reshape(-1,1)": [nothing], "broadcast_to(2,0,4)": [sample((0, 1), 1)],
+               "squeeze/1": [sample((0, 1, 3), 1)],
                "expand_dims/1": [nothing], "one_hot(4)": [integers([])], "embedding": [integers([]), sample((3, 2), 3)]}
     one = sample((1, 1, 1), 1)
     zero = integers([0]).reshape(1, 1, 1)
@@ -295,7 +298,8 @@ def linear():
                 "i...,...->...i": ([(2, 1, 3), (2, 4, 1)], [(2, 1, 3), (0, 1)])}
     for equation, shapes in ellipses.items():
         call = lambda *x, e=equation: torch.einsum(e, *x)
-        for case, sizes in zip(("ordinary", "empty", "one"), (*shapes, [(1,) * len(size) for size in shapes[0]])):
+        ones = [(1,) * len(size) for size in shapes[0]]
+        for case, sizes in zip(("ordinary", "empty", "one"), (*shapes, ones), strict=True):
             yield f"einsum {equation}", case, call, [sample(size, i) for i, size in enumerate(sizes)]
 
     for name, call in (("tril", torch.tril), ("triu(1)", lambda x: torch.triu(x, 1))):
@@ -310,7 +314,8 @@ def linear():
                                     ("one", (1, 1, 1))):
             a = sample((batch, n, n), 1) + 3 * torch.eye(n)
             yield f"triangular_solve{name}", case, call, [a, sample((batch, n, k), 2)]
-    yield "triangular_solve", "special", lambda a, b: solve(a, b, upper=False), [array([[0, 5], [1, 2]]), array([[1], [2]])]
+    singular = [array([[0, 5], [1, 2]]), array([[1], [2]])]
+    yield "triangular_solve", "special", lambda a, b: solve(a, b, upper=False), singular
 
     def sparse(starts, columns, values):  # 3 rows of 4
         rows = torch.repeat_interleave(torch.arange(3), starts.diff())
@@ -352,7 +357,8 @@ def convolution():
     special = array([[[[NAN, 1, 2], [3, INF, 5], [6, 7, -INF]]]])
     square = sample((1, 1, 2, 2), 6)
     yield "conv(plain)", "one axis", lambda x, w, b: F.conv1d(x, w, b), [line, sample((3, 4, 2), 7), sample((3,), 8)]
-    yield "conv(plain)", "two axes", lambda x, w, b: F.conv2d(x, w, b), [image, sample((3, 4, 3, 2), 7), sample((3,), 8)]
+    plain = [image, sample((3, 4, 3, 2), 7), sample((3,), 8)]
+    yield "conv(plain)", "two axes", lambda x, w, b: F.conv2d(x, w, b), plain
     yield "conv(plain)", "three axes", lambda x, w, b: F.conv3d(x, w, b), [
         volume, sample((3, 4, 2, 2, 2), 7, -1, 1), sample((3,), 8)]
     yield "conv(plain)", "empty", lambda x, w, b: F.conv2d(x, w, b), [
@@ -396,9 +402,10 @@ def pool():
     kinds = [("max", (F.max_pool1d, F.max_pool2d, F.max_pool3d), {}),
              ("average", (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d), {}),
              ("average(inside)", (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d), {"count_include_pad": False})]
+    numbers = ("one axis", "two axes", "three axes")
     for name, functions, how in kinds:
         for ceil, text in ((False, ""), (True, ", up")):
-            for f, x, axes in zip(functions, (line, image, volume), ("one axis", "two axes", "three axes")):
+            for f, x, axes in zip(functions, (line, image, volume), numbers, strict=True):
                 call = lambda x, f=f, h=how, c=ceil: f(x, 3, 2, 1, ceil_mode=c, **h)
                 yield f"{name}(3,2,1{text})", axes, call, [x]
             call = lambda x, f=functions[0], h=how, c=ceil: f(x, 3, 2, 1, ceil_mode=c, **h)
@@ -408,7 +415,7 @@ def pool():
     for name, functions in (
             ("adaptive_max", (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)),
             ("adaptive_average", (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d))):
-        for f, x, axes in zip(functions, (line, image, volume), ("one axis", "two axes", "three axes")):
+        for f, x, axes in zip(functions, (line, image, volume), numbers, strict=True):
             yield f"{name}(4)", axes, lambda x, f=f: f(x, 4), [x]
             yield f"{name}(1)", axes, lambda x, f=f: f(x, 1), [x]
         yield f"{name}(4)", "special", lambda x, f=functions[0]: f(x, 4), [special]
@@ -433,7 +440,8 @@ def attention():
     yield "attention", "empty", plain, [sample((0, 3, 4), 1), sample((0, 5, 4), 2), sample((0, 5, 3), 3)]
     yield "attention", "special", plain, [special, sample((1, 3, 2), 1), sample((1, 3, 2), 2)]
     yield "attention(causal)", "ordinary", lambda q, k, v: attend(q, k, v, is_causal=True), [q, k, v]
-    yield "attention(causal)", "more queries", lambda q, k, v: attend(q, k, v, is_causal=True), [k, q, sample((2, 2, 3, 3), 4)]
+    more = [k, q, sample((2, 2, 3, 3), 4)]
+    yield "attention(causal)", "more queries", lambda q, k, v: attend(q, k, v, is_causal=True), more
     yield "attention(scale)", "ordinary", lambda q, k, v: attend(q, k, v, scale=0.3), [q, k, v]
     yield "attention(scale)", "empty", lambda q, k, v: attend(q, k, v, scale=0.3), [
         sample((0, 3, 4), 1), sample((0, 5, 4), 2), sample((0, 5, 3), 3)]
@@ -444,13 +452,15 @@ def attention():
     yield "attention(mask)", "broadcast", added, [q, k, v, sample((2, 1, 1, 5), 5)]
     yield "attention(mask)", "seen", added, [q, k, v, seen]
     for name, sizes, x in (("one axis", [7], sample((2, 2, 3), 1)), ("two axes", [4, 6], sample((1, 2, 3, 2), 2)),
-                           ("three axes", [4, 3, 5], sample((1, 1, 2, 3, 2), 3)), ("fewer", [2, 3], sample((1, 2, 5, 7), 4)),
+                           ("three axes", [4, 3, 5], sample((1, 1, 2, 3, 2), 3)),
+                           ("fewer", [2, 3], sample((1, 2, 5, 7), 4)),
                            ("one", [3, 2], sample((1, 1, 1, 1), 5)), ("empty", [5], sample((0, 2, 3), 6)),
                            ("special", [9], array([[[NAN, 1, INF], [1, -INF, 2]]]))):
         linear = ("linear", "bilinear", "trilinear")[len(sizes) - 1]
         text = ",".join(map(str, sizes))
         yield f"nearest({text})", name, lambda x, s=sizes: F.interpolate(x, s), [x]
-        yield f"linear({text})", name, lambda x, s=sizes, m=linear: F.interpolate(x, s, mode=m, align_corners=False), [x]
+        between = lambda x, s=sizes, m=linear: F.interpolate(x, s, mode=m, align_corners=False)
+        yield f"linear({text})", name, between, [x]
 
 
 def recurrent():
@@ -460,8 +470,8 @@ def recurrent():
             names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
             module = kind(x.shape[2], start[0].shape[1], dtype=torch.float64, **how)
             state = tuple(s[None] for s in start) if len(start) == 2 else start[0][None]
-            y, last = torch.func.functional_call(
-                module, dict(zip(names, (weight_x, weight_h, bias_x, bias_h))), (x.flip(0) if reverse else x, state))
+            weights = dict(zip(names, (weight_x, weight_h, bias_x, bias_h), strict=True))
+            y, last = torch.func.functional_call(module, weights, (x.flip(0) if reverse else x, state))
             return [y.flip(0) if reverse else y] + [s[0] for s in (last if len(start) == 2 else [last])]
         return call
 
@@ -503,14 +513,14 @@ def training():
         axes = [i for i in range(x.ndim) if i != 1]
         y = F.batch_norm(x, mean.detach().clone(), variance.detach().clone(), scale, shift, True, 0.1, 1e-5)
         now = (x.mean(axes).detach(), x.var(axes, unbiased=False).detach())  # PyTorch's running variance is unbiased
-        return [y] + [0.9 * old.detach() + 0.1 * new for old, new in zip((mean, variance), now)]
+        return [y] + [0.9 * old.detach() + 0.1 * new for old, new in zip((mean, variance), now, strict=True)]
 
     fixed = lambda x, scale, shift, mean, variance: F.batch_norm(
         x, mean.detach(), variance.detach(), scale, shift, False, 0.1, 1e-5)
     three = [sample((3,), 2), sample((3,), 3), sample((3,), 4), sample((3,), 5, 0.5, 2)]
     special = array([[NAN, 1, 2], [3, INF, 2], [5, 6, 2]])
-    for case, x in (("image", sample((2, 3, 3, 2), 1)), ("rows", sample((4, 3), 1)), ("volume", sample((2, 3, 2, 1, 2), 1)),
-                    ("special", special)):
+    for case, x in (("image", sample((2, 3, 3, 2), 1)), ("rows", sample((4, 3), 1)),
+                    ("volume", sample((2, 3, 2, 1, 2), 1)), ("special", special)):
         yield "batch_norm", case, batch_norm, [x] + three
         yield "batch_norm(fixed)", case, fixed, [x] + three
     yield "batch_norm(fixed)", "empty", fixed, [sample((0, 3), 1)] + three

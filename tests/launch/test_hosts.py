@@ -5,6 +5,7 @@ import unittest
 from unittest import mock
 
 import support  # noqa: F401, makes the launcher's modules known
+
 from paceline_launch import UsageError, hosts
 from paceline_launch.environment import find_mode
 from paceline_launch.hosts import Host, parse_host, read_host_file, resolve, ssh_command

@@ -21,8 +21,8 @@ PROGRAMS = pathlib.Path(os.environ["PACELINE_PROGRAMS"])
 LAUNCHER = [sys.executable, str(SOURCE_DIR / "tools" / "launch.py")]
 PATIENCE = 150  # seconds after which something is taken to hang; nothing takes nearly as long
 RESULT_KEYS = {
-    "mode", "network", "workers", "servers", "epochs", "test_accuracy", "test_loss", "train_seconds", "images_per_second",
-    "delay_mean", "delay_p50", "delay_p99", "checkpoint",
+    "mode", "network", "workers", "servers", "epochs", "test_accuracy", "test_loss", "train_seconds",
+    "images_per_second", "delay_mean", "delay_p50", "delay_p99", "checkpoint",
 }  # fmt: skip
 
 

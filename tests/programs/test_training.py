@@ -228,7 +228,7 @@ class Sparse(ProgramTest):
         """By row; rows lie in a checkpoint in any order."""
         tensors, _ = tensors_of(self.folder / folder / "checkpoint.safetensors")
         ids, weights = (memoryview(tensors[f"store:table:weights:{slot}"]) for slot in ("ids", "weight"))
-        return dict(zip(ids.cast("q"), weights.cast("f")))
+        return dict(zip(ids.cast("q"), weights.cast("f"), strict=True))
 
     def test_resumes_in_a_job(self):
         """Likewise; one process goes on from what a job wrote."""

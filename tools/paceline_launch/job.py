@@ -109,7 +109,7 @@ class Job:
     def _start_copies(self):
         if not self.copies:
             self._start_scheduler()
-        for process, host in zip(self.copies, self.copy_targets):
+        for process, host in zip(self.copies, self.copy_targets, strict=True):
             # The part of the ssh command after the options, `-- login`, is what rsync adds itself.
             remote_shell = ssh_command(host, self.options.ssh_options, self.options.host_timeout)[:-2]
             target = f"[{host.name}]" if ":" in host.name else host.name

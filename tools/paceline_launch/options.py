@@ -65,7 +65,8 @@ def _parser():
         "--num-servers",
         type=int,
         metavar="S",
-        help="number of servers (default: as many as workers; 0 in the modes that have none: local, device, ring, gossip)",
+        help="number of servers (default: as many as workers; 0 in the modes that have none: local, device, ring, "
+        "gossip)",
     )
     add("-H", "--hostfile", metavar="FILE", help="the hosts for --launcher ssh")
     add("--launcher", choices=("local", "ssh"), help="where to start (default: ssh with a host file, else local)")
@@ -191,8 +192,8 @@ def _server_command(chosen, program):
     found = [path for path in ours if os.access(path, os.X_OK)]
     _check(
         found,
-        f"paceline_server is neither beside {program} nor on PATH nor at {' or '.join(ours)}; build it, or name it with "
-        "--server-command",
+        f"paceline_server is neither beside {program} nor on PATH nor at {' or '.join(ours)}; build it, or name it "
+        "with --server-command",
     )
     return found[:1]
 
