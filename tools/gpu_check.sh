@@ -48,7 +48,7 @@ for folder in /usr/local/cuda/lib64 /usr/local/cuda/lib ${cudnn:+"$cudnn/lib"}; 
 done
 
 readonly all_seconds=${GPU_CHECK_SECONDS:-470}
-readonly -A shares=([check]=5 [bench]=2 [train]=2 [dist]=1 [peers]=2)  # of what time is left, among the parts to come
+declare -rA shares=([check]=5 [bench]=2 [train]=2 [dist]=1 [peers]=2)  # of what time is left, among the parts to come
 limit=$all_seconds  # when the part that runs is to end
 table=$out/table.txt
 broken=0
@@ -75,6 +75,7 @@ measure() {
 }
 
 # One test in a process of its own; a line "result test reason" for the summary.
+# shellcheck disable=SC2329  # `check` calls it from another bash
 one_test() {
   local log=$out/$1.${2//\//.}.log code=0
   timeout --foreground -k 5 60 "$programs/$1" --gtest_filter="$2" >"$log" 2>&1 || code=$?
@@ -100,7 +101,7 @@ check() {  # NAME PROGRAM FILTER
   [ "$(seconds_left)" -ge 10 ] || { row "$name" "not run" 0 "no time left"; return; }
   jobs=$(($(nproc) / 2 > 0 ? $(nproc) / 2 : 1))
   tests_of "$program" "$3" | PACELINE_NUM_THREADS=2 timeout -k 5 "$(seconds_left)" xargs -r -P "$((jobs < 6 ? jobs : 6))" \
-    -I{} bash -c 'one_test "$0" "$1"' "$program" {} >"$results"
+    -I{} bash -c 'one_test "$@"' one_test "$program" {} >"$results"
   ended=$?
   local count failed skipped
   count=$(tests_of "$program" "$3" | wc -l)
@@ -191,7 +192,8 @@ run_train() {
   for network in lenet:256 resnet20:256 resnet50:64 transformer:64 lstm:64; do
     batch=${network#*:} network=${network%:*}
     measure "train $network, batch $batch" 40 "$programs/train_benchmark" --network "$network" --batch_size "$batch" \
-      --device cuda:0 --seconds 4 && has_result "train $network, batch $batch" || continue
+      --device cuda:0 --seconds 4 || continue
+    has_result "train $network, batch $batch" || continue
     row "train $network, batch $batch" ok "$took" "$(steps_of)"
   done
   draw_digits || return
@@ -221,7 +223,7 @@ peer() {
     --seconds 5 "$@" && has_result "$name, ours" && row "$name, ours" ok "$took" "$(steps_of)"
   for how in '' --compile; do
     otherwise="not run" measure "$name, PyTorch $how" 110 env LD_LIBRARY_PATH="$python_path" \
-      python3 "$here/pytorch_steps.py" "$network" "$batch" 5 --device cuda "$@" $how || continue
+      python3 "$here/pytorch_steps.py" "$network" "$batch" 5 --device cuda "$@" ${how:+"$how"} || continue
     otherwise="not run" has_result "$name, PyTorch $how" || continue
     row "$name, PyTorch $how" ok "$took" "$(steps_of), $(value_of pytorch)"
   done
@@ -238,13 +240,19 @@ run_peers() {
 }
 
 : >"$table"
-printf '%s\n%-46s %-8s %6s  %s\n' "$gpu" what result seconds | tee -a "$table"
+printf '%s\n%-46s %-8s %6s  %s\n' "$gpu" what result seconds '' | tee -a "$table"
 rest=0
 for part in $parts; do rest=$((rest + shares[$part])); done
 for part in $parts; do
   limit=$((SECONDS + (all_seconds - SECONDS) * shares[$part] / rest))
   rest=$((rest - shares[$part]))
-  "run_$part"
+  case $part in
+    check) run_check ;;
+    bench) run_bench ;;
+    train) run_train ;;
+    dist) run_dist ;;
+    peers) run_peers ;;
+  esac
 done
 row "all" "$([ "$broken" -eq 0 ] && echo ok || echo failed)" "$SECONDS" "$table"
 exit "$broken"

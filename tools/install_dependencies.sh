@@ -39,7 +39,7 @@ if $list; then
   exit 0
 fi
 
-command -v dpkg-query >/dev/null && command -v apt-get >/dev/null ||
+{ command -v dpkg-query && command -v apt-get; } >/dev/null ||
   fail "this is not Debian or Ubuntu; install what corresponds to these packages yourself: ${packages[*]}"
 
 missing=()

@@ -58,10 +58,12 @@ print(f"at most {files} descriptors, {threads} threads, {len(list(processes()))}
 EOF
 }
 
+files_in_memory() { find /dev/shm -mindepth 1 -maxdepth 1 | wc -l; }
+
 for mode in "${modes[@]}"; do
   touch "$out/running"
   watch_processes "$out/running" >"$out/watched" &
-  before=$(ls /dev/shm | wc -l) start=$SECONDS status=0 mode_servers=$servers
+  before=$(files_in_memory) start=$SECONDS status=0 mode_servers=$servers
   [[ $mode != @(ring|gossip)* ]] || mode_servers=0
   tools/launch.py -n "$workers" -s "$mode_servers" --log-dir "$out/logs" "$bin/mnist" --kvstore "$mode" --epochs 1 \
     --batch_size $(((60000 + 20 * workers - 1) / (20 * workers))) --train "$out/train.manifest" --test "$out/t10k.manifest" \
@@ -71,7 +73,7 @@ for mode in "${modes[@]}"; do
   [ $status -eq 0 ] || { tail -n 20 "$out/log" >&2; fail "$mode ended with exit code $status, see above"; }
   ! grep 'but lost' "$out/log" >&2 || fail "$mode lost a worker"
   grep -q ' 0 processes left' "$out/watched" || fail "$mode: $(cat "$out/watched")"
-  left=$(($(ls /dev/shm | wc -l) - before))
+  left=$(($(files_in_memory) - before))
   [ $left -le 0 ] || fail "$mode left $left files in /dev/shm"
   echo "$mode: $((SECONDS - start)) s, $(tail -n 1 "$out/log" | python3 -c 'import json, sys; print("test accuracy", json.load(sys.stdin)["test_accuracy"])')," \
     "$(cat "$out/watched")"

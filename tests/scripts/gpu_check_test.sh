@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The table of gpu_check.sh, on a GPU and programs that are made up: right, wrong, skipped and crashed tests are told
 # apart, one part's failure stops no other, and the exit code says that something is wrong.
+# shellcheck disable=SC2016  # the single quotes hold programs, which expand their own variables
 set -u
 tools=$(cd "$(dirname "$0")/../../tools" && pwd)
 place=$(mktemp -d)

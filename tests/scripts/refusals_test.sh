@@ -48,6 +48,7 @@ for program in ops_tests ndarray_tests base_tests io_tests kvstore_tests device_
   mnist paceline_server; do
   cp "$(type -P true)" "$empty/cuda/bin/$program"
 done
+# shellcheck disable=SC2016  # the program expands its own arguments
 printf '#!/bin/sh\n/usr/bin/env PATH=/usr/bin:/bin xz "$@"; [ "$1" != -T1 ] || head -c 50000000 /dev/zero\n' >"$empty/xz/xz"
 chmod +x "$empty/xz/xz"
 expect 1 "bytes, more than 40000000; the largest of it unpacked: " env PATH="$empty/xz:$PATH" \
