@@ -16,16 +16,31 @@ namespace paceline {
 namespace {
 
 // The functions of cuDNN that are used, found by name.
-#define PACELINE_CUDNN_FUNCTIONS(X)                                                                              \
-  X(cudnnCreate)                                                                                                 \
-  X(cudnnSetStream)                                                                                              \
-  X(cudnnGetErrorString) X(cudnnCreateTensorDescriptor) X(cudnnDestroyTensorDescriptor)                          \
-      X(cudnnSetTensorNdDescriptorEx) X(cudnnCreateFilterDescriptor) X(cudnnDestroyFilterDescriptor)             \
-          X(cudnnSetFilterNdDescriptor) X(cudnnCreateConvolutionDescriptor) X(cudnnDestroyConvolutionDescriptor) \
-              X(cudnnSetConvolutionNdDescriptor) X(cudnnSetConvolutionGroupCount) X(cudnnSetConvolutionMathType) \
-                  X(cudnnAddTensor) X(cudnnConvolutionForward) X(cudnnGetConvolutionForwardWorkspaceSize)        \
-                      X(cudnnConvolutionBackwardData) X(cudnnGetConvolutionBackwardDataWorkspaceSize)            \
-                          X(cudnnConvolutionBackwardFilter) X(cudnnGetConvolutionBackwardFilterWorkspaceSize)
+// One entry to a line: clang-format takes them for calls in one another, and would indent each deeper.
+// clang-format off
+#define PACELINE_CUDNN_FUNCTIONS(X)                    \
+  X(cudnnCreate)                                       \
+  X(cudnnSetStream)                                    \
+  X(cudnnGetErrorString)                               \
+  X(cudnnCreateTensorDescriptor)                       \
+  X(cudnnDestroyTensorDescriptor)                      \
+  X(cudnnSetTensorNdDescriptorEx)                      \
+  X(cudnnCreateFilterDescriptor)                       \
+  X(cudnnDestroyFilterDescriptor)                      \
+  X(cudnnSetFilterNdDescriptor)                        \
+  X(cudnnCreateConvolutionDescriptor)                  \
+  X(cudnnDestroyConvolutionDescriptor)                 \
+  X(cudnnSetConvolutionNdDescriptor)                   \
+  X(cudnnSetConvolutionGroupCount)                     \
+  X(cudnnSetConvolutionMathType)                       \
+  X(cudnnAddTensor)                                    \
+  X(cudnnConvolutionForward)                           \
+  X(cudnnGetConvolutionForwardWorkspaceSize)           \
+  X(cudnnConvolutionBackwardData)                      \
+  X(cudnnGetConvolutionBackwardDataWorkspaceSize)      \
+  X(cudnnConvolutionBackwardFilter)                    \
+  X(cudnnGetConvolutionBackwardFilterWorkspaceSize)
+// clang-format on
 
 struct Cudnn {
 #define PACELINE_MEMBER(name) decltype(&::name) name = nullptr;
