@@ -32,6 +32,7 @@ TaskGuard* task_guard() { return the_task_guard.load(std::memory_order_acquire);
 
 }  // namespace detail
 
+// NOLINTNEXTLINE(bugprone-exception-escape): without memory for the error the program may end
 Completion::~Completion() {
   if (target_) fail(std::make_exception_ptr(Error("dropped its completion")));
 }

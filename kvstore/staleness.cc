@@ -9,7 +9,7 @@ namespace {
 class Chain final : public Staleness {
  public:
   void add(const std::string& name, std::unique_ptr<Staleness> part) {
-    for (const std::string& state : part->state_names()) names_.push_back(name + "_" + state);
+    for (const std::string& state : part->state_names()) names_.push_back(str(name, "_", state));
     parts_.push_back({static_cast<int>(part->state_names().size()), std::move(part)});
   }
   std::vector<std::string> state_names() const override { return names_; }

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 namespace paceline::detail {
@@ -17,6 +18,7 @@ namespace {
 
 constexpr std::size_t kPage = 4096, kLargePage = std::size_t{2} << 20;
 #ifndef MADV_COLLAPSE
+// NOLINTNEXTLINE(readability-identifier-naming): newer headers give it this name
 constexpr int MADV_COLLAPSE = 25;  // since Linux 6.1
 #endif
 
@@ -24,7 +26,7 @@ std::atomic<SharedHeap*> heap_of_this_process = nullptr;
 
 std::size_t in_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-std::string failure(const char* what) { return std::string(what) + ": " + std::strerror(errno); }
+std::string failure(const char* what) { return std::string(what) + ": " + std::generic_category().message(errno); }
 
 // The file from an address on at which large pages fit; MAP_FAILED where there is no room.
 void* map(int file, std::size_t bytes, int protection) {

@@ -54,6 +54,7 @@ double RingPeer::newest_rate(const std::map<int, Given>& contributions) {
 
 // ---- up
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): it is moved, which clang-tidy does not see through try_emplace
 void RingPeer::give(int number, std::uint64_t round, int from, Given given) {
   Piece& piece = pieces_[static_cast<std::size_t>(number)];
   if (round < std::max(piece.next_round, piece.summed)) return;

@@ -314,7 +314,7 @@ std::shared_ptr<Step> ServersExchange::new_step(std::uint64_t number) {
     constexpr int kSoonest = 1 << 30;
     for (const auto& outbox : outboxes_) {
       outbox->end_step();
-      outbox->submit(kSoonest, 0, message, [](std::optional<Message>, std::exception_ptr) {});
+      outbox->submit(kSoonest, 0, message, [](const std::optional<Message>&, const std::exception_ptr&) {});
     }
   });
 }

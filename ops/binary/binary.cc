@@ -193,6 +193,7 @@ OpDef divide_op() {
       [](const OpCall& call, const Arrays& g) {
         const NDArray scaled = g[0] / call.inputs[1];
         return both(
+            // NOLINTNEXTLINE(performance-no-automatic-move): `return` moves no variable of another function
             call, [&] { return scaled; }, [&] { return -scaled * call.outputs[0]; });
       });
 }

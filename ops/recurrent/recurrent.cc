@@ -64,10 +64,10 @@ struct Forward {
   A *new_state, *kept, *new_memory;
 
   [[gnu::always_inline]] void unit(std::int64_t i) const {
-    constexpr std::make_index_sequence<Cell::kGates> gates;
+    constexpr std::make_index_sequence<Cell::kGates> kEachGate;
     A x[Cell::kGates], h[Cell::kGates], keep[Cell::kKept];
-    load(from_x + i, hidden, x, gates);
-    load(from_state + i, hidden, h, gates);
+    load(from_x + i, hidden, x, kEachGate);
+    load(from_state + i, hidden, h, kEachGate);
     A state = old_state[i], memory = old_memory[i];
     Cell::forward(x, h, keep, state, memory);
     new_state[i] = state;
@@ -109,13 +109,13 @@ struct Backward {
   A *to_x, *to_state, *state_gradient, *earlier;
 
   [[gnu::always_inline]] void unit(std::int64_t i) const {
-    constexpr std::make_index_sequence<Cell::kGates> gates;
+    constexpr std::make_index_sequence<Cell::kGates> kEachGate;
     A keep[Cell::kKept], dx[Cell::kGates], dh[Cell::kGates];
     load(kept + i, hidden, keep, std::make_index_sequence<Cell::kKept>());
     A d_state = given[i] + later[i], d_memory = memory_gradient[i];
     Cell::backward(keep, old_state[i], old_memory[i], new_memory[i], dx, dh, d_state, d_memory);
-    store(dx, hidden, to_x + i, gates);
-    if constexpr (!Cell::kSums) store(dh, hidden, to_state + i, gates);
+    store(dx, hidden, to_x + i, kEachGate);
+    if constexpr (!Cell::kSums) store(dh, hidden, to_state + i, kEachGate);
     state_gradient[i] = d_state;
     if constexpr (Cell::kMemory) earlier[i] = d_memory;
   }

@@ -28,7 +28,7 @@ Asks::Repeat next_repeat(Asks& asks) {
 TEST(Asks, ALargeRequestIsSentOnceForAllProbesBeforeIt) {
   Asks asks(0.001);
   const std::uint64_t number = asks.next_number();
-  asks.add(number, kServer, MessageKind::kPushPull, packet_of(100 << 10), [](auto, auto) {});
+  asks.add(number, kServer, MessageKind::kPushPull, packet_of(100 << 10), [](const auto&, const auto&) {});
   EXPECT_FALSE(asks.repeat(number, 1)) << "nobody has asked the peer";
   const auto probe = [&] {
     const Asks::Repeat repeat = next_repeat(asks);
@@ -53,7 +53,7 @@ TEST(Asks, ALargeRequestIsSentOnceForAllProbesBeforeIt) {
 TEST(Asks, ACancelledRequestIsForgotten) {
   Asks asks(10);
   const std::uint64_t number = asks.next_number();
-  asks.add(number, kServer, MessageKind::kPushPull, packet_of(10), [](auto, auto) {});
+  asks.add(number, kServer, MessageKind::kPushPull, packet_of(10), [](const auto&, const auto&) {});
   EXPECT_TRUE(asks.cancel(number));
   EXPECT_FALSE(asks.cancel(number));
   EXPECT_FALSE(asks.take(number));

@@ -109,7 +109,7 @@ TEST(Message, mutated_packets_are_refused_or_mean_themselves) {
           break;
         case 2: frame.resize(random() % (frame.size() + 10)); break;
         case 3: frames.push_back(frame); break;
-        case 4:
+        default:
           if (frames.size() > 1) frames.pop_back();
           break;
       }

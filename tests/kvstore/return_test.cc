@@ -265,7 +265,7 @@ TEST(Return, WhatTheLostOnePulledIsForgottenBeforeTheReturnedOnePulls) {
   const PeerId to{Role::kServer, 0};
   // The first shard is busy until after the return.
   for (std::uint64_t sequence = 1; sequence <= 120; ++sequence)
-    nodes[0]->ask(to, push(0, sequence, 0), [](const std::optional<Message>&, std::exception_ptr) {});
+    nodes[0]->ask(to, push(0, sequence, 0), [](const std::optional<Message>&, const std::exception_ptr&) {});
   nodes[1].reset();
   join(1);
   pull(1, 1);

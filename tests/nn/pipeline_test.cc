@@ -157,7 +157,7 @@ class Meeting {
 };
 
 // The n-th call, which is the n-th part's, visits as `visits` says.
-nn::Module stage(std::map<int, Visits> visits) {
+nn::Module stage(const std::map<int, Visits>& visits) {
   return nn::Lambda("Stage", [visits, part = std::make_shared<int>(0)](const NDArray& x) {
     const auto found = visits.find((*part)++);
     return visited(x, found == visits.end() ? Visits() : found->second);
