@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# tools/install_dependencies.sh [--tests] [--list]
+# tools/install_dependencies.sh [--tests] [--lint] [--list]
 # Installs the packages that building and running Paceline needs, on Debian 12 or Ubuntu 24.04. Does nothing when all are
 # there; asks for sudo only when something is missing and the user is not root.
 #   --tests  also what only the tests need (a second ssh server for the launcher's test)
+#   --lint   also what tools/lint.sh needs, which takes its tools themselves from PyPI
 #   --list   prints the packages and installs nothing
 set -euo pipefail
 
@@ -21,6 +22,7 @@ packages=(
   curl ca-certificates                             # tools/quickstart.sh fetches MNIST
 )
 test_packages=(openssh-server)
+lint_packages=(git python3-venv)
 
 fail() { echo "install_dependencies.sh: $1" >&2; exit 1; }
 
@@ -29,8 +31,9 @@ while [ $# -gt 0 ]; do
   case $1 in
     --tests) packages+=("${test_packages[@]}") ;;
     --list) list=true ;;
-    --help | -h) sed -n '2,6s/^# //p' "$0"; exit 0 ;;
-    *) echo "install_dependencies.sh: unknown option '$1'; known: --tests --list --help" >&2; exit 2 ;;
+    --lint) packages+=("${lint_packages[@]}") ;;
+    --help | -h) sed -n '2,7s/^# //p' "$0"; exit 0 ;;
+    *) echo "install_dependencies.sh: unknown option '$1'; known: --tests --lint --list --help" >&2; exit 2 ;;
   esac
   shift
 done

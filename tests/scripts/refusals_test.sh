@@ -31,6 +31,7 @@ expect 1 "does not exist: $empty/nothing" "$tools/quickstart.sh" --data "$empty/
 expect 1 "holds neither train-images-idx3-ubyte nor" "$tools/quickstart.sh" --data "$empty"
 expect 2 "unknown option '--fast'" "$tools/test.sh" --fast
 expect 2 "unknown option 'g++'" "$tools/install_dependencies.sh" g++
+expect 2 "unknown option 'tydi'; known: format shell python tidy --fix --help" "$tools/lint.sh" tydi
 
 mkdir "$empty/no_gpu"
 printf '#!/bin/sh\nexit 9\n' >"$empty/no_gpu/nvidia-smi"
@@ -55,7 +56,7 @@ expect 1 "bytes, more than 40000000; the largest of it unpacked: " env PATH="$em
   "$tools/bundle.sh" --build "$empty/cuda" --out "$empty/bundle"
 expect 2 "unknown option '--size'" "$tools/bundle.sh" --size
 
-for script in quickstart.sh test.sh install_dependencies.sh gpu_check.sh bundle.sh; do
+for script in quickstart.sh test.sh install_dependencies.sh lint.sh gpu_check.sh bundle.sh; do
   "$tools/$script" --help | grep -q "^tools/$script" || { echo "$script --help does not say how it is used"; failures=$((failures + 1)); }
 done
 [ "$("$tools/install_dependencies.sh" --list | sort | uniq -d)" = "" ] || { echo "a package is listed twice"; failures=$((failures + 1)); }
