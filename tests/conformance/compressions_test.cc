@@ -4,6 +4,7 @@
 #include <paceline/error.h>
 #include <support/cluster_in_process.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>

@@ -4,6 +4,7 @@
 
 #include <paceline/kernel.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 

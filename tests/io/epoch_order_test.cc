@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <paceline/error.h>
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <set>

@@ -4,6 +4,7 @@
 #include <paceline/kernel.h>
 #include <paceline/kvstore.h>
 
+#include <algorithm>
 #include <array>
 #include <random>
 

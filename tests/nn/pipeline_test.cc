@@ -5,6 +5,7 @@
 #include <paceline/nn.h>
 #include <paceline/ops.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <filesystem>
