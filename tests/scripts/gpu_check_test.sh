@@ -85,17 +85,27 @@ PATH=$place:$PATH "$tools/gpu_check.sh" --train --programs "$place" --out "$plac
   { echo "a program without a result passed"; failures=$((failures + 1)); }
 expect "^train lenet, batch 256 +failed +[0-9]+ +no result; the last line is 'the device was \[1mlost'"
 
-# Tests that would take all the time leave the other parts theirs.
+# Tests that would take all the time leave the other parts theirs: nothing is handed more than the share of its part, and
+# what goes on when that is over is cut off. The clock is made up: timeout notes the seconds that it is handed, and the
+# second test, instead of taking them, sends timeout the signal by which the clock would tell it that they are over.
+program nproc 'echo 2'  # one test at a time
+program timeout '[ "$1 $2" != "-k 5" ] || { echo "$3 ${4##*/}" >>'"'$place/limits'; echo \$\$ >'$place/timer'"'; }
+exec '"$(command -v timeout)"' "$@"'
 program ops_tests 'case $* in
   *list_tests*) printf "A.\n"; printf "  Cuda%d\n" {1..40} ;;
   *Cuda1) echo "[  PASSED  ]" ;;
-  *) exec sleep 50 ;;
+  *) kill -ALRM "$(cat '"'$place/timer'"')" && exec sleep 50 ;;
 esac'
-before=$SECONDS
-GPU_CHECK_SECONDS=24 PATH=$place:$PATH "$tools/gpu_check.sh" --check --bench --programs "$place" --out "$place/out" \
+GPU_CHECK_SECONDS=119 PATH=$place:$PATH "$tools/gpu_check.sh" --check --bench --programs "$place" --out "$place/out" \
   >>"$place/printed" 2>&1
-[ $((SECONDS - before)) -le 23 ] || { echo "the time was not divided"; failures=$((failures + 1)); }
-expect '^operators, against the CPU +cut off +1[0-9] +1 of 40 right, 0 skipped, for the others was no time'
+expect '^operators, against the CPU +cut off +[0-9]+ +1 of 40 right, 0 skipped, for the others was no time'
 expect '^device_benchmark +ok'
+handed() {  # COMMAND MORE_THAN AT_MOST
+  awk -v command="$1" -v more="$2" -v most="$3" '$2 == command { found = 1; wrong = $1 <= more || $1 > most; exit }
+    END { exit !found || wrong }' "$place/limits" ||
+    { echo "$1 was not handed more than $2 s and at most $3 s:"; cat "$place/limits"; failures=$((failures + 1)); }
+}
+handed xargs 34 85              # five sevenths of 119 s, and more than the two sevenths of the other part
+handed device_benchmark 34 119  # its own two sevenths, and what the tests have left
 [ "$failures" -eq 0 ] || cat "$place/printed"
 exit "$failures"
