@@ -270,13 +270,13 @@ NDArray invoke_in_place(const OpDef& op, std::vector<NDArray> inputs, std::share
   rethrow_explained(op, inputs, error);
 }
 
-const OpDef& find_operator(const std::string& name) {
+const OpDef& find_operator(std::string_view name) {
   std::string known;
   for (const OpDef* op : all_operators()) {
     if (op->name() == name) return *op;
     known += " " + op->name();
   }
-  throw InvalidArgument("unknown operator '" + name + "'; known:" + known);
+  throw InvalidArgument(str("unknown operator '", name, "'; known:", known));
 }
 
 namespace {
