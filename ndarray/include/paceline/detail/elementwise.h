@@ -13,7 +13,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 
 namespace paceline::detail {
@@ -106,6 +108,14 @@ void map_row(const F& f, std::int64_t count, const std::int64_t* steps, Out* out
   (std::index_sequence_for<In...>());
 }
 
+// Reads and writes one piece of an innermost loop: operand n lies at operands[n], its items at the step steps[n].
+using RowFunction = void (*)(const void* functor, std::int64_t count, const std::int64_t* steps, char* const* operands);
+
+// Calls row(functor, ...) for all pieces of `loops`, in parallel. operands[n] is the place of operand n's first item,
+// item_sizes[n] the bytes of an item. Compiled once for all functors: only the loops over items differ.
+void for_each_row(const Loops& loops, std::span<char* const> operands, std::span<const std::size_t> item_sizes,
+                  RowFunction row, const void* functor);
+
 // out[i] = f(in[i]...), the inputs broadcast to the shape of `out`. float16 and bfloat16 reach `f` as float.
 template <class Out, class... In, class F, class... Inputs>
 void elementwise(const F& f, const Tensor& out, const Inputs&... inputs) {
@@ -113,18 +123,16 @@ void elementwise(const F& f, const Tensor& out, const Inputs&... inputs) {
   constexpr int kOperands = 1 + sizeof...(In);
   const std::array<Strides, kOperands> strides{out.strides,
                                                broadcast_strides(inputs.shape, inputs.strides, out.shape)...};
-  const Loops loops = make_loops(out.shape, strides);
-  std::array<std::int64_t, kOperands> steps;
-  for (int n = 0; n < kOperands; ++n) steps[n] = loops.strides[n][loops.ndim - 1];
-  parallel_ranges(loops.total, kElementsPerThread, [&](std::int64_t begin, std::int64_t end) {
-    walk<kOperands>(loops, begin, end, [&](const std::array<std::int64_t, kOperands>& offsets, std::int64_t count) {
-      [&]<std::size_t... I>(std::index_sequence<I...>) {
-        map_row<F, Out, In...>(f, count, steps.data(), out.template as<Out>() + offsets[0],
-                               inputs.template as<const In>() + offsets[I + 1]...);
-      }
-      (std::index_sequence_for<In...>());
-    });
-  });
+  const std::array<char*, kOperands> operands{static_cast<char*>(out.data), static_cast<char*>(inputs.data)...};
+  const std::array<std::size_t, kOperands> sizes{sizeof(Out), sizeof(In)...};
+  const RowFunction row = [](const void* functor, std::int64_t count, const std::int64_t* steps, char* const* at) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      map_row(*static_cast<const F*>(functor), count, steps, reinterpret_cast<Out*>(at[0]),
+              reinterpret_cast<const In*>(at[I + 1])...);
+    }
+    (std::index_sequence_for<In...>());
+  };
+  for_each_row(make_loops(out.shape, strides), operands, sizes, row, &f);
 }
 
 }  // namespace paceline::detail
