@@ -23,6 +23,32 @@
 #   add_program(<name> [EXTERNAL <libraries>] SOURCES <files>)      build/<preset>/bin/<name>: tools and examples
 #   add_benchmark(<name> [EXTERNAL <libraries>] SOURCES <files>)    the same for a Google Benchmark or timing program
 
+# Targets with the same header share what is precompiled, so all have the options that define macros: OpenMP, and that no
+# mathematical function sets errno. A target of its own precompiles it, without the macros that only some of them define.
+# Further arguments: libraries that the header uses.
+function(precompile_headers target header)
+  target_link_libraries(${target} PRIVATE OpenMP::OpenMP_CXX)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno>)
+  if(NOT PACELINE_PRECOMPILED_HEADERS)
+    return()
+  endif()
+  string(MAKE_C_IDENTIFIER "precompiled_${header}" precompiled)
+  if(NOT TARGET ${precompiled})
+    file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/precompiled.cc CONTENT "// Only the header counts.\n")
+    add_library(${precompiled} OBJECT ${PROJECT_BINARY_DIR}/precompiled.cc)
+    target_link_libraries(${precompiled} PRIVATE OpenMP::OpenMP_CXX ${ARGN})
+    target_compile_options(${precompiled} PRIVATE -fno-math-errno $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+    target_precompile_headers(${precompiled} PRIVATE ${PROJECT_SOURCE_DIR}/${header})
+  endif()
+  target_precompile_headers(${target} REUSE_FROM ${precompiled})
+  # The first is what ccache asks for; the second, because programs would be compiled with -fPIE and the header is not.
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess> $<$<COMPILE_LANGUAGE:CXX>:-fPIC>)
+  # g++ 12 suspects the additions of its own std::string (its bug 105329), and shows it where headers are precompiled.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-Wno-stringop-overflow;-Wno-array-bounds>")
+  endif()
+endfunction()
+
 function(add_module name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "DEPENDS;EXTERNAL;HEADERS;SOURCES")
   set(target paceline_${name})
@@ -43,6 +69,7 @@ function(add_module name)
                         PACELINE_FOLDER ${CMAKE_CURRENT_SOURCE_DIR})
   target_link_libraries(${target} PRIVATE ${arg_EXTERNAL})
   target_link_libraries(paceline PRIVATE ${linked})
+  precompile_headers(${target} tools/cmake/precompiled.h)
   list(TRANSFORM arg_HEADERS PREPEND include/)
   target_sources(paceline PRIVATE $<TARGET_OBJECTS:${target}>
                  PUBLIC FILE_SET HEADERS BASE_DIRS include FILES ${arg_HEADERS})
@@ -157,6 +184,9 @@ function(add_unit_tests module)
     target_include_directories(${target} PRIVATE ${folder})
   endforeach()
   target_link_libraries(${target} PRIVATE test_support ${arg_EXTERNAL} nlohmann_json::nlohmann_json GTest::gmock_main)
+  precompile_headers(${target} tests/support/precompiled.h GTest::gmock)
+  # The tests' own code need not be fast, but compiled fast.
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
 
   add_dependencies(unit_tests ${target})
 
