@@ -1,7 +1,9 @@
 """Processes that are killed in the middle of a job, or never come: who goes on, who is named, how soon all end."""
 
+import contextlib
 import os
 import pathlib
+import re
 import signal
 import time
 import unittest
@@ -22,13 +24,41 @@ class Faults(ProgramTest):
     def wait_for_middle(self, job, epoch=2, worker=r"\d"):
         return self.wait_for_line(job, rf"\[worker {worker}\] epoch {epoch}  step \d+")
 
+    def freeze_in_the_middle(self, job, rank, epoch=2, workers=2):
+        """Stops all workers while `rank` has a good part of an epoch before it; returns their processes by rank.
+
+        A worker that is killed at the end of an epoch has nothing left that others could take over.
+        """
+        steps = -(-6000 // (64 * workers))
+        self.wait_for_line(job, rf"\[worker {rank}\] epoch 1  step")
+        pids = [self.process_of("worker", i) for i in range(workers)]
+        while True:
+            self.wait_for_middle(job, epoch, rank)
+            self.signal(pids, signal.SIGSTOP)
+            seen, printed = None, self.output(job)
+            while seen != printed:  # what the launcher still passes on
+                time.sleep(0.05)
+                seen, printed = printed, self.output(job)
+            last_epoch, step = re.findall(rf"\[worker {rank}\] epoch (\d+)  step (\d+)", printed)[-1]
+            if int(step) - (int(last_epoch) - 1) * steps <= 0.75 * steps:
+                return pids
+            self.signal(pids, signal.SIGCONT)
+            epoch = int(last_epoch) + 1
+
+    @staticmethod
+    def signal(pids, number):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
 
 class WorkerKilled(Faults):
     def lose_worker(self, mode, killed, threshold, **options):
         rate = "0.1" if mode in ("dist_sync", "ring") else "0.05"
         job = self.start_long_job(mode, "--checkpoint", "ck", "--lr", rate, **options)
-        self.wait_for_middle(job, worker=killed)
-        self.kill("worker", killed)
+        pids = self.freeze_in_the_middle(job, killed, workers=options.get("workers", 2))
+        os.kill(pids[killed], signal.SIGKILL)
+        self.signal(pids, signal.SIGCONT)
         ended = self.finish(job)
         self.assertEqual(ended.code, 0, ended)
         self.assertRegex(
@@ -94,13 +124,16 @@ class WorkerReturns(Faults):
 
     def return_worker(self, mode, rank, threshold):
         job = self.start_long_job(mode, "--checkpoint", "ck", "--lr", "0.1" if mode == "dist_sync" else "0.05")
-        self.wait_for_middle(job, epoch=3, worker=rank)
-        pid = self.process_of("worker", rank)
+        pids = self.freeze_in_the_middle(job, rank)
+        pid = pids[rank]
         environment = self.survivors()[pid]
         del environment["PACELINE_PROCESS_ID"]  # by which the launcher ends what the worker left
         command = pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:-1]
         os.kill(pid, signal.SIGKILL)
         returned = self.start(*command, **environment)
+        # The others wait, so that the job is not over before the worker is back.
+        self.wait_for_line(job, rf"worker {rank} at 127\.0\.0\.1 takes the place")
+        self.signal(pids, signal.SIGCONT)
         first, again = self.finish(job), self.finish(returned)
         self.assertEqual((first.code, again.code), (0, 0), f"{first}\n{again}")
         self.assertRegex(first.err, rf"worker {rank} at 127\.0\.0\.1 takes the place of the one that was lost")
