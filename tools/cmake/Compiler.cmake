@@ -71,3 +71,9 @@ if(PACELINE_SANITIZE)
   add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${PACELINE_SANITIZE};-fno-sanitize-recover=all;-fno-omit-frame-pointer>")
   add_link_options(-fsanitize=${PACELINE_SANITIZE})
 endif()
+
+# Linked into every program, because the compiler calls it at every function.
+if(PACELINE_COVERAGE)
+  add_library(coverage_hook STATIC ${PROJECT_SOURCE_DIR}/tests/support/coverage.cc)
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-finstrument-functions>")
+endif()

@@ -18,8 +18,14 @@
 #   generate_operator_table()                          in ops/, after the last add_operator
 #   add_unit_tests(<module> [NAME <name>] [EXTERNAL <libraries>] SOURCES <files>)   in tests/<name>/CMakeLists.txt
 #     One GoogleTest program `<name>_tests` (NAME is the module by default) of the module and those below it, so that it
-#     builds without the others; it sees private headers and <support/...> of tests/. Run it with ctest -L <name>. The
-#     target unit_tests builds them all.
+#     builds without the others; it sees private headers and <support/...> of tests/. Run it with tools/test.sh <name>.
+#     The target unit_tests builds them all.
+#   add_python_tests(<name> TIMEOUT <seconds> [ENVIRONMENT <variables>] MODULES <names>)
+#     Modules of unittest in tests/<name>/.
+#   add_suite(<name> <kind> <command> <timeout> [TARGET <name>] [MATCH <pattern>] [ENVIRONMENT <variables>])
+#     Tells tests/runner of tests: a program of GoogleTest (kind gtest), or a command (kind command) that ends with 0 when
+#     it passes and with 77 when it cannot run here. MATCH takes only the tests whose full names fit the pattern. A test
+#     may take <timeout> seconds.
 #   add_program(<name> [EXTERNAL <libraries>] SOURCES <files>)      build/<preset>/bin/<name>: tools and examples
 #   add_benchmark(<name> [EXTERNAL <libraries>] SOURCES <files>)    the same for a Google Benchmark or timing program
 
@@ -160,6 +166,28 @@ function(generate_operator_table)
   install(FILES ${out}/include/paceline/ops.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/paceline)
 endfunction()
 
+function(add_suite name kind command timeout)
+  cmake_parse_arguments(PARSE_ARGV 4 arg "" "TARGET;MATCH" "ENVIRONMENT")
+  if(NOT arg_MATCH)
+    set(arg_MATCH $<IF:$<BOOL:${PACELINE_CUDA_EMULATION}>,*[Cc]uda*,*>)
+  endif()
+  list(TRANSFORM command REPLACE "(.+)" "\"\\1\"")
+  list(JOIN command ", " command)
+  set(entry "\"name\": \"${name}\", \"kind\": \"${kind}\", \"command\": [${command}], \"timeout\": ${timeout}")
+  string(APPEND entry ", \"folder\": \"${CMAKE_CURRENT_SOURCE_DIR}\", \"target\": \"${arg_TARGET}\"")
+  string(APPEND entry ", \"match\": \"${arg_MATCH}\"")
+  set(environment)
+  foreach(variable IN LISTS arg_ENVIRONMENT)
+    string(REGEX REPLACE "^([^=]+)=(.*)$" "\"\\1\": \"\\2\"" variable "${variable}")
+    list(APPEND environment ${variable})
+  endforeach()
+  list(JOIN environment ", " environment)
+  set_property(GLOBAL APPEND PROPERTY PACELINE_SUITES "{${entry}, \"environment\": {${environment}}}")
+  # The runner uses all cores by itself.
+  add_test(NAME ${name} COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/runner ${PROJECT_BINARY_DIR} ${name})
+  set_tests_properties(${name} PROPERTIES LABELS ${name} RUN_SERIAL TRUE TIMEOUT 3600)
+endfunction()
+
 function(add_unit_tests module)
   if(NOT PACELINE_TESTS)
     return()
@@ -183,25 +211,37 @@ function(add_unit_tests module)
     target_link_libraries(${target} PRIVATE paceline_${below} ${linked})
     target_include_directories(${target} PRIVATE ${folder})
   endforeach()
-  target_link_libraries(${target} PRIVATE test_support ${arg_EXTERNAL} nlohmann_json::nlohmann_json GTest::gmock_main)
+  target_link_libraries(${target} PRIVATE test_support ${arg_EXTERNAL} nlohmann_json::nlohmann_json)
   precompile_headers(${target} tests/support/precompiled.h GTest::gmock)
   # The tests' own code need not be fast, but compiled fast.
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
 
+  link_coverage(${target})
   add_dependencies(unit_tests ${target})
 
   set(timeout 120)
   if(PACELINE_SANITIZE)
     set(timeout 600)
   endif()
-  gtest_discover_tests(${target} TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
-                       PROPERTIES LABELS ${name} TIMEOUT ${timeout})
+  add_suite(${name} gtest $<TARGET_FILE:${target}> ${timeout} TARGET ${target})
+endfunction()
+
+function(add_python_tests name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "ENVIRONMENT;MODULES")
+  add_suite(${name} unittest "${arg_MODULES}" ${arg_TIMEOUT} ENVIRONMENT ${arg_ENVIRONMENT})
+endfunction()
+
+function(link_coverage target)
+  if(PACELINE_COVERAGE)
+    target_link_libraries(${target} PRIVATE coverage_hook)
+  endif()
 endfunction()
 
 function(add_program name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "EXTERNAL;SOURCES")
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE paceline::paceline gflags nlohmann_json::nlohmann_json ${arg_EXTERNAL})
+  link_coverage(${name})
 endfunction()
 
 function(add_benchmark name)

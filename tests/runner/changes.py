@@ -1,0 +1,193 @@
+"""Chooses tests before anything is built: those that a change can break, or those that names stand for.
+
+A changed file of the product runs the tests that are recorded as running it (coverage.py). A changed header runs those
+of every file that includes it, as the last build knows it. A changed test runs itself. Where nothing is known of a
+file, everything runs. Written are PREFIX.targets (what to build), PREFIX.names (arguments for tests/runner, one a line)
+and PREFIX.tests (exact names of tests).
+"""
+
+import argparse
+import collections
+import fnmatch
+import os
+import pathlib
+import subprocess
+import sys
+
+import coverage
+from records import durations
+from suites import SOURCE, suites_of
+
+MODULES = ("base", "engine", "ndarray", "ops", "io", "kvstore", "nn")
+LAUNCHER = ("tools/launch.py", "tools/paceline_launch/")
+NOTHING = ("docs/", "tests/recorded/", "tests/benchmarks/", ".ci/", ".github/")
+
+
+def git(*words):
+    done = subprocess.run(["git", *words], cwd=SOURCE, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"test.sh: git {' '.join(words)}: {done.stderr.strip()}")
+    return done.stdout.split("\n")[:-1]
+
+
+def changed_files(base):
+    new = git("ls-files", "--others", "--exclude-standard")
+    if not base:
+        base = "HEAD" if new or git("status", "--porcelain") else "HEAD~1"
+        print(f"changes since {base}:")
+    return sorted({*git("diff", "--name-only", base), *new})
+
+
+def included_by(build):
+    """Header -> the files that were compiled with it, from the last build."""
+    done = subprocess.run(["ninja", "-C", build, "-t", "deps"], capture_output=True, text=True)
+    found = collections.defaultdict(set)
+    for block in done.stdout.split("\n\n"):
+        _, *names = block.split("\n")
+        paths = [os.path.relpath(os.path.normpath(os.path.join(build, name.strip())), SOURCE) for name in names]
+        sources = [path for path in paths if path.endswith((".cc", ".cu"))]
+        for path in paths:
+            found[path].update(sources[:1])
+    return found
+
+
+class Choice:
+    def __init__(self, build):
+        self.suites = {suite.name: suite for suite in suites_of(build)}
+        self.covered = coverage.read()
+        self.build = build
+        self.tests, self.names, self.everything = set(), set(), False
+        self._wanted = set()  # suites
+        self._includers = None
+
+    def for_file(self, path):
+        """Adds what the change of one file can break; says in a few words what that is."""
+        before = len(self.tests) + len(self.names)
+        if path.startswith(NOTHING) or (path.endswith(".md") and path != "README.md"):
+            return "no test depends on it"
+        if path == "README.md":
+            self._suite("programs", "*Readme*")
+            return "the program that it shows"
+        if path.startswith(LAUNCHER):
+            for suite in ("launch", "programs", "install"):
+                self._suite(suite)
+            return "the jobs that are launched"
+        if path.startswith("tests/"):
+            return self._test_file(path)
+        if path.startswith("tools/") and path.endswith((".sh", ".py")):
+            self._suite("scripts.*")
+            return "the tests of scripts"
+        if path.endswith((".cu", ".cuh")):
+            return "CUDA alone: run tools/test.sh --emulated"
+        if path.endswith("_test.cc"):
+            self.names.add(path)
+            return "itself"
+        if path.endswith((".cc", ".h")) and self._sources({path}):
+            return f"{len(self.tests) + len(self.names) - before} more tests that run it"
+        self.everything = True
+        return "everything, because nothing is recorded of it"
+
+    def _suite(self, suite_pattern, pattern="*"):
+        for suite in self.suites:
+            if fnmatch.fnmatchcase(suite, suite_pattern):
+                known = [test for test in durations("cpu") if test == suite or test.startswith(suite + ".")]
+                self.tests.update(fnmatch.filter(known, pattern))
+                if pattern == "*":
+                    self.names.add(suite)
+
+    def _test_file(self, path):
+        suite = path.split("/")[1]
+        if suite == "runner" or path == "tests/exceptions.toml":
+            self.names.add("base")
+            return "one suite, to see the runner work"
+        if path.endswith("_test.cc") or (path.endswith(".py") and "/test_" in path):
+            self.names.add(path)
+            return "itself"
+        if path.endswith((".cc", ".h")) and self._sources({path}):
+            return "the tests that use it"
+        matching = [name for name in self.suites if name.split(".")[0] == suite]
+        self.names.update(matching)
+        self.everything |= not matching
+        return "its suite" if matching else "everything, because nothing is recorded of it"
+
+    def _sources(self, paths):
+        """Adds the tests that run the files, or what includes them."""
+        if self._includers is None:
+            self._includers = included_by(self.build)
+        files = set(paths)
+        for path in paths:
+            if path.endswith(".h"):
+                files |= self._includers.get(path, set())
+        files_of_tests = {path for path in files if path.endswith("_test.cc")}
+        self.names |= files_of_tests
+        found = {test for test, names in self.covered.items() if names & files}
+        self.tests |= found
+        return found or files_of_tests
+
+    def for_name(self, name):
+        """Adds what a word of the command line stands for."""
+        self.names.add(name)
+        if name in self.suites:
+            return
+        if os.path.exists(SOURCE / name):
+            parts = pathlib.PurePath(os.path.relpath(os.path.abspath(SOURCE / name), SOURCE)).parts
+            module = parts[1] if parts[0] == "tests" and len(parts) > 1 else parts[0]
+            if module in self.suites:
+                self._wanted.add(module)
+                return
+        known = {test.split(".")[0] for test in durations("cpu") if name in test or fnmatch.fnmatchcase(test, name)}
+        self._wanted |= known or set(self.suites)
+
+    def targets(self):
+        """What to build for the choice."""
+        if self.everything:
+            return ["all"]
+        wanted = set(self._wanted)
+        for name in self.names:
+            if name in self.suites:
+                wanted.add(name)
+            elif "/" in name:
+                wanted |= self._suites_of_file(name)
+        wanted |= {
+            next((s for s in self.suites if t == s or t.startswith(s + ".")), t.split(".")[0]) for t in self.tests
+        }
+        targets = {self.suites[name].target for name in wanted if name in self.suites and self.suites[name].target}
+        if any(name in self.suites and self.suites[name].kind == "unittest" for name in wanted):
+            return ["all"]
+        return sorted(targets)
+
+    def _suites_of_file(self, path):
+        """The suites whose programs hold the file."""
+        done = subprocess.run(["ninja", "-C", self.build, "-t", "targets", "all"], capture_output=True, text=True)
+        name = pathlib.PurePath(path).name
+        lines = [line for line in done.stdout.splitlines() if f"/{name}.o:" in line]
+        found = {suite.name for suite in self.suites.values() if suite.target and any(suite.target in x for x in lines)}
+        folder = pathlib.PurePath(path).parts
+        return found | ({folder[1]} & set(self.suites) if folder[0] == "tests" else set())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("build")
+    parser.add_argument("--since", metavar="BASE", help="a commit; empty: the last one")
+    parser.add_argument("--files", metavar="FILE", nargs="*", help="as if these files had changed")
+    parser.add_argument("--names", nargs="*", default=[])
+    parser.add_argument("--write", metavar="PREFIX", required=True)
+    options = parser.parse_args()
+
+    choice = Choice(options.build)
+    for name in options.names:
+        choice.for_name(name)
+    if options.files or options.since is not None:
+        for path in options.files or changed_files(options.since):
+            print(f"  {path}: {choice.for_file(path)}")
+    if choice.everything:
+        choice.names, choice.tests = set(choice.suites), set()
+    prefix = pathlib.Path(options.write)
+    for ending, lines in (("targets", choice.targets()), ("names", choice.names), ("tests", choice.tests)):
+        separator = " " if ending == "targets" else "\n"
+        prefix.with_name(f"{prefix.name}.{ending}").write_text(separator.join(sorted(lines)) + ("\n" if lines else ""))
+
+
+if __name__ == "__main__":
+    main()

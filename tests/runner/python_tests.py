@@ -1,0 +1,116 @@
+"""Lists or runs unittest tests: python_tests.py list MODULE... | python_tests.py run TEST...
+
+Run in the folder of the modules. A TEST is module.Class.method; tests of one class must stand together, because their
+setUpClass runs once. `run` reports as events.py says.
+"""
+
+import os
+import re
+import sys
+import time
+import unittest
+
+
+def flat(suite):
+    for test in suite:
+        if isinstance(test, unittest.TestSuite):
+            yield from flat(test)
+        else:
+            yield test
+
+
+class Events(unittest.TextTestResult):
+    names = []  # of all tests that are to run
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.file = os.open(os.environ["PACELINE_TEST_EVENTS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self.started = None
+        self.verdict, self.reason = "passed", ""
+        self.any_failed = False
+
+    def write(self, *words):
+        os.write(self.file, (" ".join(map(str, words)) + "\n").encode())
+
+    def begin(self, name):
+        self.started = time.monotonic(), processor_seconds()
+        self.verdict, self.reason = "passed", ""
+        self.write("begin", name, printed_bytes())
+
+    def end(self, name):
+        wall, processor = time.monotonic() - self.started[0], processor_seconds() - self.started[1]
+        self.started = None
+        self.write("end", name, printed_bytes(), wall, processor, self.verdict, self.reason)
+
+    def startTest(self, test):
+        self.begin(test.id())
+        super().startTest(test)
+
+    def stopTest(self, test):
+        super().stopTest(test)
+        self.printErrors()
+        self.errors, self.failures = [], []  # printed once, in the output of their own test
+        self.end(test.id())
+
+    def take(self, test, verdict, reason=""):
+        self.any_failed |= verdict == "failed"
+        if self.started is None:  # raised by setUpClass: no test of the class will begin
+            self.printErrors()
+            owner = re.search(r"\((.+)\)", test.id()).group(1)
+            for name in self.names:
+                if name.startswith(owner + "."):
+                    self.begin(name)
+                    self.verdict, self.reason = verdict, reason
+                    self.end(name)
+        elif self.verdict != "failed":
+            self.verdict, self.reason = verdict, reason
+
+    def addError(self, test, error):
+        super().addError(test, error)
+        self.take(test, "failed")
+
+    def addFailure(self, test, error):
+        super().addFailure(test, error)
+        self.take(test, "failed")
+
+    def addSubTest(self, test, subtest, error):
+        super().addSubTest(test, subtest, error)
+        if error is not None:
+            self.take(test, "failed")
+
+    def addUnexpectedSuccess(self, test):
+        super().addUnexpectedSuccess(test)
+        self.take(test, "failed")
+
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        self.take(test, "skipped", reason.splitlines()[0])
+
+
+def printed_bytes():
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return os.fstat(1).st_size
+
+
+def processor_seconds():
+    return sum(os.times()[:4])
+
+
+def main(action, *names):
+    sys.path.insert(0, os.getcwd())
+    suite = unittest.defaultTestLoader.loadTestsFromNames(names)
+    tests = list(flat(suite))
+    for test in tests:
+        if isinstance(test, unittest.loader._FailedTest):
+            sys.exit(f"python_tests.py: {test._exception}")
+    Events.names = [test.id() for test in tests]
+    if action == "list":
+        print("\n".join(Events.names))
+        return 0
+    result = unittest.TextTestRunner(verbosity=2, resultclass=Events).run(suite)
+    return 1 if result.any_failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

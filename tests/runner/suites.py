@@ -1,0 +1,89 @@
+"""The suites of a build, as CMake wrote them to tests.json, and their tests."""
+
+import dataclasses
+import fnmatch
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+PYTHON_TESTS = str(pathlib.Path(__file__).with_name("python_tests.py"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Test:
+    suite: "Suite"
+    name: str  # as the suite's program knows it
+    file: str = ""  # where it is written, relative to the source folder
+
+    @property
+    def id(self):
+        return f"{self.suite.name}.{self.name}" if self.name else self.suite.name
+
+
+class Suite:
+    """A GoogleTest program (kind gtest), modules of unittest (kind unittest) or one command (kind command)."""
+
+    def __init__(self, entry, environment):
+        self.name = entry["name"]
+        self.kind = entry["kind"]
+        self.target = entry.get("target", "")
+        self.command = entry["command"]  # the program; the modules; the words of the command
+        self.folder = entry["folder"]
+        self.timeout = entry["timeout"]
+        self.match = entry["match"]  # pattern that the full names of its tests fit
+        self.environment = {**environment, **entry.get("environment", {})}
+
+    def command_for(self, names):
+        """Runs these tests in one process, in this order at best."""
+        if self.kind == "gtest":
+            return [*self.command, "--gtest_filter=" + ":".join(names)]
+        if self.kind == "unittest":
+            return [sys.executable, "-B", PYTHON_TESTS, "run", *names]
+        return self.command
+
+    def is_built(self):
+        return self.kind != "gtest" or os.path.exists(self.command[0])
+
+    def tests(self):
+        return [test for test in self._all_tests() if fnmatch.fnmatchcase(test.id, self.match)]
+
+    def _all_tests(self):
+        if self.kind == "gtest":
+            return self._listed_by_program()
+        if self.kind == "unittest":
+            text = self._output([sys.executable, "-B", PYTHON_TESTS, "list", *self.command])
+            folder = os.path.relpath(self.folder, SOURCE)
+            return [Test(self, name, f"{folder}/{name.split('.')[0]}.py") for name in text.split()]
+        return [Test(self, "", os.path.relpath(self.command[0], SOURCE))]
+
+    def _listed_by_program(self):
+        if not self.is_built():
+            sys.exit(f"{self.command[0]} is missing: build {self.target}")
+        path = pathlib.Path(self.command[0] + ".list.json")
+        self._output([*self.command, "--gtest_list_tests", f"--gtest_output=json:{path}"])
+        suites = json.loads(path.read_text())["testsuites"]
+        path.unlink()
+        return [
+            Test(self, f"{suite['name']}.{test['name']}", os.path.relpath(test["file"], SOURCE))
+            for suite in suites
+            for test in suite["testsuite"]
+            if not test["name"].startswith("DISABLED_") and not suite["name"].startswith("DISABLED_")
+        ]
+
+    def _output(self, command):
+        environment = {**os.environ, **self.environment}
+        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120)
+        if done.returncode != 0:
+            sys.exit(f"cannot list the tests of {self.name}: {' '.join(command)}\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+
+def suites_of(build):
+    path = pathlib.Path(build) / "tests.json"
+    if not path.exists():
+        sys.exit(f"{path} is missing: configure this build with PACELINE_TESTS=ON")
+    description = json.loads(path.read_text())
+    return [Suite(entry, description["environment"]) for entry in description["suites"]]

@@ -1,0 +1,114 @@
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <support/test_events.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <sstream>
+#include <string>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/lsan_interface.h>
+#endif
+
+namespace paceline::test {
+namespace {
+
+double seconds(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+}
+
+// Of this process and of the children that it has waited for.
+double processor_seconds() {
+  double sum = 0;
+  for (const int who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+    rusage usage{};
+    getrusage(who, &usage);
+    sum += seconds(usage.ru_utime) + seconds(usage.ru_stime);
+  }
+  return sum;
+}
+
+// How much has been printed so far, where standard output is a file.
+long long printed_bytes() {
+  std::cout.flush();
+  std::fflush(nullptr);
+  struct stat status {};
+  return fstat(STDOUT_FILENO, &status) == 0 ? static_cast<long long>(status.st_size) : 0;
+}
+
+// A process ends once, so a leak that is found then cannot be told from those of other tests.
+bool leaks() {
+#if defined(__SANITIZE_ADDRESS__)
+  return __lsan_do_recoverable_leak_check() != 0;
+#else
+  return false;
+#endif
+}
+
+class Events final : public testing::EmptyTestEventListener {
+ public:
+  explicit Events(int file) : file_(file) {}
+
+  void OnTestStart(const testing::TestInfo& test) override {
+    const long long printed = printed_bytes();
+    processor_seconds_ = processor_seconds();
+    begin_ = std::chrono::steady_clock::now();
+    std::ostringstream line;
+    line << "begin " << name_of(test) << ' ' << printed << '\n';
+    append(line.str());
+  }
+
+  void OnTestEnd(const testing::TestInfo& test) override {
+    const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+    const double processor = processor_seconds() - processor_seconds_;
+    const testing::TestResult& result = *test.result();
+    const bool failed = result.Failed() || leaks();
+    std::ostringstream line;
+    line << "end " << name_of(test) << ' ' << printed_bytes() << ' ' << wall << ' ' << processor << ' '
+         << (failed             ? "failed"
+             : result.Skipped() ? "skipped"
+                                : "passed")
+         << ' ';
+    for (int i = 0; i < result.total_part_count(); ++i)
+      if (result.GetTestPartResult(i).skipped()) line << first_line(result.GetTestPartResult(i).message());
+    line << '\n';
+    append(line.str());
+  }
+
+ private:
+  static std::string name_of(const testing::TestInfo& test) {
+    return std::string(test.test_suite_name()) + '.' + test.name();
+  }
+  static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+  // One write, so that the line is whole even if the process is killed right after it.
+  void append(const std::string& line) const {
+    if (write(file_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) std::abort();
+  }
+
+  const int file_;
+  std::chrono::steady_clock::time_point begin_;
+  double processor_seconds_ = 0;
+};
+
+}  // namespace
+
+void report_events() {
+  const char* path = std::getenv("PACELINE_TEST_EVENTS");
+  // The child of a death test is a part of its parent's test.
+  if (!path || !GTEST_FLAG_GET(internal_run_death_test).empty()) return;
+  const int file = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  if (file < 0) {
+    std::perror(path);
+    std::exit(2);
+  }
+  testing::UnitTest::GetInstance()->listeners().Append(new Events(file));
+}
+
+}  // namespace paceline::test
