@@ -86,7 +86,7 @@ void Agreement::close() {
   members_.clear();
 }
 
-bool Shard::begin_agreement(SliceRounds& slice) {
+bool DenseShard::begin_agreement(SliceRounds& slice) {
   const auto& [round, kept] = *slice.rounds.begin();
   const Codec* const codec = kept.begin()->second.contribution.codec;
   if (!codec || !codec->two_rounds()) return false;
@@ -97,7 +97,7 @@ bool Shard::begin_agreement(SliceRounds& slice) {
   return true;
 }
 
-bool Shard::close_agreement(SliceRounds& slice) {
+bool DenseShard::close_agreement(SliceRounds& slice) {
   Agreement& agreement = *slice.agreement;
   bool missing = false;
   agreement.for_each_missing(
@@ -117,7 +117,7 @@ bool Shard::close_agreement(SliceRounds& slice) {
   return true;
 }
 
-void Shard::agree(const Request& request, const wire::AgreeRequest& message, ServedPartition& partition) {
+void DenseShard::agree(const Request& request, const wire::AgreeRequest& message, ServedPartition& partition) {
   require(in_lockstep(), "this mode's rounds do not wait for all workers: they agree on nothing");
   partitions_.insert(&partition);
   const std::uint64_t round = message.round();
@@ -145,7 +145,7 @@ void Shard::agree(const Request& request, const wire::AgreeRequest& message, Ser
   answer_waiting(slice);
 }
 
-void Shard::abstain(const Request& request, SliceRounds& slice, std::uint64_t round) {
+void DenseShard::abstain(const Request& request, SliceRounds& slice, std::uint64_t round) {
   const int worker = request.from().rank;
   if (slice.agreement && slice.agreement->round() == round)
     return slice.agreement->abstain(worker, request.incarnation());
@@ -157,7 +157,7 @@ void Shard::abstain(const Request& request, SliceRounds& slice, std::uint64_t ro
   if (open->second.empty()) slice.rounds.erase(open);
 }
 
-void Shard::answer_asking(SliceRounds& slice) {
+void DenseShard::answer_asking(SliceRounds& slice) {
   std::erase_if(slice.asking, [&](const SliceRounds::Asking& asking) {
     const Agreement* const agreement =
         slice.agreement && slice.agreement->round() == asking.round ? slice.agreement.get() : nullptr;

@@ -52,7 +52,7 @@ Layout make_layout(std::vector<KeyInfo> keys, std::span<std::int64_t> loads, int
   for (const KeyInfo& key : layout.keys) total += key.bytes();
   const std::int64_t target = target_bytes(total, static_cast<std::int64_t>(loads.size()));
 
-  Partition group;
+  KeyPartition group;
   std::int64_t grouped = 0;
   const auto close_group = [&] {
     if (!group.slices.empty()) layout.partitions.push_back(std::move(group));
@@ -128,9 +128,9 @@ void write_key(const KeyInfo& key, wire::KeyDeclaration* message) {
   message->set_row(key.row);
 }
 
-Partition parse_partition(const wire::PartitionPlan& message, const std::vector<KeyInfo>& keys) {
+KeyPartition parse_partition(const wire::PartitionPlan& message, const std::vector<KeyInfo>& keys) {
   constexpr std::uint32_t kLargestId = std::numeric_limits<int>::max();
-  Partition partition;
+  KeyPartition partition;
   if (message.id() > kLargestId || message.server() > kLargestId) throw Corrupt("a partition's number is too large");
   partition.id = static_cast<int>(message.id());
   partition.server = static_cast<int>(message.server());
@@ -144,7 +144,7 @@ Partition parse_partition(const wire::PartitionPlan& message, const std::vector<
   return partition;
 }
 
-void write_partition(const Partition& partition, wire::PartitionPlan* message) {
+void write_partition(const KeyPartition& partition, wire::PartitionPlan* message) {
   message->set_id(static_cast<std::uint32_t>(partition.id));
   message->set_server(static_cast<std::uint32_t>(partition.server));
   for (const SliceRange& slice : partition.slices) {
@@ -164,7 +164,7 @@ Layout parse_layout(const wire::InitReply& message) {
 
 void write_layout(const Layout& layout, wire::InitReply* message) {
   for (const KeyInfo& key : layout.keys) write_key(key, message->add_keys());
-  for (const Partition& partition : layout.partitions) write_partition(partition, message->add_partitions());
+  for (const KeyPartition& partition : layout.partitions) write_partition(partition, message->add_partitions());
 }
 
 }  // namespace paceline

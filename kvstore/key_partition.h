@@ -36,7 +36,7 @@ struct SliceRange {
   std::int64_t begin = 0, end = 0;
 };
 
-struct Partition {
+struct KeyPartition {
   int id = 0;
   int server = 0;
   std::vector<SliceRange> slices;
@@ -44,7 +44,7 @@ struct Partition {
 
 struct Layout {
   std::vector<KeyInfo> keys;  // by name
-  std::vector<Partition> partitions;
+  std::vector<KeyPartition> partitions;
 };
 
 constexpr std::int64_t kPartitionBytes = std::int64_t{4} << 20;
@@ -59,8 +59,8 @@ Layout make_layout(std::vector<KeyInfo> keys, std::span<std::int64_t> loads, int
 KeyInfo parse_key(const wire::KeyDeclaration& message);
 void write_key(const KeyInfo& key, wire::KeyDeclaration* message);
 // Throws Corrupt on ranges outside the keys.
-Partition parse_partition(const wire::PartitionPlan& message, const std::vector<KeyInfo>& keys);
-void write_partition(const Partition& partition, wire::PartitionPlan* message);
+KeyPartition parse_partition(const wire::PartitionPlan& message, const std::vector<KeyInfo>& keys);
+void write_partition(const KeyPartition& partition, wire::PartitionPlan* message);
 Layout parse_layout(const wire::InitReply& message);
 void write_layout(const Layout& layout, wire::InitReply* message);
 

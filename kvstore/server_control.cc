@@ -31,7 +31,7 @@ std::string cost_of(const Staleness& policy, std::size_t weights, int workers) {
 
 }  // namespace
 
-ServerControl::ServerControl(Updater& updater, PartitionTable& table, std::vector<std::unique_ptr<Shard>>& shards,
+ServerControl::ServerControl(Updater& updater, PartitionTable& table, std::vector<std::unique_ptr<DenseShard>>& shards,
                              const Waits& waits, std::shared_ptr<const Staleness> policy)
     : updater_(updater), table_(table), shards_(shards), waits_(waits), policy_(std::move(policy)) {
   if (policy_) updater_.set_staleness(policy_);
@@ -60,7 +60,7 @@ void ServerControl::set_mode(const std::string& text) {
   if (text == mode_) return;
   require(mode_.empty(), "this job runs mode ", mode_, ", not ", text);
   const std::shared_ptr<const Mode> mode = make_mode(Spec::parse(text));
-  for (const auto& shard : shards_) shard->post([mode](Shard& self) { self.set_mode(mode); });
+  for (const auto& shard : shards_) shard->post([mode](DenseShard& self) { self.set_mode(mode); });
   mode_ = text;
 }
 
@@ -75,16 +75,16 @@ void ServerControl::tell_cost() {
 void ServerControl::init_values(const Request& request) {
   const auto body = parse_body<wire::InitValuesRequest>(request.message());
   set_mode(body.mode());
-  Shard& shard = shard_of(body.partition().id());
-  shard.post([this, request](Shard& self) { answer_or_refuse(request, [&] { add_partition(request, self); }); });
+  DenseShard& shard = shard_of(body.partition().id());
+  shard.post([this, request](DenseShard& self) { answer_or_refuse(request, [&] { add_partition(request, self); }); });
 }
 
-void ServerControl::add_partition(const Request& request, Shard& shard) {
+void ServerControl::add_partition(const Request& request, DenseShard& shard) {
   const auto body = parse_body<wire::InitValuesRequest>(request.message());
   if (table_.find(body.partition().id())) return request.reply({});
   std::vector<KeyInfo> keys;
   for (const auto& key : body.keys()) keys.push_back(parse_key(key));
-  const Partition plan = parse_partition(body.partition(), keys);
+  const KeyPartition plan = parse_partition(body.partition(), keys);
 
   PayloadReader payload(request.message().payload);
   std::vector<std::pair<SliceInfo, const void*>> slices;
@@ -143,7 +143,7 @@ void ServerControl::set_rules(const Request& request) {
   if (!changed) return request.reply({});
   const auto left = std::make_shared<std::atomic<std::size_t>>(shards_.size());
   for (const auto& shard : shards_) {
-    shard->post([request, left](Shard& self) {
+    shard->post([request, left](DenseShard& self) {
       self.remember_pulled();
       if (left->fetch_sub(1) == 1) request.reply({});
     });
@@ -209,7 +209,7 @@ void ServerControl::save(const Request& request) {
     return reply(request, answer, payload.finish());
   }
   ServedPartition& partition = table_.at(body.partition());
-  partition.shard->post([this, request, &partition](Shard&) {
+  partition.shard->post([this, request, &partition](DenseShard&) {
     answer_or_refuse(request, [&] {
       wire::SaveReply answer;
       PayloadWriter payload;
@@ -252,7 +252,7 @@ void ServerControl::load(const Request& request) {
     return request.reply({});
   }
   ServedPartition& partition = table_.at(body.partition());
-  partition.shard->post([this, request, &partition, body](Shard&) {
+  partition.shard->post([this, request, &partition, body](DenseShard&) {
     answer_or_refuse(request, [&] {
       PayloadReader payload(request.message().payload);
       for (const wire::SavedSlice& saved : body.slices()) {

@@ -20,13 +20,13 @@ namespace paceline {
 class ServerControl {
  public:
   // `policy`: the user's own, instead of the one that workers name; may be null.
-  ServerControl(Updater& updater, PartitionTable& table, std::vector<std::unique_ptr<Shard>>& shards,
+  ServerControl(Updater& updater, PartitionTable& table, std::vector<std::unique_ptr<DenseShard>>& shards,
                 const Waits& waits, std::shared_ptr<const Staleness> policy);
 
   // True if the request was one of these; it is answered now or by a shard. Throws what the request is refused with.
   bool on_request(const Request& request);
   void set_live_workers(int live);
-  void drop_worker(int worker, const Shard& shard) { tables_.drop_worker(worker, shard); }
+  void drop_worker(int worker, const DenseShard& shard) { tables_.drop_worker(worker, shard); }
   // Logs what the policy takes beside the weights, unless both are as they were last time. Called when steps end.
   void tell_cost();
   // Figures of this server so far, for the log.
@@ -34,17 +34,17 @@ class ServerControl {
 
  private:
   void init_values(const Request& request);
-  void add_partition(const Request& request, Shard& shard);
+  void add_partition(const Request& request, DenseShard& shard);
   void set_mode(const std::string& text);
   void set_rules(const Request& request);
   void report(const Request& request) const;
   void save(const Request& request);
   void load(const Request& request);
-  Shard& shard_of(std::uint32_t partition) { return *shards_[partition % shards_.size()]; }
+  DenseShard& shard_of(std::uint32_t partition) { return *shards_[partition % shards_.size()]; }
 
   Updater& updater_;
   PartitionTable& table_;
-  std::vector<std::unique_ptr<Shard>>& shards_;
+  std::vector<std::unique_ptr<DenseShard>>& shards_;
   const Waits& waits_;
   const std::shared_ptr<const Staleness> policy_;
   TableControl tables_{shards_};

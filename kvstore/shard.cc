@@ -45,7 +45,7 @@ Message PushPullCall::answer() {
   return message;
 }
 
-Shard::Shard(Updater& updater, Waits& waits, int number) : updater_(updater), waits_(waits) {
+DenseShard::DenseShard(Updater& updater, Waits& waits, int number) : updater_(updater), waits_(waits) {
   thread_ = std::thread([this, number] {
     name_thread(str("shard ", number).c_str());
     become_single_threaded();
@@ -53,7 +53,7 @@ Shard::Shard(Updater& updater, Waits& waits, int number) : updater_(updater), wa
   });
 }
 
-Shard::~Shard() {
+DenseShard::~DenseShard() {
   {
     Lock lock(mutex_);
     stopping_ = true;
@@ -62,7 +62,7 @@ Shard::~Shard() {
   thread_.join();
 }
 
-void Shard::post(Job job) {
+void DenseShard::post(Job job) {
   {
     Lock lock(mutex_);
     jobs_.push_back(std::move(job));
@@ -70,7 +70,7 @@ void Shard::post(Job job) {
   posted_.notify_one();
 }
 
-void Shard::post_short(Job job) {
+void DenseShard::post_short(Job job) {
   {
     Lock lock(mutex_);
     if (running_ || !jobs_.empty()) {
@@ -89,7 +89,7 @@ void Shard::post_short(Job job) {
   if (more) posted_.notify_one();
 }
 
-void Shard::loop() {
+void DenseShard::loop() {
   std::deque<Job> jobs;
   for (bool ran = false;; ran = true) {
     {
@@ -104,7 +104,7 @@ void Shard::loop() {
   }
 }
 
-void Shard::run_job(Job& job) {
+void DenseShard::run_job(Job& job) {
   try {
     job(*this);
   } catch (const std::exception& error) {
@@ -112,7 +112,7 @@ void Shard::run_job(Job& job) {
   }
 }
 
-void Shard::run(const std::shared_ptr<PushPullCall>& call, int part) {
+void DenseShard::run(const std::shared_ptr<PushPullCall>& call, int part) {
   partitions_.insert(call->parts[static_cast<std::size_t>(part)].partition);
   try {
     push(call, part);
@@ -123,7 +123,7 @@ void Shard::run(const std::shared_ptr<PushPullCall>& call, int part) {
   }
 }
 
-ServedPartition::Worker& Shard::worker_of(ServedPartition& partition, const PushPullCall& call) {
+ServedPartition::Worker& DenseShard::worker_of(ServedPartition& partition, const PushPullCall& call) {
   ServedPartition::Worker& worker = partition.workers[call.worker()];
   if (worker.taken.renew(call.request.incarnation()) || worker.answered.empty()) {
     worker.answered.assign(partition.slices.size(), {});
@@ -133,7 +133,7 @@ ServedPartition::Worker& Shard::worker_of(ServedPartition& partition, const Push
   return worker;
 }
 
-void Shard::push(const std::shared_ptr<PushPullCall>& call, int number) {
+void DenseShard::push(const std::shared_ptr<PushPullCall>& call, int number) {
   const wire::Part& request = call->body.parts(number);
   if (request.push_size() == 0) return;
   const PushPullCall::Part& part = call->parts[static_cast<std::size_t>(number)];
@@ -177,7 +177,7 @@ bool has_kept(const std::map<int, SliceRounds::Kept>& round, const PushPullCall&
 
 }  // namespace
 
-SliceRounds& Shard::rounds_of(ServedPartition& partition, std::size_t slice, std::uint64_t round) {
+SliceRounds& DenseShard::rounds_of(ServedPartition& partition, std::size_t slice, std::uint64_t round) {
   const int number = partition.number(slice);
   if (SliceRounds* const known = find_rounds(number)) return *known;
   if (partition.next_round.empty()) partition.next_round.resize(partition.slices.size(), long_before(round));
@@ -187,7 +187,7 @@ SliceRounds& Shard::rounds_of(ServedPartition& partition, std::size_t slice, std
   return open_.try_emplace(number, partition, slice, next).first->second;
 }
 
-void Shard::put_to_rest(int number) {
+void DenseShard::put_to_rest(int number) {
   const auto found = open_.find(number);
   if (found == open_.end() || !found->second.rests()) return;
   const SliceRounds& slice = found->second;
@@ -197,8 +197,8 @@ void Shard::put_to_rest(int number) {
   if (open_.empty() && open_.bucket_count() > kFew) open_.rehash(0);
 }
 
-void Shard::contribute(const std::shared_ptr<PushPullCall>& call, ServedPartition& partition, std::size_t number,
-                       const Contribution& contribution) {
+void DenseShard::contribute(const std::shared_ptr<PushPullCall>& call, ServedPartition& partition, std::size_t number,
+                            const Contribution& contribution) {
   std::uint64_t round = call->body.round();
   std::vector<std::uint32_t>& contributed = partition.workers[call->worker()].contributed;
   contributed.resize(partition.slices.size(), long_before(round));
@@ -231,7 +231,7 @@ void Shard::contribute(const std::shared_ptr<PushPullCall>& call, ServedPartitio
   answer_waiting(slice);
 }
 
-void Shard::close_round(SliceRounds& slice) {
+void DenseShard::close_round(SliceRounds& slice) {
   const auto& [round, kept] = *slice.rounds.begin();
   std::vector<Contribution> contributions;
   for (const auto& [worker, entry] : kept) contributions.push_back(entry.contribution);
@@ -245,7 +245,7 @@ void Shard::close_round(SliceRounds& slice) {
   slice.rounds.erase(slice.rounds.begin());
 }
 
-void Shard::advance_open_round(SliceRounds& slice) {
+void DenseShard::advance_open_round(SliceRounds& slice) {
   if (slice.rounds.empty()) return;
   const auto& kept = slice.rounds.begin()->second;
   int missing = 0;
@@ -258,7 +258,7 @@ void Shard::advance_open_round(SliceRounds& slice) {
   if (mode_->round_complete({contributed, contributed + missing})) close_round(slice);
 }
 
-SliceRounds* Shard::awaited(const PushPullCall& call, int part) {
+SliceRounds* DenseShard::awaited(const PushPullCall& call, int part) {
   const wire::Part& request = call.body.parts(part);
   ServedPartition& partition = *call.parts[static_cast<std::size_t>(part)].partition;
   const std::uint64_t need = request.need();
@@ -279,7 +279,7 @@ SliceRounds* Shard::awaited(const PushPullCall& call, int part) {
   return nullptr;
 }
 
-void Shard::advance(SliceRounds& slice) {
+void DenseShard::advance(SliceRounds& slice) {
   if (mode_->drops_late()) return advance_open_round(slice);
   const std::optional<std::uint64_t> slowest = clocks_.slowest();
   while (!slice.rounds.empty()) {
@@ -306,7 +306,7 @@ void Shard::advance(SliceRounds& slice) {
   slice.next_round = std::max(slice.next_round, slowest.value_or(slice.next_round));
 }
 
-void Shard::answer_waiting(SliceRounds& slice) {
+void DenseShard::answer_waiting(SliceRounds& slice) {
   answer_asking(slice);
   std::vector<Waiting> waiting;
   waiting.swap(slice.waiting);
@@ -315,7 +315,7 @@ void Shard::answer_waiting(SliceRounds& slice) {
   put_to_rest(number);
 }
 
-void Shard::pull(Waiting waiting) {
+void DenseShard::pull(Waiting waiting) {
   PushPullCall& call = *waiting.call;
   PushPullCall::Part& part = call.parts[static_cast<std::size_t>(waiting.part)];
   const wire::Part& request = call.body.parts(waiting.part);
@@ -335,7 +335,7 @@ void Shard::pull(Waiting waiting) {
   gate_.finish(waiting, request.need());
 }
 
-void Shard::read(const PushPullCall& call, const wire::Part& request, PushPullCall::Part& part) {
+void DenseShard::read(const PushPullCall& call, const wire::Part& request, PushPullCall::Part& part) {
   ServedPartition& partition = *part.partition;
   ServedPartition::Worker& worker = worker_of(partition, call);
   const std::uint64_t number = call.request.message().header.request;
@@ -380,13 +380,13 @@ void Shard::read(const PushPullCall& call, const wire::Part& request, PushPullCa
   end(read_places_);
 }
 
-WorkerClocks::Range Shard::step_end(int worker, std::uint64_t incarnation, const wire::StepEnd& message) {
+WorkerClocks::Range DenseShard::step_end(int worker, std::uint64_t incarnation, const wire::StepEnd& message) {
   clocks_.step_end(worker, incarnation, message, std::chrono::steady_clock::now());
   reconsider();
   return clocks_.others(worker);
 }
 
-void Shard::set_roster(const Roster& roster) {
+void DenseShard::set_roster(const Roster& roster) {
   clocks_.set_roster(roster);
   const auto gone = [this](const Waiting& waiting) {
     return !clocks_.is_live(waiting.call->worker(), waiting.call->request.incarnation());
@@ -401,12 +401,12 @@ void Shard::set_roster(const Roster& roster) {
   reconsider();
 }
 
-void Shard::drop_worker(int worker) {
+void DenseShard::drop_worker(int worker) {
   for (const ServedPartition* partition : partitions_)
     for (std::size_t i = 0; i < partition->slices.size(); ++i) updater_.drop_worker(partition->number(i), worker);
 }
 
-void Shard::remember_pulled() {
+void DenseShard::remember_pulled() {
   for (ServedPartition* partition : partitions_) {
     for (auto& [rank, worker] : partition->workers) {
       for (std::size_t i = 0; i < worker.answered.size(); ++i) {
@@ -419,7 +419,7 @@ void Shard::remember_pulled() {
   }
 }
 
-void Shard::reconsider() {
+void DenseShard::reconsider() {
   if (!mode_) return;
   tables_.reconsider();
   std::vector<int> open;

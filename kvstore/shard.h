@@ -28,7 +28,7 @@
 
 namespace paceline {
 
-class Shard;
+class DenseShard;
 
 // A gradient in a request's payload.
 struct PushedSlice {
@@ -120,7 +120,7 @@ struct ServedPartition {
   };
 
   int id = 0;
-  Shard* shard = nullptr;
+  DenseShard* shard = nullptr;
   int first = 0;  // slice, in the Updater; the others have the numbers after it
   std::vector<ServedSlice> slices;
   // By slice, while it has no SliceRounds: all rounds before it are closed (see round_near()). Empty in modes without.
@@ -169,13 +169,13 @@ struct SliceRounds {
   bool rests() const { return rounds.empty() && waiting.empty() && asking.empty() && !agreement; }
 };
 
-class Shard {
+class DenseShard {
  public:
-  using Job = UniqueFunction<void(Shard&)>;
+  using Job = UniqueFunction<void(DenseShard&)>;
 
-  Shard(Updater& updater, Waits& waits, int number);
+  DenseShard(Updater& updater, Waits& waits, int number);
   // Runs what was posted, then stops.
-  ~Shard();
+  ~DenseShard();
 
   // Runs `job` on the shard's thread, after those posted before.
   void post(Job job);

@@ -21,7 +21,7 @@ int RingPeer::add_keys(const Layout& layout, const std::vector<RingKey*>& keys, 
   return on_thread([&, this] {
     const int first = static_cast<int>(pieces_.size());
     std::size_t grouped = kGroupBytes;
-    for (const Partition& partition : layout.partitions) {
+    for (const KeyPartition& partition : layout.partitions) {
       for (const SliceRange& slice : partition.slices) {
         RingKey& key = *keys[static_cast<std::size_t>(slice.key)];
         const std::size_t width = size_of(key.info.dtype);

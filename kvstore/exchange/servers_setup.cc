@@ -58,10 +58,10 @@ void ServersExchange::send_values(const Layout& layout, const std::vector<InitVa
   std::map<std::string, const InitValue*> by_name;
   for (const InitValue& value : values) by_name[value.key] = &value;
   std::vector<std::pair<int, Message>> requests;
-  for (const Partition& partition : layout.partitions) {
+  for (const KeyPartition& partition : layout.partitions) {
     wire::InitValuesRequest body;
     body.set_mode(setting_.mode.text());
-    Partition renumbered = partition;
+    KeyPartition renumbered = partition;
     PayloadWriter payload;
     std::map<int, int> numbers;
     for (SliceRange& slice : renumbered.slices) {
@@ -91,7 +91,7 @@ void ServersExchange::add_keys(const Layout& layout, const std::vector<InitValue
     keys_[info.name] = std::move(key);
   }
   for (const InitValue& value : values) find(value.key).weight = value.value;
-  for (const Partition& plan : layout.partitions) {
+  for (const KeyPartition& plan : layout.partitions) {
     if (plan.server >= servers_) throw Corrupt(str("the scheduler placed keys on server ", plan.server));
     auto partition = std::make_unique<RemotePartition>();
     partition->id = static_cast<std::uint32_t>(plan.id);

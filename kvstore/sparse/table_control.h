@@ -21,7 +21,7 @@ class Report;
 
 class TableControl {
  public:
-  explicit TableControl(std::vector<std::unique_ptr<Shard>>& shards) : shards_(shards) {}
+  explicit TableControl(std::vector<std::unique_ptr<DenseShard>>& shards) : shards_(shards) {}
 
   // True if the request was about tables; it is answered now or by a shard. Throws what the request is refused with.
   // `set_mode` gets the mode that a worker declares.
@@ -31,7 +31,7 @@ class TableControl {
   void set_learning_rate(double rate);
   void set_live_workers(int live);
   // Of the rows that this shard serves.
-  void drop_worker(int worker, const Shard& shard);
+  void drop_worker(int worker, const DenseShard& shard);
   void write_figures(wire::Report* report) const;
 
  private:
@@ -51,7 +51,7 @@ class TableControl {
   template <class Visitor>
   void for_each(Visitor visit) const;
 
-  std::vector<std::unique_ptr<Shard>>& shards_;
+  std::vector<std::unique_ptr<DenseShard>>& shards_;
   mutable Mutex mutex_;
   std::map<std::uint64_t, ServedTable> tables_ GUARDED_BY(mutex_);  // by hash of the name
   std::shared_ptr<const RowRules> rules_ GUARDED_BY(mutex_);

@@ -1,5 +1,5 @@
 #pragma once
-// Pushes and pulls of row-sparse tables, as a shard of a server sees them: what Shard does for slices, for the
+// Pushes and pulls of row-sparse tables, as a shard of a server sees them: what DenseShard does for slices, for the
 // partitions of tables. All of it runs on the shard's thread.
 
 #include <atomic>
@@ -15,7 +15,7 @@
 
 namespace paceline {
 
-class Shard;
+class DenseShard;
 struct ServedRows;
 
 // A kPushPullRows request.
@@ -53,13 +53,13 @@ struct ServedRows {
   };
   using Waiting = WaitingPull<RowCall>;
 
-  ServedRows(const TableSpec& spec, const TableLayout& layout, int number, Shard& owner)
+  ServedRows(const TableSpec& spec, const TableLayout& layout, int number, DenseShard& owner)
       : table(spec, layout.block_bits()), layout(layout), partition(number), shard(&owner) {}
 
   RowTable table;
   const TableLayout layout;
   const int partition;
-  Shard* const shard;
+  DenseShard* const shard;
   std::map<int, TakenPushes> taken;              // by worker
   std::map<std::uint64_t, std::uint64_t> loads;  // by incarnation, the last load that it began
   std::uint64_t next_round = 0;                  // all before it are closed

@@ -71,7 +71,7 @@ void expect_even(const std::vector<KeyInfo>& keys, std::size_t servers) {
   // What is said to be on a server is there, and every element of every key has one place.
   std::vector<std::int64_t> placed(servers, 0);
   std::map<int, std::vector<std::pair<std::int64_t, std::int64_t>>> ranges;
-  for (const Partition& partition : layout.partitions) {
+  for (const KeyPartition& partition : layout.partitions) {
     for (const SliceRange& slice : partition.slices) {
       placed[static_cast<std::size_t>(partition.server)] += 4 * (slice.end - slice.begin);
       ranges[slice.key].emplace_back(slice.begin, slice.end);
@@ -130,7 +130,7 @@ TEST(Placement, MatricesAreCutBetweenRows) {
                                      {"vector", DType::kFloat32, {300000}, false, 0}},
                                     loads, 0);
   std::vector<std::int64_t> elements(3), slices(3);
-  for (const Partition& partition : layout.partitions) {
+  for (const KeyPartition& partition : layout.partitions) {
     for (const SliceRange& slice : partition.slices) {
       const auto key = static_cast<std::size_t>(slice.key);
       elements[key] += slice.end - slice.begin;

@@ -39,7 +39,7 @@ class HandMadePeer {
     EXPECT_TRUE(reply.ParseFromString(test::ask(node_, MessageKind::kInit, init.SerializeAsString()).body));
     const Layout layout = parse_layout(reply);
     std::uint32_t pieces = 0;
-    for (const Partition& partition : layout.partitions)
+    for (const KeyPartition& partition : layout.partitions)
       for (const SliceRange& slice : partition.slices)
         pieces_[layout.keys[static_cast<std::size_t>(slice.key)].name] = pieces++;
     init.clear_keys();

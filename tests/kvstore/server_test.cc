@@ -76,7 +76,7 @@ TEST(Layout, CoversEveryElementOnceAndIgnoresTheOrderOfDeclaration) {
   const Layout layout = make_layout(keys, loads, 5);
   std::vector<std::int64_t> covered(layout.keys.size());
   std::vector<std::vector<SliceRange>> ranges(layout.keys.size());
-  for (const Partition& partition : layout.partitions) {
+  for (const KeyPartition& partition : layout.partitions) {
     EXPECT_GE(partition.id, 5);
     std::int64_t bytes = 0;
     for (const SliceRange& slice : partition.slices) {
