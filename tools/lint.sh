@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# tools/lint.sh [--fix] [format] [shell] [python] [tidy]
+# tools/lint.sh [--fix] [format] [names] [shell] [python] [tidy]
 # Examines the files that git knows and exits with 1 when a part finds something. Without a part: all. The tools are those
 # of tools/lint_requirements.txt, from PyPI, in build/lint/venv, which the first run makes.
 #   format  clang-format on C++ and CUDA
+#   names   no type of C++ is defined twice (tools/lint_names.py)
 #   shell   shellcheck on every script for sh or bash
 #   python  ruff, both its checks and its format
-#   tidy    clang-tidy on the .cc files that changed since the commit in .ci/tidy_base, they or the header of their name;
-#           needs the preset cpu, configured and built as far as the headers that protobuf generates
+#   tidy    clang-tidy on the .cc files that changed since the commit in .ci/tidy_base, or whose header of the same name
+#           did; needs the preset cpu, configured and built as far as the headers that protobuf generates
 #   --fix   mends first what clang-format and ruff can mend by themselves
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,13 +18,13 @@ fix=false parts=()
 while [ $# -gt 0 ]; do
   case $1 in
     --fix) fix=true ;;
-    --help | -h) sed -n '2,10s/^# //p' tools/lint.sh; exit 0 ;;
-    format | shell | python | tidy) parts+=("$1") ;;
-    *) fail "unknown option '$1'; known: format shell python tidy --fix --help" 2 ;;
+    --help | -h) sed -n '2,11s/^# //p' tools/lint.sh; exit 0 ;;
+    format | names | shell | python | tidy) parts+=("$1") ;;
+    *) fail "unknown option '$1'; known: format names shell python tidy --fix --help" 2 ;;
   esac
   shift
 done
-[ ${#parts[@]} -gt 0 ] || parts=(format shell python tidy)
+[ ${#parts[@]} -gt 0 ] || parts=(format names shell python tidy)
 
 place=$PWD/build/lint
 readonly place bin=$place/venv/bin requirements=tools/lint_requirements.txt
@@ -71,6 +72,13 @@ run_format() {
   cat "$place/findings"
   [ "$status" -eq 0 ] || [ -s "$place/findings" ] || cat "$place/format.log"
   result clang-format "${#files[@]} files" "$(wc -l <"$place/findings")" "$status"
+}
+
+run_names() {
+  local status=0
+  find_files '*.h' '*.cc' '*.cu' '*.cuh'
+  python3 tools/lint_names.py "${files[@]}" | tee "$place/findings" || status=$?
+  result "names of types" "${#files[@]} files" "$(wc -l <"$place/findings")" "$status"
 }
 
 run_shell() {
@@ -152,6 +160,7 @@ make_environment
 for part in "${parts[@]}"; do
   case $part in
     format) run_format ;;
+    names) run_names ;;
     shell) run_shell ;;
     python) run_python ;;
     tidy) run_tidy ;;
