@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tools/install_dependencies.sh [--tests] [--lint] [--full] [--list]
-# Installs the packages that building and running Paceline needs, on Debian 12 and 13 or Ubuntu 24.04. Does nothing when all are
-# there; asks for sudo only when something is missing and the user is not root.
+# Installs the packages that building and running Paceline needs, on Debian 12 and 13 or Ubuntu 24.04. Does nothing when
+# all are there; asks for sudo only when something is missing and the user is not root.
 #   --tests  also what only the tests need (an ssh server for the launcher's tests, a fast linker, a source of load)
 #   --lint   also what tools/lint.sh needs, which takes its tools themselves from PyPI
 #   --full   also what tools/test.sh --full needs (clang)

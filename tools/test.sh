@@ -31,15 +31,19 @@ for word; do
     --full) presets=(cpu check emulated tsan asan clang) lint=true full=true ;;
     --changed) changed=true ;;
     --changed=*) changed=true base=${word#*=} ;;
-    --preset=*) preset=${word#*=} presets=("${word#*=}") ;;
+    --preset=*) preset=${word#*=} ;;
     --repeat=* | --minutes=* | --load | --waiting | --record) runner+=("$word") ;;
-    --coverage) preset=coverage presets=(coverage) runner+=(--coverage) ;;
+    --coverage) preset=coverage runner+=(--coverage) ;;
     --help | -h) sed -n '2,21s/^# \{0,1\}//p' tools/test.sh; exit 0 ;;
     -*) fail "unknown option '$word'; --help lists the known ones" ;;
     *) names+=("$word") ;;
   esac
 done
+[ "$preset" = cpu ] || presets[0]=$preset
 if $changed && [ ${#names[@]} -gt 0 ]; then fail "--changed chooses the tests itself: give no names beside it"; fi
+if $changed || [ ${#names[@]} -gt 0 ]; then
+  [ ${#presets[@]} -eq 1 ] || fail "chosen tests run with one preset: give --preset=P instead of --check, --emulated, ..."
+fi
 
 times=() results=() failed=()
 part() {
@@ -86,8 +90,8 @@ targets_of() {
     cpu) echo all all_verify_interface_header_sets ;;
     check) echo {base,engine,ndarray,ops,nn}_tests ;;
     emulated) echo {cuda_emulation,base,ndarray,ops,io,golden,nn,kvstore}_tests ;;
-    coverage | clang) echo all ;;
-    *) echo unit_tests ;;
+    tsan | asan) echo unit_tests ;;
+    *) echo all ;;
   esac
 }
 
@@ -104,7 +108,7 @@ run_chosen() {
     part "$preset: build" cmake --build --preset "$preset" --target "${targets[@]}" || return 1
   fi
   if [ ${#arguments[@]} -gt 0 ] || [ -s "$chosen.tests" ]; then
-    part "$preset: test" run_tests "$preset" --from-file "$chosen.tests" "${arguments[@]}"
+    part "$preset: test" run_tests "$preset" --built "$chosen.targets" --from-file "$chosen.tests" "${arguments[@]}"
   else
     results+=("$preset: 0 passed, 0 failed")
   fi

@@ -14,8 +14,8 @@
 namespace paceline {
 namespace {
 
-// Does nothing until it is told to look, as a transport to which nothing comes. It refuses nobody: where two threads
-// are at it at a time, it notes that and lets all of them go.
+// Does nothing until it is told to look, like a transport that receives nothing. It refuses no thread: when two threads
+// are inside at the same time, it notes that and releases all of them.
 class Idle final : public detail::WaitingWork {
  public:
   bool work_until(const std::function<bool()>& done) override {
@@ -57,8 +57,8 @@ TEST(OfferedWork, EndsWhenAnotherThreadEndsTheTask) {
   }
 }
 
-// The task ends when all threads are about to wait and one works. That one works until the task ends, so whoever came
-// second would meet it. A round proves nothing where the others come late; of many rounds they are late in few.
+// The task ends when all threads are about to wait and one works. That one works until the task ends, so a second
+// thread inside would meet it. A round proves nothing where the others come late; of many rounds they are late in few.
 TEST(OfferedWork, OnlyOneOfManyThreadsDoesIt) {
   constexpr int kThreads = 4, kRounds = 100;
   const auto engine = make_threaded_engine();

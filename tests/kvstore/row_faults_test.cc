@@ -72,8 +72,8 @@ TEST(RowFaults, TheJobGoesOnWhenAWorkerIsLost) {
   };
   const Case cases[] = {
       // A row of one's own is never late, nor one that its worker has not pulled. Of the ten pushes to a shared row
-      // that
-      // follow the loss each counts 1 / (1 + g), where g is what the other worker has added since this one pulled. Both
+      // that follow the loss each counts 1 / (1 + g), where g is what the other worker has added since this one pulled.
+      // Both
       // begin with 3: the first push counts 1, the other worker's first at most 1 / 2. The sum is least where the two
       // take turns, and each push behind the first counts at least 1 / 2.
       {"dist_async:staleness=gap_aware", "inproc", 6, 1, 3, 3 + 5.5, 3 + 9.5},

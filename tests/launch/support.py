@@ -56,6 +56,10 @@ class LauncherTest(unittest.TestCase):
             "LAUNCH_TEST": self.token,
             "HOME": os.environ.get("HOME", "/"),
         }
+        # What tests/runner sets for programs of the product.
+        for name in ("TEST_COVERAGE_FOLDER", "TEST_MUTANT"):
+            if name in os.environ:
+                self.environment[name] = os.environ[name]
         self.addCleanup(self.kill_survivors)
 
     def program(self, path, text):

@@ -1,4 +1,5 @@
-// A device that breaks down under a kernel. Each test needs a process of its own, as ctest and tools/gpu_check.sh give.
+// A device that breaks down under a kernel. Each test needs a process of its own, as tests/runner and
+// tools/gpu_check.sh give.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <paceline/detail/array_builder.h>

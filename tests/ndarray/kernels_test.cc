@@ -302,7 +302,7 @@ TEST_P(KernelsTest, GemmAddsABiasWhereverItsOperandsLie) {
   }
 }
 
-// Rounded to TF32, which products may be (ctest runs this with PACELINE_TF32=1, too), each would be 1.
+// Rounded to TF32, which products may be (the suite ndarray_with_tf32 runs this with PACELINE_TF32=1), each would be 1.
 TEST_P(KernelsTest, SumsOnTheWayAreNotRounded) {
   if (!with_cublas_lt()) GTEST_SKIP() << "no cuBLASLt here";
   for (const std::int64_t columns : {6, 7}) {  // cuBLASLt as emulated has no such product with the odd one

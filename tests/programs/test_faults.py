@@ -17,9 +17,10 @@ PROMPT = 30  # seconds within which a job must end once its deadline has passed,
 
 
 class Faults(ProgramTest):
-    def start_long_job(self, mode, *arguments, epochs=4, **options):
+    def start_long_job(self, mode, *arguments, epochs=4, silence=SILENCE, **options):
         """A job that is in the middle of an epoch when it prints a line of progress."""
-        return self.start_job(mode, "--log_every", 10, *arguments, epochs=epochs, environment=DEADLINES, **options)
+        deadlines = {**DEADLINES, "PACELINE_SILENCE_DEADLINE": silence}
+        return self.start_job(mode, "--log_every", 10, *arguments, epochs=epochs, environment=deadlines, **options)
 
     def wait_for_middle(self, job, epoch=2, worker=r"\d"):
         return self.wait_for_line(job, rf"\[worker {worker}\] epoch {epoch}  step \d+")
@@ -123,7 +124,9 @@ class WorkerReturns(Faults):
     """A worker that was killed is started again, as it was, while the others go on."""
 
     def return_worker(self, mode, rank, threshold):
-        job = self.start_long_job(mode, "--checkpoint", "ck", "--lr", "0.1" if mode == "dist_sync" else "0.05")
+        rate = "0.1" if mode == "dist_sync" else "0.05"
+        # The others are frozen for as long as a process takes to start; the launcher reports the loss at once.
+        job = self.start_long_job(mode, "--checkpoint", "ck", "--lr", rate, silence=60)
         pids = self.freeze_in_the_middle(job, rank)
         pid = pids[rank]
         environment = self.survivors()[pid]

@@ -18,9 +18,8 @@ import coverage
 from records import durations
 from suites import SOURCE, suites_of
 
-MODULES = ("base", "engine", "ndarray", "ops", "io", "kvstore", "nn")
 LAUNCHER = ("tools/launch.py", "tools/paceline_launch/")
-NOTHING = ("docs/", "tests/recorded/", "tests/benchmarks/", ".ci/", ".github/")
+NOTHING = ("docs/", "tests/recorded/", ".ci/", ".github/")
 
 
 def git(*words):
@@ -58,6 +57,7 @@ class Choice:
         self.build = build
         self.tests, self.names, self.everything = set(), set(), False
         self._wanted = set()  # suites
+        self._extra_targets = set()
         self._includers = None
 
     def for_file(self, path):
@@ -72,6 +72,9 @@ class Choice:
             for suite in ("launch", "programs", "install"):
                 self._suite(suite)
             return "the jobs that are launched"
+        if path.startswith("tests/benchmarks/") and path.endswith((".cc", ".h")):
+            self._extra_targets.add("all")
+            return "no test runs it, but it is compiled"
         if path.startswith("tests/"):
             return self._test_file(path)
         if path.startswith("tools/") and path.endswith((".sh", ".py")):
@@ -80,9 +83,11 @@ class Choice:
         if path.endswith((".cu", ".cuh")):
             return "CUDA alone: run tools/test.sh --emulated"
         if path.endswith("_test.cc"):
-            self.names.add(path)
-            return "itself"
-        if path.endswith((".cc", ".h")) and self._sources({path}):
+            return self._tests_of(path)
+        if "/include/paceline/" in path:
+            self._suite("install")
+            self._extra_targets.update(("all", "all_verify_interface_header_sets"))
+        if path.endswith((".cc", ".h")) and self._sources(path):
             return f"{len(self.tests) + len(self.names) - before} more tests that run it"
         self.everything = True
         return "everything, because nothing is recorded of it"
@@ -98,26 +103,38 @@ class Choice:
     def _test_file(self, path):
         suite = path.split("/")[1]
         if suite == "runner" or path == "tests/exceptions.toml":
-            self.names.add("base")
-            return "one suite, to see the runner work"
+            self.names.update(("base", "runner_tests"))
+            return "the runner's tests, and one suite to see it work"
         if path.endswith("_test.cc") or (path.endswith(".py") and "/test_" in path):
-            self.names.add(path)
-            return "itself"
-        if path.endswith((".cc", ".h")) and self._sources({path}):
+            return self._tests_of(path)
+        if path.endswith((".cc", ".h")) and self._sources(path):
             return "the tests that use it"
         matching = [name for name in self.suites if name.split(".")[0] == suite]
         self.names.update(matching)
         self.everything |= not matching
         return "its suite" if matching else "everything, because nothing is recorded of it"
 
-    def _sources(self, paths):
-        """Adds the tests that run the files, or what includes them."""
-        if self._includers is None:
-            self._includers = included_by(self.build)
-        files = set(paths)
-        for path in paths:
-            if path.endswith(".h"):
-                files |= self._includers.get(path, set())
+    def _tests_of(self, path):
+        """Adds the tests that a file holds, or its suite where the file is gone."""
+        if (SOURCE / path).exists():
+            self.names.add(path)
+            return "itself"
+        folder, *parts = pathlib.PurePath(path).parts
+        suite = parts[0] if folder == "tests" else folder
+        self.names.update({suite} & set(self.suites))
+        return "the suite that it belonged to"
+
+    def _sources(self, path):
+        """Adds the tests that run a file, or what includes it; false where too little is known to choose."""
+        if not self.covered:
+            return False
+        files = {path}
+        if path.endswith(".h"):
+            if self._includers is None:
+                self._includers = included_by(self.build)
+            if path not in self._includers:
+                return False
+            files |= self._includers[path]
         files_of_tests = {path for path in files if path.endswith("_test.cc")}
         self.names |= files_of_tests
         found = {test for test, names in self.covered.items() if names & files}
@@ -141,7 +158,7 @@ class Choice:
     def targets(self):
         """What to build for the choice."""
         if self.everything:
-            return ["all"]
+            return sorted({"all"} | self._extra_targets)
         wanted = set(self._wanted)
         for name in self.names:
             if name in self.suites:
@@ -153,15 +170,19 @@ class Choice:
         }
         targets = {self.suites[name].target for name in wanted if name in self.suites and self.suites[name].target}
         if any(name in self.suites and self.suites[name].kind == "unittest" for name in wanted):
-            return ["all"]
-        return sorted(targets)
+            targets = {"all"}
+        return sorted(targets | self._extra_targets)
 
     def _suites_of_file(self, path):
-        """The suites whose programs hold the file."""
-        done = subprocess.run(["ninja", "-C", self.build, "-t", "targets", "all"], capture_output=True, text=True)
-        name = pathlib.PurePath(path).name
-        lines = [line for line in done.stdout.splitlines() if f"/{name}.o:" in line]
-        found = {suite.name for suite in self.suites.values() if suite.target and any(suite.target in x for x in lines)}
+        """The suites whose programs are made of the file, some of them of the objects of another suite."""
+        place = os.path.abspath(SOURCE / path)
+        found = set()
+        for suite in self.suites.values():
+            if suite.target:
+                command = ["ninja", "-C", self.build, "-t", "inputs", os.path.relpath(suite.command[0], self.build)]
+                inputs = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
+                if any(one == place or one.startswith(place + "/") for one in inputs):
+                    found.add(suite.name)
         folder = pathlib.PurePath(path).parts
         return found | ({folder[1]} & set(self.suites) if folder[0] == "tests" else set())
 

@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 
 from records import DURATIONS
 from suites import SOURCE
@@ -32,14 +33,16 @@ class Recorder:
             self.called[test_id].update((program, address) for address in addresses if address)
             path.unlink()
 
-    def write(self):
-        """Replaces the rows of the tests that ran."""
+    def write(self, everything):
+        """Replaces the rows of the tests that ran; `everything`: all rows, since tests are renamed and removed."""
+        if not any(self.called.values()):
+            sys.exit("coverage.py: no program has written what it called; build the preset `coverage` again")
         addresses = collections.defaultdict(set)
         for pairs in self.called.values():
             for program, address in pairs:
                 addresses[program].add(address)
         files = {program: _files_of(program, found) for program, found in addresses.items()}
-        table = {test: names for test, names in read().items() if test not in self.called}
+        table = {} if everything else {test: names for test, names in read().items() if test not in self.called}
         for test, pairs in self.called.items():
             table[test] = {name for program, address in pairs if (name := files[program].get(address))}
         _write(table)
@@ -53,9 +56,13 @@ def _files_of(program, addresses):
     printed = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout.splitlines()
     found = {}
     for address, line in zip(ordered, printed, strict=True):
-        path = os.path.relpath(os.path.normpath(line.rpartition(":")[0]), SOURCE)
+        path = os.path.normpath(line.rpartition(":")[0])
+        if os.path.isabs(path):
+            path = os.path.relpath(path, SOURCE)
         if re.match(r"(base|engine|ndarray|ops|io|kvstore|nn|tools|examples|tests)/", path):
             found[address] = path
+    if ordered and not found:
+        sys.exit(f"coverage.py: {program} names no source file; it was built without debug information")
     return found
 
 

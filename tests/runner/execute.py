@@ -18,7 +18,7 @@ POLL = 0.02
 class Running:
     """One process."""
 
-    def __init__(self, batch, folder, prefix):
+    def __init__(self, batch, folder):
         self.batch = batch
         self.folder = folder
         self.load = batch.load
@@ -27,11 +27,11 @@ class Running:
         self.reader = EventReader(folder / "events", folder / "output")
         (folder / "tmp").mkdir()
         suite = batch.suite
-        self.command = [*prefix, *suite.command_for(self.names)]
+        self.command = suite.command_for(self.names)
         environment = {**os.environ, **suite.environment, "TMPDIR": str(folder / "tmp")}
         environment["PACELINE_TEST_EVENTS"] = str(folder / "events")
         (folder / "coverage").mkdir()
-        environment["PACELINE_COVERAGE_FOLDER"] = str(folder / "coverage")
+        environment["TEST_COVERAGE_FOLDER"] = str(folder / "coverage")
         # Appending, so that the size of the file is the place of the next byte whoever writes it.
         with open(folder / "output", "ab") as output:
             self.process = subprocess.Popen(
@@ -86,8 +86,14 @@ class Running:
             )
             left = [test for test in left if test.name != name]
         elif code != 0 and not (code == 1 and any(outcome.result == "failed" for outcome in ended)):
-            names = f"{len(self.names)} tests from {self.names[0]} on"
-            ended.append(Outcome(f"the process of {names}", "failed", 0, 0, self._end(), self.reader.printed(0)))
+            if not ended:  # another process would do no better
+                left, output = [], self.reader.printed(0)
+                ended += [Outcome(test.name, "failed", 0, 0, self._end(), output) for test in self.batch.tests[:1]]
+                why = "its process did not come to a test, see above"
+                ended += [Outcome(test.name, "failed", 0, 0, why) for test in self.batch.tests[1:]]
+            else:
+                names = f"{len(self.names)} tests from {self.names[0]} on"
+                ended.append(Outcome(f"the process of {names}", "failed", 0, 0, self._end(), self.reader.printed(0)))
         elif left:
             ended += [Outcome(test.name, "failed", 0, 0, "the program did not run it") for test in left]
             left = []
@@ -113,11 +119,10 @@ class Running:
         return f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
-def execute(batches, cores, folder, report, prefix=(), recorder=None, over=lambda: False):
+def execute(batches, cores, folder, report, recorder=None, over=lambda: False):
     """Runs the batches; calls report(outcome) for each test. Returns the batches that were not started.
 
-    Every process's command begins with the words of `prefix`. A `recorder` gets what each test has called
-    (coverage.py). Nothing is started any more once `over()` is true.
+    A `recorder` gets what each test has called (coverage.py). Nothing is started any more once `over()` is true.
     """
     waiting, running, started = list(batches), [], 0
     folder = pathlib.Path(folder)
@@ -127,7 +132,7 @@ def execute(batches, cores, folder, report, prefix=(), recorder=None, over=lambd
                 batch = next_batch(waiting, running, cores, most=4 * cores)
                 if batch is None:
                     break
-                running.append(Running(batch, folder / str(started), list(prefix)))
+                running.append(Running(batch, folder / str(started)))
                 started += 1
             if not running:
                 break

@@ -3,8 +3,9 @@
     python3 tests/runner/mutants.py engine ndarray --number 50 --seed 1
 
 draws 50 mutants from the sources of each folder and compiles them all into one build, in a copy of the tree. The
-variable PACELINE_MUTANT turns one of them on. Each mutant runs the tests of its module up to the first failure, for at
-most --seconds. The table says which test killed it, or that it survived.
+variable TEST_MUTANT turns one of them on. Each mutant runs the tests of its module up to the first failure, for at
+most --seconds. The table says which test killed it, that the tests did not end, or that the mutant survived. The first
+line is a run without a mutant: it must pass, in half the time.
 
 With --choice changed each mutant runs what tools/test.sh --changed would run for its file. --isolate gives each test a
 process of its own.
@@ -32,7 +33,7 @@ DECLARATION = f'extern "C" int {SWITCH};'
 DEFINITION = """
 #include <cstdlib>
 extern "C" int {0} = [] {{
-  const char* number = std::getenv("PACELINE_MUTANT");
+  const char* number = std::getenv("TEST_MUTANT");
   return number ? std::atoi(number) : 0;
 }}();
 """
@@ -208,11 +209,11 @@ def tests_of(mutant, choice):
 
 
 def try_one(mutant, options):
-    """What became of a mutant: the name of the test that killed it, or how it survived."""
+    """What became of a mutant: killed, endless or survived; and the test that killed it."""
     command = [sys.executable, COPY / "tests/runner", BUILD, "--stop", *tests_of(mutant, options.choice)]
     if options.isolate:
         command.append("--isolate")
-    environment = {**os.environ, "PACELINE_MUTANT": str(mutant.number)}
+    environment = {**os.environ, "TEST_MUTANT": str(mutant.number)}
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
@@ -221,11 +222,15 @@ def try_one(mutant, options):
     except subprocess.TimeoutExpired:
         process.send_signal(2)  # the runner ends its tests' processes
         process.communicate()
-        return f"the tests did not end within {options.seconds} s"
+        return "endless", f"the tests did not end within {options.seconds:.0f} s"
     if process.returncode == 0:
-        return "SURVIVED"
+        return "survived", "SURVIVED"
     failed = re.search(r"^failed: (.*?): ", printed, flags=re.M)
-    return failed[1] if failed else "the tests cannot be listed: " + printed.strip().splitlines()[-1][:80]
+    if failed:
+        return "killed", failed[1]
+    if "cannot list the tests" in printed:  # a program that ends before its first test
+        return "killed", printed.strip().splitlines()[-1][:80]
+    sys.exit(f"mutants.py: the runner failed:\n{printed}")
 
 
 def main():
@@ -257,14 +262,23 @@ def main():
     mutants = [m for group in groups for m in [m for m in mutants if m.file.split("/")[0] in group][: options.number]]
     print(f"seed {options.seed}: {len(mutants)} mutants")
     results = collections.Counter()
+    for file in sorted({m.file.split("/")[0] if options.choice == "module" else "" for m in mutants}):
+        begin = time.monotonic()
+        outcome, why = try_one(Mutant(file or mutants[0].file, 0, 0, 0, "", ""), options)
+        seconds = time.monotonic() - begin
+        print(
+            f"  0 {seconds:5.1f} s  {file or 'all'} without a mutant: {outcome} {why if outcome != 'survived' else ''}"
+        )
+        if outcome != "survived" or seconds > options.seconds / 2:
+            sys.exit("mutants.py: without a mutant the tests must pass, in half of --seconds")
     for mutant in mutants:
         if options.only and mutant.number not in options.only:
             continue
         begin = time.monotonic()
-        outcome = try_one(mutant, options)
-        results["survived" if outcome == "SURVIVED" else "killed"] += 1
-        print(f"{mutant.number:3} {time.monotonic() - begin:5.1f} s  {mutant.describe()}: {outcome}", flush=True)
-    print(f"{results['killed']} killed, {results['survived']} survived")
+        outcome, why = try_one(mutant, options)
+        results[outcome] += 1
+        print(f"{mutant.number:3} {time.monotonic() - begin:5.1f} s  {mutant.describe()}: {why}", flush=True)
+    print(f"{results['killed']} killed, {results['endless']} endless, {results['survived']} survived")
 
 
 if __name__ == "__main__":

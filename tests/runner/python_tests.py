@@ -26,6 +26,7 @@ class Events(unittest.TextTestResult):
         super().__init__(*arguments)
         self.file = os.open(os.environ["PACELINE_TEST_EVENTS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         self.started = None
+        self.last_end = time.monotonic(), processor_seconds()  # what a class sets up counts to its first test
         self.verdict, self.reason = "passed", ""
         self.any_failed = False
 
@@ -33,12 +34,13 @@ class Events(unittest.TextTestResult):
         os.write(self.file, (" ".join(map(str, words)) + "\n").encode())
 
     def begin(self, name):
-        self.started = time.monotonic(), processor_seconds()
+        self.started = self.last_end
         self.verdict, self.reason = "passed", ""
         self.write("begin", name, printed_bytes())
 
     def end(self, name):
-        wall, processor = time.monotonic() - self.started[0], processor_seconds() - self.started[1]
+        self.last_end = time.monotonic(), processor_seconds()
+        wall, processor = (now - then for now, then in zip(self.last_end, self.started, strict=True))
         self.started = None
         self.write("end", name, printed_bytes(), wall, processor, self.verdict, self.reason)
 
@@ -84,7 +86,7 @@ class Events(unittest.TextTestResult):
 
     def addSkip(self, test, reason):
         super().addSkip(test, reason)
-        self.take(test, "skipped", reason.splitlines()[0])
+        self.take(test, "skipped", (reason.splitlines() or [""])[0])
 
 
 def printed_bytes():

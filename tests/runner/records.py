@@ -7,6 +7,7 @@ import tomllib
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 DURATIONS = TESTS / "recorded"
+EXCEPTIONS = TESTS / "exceptions.toml"
 
 
 def durations(preset):
@@ -32,7 +33,7 @@ def write_durations(preset, outcomes):
 class Exceptions:
     """tests/exceptions.toml: patterns of test ids, each with its reason."""
 
-    def __init__(self, preset, path=TESTS / "exceptions.toml"):
+    def __init__(self, preset, path=EXCEPTIONS):
         tables = tomllib.loads(path.read_text())
         unknown = tables.keys() - {"own_process", "quarantine", "not_under"}
         if unknown:

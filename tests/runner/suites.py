@@ -5,6 +5,7 @@ import fnmatch
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -26,7 +27,9 @@ class Test:
 class Suite:
     """A GoogleTest program (kind gtest), modules of unittest (kind unittest) or one command (kind command)."""
 
-    def __init__(self, entry, environment):
+    def __init__(self, entry, environment, build=".", prefix=()):
+        self.build = str(build)
+        self.prefix = list(prefix)  # words before the command of a program of GoogleTest
         self.name = entry["name"]
         self.kind = entry["kind"]
         self.target = entry.get("target", "")
@@ -39,7 +42,7 @@ class Suite:
     def command_for(self, names):
         """Runs these tests in one process, in this order at best."""
         if self.kind == "gtest":
-            return [*self.command, "--gtest_filter=" + ":".join(names)]
+            return [*self.prefix, *self.command, "--gtest_filter=" + ":".join(names)]
         if self.kind == "unittest":
             return [sys.executable, "-B", PYTHON_TESTS, "run", *names]
         return self.command
@@ -63,15 +66,19 @@ class Suite:
         if not self.is_built():
             sys.exit(f"{self.command[0]} is missing: build {self.target}")
         path = pathlib.Path(self.command[0] + ".list.json")
-        self._output([*self.command, "--gtest_list_tests", f"--gtest_output=json:{path}"])
+        self._output([*self.prefix, *self.command, "--gtest_list_tests", f"--gtest_output=json:{path}"])
         suites = json.loads(path.read_text())["testsuites"]
         path.unlink()
         return [
-            Test(self, f"{suite['name']}.{test['name']}", os.path.relpath(test["file"], SOURCE))
+            Test(self, f"{suite['name']}.{test['name']}", self._source(test["file"]))
             for suite in suites
             for test in suite["testsuite"]
             if not test["name"].startswith("DISABLED_") and not suite["name"].startswith("DISABLED_")
         ]
+
+    def _source(self, path):
+        """A file as the compiler knows it, from the source folder on. The cache lets it begin at the build folder."""
+        return os.path.relpath(os.path.normpath(os.path.join(self.build, path)), SOURCE)
 
     def _output(self, command):
         environment = {**os.environ, **self.environment}
@@ -86,4 +93,13 @@ def suites_of(build):
     if not path.exists():
         sys.exit(f"{path} is missing: configure this build with PACELINE_TESTS=ON")
     description = json.loads(path.read_text())
-    return [Suite(entry, description["environment"]) for entry in description["suites"]]
+    build = path.parent.resolve()
+    prefix = fixed_addresses() if build.name == "tsan" else []
+    return [Suite(entry, description["environment"], build, prefix) for entry in description["suites"]]
+
+
+def fixed_addresses():
+    """ThreadSanitizer cannot start where the kernel spreads addresses too widely."""
+    command = ["setarch", "-R"]
+    works = shutil.which("setarch") and subprocess.run([*command, "true"], capture_output=True).returncode == 0
+    return command if works else []

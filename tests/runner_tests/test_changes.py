@@ -99,6 +99,18 @@ class Choice(Tables):
         self.assertEqual((self.choice.tests, self.choice.names), (set(), {"tests/nn/layers_test.cc"}))
         self.assertEqual(self.choice.targets(), ["nn_tests"])
 
+    def test_a_test_that_is_gone_runs_its_suite(self):
+        self.choice.for_file("tests/nn/never_was_test.cc")
+        self.assertEqual(self.choice.names, {"nn"})
+
+    def test_a_public_header_is_compiled_everywhere(self):
+        self.choice.for_file("nn/include/paceline/nn.h")
+        self.assertLessEqual({"all", "all_verify_interface_header_sets"}, set(self.choice.targets()))
+
+    def test_a_benchmark_is_compiled(self):
+        self.choice.for_file("tests/benchmarks/convergence.cc")
+        self.assertEqual((self.choice.targets(), self.choice.tests, self.choice.names), (["all"], set(), set()))
+
     def test_a_page_runs_nothing(self):
         self.choice.for_file("CONTRIBUTING.md")
         self.assertEqual((self.choice.tests, self.choice.names, self.choice.everything), (set(), set(), False))
@@ -109,7 +121,13 @@ class Choice(Tables):
         self.assertEqual(self.choice.targets(), ["all"])
 
     def test_what_nothing_is_known_of_runs_everything(self):
-        for path in ("CMakeLists.txt", "kvstore/new_file.cc", "tools/cmake/Module.cmake", "tests/support/paths.cc.in"):
+        for path in (
+            "CMakeLists.txt",
+            "kvstore/new_file.cc",
+            "tools/cmake/Module.cmake",
+            "tests/support/paths.cc.in",
+            "kvstore/never_included.h",
+        ):
             choice = changes.Choice(str(self.folder))
             choice.for_file(path)
             self.assertTrue(choice.everything, path)

@@ -23,7 +23,7 @@ PROGRAM = """\
     tests = {tests!r}
     words = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
     if "--gtest_list_tests" in sys.argv:
-        listed = [{{"name": name, "file": __file__, "line": 1}} for name in tests]
+        listed = [{{"name": name, "file": "../a_test.cc", "line": 1}} for name in tests]
         path = words["--gtest_output"].removeprefix("json:")
         json.dump({{"testsuites": [{{"name": "Suite", "testsuite": listed}}]}}, open(path, "w"))
         sys.exit(0)
@@ -33,6 +33,7 @@ PROGRAM = """\
         sys.stdout.flush()
         print("end", name, os.fstat(1).st_size, 0.5, 0.25, result, reason, file=events)
     code = 0
+    if "no_begin" in tests.values(): sys.exit(2)
     for full in words["--gtest_filter"].split(":"):
         name = full.removeprefix("Suite.")
         sys.stdout.flush()
@@ -104,6 +105,12 @@ class RunnerTest(unittest.TestCase):
         self.assertIn("a.Suite.Two: ended by SIGSEGV", text)
         self.assertEqual(self.processes("a")[1], "Suite.Three:Suite.Four")
 
+    def test_a_process_that_comes_to_no_test_is_not_tried_again(self):
+        self.add("a", {"One": "no_begin", "Two": "pass"})
+        code, text = self.run_tests()
+        self.assert_last_line(code, text, "made_up: 0 passed, 2 failed, 0 skipped")
+        self.assertIn("a.Suite.One: ended with exit code 2", text)
+
     def test_a_test_that_hangs_is_killed(self):
         self.add("a", {"One": "hang", "Two": "pass"}, timeout=1)
         code, text = self.run_tests()
@@ -140,6 +147,36 @@ class RunnerTest(unittest.TestCase):
         code, text = self.run_tests("Three")
         self.assertEqual(code, 1)
         self.assertIn("'Three' names no test", text)
+
+    def test_a_path_is_the_tests_of_a_file_or_its_suite(self):
+        """The program names its file relative to the build folder, which is where the cache lets the compiler be."""
+        self.add("a", {"One": "pass"})
+        path = self.folder / "a_test.cc"
+        path.write_text("")
+        code, text = self.run_tests(str(path))
+        self.assert_last_line(code, text, "made_up: 1 passed, 0 failed, 0 skipped")
+        other = self.folder / "other_test.cc"
+        other.write_text("")
+        self.assertEqual(self.run_tests(str(other))[0], 1)
+
+    def test_programs_that_were_not_built_now_are_not_asked(self):
+        self.add("a", {"One": "pass"})
+        self.add("b", {"One": "fail"})
+        (self.folder / "targets").write_text("a\n")
+        code, text = self.run_tests("--built", str(self.folder / "targets"), "One")
+        self.assert_last_line(code, text, "made_up: 1 passed, 0 failed, 0 skipped")
+
+    def test_a_failure_in_quarantine_is_counted_and_does_not_decide(self):
+        self.add("a", {"One": "pass", "Two": "fail"})
+        tables = self.folder / "exceptions.toml"
+        tables.write_text('[quarantine]\n"a.Suite.Two" = "not yet repaired"\n')
+        code, text = self.run_tests("--exceptions", str(tables))
+        self.assertEqual(code, 0)
+        self.assertEqual(
+            text.splitlines()[-1],
+            "made_up: 1 passed, 0 failed, 0 skipped, 1 in quarantine of which 1 failed",
+        )
+        self.assertEqual(sorted(self.processes("a")), ["Suite.One", "Suite.Two"])
 
     def test_a_program_that_is_missing_is_an_error(self):
         self.add("a", {"One": "pass"})

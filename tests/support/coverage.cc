@@ -1,6 +1,6 @@
 // Keeps which functions a process has called (builds with PACELINE_COVERAGE). The compiler calls the two hooks below at
-// every function. What was called is kept in a table in a mapped file, so that it outlives a process that is killed.
-// tests/runner/coverage.py reads the files.
+// every function. TEST_COVERAGE_FOLDER says where to write. What was called is kept in a table in a mapped file, so
+// that it outlives a process that is killed. tests/runner/coverage.py reads the files.
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -31,7 +31,7 @@ File nothing;
 std::atomic<File*> table = nullptr;
 
 [[gnu::no_instrument_function]] File* open_table() {
-  const char* folder = std::getenv("PACELINE_COVERAGE_FOLDER");
+  const char* folder = std::getenv("TEST_COVERAGE_FOLDER");
   if (!folder) return &nothing;
   char path[4096];
   std::snprintf(path, sizeof path, "%s/%d.XXXXXX", folder, static_cast<int>(getpid()));

@@ -42,7 +42,7 @@ long long printed_bytes() {
   return fstat(STDOUT_FILENO, &status) == 0 ? static_cast<long long>(status.st_size) : 0;
 }
 
-// A process ends once, so a leak that is found then cannot be told from those of other tests.
+// Looks for leaks, so that a leak belongs to one test.
 bool leaks() {
 #if defined(__SANITIZE_ADDRESS__)
   return __lsan_do_recoverable_leak_check() != 0;
@@ -68,7 +68,7 @@ class Events final : public testing::EmptyTestEventListener {
     const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
     const double processor = processor_seconds() - processor_seconds_;
     const testing::TestResult& result = *test.result();
-    const bool failed = result.Failed() || leaks();
+    const bool leaked = leaks(), failed = result.Failed() || leaked;
     std::ostringstream line;
     line << "end " << name_of(test) << ' ' << printed_bytes() << ' ' << wall << ' ' << processor << ' '
          << (failed             ? "failed"
@@ -79,6 +79,7 @@ class Events final : public testing::EmptyTestEventListener {
       if (result.GetTestPartResult(i).skipped()) line << first_line(result.GetTestPartResult(i).message());
     line << '\n';
     append(line.str());
+    if (leaked) _exit(1);  // it would be found again after every other test
   }
 
  private:

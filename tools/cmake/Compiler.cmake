@@ -20,7 +20,7 @@ find_program(CCACHE_PROGRAM ccache)
 mark_as_advanced(CCACHE_PROGRAM)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
-      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE_PROGRAM})
+      CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()
 
@@ -72,8 +72,9 @@ if(PACELINE_SANITIZE)
   add_link_options(-fsanitize=${PACELINE_SANITIZE})
 endif()
 
-# Linked into every program, because the compiler calls it at every function.
+# The hook is linked into every program, because the compiler calls it at every function. Debug information names files
+# relative to the source folder: an object may come from another checkout, by the cache.
 if(PACELINE_COVERAGE)
   add_library(coverage_hook STATIC ${PROJECT_SOURCE_DIR}/tests/support/coverage.cc)
-  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-finstrument-functions>")
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-finstrument-functions;-finstrument-functions-exclude-file-list=/usr/include;-fdebug-prefix-map=${PROJECT_SOURCE_DIR}=.>")
 endif()

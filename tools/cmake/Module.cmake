@@ -29,8 +29,7 @@
 #   add_program(<name> [EXTERNAL <libraries>] SOURCES <files>)      build/<preset>/bin/<name>: tools and examples
 #   add_benchmark(<name> [EXTERNAL <libraries>] SOURCES <files>)    the same for a Google Benchmark or timing program
 
-# Targets with the same header share what is precompiled, so all have the options that define macros: OpenMP, and that no
-# mathematical function sets errno. A target of its own precompiles it, without the macros that only some of them define.
+# All users of one precompiled header must have the same options that define macros: OpenMP and -fno-math-errno. A target of its own precompiles it, without the macros that only some of them define.
 # Further arguments: libraries that the header uses.
 function(precompile_headers target header)
   target_link_libraries(${target} PRIVATE OpenMP::OpenMP_CXX)
