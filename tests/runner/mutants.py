@@ -32,10 +32,12 @@ SWITCH = "paceline_mutant"
 DECLARATION = f'extern "C" int {SWITCH};'
 DEFINITION = """
 #include <cstdlib>
-extern "C" int {0} = [] {{
-  const char* number = std::getenv("TEST_MUTANT");
-  return number ? std::atoi(number) : 0;
+extern "C" {{
+int {0} = [] {{
+  const char* text = std::getenv("TEST_MUTANT");
+  return text ? std::atoi(text) : 0;
 }}();
+}}
 """
 OPPOSITES = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&"}
 OPPOSITES |= {"+": "-", "-": "+", "std::min": "std::max", "std::max": "std::min"}
@@ -192,7 +194,8 @@ def build(mutants, targets):
     }
     bad = [m for m in mutants if any((m.file, m.line + i) in places for i in range(len(m.was) // 80 + 2))]
     if not bad:
-        sys.exit(f"mutants.py: the copy does not compile:\n{done.stdout[-4000:]}")
+        errors = re.findall(r"^.*(?:error|undefined).*$", done.stdout, flags=re.M)
+        sys.exit("mutants.py: the copy does not compile:\n" + "\n".join(errors[:20]))
     return bad
 
 
