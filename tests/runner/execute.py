@@ -15,6 +15,11 @@ SKIPPED = 77  # exit code of a command that cannot run here
 POLL = 0.02
 
 
+def heed_interrupts():
+    """A shell lets what it starts in the background ignore SIGINT, and programs would inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Running:
     """One process."""
 
@@ -42,6 +47,7 @@ class Running:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=heed_interrupts,
             )
         self.begin = self.heard = time.monotonic()
         self.processor = 0.0

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -43,6 +44,7 @@ PROGRAM = """\
         if does == "crash": sys.stdout.flush(); os.kill(os.getpid(), signal.SIGSEGV)
         if does == "hang": sys.stdout.flush(); time.sleep(1000)
         if does == "exit": sys.exit(0)
+        if does == "interrupt" and signal.getsignal(signal.SIGINT) == signal.SIG_IGN: does = "fail"
         if does == "fail": code = 1
         if does == "bad_end": code = 66
         end(full, {{"fail": "failed", "skip": "skipped"}}.get(does, "passed"), "no device" if does == "skip" else "")
@@ -69,9 +71,9 @@ class RunnerTest(unittest.TestCase):
         self.suites.append({"folder": str(self.folder), "target": entry["name"], "match": "*", **entry})
         (self.build / "tests.json").write_text(json.dumps({"environment": {}, "suites": self.suites}))
 
-    def run_tests(self, *words):
+    def run_tests(self, *words, **options):
         command = [sys.executable, str(RUNNER), str(self.build), *words]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=self.folder, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=self.folder, timeout=60, **options)
         return done.returncode, done.stdout + done.stderr
 
     def assert_last_line(self, code, text, expected):
@@ -110,6 +112,11 @@ class RunnerTest(unittest.TestCase):
         code, text = self.run_tests()
         self.assert_last_line(code, text, "made_up: 0 passed, 2 failed, 0 skipped")
         self.assertIn("a.Suite.One: ended with exit code 2", text)
+
+    def test_tests_heed_interrupts_though_the_runner_was_started_in_the_background(self):
+        self.add("a", {"One": "interrupt"})
+        code, text = self.run_tests(preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+        self.assert_last_line(code, text, "made_up: 1 passed, 0 failed, 0 skipped")
 
     def test_a_test_that_hangs_is_killed(self):
         self.add("a", {"One": "hang", "Two": "pass"}, timeout=1)

@@ -31,7 +31,7 @@ expect 1 "does not exist: $empty/nothing" "$tools/quickstart.sh" --data "$empty/
 expect 1 "holds neither train-images-idx3-ubyte nor" "$tools/quickstart.sh" --data "$empty"
 expect 2 "unknown option '--fast'" "$tools/test.sh" --fast
 expect 2 "unknown option 'g++'" "$tools/install_dependencies.sh" g++
-expect 2 "unknown option 'tydi'; known: format shell python tidy --fix --help" "$tools/lint.sh" tydi
+expect 2 "unknown option 'tydi'; known: format names shell python tidy --fix --help" "$tools/lint.sh" tydi
 
 mkdir "$empty/no_gpu"
 printf '#!/bin/sh\nexit 9\n' >"$empty/no_gpu/nvidia-smi"
