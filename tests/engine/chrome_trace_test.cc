@@ -44,6 +44,10 @@ TEST(ChromeTrace, WritesOneSlicePerTaskAndRowsWithoutOverlap) {
     ASSERT_EQ(event.at("ph"), "X");
     ++tasks[event.at("name")];
     const double start = event.at("ts");
+    // Rows of a lane stand together, in the order of the lanes.
+    const auto lane = event.at("name") == "pull \"quoted\"" ? Lane::kCommunication : Lane::kCompute;
+    EXPECT_EQ(event.at("tid").get<int>() / 1000, static_cast<int>(lane));
+    EXPECT_GE(event.at("tid").get<int>(), 0);
     rows[{event.at("pid"), event.at("tid")}].emplace_back(start, start + event.at("dur").get<double>());
     EXPECT_EQ(event.at("args").at("failed").get<bool>(), event.at("name") == "fail");
   }

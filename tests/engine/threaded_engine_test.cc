@@ -7,6 +7,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -45,39 +47,80 @@ class Gate {
   bool open_ = false;
 };
 
-// More variables than are put in order by comparing.
+// More variables than are put in order by comparing. They are sorted by digits of their addresses: few that lie close
+// together take one pass, which leaves the result in the other buffer; many take two.
 TEST(ThreadedEngine, ATaskMayUseThousandsOfVariables) {
-  constexpr int kVariables = 3000, kRounds = 20;
-  const unsigned seed = std::random_device{}();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  const auto engine = make_threaded_engine();
-  std::vector<Variable> variables;
-  for (int i = 0; i < kVariables; ++i) variables.push_back(engine->new_variable());
-  std::vector<int> runs(kVariables, 0);
-  const auto use = [&](unsigned number) {
-    std::mt19937 random(seed + number);
-    std::vector<int> mine(kVariables);
-    std::iota(mine.begin(), mine.end(), 0);
-    for (int round = 0; round < kRounds; ++round) {
-      std::shuffle(mine.begin(), mine.end(), random);
-      // Some are read, some written, some both, some named twice.
-      std::vector<Variable> reads, writes;
-      for (int i = 0; i < kVariables; ++i) {
-        const Variable& variable = variables[static_cast<std::size_t>(mine[static_cast<std::size_t>(i)])];
-        if (i % 3 != 0) reads.push_back(variable);
-        if (i % 2 == 0) writes.push_back(variable);
-        if (i % 7 == 0) writes.push_back(variable);
+  for (const int kVariables : {600, 3000}) {
+    constexpr int kRounds = 20;
+    const unsigned seed = std::random_device{}();
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const auto engine = make_threaded_engine();
+    std::vector<Variable> variables;
+    for (int i = 0; i < kVariables; ++i) variables.push_back(engine->new_variable());
+    std::vector<int> runs(kVariables, 0);
+    const auto use = [&](unsigned number) {
+      std::mt19937 random(seed + number);
+      std::vector<int> mine(kVariables);
+      std::iota(mine.begin(), mine.end(), 0);
+      for (int round = 0; round < kRounds; ++round) {
+        std::shuffle(mine.begin(), mine.end(), random);
+        // Some are read, some written, some both, some named twice.
+        std::vector<Variable> reads, writes;
+        for (int i = 0; i < kVariables; ++i) {
+          const Variable& variable = variables[static_cast<std::size_t>(mine[static_cast<std::size_t>(i)])];
+          if (i % 3 != 0) reads.push_back(variable);
+          if (i % 2 == 0) writes.push_back(variable);
+          if (i % 7 == 0) writes.push_back(variable);
+        }
+        engine->push({"many"}, reads, writes, [&, mine](TaskContext&) {
+          for (int i = 0; i < kVariables; i += 2) ++runs[static_cast<std::size_t>(mine[static_cast<std::size_t>(i)])];
+        });
       }
-      engine->push({"many"}, reads, writes, [&, mine](TaskContext&) {
-        for (int i = 0; i < kVariables; i += 2) ++runs[static_cast<std::size_t>(mine[static_cast<std::size_t>(i)])];
-      });
-    }
-  };
-  std::thread other([&] { use(1); });
-  use(2);
-  other.join();
+    };
+    std::thread other([&] { use(1); });
+    use(2);
+    other.join();
+    engine->wait_all();
+    EXPECT_EQ(std::accumulate(runs.begin(), runs.end(), 0), 2 * kRounds * kVariables / 2);
+  }
+}
+
+TEST(ThreadedEngine, ALaneOfADeviceRunsOneTaskAtATime) {
+  const auto engine = make_threaded_engine();
+  std::atomic<int> inside = 0, most = 0;
+  for (int i = 0; i < 20; ++i) {
+    engine->push({"one of many", Device("sim:0")}, {}, {}, [&](TaskContext&) {
+      most = std::max(most.load(), ++inside);
+      std::this_thread::sleep_for(2ms);  // time for another to come in
+      --inside;
+    });
+  }
   engine->wait_all();
-  EXPECT_EQ(std::accumulate(runs.begin(), runs.end(), 0), 2 * kRounds * kVariables / 2);
+  EXPECT_EQ(most, 1);
+}
+
+TEST(ThreadedEngine, RefusesWhatIsNotItsOwn) {
+  const auto engine = make_threaded_engine(), other = make_threaded_engine();
+  const Variable variable = other->new_variable();
+  EXPECT_THROW(engine->wait(variable), InvalidArgument);
+  EXPECT_THROW(engine->push({"foreign"}, {}, {{variable}}, [](TaskContext&) {}), InvalidArgument);
+  EXPECT_THROW(engine->push({"nowhere", Device("sim:16")}, {}, {}, [](TaskContext&) {}), NotAvailable);
+  other->wait(variable);
+}
+
+TEST(ThreadedEngine, SaysAtItsEndWhatFailedWithoutAnybodyWaiting) {
+  for (const bool waited : {true, false}) {
+    testing::internal::CaptureStderr();
+    {
+      const auto engine = make_threaded_engine();
+      engine->push({"fail"}, {}, {}, [](TaskContext&) { throw Error("the disk is gone"); });
+      if (waited) {
+        EXPECT_THROW(engine->wait_all(), Error);
+      }
+    }
+    const std::string log = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(log.find("the disk is gone") == std::string::npos, waited) << log;
+  }
 }
 
 TEST(ThreadedEngine, RunsUrgentTasksFirstAndEqualOnesInPushOrder) {
@@ -390,6 +433,25 @@ struct Library {
   }
   if (from_a_task) engine.wait_all();
   std::exit(4);
+}
+
+// A child that was forked amid a task has that task's state and none of the engine's threads: it must not wait for
+// them.
+[[noreturn]] void fork_amid_a_task() {
+  Engine& engine = default_engine();
+  Gate gate(engine, Device("cpu"));
+  const pid_t child = fork();
+  if (child == 0) std::exit(6);
+  int status = 0;
+  waitpid(child, &status, 0);
+  gate.open();
+  engine.wait_all();
+  std::exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+}
+
+TEST(EndOfTheProgram, AForkedChildDoesNotWaitForItsParentsTasks) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(fork_amid_a_task(), testing::ExitedWithCode(6), "");
 }
 
 TEST(EndOfTheProgram, NoTaskRunsOnceLibrariesAreTornDown) {

@@ -158,6 +158,12 @@ TEST_F(FilesTest, EveryTypeComesBack) {
   EXPECT_EQ(files(), 1u);
 }
 
+TEST_F(FilesTest, AsManyAxesAsAnArrayMayHaveComeBack) {
+  const NamedArrays arrays{{"deep", NDArray::from<float>({1, 2}, {1, 1, 1, 2, 1, 1, 1, 1})}};
+  save_params(path(), arrays);
+  expect_same(load_params(path()), arrays);
+}
+
 TEST_F(FilesTest, SafetensorsAreTheLibrarysBytes) {
   const NDArray attention = NDArray::from<float>({0, 1, 2, 3, 4, 5}, {1, 1, 2, 3});
   save_safetensors(path(), {{"attn0", attention}});

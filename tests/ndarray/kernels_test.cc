@@ -98,6 +98,20 @@ TEST_P(KernelsTest, TurnsLargeArrays) {
   }
 }
 
+TEST_P(KernelsTest, TurnsIntoAPartAndLeavesTheRest) {
+  for (const std::int64_t rows : {31, 64, 200}) {
+    const NDArray all = NDArray::full({3 * rows, 96}, -1, DType::kFloat32, device(), engine());
+    all.narrow(0, rows, 2 * rows).copy_from(count({96, rows}).permute({1, 0}));
+    const std::vector<double> values = all.to_vector<double>();
+    for (std::int64_t i = 0; i < 3 * rows; ++i)
+      for (std::int64_t j = 0; j < 96; ++j) {
+        const bool inside = i >= rows && i < 2 * rows;
+        ASSERT_EQ(values[static_cast<std::size_t>(i * 96 + j)], inside ? static_cast<double>(j * rows + i - rows) : -1)
+            << rows << " rows, at " << i << ", " << j;
+      }
+  }
+}
+
 TEST_P(KernelsTest, SumOfAddsInTheGivenOrder) {
   const NDArray large = array<float>({1e8f, 1e8f}, {2});
   const NDArray minus = array<float>({-1e8f, -1e8f}, {2});

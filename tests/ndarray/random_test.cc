@@ -70,6 +70,14 @@ TEST_P(RandomFillTest, NormalHasItsMoments) {
   EXPECT_NEAR(moments[4], 3, 0.15);
 }
 
+TEST(RandomFill, MeanAndDeviationMoveTheSameNumbers) {
+  const NDArray standard({1001}, DType::kFloat64), moved({1001}, DType::kFloat64);
+  kernels::fill_normal(standard, 0, 1, 4);
+  kernels::fill_normal(moved, 5, 2, 4);
+  const std::vector<double> z = standard.to_vector<double>(), x = moved.to_vector<double>();
+  for (std::size_t i = 0; i < z.size(); ++i) ASSERT_DOUBLE_EQ(x[i], 5 + 2 * z[i]);
+}
+
 TEST_P(RandomFillTest, NumbersDependOnSeedAndPlaceOnly) {
   const NDArray large({300000}, GetParam());
   const NDArray small({1001}, GetParam(), Device("sim:0"));

@@ -24,6 +24,14 @@ TEST(ShapeTest, KnowsItsSize) {
   EXPECT_THROW(full.push_back(1), InvalidArgument);
 }
 
+TEST(ShapeTest, KnowsItsLastAxis) {
+  EXPECT_EQ(Shape({2}).back(), 2);
+  EXPECT_EQ(Shape({2, 3, 5}).back(), 5);
+  Shape grown{4};
+  grown.push_back(6);
+  EXPECT_EQ(grown.back(), 6);
+}
+
 TEST(ShapeTest, Strides) {
   EXPECT_EQ(row_major({2, 3, 4}), Strides({12, 4, 1}));
   EXPECT_TRUE(is_dense({2, 3, 4}, {12, 4, 1}));
