@@ -44,7 +44,8 @@ make_environment() {
 find_files() {
   local all=() file
   files=()
-  mapfile -d '' all < <(git ls-files -z -- "$@")
+  git ls-files -z -- "$@" >"$place/known" || fail "git does not list the files of this tree"
+  mapfile -d '' all <"$place/known"
   for file in "${all[@]}"; do [ ! -f "$file" ] || files+=("$file"); done
 }
 
@@ -131,12 +132,15 @@ run_tidy() {
   base=$(grep -xE '[0-9a-f]{7,40}' .ci/tidy_base) || { tidy_failed ".ci/tidy_base names no commit"; return; }
   git cat-file -e "$base^{commit}" 2>/dev/null ||
     { tidy_failed "this clone does not hold the commit of .ci/tidy_base; fetch it: git fetch --depth 1 origin $base"; return; }
-  mapfile -t sources < <(changed_sources "$base")
+  changed_sources "$base" >"$place/changed" || { tidy_failed "git does not tell what has changed since $base"; return; }
+  mapfile -t sources <"$place/changed"
   known=()
   if [ ${#sources[@]} -gt 0 ]; then
     [ -f build/cpu/compile_commands.json ] ||
       { tidy_failed "build/cpu is not configured; run: cmake --preset cpu && cmake --build --preset cpu"; return; }
-    mapfile -t known < <(python3 tools/lint_compile_commands.py build/cpu/compile_commands.json "$place" "${sources[@]}")
+    python3 tools/lint_compile_commands.py build/cpu/compile_commands.json "$place" "${sources[@]}" >"$place/commands" ||
+      { tidy_failed "build/cpu/compile_commands.json cannot be read; run: cmake --preset cpu"; return; }
+    mapfile -t known <"$place/commands"
   fi
   rm -rf "$place/tidy"
   mkdir -p "$place/tidy"

@@ -32,14 +32,21 @@ for word; do
     --changed) changed=true ;;
     --changed=*) changed=true base=${word#*=} ;;
     --preset=*) preset=${word#*=} ;;
-    --repeat=* | --minutes=* | --load | --waiting | --record) runner+=("$word") ;;
+    --repeat=* | --minutes=*)
+      [[ ${word#*=} =~ ^[0-9]*\.?[0-9]+$ && ${word#*=} =~ [1-9] ]] || fail "$word: expected a number above 0"
+      runner+=("$word")
+      ;;
+    --load | --waiting | --record) runner+=("$word") ;;
     --coverage) preset=coverage runner+=(--coverage) ;;
     --help | -h) sed -n '2,21s/^# \{0,1\}//p' tools/test.sh; exit 0 ;;
     -*) fail "unknown option '$word'; --help lists the known ones" ;;
     *) names+=("$word") ;;
   esac
 done
-[ "$preset" = cpu ] || presets[0]=$preset
+if [ "$preset" != cpu ]; then
+  [ ${#presets[@]} -eq 1 ] || fail "--preset=$preset runs alone: leave out --check, --emulated, --sanitizers and --full"
+  presets=("$preset")
+fi
 if $changed && [ ${#names[@]} -gt 0 ]; then fail "--changed chooses the tests itself: give no names beside it"; fi
 if $changed || [ ${#names[@]} -gt 0 ]; then
   [ ${#presets[@]} -eq 1 ] || fail "chosen tests run with one preset: give --preset=P instead of --check, --emulated, ..."
@@ -73,7 +80,7 @@ run_tests() {
   shift
   mkdir -p "build/$preset/tests"
   python3 tests/runner "build/$preset" "${runner[@]}" "$@" 2>&1 | tee "build/$preset/tests/log" || status=$?
-  results+=("$(grep -E "^$preset: [0-9]+ passed" "build/$preset/tests/log" || echo "$preset: the tests did not come to an end")")
+  results+=("$(grep -aE "^$preset: [0-9]+ passed" "build/$preset/tests/log" || echo "$preset: the tests did not come to an end")")
   return "$status"
 }
 
@@ -129,9 +136,14 @@ run_lint() {
   local status=0
   mkdir -p build/lint
   tools/lint.sh 2>&1 | tee build/lint/log || status=$?
-  mapfile -t -O ${#results[@]} results < <(grep '^lint: ' build/lint/log)
+  mapfile -t -O ${#results[@]} results < <(grep -a '^lint: ' build/lint/log)
   return "$status"
 }
+
+# Two runs in one tree would read each other's choice of tests.
+mkdir -p build
+exec 9>build/test.lock
+flock --nonblock 9 || { echo "test.sh: waiting for another run in this tree"; flock 9; }
 
 packages=(--tests) status=0
 if $lint; then packages+=(--lint); fi

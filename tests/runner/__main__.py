@@ -23,6 +23,16 @@ from report import Report
 from suites import SOURCE, suites_of
 
 
+def positive(kind):
+    def parse(text):
+        if (value := kind(text)) <= 0:
+            raise ValueError
+        return value
+
+    parse.__name__ = "positive number"
+    return parse
+
+
 def arguments():
     parser = argparse.ArgumentParser(prog="tests/runner", description=__doc__)
     parser.add_argument("build", help="build folder, for instance build/cpu")
@@ -30,7 +40,7 @@ def arguments():
     parser.add_argument("--from-file", metavar="FILE", help="exact test names, one a line, as well")
     parser.add_argument("--exceptions", metavar="FILE", default=EXCEPTIONS, help="instead of tests/exceptions.toml")
     parser.add_argument("--built", metavar="FILE", help="targets that were built; programs of others are not asked")
-    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="cores to use (all)")
+    parser.add_argument("--cores", type=positive(int), default=len(os.sched_getaffinity(0)), help="cores to use (all)")
     parser.add_argument("--list", action="store_true", help="print the tests and run none")
     parser.add_argument("--isolate", action="store_true", help="a process for each test")
     parser.add_argument("--record", action="store_true", help="write what the tests cost to tests/recorded")
@@ -38,10 +48,12 @@ def arguments():
         "--coverage", action="store_true", help="write which test runs which file; preset coverage only"
     )
     parser.add_argument("--stop", action="store_true", help="end at the first failure")
-    parser.add_argument("--repeat", metavar="N", type=int, default=1, help="run everything N times, whatever fails")
+    parser.add_argument(
+        "--repeat", metavar="N", type=positive(int), default=1, help="run everything N times, whatever fails"
+    )
     parser.add_argument("--waiting", action="store_true", help="only tests that start processes or wait for time")
     parser.add_argument("--load", action="store_true", help="keep all cores busy with stress-ng meanwhile")
-    parser.add_argument("--minutes", type=float, help="start nothing new after so many minutes")
+    parser.add_argument("--minutes", type=positive(float), help="start nothing new after so many minutes")
     return parser.parse_intermixed_args()
 
 
@@ -145,15 +157,16 @@ def main():
             load.terminate()
         shutil.rmtree(folder, ignore_errors=True)
         report.write_junit(build / "tests" / "junit.xml")
-    if left:
-        why = "stopped at a failure" if options.stop and report.failures() else "the time was over"
-        print(f"{sum(len(batch.tests) for batch in left)} tests were not started: {why}")
-    report.summary(left_out)
+    not_started = sum(len(batch.tests) for batch in left)
+    report.summary(left_out, not_started)
     if recorder:
-        recorder.write(everything=not options.names)
+        some = options.names or options.from_file or options.waiting or not_started
+        recorder.write(everything=not some and not report.failures())
     if options.record:
         write_durations(preset, report.outcomes)
-    return 1 if report.failures() else 0
+    # Of repetitions, those that the time allows are enough.
+    enough = not not_started or len(report.outcomes) >= len(tests)
+    return 1 if report.failures() or not enough else 0
 
 
 def interrupt(*_):
@@ -161,7 +174,8 @@ def interrupt(*_):
 
 
 if __name__ == "__main__":
-    for number in (signal.SIGTERM, signal.SIGHUP):  # the processes of tests must not outlive this one
+    # The processes of tests must not outlive this one, even where a shell has started it in the background.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
     try:
         sys.exit(main())

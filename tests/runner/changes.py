@@ -9,8 +9,10 @@ and PREFIX.tests (exact names of tests).
 import argparse
 import collections
 import fnmatch
+import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -18,6 +20,7 @@ import coverage
 from records import durations
 from suites import SOURCE, suites_of
 
+COMMANDS = "compile_commands.json"
 LAUNCHER = ("tools/launch.py", "tools/paceline_launch/")
 NOTHING = ("docs/", "tests/recorded/", ".ci/", ".github/")
 
@@ -34,11 +37,12 @@ def changed_files(base):
     if not base:
         base = "HEAD" if new or git("status", "--porcelain") else "HEAD~1"
         print(f"changes since {base}:")
-    return sorted({*git("diff", "--name-only", base), *new})
+    (commit,) = git("rev-parse", "--verify", base + "^{commit}")
+    return sorted({*git("diff", "--name-only", "--no-renames", commit, "--"), *new})
 
 
 def included_by(build):
-    """Header -> the files that were compiled with it, from the last build."""
+    """Header -> the files that were compiled with it, from the last build; nothing where files were never compiled."""
     done = subprocess.run(["ninja", "-C", build, "-t", "deps"], capture_output=True, text=True)
     found = collections.defaultdict(set)
     for block in done.stdout.split("\n\n"):
@@ -47,13 +51,22 @@ def included_by(build):
         sources = [path for path in paths if path.endswith((".cc", ".cu"))]
         for path in paths:
             found[path].update(sources[:1])
-    return found
+    known = set().union(*found.values())
+    sources = {os.path.relpath(c["file"], SOURCE) for c in json.loads(pathlib.Path(build, COMMANDS).read_text())}
+    return found if {path for path in sources if not path.startswith("build/")} <= known else {}
+
+
+def is_operators_header(path):
+    """ops/X/X.h is installed as paceline/ops/X.h."""
+    parts = pathlib.PurePath(path).parts
+    return parts[0] == "ops" and len(parts) == 3 and parts[2] == f"{parts[1]}.h"
 
 
 class Choice:
     def __init__(self, build):
         self.suites = {suite.name: suite for suite in suites_of(build)}
         self.covered = coverage.read()
+        self._run = set().union(*self.covered.values())
         self.build = build
         self.tests, self.names, self.everything = set(), set(), False
         self._wanted = set()  # suites
@@ -80,11 +93,11 @@ class Choice:
         if path.startswith("tools/") and path.endswith((".sh", ".py")):
             self._suite("scripts.*")
             return "the tests of scripts"
-        if path.endswith((".cu", ".cuh")):
+        if path.endswith((".cu", ".cuh")) and pathlib.Path(self.build).name not in ("cuda", "emulated"):
             return "CUDA alone: run tools/test.sh --emulated"
         if path.endswith("_test.cc"):
             return self._tests_of(path)
-        if "/include/paceline/" in path:
+        if "/include/paceline/" in path or is_operators_header(path):
             self._suite("install")
             self._extra_targets.update(("all", "all_verify_interface_header_sets"))
         if path.endswith((".cc", ".h")) and self._sources(path):
@@ -116,13 +129,27 @@ class Choice:
 
     def _tests_of(self, path):
         """Adds the tests that a file holds, or its suite where the file is gone."""
+        if path.startswith("tests/cuda_emulation/") and "cuda_emulation" not in self.suites:
+            return "CUDA alone: run tools/test.sh --emulated"
         if (SOURCE / path).exists():
+            if not self._is_listed(path):
+                sys.exit(f"test.sh: {path} is in no suite; name it in the CMakeLists.txt of its suite")
             self.names.add(path)
             return "itself"
         folder, *parts = pathlib.PurePath(path).parts
         suite = parts[0] if folder == "tests" else folder
         self.names.update({suite} & set(self.suites))
         return "the suite that it belonged to"
+
+    def _is_listed(self, path):
+        if path.endswith(".cc"):
+            return bool(self._suites_of_file(path, by_folder=False))
+        folder, module = os.path.split(SOURCE / path)
+        return any(
+            os.path.samefile(suite.folder, folder) and module.removesuffix(".py") in suite.command
+            for suite in self.suites.values()
+            if suite.kind == "unittest"
+        )
 
     def _sources(self, path):
         """Adds the tests that run a file, or what includes it; false where too little is known to choose."""
@@ -135,6 +162,9 @@ class Choice:
             if path not in self._includers:
                 return False
             files |= self._includers[path]
+            # What no test runs is compiled all the same: benchmarks, tools.
+            if not all(name.endswith("_test.cc") or name in self._run for name in self._includers[path]):
+                self._extra_targets.add("all")
         files_of_tests = {path for path in files if path.endswith("_test.cc")}
         self.names |= files_of_tests
         found = {test for test, names in self.covered.items() if names & files}
@@ -143,6 +173,8 @@ class Choice:
 
     def for_name(self, name):
         """Adds what a word of the command line stands for."""
+        if not name or os.path.abspath(name) == str(SOURCE):
+            sys.exit(f"test.sh: '{name}' names no test; give no name to run all")
         self.names.add(name)
         if name in self.suites:
             return
@@ -153,6 +185,12 @@ class Choice:
                 self._wanted.add(module)
                 return
         known = {test.split(".")[0] for test in durations("cpu") if name in test or fnmatch.fnmatchcase(test, name)}
+        # What was never recorded may have the name, too.
+        word = re.split(r"[^\w]", name.strip("*").rpartition(".")[2])[0]
+        held = subprocess.run(["git", "grep", "-lF", "-e", word, "--", "tests/*", "ops/*_test.cc"], cwd=SOURCE,
+                              capture_output=True, text=True).stdout.split() if word else []  # fmt: skip
+        folders = (pathlib.PurePath(path).parts[:2] for path in held)
+        known |= {second if first == "tests" else first for first, second in folders} & set(self.suites)
         self._wanted |= known or set(self.suites)
 
     def targets(self):
@@ -173,7 +211,7 @@ class Choice:
             targets = {"all"}
         return sorted(targets | self._extra_targets)
 
-    def _suites_of_file(self, path):
+    def _suites_of_file(self, path, by_folder=True):
         """The suites whose programs are made of the file, some of them of the objects of another suite."""
         place = os.path.abspath(SOURCE / path)
         found = set()
@@ -184,7 +222,7 @@ class Choice:
                 if any(one == place or one.startswith(place + "/") for one in inputs):
                     found.add(suite.name)
         folder = pathlib.PurePath(path).parts
-        return found | ({folder[1]} & set(self.suites) if folder[0] == "tests" else set())
+        return found | ({folder[1]} & set(self.suites) if by_folder and folder[0] == "tests" else set())
 
 
 def main():

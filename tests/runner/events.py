@@ -4,13 +4,19 @@ The process appends lines to the file that PACELINE_TEST_EVENTS names:
 
     begin NAME PRINTED
     end NAME PRINTED WALL PROCESSOR RESULT [REASON]
+    forked
+    finished
 
 PRINTED is the size of the process's output so far, so that each test's own output can be cut out of it. WALL and
 PROCESSOR are seconds; PROCESSOR counts all threads and the children that were waited for. RESULT is passed, failed or
-skipped; REASON is free text. tests/support/test_events.cc and python_tests.py write these lines.
+skipped; REASON is free text. A child of a test that goes on as if it were the program writes `forked`. A program that
+has run all of its tests writes `finished`. tests/support/test_events.cc and python_tests.py write these lines.
 """
 
 import dataclasses
+import os
+
+MOST = 1 << 20  # bytes of a test's output that are kept
 
 
 @dataclasses.dataclass
@@ -33,6 +39,7 @@ class EventReader:
         self.path, self.log = path, log
         self.read = 0  # bytes of the event file that were looked at
         self.current = None  # name and PRINTED of the test that runs now
+        self.finished = False
         self.ended = []  # Outcome of each test that ended, without its suite's name
 
     def poll(self):
@@ -45,9 +52,15 @@ class EventReader:
             return False
         whole = new[: new.rfind(b"\n") + 1]
         self.read += len(whole)
-        for line in whole.decode(errors="replace").splitlines():
+        for line in whole.decode(errors="replace").split("\n")[:-1]:
             words = line.split(" ", 6)
-            if words[0] == "begin":
+            if words[0] == "finished":
+                self.finished = True
+            elif words[0] == "forked":
+                name, begin = self.current or ("a test", 0)
+                why = "a child process that it forked returned from it"
+                self.ended.append(Outcome(name, "failed", 0, 0, why, self.printed(begin)))
+            elif words[0] == "begin":
                 self.current = words[1], int(words[2])
             else:
                 _, name, printed, wall, processor, result, *reason = words
@@ -58,7 +71,8 @@ class EventReader:
         return bool(whole)
 
     def printed(self, begin, end=None):
-        """The process's output from byte `begin` to byte `end`, or to its present end."""
+        """The last of the process's output from byte `begin` to byte `end`, or to its present end."""
         with open(self.log, "rb") as file:
-            file.seek(begin)
-            return file.read(None if end is None else end - begin).decode(errors="replace")
+            end = file.seek(0, os.SEEK_END) if end is None else end
+            file.seek(max(begin, end - MOST))
+            return file.read(max(0, min(end - begin, MOST))).decode(errors="replace").replace("\0", "?")

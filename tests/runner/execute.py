@@ -10,6 +10,7 @@ import time
 
 from batches import Batch, next_batch
 from events import EventReader, Outcome
+from suites import inherited
 
 SKIPPED = 77  # exit code of a command that cannot run here
 POLL = 0.02
@@ -33,7 +34,7 @@ class Running:
         (folder / "tmp").mkdir()
         suite = batch.suite
         self.command = suite.command_for(self.names)
-        environment = {**os.environ, **suite.environment, "TMPDIR": str(folder / "tmp")}
+        environment = {**inherited(), **suite.environment, "TMPDIR": str(folder / "tmp")}
         environment["PACELINE_TEST_EVENTS"] = str(folder / "events")
         (folder / "coverage").mkdir()
         environment["TEST_COVERAGE_FOLDER"] = str(folder / "coverage")
@@ -84,14 +85,17 @@ class Running:
         by_name = {test.name: test for test in self.batch.tests}
         ended = self.reader.ended
         left = [test for test in self.batch.tests if test.name not in {outcome.name for outcome in ended}]
-        code = self.process.returncode
+        code, any_failed = self.process.returncode, any(outcome.result == "failed" for outcome in ended)
+        finished = self.reader.finished and (code == 0 or (code == 1 and any_failed))
+        # A test that leaks is the last one of its process (test_events.cc).
+        leaked = not self.reader.finished and code == 1 and ended and ended[-1].result == "failed"
         if self.reader.current:
             name, printed = self.reader.current
             ended.append(
                 Outcome(name, "failed", time.monotonic() - self.heard, 0, self._end(), self.reader.printed(printed))
             )
             left = [test for test in left if test.name != name]
-        elif code != 0 and not (code == 1 and any(outcome.result == "failed" for outcome in ended)):
+        elif not finished and not leaked:
             if not ended:  # another process would do no better
                 left, output = [], self.reader.printed(0)
                 ended += [Outcome(test.name, "failed", 0, 0, self._end(), output) for test in self.batch.tests[:1]]
@@ -100,7 +104,7 @@ class Running:
             else:
                 names = f"{len(self.names)} tests from {self.names[0]} on"
                 ended.append(Outcome(f"the process of {names}", "failed", 0, 0, self._end(), self.reader.printed(0)))
-        elif left:
+        elif left and finished:
             ended += [Outcome(test.name, "failed", 0, 0, "the program did not run it") for test in left]
             left = []
         for outcome in ended:

@@ -223,7 +223,7 @@ def try_one(mutant, options):
     try:
         printed, _ = process.communicate(timeout=options.seconds)
     except subprocess.TimeoutExpired:
-        process.send_signal(2)  # the runner ends its tests' processes
+        process.terminate()  # the runner ends its tests' processes
         process.communicate()
         return "endless", f"the tests did not end within {options.seconds:.0f} s"
     if process.returncode == 0:

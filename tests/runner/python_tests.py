@@ -24,6 +24,7 @@ class Events(unittest.TextTestResult):
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
+        self.process = os.getpid()
         self.file = os.open(os.environ["PACELINE_TEST_EVENTS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         self.started = None
         self.last_end = time.monotonic(), processor_seconds()  # what a class sets up counts to its first test
@@ -31,6 +32,9 @@ class Events(unittest.TextTestResult):
         self.any_failed = False
 
     def write(self, *words):
+        if os.getpid() != self.process:  # a child that a test has forked and not ended
+            os.write(self.file, b"forked\n")
+            os._exit(1)
         os.write(self.file, (" ".join(map(str, words)) + "\n").encode())
 
     def begin(self, name):
@@ -108,9 +112,11 @@ def main(action, *names):
             sys.exit(f"python_tests.py: {test._exception}")
     Events.names = [test.id() for test in tests]
     if action == "list":
-        print("\n".join(Events.names))
+        print("\n".join([*Events.names, "all-listed"]))  # the last word: no module has ended the program
         return 0
-    result = unittest.TextTestRunner(verbosity=2, resultclass=Events).run(suite)
+    runner = unittest.TextTestRunner(verbosity=2, resultclass=Events)
+    result = runner.run(suite)
+    result.write("finished")
     return 1 if result.any_failed else 0
 
 

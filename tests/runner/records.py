@@ -12,17 +12,21 @@ EXCEPTIONS = TESTS / "exceptions.toml"
 
 def durations(preset):
     """Test id -> (wall, processor seconds), as last recorded for the preset, else for `cpu`."""
-    for path in (DURATIONS / f"{preset}.tsv", DURATIONS / "cpu.tsv"):
-        if path.exists():
-            rows = (line.split("\t") for line in path.read_text().splitlines() if not line.startswith("#"))
-            return {name: (float(wall), float(processor)) for name, wall, processor in rows}
-    return {}
+    return _recorded("cpu") | _recorded(preset)
+
+
+def _recorded(preset):
+    path = DURATIONS / f"{preset}.tsv"
+    if not path.exists():
+        return {}
+    rows = (line.split("\t") for line in path.read_text().splitlines() if not line.startswith("#"))
+    return {name: (float(wall), float(processor)) for name, wall, processor in rows}
 
 
 def write_durations(preset, outcomes):
     """Replaces the rows of the tests that ran."""
     path = DURATIONS / f"{preset}.tsv"
-    known = durations(preset) if path.exists() else {}
+    known = _recorded(preset)
     known.update((o.name, (o.wall, o.processor)) for o in outcomes if o.result != "failed")
     lines = [f"# Written by tools/test.sh --record: test, seconds, seconds of processor time (preset {preset})"]
     lines += [f"{name}\t{wall:.3f}\t{processor:.3f}" for name, (wall, processor) in sorted(known.items())]

@@ -19,6 +19,7 @@ class Report:
         self.outcomes = []
         self.begin = time.monotonic()
         self.terminal = sys.stdout.isatty()
+        sys.stdout.reconfigure(errors="backslashreplace")  # tests print what the terminal may not know
         self.said = 0
 
     def add(self, outcome):
@@ -52,7 +53,7 @@ class Report:
         """Outcomes that decide: what failed and is not in quarantine."""
         return [o for o in self.outcomes if o.result == "failed" and self.quarantine_reason(o.name) is None]
 
-    def summary(self, left_out):
+    def summary(self, left_out, not_started=0):
         """The closing lines; the last one is `PRESET: N passed, N failed, N skipped`."""
         self._clear()
         slowest = sorted(self.outcomes, key=lambda outcome: -outcome.wall)[:SLOWEST]
@@ -77,8 +78,9 @@ class Report:
         if quarantined:
             bad = sum(outcome.result == "failed" for outcome in quarantined)
             line += f", {len(quarantined)} in quarantine of which {bad} failed"
+        if not_started:
+            line += f", {not_started} not started"
         print(line, flush=True)
-        return line
 
     def write_junit(self, path):
         suites = xml.Element("testsuites")

@@ -8,9 +8,16 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
+LISTED = "all-listed"  # what python_tests.py prints last
 PYTHON_TESTS = str(pathlib.Path(__file__).with_name("python_tests.py"))
+
+
+def inherited():
+    """The caller's environment for tests. Variables of GoogleTest would leave tests out."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("GTEST_")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,24 +58,29 @@ class Suite:
         return self.kind != "gtest" or os.path.exists(self.command[0])
 
     def tests(self):
-        return [test for test in self._all_tests() if fnmatch.fnmatchcase(test.id, self.match)]
+        tests = self._all_tests()
+        if not tests:
+            sys.exit(f"the suite {self.name} lists no test: {' '.join(self.command)}")
+        return [test for test in tests if fnmatch.fnmatchcase(test.id, self.match)]
 
     def _all_tests(self):
         if self.kind == "gtest":
             return self._listed_by_program()
         if self.kind == "unittest":
-            text = self._output([sys.executable, "-B", PYTHON_TESTS, "list", *self.command])
+            *names, end = self._output([sys.executable, "-B", PYTHON_TESTS, "list", *self.command]).split() or [""]
+            if end != LISTED:
+                sys.exit(f"cannot list the tests of {self.name}: a module ends the program: {' '.join(self.command)}")
             folder = os.path.relpath(self.folder, SOURCE)
-            return [Test(self, name, f"{folder}/{name.split('.')[0]}.py") for name in text.split()]
+            return [Test(self, name, f"{folder}/{name.split('.')[0]}.py") for name in names]
         return [Test(self, "", os.path.relpath(self.command[0], SOURCE))]
 
     def _listed_by_program(self):
         if not self.is_built():
             sys.exit(f"{self.command[0]} is missing: build {self.target}")
-        path = pathlib.Path(self.command[0] + ".list.json")
-        self._output([*self.prefix, *self.command, "--gtest_list_tests", f"--gtest_output=json:{path}"])
-        suites = json.loads(path.read_text())["testsuites"]
-        path.unlink()
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "list.json"
+            self._output([*self.prefix, *self.command, "--gtest_list_tests", f"--gtest_output=json:{path}"])
+            suites = json.loads(path.read_text())["testsuites"]
         return [
             Test(self, f"{suite['name']}.{test['name']}", self._source(test["file"]))
             for suite in suites
@@ -81,7 +93,7 @@ class Suite:
         return os.path.relpath(os.path.normpath(os.path.join(self.build, path)), SOURCE)
 
     def _output(self, command):
-        environment = {**os.environ, **self.environment}
+        environment = {**inherited(), **self.environment}
         done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120)
         if done.returncode != 0:
             sys.exit(f"cannot list the tests of {self.name}: {' '.join(command)}\n{done.stdout}{done.stderr}")

@@ -95,6 +95,10 @@ class Choice(Tables):
         self.assertEqual(self.choice.names, {"tests/kvstore/gossip_test.cc"})
 
     def test_a_test_runs_itself(self):
+        with self.assertRaises(SystemExit) as refused:
+            self.choice.for_file("tests/nn/layers_test.cc")
+        self.assertIn("is in no suite", str(refused.exception))
+        self.enterContext(mock.patch.object(changes.Choice, "_suites_of_file", lambda *_, **__: {"nn"}))
         self.choice.for_file("tests/nn/layers_test.cc")
         self.assertEqual((self.choice.tests, self.choice.names), (set(), {"tests/nn/layers_test.cc"}))
         self.assertEqual(self.choice.targets(), ["nn_tests"])

@@ -1,6 +1,7 @@
 """The runner of the tests, on test programs that are made up: nothing that goes wrong may look like success."""
 
 import json
+import os
 import pathlib
 import shutil
 import signal
@@ -47,7 +48,11 @@ PROGRAM = """\
         if does == "interrupt" and signal.getsignal(signal.SIGINT) == signal.SIG_IGN: does = "fail"
         if does == "fail": code = 1
         if does == "bad_end": code = 66
+        if does == "fork": print("forked", file=events)
+        if does == "leak": end(full, "failed"); os._exit(1)
         end(full, {{"fail": "failed", "skip": "skipped"}}.get(does, "passed"), "no device" if does == "skip" else "")
+    if "end_early" in tests.values(): os._exit(0)
+    print("finished", file=events)
     sys.exit(code)
 """
 
@@ -106,6 +111,48 @@ class RunnerTest(unittest.TestCase):
         self.assert_last_line(code, text, "made_up: 3 passed, 1 failed, 0 skipped")
         self.assertIn("a.Suite.Two: ended by SIGSEGV", text)
         self.assertEqual(self.processes("a")[1], "Suite.Three:Suite.Four")
+
+    def test_a_process_that_ends_before_its_end_fails_though_its_tests_passed(self):
+        self.add("a", {"One": "end_early", "Two": "pass"})
+        code, text = self.run_tests()
+        self.assert_last_line(code, text, "made_up: 2 passed, 1 failed, 0 skipped")
+
+    def test_a_leak_is_the_failure_of_one_test_and_the_others_run(self):
+        self.add("a", {"One": "pass", "Two": "leak", "Three": "pass"})
+        code, text = self.run_tests()
+        self.assert_last_line(code, text, "made_up: 2 passed, 1 failed, 0 skipped")
+
+    def test_a_child_that_goes_on_as_the_program_fails(self):
+        self.add("a", {"One": "fork"})
+        code, text = self.run_tests()
+        self.assert_last_line(code, text, "made_up: 1 passed, 1 failed, 0 skipped")
+        self.assertIn("a child process that it forked", text)
+
+    def test_a_suite_without_tests_is_an_error(self):
+        self.add("a", {})
+        self.assertEqual(self.run_tests()[0], 1)
+        (self.folder / "test_ends.py").write_text("import sys\nsys.exit(0)\n")
+        self.suites.clear()
+        self.add_entry(name="python", kind="unittest", command=["test_ends"], timeout=30)
+        code, text = self.run_tests()
+        self.assertEqual(code, 1)
+        self.assertIn("a module ends the program", text)
+
+    def test_variables_of_googletest_choose_nothing(self):
+        self.add("a", {"One": "pass"})
+        code, text = self.run_tests(env={**os.environ, "GTEST_FILTER": "-Suite.One", "GTEST_REPEAT": "3"})
+        self.assert_last_line(code, text, "made_up: 1 passed, 0 failed, 0 skipped")
+
+    def test_numbers_that_would_run_nothing_are_refused(self):
+        self.add("a", {"One": "fail"})
+        for option in ("--repeat=0", "--repeat=x", "--cores=0", "--minutes=0"):
+            self.assertEqual(self.run_tests(option)[0], 2, option)
+
+    def test_what_was_not_started_is_said_in_the_last_line(self):
+        self.add("a", {"One": "pass"})
+        code, text = self.run_tests("--minutes=0.0000001")
+        self.assertEqual(text.splitlines()[-1], "made_up: 0 passed, 0 failed, 0 skipped, 1 not started")
+        self.assertEqual(code, 1)
 
     def test_a_process_that_comes_to_no_test_is_not_tried_again(self):
         self.add("a", {"One": "no_begin", "Two": "pass"})

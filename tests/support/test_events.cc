@@ -82,6 +82,8 @@ class Events final : public testing::EmptyTestEventListener {
     if (leaked) _exit(1);  // it would be found again after every other test
   }
 
+  void OnTestProgramEnd(const testing::UnitTest&) override { append("finished\n"); }
+
  private:
   static std::string name_of(const testing::TestInfo& test) {
     return std::string(test.test_suite_name()) + '.' + test.name();
@@ -89,11 +91,15 @@ class Events final : public testing::EmptyTestEventListener {
   static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
   // One write, so that the line is whole even if the process is killed right after it.
-  void append(const std::string& line) const {
+  void append(std::string line) const {
+    const bool forked = getpid() != process_;  // a child that a test has forked and not ended
+    if (forked) line = "forked\n";
     if (write(file_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) std::abort();
+    if (forked) _exit(1);
   }
 
   const int file_;
+  const pid_t process_ = getpid();
   std::chrono::steady_clock::time_point begin_;
   double processor_seconds_ = 0;
 };
