@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <tuple>
 #include <utility>
 
 namespace paceline::detail {
@@ -108,13 +109,18 @@ void map_row(const F& f, std::int64_t count, const std::int64_t* steps, Out* out
   (std::index_sequence_for<In...>());
 }
 
-// Reads and writes one piece of an innermost loop: operand n lies at operands[n], its items at the step steps[n].
-using RowFunction = void (*)(const void* functor, std::int64_t count, const std::int64_t* steps, char* const* operands);
+// Some rows of a nest of loops, each of `count` items of its innermost loop. Steps are counted in items, per operand.
+struct RowBlock {
+  std::int64_t rows, count;
+  const std::int64_t *row_steps, *steps;
+};
+// Reads and writes a block; operands[n] is the place of operand n's first item in it.
+using BlockFunction = void (*)(const void* functor, const RowBlock& block, char* const* operands);
 
-// Calls row(functor, ...) for all pieces of `loops`, in parallel. operands[n] is the place of operand n's first item,
-// item_sizes[n] the bytes of an item. Compiled once for all functors: only the loops over items differ.
-void for_each_row(const Loops& loops, std::span<char* const> operands, std::span<const std::size_t> item_sizes,
-                  RowFunction row, const void* functor);
+// Calls block(functor, ...) for blocks that make up `loops`, in parallel. operands[n] is the place of operand n's first
+// item, item_sizes[n] the bytes of an item. Compiled once for all functors: only the two inner loops differ.
+void for_each_block(const Loops& loops, std::span<char* const> operands, std::span<const std::size_t> item_sizes,
+                    BlockFunction block, const void* functor);
 
 // out[i] = f(in[i]...), the inputs broadcast to the shape of `out`. float16 and bfloat16 reach `f` as float.
 template <class Out, class... In, class F, class... Inputs>
@@ -125,14 +131,21 @@ void elementwise(const F& f, const Tensor& out, const Inputs&... inputs) {
                                                broadcast_strides(inputs.shape, inputs.strides, out.shape)...};
   const std::array<char*, kOperands> operands{static_cast<char*>(out.data), static_cast<char*>(inputs.data)...};
   const std::array<std::size_t, kOperands> sizes{sizeof(Out), sizeof(In)...};
-  const RowFunction row = [](const void* functor, std::int64_t count, const std::int64_t* steps, char* const* at) {
+  const BlockFunction block = [](const void* functor, const RowBlock& block, char* const* at) {
     [&]<std::size_t... I>(std::index_sequence<I...>) {
-      map_row(*static_cast<const F*>(functor), count, steps, reinterpret_cast<Out*>(at[0]),
-              reinterpret_cast<const In*>(at[I + 1])...);
+      // Copies, because what is written might be steps, for all that the compiler knows.
+      const std::int64_t steps[] = {block.steps[0], block.steps[I + 1]...};
+      const std::int64_t row_steps[] = {block.row_steps[0], block.row_steps[I + 1]...};
+      const std::int64_t rows = block.rows, count = block.count;
+      auto* const out = reinterpret_cast<Out*>(at[0]);
+      const std::tuple<const In*...> in{reinterpret_cast<const In*>(at[I + 1])...};
+      for (std::int64_t row = 0; row < rows; ++row)
+        map_row(*static_cast<const F*>(functor), count, steps, out + row * row_steps[0],
+                std::get<I>(in) + row * row_steps[I + 1]...);
     }
     (std::index_sequence_for<In...>());
   };
-  for_each_row(make_loops(out.shape, strides), operands, sizes, row, &f);
+  for_each_block(make_loops(out.shape, strides), operands, sizes, block, &f);
 }
 
 }  // namespace paceline::detail
