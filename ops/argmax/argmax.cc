@@ -2,6 +2,7 @@
 
 #include "shared/labels.h"
 #include "shared/rows.h"
+#include "shared/without_axes.h"
 
 #include <paceline/detail/elementwise.h>
 
@@ -101,11 +102,15 @@ OpDef top1_count_op() {
 }
 
 NDArray argmax(const NDArray& x, int axis, bool keep_dims) {
-  return invoke(argmax_operator(), {x}, ArgmaxAttributes{axis, keep_dims});
+  return with_an_axis("argmax", x, axis, [=](const NDArray& a) {
+    return invoke(argmax_operator(), {a}, ArgmaxAttributes{axis, keep_dims});
+  });
 }
 
 NDArray argmin(const NDArray& x, int axis, bool keep_dims) {
-  return invoke(argmin_operator(), {x}, ArgmaxAttributes{axis, keep_dims});
+  return with_an_axis("argmin", x, axis, [=](const NDArray& a) {
+    return invoke(argmin_operator(), {a}, ArgmaxAttributes{axis, keep_dims});
+  });
 }
 
 NDArray top1_count(const NDArray& scores, const NDArray& labels) {

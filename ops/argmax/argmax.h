@@ -10,8 +10,8 @@ struct ArgmaxAttributes {
   bool keep_dims = false;
 };
 
-// int64 position of the first largest element along `axis`; the first NaN counts as largest. Throws InvalidArgument on
-// a wrong axis or one of size 0.
+// int64 position of the first largest element along `axis`; the first NaN counts as largest. A 0-d array has its
+// largest at 0. Throws InvalidArgument on a wrong axis or one of size 0.
 NDArray argmax(const NDArray& x, int axis = -1, bool keep_dims = false);
 // The same for the smallest; the first NaN counts as smallest.
 NDArray argmin(const NDArray& x, int axis = -1, bool keep_dims = false);

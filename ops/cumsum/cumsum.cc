@@ -1,6 +1,7 @@
 #include "cumsum/cumsum.h"
 
 #include "shared/rows.h"
+#include "shared/without_axes.h"
 
 #include <paceline/detail/elementwise.h>
 #include <paceline/detail/wrapping.h>
@@ -63,7 +64,9 @@ OpDef cumsum_op() {
 }
 
 NDArray cumsum(const NDArray& x, int axis, bool reverse) {
-  return invoke(cumsum_operator(), {x}, CumsumAttributes{axis, reverse});
+  return with_an_axis("cumsum", x, axis, [=](const NDArray& a) {
+    return invoke(cumsum_operator(), {a}, CumsumAttributes{axis, reverse});
+  });
 }
 
 }  // namespace paceline

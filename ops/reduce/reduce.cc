@@ -77,9 +77,10 @@ class Reducer {
   }
 
  private:
-  static constexpr std::int64_t kPiece = 16384;
+  // A lane of A adds up 64 numbers of a piece, or 128 of a column: few enough that no digit of float32 is lost.
+  static constexpr std::int64_t kPiece = 1024;
   static constexpr std::int64_t kColumns = 256;
-  static constexpr std::int64_t kRows = 512;  // of a piece of columns
+  static constexpr std::int64_t kRows = 128;  // of a piece of columns
 
   static A combine(A a, A b) { return Op::template combine<A>(a, b); }
   static void join(Total& total, A piece) { total = Op::template combine<Total>(total, static_cast<Total>(piece)); }

@@ -6,6 +6,7 @@
 #include "shared/lanes.h"
 #include "shared/rows.h"
 #include "shared/wide.h"
+#include "shared/without_axes.h"
 #include "where/where.h"
 
 #include <paceline/detail/elementwise.h>
@@ -118,9 +119,16 @@ OpDef softmax_backward_op() { return backward("softmax_backward").cpu(softmax_ba
 OpDef log_softmax_op() { return forward("log_softmax", log_softmax_backward_operator).cpu(softmax_cpu<true>); }
 OpDef log_softmax_backward_op() { return backward("log_softmax_backward").cpu(softmax_backward_cpu<true>); }
 
-NDArray softmax(const NDArray& x, int axis) { return invoke(softmax_operator(), {x}, SoftmaxAttributes{axis}); }
+NDArray softmax(const NDArray& x, int axis) {
+  return with_an_axis("softmax", x, axis,
+                      [axis](const NDArray& a) { return invoke(softmax_operator(), {a}, SoftmaxAttributes{axis}); });
+}
 
-NDArray log_softmax(const NDArray& x, int axis) { return invoke(log_softmax_operator(), {x}, SoftmaxAttributes{axis}); }
+NDArray log_softmax(const NDArray& x, int axis) {
+  return with_an_axis("log_softmax", x, axis, [axis](const NDArray& a) {
+    return invoke(log_softmax_operator(), {a}, SoftmaxAttributes{axis});
+  });
+}
 
 namespace {
 

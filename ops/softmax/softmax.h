@@ -1,6 +1,6 @@
 #pragma once
 // softmax(x)_i = exp(x_i - max x) / sum_j exp(x_j - max x) along `axis` (negative: from the back), and its logarithm.
-// Floating types. Throws InvalidArgument on a wrong axis.
+// Floating types. A 0-d array is a line of one element. Throws InvalidArgument on a wrong axis.
 
 #include <paceline/op.h>
 

@@ -2,6 +2,7 @@
 
 #include "index/index.h"
 #include "shared/rows.h"
+#include "shared/without_axes.h"
 
 #include <paceline/detail/elementwise.h>
 
@@ -104,14 +105,19 @@ OpDef top_k_op() {
 }
 
 Sorted sort(const NDArray& x, int axis, bool descending) {
-  const std::vector<NDArray> result = invoke(sort_operator(), {x}, shared(SortAttributes{axis, descending}));
+  const std::vector<NDArray> result = with_an_axis("sort", x, axis, [=](const NDArray& a) {
+    return invoke(sort_operator(), {a}, shared(SortAttributes{axis, descending}));
+  });
   return {result[0], result[1]};
 }
 
 NDArray argsort(const NDArray& x, int axis, bool descending) { return sort(x, axis, descending).positions; }
 
 Sorted top_k(const NDArray& x, std::int64_t k, int axis, bool largest) {
-  const std::vector<NDArray> result = invoke(top_k_operator(), {x}, shared(TopKAttributes{k, axis, largest}));
+  require(x.is_none() || x.ndim() > 0 || k == 1, "[top_k] k is ", k, ", expected 1 for an array without axes");
+  const std::vector<NDArray> result = with_an_axis("top_k", x, axis, [=](const NDArray& a) {
+    return invoke(top_k_operator(), {a}, shared(TopKAttributes{k, axis, largest}));
+  });
   return {result[0], result[1]};
 }
 
