@@ -106,9 +106,17 @@ PACELINE_UNARY(log1p, Log1p)
 PACELINE_UNARY(erf, Erf)
 #undef PACELINE_UNARY
 
+namespace {
+// A step is flat wherever it has a slope.
+std::vector<Gradient> no_slope(const OpCall&, const std::vector<NDArray>& gradients) {
+  const NDArray& like = gradients[0];
+  return {NDArray::zeros(like.shape(), like.dtype(), like.device(), like.engine())};
+}
+}  // namespace
+
 #define PACELINE_STEP(name, Functor)                                           \
   const OpDef& name##_operator();                                              \
-  OpDef name##_op() { return unary<Functor>(#name); }                          \
+  OpDef name##_op() { return unary<Functor>(#name).gradient(no_slope); }       \
   NDArray name(const NDArray& x) { return invoke(name##_operator(), {x})[0]; } \
   NDArray name##_(const NDArray& x) { return invoke_in_place(name##_operator(), {x}); }
 

@@ -24,6 +24,17 @@ std::vector<double> gradient_of(const std::vector<double>& x, const std::functio
   return gradient.to_vector<double>();
 }
 
+TEST(Tape, StepsHaveAGradientOfZeros) {
+  for (NDArray (*step)(const NDArray&) : {round, floor, ceil, sign}) {
+    const NDArray x = NDArray::from<double>({-1.4, 0.3, 2.6}, {3});
+    const NDArray gradient = NDArray::full({3}, 7, DType::kFloat64);
+    Tape tape;
+    tape.watch(x, gradient);
+    tape.backward(sum(step(x)));
+    EXPECT_EQ(gradient.to_vector<double>(), std::vector<double>(3, 0));
+  }
+}
+
 TEST(Tape, AddsUpAllPaths) {
   // x^2 + 3x + x * (x + 1): derivative 4x + 4
   EXPECT_THAT(gradient_of({1, -2}, [](const NDArray& x) { return square(x) + x * 3.0 + x * (x + 1.0); }),
