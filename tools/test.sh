@@ -4,12 +4,12 @@
 # With NAMEs it builds and runs only those tests: a suite (kvstore), a part or pattern of a test's name (Gossip, 'nn.*'),
 # or a file or folder that holds tests (tests/launch, ops/softmax).
 #   --changed[=BASE]  only what the changes since BASE can break (the last commit where nothing is uncommitted)
-#   --preset=P        another preset than `cpu`
-#   --lint            also clang-format, shellcheck, ruff, and clang-tidy on changed files (tools/lint.sh)
+#   --preset=P        another preset than `cpu`: debug, check, tsan, asan, emulated, clang, cuda
+#   --lint            also what examines the source text (tools/lint.sh)
 #   --check           also builds and runs the tests of base, engine, ndarray, ops and nn with accesses checked
 #   --emulated        also builds the CUDA kernels for emulated devices and runs the tests that use them
 #   --sanitizers      also builds and runs the tests under ThreadSanitizer and under Address- and UndefinedBehaviorSanitizer
-#   --full            all of these, and the tests built by clang without precompiled headers
+#   --full            --lint --check --emulated --sanitizers, and the tests built by clang without precompiled headers
 #   --repeat=N        runs the tests N times; what fails once fails
 #   --load            keeps the cores busy with stress-ng meanwhile
 #   --waiting         only the tests that start processes or wait for time

@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import shlex
 import shutil
 import signal
 import subprocess
@@ -111,7 +110,7 @@ class Running:
             test = by_name.get(outcome.name)
             outcome.name = test.id if test else f"{suite.name}: {outcome.name}"
             if outcome.result == "failed":
-                outcome.command = shlex.join(suite.command_for([test.name] if test else self.names))
+                outcome.command = suite.by_hand([test.name] if test else self.names)
         return ended, left
 
     def _of_command(self):
@@ -120,7 +119,8 @@ class Running:
         output = self.reader.printed(0)
         reason = self._end() if result == "failed" else (output.strip().splitlines() or [""])[-1]
         wall = time.monotonic() - self.begin
-        return Outcome(self.batch.tests[0].id, result, wall, self.processor, reason, output, shlex.join(self.command))
+        command = self.batch.suite.by_hand(self.names)
+        return Outcome(self.batch.tests[0].id, result, wall, self.processor, reason, output, command)
 
     def _end(self):
         code = self.process.returncode

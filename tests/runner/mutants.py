@@ -5,7 +5,7 @@
 draws 50 mutants from the sources of each folder and compiles them all into one build, in a copy of the tree. The
 variable TEST_MUTANT turns one of them on. Each mutant runs the tests of its module up to the first failure, for at
 most --seconds. The table says which test killed it, that the tests did not end, or that the mutant survived. The first
-line is a run without a mutant: it must pass, in half the time.
+line is a run without a mutant: it must pass within half of --seconds (30 by default). Build the preset `cpu` first.
 
 With --choice changed each mutant runs what tools/test.sh --changed would run for its file. --isolate gives each test a
 process of its own.

@@ -5,6 +5,7 @@ import fnmatch
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -53,6 +54,13 @@ class Suite:
         if self.kind == "unittest":
             return [sys.executable, "-B", PYTHON_TESTS, "run", *names]
         return self.command
+
+    def by_hand(self, names):
+        """The same as a line for a shell, with the environment and in the folder that the runner gives it."""
+        variables = [f"{name}={value}" for name, value in self.environment.items()]
+        words = [*(["env", *variables] if variables else []), *self.command_for(names)]
+        folder = ["cd", self.folder, "&&"] if self.kind == "unittest" else []
+        return " ".join([*folder, shlex.join(words)])
 
     def is_built(self):
         return self.kind != "gtest" or os.path.exists(self.command[0])
