@@ -57,7 +57,7 @@ struct Server::Impl {
     for (int i = 0; i < shard_count; ++i) shards.push_back(std::make_unique<DenseShard>(*updater, waits, i));
     control = std::make_unique<ServerControl>(*updater, table, shards, waits, std::move(policy));
     Node::Handlers handlers;
-    handlers.on_request = [this](Request request) { on_request(request); };
+    handlers.on_request = [this](const Request& request) { on_request(request); };
     handlers.on_roster = [this](const Roster& roster) { on_roster(roster); };
     node = std::make_unique<Node>(config, std::move(handlers));
   }

@@ -273,7 +273,7 @@ void ServersExchange::data_commit(std::int64_t epoch, const PositionRanges& done
   when_pushed([this, pending = pending_, message = SchedulerClient::commit_message(epoch, done)]() mutable {
     pending->add();
     scheduler_->submit(0, 0, std::move(message),
-                       [pending](std::optional<Message>, std::exception_ptr) { pending->remove(); });
+                       [pending](const std::optional<Message>&, const std::exception_ptr&) { pending->remove(); });
   });
 }
 

@@ -50,30 +50,30 @@ class Gate {
 // More variables than are put in order by comparing. They are sorted by digits of their addresses: few that lie close
 // together take one pass, which leaves the result in the other buffer; many take two.
 TEST(ThreadedEngine, ATaskMayUseThousandsOfVariables) {
-  for (const int kVariables : {600, 3000}) {
+  for (const int how_many : {600, 3000}) {
     constexpr int kRounds = 20;
     const unsigned seed = std::random_device{}();
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const auto engine = make_threaded_engine();
     std::vector<Variable> variables;
-    for (int i = 0; i < kVariables; ++i) variables.push_back(engine->new_variable());
-    std::vector<int> runs(kVariables, 0);
+    for (int i = 0; i < how_many; ++i) variables.push_back(engine->new_variable());
+    std::vector<int> runs(how_many, 0);
     const auto use = [&](unsigned number) {
       std::mt19937 random(seed + number);
-      std::vector<int> mine(kVariables);
+      std::vector<int> mine(how_many);
       std::iota(mine.begin(), mine.end(), 0);
       for (int round = 0; round < kRounds; ++round) {
         std::shuffle(mine.begin(), mine.end(), random);
         // Some are read, some written, some both, some named twice.
         std::vector<Variable> reads, writes;
-        for (int i = 0; i < kVariables; ++i) {
+        for (int i = 0; i < how_many; ++i) {
           const Variable& variable = variables[static_cast<std::size_t>(mine[static_cast<std::size_t>(i)])];
           if (i % 3 != 0) reads.push_back(variable);
           if (i % 2 == 0) writes.push_back(variable);
           if (i % 7 == 0) writes.push_back(variable);
         }
         engine->push({"many"}, reads, writes, [&, mine](TaskContext&) {
-          for (int i = 0; i < kVariables; i += 2) ++runs[static_cast<std::size_t>(mine[static_cast<std::size_t>(i)])];
+          for (int i = 0; i < how_many; i += 2) ++runs[static_cast<std::size_t>(mine[static_cast<std::size_t>(i)])];
         });
       }
     };
@@ -81,7 +81,7 @@ TEST(ThreadedEngine, ATaskMayUseThousandsOfVariables) {
     use(2);
     other.join();
     engine->wait_all();
-    EXPECT_EQ(std::accumulate(runs.begin(), runs.end(), 0), 2 * kRounds * kVariables / 2);
+    EXPECT_EQ(std::accumulate(runs.begin(), runs.end(), 0), 2 * kRounds * how_many / 2);
   }
 }
 
@@ -420,6 +420,7 @@ struct Library {
   }
 };
 
+// NOLINTBEGIN(concurrency-mt-unsafe): to end a program amid tasks is what is tested
 [[noreturn]] void end_amid_tasks(bool from_a_task) {
   static const Library library;
   Engine& engine = default_engine();
@@ -448,6 +449,8 @@ struct Library {
   engine.wait_all();
   std::exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
 }
+
+// NOLINTEND(concurrency-mt-unsafe)
 
 TEST(EndOfTheProgram, AForkedChildDoesNotWaitForItsParentsTasks) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";

@@ -6,6 +6,7 @@
 #include <paceline/ops.h>
 #include <support/paths.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

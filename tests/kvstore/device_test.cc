@@ -138,6 +138,7 @@ TEST(LocalStore, SharedWeightsAreNeverCopied) {
 }
 
 TEST(Devices, WeightsOnCudaFollowTheCpu) {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread reads the environment now
   setenv("PACELINE_CUDA_DEVICES", "4", 0);  // one GPU is enough
   if (device_count(DeviceKind::kCuda) < kDevices)
     GTEST_SKIP() << "needs " << kDevices << " CUDA devices, which may be logical ones, found "

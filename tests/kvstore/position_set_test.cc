@@ -48,7 +48,9 @@ TEST(PositionSet, is_a_set_of_bits) {
             EXPECT_EQ(taken[i], first);
             if (first) expected[i] = false, --left;
           }
+          break;
         }
+        default: FAIL() << "not a remainder of 4";
       }
       ASSERT_EQ(bits(set, kSize), expected);
       ASSERT_EQ(set.count(), std::count(expected.begin(), expected.end(), true));

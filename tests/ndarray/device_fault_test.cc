@@ -5,7 +5,7 @@
 #include <paceline/detail/array_builder.h>
 #include <paceline/kernel.h>
 
-enum cudaError_t : int;
+enum cudaError_t : int;  // NOLINT(readability-identifier-naming): its name in CUDA
 namespace cuda_emulation {
 // Of the emulated devices, where this is built for them: null elsewhere.
 [[gnu::weak]] void fail_device(int device, cudaError_t status);
@@ -47,7 +47,7 @@ TEST(DeviceFault, NamesATaskAndLeavesTheOtherDevicesAlone) {
   push_fault(device);
   try {
     default_engine().wait_all();
-  } catch (const DeviceError&) {
+  } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): what is thrown here is tested above
   }
   kernels::scale(2, before);
   EXPECT_THAT(error_at(before), AllOf(StartsWith("[scale]"), HasSubstr("illegal memory access")));

@@ -117,7 +117,7 @@ void report_events() {
   const int file = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
   if (file < 0) {
     std::perror(path);
-    std::exit(2);
+    std::exit(2);  // NOLINT(concurrency-mt-unsafe): before any test
   }
   testing::UnitTest::GetInstance()->listeners().Append(new Events(file));
 }

@@ -111,7 +111,7 @@ TEST(Im2rec, GivesTheSameBytesForEveryNumberOfThreads) {
   const std::string source = " " + folder / "images";
   for (const char* threads : {"1", "4"}) {
     const std::string flags = std::string("im2rec --shards 2 --seed 5 --resize 8 --threads ") + threads;
-    EXPECT_EQ(run(flags + " " + folder / "t" + threads + source).code, 0);
+    EXPECT_EQ(run(str(flags, " ", folder / "t", threads, source)).code, 0);
   }
   for (const char* name :
        {"-00000-of-00002.rec", "-00001-of-00002.rec", "-00000-of-00002.crc", "-00001-of-00002.idx"}) {
