@@ -26,6 +26,10 @@ import time
 
 from suites import SOURCE
 
+sys.path.insert(0, str(SOURCE / "tools"))
+
+from lint_names import blanked  # noqa: E402  after the path is set
+
 COPY = SOURCE / "build" / "mutants"
 BUILD = COPY / "build" / "cpu"
 SWITCH = "paceline_mutant"
@@ -64,12 +68,8 @@ class Mutant:
 
 def masked(text):
     """The text with comments, literals and preprocessor conditionals blanked out, character for character."""
-
-    def blank(match):
-        return re.sub(r"[^\n]", " ", match.group())
-
-    text = re.sub(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])'", blank, text, flags=re.S)
-    return re.sub(r"^#if.*?^#endif[^\n]*|^#(?:[^\n]*\\\n)*[^\n]*", blank, text, flags=re.S | re.M)
+    conditional = re.compile(r"^#if.*?^#endif[^\n]*", flags=re.S | re.M)
+    return blanked(conditional.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text))
 
 
 def closing(text, begin):
