@@ -300,7 +300,7 @@ void Node::Impl::tick(double seconds) {
 void Node::Impl::send_heartbeat() {
   {
     const Lock lock(mutex_);
-    if (leaving_) return;
+    if (leaving_ || given_up_) return;
   }
   send_control(scheduler_link_, MessageKind::kHeartbeat, 0);
 }

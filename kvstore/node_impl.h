@@ -69,6 +69,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   std::uint64_t incarnation_ GUARDED_BY(mutex_) = 0;
   bool joined_ GUARDED_BY(mutex_) = false;
   bool leaving_ GUARDED_BY(mutex_) = false;
+  bool given_up_ GUARDED_BY(mutex_) = false;  // on a scheduler that may still run: our silence tells it
   std::exception_ptr failure_ GUARDED_BY(mutex_);
   std::string waiting_ GUARDED_BY(mutex_);  // what the scheduler last said about the start
   double scheduler_silent_ GUARDED_BY(mutex_) = 0;

@@ -242,6 +242,7 @@ void Node::Impl::watch_scheduler(double seconds) {
     const Lock lock(mutex_);
     scheduler_silent_ += seconds;
     if (!joined_ || roster_.over || scheduler_silent_ <= config_.silence_deadline_seconds) return;
+    given_up_ = true;
   }
   fail(std::make_exception_ptr(
       NetworkError(str("the scheduler at ", scheduler_address_, " was lost: nothing heard of it for ",

@@ -363,6 +363,27 @@ TEST_P(Nodes, a_lost_scheduler_is_noticed) {
   EXPECT_THAT(error_of_call([&] { workers[0]->ask_and_wait(kScheduler, barrier(1)); }), HasSubstr("the scheduler at"));
 }
 
+// A program may catch what its calls throw, and live on: the others must not wait for it.
+TEST(Node, WhoGivesTheSchedulerUpIsLostToTheOthersThoughItsProcessLives) {
+  ClusterConfig job = job_config("inproc", 0, 2);
+  job.silence_deadline_seconds = 0.6;
+  job.role = Role::kScheduler;
+  std::atomic<bool> released = false;
+  const auto work = [&](const Request& request) {
+    while (!released) std::this_thread::sleep_for(1ms);  // meanwhile the scheduler hears nobody, and nobody hears it
+    request.reply({});
+  };
+  Node scheduler(job, Node::Handlers{work, {}});
+  std::thread join([&] { scheduler.join(); });
+  auto workers = joined_workers(job, 0);
+  join.join();
+  EXPECT_THAT(error_of_call([&] { workers[0]->ask_and_wait(kScheduler, barrier(1)); }), HasSubstr("was lost: nothing"));
+  EXPECT_TRUE(soon([&] { return workers[1]->failure() != nullptr; }));
+  released = true;
+  EXPECT_TRUE(soon([&] { return scheduler.failure() != nullptr; }));
+  EXPECT_THAT(error_of_call([&] { std::rethrow_exception(scheduler.failure()); }), HasSubstr("every worker was lost"));
+}
+
 TEST(Node, WhoWorksLongerThanTheDeadlineIsNotSilentAndCallsNobodySilent) {
   ClusterConfig job = job_config("inproc", 1, 1);
   job.silence_deadline_seconds = 0.6;
