@@ -154,10 +154,8 @@ TEST(Averaging, EveryRoundHasItsShareOfClients) {
 
 // Each round adds 1 to the weight, whoever makes it; one that vanishes is no part of the mean.
 TEST(Averaging, FederatedRoundsGoOnWithoutClientsThatVanish) {
-  ClusterInProcess cluster({.mode = "dist_local:steps=3,averaging=federated,fraction=0.5",
-                            .workers = 4,
-                            .serial = false,
-                            .silence_seconds = 1.5});
+  ClusterInProcess cluster(
+      {.mode = "dist_local:steps=3,averaging=federated,fraction=0.5", .workers = 4, .serial = false});
   std::atomic<double> reached = 0;
   cluster.run([&](int worker, KVStore& store) {
     const NDArray weight = begin(cluster, worker, store, optim::SGD{.lr = 1});

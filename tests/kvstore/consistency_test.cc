@@ -243,7 +243,7 @@ TEST(Consistency, RoundsGoOnOverTheSurvivorsOfALoss) {
   for (const char* mode : {"dist_sync", "dist_async:staleness=none,bound=1", "dist_async"}) {
     SCOPED_TRACE(mode);
     const std::string cluster_mode = mode;
-    ClusterInProcess cluster({.mode = mode, .workers = 3, .serial = false, .silence_seconds = 2});
+    ClusterInProcess cluster({.mode = mode, .workers = 3, .serial = false});
     std::atomic<int> ready = 0;
     cluster.run([&](int worker, KVStore& store) {
       const Scalar scalar = start(cluster, worker, store);

@@ -151,7 +151,7 @@ TEST(Gossip, TheMeanDescendsTheMeanLoss) {
 }
 
 TEST(Gossip, GoesOnWithoutAWorkerThatIsLost) {
-  ClusterInProcess cluster({.mode = "gossip", .workers = 3, .servers = 0, .serial = false, .silence_seconds = 0.6});
+  ClusterInProcess cluster({.mode = "gossip", .workers = 3, .servers = 0, .serial = false});
   std::vector<NDArray> arrays(3);
   const auto steps = [&](int count) {
     cluster.run([&, count](int worker, KVStore& store) {

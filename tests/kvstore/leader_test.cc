@@ -26,8 +26,7 @@ TEST(Leader, IsOneOfThoseThatALossReleases) {
   for (const std::string mode : kModes) {
     SCOPED_TRACE(mode);
     constexpr int kWorkers = 3;
-    ClusterInProcess cluster(
-        {.mode = mode, .workers = kWorkers, .servers = servers_of(mode), .serial = false, .silence_seconds = 0.3});
+    ClusterInProcess cluster({.mode = mode, .workers = kWorkers, .servers = servers_of(mode), .serial = false});
     std::atomic<int> ready = 0;
     std::array<double, kWorkers> weights{};
     std::array<bool, kWorkers> empty{};
@@ -58,8 +57,7 @@ TEST(Leader, IsOneOfThoseThatALossReleases) {
 TEST(Leader, IsNotAWorkerThatHasReturnedForTheNextEpoch) {
   for (const std::string mode : {"dist_sync", "ring"}) {
     SCOPED_TRACE(mode);
-    ClusterInProcess cluster(
-        {.mode = mode, .workers = 2, .servers = servers_of(mode), .serial = false, .silence_seconds = 0.3});
+    ClusterInProcess cluster({.mode = mode, .workers = 2, .servers = servers_of(mode), .serial = false});
     std::atomic<int> ready = 0;
     std::atomic<bool> returned = false, saved = false;
     cluster.run([&](int worker, KVStore& store) {

@@ -386,7 +386,7 @@ TEST(PowerSgd, WorkersMayTakeTurns) {
 // Killed when it has proposed, or just before: the others finish the round, and its part is not missed, for theirs is
 // of the codec's rank with or without it.
 TEST(PowerSgd, ARoundEndsWithoutAWorkerThatIsLostInIt) {
-  ClusterInProcess cluster({.mode = kMode, .workers = 3, .serial = false, .silence_seconds = 1.5});
+  ClusterInProcess cluster({.mode = kMode, .workers = 3, .serial = false});
   std::atomic<bool> killed = false;
   cluster.run([&](int worker, KVStore& store) {
     const Matrix matrix = begin(cluster, worker, store);
@@ -408,7 +408,7 @@ TEST(PowerSgd, ARoundEndsWithoutAWorkerThatIsLostInIt) {
 
 // It has no factor from before: the first round with it travels raw.
 TEST(PowerSgd, AWorkerMayReturn) {
-  ClusterInProcess cluster({.mode = kMode, .workers = 3, .serial = false, .silence_seconds = 1.5});
+  ClusterInProcess cluster({.mode = kMode, .workers = 3, .serial = false});
   std::atomic<int> ready = 0;
   std::atomic<bool> returned = false;
   std::array<std::atomic<int>, 3> steps{};

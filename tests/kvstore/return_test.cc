@@ -39,7 +39,7 @@ const std::vector<std::string> kModes = {"dist_sync", "dist_async:staleness=none
                                          "dist_sync:backup=1", "ring"};
 
 ClusterOptions options_of(const std::string& mode) {
-  return {.mode = mode, .workers = 3, .servers = mode == "ring" ? 0 : 2, .serial = false, .silence_seconds = 1.5};
+  return {.mode = mode, .workers = 3, .servers = mode == "ring" ? 0 : 2, .serial = false};
 }
 
 TEST(Return, AWorkerThatReturnsIsInStepWithTheOthers) {

@@ -201,12 +201,8 @@ TEST(RingHosts, GoOnAfterALoss) {
   constexpr int kWorkers = 5, kSteps = 8, kLast = 3;
   for (const int killed : {0, 3, 4}) {
     SCOPED_TRACE(killed);
-    ClusterInProcess cluster({.mode = "ring",
-                              .workers = kWorkers,
-                              .servers = 0,
-                              .serial = false,
-                              .silence_seconds = 0.5,
-                              .hosts = {"a", "b", "a", "b", "c"}});
+    ClusterInProcess cluster(
+        {.mode = "ring", .workers = kWorkers, .servers = 0, .serial = false, .hosts = {"a", "b", "a", "b", "c"}});
     std::array<Weights, kWorkers> weights;
     cluster.run([&](int worker, KVStore& store) {
       Engine& engine = cluster.engine(worker);
@@ -259,12 +255,8 @@ TEST(RingHosts, GoOnAfterALoss) {
 TEST(RingHosts, PromisesCountAgainForAWorkerThatReturns) {
   constexpr int kWorkers = 4;
   constexpr std::int64_t kLong = 4000000;  // to fetch takes longer than to ask
-  ClusterInProcess cluster({.mode = "ring",
-                            .workers = kWorkers,
-                            .servers = 0,
-                            .serial = false,
-                            .silence_seconds = 0.5,
-                            .hosts = {"a", "a", "b", "c"}});
+  ClusterInProcess cluster(
+      {.mode = "ring", .workers = kWorkers, .servers = 0, .serial = false, .hosts = {"a", "a", "b", "c"}});
   std::atomic<int> asked = 0;
   std::atomic<bool> returned = false;
   cluster.run([&](int worker, KVStore&) {

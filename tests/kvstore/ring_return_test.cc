@@ -26,7 +26,7 @@ ClusterOptions ring_of(int workers, const char* transport, bool faulty) {
           .transport = transport,
           .faulty = faulty,
           .serial = false,
-          .silence_seconds = 0.5,
+          .silence_seconds = 1,
           .faulty_silence_seconds = 1};
 }
 

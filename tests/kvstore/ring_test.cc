@@ -380,7 +380,7 @@ TEST(Ring, OneWorkerSetsTheLearningRateForAll) {
 void goes_on_after_a_loss(double factor) {
   for (const int killed : {0, 1, 2}) {
     SCOPED_TRACE(killed);
-    ClusterInProcess cluster({.mode = "ring", .workers = 3, .servers = 0, .serial = false, .silence_seconds = 0.6});
+    ClusterInProcess cluster({.mode = "ring", .workers = 3, .servers = 0, .serial = false});
     std::array<std::vector<double>, 3> weights;
     std::array<std::int64_t, 3> leads{};
     cluster.run([&](int worker, KVStore& store) {

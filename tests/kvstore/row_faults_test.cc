@@ -83,8 +83,7 @@ TEST(RowFaults, TheJobGoesOnWhenAWorkerIsLost) {
       {"dist_sync", "inproc", 1.0 / 3 + 5.0 / 2, 1.0 / 3, 1, 6, 6}};
   for (const Case& one : cases) {
     SCOPED_TRACE(one.mode);
-    ClusterInProcess cluster(
-        {.mode = one.mode, .workers = 3, .transport = one.transport, .serial = false, .silence_seconds = 1});
+    ClusterInProcess cluster({.mode = one.mode, .workers = 3, .transport = one.transport, .serial = false});
     const TableSpec table = table_of(1000, kWidth, "zeros");
     const auto step = [&](int worker, KVStore& store) {
       Engine& engine = cluster.engine(worker);

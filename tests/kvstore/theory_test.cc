@@ -309,8 +309,11 @@ TEST(Theory, FixedPointsOfWorkersWithOtherData) {
 TEST(Theory, BoundedStalenessShowsEveryUpdateOlderThanTheBound) {
   constexpr int kWorkers = 16, kSteps = 8, kBound = 2;
   constexpr double kSilence = 6;
-  ClusterInProcess cluster(
-      {.mode = "dist_async:staleness=none,bound=2", .workers = kWorkers, .serial = false, .silence_seconds = kSilence});
+  ClusterInProcess cluster({.mode = "dist_async:staleness=none,bound=2",
+                            .workers = kWorkers,
+                            .serial = false,
+                            .tells = false,
+                            .silence_seconds = kSilence});
   testing::internal::CaptureStderr();
   cluster.run([&](int worker, KVStore& store) {
     Engine& engine = cluster.engine(worker);

@@ -134,8 +134,7 @@ class Lost final : public DataIterator {
 };
 
 TEST(Evaluation, WhatALostWorkerLeftCountsOnce) {
-  ClusterInProcess cluster(
-      {.mode = "dist_sync", .workers = 2, .servers = 1, .engine = &default_engine(), .silence_seconds = 1.5});
+  ClusterInProcess cluster({.mode = "dist_sync", .workers = 2, .servers = 1, .engine = &default_engine()});
   const NDArray x = NDArray::zeros({40, 2}), y = NDArray::zeros({40}, DType::kInt32);
   cluster.run([&](int worker, KVStore& store) {
     {

@@ -233,8 +233,7 @@ TEST(SparseGrad, TrainsAsynchronously) {
 
 // A worker that comes to a running job takes the rows as they are, not as it would begin.
 TEST(SparseGrad, AWorkerComesBack) {
-  ClusterInProcess cluster(
-      {.mode = "dist_sync", .workers = 2, .servers = 2, .engine = &default_engine(), .silence_seconds = 1.5});
+  ClusterInProcess cluster({.mode = "dist_sync", .workers = 2, .servers = 2, .engine = &default_engine()});
   const auto make = [](KVStore& store) {
     return std::make_unique<nn::Trainer>(network(true), optim::SGD{.lr = 0.3},
                                          std::shared_ptr<KVStore>(&store, [](KVStore*) {}));

@@ -8,7 +8,12 @@
 #include <paceline/log.h>
 #include <support/server_processes.h>
 
+#include <unistd.h>
+
+#include <atomic>
 #include <exception>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -28,6 +33,7 @@ struct ClusterOptions {
   bool serial = true;  // each worker with a serial engine of its own: fast, and what it calls is done when it returns
   Engine* engine = nullptr;  // of every worker, where arrays outlive the cluster
   std::shared_ptr<const Staleness> policy = nullptr;
+  bool tells = true;  // the scheduler of workers that are killed, as a launcher does; else their silence does
   double silence_seconds = 3, faulty_silence_seconds = 30;
   std::vector<std::string> hosts = {};  // that the workers say they are on, over inproc or shm; empty: this one
 };
@@ -38,6 +44,9 @@ class ClusterInProcess {
     base_ = job_config(options.transport, options.servers, options.workers, options.faulty);
     // Where heartbeats are lost, three seconds of silence mean nothing.
     base_.silence_deadline_seconds = options.faulty ? options.faulty_silence_seconds : options.silence_seconds;
+    static std::atomic<int> count = 0;
+    if (options.tells)
+      base_.ended_file = testing::TempDir() + "ended-" + std::to_string(getpid()) + "-" + std::to_string(++count);
     ClusterConfig between_processes = base_;
     if (options.transport == "inproc") between_processes.transport = "tcp";
     between_processes.scheduler_host = ClusterConfig().scheduler_host;
@@ -64,6 +73,8 @@ class ClusterInProcess {
       ADD_FAILURE() << "the job did not end well: " << error.what();
     }
     stores_.clear();
+    std::error_code none;
+    std::filesystem::remove(base_.ended_file, none);
   }
 
   KVStore& worker(int index) { return *stores_[static_cast<std::size_t>(index)]; }
@@ -93,7 +104,7 @@ class ClusterInProcess {
     run([](int, KVStore& store) { store.finish(); });
   }
 
-  // Ends a process without a word, as SIGKILL does.
+  // Ends a process without a word, as SIGKILL does. Nobody tells of one that had taken the place of another.
   void kill_worker(int index) {
     struct Unwound {
       std::shared_ptr<KVStore>& store;
@@ -105,6 +116,8 @@ class ClusterInProcess {
     } catch (const std::exception&) {
       // Only a store that an exception destroys does not take its leave.
     }
+    if (options_.tells)
+      std::ofstream(base_.ended_file, std::ios::app) << "worker " << index << " was ended by signal 9\n";
   }
   // Takes the place of a worker that was killed, as its process started again would; blocks until that one is lost.
   void join_worker(int index) {
