@@ -70,7 +70,7 @@ class ChromeTraceFile final : public ChromeTrace {
     return {{"ph", "M"}, {"name", what}, {"pid", process}, {"tid", row}, {"args", {{"name", name}}}};
   }
 
-  nlohmann::json to_json() REQUIRES(mutex_) {
+  nlohmann::json to_json() PACELINE_REQUIRES(mutex_) {
     std::sort(slices_.begin(), slices_.end(), [](const Slice& a, const Slice& b) { return a.start < b.start; });
     constexpr int kMostRows = 1000;
     std::map<Device, int> processes;
@@ -110,8 +110,8 @@ class ChromeTraceFile final : public ChromeTrace {
   const std::string path_;
   const Clock::time_point begin_ = Clock::now();
   Mutex mutex_;
-  std::unordered_map<std::uint64_t, Clock::time_point> started_ GUARDED_BY(mutex_);
-  std::vector<Slice> slices_ GUARDED_BY(mutex_);
+  std::unordered_map<std::uint64_t, Clock::time_point> started_ PACELINE_GUARDED_BY(mutex_);
+  std::vector<Slice> slices_ PACELINE_GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -40,17 +40,17 @@ FailurePointer make_failure(const char* task_name, std::uint64_t task, const std
 // The failures that no wait_all has seen yet.
 class FailureLog {
  public:
-  void add(FailurePointer failure) EXCLUDES(mutex_);
+  void add(FailurePointer failure) PACELINE_EXCLUDES(mutex_);
   // Forgets all; the first one, in push order, that no wait has thrown, or null.
-  FailurePointer take_first() EXCLUDES(mutex_);
+  FailurePointer take_first() PACELINE_EXCLUDES(mutex_);
   // Forgets all; writes those that no wait has thrown to the log.
-  void report() EXCLUDES(mutex_);
+  void report() PACELINE_EXCLUDES(mutex_);
 
  private:
-  std::vector<FailurePointer> take_all() EXCLUDES(mutex_);
+  std::vector<FailurePointer> take_all() PACELINE_EXCLUDES(mutex_);
 
   Mutex mutex_;
-  std::vector<FailurePointer> failures_ GUARDED_BY(mutex_);
+  std::vector<FailurePointer> failures_ PACELINE_GUARDED_BY(mutex_);
 };
 
 }  // namespace paceline::detail

@@ -37,7 +37,7 @@ class Observers {
 
   std::atomic<const List*> current_ = nullptr;
   Mutex mutex_;
-  std::vector<std::unique_ptr<List>> lists_ GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<List>> lists_ PACELINE_GUARDED_BY(mutex_);
 };
 
 }  // namespace paceline::detail

@@ -16,7 +16,7 @@ constexpr int kSpins = 200;
 
 struct Offered {
   Mutex mutex;
-  std::weak_ptr<WaitingWork> work GUARDED_BY(mutex);
+  std::weak_ptr<WaitingWork> work PACELINE_GUARDED_BY(mutex);
 };
 
 Offered& offered() {

@@ -58,9 +58,9 @@ class Progress {
   alignas(64) std::atomic<std::int64_t> wanted_ = -1;  // the largest of levels_, or -1
   Mutex mutex_;
   CondVar changed_;
-  std::multiset<std::int64_t> levels_ GUARDED_BY(mutex_);  // numbers of unfinished tasks that threads wait for
-  std::shared_ptr<WaitingWork> work_ GUARDED_BY(mutex_);   // of the thread `working_`, while it waits
-  std::thread::id working_ GUARDED_BY(mutex_);
+  std::multiset<std::int64_t> levels_ PACELINE_GUARDED_BY(mutex_);  // numbers of unfinished tasks that threads wait for
+  std::shared_ptr<WaitingWork> work_ PACELINE_GUARDED_BY(mutex_);   // of the thread `working_`, while it waits
+  std::thread::id working_ PACELINE_GUARDED_BY(mutex_);
   std::array<Counter, kCounters> counters_;
 };
 

@@ -179,7 +179,7 @@ class SerialEngine final : public Engine, private Completion::Target {
   void wait_until_idle() {
     detail::require_outside_task(this);
     const Lock lock(mutex_);
-    changed_.wait(mutex_, [this]() NO_THREAD_SAFETY_ANALYSIS { return !running_; });
+    changed_.wait(mutex_, [this]() PACELINE_NO_THREAD_SAFETY_ANALYSIS { return !running_; });
   }
 
   const std::uint32_t number_ = detail::new_engine_number();
@@ -189,9 +189,9 @@ class SerialEngine final : public Engine, private Completion::Target {
 
   Mutex mutex_;
   CondVar changed_;
-  std::deque<Task> tasks_ GUARDED_BY(mutex_);
-  std::uint64_t pushed_ GUARDED_BY(mutex_) = 0;
-  bool running_ GUARDED_BY(mutex_) = false;
+  std::deque<Task> tasks_ PACELINE_GUARDED_BY(mutex_);
+  std::uint64_t pushed_ PACELINE_GUARDED_BY(mutex_) = 0;
+  bool running_ PACELINE_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace

@@ -17,26 +17,26 @@ inline void pause_briefly() {
 #endif
 }
 
-class CAPABILITY("mutex") SpinLock {
+class PACELINE_CAPABILITY("mutex") SpinLock {
  public:
-  void lock() ACQUIRE() {
+  void lock() PACELINE_ACQUIRE() {
     while (locked_.exchange(true, std::memory_order_acquire)) {
       // The holder may have lost its core, so do not burn ours.
       for (int spin = 0; locked_.load(std::memory_order_relaxed); ++spin)
         spin < kSpins ? pause_briefly() : static_cast<void>(sched_yield());
     }
   }
-  void unlock() RELEASE() { locked_.store(false, std::memory_order_release); }
+  void unlock() PACELINE_RELEASE() { locked_.store(false, std::memory_order_release); }
 
  private:
   static constexpr int kSpins = 64;
   std::atomic<bool> locked_ = false;
 };
 
-class SCOPED_CAPABILITY SpinGuard {
+class PACELINE_SCOPED_CAPABILITY SpinGuard {
  public:
-  explicit SpinGuard(SpinLock& lock) ACQUIRE(lock) : lock_(lock) { lock_.lock(); }
-  ~SpinGuard() RELEASE() { lock_.unlock(); }
+  explicit SpinGuard(SpinLock& lock) PACELINE_ACQUIRE(lock) : lock_(lock) { lock_.lock(); }
+  ~SpinGuard() PACELINE_RELEASE() { lock_.unlock(); }
   SpinGuard(const SpinGuard&) = delete;
   SpinGuard& operator=(const SpinGuard&) = delete;
 

@@ -40,7 +40,7 @@ class ThreadedEngine final : public Engine, private TaskRunner, private Completi
             "an engine needs at least one CPU lane, one I/O thread and room for one task");
   }
 
-  ~ThreadedEngine() override NO_THREAD_SAFETY_ANALYSIS {
+  ~ThreadedEngine() override PACELINE_NO_THREAD_SAFETY_ANALYSIS {
     progress_.wait_for_all();
     while (visitors_.load(std::memory_order_acquire) > 0) sched_yield();
     pools_.clear();
@@ -120,7 +120,7 @@ class ThreadedEngine final : public Engine, private TaskRunner, private Completi
   }
 
   // Enters the task into the queues of all its variables at once, so that two pushing threads agree about the order.
-  void submit(Task* task) NO_THREAD_SAFETY_ANALYSIS {
+  void submit(Task* task) PACELINE_NO_THREAD_SAFETY_ANALYSIS {
     const std::span<Access> accesses = task->all_accesses();
     task->pending.store(task->access_count + 1, std::memory_order_relaxed);
     for (const Access& access : accesses) access.variable()->lock.lock();
@@ -428,9 +428,9 @@ class ThreadedEngine final : public Engine, private TaskRunner, private Completi
 
   std::array<std::atomic<WorkerPool*>, kKinds* kDevices* kLanes> pool_table_ = {};
   Mutex pools_mutex_;
-  std::vector<std::unique_ptr<WorkerPool>> pools_ GUARDED_BY(pools_mutex_);
-  WorkerPool* io_pool_ GUARDED_BY(pools_mutex_) = nullptr;
-  int workers_ GUARDED_BY(pools_mutex_) = 0;
+  std::vector<std::unique_ptr<WorkerPool>> pools_ PACELINE_GUARDED_BY(pools_mutex_);
+  WorkerPool* io_pool_ PACELINE_GUARDED_BY(pools_mutex_) = nullptr;
+  int workers_ PACELINE_GUARDED_BY(pools_mutex_) = 0;
 };
 
 }  // namespace

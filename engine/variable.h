@@ -71,58 +71,58 @@ struct InFlight {
 
 struct alignas(64) VariableState {
   SpinLock lock;
-  bool writer_running GUARDED_BY(lock) = false;
-  bool abandoned GUARDED_BY(lock) = false;  // the last handle is gone
+  bool writer_running PACELINE_GUARDED_BY(lock) = false;
+  bool abandoned PACELINE_GUARDED_BY(lock) = false;  // the last handle is gone
   std::atomic<std::uint32_t> handles = 1;
-  std::uint32_t readers_running GUARDED_BY(lock) = 0;
+  std::uint32_t readers_running PACELINE_GUARDED_BY(lock) = 0;
   std::uint32_t engine = 0;
   std::atomic<std::uint64_t> version = 0;
-  Access* first_waiting GUARDED_BY(lock) = nullptr;
-  Access* last_waiting GUARDED_BY(lock) = nullptr;
+  Access* first_waiting PACELINE_GUARDED_BY(lock) = nullptr;
+  Access* last_waiting PACELINE_GUARDED_BY(lock) = nullptr;
   // Written by running writers only, read by running readers and writers; under the lock where they are tasks of
   // accelerators, for work of theirs can fail later, while it is in flight.
   FailurePointer poison;
-  std::unique_ptr<InFlight> in_flight GUARDED_BY(lock);  // null until an accelerator uses the variable
+  std::unique_ptr<InFlight> in_flight PACELINE_GUARDED_BY(lock);  // null until an accelerator uses the variable
 
-  bool idle() const REQUIRES(lock) {
+  bool idle() const PACELINE_REQUIRES(lock) {
     return !writer_running && readers_running == 0 && !first_waiting && (!in_flight || in_flight->empty());
   }
   // May an access of a task of that kind of device begin? (kCpu: also waiting threads.)
-  bool may_run(bool writes, DeviceKind kind) const REQUIRES(lock) {
+  bool may_run(bool writes, DeviceKind kind) const PACELINE_REQUIRES(lock) {
     if (writer_running || (writes && readers_running > 0)) return false;
     return !in_flight || !in_flight->conflicts(writes, kind);
   }
   // Lets the access begin, or appends it and returns false.
-  bool enter(Access& access) REQUIRES(lock);
-  void stop_running(const Access& access) REQUIRES(lock) {
+  bool enter(Access& access) PACELINE_REQUIRES(lock);
+  void stop_running(const Access& access) PACELINE_REQUIRES(lock) {
     if (access.writes()) {
       writer_running = false;
     } else {
       --readers_running;
     }
   }
-  void bump_version() REQUIRES(lock) {
+  void bump_version() PACELINE_REQUIRES(lock) {
     version.store(version.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
   // Lets those begin that may, and returns them as a list.
-  Access* grant() REQUIRES(lock) { return first_waiting ? grant_waiting() : nullptr; }
+  Access* grant() PACELINE_REQUIRES(lock) { return first_waiting ? grant_waiting() : nullptr; }
   // What the access follows and is in flight in other streams than its own.
-  std::vector<std::shared_ptr<Event>> events_before(const Access& access, const Stream& stream) EXCLUDES(lock);
-  void add_in_flight(const Access& access, Stream& stream, std::shared_ptr<Event> event) REQUIRES(lock);
-  void remove_in_flight(const Access& access) REQUIRES(lock);
+  std::vector<std::shared_ptr<Event>> events_before(const Access& access, const Stream& stream) PACELINE_EXCLUDES(lock);
+  void add_in_flight(const Access& access, Stream& stream, std::shared_ptr<Event> event) PACELINE_REQUIRES(lock);
+  void remove_in_flight(const Access& access) PACELINE_REQUIRES(lock);
   // Poisons what the access wrote, unless a later one has overwritten it.
-  void fail_in_flight(const Access& access, const FailurePointer& failure) REQUIRES(lock);
-  FailurePointer poison_in_flight() EXCLUDES(lock);
+  void fail_in_flight(const Access& access, const FailurePointer& failure) PACELINE_REQUIRES(lock);
+  FailurePointer poison_in_flight() PACELINE_EXCLUDES(lock);
 
  private:
-  void run(const Access& access) REQUIRES(lock) {
+  void run(const Access& access) PACELINE_REQUIRES(lock) {
     if (access.writes()) {
       writer_running = true;
     } else {
       ++readers_running;
     }
   }
-  Access* grant_waiting() REQUIRES(lock);
+  Access* grant_waiting() PACELINE_REQUIRES(lock);
 };
 
 // A number for each engine; a variable carries that of the engine that made it.

@@ -77,19 +77,19 @@ class WorkerPool {
   void serve(Worker worker);
   Task* next(Worker& worker);
   Task* take_spinning(Worker& worker);
-  Task* take(Worker& worker) REQUIRES(lock_);
+  Task* take(Worker& worker) PACELINE_REQUIRES(lock_);
 
   TaskRunner& runner_;
   const Settings settings_;
   std::vector<std::thread> threads_;
 
   alignas(64) SpinLock lock_;
-  ReadyQueue ready_ GUARDED_BY(lock_);
-  int searching_ GUARDED_BY(lock_) = 0;  // threads that spin, or have been woken and not arrived
-  int sleeping_ GUARDED_BY(lock_) = 0;
-  bool stopping_ GUARDED_BY(lock_) = false;
-  bool resting_ GUARDED_BY(lock_) = false;
-  int running_ GUARDED_BY(lock_) = 0;
+  ReadyQueue ready_ PACELINE_GUARDED_BY(lock_);
+  int searching_ PACELINE_GUARDED_BY(lock_) = 0;  // threads that spin, or have been woken and not arrived
+  int sleeping_ PACELINE_GUARDED_BY(lock_) = 0;
+  bool stopping_ PACELINE_GUARDED_BY(lock_) = false;
+  bool resting_ PACELINE_GUARDED_BY(lock_) = false;
+  int running_ PACELINE_GUARDED_BY(lock_) = 0;
   std::atomic<std::size_t> ready_hint_ = 0;  // the queue's size, for threads that spin
   Semaphore wake_;
 };

@@ -29,7 +29,7 @@ class BatchMemory : public std::enable_shared_from_this<BatchMemory> {
 
   Device device_;
   Mutex mutex_;
-  std::vector<Block> free_ GUARDED_BY(mutex_);
+  std::vector<Block> free_ PACELINE_GUARDED_BY(mutex_);
 };
 
 // A batch before it becomes arrays.

@@ -55,7 +55,7 @@ struct MemoryIterator::State {
   std::optional<io::EpochOrder> order;
   io::Batches plan;
   mutable Mutex mutex;
-  RangeSet committed GUARDED_BY(mutex);
+  RangeSet committed PACELINE_GUARDED_BY(mutex);
 };
 
 MemoryIterator::MemoryIterator(const NDArray& data, const NDArray& label, MemoryIteratorOptions options) {

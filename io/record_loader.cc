@@ -98,13 +98,13 @@ class RecordLoader::Impl {
 
   mutable Mutex mutex_;
   CondVar changed_;
-  io::Batches plan_ GUARDED_BY(mutex_);
-  bool planned_all_ GUARDED_BY(mutex_) = true;
-  bool stopping_ GUARDED_BY(mutex_) = false;
-  std::deque<std::shared_ptr<Job>> window_ GUARDED_BY(mutex_);
-  RangeSet committed_ GUARDED_BY(mutex_);
-  std::int64_t damaged_ GUARDED_BY(mutex_) = 0;
-  std::vector<RecordDamage> damage_ GUARDED_BY(mutex_);
+  io::Batches plan_ PACELINE_GUARDED_BY(mutex_);
+  bool planned_all_ PACELINE_GUARDED_BY(mutex_) = true;
+  bool stopping_ PACELINE_GUARDED_BY(mutex_) = false;
+  std::deque<std::shared_ptr<Job>> window_ PACELINE_GUARDED_BY(mutex_);
+  RangeSet committed_ PACELINE_GUARDED_BY(mutex_);
+  std::int64_t damaged_ PACELINE_GUARDED_BY(mutex_) = 0;
+  std::vector<RecordDamage> damage_ PACELINE_GUARDED_BY(mutex_);
 };
 
 RecordLoader::Impl::Impl(const std::string& path, RecordLoaderOptions options)
@@ -255,7 +255,7 @@ void RecordLoader::Impl::work(io::DeviceDecoder* device) {
     auto job = std::make_shared<Job>();
     {
       Lock lock(mutex_);
-      changed_.wait(mutex_, [this]() NO_THREAD_SAFETY_ANALYSIS {
+      changed_.wait(mutex_, [this]() PACELINE_NO_THREAD_SAFETY_ANALYSIS {
         return stopping_ || planned_all_ || window_.size() < static_cast<std::size_t>(options_.prefetch);
       });
       if (stopping_ || planned_all_) return;
@@ -340,8 +340,9 @@ void RecordLoader::Impl::report(RecordDamage damage) {
 
 bool RecordLoader::Impl::take(std::shared_ptr<Job>& job) {
   Lock lock(mutex_);
-  changed_.wait(mutex_,
-                [this]() NO_THREAD_SAFETY_ANALYSIS { return window_.empty() ? planned_all_ : window_.front()->ready; });
+  changed_.wait(mutex_, [this]() PACELINE_NO_THREAD_SAFETY_ANALYSIS {
+    return window_.empty() ? planned_all_ : window_.front()->ready;
+  });
   if (window_.empty()) return false;
   job = std::move(window_.front());
   window_.pop_front();

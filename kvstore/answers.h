@@ -31,7 +31,7 @@ class Answers {
   };
 
   mutable Mutex mutex_;
-  std::map<std::uint64_t, Sender> senders_ GUARDED_BY(mutex_);
+  std::map<std::uint64_t, Sender> senders_ PACELINE_GUARDED_BY(mutex_);
 };
 
 }  // namespace paceline

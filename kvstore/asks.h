@@ -38,7 +38,7 @@ class Asks {
   // `first_pause`: seconds before a request is repeated, where nothing else is known.
   explicit Asks(double first_pause) : first_pause_(first_pause) {}
 
-  std::uint64_t next_number() EXCLUDES(mutex_);
+  std::uint64_t next_number() PACELINE_EXCLUDES(mutex_);
   void add(std::uint64_t number, const PeerId& peer, MessageKind kind, Packet packet, Node::ReplyHandler handler);
   // The handler of an ask that is answered; null where there is none.
   Node::ReplyHandler take(std::uint64_t number);
@@ -79,14 +79,14 @@ class Asks {
   };
 
   // The peer has said something of a repeated request, at once: that is a round trip without its work.
-  void heard(const Ask& ask) REQUIRES(mutex_);
-  Node::ReplyHandler remove(std::map<std::uint64_t, Ask>::iterator ask) REQUIRES(mutex_);
+  void heard(const Ask& ask) PACELINE_REQUIRES(mutex_);
+  Node::ReplyHandler remove(std::map<std::uint64_t, Ask>::iterator ask) PACELINE_REQUIRES(mutex_);
 
   const double first_pause_;
   mutable Mutex mutex_;
-  std::uint64_t last_number_ GUARDED_BY(mutex_) = 0;
-  std::map<std::uint64_t, Ask> asks_ GUARDED_BY(mutex_);
-  std::map<PeerId, Traffic> traffic_ GUARDED_BY(mutex_);
+  std::uint64_t last_number_ PACELINE_GUARDED_BY(mutex_) = 0;
+  std::map<std::uint64_t, Ask> asks_ PACELINE_GUARDED_BY(mutex_);
+  std::map<PeerId, Traffic> traffic_ PACELINE_GUARDED_BY(mutex_);
 };
 
 }  // namespace paceline

@@ -50,7 +50,7 @@ class DelayBook {
   }
 
   mutable Mutex mutex_;
-  std::vector<Histogram> delays_ GUARDED_BY(mutex_);
+  std::vector<Histogram> delays_ PACELINE_GUARDED_BY(mutex_);
 };
 
 }  // namespace paceline

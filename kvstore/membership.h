@@ -66,30 +66,30 @@ class Membership {
   };
 
   int wanted(Role role) const;
-  std::size_t count(Role role) const REQUIRES(mutex_);
-  bool start_if_complete() REQUIRES(mutex_);
-  void answer(Member& member) REQUIRES(mutex_);
-  bool place(Member& late) REQUIRES(mutex_);
-  bool place_late() REQUIRES(mutex_);
-  void lose(Member& member, const std::string& how) REQUIRES(mutex_);
-  void changed() REQUIRES(mutex_);
-  Member* find(std::uint64_t sender) REQUIRES(mutex_);
-  RosterNotice notice_locked() const REQUIRES(mutex_);
-  std::string waiting_locked() const REQUIRES(mutex_);
+  std::size_t count(Role role) const PACELINE_REQUIRES(mutex_);
+  bool start_if_complete() PACELINE_REQUIRES(mutex_);
+  void answer(Member& member) PACELINE_REQUIRES(mutex_);
+  bool place(Member& late) PACELINE_REQUIRES(mutex_);
+  bool place_late() PACELINE_REQUIRES(mutex_);
+  void lose(Member& member, const std::string& how) PACELINE_REQUIRES(mutex_);
+  void changed() PACELINE_REQUIRES(mutex_);
+  Member* find(std::uint64_t sender) PACELINE_REQUIRES(mutex_);
+  RosterNotice notice_locked() const PACELINE_REQUIRES(mutex_);
+  std::string waiting_locked() const PACELINE_REQUIRES(mutex_);
 
   const ClusterConfig config_;
   const std::uint64_t job_;
   const Peer self_;
 
   mutable Mutex mutex_;
-  std::vector<Member> members_ GUARDED_BY(mutex_);
-  std::vector<Member> late_ GUARDED_BY(mutex_);
+  std::vector<Member> members_ PACELINE_GUARDED_BY(mutex_);
+  std::vector<Member> late_ PACELINE_GUARDED_BY(mutex_);
   std::vector<std::pair<std::uint64_t, std::string>> gone_
-      GUARDED_BY(mutex_);  // replaced incarnations, and who they were
-  std::uint64_t last_incarnation_ GUARDED_BY(mutex_);
-  std::uint64_t epoch_ GUARDED_BY(mutex_) = 0;  // 0: not started
-  bool over_ GUARDED_BY(mutex_) = false;
-  std::string failure_ GUARDED_BY(mutex_);
+      PACELINE_GUARDED_BY(mutex_);  // replaced incarnations, and who they were
+  std::uint64_t last_incarnation_ PACELINE_GUARDED_BY(mutex_);
+  std::uint64_t epoch_ PACELINE_GUARDED_BY(mutex_) = 0;  // 0: not started
+  bool over_ PACELINE_GUARDED_BY(mutex_) = false;
+  std::string failure_ PACELINE_GUARDED_BY(mutex_);
 };
 
 }  // namespace paceline

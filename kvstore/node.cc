@@ -249,7 +249,7 @@ void Node::Impl::run_timer() {
     {
       const Lock lock(mutex_);
       timer_wake_.wait_for(mutex_, period,
-                           [this]() NO_THREAD_SAFETY_ANALYSIS { return stopping_ || !posted_.empty(); });
+                           [this]() PACELINE_NO_THREAD_SAFETY_ANALYSIS { return stopping_ || !posted_.empty(); });
       if (stopping_) return;
     }
     run_posted();
@@ -268,7 +268,8 @@ void Node::Impl::run_heart() {
   for (;;) {
     {
       const Lock lock(mutex_);
-      if (heart_wake_.wait_for(mutex_, period, [this]() NO_THREAD_SAFETY_ANALYSIS { return stopping_; })) return;
+      if (heart_wake_.wait_for(mutex_, period, [this]() PACELINE_NO_THREAD_SAFETY_ANALYSIS { return stopping_; }))
+        return;
     }
     send_heartbeat();
   }

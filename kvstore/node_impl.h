@@ -48,7 +48,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   void ended(Role role, int task, const std::string& how);
   void receive_while_waiting();
   std::uint64_t ask(const PeerId& peer, Message request, ReplyHandler on_reply);
-  bool reads_in_place(const PeerId& peer, const void* data, std::size_t bytes) EXCLUDES(send_mutex_);
+  bool reads_in_place(const PeerId& peer, const void* data, std::size_t bytes) PACELINE_EXCLUDES(send_mutex_);
   // Sends the answer to a request that arrived.
   void answer(const Request::State& state, MessageKind kind, Message message);
   std::exception_ptr failure() const;
@@ -63,17 +63,17 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
 
   mutable Mutex mutex_;
   CondVar changed_;
-  Roster roster_ GUARDED_BY(mutex_);
-  int rank_ GUARDED_BY(mutex_) = 0;
-  std::uint64_t job_ GUARDED_BY(mutex_) = 0;
-  std::uint64_t incarnation_ GUARDED_BY(mutex_) = 0;
-  bool joined_ GUARDED_BY(mutex_) = false;
-  bool leaving_ GUARDED_BY(mutex_) = false;
-  bool given_up_ GUARDED_BY(mutex_) = false;  // on a scheduler that may still run: our silence tells it
-  std::exception_ptr failure_ GUARDED_BY(mutex_);
-  std::string waiting_ GUARDED_BY(mutex_);  // what the scheduler last said about the start
-  double scheduler_silent_ GUARDED_BY(mutex_) = 0;
-  bool scheduler_heard_ GUARDED_BY(mutex_) = false;
+  Roster roster_ PACELINE_GUARDED_BY(mutex_);
+  int rank_ PACELINE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t job_ PACELINE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t incarnation_ PACELINE_GUARDED_BY(mutex_) = 0;
+  bool joined_ PACELINE_GUARDED_BY(mutex_) = false;
+  bool leaving_ PACELINE_GUARDED_BY(mutex_) = false;
+  bool given_up_ PACELINE_GUARDED_BY(mutex_) = false;  // on a scheduler that may still run: our silence tells it
+  std::exception_ptr failure_ PACELINE_GUARDED_BY(mutex_);
+  std::string waiting_ PACELINE_GUARDED_BY(mutex_);  // what the scheduler last said about the start
+  double scheduler_silent_ PACELINE_GUARDED_BY(mutex_) = 0;
+  bool scheduler_heard_ PACELINE_GUARDED_BY(mutex_) = false;
 
   Asks asks_;
   std::atomic<std::int64_t> malformed_total_ = 0;
@@ -83,7 +83,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   void run_timer();
   void run_heart();
   void tick(double seconds);
-  void send(LinkId link, Packet packet) EXCLUDES(send_mutex_);
+  void send(LinkId link, Packet packet) PACELINE_EXCLUDES(send_mutex_);
   void send_heartbeat();
   void send_control(LinkId link, MessageKind kind, std::uint64_t request, std::string body = {});
   MessageHeader header(MessageKind kind, std::uint64_t request) const;
@@ -123,17 +123,18 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
 
   Mutex connect_mutex_;  // taken before mutex_ and send_mutex_; to connect may take as long as names take to resolve
   Mutex send_mutex_;
-  std::unique_ptr<Transport> transport_ GUARDED_BY(send_mutex_);
+  std::unique_ptr<Transport> transport_ PACELINE_GUARDED_BY(send_mutex_);
 
-  std::map<PeerId, LinkId> connections_ GUARDED_BY(mutex_);
-  std::map<std::uint64_t, LinkId> links_ GUARDED_BY(mutex_);         // latest, of each incarnation that sent something
-  std::deque<std::pair<LinkId, Message>> early_ GUARDED_BY(mutex_);  // from peers of a roster still to come
+  std::map<PeerId, LinkId> connections_ PACELINE_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, LinkId> links_
+      PACELINE_GUARDED_BY(mutex_);  // latest, of each incarnation that sent something
+  std::deque<std::pair<LinkId, Message>> early_ PACELINE_GUARDED_BY(mutex_);  // from peers of a roster still to come
 
   CondVar timer_wake_, heart_wake_;
-  std::vector<std::function<void()>> posted_ GUARDED_BY(mutex_);
-  bool ready_ GUARDED_BY(mutex_) = false;
-  bool stopping_ GUARDED_BY(mutex_) = false;
-  std::unordered_map<LinkId, int> malformed_ GUARDED_BY(mutex_);
+  std::vector<std::function<void()>> posted_ PACELINE_GUARDED_BY(mutex_);
+  bool ready_ PACELINE_GUARDED_BY(mutex_) = false;
+  bool stopping_ PACELINE_GUARDED_BY(mutex_) = false;
+  std::unordered_map<LinkId, int> malformed_ PACELINE_GUARDED_BY(mutex_);
   std::thread timer_, heart_;
 };
 

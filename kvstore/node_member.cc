@@ -58,7 +58,7 @@ void Node::Impl::join() {
     {
       const Lock lock(mutex_);
       changed_.wait_for(mutex_, std::chrono::milliseconds(100),
-                        [&]() NO_THREAD_SAFETY_ANALYSIS { return joined_ || *refused || failure_; });
+                        [&]() PACELINE_NO_THREAD_SAFETY_ANALYSIS { return joined_ || *refused || failure_; });
       if (joined_) return;
       if (*refused) std::rethrow_exception(*refused);
       if (failure_) std::rethrow_exception(failure_);

@@ -36,8 +36,8 @@ class PartitionTable {
 
  private:
   mutable Mutex mutex_;
-  std::map<std::uint32_t, std::unique_ptr<ServedPartition>> partitions_ GUARDED_BY(mutex_);
-  std::size_t bytes_ GUARDED_BY(mutex_) = 0;
+  std::map<std::uint32_t, std::unique_ptr<ServedPartition>> partitions_ PACELINE_GUARDED_BY(mutex_);
+  std::size_t bytes_ PACELINE_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace paceline

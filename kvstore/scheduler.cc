@@ -126,7 +126,7 @@ struct Scheduler::Impl {
   EndedFile ended_file{config.ended_file};
   Mutex mutex;
   CondVar changed;
-  bool over GUARDED_BY(mutex) = false;
+  bool over PACELINE_GUARDED_BY(mutex) = false;
   Node node;  // last: its threads use the others
 };
 

@@ -34,7 +34,7 @@ struct ServedCall {
 
  private:
   Mutex mutex_;
-  std::exception_ptr error_ GUARDED_BY(mutex_);
+  std::exception_ptr error_ PACELINE_GUARDED_BY(mutex_);
 };
 
 // A pull that the mode may hold back.

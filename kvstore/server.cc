@@ -46,9 +46,9 @@ struct Server::Impl {
 
   Mutex mutex;
   CondVar changed;
-  std::vector<Peer> workers GUARDED_BY(mutex);
-  bool over GUARDED_BY(mutex) = false;
-  bool stopped GUARDED_BY(mutex) = false;
+  std::vector<Peer> workers PACELINE_GUARDED_BY(mutex);
+  bool over PACELINE_GUARDED_BY(mutex) = false;
+  bool stopped PACELINE_GUARDED_BY(mutex) = false;
 
   std::unique_ptr<Node> node;  // last: its handlers use the rest, and stop first
 
@@ -208,7 +208,8 @@ struct Server::Impl {
     for (int quiet = 0;;) {
       {
         const Lock lock(mutex);
-        changed.wait_for(mutex, std::chrono::milliseconds(200), [this]() REQUIRES(mutex) { return over || stopped; });
+        changed.wait_for(mutex, std::chrono::milliseconds(200),
+                         [this]() PACELINE_REQUIRES(mutex) { return over || stopped; });
         if (over || stopped) return !stopped;
       }
       // Freed memory is kept for the next large messages (keep_freed_memory()); at rest it is given back.

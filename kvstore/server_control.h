@@ -50,18 +50,18 @@ class ServerControl {
   TableControl tables_{shards_};
 
   Mutex mutex_;
-  std::string mode_ GUARDED_BY(mutex_);
-  std::uint32_t rules_call_ GUARDED_BY(mutex_) = 0;
-  std::shared_ptr<const Staleness> staleness_ GUARDED_BY(mutex_);  // null before the first rules
+  std::string mode_ PACELINE_GUARDED_BY(mutex_);
+  std::uint32_t rules_call_ PACELINE_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<const Staleness> staleness_ PACELINE_GUARDED_BY(mutex_);  // null before the first rules
   std::atomic<bool> cost_is_told_ = false;
-  std::map<std::uint64_t, std::uint64_t> rate_calls_ GUARDED_BY(mutex_);  // by incarnation
-  int live_workers_ GUARDED_BY(mutex_) = 1;
+  std::map<std::uint64_t, std::uint64_t> rate_calls_ PACELINE_GUARDED_BY(mutex_);  // by incarnation
+  int live_workers_ PACELINE_GUARDED_BY(mutex_) = 1;
   struct StoredBlob {
     std::string body;
     std::shared_ptr<const std::byte[]> data;
     std::size_t bytes = 0;
   };
-  std::map<std::pair<std::uint32_t, std::string>, StoredBlob> blobs_ GUARDED_BY(mutex_);
+  std::map<std::pair<std::uint32_t, std::string>, StoredBlob> blobs_ PACELINE_GUARDED_BY(mutex_);
 };
 
 // Runs `work` and refuses the request with what it throws.

@@ -95,7 +95,7 @@ void DenseShard::loop() {
     {
       Lock lock(mutex_);
       if (ran) running_ = false;
-      posted_.wait(mutex_, [this]() REQUIRES(mutex_) { return !running_ && (stopping_ || !jobs_.empty()); });
+      posted_.wait(mutex_, [this]() PACELINE_REQUIRES(mutex_) { return !running_ && (stopping_ || !jobs_.empty()); });
       if (jobs_.empty()) return;
       running_ = true;
       jobs.swap(jobs_);

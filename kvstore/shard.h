@@ -256,9 +256,9 @@ class DenseShard {
 
   Mutex mutex_;
   CondVar posted_;
-  std::deque<Job> jobs_ GUARDED_BY(mutex_);
-  bool running_ GUARDED_BY(mutex_) = false;  // jobs, on some thread
-  bool stopping_ GUARDED_BY(mutex_) = false;
+  std::deque<Job> jobs_ PACELINE_GUARDED_BY(mutex_);
+  bool running_ PACELINE_GUARDED_BY(mutex_) = false;  // jobs, on some thread
+  bool stopping_ PACELINE_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

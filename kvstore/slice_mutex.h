@@ -8,16 +8,16 @@
 
 namespace paceline {
 
-class CAPABILITY("mutex") SliceMutex {
+class PACELINE_CAPABILITY("mutex") SliceMutex {
  public:
-  void lock() ACQUIRE() {
+  void lock() PACELINE_ACQUIRE() {
     std::uint32_t free = kFree;
     if (state_.compare_exchange_strong(free, kHeld, std::memory_order_acquire, std::memory_order_relaxed)) return;
     // Who has slept does not know whether others do.
     while (state_.exchange(kAwaited, std::memory_order_acquire) != kFree)
       state_.wait(kAwaited, std::memory_order_relaxed);
   }
-  void unlock() RELEASE() {
+  void unlock() PACELINE_RELEASE() {
     if (state_.exchange(kFree, std::memory_order_release) == kAwaited) state_.notify_one();
   }
 
@@ -26,10 +26,10 @@ class CAPABILITY("mutex") SliceMutex {
   std::atomic<std::uint32_t> state_ = kFree;
 };
 
-class SCOPED_CAPABILITY SliceLock {
+class PACELINE_SCOPED_CAPABILITY SliceLock {
  public:
-  explicit SliceLock(SliceMutex& mutex) ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
-  ~SliceLock() RELEASE() { mutex_.unlock(); }
+  explicit SliceLock(SliceMutex& mutex) PACELINE_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+  ~SliceLock() PACELINE_RELEASE() { mutex_.unlock(); }
   SliceLock(const SliceLock&) = delete;
   SliceLock& operator=(const SliceLock&) = delete;
 

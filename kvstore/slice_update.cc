@@ -52,7 +52,8 @@ struct Copy {
 // calling thread's team shares the tiles. The new weights stay in `place`, if not null.
 template <class T, class Fill>
 void update_tiles(Slice& slice, const Rules& rules, const Snapshot& pulled, const StaleContext& context, Fill fill,
-                  const Copy<T>& copy, const std::shared_ptr<std::byte[]>& place = nullptr) REQUIRES(slice.mutex) {
+                  const Copy<T>& copy, const std::shared_ptr<std::byte[]>& place = nullptr)
+    PACELINE_REQUIRES(slice.mutex) {
   std::vector<T*> arrays;
   const std::size_t states = rules.state_names.size();
   for (std::size_t i = 0; i < states; ++i)
@@ -121,7 +122,7 @@ void update_tiles(Slice& slice, const Rules& rules, const Snapshot& pulled, cons
 
 template <class T>
 void update_one(Slice& slice, const Rules& rules, const Contribution& contribution, const Snapshot& pulled,
-                const StaleContext& context, T* copy) REQUIRES(slice.mutex) {
+                const StaleContext& context, T* copy) PACELINE_REQUIRES(slice.mutex) {
   const std::int64_t whole = slice.count();
   const auto fill = [&, whole](std::int64_t begin, std::int64_t count, T* scratch) {
     return gradient_tile<T>(contribution, whole, begin, {scratch, static_cast<std::size_t>(count)});
@@ -168,7 +169,8 @@ class Mean {
 
 template <class T>
 void update_mean(Slice& slice, const Rules& rules, const std::vector<Contribution>& contributions,
-                 std::int64_t examples, const StaleContext& context, const RoundCopies& copies) REQUIRES(slice.mutex) {
+                 std::int64_t examples, const StaleContext& context, const RoundCopies& copies)
+    PACELINE_REQUIRES(slice.mutex) {
   const Mean<T> sum(contributions, examples, slice.count());
   const auto fill = [&](std::int64_t begin, std::int64_t count, T* mean) {
     sum.tile(begin, count, mean);
@@ -180,7 +182,7 @@ void update_mean(Slice& slice, const Rules& rules, const std::vector<Contributio
 }
 
 template <class T>
-void average_of(Slice& slice) REQUIRES(slice.mutex) {
+void average_of(Slice& slice) PACELINE_REQUIRES(slice.mutex) {
   Weights::Next written = slice.weight.writable(slice.bytes());
   T* weight = reinterpret_cast<T*>(written.bytes);
   std::fill_n(weight, slice.count(), T(0));

@@ -74,10 +74,10 @@ struct Slice {
   const std::uint32_t name;  // where it begins among the Updater's
   const std::int64_t begin;
   const std::int64_t end : 56, type : 7, average : 1;
-  Weights weight GUARDED_BY(mutex);
-  std::uint64_t version GUARDED_BY(mutex) = 0;
-  std::int64_t examples GUARDED_BY(mutex) = 0;
-  std::unique_ptr<Extra> extra GUARDED_BY(mutex);
+  Weights weight PACELINE_GUARDED_BY(mutex);
+  std::uint64_t version PACELINE_GUARDED_BY(mutex) = 0;
+  std::int64_t examples PACELINE_GUARDED_BY(mutex) = 0;
+  std::unique_ptr<Extra> extra PACELINE_GUARDED_BY(mutex);
 
   Slice(const SliceInfo& info, std::uint32_t name_begin, Slab& slab)
       : name(name_begin),
@@ -91,22 +91,22 @@ struct Slice {
   std::int64_t count() const { return end - begin; }
   std::size_t bytes() const { return static_cast<std::size_t>(count()) * size_of(dtype()); }
   // A hint.
-  void prefetch_weight() const NO_THREAD_SAFETY_ANALYSIS { weight.prefetch(bytes()); }
+  void prefetch_weight() const PACELINE_NO_THREAD_SAFETY_ANALYSIS { weight.prefetch(bytes()); }
 
-  Extra& extras() REQUIRES(mutex) {
+  Extra& extras() PACELINE_REQUIRES(mutex) {
     if (!extra) extra = std::make_unique<Extra>();
     return *extra;
   }
-  Rare& rare() REQUIRES(mutex) {
+  Rare& rare() PACELINE_REQUIRES(mutex) {
     Extra& holder = extras();
     if (!holder.rare) holder.rare = std::make_unique<Rare>();
     return *holder.rare;
   }
-  const Rare* known_rare() const REQUIRES(mutex) { return extra ? extra->rare.get() : nullptr; }
-  void forget_encoded() REQUIRES(mutex) {
+  const Rare* known_rare() const PACELINE_REQUIRES(mutex) { return extra ? extra->rare.get() : nullptr; }
+  void forget_encoded() PACELINE_REQUIRES(mutex) {
     if (known_rare()) rare().latest.clear();
   }
-  SliceCounters counters() const REQUIRES(mutex) {
+  SliceCounters counters() const PACELINE_REQUIRES(mutex) {
     SliceCounters all{version, examples, 0, 0};
     if (is_average()) return all;
     const Rare* const began = known_rare();
@@ -114,7 +114,7 @@ struct Slice {
     all.policy_updates = static_cast<std::int64_t>(version - (began ? began->policy_began : 0));
     return all;
   }
-  void set_counters(const SliceCounters& counters) REQUIRES(mutex) {
+  void set_counters(const SliceCounters& counters) PACELINE_REQUIRES(mutex) {
     version = counters.version;
     examples = counters.examples;
     if (is_average()) return;
@@ -129,16 +129,16 @@ struct Slice {
 // Corrects `contribution`, which was computed from `pulled` where that is known, and updates. Copies the new weights
 // to `copy` unless that is null.
 void update(Slice& slice, const Rules& rules, const Contribution& contribution, const Snapshot& pulled,
-            const StaleContext& context, void* copy) REQUIRES(slice.mutex);
+            const StaleContext& context, void* copy) PACELINE_REQUIRES(slice.mutex);
 // Updates by the mean of contributions of `examples` in all.
 void update_by_mean(Slice& slice, const Rules& rules, const std::vector<Contribution>& contributions,
                     std::int64_t examples, const StaleContext& context, const RoundCopies& copies)
-    REQUIRES(slice.mutex);
+    PACELINE_REQUIRES(slice.mutex);
 // The mean alone, of `count` float32 elements: what update_by_mean() applies.
 void mean_of_round(const std::vector<Contribution>& contributions, std::int64_t count, float* mean);
 // The weight of an average slice is the mean of what the workers said last.
-void average(Slice& slice, std::span<const Contribution> contributions) REQUIRES(slice.mutex);
+void average(Slice& slice, std::span<const Contribution> contributions) PACELINE_REQUIRES(slice.mutex);
 // Encodes the weights, once per version.
-Snapshot encoded_weights(Slice& slice, const std::shared_ptr<const Codec>& codec) REQUIRES(slice.mutex);
+Snapshot encoded_weights(Slice& slice, const std::shared_ptr<const Codec>& codec) PACELINE_REQUIRES(slice.mutex);
 
 }  // namespace paceline

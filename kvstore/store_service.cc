@@ -119,7 +119,7 @@ class StoreService final : public SchedulerService {
   }
 
  private:
-  void on_init(const Request& request) REQUIRES(mutex_) {
+  void on_init(const Request& request) PACELINE_REQUIRES(mutex_) {
     const auto body = parse_body<wire::InitRequest>(request.message());
     // Calls come one after the other; a number far ahead is not from a worker of ours.
     if (body.call() > calls_.size() + 1) throw Corrupt(str("init call ", body.call(), " comes too early"));
@@ -158,7 +158,7 @@ class StoreService final : public SchedulerService {
 
   // A worker that returned, or a repeated request: the keys are known.
   void declare_late(const Request& request, const wire::InitRequest& body, const InitCall& call) const
-      REQUIRES(mutex_) {
+      PACELINE_REQUIRES(mutex_) {
     const int rank = request.from().rank;
     require(body.mode() == mode_, "worker ", rank, " runs mode ", body.mode(), ", but the job runs ", mode_);
     std::vector<KeyInfo> keys;
@@ -168,7 +168,7 @@ class StoreService final : public SchedulerService {
     reply_layout(request, call);
   }
 
-  void finish_declarations(InitCall& call) REQUIRES(mutex_) {
+  void finish_declarations(InitCall& call) PACELINE_REQUIRES(mutex_) {
     if (call.layout || call.refused || !all_live(call.declared)) return;
     const auto& [first, keys] = *call.declared.begin();
     for (const auto& [rank, others] : call.declared)
@@ -190,7 +190,7 @@ class StoreService final : public SchedulerService {
     for (const auto& [rank, request] : waiting) reply_layout(request, call);
   }
 
-  std::string refuse_keys(const std::vector<KeyInfo>& keys) const REQUIRES(mutex_) {
+  std::string refuse_keys(const std::vector<KeyInfo>& keys) const PACELINE_REQUIRES(mutex_) {
     std::set<std::string> names;
     for (const KeyInfo& key : keys) {
       if (!names.insert(key.name).second || known_keys_.count(key.name))
@@ -202,7 +202,7 @@ class StoreService final : public SchedulerService {
   }
 
   // The sender arrives when the servers have its values. If it is lost before, the next one sends.
-  void finish_values(InitCall& call) REQUIRES(mutex_) {
+  void finish_values(InitCall& call) PACELINE_REQUIRES(mutex_) {
     if (!call.layout || call.done || live_.empty()) return;
     const bool sender_lives = std::binary_search(live_.begin(), live_.end(), call.sender);
     if (sender_lives && call.arrived.count(call.sender)) {
@@ -223,7 +223,7 @@ class StoreService final : public SchedulerService {
     }
   }
 
-  void finish_holding(InitCall& call) REQUIRES(mutex_) {
+  void finish_holding(InitCall& call) PACELINE_REQUIRES(mutex_) {
     if (!call.done || call.over || !all_live(call.holding)) return;
     call.over = true;
     auto waiting = std::move(call.waiting);
@@ -232,7 +232,7 @@ class StoreService final : public SchedulerService {
   }
 
   // Without servers the values are at the sender, and at those who hold them.
-  void replace_sender(InitCall& call) REQUIRES(mutex_) {
+  void replace_sender(InitCall& call) PACELINE_REQUIRES(mutex_) {
     if (!call.holding.empty()) {
       call.sender = *call.holding.begin();
       return;
@@ -242,7 +242,7 @@ class StoreService final : public SchedulerService {
   }
 
   template <class Map>
-  bool all_live(const Map& present) const REQUIRES(mutex_) {
+  bool all_live(const Map& present) const PACELINE_REQUIRES(mutex_) {
     return !live_.empty() && std::all_of(live_.begin(), live_.end(), [&](int rank) { return present.count(rank) > 0; });
   }
 
@@ -254,7 +254,7 @@ class StoreService final : public SchedulerService {
     answer(request, reply);
   }
 
-  void reply_layout(const Request& request, const InitCall& call) const REQUIRES(mutex_) {
+  void reply_layout(const Request& request, const InitCall& call) const PACELINE_REQUIRES(mutex_) {
     wire::InitReply reply;
     const auto next = calls_.find(call.number + 1);
     reply.set_more(next != calls_.end() && next->second.layout);
@@ -265,7 +265,7 @@ class StoreService final : public SchedulerService {
     answer(request, reply);
   }
 
-  void on_optimizer(const Request& request) REQUIRES(mutex_) {
+  void on_optimizer(const Request& request) PACELINE_REQUIRES(mutex_) {
     const auto body = parse_body<wire::OptimizerRequest>(request.message());
     if (body.call() > rules_.size() + 1) throw Corrupt(str("set_optimizer call ", body.call(), " comes too early"));
     const auto [entry, first] = rules_.try_emplace(body.call(), request.from().rank, body.rules());
@@ -277,17 +277,18 @@ class StoreService final : public SchedulerService {
 
   const bool has_servers_;
   Mutex mutex_;
-  std::vector<std::int64_t> loads_ GUARDED_BY(mutex_);  // bytes of each server
+  std::vector<std::int64_t> loads_ PACELINE_GUARDED_BY(mutex_);  // bytes of each server
   const Clock::duration silence_;
-  std::vector<int> live_ GUARDED_BY(mutex_);
-  std::map<int, std::uint64_t> incarnations_ GUARDED_BY(mutex_);
-  std::map<std::uint32_t, InitCall> calls_ GUARDED_BY(mutex_);
-  std::set<std::string> known_keys_ GUARDED_BY(mutex_);
-  std::string mode_ GUARDED_BY(mutex_);  // of the first worker
-  int mode_from_ GUARDED_BY(mutex_) = 0;
-  int partitions_ GUARDED_BY(mutex_) = 0;
-  std::map<std::uint32_t, std::pair<int, std::string>> rules_ GUARDED_BY(mutex_);  // call -> who said it first, what
-  Clock::time_point named_ GUARDED_BY(mutex_) = Clock::now();
+  std::vector<int> live_ PACELINE_GUARDED_BY(mutex_);
+  std::map<int, std::uint64_t> incarnations_ PACELINE_GUARDED_BY(mutex_);
+  std::map<std::uint32_t, InitCall> calls_ PACELINE_GUARDED_BY(mutex_);
+  std::set<std::string> known_keys_ PACELINE_GUARDED_BY(mutex_);
+  std::string mode_ PACELINE_GUARDED_BY(mutex_);  // of the first worker
+  int mode_from_ PACELINE_GUARDED_BY(mutex_) = 0;
+  int partitions_ PACELINE_GUARDED_BY(mutex_) = 0;
+  std::map<std::uint32_t, std::pair<int, std::string>> rules_
+      PACELINE_GUARDED_BY(mutex_);  // call -> who said it first, what
+  Clock::time_point named_ PACELINE_GUARDED_BY(mutex_) = Clock::now();
 };
 
 }  // namespace

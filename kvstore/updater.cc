@@ -326,7 +326,7 @@ class UpdaterImpl final : public Updater {
   }
 
   // The calling thread's team shares the work.
-  static void copy_weights(const Slice& slice, void* out) REQUIRES(slice.mutex) {
+  static void copy_weights(const Slice& slice, void* out) PACELINE_REQUIRES(slice.mutex) {
     constexpr std::int64_t kBytesPerThread = 1 << 17;
     const std::byte* weight = slice.weight.data();
     if (out == weight) return;
@@ -337,7 +337,7 @@ class UpdaterImpl final : public Updater {
   }
 
   Snapshot take_snapshot(Slice& slice, int worker, const std::shared_ptr<const Codec>& codec) const
-      REQUIRES(slice.mutex) {
+      PACELINE_REQUIRES(slice.mutex) {
     Snapshot snapshot;
     if (codec)
       snapshot = encoded_weights(slice, codec);
@@ -357,7 +357,7 @@ class UpdaterImpl final : public Updater {
   }
 
   // What some worker has pulled of small weights, if they are still so.
-  static const Snapshot* pulled_copy(const Slice& slice) REQUIRES(slice.mutex) {
+  static const Snapshot* pulled_copy(const Slice& slice) PACELINE_REQUIRES(slice.mutex) {
     if (!slice.extra || slice.weight.is_large()) return nullptr;
     for (const auto& [worker, snapshot] : slice.extra->pulled)
       if (snapshot.version == slice.version && !snapshot.codec &&
@@ -398,7 +398,7 @@ class UpdaterImpl final : public Updater {
       slice.set_counters(counters);
       if (!slice.extra) continue;
       const SliceStates before = std::exchange(slice.extra->states, {});
-      const auto keep = [&](std::size_t begin, std::size_t end, std::size_t to) REQUIRES(slice.mutex) {
+      const auto keep = [&](std::size_t begin, std::size_t end, std::size_t to) PACELINE_REQUIRES(slice.mutex) {
         for (; begin < end; ++begin, ++to)
           if (before.has(begin))
             std::memcpy(slice.extra->states.add(to, slice.bytes(), rules_->state_names.size()),
@@ -409,7 +409,7 @@ class UpdaterImpl final : public Updater {
     }
   }
 
-  StaleContext context_of(const Slice& slice, std::int64_t examples) const REQUIRES(slice.mutex) {
+  StaleContext context_of(const Slice& slice, std::int64_t examples) const PACELINE_REQUIRES(slice.mutex) {
     StaleContext context;
     context.learning_rate = rules_->rate.at(slice.examples);
     context.peak_rate = rules_->rate.base();
@@ -420,14 +420,14 @@ class UpdaterImpl final : public Updater {
     return context;
   }
 
-  static Snapshot find_pulled(const Slice& slice, int worker) REQUIRES(slice.mutex) {
+  static Snapshot find_pulled(const Slice& slice, int worker) PACELINE_REQUIRES(slice.mutex) {
     if (!slice.extra) return {};
     for (const auto& [other, snapshot] : slice.extra->pulled)
       if (other == worker) return snapshot;
     return {};
   }
 
-  static std::uint64_t count_update(Slice& slice, std::int64_t examples) REQUIRES(slice.mutex) {
+  static std::uint64_t count_update(Slice& slice, std::int64_t examples) PACELINE_REQUIRES(slice.mutex) {
     slice.examples += examples;
     return ++slice.version;
   }

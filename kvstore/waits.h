@@ -36,7 +36,7 @@ class Waits {
     Time until;
   };
   mutable Mutex mutex_;
-  std::map<int, Entry> entries_ GUARDED_BY(mutex_);
+  std::map<int, Entry> entries_ PACELINE_GUARDED_BY(mutex_);
   std::atomic<std::int64_t> furthest_ahead_{0};
 };
 

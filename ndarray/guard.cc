@@ -176,12 +176,12 @@ class Guard final : public TaskGuard {
   }
 
  private:
-  void protect(const Run& run) REQUIRES(mutex_) {
+  void protect(const Run& run) PACELINE_REQUIRES(mutex_) {
     for (const auto& [block, writes] : run.declared) block->protect(block->wanted());
     for (const BlockPointer& block : run.others) block->protect(block->wanted());
   }
 
-  BlockPointer at(const void* memory) REQUIRES(mutex_) {
+  BlockPointer at(const void* memory) PACELINE_REQUIRES(mutex_) {
     auto next = by_address_.upper_bound(static_cast<const std::byte*>(memory));
     if (next == by_address_.begin()) return nullptr;
     const BlockPointer& block = std::prev(next)->second;
@@ -219,7 +219,7 @@ class Guard final : public TaskGuard {
   }
 
   // Notes who did wrong; false where nobody can be told but by the signal.
-  bool judge(const BlockPointer& block) REQUIRES(mutex_) {
+  bool judge(const BlockPointer& block) PACELINE_REQUIRES(mutex_) {
     if (this_run) {
       const bool declared = !block->released && this_run->declares(block.get());
       this_run->note(block, block->released ? Wrong::kReleased : declared ? Wrong::kReadOnly : Wrong::kUndeclared);
@@ -247,12 +247,12 @@ class Guard final : public TaskGuard {
 
   struct sigaction before_ = {};
   Mutex mutex_;
-  std::unordered_map<const VariableState*, BlockPointer> by_variable_ GUARDED_BY(mutex_);
-  std::map<const std::byte*, BlockPointer> by_address_ GUARDED_BY(mutex_);  // released ones too
-  std::deque<BlockPointer> released_ GUARDED_BY(mutex_);
-  std::size_t released_bytes_ GUARDED_BY(mutex_) = 0;
-  std::uint64_t arrays_ GUARDED_BY(mutex_) = 0;
-  Run* runs_ GUARDED_BY(mutex_) = nullptr;
+  std::unordered_map<const VariableState*, BlockPointer> by_variable_ PACELINE_GUARDED_BY(mutex_);
+  std::map<const std::byte*, BlockPointer> by_address_ PACELINE_GUARDED_BY(mutex_);  // released ones too
+  std::deque<BlockPointer> released_ PACELINE_GUARDED_BY(mutex_);
+  std::size_t released_bytes_ PACELINE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t arrays_ PACELINE_GUARDED_BY(mutex_) = 0;
+  Run* runs_ PACELINE_GUARDED_BY(mutex_) = nullptr;
 };
 
 }  // namespace

@@ -169,7 +169,7 @@ MemoryPoolStatistics MemoryPool::statistics() const {
 MemoryPool& memory_pool(Device device, MemoryKind kind) {
   struct Pools {
     Mutex mutex;
-    std::map<std::pair<Device, MemoryKind>, std::unique_ptr<MemoryPool>> pools GUARDED_BY(mutex);
+    std::map<std::pair<Device, MemoryKind>, std::unique_ptr<MemoryPool>> pools PACELINE_GUARDED_BY(mutex);
   };
   // Never destroyed: arrays with static storage duration give their memory back after main().
   static Pools& all = *new Pools;

@@ -90,21 +90,21 @@ class MemoryPool {
   using Surplus = std::vector<std::pair<void*, std::size_t>>;
 
   // What could not be had makes no peak.
-  void note_peak() REQUIRES(mutex_);
-  Surplus take_surplus() REQUIRES(mutex_);
+  void note_peak() PACELINE_REQUIRES(mutex_);
+  Surplus take_surplus() PACELINE_REQUIRES(mutex_);
   void give_back(const Surplus& surplus);
-  void forget(std::size_t rounded) EXCLUDES(mutex_);  // a block that was counted and not given
-  std::string largest_holders() const EXCLUDES(mutex_);
+  void forget(std::size_t rounded) PACELINE_EXCLUDES(mutex_);  // a block that was counted and not given
+  std::string largest_holders() const PACELINE_EXCLUDES(mutex_);
 
   DeviceRuntime& runtime_;
   const MemoryKind kind_;
   const bool caching_;
   const std::int64_t slack_;
   mutable Mutex mutex_;
-  std::map<std::size_t, SizeClass> classes_ GUARDED_BY(mutex_);
-  std::int64_t clock_ GUARDED_BY(mutex_) = 0;
-  MemoryPoolStatistics statistics_ GUARDED_BY(mutex_);
-  std::int64_t recent_peak_ GUARDED_BY(mutex_) = 0;
+  std::map<std::size_t, SizeClass> classes_ PACELINE_GUARDED_BY(mutex_);
+  std::int64_t clock_ PACELINE_GUARDED_BY(mutex_) = 0;
+  MemoryPoolStatistics statistics_ PACELINE_GUARDED_BY(mutex_);
+  std::int64_t recent_peak_ PACELINE_GUARDED_BY(mutex_) = 0;
 };
 
 // The pool of a device, beside its runtime: lives until the process ends. Throws NotAvailable. The simulated devices'

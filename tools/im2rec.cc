@@ -187,7 +187,8 @@ class ParallelPacker {
   // The next one in order; called order.size() times.
   std::shared_ptr<Packed> next() {
     Lock lock(mutex_);
-    changed_.wait(mutex_, [this]() NO_THREAD_SAFETY_ANALYSIS { return !window_.empty() && window_.front()->ready; });
+    changed_.wait(mutex_,
+                  [this]() PACELINE_NO_THREAD_SAFETY_ANALYSIS { return !window_.empty() && window_.front()->ready; });
     std::shared_ptr<Packed> packed = std::move(window_.front());
     window_.pop_front();
     changed_.notify_all();
@@ -202,8 +203,9 @@ class ParallelPacker {
       std::size_t mine = 0;
       {
         Lock lock(mutex_);
-        changed_.wait(mutex_,
-                      [this]() NO_THREAD_SAFETY_ANALYSIS { return next_ >= order_.size() || window_.size() < bound_; });
+        changed_.wait(mutex_, [this]() PACELINE_NO_THREAD_SAFETY_ANALYSIS {
+          return next_ >= order_.size() || window_.size() < bound_;
+        });
         if (next_ >= order_.size()) return;
         mine = order_[next_++];
         window_.push_back(packed);
@@ -222,8 +224,8 @@ class ParallelPacker {
   const std::size_t bound_;
   Mutex mutex_;
   CondVar changed_;
-  std::size_t next_ GUARDED_BY(mutex_) = 0;
-  std::deque<std::shared_ptr<Packed>> window_ GUARDED_BY(mutex_);
+  std::size_t next_ PACELINE_GUARDED_BY(mutex_) = 0;
+  std::deque<std::shared_ptr<Packed>> window_ PACELINE_GUARDED_BY(mutex_);
   std::vector<std::thread> threads_;
 };
 

@@ -3,7 +3,7 @@
 # Examines the files that git knows and exits with 1 when a part finds something. Without a part: all. The tools are those
 # of tools/lint_requirements.txt, from PyPI, in build/lint/venv, which the first run makes.
 #   format  clang-format on C++ and CUDA
-#   names   no type of C++ is defined twice (tools/lint_names.py)
+#   names   no type of C++ is defined twice, every public macro begins with PACELINE_ (tools/lint_names.py)
 #   shell   shellcheck on every script for sh or bash
 #   python  ruff, both its checks and its format
 #   tidy    clang-tidy on the .cc files that changed since the commit in .ci/tidy_base, or whose header of the same name

@@ -1,7 +1,8 @@
-"""Finds types with external linkage that have two definitions: lint_names.py FILE...
+"""Finds names that get in each other's way: lint_names.py FILE...
 
 Two classes of one name in one namespace break the One Definition Rule. No compiler and no linker says so, and the
-program may call the functions of the wrong one.
+program may call the functions of the wrong one. A macro of a public header (include/paceline) that does not begin with
+PACELINE_ replaces words in the programs of users.
 """
 
 import collections
@@ -38,7 +39,17 @@ def types(text):
         scopes.append((namespace[1] or None) if namespace else None)
 
 
+def macros(path, text):
+    """(line, name) of the macros that a public header defines without our prefix."""
+    if "include/paceline/" in path:
+        for match in re.finditer(r"^\s*#\s*define\s+(?!PACELINE_)(\w+)", text, flags=re.M):
+            yield text.count("\n", 0, match.start(1)) + 1, match[1]
+
+
 def main(*paths):
+    for path in paths:
+        for line, name in macros(path, pathlib.Path(path).read_text()):
+            print(f"{path}:{line}:1: the public macro {name} lacks the prefix PACELINE_")
     places = collections.defaultdict(dict)
     for path in paths:
         for line, name in types(blanked(pathlib.Path(path).read_text())):

@@ -40,7 +40,7 @@ class CallbackThread {
     for (;;) {
       {
         const Lock lock(mutex_);
-        changed_.wait(mutex_, [this]() NO_THREAD_SAFETY_ANALYSIS { return stopping_ || !callbacks_.empty(); });
+        changed_.wait(mutex_, [this]() PACELINE_NO_THREAD_SAFETY_ANALYSIS { return stopping_ || !callbacks_.empty(); });
         if (callbacks_.empty()) return;
         batch.swap(callbacks_);
       }
@@ -51,8 +51,8 @@ class CallbackThread {
 
   Mutex mutex_;
   CondVar changed_;
-  std::deque<std::function<void()>> callbacks_ GUARDED_BY(mutex_);
-  bool stopping_ GUARDED_BY(mutex_) = false;
+  std::deque<std::function<void()>> callbacks_ PACELINE_GUARDED_BY(mutex_);
+  bool stopping_ PACELINE_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

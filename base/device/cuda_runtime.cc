@@ -62,7 +62,7 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
   }
 
   Mutex mutex_;
-  std::vector<std::unique_ptr<CudaEvent>> free_ GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<CudaEvent>> free_ PACELINE_GUARDED_BY(mutex_);
 };
 
 class CudaStream final : public Stream {

@@ -31,13 +31,13 @@ class SimulatedMemory {
   };
   static constexpr int kSizes = 48;
 
-  void* grow(std::size_t block, const std::string& who) REQUIRES(mutex_);
+  void* grow(std::size_t block, const std::string& who) PACELINE_REQUIRES(mutex_);
 
   const int index_;
   char* begin_ = nullptr;
   Mutex mutex_;
-  std::size_t used_ GUARDED_BY(mutex_) = 0;
-  std::array<std::list<FreeBlock>, kSizes> free_ GUARDED_BY(mutex_);
+  std::size_t used_ PACELINE_GUARDED_BY(mutex_) = 0;
+  std::array<std::list<FreeBlock>, kSizes> free_ PACELINE_GUARDED_BY(mutex_);
 };
 
 }  // namespace paceline::detail

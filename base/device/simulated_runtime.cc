@@ -20,7 +20,7 @@ std::atomic<std::int64_t> host_waits = 0;
 std::atomic<int> streams_created = 0;
 std::array<std::atomic<bool>, 4> broken;
 Mutex delays_mutex;
-SimulatedDelays current_delays GUARDED_BY(delays_mutex);
+SimulatedDelays current_delays PACELINE_GUARDED_BY(delays_mutex);
 
 SimulatedDelays delays() {
   const Lock lock(delays_mutex);
@@ -49,7 +49,7 @@ class EventState {
   }
   void wait() {
     const Lock lock(mutex_);
-    changed_.wait(mutex_, [this]() NO_THREAD_SAFETY_ANALYSIS { return reached_; });
+    changed_.wait(mutex_, [this]() PACELINE_NO_THREAD_SAFETY_ANALYSIS { return reached_; });
   }
   bool reached() {
     const Lock lock(mutex_);
@@ -59,7 +59,7 @@ class EventState {
  private:
   Mutex mutex_;
   CondVar changed_;
-  bool reached_ GUARDED_BY(mutex_) = false;
+  bool reached_ PACELINE_GUARDED_BY(mutex_) = false;
 };
 
 class SimulatedEvent final : public Event {

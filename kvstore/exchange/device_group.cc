@@ -217,8 +217,8 @@ void DeviceGroup::watch() {
   never_hold_back_this_thread();
   const Lock lock(mutex_);
   while (!ending_) {
-    changed_.wait(mutex_, [this]() REQUIRES(mutex_) { return ending_ || !under_way_.empty(); });
-    changed_.wait_for(mutex_, kLookAgain, [this]() REQUIRES(mutex_) { return ending_; });
+    changed_.wait(mutex_, [this]() PACELINE_REQUIRES(mutex_) { return ending_ || !under_way_.empty(); });
+    changed_.wait_for(mutex_, kLookAgain, [this]() PACELINE_REQUIRES(mutex_) { return ending_; });
     look();
   }
 }

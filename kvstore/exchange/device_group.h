@@ -51,9 +51,9 @@ class DeviceGroup : public std::enable_shared_from_this<DeviceGroup> {
   DeviceGroup(std::vector<Device> devices, std::unique_ptr<nccl::Library> library, Engine& engine);
 
   void issue(const std::vector<Operation>& operations, Device device, detail::Stream& stream);
-  void issue_to(std::size_t rank, const Operation& operation) REQUIRES(mutex_);
-  void look() REQUIRES(mutex_);  // has NCCL failed since?
-  void fail(const std::string& what) REQUIRES(mutex_);
+  void issue_to(std::size_t rank, const Operation& operation) PACELINE_REQUIRES(mutex_);
+  void look() PACELINE_REQUIRES(mutex_);  // has NCCL failed since?
+  void fail(const std::string& what) PACELINE_REQUIRES(mutex_);
   void watch();
 
   const std::vector<Device> devices_;
@@ -62,11 +62,11 @@ class DeviceGroup : public std::enable_shared_from_this<DeviceGroup> {
   std::vector<std::unique_ptr<detail::Stream>> streams_;
   Mutex mutex_;
   CondVar changed_;
-  std::vector<nccl::Comm> comms_ GUARDED_BY(mutex_);
-  std::vector<UnderWay*> under_way_ GUARDED_BY(mutex_);
-  std::string failure_ GUARDED_BY(mutex_);
-  std::vector<std::pair<Variable, std::string>> lost_ GUARDED_BY(mutex_);  // weights, and why
-  bool ending_ GUARDED_BY(mutex_) = false;
+  std::vector<nccl::Comm> comms_ PACELINE_GUARDED_BY(mutex_);
+  std::vector<UnderWay*> under_way_ PACELINE_GUARDED_BY(mutex_);
+  std::string failure_ PACELINE_GUARDED_BY(mutex_);
+  std::vector<std::pair<Variable, std::string>> lost_ PACELINE_GUARDED_BY(mutex_);  // weights, and why
+  bool ending_ PACELINE_GUARDED_BY(mutex_) = false;
   std::thread watcher_;
 };
 

@@ -63,7 +63,7 @@ class Fuser {
 
   static bool fit(const SmallRequest& a, const SmallRequest& b);
   // What is to be sent next; empty where that is nothing.
-  std::vector<SmallRequest> take() REQUIRES(mutex_);
+  std::vector<SmallRequest> take() PACELINE_REQUIRES(mutex_);
   void send(std::vector<SmallRequest> requests);
   Message message_for(Group& group) const;
   void answered(const Group& group, int priority, const std::optional<Message>& answer, std::exception_ptr error);
@@ -71,8 +71,8 @@ class Fuser {
 
   Outbox& outbox_;
   Mutex mutex_;
-  std::map<int, std::deque<SmallRequest>, std::greater<>> waiting_ GUARDED_BY(mutex_);  // by priority
-  std::multiset<int> under_way_ GUARDED_BY(mutex_);                                     // priorities of messages
+  std::map<int, std::deque<SmallRequest>, std::greater<>> waiting_ PACELINE_GUARDED_BY(mutex_);  // by priority
+  std::multiset<int> under_way_ PACELINE_GUARDED_BY(mutex_);  // priorities of messages
 };
 
 }  // namespace paceline

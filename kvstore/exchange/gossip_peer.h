@@ -75,13 +75,13 @@ class GossipPeer {
 
   void take_answer(const PeerId& partner, const wire::GossipMeet& asked, const Message& answer);
   // Where each of the first `keys` keys lies; throws Corrupt where it is not those.
-  std::vector<const std::byte*> runs(PayloadReader& payload, std::size_t keys) REQUIRES(mutex_);
+  std::vector<const std::byte*> runs(PayloadReader& payload, std::size_t keys) PACELINE_REQUIRES(mutex_);
   // On threads of the Node:
   void on_request(const Request& request);
   void on_roster(const Roster& roster);
   Message answer_meeting(const Request& request);
   Message answer_fetch(const Request& request);
-  void forget(Answer& answer) REQUIRES(mutex_);
+  void forget(Answer& answer) PACELINE_REQUIRES(mutex_);
 
   LocalExchange& local_;
   Updater& updater_;
@@ -90,10 +90,10 @@ class GossipPeer {
       std::make_shared<Pending>();  // what others must have before this one leaves
 
   mutable Mutex mutex_;
-  std::vector<Weights> keys_ GUARDED_BY(mutex_);
-  std::map<int, Answer> answers_ GUARDED_BY(mutex_);  // by rank
-  std::exception_ptr refusal_ GUARDED_BY(mutex_);
-  bool leaving_ GUARDED_BY(mutex_) = false;
+  std::vector<Weights> keys_ PACELINE_GUARDED_BY(mutex_);
+  std::map<int, Answer> answers_ PACELINE_GUARDED_BY(mutex_);  // by rank
+  std::exception_ptr refusal_ PACELINE_GUARDED_BY(mutex_);
+  bool leaving_ PACELINE_GUARDED_BY(mutex_) = false;
 
   Node node_;  // its threads use the others
 };

@@ -305,7 +305,7 @@ class InThisProcess final : public LocalExchange {
   }
 
   // Is it the first item of this call that names the key? Then it has that place.
-  bool is_first(LocalKey& key, std::size_t place) REQUIRES(mutex_) {
+  bool is_first(LocalKey& key, std::size_t place) PACELINE_REQUIRES(mutex_) {
     if (key.call == calls_) return false;
     key.call = calls_;
     key.place = place;
@@ -322,7 +322,7 @@ class InThisProcess final : public LocalExchange {
   }
 
   // Where these arrays lie, one on each, with `one`; null where NCCL is not for them.
-  std::shared_ptr<DeviceGroup> group_of(std::span<const NDArray> arrays, const NDArray& one) REQUIRES(mutex_) {
+  std::shared_ptr<DeviceGroup> group_of(std::span<const NDArray> arrays, const NDArray& one) PACELINE_REQUIRES(mutex_) {
     if (one.device().kind != DeviceKind::kCuda) return nullptr;
     std::vector<Device> devices;
     for (const NDArray& array : arrays) {
@@ -341,7 +341,7 @@ class InThisProcess final : public LocalExchange {
   // The sum over the devices; added in the order of the devices, so that it does not depend on the order of the list,
   // unless NCCL adds it, with those of `sums`.
   NDArray combine(const LocalKey& key, const NDArray& first, std::vector<NDArray> parts, int priority, Together& sums)
-      REQUIRES(mutex_) {
+      PACELINE_REQUIRES(mutex_) {
     parts.insert(parts.begin(), first);
     std::stable_sort(parts.begin(), parts.end(),
                      [](const NDArray& a, const NDArray& b) { return a.device() < b.device(); });
@@ -362,7 +362,7 @@ class InThisProcess final : public LocalExchange {
 
   // The array has the key's weights, and fails with them where NCCL reports late.
   // Before the task that fills it is pushed, so that no failure falls between.
-  void fills(const LocalKey& key, const NDArray& out) REQUIRES(mutex_) {
+  void fills(const LocalKey& key, const NDArray& out) PACELINE_REQUIRES(mutex_) {
     for (const auto& [devices, group] : groups_)
       if (group) group->fills(key.weights, out.variable());
   }
@@ -372,7 +372,7 @@ class InThisProcess final : public LocalExchange {
     LocalKey* key;
     std::vector<NDArray> outs;
   };
-  void spread(std::span<const Spread> spreads, int priority) REQUIRES(mutex_) {
+  void spread(std::span<const Spread> spreads, int priority) PACELINE_REQUIRES(mutex_) {
     Together together;
     for (const auto& [key, outs] : spreads) {
       const NDArray& weight = key->there->weight;
@@ -394,13 +394,13 @@ class InThisProcess final : public LocalExchange {
   Engine& engine_;
   const LocalSettings settings_;
   Mutex mutex_;  // push and pull may come from several threads
-  std::uint64_t calls_ GUARDED_BY(mutex_) = 0;
+  std::uint64_t calls_ PACELINE_GUARDED_BY(mutex_) = 0;
   const std::shared_ptr<const Staleness> policy_;
   const std::unique_ptr<Updater> updater_ = make_updater();
   InPlaceWeights in_place_;  // pushes take turns by mutex_, the rest is never called beside them
   Spec optimizer_{"sgd", {}};
   std::map<std::string, LocalKey> keys_;
-  std::map<std::vector<Device>, std::shared_ptr<DeviceGroup>> groups_ GUARDED_BY(mutex_);
+  std::map<std::vector<Device>, std::shared_ptr<DeviceGroup>> groups_ PACELINE_GUARDED_BY(mutex_);
   LocalTables tables_{engine_};
   std::map<std::int64_t, PositionRanges> committed_;
 };

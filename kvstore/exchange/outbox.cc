@@ -89,7 +89,7 @@ void Outbox::close() {
   {
     Lock lock(mutex_);
     closed_ = true;
-    idle_.wait(mutex_, [this]() REQUIRES(mutex_) { return !pumping_; });
+    idle_.wait(mutex_, [this]() PACELINE_REQUIRES(mutex_) { return !pumping_; });
   }
   pump();
 }

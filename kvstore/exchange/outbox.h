@@ -65,12 +65,12 @@ class Outbox {
   const PeerId server_;
   mutable Mutex mutex_;
   CondVar idle_;
-  std::vector<Entry> heap_ GUARDED_BY(mutex_);
-  std::uint64_t submitted_ GUARDED_BY(mutex_) = 0;
-  CreditWindow credit_ GUARDED_BY(mutex_);
-  std::size_t under_way_ GUARDED_BY(mutex_) = 0;
-  bool pumping_ GUARDED_BY(mutex_) = false;  // one thread sends, so that the order is kept
-  bool closed_ GUARDED_BY(mutex_) = false;
+  std::vector<Entry> heap_ PACELINE_GUARDED_BY(mutex_);
+  std::uint64_t submitted_ PACELINE_GUARDED_BY(mutex_) = 0;
+  CreditWindow credit_ PACELINE_GUARDED_BY(mutex_);
+  std::size_t under_way_ PACELINE_GUARDED_BY(mutex_) = 0;
+  bool pumping_ PACELINE_GUARDED_BY(mutex_) = false;  // one thread sends, so that the order is kept
+  bool closed_ PACELINE_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace paceline

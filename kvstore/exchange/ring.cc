@@ -237,7 +237,7 @@ class RingExchange final : public Exchange {
   }
 
  private:
-  RingKey& find(const std::string& name, const NDArray& array, const char* use) REQUIRES(mutex_) {
+  RingKey& find(const std::string& name, const NDArray& array, const char* use) PACELINE_REQUIRES(mutex_) {
     const auto found = keys_.find(name);
     require(found != keys_.end(), "key '", name, "' was not initialised");
     RingKey& key = *found->second;
@@ -248,7 +248,7 @@ class RingExchange final : public Exchange {
   }
 
   void collect(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, int priority,
-               RingCall& call, std::vector<std::pair<NDArray, NDArray>>& copies) REQUIRES(mutex_) {
+               RingCall& call, std::vector<std::pair<NDArray, NDArray>>& copies) PACELINE_REQUIRES(mutex_) {
     const std::uint64_t step = sent_->number(), number = ++calls_;
     call.items.reserve(std::max(gradients.size(), weights.size()));
     for (const PushItem& item : gradients) {
@@ -290,7 +290,7 @@ class RingExchange final : public Exchange {
     }
   }
 
-  void launch(const char* name, std::shared_ptr<RingCall> call, int priority) REQUIRES(mutex_) {
+  void launch(const char* name, std::shared_ptr<RingCall> call, int priority) PACELINE_REQUIRES(mutex_) {
     std::vector<Variable> reads, writes;
     std::vector<RingKey*> shared;
     for (const RingCall::Item& item : call->items) {
@@ -375,7 +375,7 @@ class RingExchange final : public Exchange {
     }
   }
 
-  void new_step(std::uint64_t number) REQUIRES(mutex_) {
+  void new_step(std::uint64_t number) PACELINE_REQUIRES(mutex_) {
     sent_ = std::make_shared<Step>(number, [this](std::uint64_t ended) { peer_.end_step(ended); });
     applied_ = std::make_shared<Step>(number, nullptr);
     pushed_in_step_ = false;
@@ -401,18 +401,18 @@ class RingExchange final : public Exchange {
   Engine& engine_;
   const int workers_;
   const CompressionSetting compression_;
-  Compressor compressor_ GUARDED_BY(mutex_);
+  Compressor compressor_ PACELINE_GUARDED_BY(mutex_);
   mutable RingPeer peer_;
   SchedulerClient client_;
   Outbox scheduler_;
   const std::shared_ptr<Pending> pending_ = std::make_shared<Pending>();
 
   Mutex mutex_;  // calls of push, pull and step_end may come from several threads
-  RingKeys keys_ GUARDED_BY(mutex_);
-  std::uint64_t calls_ GUARDED_BY(mutex_) = 0;
-  bool pushed_in_step_ GUARDED_BY(mutex_) = false;
-  std::shared_ptr<Step> sent_ GUARDED_BY(mutex_), applied_ GUARDED_BY(mutex_);
-  std::weak_ptr<Step> last_applied_ GUARDED_BY(mutex_);
+  RingKeys keys_ PACELINE_GUARDED_BY(mutex_);
+  std::uint64_t calls_ PACELINE_GUARDED_BY(mutex_) = 0;
+  bool pushed_in_step_ PACELINE_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<Step> sent_ PACELINE_GUARDED_BY(mutex_), applied_ PACELINE_GUARDED_BY(mutex_);
+  std::weak_ptr<Step> last_applied_ PACELINE_GUARDED_BY(mutex_);
 
   Spec optimizer_{"sgd", {}};
   std::uint32_t init_calls_ = 0, optimizer_calls_ = 0;

@@ -77,7 +77,7 @@ void RingPeer::loop() {
   for (;;) {
     {
       Lock lock(mutex_);
-      posted_.wait(mutex_, [this]() REQUIRES(mutex_) { return stopping_ || !jobs_.empty(); });
+      posted_.wait(mutex_, [this]() PACELINE_REQUIRES(mutex_) { return stopping_ || !jobs_.empty(); });
       if (jobs_.empty()) return;
       jobs.swap(jobs_);
     }

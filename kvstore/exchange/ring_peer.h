@@ -399,8 +399,8 @@ class RingPeer {
 
   Mutex mutex_;
   CondVar posted_;
-  std::deque<Job> jobs_ GUARDED_BY(mutex_);
-  bool stopping_ GUARDED_BY(mutex_) = false;
+  std::deque<Job> jobs_ PACELINE_GUARDED_BY(mutex_);
+  bool stopping_ PACELINE_GUARDED_BY(mutex_) = false;
   std::thread thread_;
   std::unique_ptr<Node> node_;  // its threads use the others
 };

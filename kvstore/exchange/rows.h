@@ -29,7 +29,7 @@ class RowVersions {
 
  private:
   Mutex mutex_;
-  BlockPages<std::uint64_t> pages_ GUARDED_BY(mutex_);
+  BlockPages<std::uint64_t> pages_ PACELINE_GUARDED_BY(mutex_);
 };
 
 struct RemoteTable {
@@ -100,8 +100,8 @@ class RowTransfer : public std::enable_shared_from_this<RowTransfer> {
   bool pulls_left_ = false;
   std::atomic<int> messages_{0};
   Mutex mutex_;
-  std::exception_ptr error_ GUARDED_BY(mutex_);
-  std::int64_t longest_wait_ GUARDED_BY(mutex_) = 0;
+  std::exception_ptr error_ PACELINE_GUARDED_BY(mutex_);
+  std::int64_t longest_wait_ PACELINE_GUARDED_BY(mutex_) = 0;
 };
 
 // Throws InvalidArgument unless ids and values are those of a push to or pull from `table`; `use`: "the push to".

@@ -391,9 +391,9 @@ std::vector<Message> ServersExchange::ask_servers(std::vector<std::pair<int, Mes
   struct Answers {
     Mutex mutex;
     CondVar arrived;
-    std::vector<Message> messages GUARDED_BY(mutex);
-    std::size_t missing GUARDED_BY(mutex) = 0;
-    std::exception_ptr error GUARDED_BY(mutex);
+    std::vector<Message> messages PACELINE_GUARDED_BY(mutex);
+    std::size_t missing PACELINE_GUARDED_BY(mutex) = 0;
+    std::exception_ptr error PACELINE_GUARDED_BY(mutex);
   };
   const auto answers = std::make_shared<Answers>();
   {
@@ -414,7 +414,7 @@ std::vector<Message> ServersExchange::ask_servers(std::vector<std::pair<int, Mes
         });
   }
   Lock lock(answers->mutex);
-  answers->arrived.wait(answers->mutex, [&]() NO_THREAD_SAFETY_ANALYSIS { return answers->missing == 0; });
+  answers->arrived.wait(answers->mutex, [&]() PACELINE_NO_THREAD_SAFETY_ANALYSIS { return answers->missing == 0; });
   if (answers->error) std::rethrow_exception(answers->error);
   return std::move(answers->messages);
 }

@@ -106,9 +106,9 @@ class ServersExchange final : public Exchange {
   };
   // Are the key's arrays large and on an accelerator, and does nothing look at them as a whole? Then each part is sent
   // when it is on the host, and what is pulled goes back part by part.
-  bool goes_in_parts(const RemoteKey& key, const NDArray* gradient, const NDArray* out) const REQUIRES(mutex_);
+  bool goes_in_parts(const RemoteKey& key, const NDArray* gradient, const NDArray* out) const PACELINE_REQUIRES(mutex_);
   void transfer_parts(RemoteKey& key, const NDArray* gradient, const NDArray* out, const PartCall& call, Copies* copies)
-      REQUIRES(mutex_);
+      PACELINE_REQUIRES(mutex_);
   // `exact`: nothing is encoded. `need`: the steps that a pull waits for, where they are not this worker's own.
   void transfer(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, std::int64_t examples,
                 int priority, bool exact, std::optional<std::uint64_t> need = std::nullopt);
@@ -118,10 +118,10 @@ class ServersExchange final : public Exchange {
   // Gives the momentum to the codec; what is left is the servers' optimizer.
   Spec split_momentum(const Spec& optimizer, const std::string& policy);
   // Moves what was pulled into `out` on, where the policy predicts.
-  void predict(RemoteKey& key, const NDArray& out, int priority) REQUIRES(mutex_);
+  void predict(RemoteKey& key, const NDArray& out, int priority) PACELINE_REQUIRES(mutex_);
   void launch(const char* name, std::vector<Transfer::Item> items, std::int64_t examples, int priority);
   // The rest of a push that only proposes.
-  void finish_proposal(RemoteKey& key, int priority) REQUIRES(mutex_);
+  void finish_proposal(RemoteKey& key, int priority) PACELINE_REQUIRES(mutex_);
   // Runs when everything pushed so far was answered.
   void when_pushed(std::function<void()> action);
   std::shared_ptr<Step> new_step(std::uint64_t number);
@@ -173,16 +173,16 @@ class ServersExchange final : public Exchange {
   Transfer::Route route_;
 
   Mutex mutex_;  // calls of push, pull and step_end may come from several threads
-  std::unordered_map<std::string, std::unique_ptr<RemoteKey>> keys_ GUARDED_BY(mutex_);
-  std::uint64_t calls_ GUARDED_BY(mutex_) = 0;
-  RemoteKey* last_key_ GUARDED_BY(mutex_) = nullptr;  // that a call named
-  std::map<std::string, std::unique_ptr<RemoteTable>> tables_ GUARDED_BY(mutex_);
-  std::uint64_t row_calls_ GUARDED_BY(mutex_) = 0;
-  std::shared_ptr<Step> step_ GUARDED_BY(mutex_);
-  std::weak_ptr<Delivery> last_delivery_ GUARDED_BY(mutex_);
-  bool pushed_in_step_ GUARDED_BY(mutex_) = false;
-  std::shared_ptr<WorkerRule> rule_ GUARDED_BY(mutex_);
-  std::unique_ptr<Compressor> compressor_ GUARDED_BY(mutex_);  // null: nothing is encoded
+  std::unordered_map<std::string, std::unique_ptr<RemoteKey>> keys_ PACELINE_GUARDED_BY(mutex_);
+  std::uint64_t calls_ PACELINE_GUARDED_BY(mutex_) = 0;
+  RemoteKey* last_key_ PACELINE_GUARDED_BY(mutex_) = nullptr;  // that a call named
+  std::map<std::string, std::unique_ptr<RemoteTable>> tables_ PACELINE_GUARDED_BY(mutex_);
+  std::uint64_t row_calls_ PACELINE_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<Step> step_ PACELINE_GUARDED_BY(mutex_);
+  std::weak_ptr<Delivery> last_delivery_ PACELINE_GUARDED_BY(mutex_);
+  bool pushed_in_step_ PACELINE_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<WorkerRule> rule_ PACELINE_GUARDED_BY(mutex_);
+  std::unique_ptr<Compressor> compressor_ PACELINE_GUARDED_BY(mutex_);  // null: nothing is encoded
 
   std::map<std::uint32_t, std::unique_ptr<RemotePartition>> partitions_;
   Spec optimizer_{"sgd", {}};

@@ -50,7 +50,7 @@ void Pending::remove() {
 
 void Pending::wait_none() {
   Lock lock(mutex_);
-  none_.wait(mutex_, [this]() REQUIRES(mutex_) { return count_ == 0; });
+  none_.wait(mutex_, [this]() PACELINE_REQUIRES(mutex_) { return count_ == 0; });
 }
 
 // A pulled slice that an answer fills.

@@ -70,7 +70,7 @@ class Delivery {
 
  private:
   Mutex mutex_;
-  std::vector<std::function<void()>> actions_ GUARDED_BY(mutex_);
+  std::vector<std::function<void()>> actions_ PACELINE_GUARDED_BY(mutex_);
 };
 
 // A step of this worker: pushes hold it, so that it ends when the last was answered.
@@ -103,7 +103,7 @@ class Pending {
  private:
   Mutex mutex_;
   CondVar none_;
-  int count_ GUARDED_BY(mutex_) = 0;
+  int count_ PACELINE_GUARDED_BY(mutex_) = 0;
 };
 
 class Transfer final : public SmallCaller, public std::enable_shared_from_this<Transfer> {
@@ -184,7 +184,7 @@ class Transfer final : public SmallCaller, public std::enable_shared_from_this<T
   std::int64_t longest_wait_ = 0;
   std::atomic<int> messages_{0}, pushing_{0};  // not answered
   Mutex mutex_;
-  std::exception_ptr error_ GUARDED_BY(mutex_);
+  std::exception_ptr error_ PACELINE_GUARDED_BY(mutex_);
 };
 
 }  // namespace paceline

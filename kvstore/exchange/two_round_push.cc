@@ -36,7 +36,7 @@ class Gathered {
   Completion completion_;
   std::atomic<std::size_t> left_;
   Mutex mutex_;
-  std::exception_ptr error_ GUARDED_BY(mutex_);
+  std::exception_ptr error_ PACELINE_GUARDED_BY(mutex_);
 };
 
 std::vector<std::byte> bytes_of(const Message& message, const wire::AgreeReply& body) {

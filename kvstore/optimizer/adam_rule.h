@@ -20,7 +20,7 @@ struct AdamRule {
   template <class T>
   struct Bound {
     T beta1, beta2, epsilon;
-    HOST_DEVICE T operator()(T gradient, T* slots, T rate) const {
+    PACELINE_HOST_DEVICE T operator()(T gradient, T* slots, T rate) const {
       slots[0] = beta1 * slots[0] + (1 - beta1) * gradient;
       slots[1] = beta2 * slots[1] + (1 - beta2) * gradient * gradient;
       return rate * slots[0] / (std::sqrt(slots[1]) + epsilon);

@@ -6,7 +6,7 @@ namespace paceline {
 namespace {
 
 struct Take {
-  HOST_DEVICE float operator()(float gradient, float*, float) const { return -gradient; }
+  PACELINE_HOST_DEVICE float operator()(float gradient, float*, float) const { return -gradient; }
 };
 
 class AssignOnCuda final : public OnCuda {

@@ -12,7 +12,7 @@ struct SgdRule {
   double rate(const UpdateStep& step) const { return step.learning_rate; }
   template <class T>
   struct Bound {
-    HOST_DEVICE T operator()(T gradient, T*, T rate) const { return rate * gradient; }
+    PACELINE_HOST_DEVICE T operator()(T gradient, T*, T rate) const { return rate * gradient; }
   };
   template <class T>
   Bound<T> bind() const {
@@ -29,7 +29,7 @@ struct MomentumRule {
   template <class T>
   struct Bound {
     T momentum;
-    HOST_DEVICE T operator()(T gradient, T* slots, T rate) const {
+    PACELINE_HOST_DEVICE T operator()(T gradient, T* slots, T rate) const {
       slots[0] = momentum * slots[0] + gradient;
       return rate * (kNesterov ? gradient + momentum * slots[0] : slots[0]);
     }

@@ -134,7 +134,7 @@ RowStore::Record RowTable::touch(std::int64_t row, RowStore::Slot slot) {
 // Writes rows where a worker wants them.
 class RowTable::Answering {
  public:
-  Answering(RowTable& table, const RowAnswer& answer, std::size_t rows) REQUIRES(table.mutex_)
+  Answering(RowTable& table, const RowAnswer& answer, std::size_t rows) PACELINE_REQUIRES(table.mutex_)
       : table_(table), answer_(answer) {
     if (answer.worker >= 0 && table.rules_->needs_pulled)
       remembered_ =
@@ -173,7 +173,7 @@ std::uint64_t RowTable::apply(const RowGradients& push, const RowAnswer* answer)
   Lock lock(mutex_);
   std::optional<Answering> answering;
   if (answer) answering.emplace(*this, *answer, push.ids.size());
-  return with_type(spec_.dtype, [&]<class T>(T*) NO_THREAD_SAFETY_ANALYSIS {
+  return with_type(spec_.dtype, [&]<class T>(T*) PACELINE_NO_THREAD_SAFETY_ANALYSIS {
     return apply_rows<T>(push, answering ? &*answering : nullptr);
   });
 }
@@ -245,7 +245,7 @@ void RowTable::update(std::byte* body, const T* gradient, const T* pulled, const
 
 void RowTable::apply_round(const std::vector<RowGradients>& contributions) {
   Lock lock(mutex_);
-  with_type(spec_.dtype, [&]<class T>(T*) NO_THREAD_SAFETY_ANALYSIS { apply_mean<T>(contributions); });
+  with_type(spec_.dtype, [&]<class T>(T*) PACELINE_NO_THREAD_SAFETY_ANALYSIS { apply_mean<T>(contributions); });
 }
 
 template <class T>

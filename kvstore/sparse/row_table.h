@@ -106,15 +106,16 @@ class RowTable {
   class Answering;
 
   template <class T>
-  std::uint64_t apply_rows(const RowGradients& push, Answering* answering) REQUIRES(mutex_);
+  std::uint64_t apply_rows(const RowGradients& push, Answering* answering) PACELINE_REQUIRES(mutex_);
   template <class T>
-  void apply_mean(const std::vector<RowGradients>& contributions) REQUIRES(mutex_);
+  void apply_mean(const std::vector<RowGradients>& contributions) PACELINE_REQUIRES(mutex_);
   template <class T>
-  void update(std::byte* body, const T* gradient, const T* pulled, const StaleContext& context) REQUIRES(mutex_);
-  StaleContext context() const REQUIRES(mutex_);
+  void update(std::byte* body, const T* gradient, const T* pulled, const StaleContext& context)
+      PACELINE_REQUIRES(mutex_);
+  StaleContext context() const PACELINE_REQUIRES(mutex_);
   // The row's record, made where there was none.
-  RowStore::Record touch(std::int64_t row, RowStore::Slot slot) REQUIRES(mutex_);
-  const std::byte* remembered(int worker, std::int64_t row, std::uint64_t version) const REQUIRES(mutex_);
+  RowStore::Record touch(std::int64_t row, RowStore::Slot slot) PACELINE_REQUIRES(mutex_);
+  const std::byte* remembered(int worker, std::int64_t row, std::uint64_t version) const PACELINE_REQUIRES(mutex_);
   // What the row was answered in this call before; else notes the answer.
   void remember(RowStore& store, std::int64_t row, std::uint64_t call, std::uint64_t* version, std::byte* values) const;
   void initialise(std::int64_t row, std::byte* values) const;
@@ -126,13 +127,13 @@ class RowTable {
   const int block_bits_;
   const std::size_t row_bytes_;
   mutable Mutex mutex_;
-  std::shared_ptr<const RowRules> rules_ GUARDED_BY(mutex_);
-  RowStore rows_ GUARDED_BY(mutex_);
-  std::map<int, RowStore> pulled_ GUARDED_BY(mutex_);
-  std::vector<Histogram> delays_ GUARDED_BY(mutex_);
-  std::int64_t examples_ GUARDED_BY(mutex_) = 0, refused_ GUARDED_BY(mutex_) = 0;
-  int workers_ GUARDED_BY(mutex_) = 1;
-  std::vector<RowStore::Slot> slots_ GUARDED_BY(mutex_);  // scratch
+  std::shared_ptr<const RowRules> rules_ PACELINE_GUARDED_BY(mutex_);
+  RowStore rows_ PACELINE_GUARDED_BY(mutex_);
+  std::map<int, RowStore> pulled_ PACELINE_GUARDED_BY(mutex_);
+  std::vector<Histogram> delays_ PACELINE_GUARDED_BY(mutex_);
+  std::int64_t examples_ PACELINE_GUARDED_BY(mutex_) = 0, refused_ PACELINE_GUARDED_BY(mutex_) = 0;
+  int workers_ PACELINE_GUARDED_BY(mutex_) = 1;
+  std::vector<RowStore::Slot> slots_ PACELINE_GUARDED_BY(mutex_);  // scratch
 };
 
 }  // namespace paceline

@@ -53,9 +53,9 @@ class TableControl {
 
   std::vector<std::unique_ptr<DenseShard>>& shards_;
   mutable Mutex mutex_;
-  std::map<std::uint64_t, ServedTable> tables_ GUARDED_BY(mutex_);  // by hash of the name
-  std::shared_ptr<const RowRules> rules_ GUARDED_BY(mutex_);
-  int live_workers_ GUARDED_BY(mutex_) = 1;
+  std::map<std::uint64_t, ServedTable> tables_ PACELINE_GUARDED_BY(mutex_);  // by hash of the name
+  std::shared_ptr<const RowRules> rules_ PACELINE_GUARDED_BY(mutex_);
+  int live_workers_ PACELINE_GUARDED_BY(mutex_) = 1;
 };
 
 }  // namespace paceline

@@ -69,13 +69,13 @@ class Faulty final : public Transport {
   }
 
  private:
-  bool chance(double p) REQUIRES(mutex_) { return p > 0 && std::bernoulli_distribution(p)(random_); }
+  bool chance(double p) PACELINE_REQUIRES(mutex_) { return p > 0 && std::bernoulli_distribution(p)(random_); }
 
   static std::chrono::nanoseconds nanoseconds(double count) {
     return std::chrono::nanoseconds(static_cast<std::int64_t>(count));
   }
 
-  void send_or_hold(LinkId link, Packet packet) REQUIRES(mutex_) {
+  void send_or_hold(LinkId link, Packet packet) PACELINE_REQUIRES(mutex_) {
     double hold_ms = delay_ms_ > 0 ? std::exponential_distribution(1 / delay_ms_)(random_) : 0;
     const bool overtaken = chance(reorder_);
     if (overtaken) hold_ms += std::uniform_real_distribution(1.0, 10.0)(random_);
@@ -101,7 +101,7 @@ class Faulty final : public Transport {
     Lock lock(mutex_);
     while (!stop_) {
       if (held_.empty()) {
-        changed_.wait(mutex_, [this]() NO_THREAD_SAFETY_ANALYSIS { return stop_ || !held_.empty(); });
+        changed_.wait(mutex_, [this]() PACELINE_NO_THREAD_SAFETY_ANALYSIS { return stop_ || !held_.empty(); });
         continue;
       }
       const auto first = held_.begin();
@@ -109,7 +109,7 @@ class Faulty final : public Transport {
       if (early.count() > 0) {
         const auto known = first->first;
         changed_.wait_for(mutex_, early,
-                          [&]() NO_THREAD_SAFETY_ANALYSIS { return stop_ || held_.begin()->first < known; });
+                          [&]() PACELINE_NO_THREAD_SAFETY_ANALYSIS { return stop_ || held_.begin()->first < known; });
         continue;
       }
       auto [link, packet] = std::move(first->second);
@@ -121,11 +121,11 @@ class Faulty final : public Transport {
   const double loss_, duplicate_, reorder_, delay_ms_, bytes_per_second_, connect_ms_;
   Mutex mutex_;
   CondVar changed_;
-  std::mt19937_64 random_ GUARDED_BY(mutex_);
-  std::multimap<Clock::time_point, std::pair<LinkId, Packet>> held_ GUARDED_BY(mutex_);
-  std::map<LinkId, Clock::time_point> last_due_ GUARDED_BY(mutex_);
-  Clock::time_point line_free_ GUARDED_BY(mutex_);
-  bool stop_ GUARDED_BY(mutex_) = false;
+  std::mt19937_64 random_ PACELINE_GUARDED_BY(mutex_);
+  std::multimap<Clock::time_point, std::pair<LinkId, Packet>> held_ PACELINE_GUARDED_BY(mutex_);
+  std::map<LinkId, Clock::time_point> last_due_ PACELINE_GUARDED_BY(mutex_);
+  Clock::time_point line_free_ PACELINE_GUARDED_BY(mutex_);
+  bool stop_ PACELINE_GUARDED_BY(mutex_) = false;
   std::unique_ptr<Transport> inner_;
   std::thread thread_;
 };

@@ -39,7 +39,7 @@ class Guest final : public detail::WaitingWork {
     const Lock lock(mutex_);
     leaving_ = true;
     if (inside_) ring_();
-    left_.wait(mutex_, [this]() REQUIRES(mutex_) { return !inside_; });
+    left_.wait(mutex_, [this]() PACELINE_REQUIRES(mutex_) { return !inside_; });
   }
 
  private:
@@ -47,7 +47,7 @@ class Guest final : public detail::WaitingWork {
   const std::function<void()> ring_;
   Mutex mutex_;
   CondVar left_;
-  bool inside_ GUARDED_BY(mutex_) = false;
+  bool inside_ PACELINE_GUARDED_BY(mutex_) = false;
   std::atomic<bool> leaving_ = false;  // written with mutex_
 };
 

@@ -21,13 +21,14 @@ class Inbox;
 // Both ends of a connection. What end 0 (the one that connected) sends goes to end 1's inbox, and back.
 struct Wire {
   Mutex mutex;
-  std::shared_ptr<Inbox> inbox[2] GUARDED_BY(mutex);
-  LinkId link[2] GUARDED_BY(mutex) = {0, 0};     // the wire's number in that inbox's transport; 0: not known there yet
-  std::deque<Packet> waiting GUARDED_BY(mutex);  // from end 0, while nobody is at end 1
-  bool listed GUARDED_BY(mutex) = true;          // the switchboard will find somebody for end 1
-  bool closed GUARDED_BY(mutex) = false;         // by end 0, for ever
+  std::shared_ptr<Inbox> inbox[2] PACELINE_GUARDED_BY(mutex);
+  LinkId link[2] PACELINE_GUARDED_BY(mutex) = {
+      0, 0};  // the wire's number in that inbox's transport; 0: not known there yet
+  std::deque<Packet> waiting PACELINE_GUARDED_BY(mutex);  // from end 0, while nobody is at end 1
+  bool listed PACELINE_GUARDED_BY(mutex) = true;          // the switchboard will find somebody for end 1
+  bool closed PACELINE_GUARDED_BY(mutex) = false;         // by end 0, for ever
 
-  void detach() REQUIRES(mutex) {
+  void detach() PACELINE_REQUIRES(mutex) {
     inbox[1].reset();
     link[1] = 0;
     listed = false;
@@ -55,7 +56,7 @@ class Inbox {
   // Blocks; false when closed.
   bool take(std::deque<Delivery>& out) {
     const Lock lock(mutex_);
-    some_.wait(mutex_, [this]() NO_THREAD_SAFETY_ANALYSIS { return closed_ || !deliveries_.empty(); });
+    some_.wait(mutex_, [this]() PACELINE_NO_THREAD_SAFETY_ANALYSIS { return closed_ || !deliveries_.empty(); });
     out = std::exchange(deliveries_, {});
     return !closed_;
   }
@@ -72,8 +73,8 @@ class Inbox {
  private:
   Mutex mutex_;
   CondVar some_;
-  std::deque<Delivery> deliveries_ GUARDED_BY(mutex_);
-  bool closed_ GUARDED_BY(mutex_) = false;
+  std::deque<Delivery> deliveries_ PACELINE_GUARDED_BY(mutex_);
+  bool closed_ PACELINE_GUARDED_BY(mutex_) = false;
 };
 
 // Name -> who is bound there and who waits for somebody to be. A connection is only ever made under its lock, which is
@@ -126,7 +127,7 @@ class Switchboard {
   }
 
   Mutex mutex_;
-  std::map<std::string, Place> places_ GUARDED_BY(mutex_);
+  std::map<std::string, Place> places_ PACELINE_GUARDED_BY(mutex_);
 };
 
 class Inproc final : public Transport {
@@ -263,10 +264,10 @@ class Inproc final : public Transport {
   const std::shared_ptr<Inbox> inbox_;
   Observers observers_;
   Mutex mutex_;
-  std::unordered_map<LinkId, Link> links_ GUARDED_BY(mutex_);
-  LinkId last_link_ GUARDED_BY(mutex_) = 0;
-  std::vector<std::string> bound_ GUARDED_BY(mutex_);
-  std::shared_ptr<const Handler> handler_ GUARDED_BY(mutex_);
+  std::unordered_map<LinkId, Link> links_ PACELINE_GUARDED_BY(mutex_);
+  LinkId last_link_ PACELINE_GUARDED_BY(mutex_) = 0;
+  std::vector<std::string> bound_ PACELINE_GUARDED_BY(mutex_);
+  std::shared_ptr<const Handler> handler_ PACELINE_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -40,7 +40,7 @@ class Observers {
   }
 
   mutable Mutex mutex_;
-  std::shared_ptr<const List> list_ GUARDED_BY(mutex_);
+  std::shared_ptr<const List> list_ PACELINE_GUARDED_BY(mutex_);
 };
 
 }  // namespace paceline

@@ -6,8 +6,9 @@
 //
 // A link begins with HELLO by who connected; ANSWER and READY tell each side whether the other can read its memory.
 // Until then, and wherever it cannot, everything goes by tcp. Who sends a packet of shared frames holds their owners
-// until the receiver has let them go and says RELEASE. When a connection broke, the next HELLO says which packets are
-// still in use, so that nothing lost on the way is held for ever; what a peer's process held ends with that process.
+// until the receiver has let them go and says PACELINE_RELEASE. When a connection broke, the next HELLO says which
+// packets are still in use, so that nothing lost on the way is held for ever; what a peer's process held ends with that
+// process.
 //
 // A peer may write what it likes into its own memory at any time. Only payloads travel there, and whoever can open that
 // memory runs as the same user, which could do worse.
@@ -228,7 +229,7 @@ class Shm final : public Transport {
     }
   }
 
-  void forget(const Session& session) REQUIRES(sessions_->mutex) {
+  void forget(const Session& session) PACELINE_REQUIRES(sessions_->mutex) {
     sessions_->by_link.erase(session.link);
     sessions_->by_number.erase(session.number);
   }
@@ -244,7 +245,7 @@ class Shm final : public Transport {
     for (const std::uint64_t packet : session.held) control.add_packets(packet);
   }
 
-  void say_hello(Session& session) REQUIRES(sessions_->mutex) {
+  void say_hello(Session& session) PACELINE_REQUIRES(sessions_->mutex) {
     ++session.round;
     session.shares = false;
     Control control;
@@ -350,7 +351,7 @@ class Shm final : public Transport {
       case Control::ANSWER: return on_answer(link, control);
       case Control::READY: return on_ready(link, control);
       case Control::FRAMES: return on_frames(link, control, std::move(packet));
-      case Control::RELEASE: return on_release(link, control);
+      case Control::PACELINE_RELEASE: return on_release(link, control);
       case Control::STRANGER: return on_stranger(link, control);
       default: return reject(link, "a control message of an unknown kind");
     }
@@ -440,7 +441,7 @@ class Shm final : public Transport {
   std::atomic<Clock::rep> next_sweep_ = 0;
   Observers observers_;
   Mutex handler_mutex_;
-  std::shared_ptr<const Handler> handler_ GUARDED_BY(handler_mutex_);
+  std::shared_ptr<const Handler> handler_ PACELINE_GUARDED_BY(handler_mutex_);
   std::unique_ptr<Transport> inner_;  // last, so that it ends first: its thread uses the rest
 };
 

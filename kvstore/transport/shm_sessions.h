@@ -50,15 +50,15 @@ inline std::atomic<std::uint64_t>& hand_overs() {
 // Outlives the transport as long as a frame is held.
 struct Sessions {
   Mutex mutex;
-  Transport* inner GUARDED_BY(mutex) = nullptr;
-  std::unordered_map<LinkId, std::shared_ptr<Session>> by_link GUARDED_BY(mutex);
-  std::unordered_map<std::uint64_t, std::shared_ptr<Session>> by_number GUARDED_BY(mutex);
+  Transport* inner PACELINE_GUARDED_BY(mutex) = nullptr;
+  std::unordered_map<LinkId, std::shared_ptr<Session>> by_link PACELINE_GUARDED_BY(mutex);
+  std::unordered_map<std::uint64_t, std::shared_ptr<Session>> by_number PACELINE_GUARDED_BY(mutex);
 
-  std::shared_ptr<Session> find(LinkId link) REQUIRES(mutex) {
+  std::shared_ptr<Session> find(LinkId link) PACELINE_REQUIRES(mutex) {
     const auto found = by_link.find(link);
     return found == by_link.end() ? nullptr : found->second;
   }
-  void tell(const Session& session, Control& control) REQUIRES(mutex) {
+  void tell(const Session& session, Control& control) PACELINE_REQUIRES(mutex) {
     control.set_session(session.number);
     control.set_round(session.round);
     if (inner) inner->send(session.link, packet_of(control));
@@ -69,7 +69,7 @@ struct Sessions {
     if (found == by_number.end() || found->second->held.erase(packet) == 0) return;
     hand_overs().fetch_add(1, std::memory_order_release);
     Control control;
-    control.set_kind(Control::RELEASE);
+    control.set_kind(Control::PACELINE_RELEASE);
     control.add_packets(packet);
     tell(*found->second, control);
   }

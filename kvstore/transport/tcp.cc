@@ -389,7 +389,7 @@ class Tcp final : public Transport {
       if (guest_inside_ && !is_guest) {
         // The guest is to be the one that is woken, and what woke this thread may have been for it.
         wake_ups_.ring();
-        guest_left_.wait(mutex_, [this]() REQUIRES(mutex_) { return !guest_inside_; });
+        guest_left_.wait(mutex_, [this]() PACELINE_REQUIRES(mutex_) { return !guest_inside_; });
       }
       if (!commands_.empty()) return {};
       asleep_ = true;
@@ -406,13 +406,13 @@ class Tcp final : public Transport {
   Observers observers_;
 
   Mutex mutex_;
-  std::deque<Command> commands_ GUARDED_BY(mutex_);
-  bool asleep_ GUARDED_BY(mutex_) = false;  // nobody is about to look at them
-  bool guest_inside_ GUARDED_BY(mutex_) = false;
+  std::deque<Command> commands_ PACELINE_GUARDED_BY(mutex_);
+  bool asleep_ PACELINE_GUARDED_BY(mutex_) = false;  // nobody is about to look at them
+  bool guest_inside_ PACELINE_GUARDED_BY(mutex_) = false;
   CondVar guest_left_;
-  LinkId last_link_ GUARDED_BY(mutex_) = 0;
-  std::unordered_map<LinkId, std::string> names_ GUARDED_BY(mutex_);
-  std::shared_ptr<const Handler> handler_ GUARDED_BY(mutex_);
+  LinkId last_link_ PACELINE_GUARDED_BY(mutex_) = 0;
+  std::unordered_map<LinkId, std::string> names_ PACELINE_GUARDED_BY(mutex_);
+  std::shared_ptr<const Handler> handler_ PACELINE_GUARDED_BY(mutex_);
 
   std::recursive_mutex sockets_mutex_;  // of what follows; taken before mutex_, and never waited for by senders
   bool in_use_ = false;                 // further up the stack of the thread that has it

@@ -96,7 +96,7 @@ class Predict final : public WorkerRule {
   const double smoothing_;
   const std::int64_t steps_;
   Mutex mutex_;
-  std::map<std::string, Slot> slots_ GUARDED_BY(mutex_);  // a slot belongs to the task that pulls its key
+  std::map<std::string, Slot> slots_ PACELINE_GUARDED_BY(mutex_);  // a slot belongs to the task that pulls its key
 };
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace paceline::detail {
 
 struct Add {
   template <class T>
-  HOST_DEVICE T operator()(T a, T b) const {
+  PACELINE_HOST_DEVICE T operator()(T a, T b) const {
     return wrapping_sum(a, b);
   }
 };
@@ -22,11 +22,11 @@ template <class T>
 using real_t = std::conditional_t<std::is_same_v<accumulator_t<T>, float>, float, double>;
 
 // A whole factor of int64, whose values a double does not hold, multiplies as integers do; the result is int64 then.
-HOST_DEVICE inline bool is_whole(double factor) {
+PACELINE_HOST_DEVICE inline bool is_whole(double factor) {
   return factor > -0x1p63 && factor < 0x1p63 && static_cast<double>(static_cast<std::int64_t>(factor)) == factor;
 }
 template <class T, class Real>
-HOST_DEVICE inline auto rounded(Real value) {
+PACELINE_HOST_DEVICE inline auto rounded(Real value) {
   if constexpr (std::is_same_v<T, std::int64_t>)
     return convert<T>(value);
   else
@@ -37,7 +37,7 @@ template <class Real>
 struct Axpy {
   Real alpha;
   template <class T>
-  HOST_DEVICE auto operator()(T x, T y) const {
+  PACELINE_HOST_DEVICE auto operator()(T x, T y) const {
     if constexpr (std::is_same_v<T, std::int64_t>)
       if (is_whole(alpha)) return wrapping_sum(y, wrapping_product(static_cast<T>(alpha), x));
     return rounded<T>(static_cast<Real>(y) + alpha * static_cast<Real>(x));
@@ -48,7 +48,7 @@ template <class Real>
 struct Scale {
   Real alpha;
   template <class T>
-  HOST_DEVICE auto operator()(T x) const {
+  PACELINE_HOST_DEVICE auto operator()(T x) const {
     if constexpr (std::is_same_v<T, std::int64_t>)
       if (is_whole(alpha)) return wrapping_product(static_cast<T>(alpha), x);
     return rounded<T>(alpha * static_cast<Real>(x));
@@ -61,14 +61,14 @@ using sum_t = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;
 
 struct Identity {
   template <class Sum, class T>
-  HOST_DEVICE static Sum of(T value) {
+  PACELINE_HOST_DEVICE static Sum of(T value) {
     return static_cast<Sum>(value);
   }
 };
 
 struct Square {
   template <class Sum, class T>
-  HOST_DEVICE static Sum of(T value) {
+  PACELINE_HOST_DEVICE static Sum of(T value) {
     const auto wide = static_cast<double>(value);
     return static_cast<Sum>(wide * wide);
   }
@@ -83,12 +83,12 @@ template <class T>
 struct UniformBlock {
   double lowest;
   double width;
-  HOST_DEVICE T place(double u) const {
+  PACELINE_HOST_DEVICE T place(double u) const {
     const T value = static_cast<T>(static_cast<accumulator_t<T>>(lowest + u * width));
     // Rounding may reach the excluded upper end.
     return static_cast<double>(value) < lowest + width ? value : static_cast<T>(static_cast<accumulator_t<T>>(lowest));
   }
-  HOST_DEVICE void operator()(std::uint64_t seed, std::uint64_t index, T* out) const {
+  PACELINE_HOST_DEVICE void operator()(std::uint64_t seed, std::uint64_t index, T* out) const {
     const RandomBits bits = random_bits(seed, index);
     if constexpr (std::is_same_v<T, double>) {
       out[0] = place(uniform_double(bits.word[0], bits.word[1]));
@@ -103,8 +103,10 @@ template <class T>
 struct NormalBlock {
   double mean;
   double deviation;
-  HOST_DEVICE T place(double z) const { return static_cast<T>(static_cast<accumulator_t<T>>(mean + deviation * z)); }
-  HOST_DEVICE void operator()(std::uint64_t seed, std::uint64_t index, T* out) const {
+  PACELINE_HOST_DEVICE T place(double z) const {
+    return static_cast<T>(static_cast<accumulator_t<T>>(mean + deviation * z));
+  }
+  PACELINE_HOST_DEVICE void operator()(std::uint64_t seed, std::uint64_t index, T* out) const {
     const RandomBits bits = random_bits(seed, index);
     if constexpr (std::is_same_v<T, double>) {
       const RandomPair z =

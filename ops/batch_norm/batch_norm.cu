@@ -20,9 +20,9 @@ struct Channels {
     for (int i = 2; i < x.ndim(); ++i) plane *= x[i];
     if (channels > 0) parts = std::max<std::int64_t>(1, std::min(kBlocks / channels, count() / kElements));
   }
-  HOST_DEVICE std::int64_t count() const { return examples * plane; }
+  PACELINE_HOST_DEVICE std::int64_t count() const { return examples * plane; }
   // Element i of a channel.
-  HOST_DEVICE std::int64_t at(std::int64_t channel, std::int64_t i) const {
+  PACELINE_HOST_DEVICE std::int64_t at(std::int64_t channel, std::int64_t i) const {
     return (i / plane * channels + channel) * plane + i % plane;
   }
   std::int64_t blocks() const { return channels * parts; }

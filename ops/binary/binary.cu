@@ -25,7 +25,7 @@ template <class F, class A>
 struct WithNumber {
   A number;
   bool first;
-  HOST_DEVICE auto operator()(A x) const { return first ? F()(number, x) : F()(x, number); }
+  PACELINE_HOST_DEVICE auto operator()(A x) const { return first ? F()(number, x) : F()(x, number); }
 };
 
 template <class F>

@@ -11,7 +11,7 @@ namespace paceline::functors {
 struct Add {
   static constexpr bool kIntegers = true;
   template <class T>
-  HOST_DEVICE T operator()(T a, T b) const {
+  PACELINE_HOST_DEVICE T operator()(T a, T b) const {
     return detail::wrapping_sum(a, b);
   }
 };
@@ -19,7 +19,7 @@ struct Add {
 struct Subtract {
   static constexpr bool kIntegers = true;
   template <class T>
-  HOST_DEVICE T operator()(T a, T b) const {
+  PACELINE_HOST_DEVICE T operator()(T a, T b) const {
     return detail::wrapping_difference(a, b);
   }
 };
@@ -27,7 +27,7 @@ struct Subtract {
 struct Multiply {
   static constexpr bool kIntegers = true;
   template <class T>
-  HOST_DEVICE T operator()(T a, T b) const {
+  PACELINE_HOST_DEVICE T operator()(T a, T b) const {
     return detail::wrapping_product(a, b);
   }
 };
@@ -35,7 +35,7 @@ struct Multiply {
 struct Divide {
   static constexpr bool kIntegers = false;
   template <class T>
-  HOST_DEVICE T operator()(T a, T b) const {
+  PACELINE_HOST_DEVICE T operator()(T a, T b) const {
     return a / b;
   }
 };
@@ -43,7 +43,7 @@ struct Divide {
 struct Power {
   static constexpr bool kIntegers = false;
   template <class T>
-  HOST_DEVICE T operator()(T a, T b) const {
+  PACELINE_HOST_DEVICE T operator()(T a, T b) const {
     return std::pow(a, b);
   }
 };
@@ -51,7 +51,7 @@ struct Power {
 struct Maximum {
   static constexpr bool kIntegers = true;
   template <class T>
-  HOST_DEVICE T operator()(T a, T b) const {
+  PACELINE_HOST_DEVICE T operator()(T a, T b) const {
     return a >= b || a != a ? a : b;
   }
 };
@@ -59,44 +59,44 @@ struct Maximum {
 struct Minimum {
   static constexpr bool kIntegers = true;
   template <class T>
-  HOST_DEVICE T operator()(T a, T b) const {
+  PACELINE_HOST_DEVICE T operator()(T a, T b) const {
     return a <= b || a != a ? a : b;
   }
 };
 
 struct Equal {
   template <class T>
-  HOST_DEVICE bool operator()(T a, T b) const {
+  PACELINE_HOST_DEVICE bool operator()(T a, T b) const {
     return a == b;
   }
 };
 struct NotEqual {
   template <class T>
-  HOST_DEVICE bool operator()(T a, T b) const {
+  PACELINE_HOST_DEVICE bool operator()(T a, T b) const {
     return a != b;
   }
 };
 struct Greater {
   template <class T>
-  HOST_DEVICE bool operator()(T a, T b) const {
+  PACELINE_HOST_DEVICE bool operator()(T a, T b) const {
     return a > b;
   }
 };
 struct GreaterEqual {
   template <class T>
-  HOST_DEVICE bool operator()(T a, T b) const {
+  PACELINE_HOST_DEVICE bool operator()(T a, T b) const {
     return a >= b;
   }
 };
 struct Less {
   template <class T>
-  HOST_DEVICE bool operator()(T a, T b) const {
+  PACELINE_HOST_DEVICE bool operator()(T a, T b) const {
     return a < b;
   }
 };
 struct LessEqual {
   template <class T>
-  HOST_DEVICE bool operator()(T a, T b) const {
+  PACELINE_HOST_DEVICE bool operator()(T a, T b) const {
     return a <= b;
   }
 };

@@ -18,19 +18,19 @@ struct ConvolutionGeometry {
   Sizes size, kernel, result;
   Sizes stride, padding, dilation;
 
-  HOST_DEVICE std::int64_t group_in() const { return in / groups; }
-  HOST_DEVICE std::int64_t group_out() const { return out / groups; }
-  HOST_DEVICE std::int64_t input_places() const { return size[0] * size[1] * size[2]; }
-  HOST_DEVICE std::int64_t output_places() const { return result[0] * result[1] * result[2]; }
+  PACELINE_HOST_DEVICE std::int64_t group_in() const { return in / groups; }
+  PACELINE_HOST_DEVICE std::int64_t group_out() const { return out / groups; }
+  PACELINE_HOST_DEVICE std::int64_t input_places() const { return size[0] * size[1] * size[2]; }
+  PACELINE_HOST_DEVICE std::int64_t output_places() const { return result[0] * result[1] * result[2]; }
   // Weights of one output channel.
-  HOST_DEVICE std::int64_t patch() const { return group_in() * kernel[0] * kernel[1] * kernel[2]; }
+  PACELINE_HOST_DEVICE std::int64_t patch() const { return group_in() * kernel[0] * kernel[1] * kernel[2]; }
   // Along one axis, where place `at` of the result reads x under place `under` of the kernel; negative: in the padding.
-  HOST_DEVICE std::int64_t input_place(std::size_t axis, std::int64_t at, std::int64_t under) const {
+  PACELINE_HOST_DEVICE std::int64_t input_place(std::size_t axis, std::int64_t at, std::int64_t under) const {
     const std::int64_t place = at * stride[axis] + under * dilation[axis] - padding[axis];
     return place < size[axis] ? place : -1;
   }
   // The place of the result that reads place `at` of x under place `under` of the kernel; negative: none does.
-  HOST_DEVICE std::int64_t output_place(std::size_t axis, std::int64_t at, std::int64_t under) const {
+  PACELINE_HOST_DEVICE std::int64_t output_place(std::size_t axis, std::int64_t at, std::int64_t under) const {
     const std::int64_t steps = at + padding[axis] - under * dilation[axis];
     return steps >= 0 && steps % stride[axis] == 0 && steps / stride[axis] < result[axis] ? steps / stride[axis] : -1;
   }

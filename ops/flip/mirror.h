@@ -8,7 +8,7 @@ namespace paceline {
 
 struct Same {
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     return x;
   }
 };

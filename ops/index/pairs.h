@@ -21,19 +21,19 @@ struct IndexPairs {
     }
   }
   // The lines of positions along the axis: all that point into one line of the array.
-  HOST_DEVICE std::int64_t lines() const {
+  PACELINE_HOST_DEVICE std::int64_t lines() const {
     std::int64_t count = 1;
     for (int d = 0; d < ndim; ++d) count *= d == axis ? 1 : sizes[d];
     return count;
   }
   // Elements between neighbours of a line of positions.
-  HOST_DEVICE std::int64_t step() const {
+  PACELINE_HOST_DEVICE std::int64_t step() const {
     std::int64_t result = 1;
     for (int d = axis + 1; d < ndim; ++d) result *= sizes[d];
     return result;
   }
   // The first place of a line of positions, and where position 0 of it points.
-  HOST_DEVICE void begin(std::int64_t line, std::int64_t& place, std::int64_t& element) const {
+  PACELINE_HOST_DEVICE void begin(std::int64_t line, std::int64_t& place, std::int64_t& element) const {
     place = element = 0;
     std::int64_t width = 1;
     for (int d = ndim - 1; d >= 0; --d) {

@@ -14,24 +14,24 @@ struct WindowAxis {
   std::int64_t size = 1, kernel = 1, stride = 1, padding = 0, count = 1;  // count: windows
   bool equal_parts = false;
 
-  HOST_DEVICE std::int64_t begin(std::int64_t i) const {
+  PACELINE_HOST_DEVICE std::int64_t begin(std::int64_t i) const {
     return equal_parts ? i * size / count : std::max<std::int64_t>(0, i * stride - padding);
   }
-  HOST_DEVICE std::int64_t end(std::int64_t i) const {
+  PACELINE_HOST_DEVICE std::int64_t end(std::int64_t i) const {
     return equal_parts ? ((i + 1) * size + count - 1) / count : std::min(size, i * stride - padding + kernel);
   }
   // Places of window i, padding included, but not beyond it.
-  HOST_DEVICE std::int64_t padded_length(std::int64_t i) const {
+  PACELINE_HOST_DEVICE std::int64_t padded_length(std::int64_t i) const {
     if (equal_parts) return end(i) - begin(i);
     return std::min(size + padding, i * stride - padding + kernel) - (i * stride - padding);
   }
   // The windows that hold a place: [first_with, end_with).
-  HOST_DEVICE std::int64_t first_with(std::int64_t place) const {
+  PACELINE_HOST_DEVICE std::int64_t first_with(std::int64_t place) const {
     if (equal_parts) return place * count / size;
     const std::int64_t behind = place + padding - kernel;  // may be negative
     return behind < 0 ? 0 : std::min(count, behind / stride + 1);
   }
-  HOST_DEVICE std::int64_t end_with(std::int64_t place) const {
+  PACELINE_HOST_DEVICE std::int64_t end_with(std::int64_t place) const {
     if (equal_parts) return ((place + 1) * count + size - 1) / size;
     return std::min(count, (place + padding) / stride + 1);
   }
@@ -42,13 +42,14 @@ struct Windows {
   std::int64_t planes = 0;
   std::array<WindowAxis, 3> axes = {};
 
-  HOST_DEVICE std::int64_t input_places() const { return axes[0].size * axes[1].size * axes[2].size; }
-  HOST_DEVICE std::int64_t output_places() const { return axes[0].count * axes[1].count * axes[2].count; }
+  PACELINE_HOST_DEVICE std::int64_t input_places() const { return axes[0].size * axes[1].size * axes[2].size; }
+  PACELINE_HOST_DEVICE std::int64_t output_places() const { return axes[0].count * axes[1].count * axes[2].count; }
 };
 
 // What an average multiplies the sum of one window by.
 template <class A>
-HOST_DEVICE A average_share(const Windows& windows, bool count_padding, const std::array<std::int64_t, 3>& window) {
+PACELINE_HOST_DEVICE A average_share(const Windows& windows, bool count_padding,
+                                     const std::array<std::int64_t, 3>& window) {
   std::int64_t places = 1;
   for (std::size_t i = 0; i < 3; ++i) {
     const WindowAxis& axis = windows.axes[i];

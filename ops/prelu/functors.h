@@ -7,7 +7,7 @@ namespace paceline::functors {
 
 struct Prelu {
   template <class T>
-  HOST_DEVICE T operator()(T x, T slope) const {
+  PACELINE_HOST_DEVICE T operator()(T x, T slope) const {
     return x > T(0) ? x : x * slope;
   }
 };

@@ -9,7 +9,7 @@
 namespace paceline::cells {
 
 template <class A>
-HOST_DEVICE inline A logistic(A x) {
+PACELINE_HOST_DEVICE inline A logistic(A x) {
   return A(1) / (A(1) + fast_exp(-x));
 }
 
@@ -18,13 +18,13 @@ struct Rnn {
   static constexpr int kGates = 1, kKept = 1;
   static constexpr bool kMemory = false, kSums = true;
   template <class A>
-  [[gnu::always_inline]] HOST_DEVICE static void forward(const A* x, const A* h, A* kept, A& state, A&) {
+  [[gnu::always_inline]] PACELINE_HOST_DEVICE static void forward(const A* x, const A* h, A* kept, A& state, A&) {
     const A sum = x[0] + h[0];
     state = kRelu ? (sum < A(0) ? A(0) : sum) : fast_tanh(sum);
     kept[0] = kRelu ? (sum <= A(0) ? A(0) : A(1)) : A(1) - state * state;
   }
   template <class A>
-  [[gnu::always_inline]] HOST_DEVICE static void backward(const A* kept, A, A, A, A* dx, A*, A& d_state, A&) {
+  [[gnu::always_inline]] PACELINE_HOST_DEVICE static void backward(const A* kept, A, A, A, A* dx, A*, A& d_state, A&) {
     dx[0] = d_state * kept[0];
     d_state = A(0);
   }
@@ -34,7 +34,8 @@ struct Lstm {
   static constexpr int kGates = 4, kKept = 4;
   static constexpr bool kMemory = true, kSums = true;
   template <class A>
-  [[gnu::always_inline]] HOST_DEVICE static void forward(const A* x, const A* h, A* kept, A& state, A& memory) {
+  [[gnu::always_inline]] PACELINE_HOST_DEVICE static void forward(const A* x, const A* h, A* kept, A& state,
+                                                                  A& memory) {
     const A in = kept[0] = logistic(x[0] + h[0]);
     const A forget = kept[1] = logistic(x[1] + h[1]);
     const A cell = kept[2] = fast_tanh(x[2] + h[2]);
@@ -43,8 +44,8 @@ struct Lstm {
     state = out * fast_tanh(memory);
   }
   template <class A>
-  [[gnu::always_inline]] HOST_DEVICE static void backward(const A* kept, A, A old_memory, A new_memory, A* dx, A*,
-                                                          A& d_state, A& d_memory) {
+  [[gnu::always_inline]] PACELINE_HOST_DEVICE static void backward(const A* kept, A, A old_memory, A new_memory, A* dx,
+                                                                   A*, A& d_state, A& d_memory) {
     const A in = kept[0], forget = kept[1], cell = kept[2], out = kept[3];
     const A shown = fast_tanh(new_memory);
     const A inner = d_memory + d_state * out * (A(1) - shown * shown);
@@ -61,7 +62,7 @@ struct Gru {
   static constexpr int kGates = 3, kKept = 4;
   static constexpr bool kMemory = false, kSums = false;
   template <class A>
-  [[gnu::always_inline]] HOST_DEVICE static void forward(const A* x, const A* h, A* kept, A& state, A&) {
+  [[gnu::always_inline]] PACELINE_HOST_DEVICE static void forward(const A* x, const A* h, A* kept, A& state, A&) {
     const A reset = kept[0] = logistic(x[0] + h[0]);
     const A update = kept[1] = logistic(x[1] + h[1]);
     const A fresh = kept[2] = fast_tanh(x[2] + reset * h[2]);
@@ -69,8 +70,8 @@ struct Gru {
     state = (A(1) - update) * fresh + update * state;
   }
   template <class A>
-  [[gnu::always_inline]] HOST_DEVICE static void backward(const A* kept, A old_state, A, A, A* dx, A* dh, A& d_state,
-                                                          A&) {
+  [[gnu::always_inline]] PACELINE_HOST_DEVICE static void backward(const A* kept, A old_state, A, A, A* dx, A* dh,
+                                                                   A& d_state, A&) {
     const A reset = kept[0], update = kept[1], fresh = kept[2];
     const A inner = d_state * (A(1) - update) * (A(1) - fresh * fresh);
     dx[0] = dh[0] = inner * kept[3] * reset * (A(1) - reset);

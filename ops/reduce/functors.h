@@ -19,22 +19,22 @@ using reduction_t = std::conditional_t<std::is_integral_v<T>, std::int64_t, accu
 struct Fold {
   static constexpr bool kIntegers = true;
   template <class A>
-  HOST_DEVICE static A map(A a) {
+  PACELINE_HOST_DEVICE static A map(A a) {
     return a;
   }
   template <class A>
-  HOST_DEVICE static A finish(A a, std::int64_t) {
+  PACELINE_HOST_DEVICE static A finish(A a, std::int64_t) {
     return a;
   }
 };
 
 struct Sum : Fold {
   template <class A>
-  HOST_DEVICE static A start() {
+  PACELINE_HOST_DEVICE static A start() {
     return A(0);
   }
   template <class A>
-  HOST_DEVICE static A combine(A a, A b) {
+  PACELINE_HOST_DEVICE static A combine(A a, A b) {
     return detail::wrapping_sum(a, b);
   }
 };
@@ -42,46 +42,46 @@ struct Sum : Fold {
 struct Mean : Sum {
   static constexpr bool kIntegers = false;
   template <class A>
-  HOST_DEVICE static A finish(A a, std::int64_t count) {
+  PACELINE_HOST_DEVICE static A finish(A a, std::int64_t count) {
     return a / static_cast<A>(count);
   }
 };
 
 struct Max : Fold {
   template <class A>
-  HOST_DEVICE static A start() {
+  PACELINE_HOST_DEVICE static A start() {
     if constexpr (std::is_integral_v<A>)
       return std::numeric_limits<A>::lowest();
     else
       return -std::numeric_limits<A>::infinity();
   }
   template <class A>
-  HOST_DEVICE static A combine(A a, A b) {
+  PACELINE_HOST_DEVICE static A combine(A a, A b) {
     return b > a || b != b ? b : a;
   }
 };
 
 struct Min : Fold {
   template <class A>
-  HOST_DEVICE static A start() {
+  PACELINE_HOST_DEVICE static A start() {
     if constexpr (std::is_integral_v<A>)
       return std::numeric_limits<A>::max();
     else
       return std::numeric_limits<A>::infinity();
   }
   template <class A>
-  HOST_DEVICE static A combine(A a, A b) {
+  PACELINE_HOST_DEVICE static A combine(A a, A b) {
     return b < a || b != b ? b : a;
   }
 };
 
 struct Prod : Fold {
   template <class A>
-  HOST_DEVICE static A start() {
+  PACELINE_HOST_DEVICE static A start() {
     return A(1);
   }
   template <class A>
-  HOST_DEVICE static A combine(A a, A b) {
+  PACELINE_HOST_DEVICE static A combine(A a, A b) {
     return detail::wrapping_product(a, b);
   }
 };
@@ -89,7 +89,7 @@ struct Prod : Fold {
 struct L1Norm : Sum {
   static constexpr bool kIntegers = false;
   template <class A>
-  HOST_DEVICE static A map(A a) {
+  PACELINE_HOST_DEVICE static A map(A a) {
     return a < A(0) ? -a : a;
   }
 };
@@ -97,11 +97,11 @@ struct L1Norm : Sum {
 struct L2Norm : Sum {
   static constexpr bool kIntegers = false;
   template <class A>
-  HOST_DEVICE static A map(A a) {
+  PACELINE_HOST_DEVICE static A map(A a) {
     return a * a;
   }
   template <class A>
-  HOST_DEVICE static A finish(A a, std::int64_t) {
+  PACELINE_HOST_DEVICE static A finish(A a, std::int64_t) {
     return std::sqrt(a);
   }
 };
@@ -109,11 +109,11 @@ struct L2Norm : Sum {
 struct MaxNorm : Max {
   static constexpr bool kIntegers = false;
   template <class A>
-  HOST_DEVICE static A start() {
+  PACELINE_HOST_DEVICE static A start() {
     return A(0);
   }
   template <class A>
-  HOST_DEVICE static A map(A a) {
+  PACELINE_HOST_DEVICE static A map(A a) {
     return a < A(0) ? -a : a;
   }
 };

@@ -18,7 +18,7 @@ struct LoopNest {
   std::int64_t sizes[Shape::kMaxDims];
   std::int64_t strides[Shape::kMaxDims];
 
-  HOST_DEVICE std::int64_t offset(std::int64_t index) const {
+  PACELINE_HOST_DEVICE std::int64_t offset(std::int64_t index) const {
     std::int64_t result = 0;
     for (int i = ndim - 1; i >= 0; --i) {
       result += (i == 0 ? index : index % sizes[i]) * strides[i];
@@ -39,7 +39,8 @@ ReductionPlan make_plan(const Shape& shape, const std::vector<bool>& reduced);
 
 // The gradient of product number i: of each element, the gradient times those before it times those after it.
 template <class T>
-HOST_DEVICE void products_of_others(const ReductionPlan& plan, std::int64_t i, const T* gradient, const T* x, T* dx) {
+PACELINE_HOST_DEVICE void products_of_others(const ReductionPlan& plan, std::int64_t i, const T* gradient, const T* x,
+                                             T* dx) {
   using A = accumulator_t<T>;
   const std::int64_t start = plan.kept.offset(i);
   A before = A(1);

@@ -67,13 +67,15 @@ struct ChannelOrder {
   std::int64_t channels, places;
   bool last;
 
-  HOST_DEVICE std::int64_t at(std::int64_t example, std::int64_t channel, std::int64_t place) const {
+  PACELINE_HOST_DEVICE std::int64_t at(std::int64_t example, std::int64_t channel, std::int64_t place) const {
     return example * channels * places + (last ? place * channels + channel : channel * places + place);
   }
   // Of element i in memory.
-  HOST_DEVICE std::int64_t example(std::int64_t i) const { return i / (channels * places); }
-  HOST_DEVICE std::int64_t channel(std::int64_t i) const { return last ? i % channels : i / places % channels; }
-  HOST_DEVICE std::int64_t place(std::int64_t i) const { return last ? i / channels % places : i % places; }
+  PACELINE_HOST_DEVICE std::int64_t example(std::int64_t i) const { return i / (channels * places); }
+  PACELINE_HOST_DEVICE std::int64_t channel(std::int64_t i) const {
+    return last ? i % channels : i / places % channels;
+  }
+  PACELINE_HOST_DEVICE std::int64_t place(std::int64_t i) const { return last ? i / channels % places : i % places; }
 };
 
 }  // namespace paceline

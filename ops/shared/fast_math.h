@@ -11,10 +11,10 @@
 
 namespace paceline {
 
-HOST_DEVICE inline double fast_exp(double x) { return std::exp(x); }
-HOST_DEVICE inline double fast_tanh(double x) { return std::tanh(x); }
+PACELINE_HOST_DEVICE inline double fast_exp(double x) { return std::exp(x); }
+PACELINE_HOST_DEVICE inline double fast_tanh(double x) { return std::tanh(x); }
 
-[[gnu::always_inline]] HOST_DEVICE inline float fast_exp(float x) {
+[[gnu::always_inline]] PACELINE_HOST_DEVICE inline float fast_exp(float x) {
   const float below = x > 89.0f ? 89.0f : x;
   const float inside = below < -104.0f ? -104.0f : below;
   const float nearest = (inside * 1.44269504f + 12582912.0f) - 12582912.0f;  // 1.5 * 2^23 rounds to an integer
@@ -34,7 +34,7 @@ HOST_DEVICE inline double fast_tanh(double x) { return std::tanh(x); }
   return p * std::bit_cast<float>((half + 127) << 23) * std::bit_cast<float>((k - half + 127) << 23);
 }
 
-[[gnu::always_inline]] HOST_DEVICE inline float fast_tanh(float x) {
+[[gnu::always_inline]] PACELINE_HOST_DEVICE inline float fast_tanh(float x) {
   const float size = x < 0 ? -x : x;
   const float bounded = size > 10.0f ? 10.0f : size;
   const float large = 1.0f - 2.0f / (fast_exp(2 * bounded) + 1.0f);
@@ -48,11 +48,11 @@ HOST_DEVICE inline double fast_tanh(double x) { return std::tanh(x); }
   return size < 0.625f ? small : (x < 0 ? -large : large);
 }
 
-HOST_DEVICE inline double fast_erfc(double x) { return std::erfc(x); }
+PACELINE_HOST_DEVICE inline double fast_erfc(double x) { return std::erfc(x); }
 
 // Of a size z, with t = 1 / (1 + z / 2): t exp(p(t) - z^2), p fitted to ln(erfc(z) exp(z^2) / t) for z up to 10.2,
 // where the result leaves the range.
-[[gnu::always_inline]] HOST_DEVICE inline float fast_erfc(float x) {
+[[gnu::always_inline]] PACELINE_HOST_DEVICE inline float fast_erfc(float x) {
   const float size = x < 0 ? -x : x;
   const float z = size > 10.2f ? 10.2f : size;
   const float t = 1.0f / (1.0f + 0.5f * z);

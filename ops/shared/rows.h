@@ -12,8 +12,10 @@ struct AxisView {
   std::int64_t inner = 1;
 
   // The lines of elements along the axis, `inner` apart, and where one of them begins.
-  HOST_DEVICE std::int64_t lines() const { return outer * inner; }
-  HOST_DEVICE std::int64_t first(std::int64_t line) const { return line / inner * size * inner + line % inner; }
+  PACELINE_HOST_DEVICE std::int64_t lines() const { return outer * inner; }
+  PACELINE_HOST_DEVICE std::int64_t first(std::int64_t line) const {
+    return line / inner * size * inner + line % inner;
+  }
 };
 
 inline AxisView around_axis(const Shape& shape, int axis) {

@@ -22,13 +22,13 @@ inline Order order_of(const TopKAttributes& attributes) { return {attributes.axi
 
 // NaN counts as the largest.
 template <class A>
-HOST_DEVICE bool is_before(A a, A b) {
+PACELINE_HOST_DEVICE bool is_before(A a, A b) {
   return a < b || (b != b && a == a);
 }
 
 // Does element i, with the value a, come before element j with the value b? Of equals, the first.
 template <class A>
-HOST_DEVICE bool is_first(bool descending, A a, std::int64_t i, A b, std::int64_t j) {
+PACELINE_HOST_DEVICE bool is_first(bool descending, A a, std::int64_t i, A b, std::int64_t j) {
   if (descending ? is_before(b, a) : is_before(a, b)) return true;
   return !(descending ? is_before(a, b) : is_before(b, a)) && i < j;
 }
@@ -36,7 +36,8 @@ HOST_DEVICE bool is_first(bool descending, A a, std::int64_t i, A b, std::int64_
 // Where the element in place `at` of a line goes when runs of `width` elements, each in order, are merged by twos.
 // first(i, j): does the element in place i come before that in place j? Of a line of `size` places.
 template <class First>
-HOST_DEVICE std::int64_t merged_place(std::int64_t at, std::int64_t width, std::int64_t size, const First& first) {
+PACELINE_HOST_DEVICE std::int64_t merged_place(std::int64_t at, std::int64_t width, std::int64_t size,
+                                               const First& first) {
   const std::int64_t run = at / width, begin = run / 2 * 2 * width;
   const bool is_left = run % 2 == 0;
   const std::int64_t other = is_left ? begin + width : begin;  // the run to merge with

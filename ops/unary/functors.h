@@ -18,11 +18,11 @@ struct Relu {
   static constexpr bool kIntegers = true;
   static constexpr Saved kSaved = Saved::kResult;
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     return x < T(0) ? T(0) : x;
   }
   template <class T>
-  HOST_DEVICE static T chain(T gradient, T y) {
+  PACELINE_HOST_DEVICE static T chain(T gradient, T y) {
     return y <= T(0) ? T(0) : gradient;  // passed on for NaN, so that it is seen
   }
 };
@@ -31,11 +31,11 @@ struct Sigmoid {
   static constexpr bool kIntegers = false;
   static constexpr Saved kSaved = Saved::kResult;
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     return T(1) / (T(1) + fast_exp(-x));
   }
   template <class T>
-  HOST_DEVICE static T derivative(T y) {
+  PACELINE_HOST_DEVICE static T derivative(T y) {
     return y * (T(1) - y);
   }
 };
@@ -44,11 +44,11 @@ struct Tanh {
   static constexpr bool kIntegers = false;
   static constexpr Saved kSaved = Saved::kResult;
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     return fast_tanh(x);
   }
   template <class T>
-  HOST_DEVICE static T derivative(T y) {
+  PACELINE_HOST_DEVICE static T derivative(T y) {
     return T(1) - y * y;
   }
 };
@@ -58,11 +58,11 @@ struct Gelu {
   static constexpr Saved kSaved = Saved::kArgument;
   // erfc keeps the relative precision of the left tail, where 1 + erf cancels.
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     return x * T(0.5) * fast_erfc(x * T(-0.70710678118654752440));
   }
   template <class T>
-  HOST_DEVICE static T derivative(T x) {
+  PACELINE_HOST_DEVICE static T derivative(T x) {
     const T density = fast_exp(T(-0.5) * x * x) * T(0.39894228040143267794);
     return T(0.5) * fast_erfc(x * T(-0.70710678118654752440)) + x * density;
   }
@@ -72,11 +72,11 @@ struct Softplus {
   static constexpr bool kIntegers = false;
   static constexpr Saved kSaved = Saved::kArgument;
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     return (x > T(0) ? x : T(0)) + std::log1p(std::exp(x > T(0) ? -x : x));
   }
   template <class T>
-  HOST_DEVICE static T derivative(T x) {
+  PACELINE_HOST_DEVICE static T derivative(T x) {
     return T(1) / (T(1) + fast_exp(-x));
   }
 };
@@ -85,11 +85,11 @@ struct Exp {
   static constexpr bool kIntegers = false;
   static constexpr Saved kSaved = Saved::kResult;
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     return fast_exp(x);
   }
   template <class T>
-  HOST_DEVICE static T derivative(T y) {
+  PACELINE_HOST_DEVICE static T derivative(T y) {
     return y;
   }
 };
@@ -98,11 +98,11 @@ struct Log {
   static constexpr bool kIntegers = false;
   static constexpr Saved kSaved = Saved::kArgument;
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     return std::log(x);
   }
   template <class T>
-  HOST_DEVICE static T derivative(T x) {
+  PACELINE_HOST_DEVICE static T derivative(T x) {
     return T(1) / x;
   }
 };
@@ -111,11 +111,11 @@ struct Sqrt {
   static constexpr bool kIntegers = false;
   static constexpr Saved kSaved = Saved::kResult;
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     return std::sqrt(x);
   }
   template <class T>
-  HOST_DEVICE static T derivative(T y) {
+  PACELINE_HOST_DEVICE static T derivative(T y) {
     return T(0.5) / y;
   }
 };
@@ -124,11 +124,11 @@ struct Rsqrt {
   static constexpr bool kIntegers = false;
   static constexpr Saved kSaved = Saved::kResult;
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     return T(1) / std::sqrt(x);
   }
   template <class T>
-  HOST_DEVICE static T derivative(T y) {
+  PACELINE_HOST_DEVICE static T derivative(T y) {
     return T(-0.5) * y * y * y;
   }
 };
@@ -137,11 +137,11 @@ struct Square {
   static constexpr bool kIntegers = true;
   static constexpr Saved kSaved = Saved::kArgument;
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     return detail::wrapping_product(x, x);
   }
   template <class T>
-  HOST_DEVICE static T derivative(T x) {
+  PACELINE_HOST_DEVICE static T derivative(T x) {
     return T(2) * x;
   }
 };
@@ -150,11 +150,11 @@ struct Reciprocal {
   static constexpr bool kIntegers = false;
   static constexpr Saved kSaved = Saved::kResult;
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     return T(1) / x;
   }
   template <class T>
-  HOST_DEVICE static T derivative(T y) {
+  PACELINE_HOST_DEVICE static T derivative(T y) {
     return -y * y;
   }
 };
@@ -163,14 +163,14 @@ struct Abs {
   static constexpr bool kIntegers = true;
   static constexpr Saved kSaved = Saved::kArgument;
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     if constexpr (std::is_floating_point_v<T>)
       return std::fabs(x);
     else
       return x < T(0) ? detail::wrapping_difference(T(0), x) : x;
   }
   template <class T>
-  HOST_DEVICE static T derivative(T x) {
+  PACELINE_HOST_DEVICE static T derivative(T x) {
     return x > T(0) ? T(1) : x < T(0) ? T(-1) : T(0);
   }
 };
@@ -178,7 +178,7 @@ struct Abs {
 struct Sign {
   static constexpr bool kIntegers = true;
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     return x > T(0) ? T(1) : x < T(0) ? T(-1) : T(0);
   }
 };
@@ -186,7 +186,7 @@ struct Sign {
 struct Negative {
   static constexpr bool kIntegers = true;
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     return static_cast<T>(-static_cast<detail::wrapping_t<T>>(x));
   }
 };
@@ -195,11 +195,11 @@ struct Sin {
   static constexpr bool kIntegers = false;
   static constexpr Saved kSaved = Saved::kArgument;
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     return std::sin(x);
   }
   template <class T>
-  HOST_DEVICE static T derivative(T x) {
+  PACELINE_HOST_DEVICE static T derivative(T x) {
     return std::cos(x);
   }
 };
@@ -208,11 +208,11 @@ struct Cos {
   static constexpr bool kIntegers = false;
   static constexpr Saved kSaved = Saved::kArgument;
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     return std::cos(x);
   }
   template <class T>
-  HOST_DEVICE static T derivative(T x) {
+  PACELINE_HOST_DEVICE static T derivative(T x) {
     return -std::sin(x);
   }
 };
@@ -222,11 +222,11 @@ struct GeluTanh {
   static constexpr Saved kSaved = Saved::kArgument;
   // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)) keeps the relative precision of the left tail.
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     return x * logistic(T(2) * inner(x));
   }
   template <class T>
-  HOST_DEVICE static T derivative(T x) {
+  PACELINE_HOST_DEVICE static T derivative(T x) {
     const T s = logistic(T(2) * inner(x));
     const T slope = T(0.79788456080286535588) * (T(1) + T(3 * 0.044715) * x * x);
     return s + T(2) * x * s * (T(1) - s) * slope;
@@ -234,11 +234,11 @@ struct GeluTanh {
 
  private:
   template <class T>
-  HOST_DEVICE static T logistic(T x) {
+  PACELINE_HOST_DEVICE static T logistic(T x) {
     return T(1) / (T(1) + fast_exp(-x));
   }
   template <class T>
-  HOST_DEVICE static T inner(T x) {
+  PACELINE_HOST_DEVICE static T inner(T x) {
     return T(0.79788456080286535588) * (x + T(0.044715) * x * x * x);
   }
 };
@@ -247,11 +247,11 @@ struct Silu {
   static constexpr bool kIntegers = false;
   static constexpr Saved kSaved = Saved::kArgument;
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     return x / (T(1) + fast_exp(-x));
   }
   template <class T>
-  HOST_DEVICE static T derivative(T x) {
+  PACELINE_HOST_DEVICE static T derivative(T x) {
     const T s = T(1) / (T(1) + fast_exp(-x));
     return s * (T(1) + x * (T(1) - s));
   }
@@ -261,11 +261,11 @@ struct Softsign {
   static constexpr bool kIntegers = false;
   static constexpr Saved kSaved = Saved::kArgument;
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     return x / (T(1) + std::fabs(x));
   }
   template <class T>
-  HOST_DEVICE static T derivative(T x) {
+  PACELINE_HOST_DEVICE static T derivative(T x) {
     const T size = T(1) + std::fabs(x);
     return (T(1) + (x - x)) / (size * size);  // NaN at infinity, where the quotient is
   }
@@ -275,11 +275,11 @@ struct Selu {
   static constexpr bool kIntegers = false;
   static constexpr Saved kSaved = Saved::kArgument;
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     return T(kScale) * (x > T(0) ? x : T(kAlpha) * std::expm1(x));
   }
   template <class T>
-  HOST_DEVICE static T derivative(T x) {
+  PACELINE_HOST_DEVICE static T derivative(T x) {
     return T(kScale) * (x <= T(0) ? T(kAlpha) * std::exp(x) : T(1));
   }
 
@@ -292,11 +292,11 @@ struct Expm1 {
   static constexpr bool kIntegers = false;
   static constexpr Saved kSaved = Saved::kResult;
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     return std::expm1(x);
   }
   template <class T>
-  HOST_DEVICE static T derivative(T y) {
+  PACELINE_HOST_DEVICE static T derivative(T y) {
     return y + T(1);
   }
 };
@@ -305,11 +305,11 @@ struct Log1p {
   static constexpr bool kIntegers = false;
   static constexpr Saved kSaved = Saved::kArgument;
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     return std::log1p(x);
   }
   template <class T>
-  HOST_DEVICE static T derivative(T x) {
+  PACELINE_HOST_DEVICE static T derivative(T x) {
     return T(1) / (T(1) + x);
   }
 };
@@ -318,11 +318,11 @@ struct Erf {
   static constexpr bool kIntegers = false;
   static constexpr Saved kSaved = Saved::kArgument;
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     return std::erf(x);
   }
   template <class T>
-  HOST_DEVICE static T derivative(T x) {
+  PACELINE_HOST_DEVICE static T derivative(T x) {
     return T(1.12837916709551257390) * std::exp(-x * x);
   }
 };
@@ -330,7 +330,7 @@ struct Erf {
 struct Floor {
   static constexpr bool kIntegers = true;
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     if constexpr (std::is_floating_point_v<T>)
       return std::floor(x);
     else
@@ -341,7 +341,7 @@ struct Floor {
 struct Ceil {
   static constexpr bool kIntegers = true;
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     if constexpr (std::is_floating_point_v<T>)
       return std::ceil(x);
     else
@@ -352,7 +352,7 @@ struct Ceil {
 struct Round {
   static constexpr bool kIntegers = true;
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     if constexpr (std::is_floating_point_v<T>)
       return std::rint(x);
     else
@@ -366,11 +366,11 @@ struct LeakyRelu {
   using Attributes = LeakyReluAttributes;
   Attributes attributes;
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     return x > T(0) ? x : x * T(attributes.slope);
   }
   template <class T>
-  HOST_DEVICE T derivative(T x) const {
+  PACELINE_HOST_DEVICE T derivative(T x) const {
     return x > T(0) ? T(1) : T(attributes.slope);
   }
 };
@@ -381,11 +381,11 @@ struct Elu {
   using Attributes = EluAttributes;
   Attributes attributes;
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     return x > T(0) ? x : T(attributes.alpha) * std::expm1(x);
   }
   template <class T>
-  HOST_DEVICE T derivative(T x) const {
+  PACELINE_HOST_DEVICE T derivative(T x) const {
     return x <= T(0) ? T(attributes.alpha) * std::exp(x) : T(1);
   }
 };
@@ -396,12 +396,12 @@ struct Clip {
   using Attributes = ClipAttributes;
   Attributes attributes;
   template <class T>
-  HOST_DEVICE T operator()(T x) const {
+  PACELINE_HOST_DEVICE T operator()(T x) const {
     const T above = x < T(attributes.low) ? T(attributes.low) : x;
     return above > T(attributes.high) ? T(attributes.high) : above;
   }
   template <class T>
-  HOST_DEVICE T chain(T gradient, T x) const {
+  PACELINE_HOST_DEVICE T chain(T gradient, T x) const {
     return (x > T(attributes.low)) & (x < T(attributes.high)) ? gradient : T(0);
   }
 };
@@ -421,7 +421,7 @@ template <class F>
 struct Chain {
   F f;
   template <class T>
-  HOST_DEVICE T operator()(T gradient, T saved) const {
+  PACELINE_HOST_DEVICE T operator()(T gradient, T saved) const {
     if constexpr (requires { f.chain(gradient, saved); })
       return f.chain(gradient, saved);
     else

@@ -7,7 +7,7 @@ namespace paceline::functors {
 
 struct Choose {
   template <class T>
-  HOST_DEVICE T operator()(bool condition, T a, T b) const {
+  PACELINE_HOST_DEVICE T operator()(bool condition, T a, T b) const {
     return condition ? a : b;
   }
 };

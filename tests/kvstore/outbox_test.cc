@@ -178,7 +178,7 @@ class OutboxOverTcp : public testing::Test {
   const std::shared_ptr<std::byte[]> backlog_{new std::byte[1 << 20]()};
   std::atomic<std::size_t> received_ = 0, before_urgent_ = 0;  // bytes
   Mutex arrived_mutex_;
-  std::vector<std::string> arrived_ GUARDED_BY(arrived_mutex_);  // the bodies that say something, in order
+  std::vector<std::string> arrived_ PACELINE_GUARDED_BY(arrived_mutex_);  // the bodies that say something, in order
   std::unique_ptr<Node> server_, worker_;
   std::thread server_thread_;
   std::unique_ptr<Outbox> outbox_;

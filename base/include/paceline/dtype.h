@@ -28,16 +28,16 @@ enum class DType : std::int8_t {
 struct float16 {
   std::uint16_t bits = 0;
   float16() = default;
-  HOST_DEVICE inline float16(float value);
-  HOST_DEVICE inline operator float() const;
+  PACELINE_HOST_DEVICE inline float16(float value);
+  PACELINE_HOST_DEVICE inline operator float() const;
 };
 
 // The upper half of a float32; round to nearest even, keeps NaN and infinity.
 struct bfloat16 {
   std::uint16_t bits = 0;
   bfloat16() = default;
-  HOST_DEVICE inline bfloat16(float value);
-  HOST_DEVICE inline operator float() const;
+  PACELINE_HOST_DEVICE inline bfloat16(float value);
+  PACELINE_HOST_DEVICE inline operator float() const;
 };
 
 std::size_t size_of(DType dtype);
@@ -135,7 +135,7 @@ struct Accumulator<bfloat16> {
 template <class T>
 using accumulator_t = typename Accumulator<T>::type;
 
-HOST_DEVICE inline bfloat16::bfloat16(float value) {
+PACELINE_HOST_DEVICE inline bfloat16::bfloat16(float value) {
   std::uint32_t u = std::bit_cast<std::uint32_t>(value);
   if ((u & 0x7fffffffu) > 0x7f800000u)
     bits = static_cast<std::uint16_t>((u >> 16) | 0x40u);
@@ -143,11 +143,11 @@ HOST_DEVICE inline bfloat16::bfloat16(float value) {
     bits = static_cast<std::uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
 
-HOST_DEVICE inline bfloat16::operator float() const {
+PACELINE_HOST_DEVICE inline bfloat16::operator float() const {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 
-HOST_DEVICE inline float16::float16(float value) {
+PACELINE_HOST_DEVICE inline float16::float16(float value) {
   const std::uint32_t u = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (u >> 16) & 0x8000u;
   std::uint32_t magnitude = u & 0x7fffffffu;
@@ -164,7 +164,7 @@ HOST_DEVICE inline float16::float16(float value) {
   }
 }
 
-HOST_DEVICE inline float16::operator float() const {
+PACELINE_HOST_DEVICE inline float16::operator float() const {
   const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
   const std::uint32_t magnitude = bits & 0x7fffu;
   if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));

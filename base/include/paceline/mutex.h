@@ -10,30 +10,30 @@
 #else
 #define PACELINE_THREAD_ANNOTATION(x)
 #endif
-#define CAPABILITY(x) PACELINE_THREAD_ANNOTATION(capability(x))
-#define SCOPED_CAPABILITY PACELINE_THREAD_ANNOTATION(scoped_lockable)
-#define GUARDED_BY(x) PACELINE_THREAD_ANNOTATION(guarded_by(x))
-#define REQUIRES(...) PACELINE_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
-#define ACQUIRE(...) PACELINE_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))
-#define RELEASE(...) PACELINE_THREAD_ANNOTATION(release_capability(__VA_ARGS__))
-#define EXCLUDES(...) PACELINE_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
-#define NO_THREAD_SAFETY_ANALYSIS PACELINE_THREAD_ANNOTATION(no_thread_safety_analysis)
+#define PACELINE_CAPABILITY(x) PACELINE_THREAD_ANNOTATION(capability(x))
+#define PACELINE_SCOPED_CAPABILITY PACELINE_THREAD_ANNOTATION(scoped_lockable)
+#define PACELINE_GUARDED_BY(x) PACELINE_THREAD_ANNOTATION(guarded_by(x))
+#define PACELINE_REQUIRES(...) PACELINE_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
+#define PACELINE_ACQUIRE(...) PACELINE_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))
+#define PACELINE_RELEASE(...) PACELINE_THREAD_ANNOTATION(release_capability(__VA_ARGS__))
+#define PACELINE_EXCLUDES(...) PACELINE_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
+#define PACELINE_NO_THREAD_SAFETY_ANALYSIS PACELINE_THREAD_ANNOTATION(no_thread_safety_analysis)
 
 namespace paceline {
 
-class CAPABILITY("mutex") Mutex {
+class PACELINE_CAPABILITY("mutex") Mutex {
  public:
-  void lock() ACQUIRE() { mutex_.lock(); }
-  void unlock() RELEASE() { mutex_.unlock(); }
+  void lock() PACELINE_ACQUIRE() { mutex_.lock(); }
+  void unlock() PACELINE_RELEASE() { mutex_.unlock(); }
 
  private:
   std::mutex mutex_;
 };
 
-class SCOPED_CAPABILITY Lock {
+class PACELINE_SCOPED_CAPABILITY Lock {
  public:
-  explicit Lock(Mutex& mutex) ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
-  ~Lock() RELEASE() { mutex_.unlock(); }
+  explicit Lock(Mutex& mutex) PACELINE_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+  ~Lock() PACELINE_RELEASE() { mutex_.unlock(); }
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
 
@@ -45,13 +45,13 @@ class SCOPED_CAPABILITY Lock {
 class CondVar {
  public:
   template <class Predicate>
-  void wait(Mutex& mutex, Predicate ready) REQUIRES(mutex) NO_THREAD_SAFETY_ANALYSIS {
+  void wait(Mutex& mutex, Predicate ready) PACELINE_REQUIRES(mutex) PACELINE_NO_THREAD_SAFETY_ANALYSIS {
     condition_.wait(mutex, ready);
   }
   // False if `timeout` passed and `ready()` is still false.
   template <class Predicate>
   bool wait_for(Mutex& mutex, std::chrono::nanoseconds timeout, Predicate ready)
-      REQUIRES(mutex) NO_THREAD_SAFETY_ANALYSIS {
+      PACELINE_REQUIRES(mutex) PACELINE_NO_THREAD_SAFETY_ANALYSIS {
     return condition_.wait_for(mutex, timeout, ready);
   }
   void notify_one() { condition_.notify_one(); }

@@ -20,7 +20,7 @@ struct RandomPair {
 };
 
 // The generator's function itself: four words of counter and two of key to four random words.
-HOST_DEVICE inline RandomBits philox(RandomBits counter, std::uint32_t key0, std::uint32_t key1) {
+PACELINE_HOST_DEVICE inline RandomBits philox(RandomBits counter, std::uint32_t key0, std::uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t a = std::uint64_t{0xD2511F53u} * counter.word[0];
     const std::uint64_t b = std::uint64_t{0xCD9E8D57u} * counter.word[2];
@@ -33,29 +33,29 @@ HOST_DEVICE inline RandomBits philox(RandomBits counter, std::uint32_t key0, std
 }
 
 // Block number `index` of the sequence (seed, stream). Sequences of different streams have nothing in common.
-HOST_DEVICE inline RandomBits random_bits(std::uint64_t seed, std::uint64_t index, std::uint64_t stream = 0) {
+PACELINE_HOST_DEVICE inline RandomBits random_bits(std::uint64_t seed, std::uint64_t index, std::uint64_t stream = 0) {
   return philox({{static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
                   static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32)}},
                 static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32));
 }
 
 // In [0, 1), with 24 random bits, every value exact.
-HOST_DEVICE inline float uniform_float(std::uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
+PACELINE_HOST_DEVICE inline float uniform_float(std::uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
 
 // In [0, 1), with 53 random bits.
-HOST_DEVICE inline double uniform_double(std::uint32_t high, std::uint32_t low) {
+PACELINE_HOST_DEVICE inline double uniform_double(std::uint32_t high, std::uint32_t low) {
   return static_cast<double>((std::uint64_t{high} << 21) | (low >> 11)) * 0x1p-53;
 }
 
 // Number `index` of the sequence, in [0, 1). Neighbours share a block: loops take four numbers from random_bits().
-HOST_DEVICE inline float random_uniform(std::uint64_t seed, std::uint64_t index, std::uint64_t stream = 0) {
+PACELINE_HOST_DEVICE inline float random_uniform(std::uint64_t seed, std::uint64_t index, std::uint64_t stream = 0) {
   return uniform_float(random_bits(seed, index / 4, stream).word[index % 4]);
 }
 
 // Two independent standard normal numbers from two uniform ones (Box and Muller). Only +, -, *, / and square root,
 // which IEEE 754 defines to the last bit: with contraction to fused operations switched off (-ffp-contract=off,
 // -fmad=false) the result is the same on every processor. `u` in (0, 1], `v` in [0, 1).
-HOST_DEVICE inline RandomPair normal_pair(double u, double v) {
+PACELINE_HOST_DEVICE inline RandomPair normal_pair(double u, double v) {
   // log u = exponent * log 2 + 2 atanh((m - 1) / (m + 1)), m in [sqrt(1/2), sqrt(2))
   const std::uint64_t bits = std::bit_cast<std::uint64_t>(u);
   int exponent = static_cast<int>(bits >> 52) - 1023;

@@ -39,14 +39,14 @@ class SharedHeap {
 
  private:
   SharedHeap(int descriptor, std::byte* base, std::size_t bytes);
-  void use_large_pages(std::size_t offset, std::size_t bytes) REQUIRES(mutex_);
+  void use_large_pages(std::size_t offset, std::size_t bytes) PACELINE_REQUIRES(mutex_);
   static const std::byte* at(const void* data) { return static_cast<const std::byte*>(data); }
 
   const int descriptor_;
   std::byte* const base_;
   const std::size_t bytes_;
   Mutex mutex_;
-  std::map<std::size_t, std::size_t> free_ GUARDED_BY(mutex_);  // offset -> bytes; neighbours are joined
+  std::map<std::size_t, std::size_t> free_ PACELINE_GUARDED_BY(mutex_);  // offset -> bytes; neighbours are joined
 };
 
 // Another process's heap, read only; or this process's own.

@@ -49,8 +49,8 @@ class Slab {
   };
   struct Shared {
     Mutex mutex;
-    std::vector<Node*> batches GUARDED_BY(mutex);
-    std::vector<void*> chunks GUARDED_BY(mutex);
+    std::vector<Node*> batches PACELINE_GUARDED_BY(mutex);
+    std::vector<void*> chunks PACELINE_GUARDED_BY(mutex);
   };
   static constexpr std::size_t kBatch = 64;
 

@@ -15,7 +15,7 @@ template <class T>
 inline constexpr bool kIsHalf = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
 
 template <class To, class From>
-HOST_DEVICE inline To convert(From value) {
+PACELINE_HOST_DEVICE inline To convert(From value) {
   if constexpr (std::is_same_v<To, From>) {
     return value;
   } else if constexpr (kIsHalf<From>) {

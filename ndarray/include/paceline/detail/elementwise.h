@@ -1,7 +1,8 @@
 #pragma once
-// Loops of host kernels over elements. A functor is written once, HOST_DEVICE, and run here or in elementwise.cuh:
+// Loops of host kernels over elements. A functor is written once, PACELINE_HOST_DEVICE, and run here or in
+// elementwise.cuh:
 //
-//   struct Add { template <class T> HOST_DEVICE T operator()(T a, T b) const { return a + b; } };
+//   struct Add { template <class T> PACELINE_HOST_DEVICE T operator()(T a, T b) const { return a + b; } };
 //   elementwise<float, float, float>(Add(), out, a, b);
 //
 // Sources that include this are compiled with OpenMP.

@@ -14,17 +14,17 @@ using wrapping_t = typename std::conditional_t<std::is_integral_v<T> && !std::is
                                                std::type_identity<T>>::type;
 
 template <class T>
-HOST_DEVICE inline T wrapping_sum(T a, T b) {
+PACELINE_HOST_DEVICE inline T wrapping_sum(T a, T b) {
   return static_cast<T>(static_cast<wrapping_t<T>>(a) + static_cast<wrapping_t<T>>(b));
 }
 
 template <class T>
-HOST_DEVICE inline T wrapping_difference(T a, T b) {
+PACELINE_HOST_DEVICE inline T wrapping_difference(T a, T b) {
   return static_cast<T>(static_cast<wrapping_t<T>>(a) - static_cast<wrapping_t<T>>(b));
 }
 
 template <class T>
-HOST_DEVICE inline T wrapping_product(T a, T b) {
+PACELINE_HOST_DEVICE inline T wrapping_product(T a, T b) {
   return static_cast<T>(static_cast<wrapping_t<T>>(a) * static_cast<wrapping_t<T>>(b));
 }
 
