@@ -351,7 +351,7 @@ class Shm final : public Transport {
       case Control::ANSWER: return on_answer(link, control);
       case Control::READY: return on_ready(link, control);
       case Control::FRAMES: return on_frames(link, control, std::move(packet));
-      case Control::PACELINE_RELEASE: return on_release(link, control);
+      case Control::RELEASE: return on_release(link, control);
       case Control::STRANGER: return on_stranger(link, control);
       default: return reject(link, "a control message of an unknown kind");
     }

@@ -69,7 +69,7 @@ struct Sessions {
     if (found == by_number.end() || found->second->held.erase(packet) == 0) return;
     hand_overs().fetch_add(1, std::memory_order_release);
     Control control;
-    control.set_kind(Control::PACELINE_RELEASE);
+    control.set_kind(Control::RELEASE);
     control.add_packets(packet);
     tell(*found->second, control);
   }
