@@ -63,11 +63,11 @@ class Events(unittest.TextTestResult):
     def take(self, test, verdict, reason=""):
         self.any_failed |= verdict == "failed"
         if self.started is None:  # raised by setUpClass: no test of the class will begin
-            self.printErrors()
             owner = re.search(r"\((.+)\)", test.id()).group(1)
             for name in self.names:
                 if name.startswith(owner + "."):
                     self.begin(name)
+                    self.printErrors()
                     self.verdict, self.reason = verdict, reason
                     self.end(name)
         elif self.verdict != "failed":
