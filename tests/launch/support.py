@@ -101,6 +101,10 @@ class LauncherTest(unittest.TestCase):
     def launch(self, *arguments):
         return self.finish(self.start(*arguments))
 
+    def forget_what_stubs_did(self):
+        for path in self.stub_dir.iterdir():
+            path.unlink()
+
     def wait_until(self, condition, what):
         deadline = time.monotonic() + PATIENCE
         while not condition():

@@ -4,12 +4,13 @@ import json
 import os
 import pathlib
 import signal
+import subprocess
 import unittest
 from unittest import mock
 
 from support import LONG_WORKER, LauncherTest
 
-from paceline_launch import UsageError, options
+from paceline_launch import UsageError, bootstrap, options
 
 
 class Environment(LauncherTest):
@@ -206,9 +207,44 @@ class Failure(LauncherTest):
         self.assertIn("the job ended well, but lost worker 1 on this machine", err)
 
     def test_mode_from_the_environment(self):
-        worker = self.worker('[ "$DMLC_TASK_ID" = 0 ] || { touch "$STUB_DIR/done-1"; exit 5; }')
+        worker = self.worker('[ "$DMLC_TASK_ID" = 0 ] || { touch "$STUB_DIR/done-1"; kill -KILL $$; }')
         code, _, err = self.launch("-n", 2, "--env", "PACELINE_KVSTORE=dist_sync", worker)
         self.assertEqual(code, 0, err)
+
+    def test_a_worker_that_fails_makes_the_exit_code(self):
+        for how, expected in (("exit 5", 5), ("kill -SEGV $$", 139), ("kill -ABRT $$", 134), ("kill -TERM $$", 0)):
+            with self.subTest(how):
+                self.forget_what_stubs_did()
+                worker = self.worker(f'[ "$DMLC_TASK_ID" = 0 ] || {{ touch "$STUB_DIR/done-1"; {how}; }}; sleep 0.3')
+                code, _, err = self.launch("-n", 2, worker, "--kvstore", "dist_sync")
+                self.assertEqual(code, expected, err)
+                self.assertEqual("the job ended without worker 1 on this machine" in err, expected != 0, err)
+
+    def test_which_lost_workers_count(self):
+        for choice, how, expected in (("none", "exit 5", 0), ("any", "kill -KILL $$", 137)):
+            with self.subTest(choice):
+                self.forget_what_stubs_did()
+                worker = self.worker(f'[ "$DMLC_TASK_ID" = 0 ] || {{ touch "$STUB_DIR/done-1"; {how}; }}; sleep 0.3')
+                code, _, err = self.launch("-n", 2, "--lost-workers-count", choice, worker, "--kvstore", "dist_sync")
+                self.assertEqual(code, expected, err)
+
+    def test_memory_that_is_exhausted_is_named(self):
+        """The script reads the control group's events; here they are files of the test."""
+        group = self.folder / "cgroup"
+        (group / "memory").mkdir(parents=True)
+        events = group / "memory.events"
+        for kills, expected in ((1, "ended 137 memory"), (0, "ended 137 ")):
+            with self.subTest(kills):
+                events.write_text("oom 0\noom_kill 0\n")
+                command = ["sh", "-c", f"printf 'oom 1\noom_kill {kills}\n' >{events}; kill -KILL $$"]
+                text = bootstrap.script(
+                    mark="MARK", tag="tag.", command=command, folder="/", environment={}, sharers=1, grace=1
+                )
+                script = text.replace(b"/sys/fs/cgroup", os.fsencode(group))
+                with subprocess.Popen(["sh", "-s"], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as shell:
+                    shell.stdin.write(script)
+                    shell.stdin.flush()  # and stays open: the launcher is there
+                    self.assertIn(f"MARK {expected}\n", shell.stderr.read().decode())
 
     def test_all_workers_lost(self):
         worker = self.worker("""

@@ -306,7 +306,8 @@ class JobKilled(Faults):
         self.wait_for_line(job, r"worker 1 at 127\.0\.0\.1 was lost")
         os.kill(frozen, signal.SIGCONT)
         ended = self.finish(job)
-        self.assertEqual(ended.code, 0, ended)
+        self.assertEqual(ended.code, 1, ended)  # its own: it ended with an error, after the others had gone on
+        self.assertIn("the job ended without worker 1 on this machine ended with exit code 1", ended.err)
         self.assertRegex(ended.err, r"\[worker 1\] mnist: .*declared lost")
         self.assertGreaterEqual(ended.result["test_accuracy"], 0.85)
 

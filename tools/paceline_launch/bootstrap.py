@@ -9,7 +9,8 @@ no Python. Standard input then stays open as the control connection:
     end of file      like `term`, and after the grace like `kill`
 
 So nothing survives a launcher that was killed and, with a limit on silence, nothing survives a network that is gone.
-On standard error the script reports `MARK started` and `MARK ended STATUS`.
+On standard error the script reports `MARK started` and `MARK ended STATUS`, with a further word `memory` where the
+kernel killed a process of the job's control group meanwhile because its memory was exhausted.
 """
 
 import os
@@ -48,6 +49,12 @@ end_job() {
   done
   kill_job
 }
+memory_kills() {
+  own=$(sed -n 's/^0:://p' /proc/self/cgroup) own_v1=$(sed -n 's/^[0-9]*:memory://p' /proc/self/cgroup)
+  cat "/sys/fs/cgroup$own/memory.events" "/sys/fs/cgroup/memory$own_v1/memory.oom_control" \
+    /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control | sed -n 's/^oom_kill //p'
+}
+paceline_memory_kills=$(memory_kills)
 paceline_reaped=
 paceline_setsid=$(command -v setsid)
 paceline_cores=$(OMP_NUM_THREADS='' nproc || getconf _NPROCESSORS_ONLN || echo 1)
@@ -105,7 +112,8 @@ wait "$job"
 status=$?
 paceline_reaped=1
 end_job 2
-echo "$paceline_mark ended $status" >&4
+[ "$status" != 137 ] || [ "$(memory_kills)" = "$paceline_memory_kills" ] || paceline_why=memory
+echo "$paceline_mark ended $status ${paceline_why-}" >&4
 kill -s KILL "$reader"
 [ -z "$watchdog" ] || kill "$watchdog"
 exit "$status"

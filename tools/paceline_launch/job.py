@@ -35,6 +35,7 @@ class Job:
         self.stopping = False
         self.deadlines = {}  # name -> (time, what happens)
         self.lost = []  # workers that failed, in order
+        self.went_to_its_end = False
         self.unsaid = []  # of them, for a moment: others may fail of the same
         self.port = options.port
         self.listening = False  # the scheduler
@@ -224,7 +225,7 @@ class Job:
         elif self._all_ended(self.scheduler + self.servers) and not self._all_ended(self.workers):
             self._deadline("ending", self.options.grace, self._workers_did_not_end)
         if not self.stopping and self._all_ended(self.processes):
-            self._stop(0)
+            self._end_well()
 
     def _on_copied(self, process):
         if process.status != 0:
@@ -263,13 +264,20 @@ class Job:
             with contextlib.suppress(OSError), open(self.ended_file, "a", encoding="utf-8") as file:
                 file.write(f"{process.name} {_how(process)}\n")
 
+    def _end_well(self):
+        """The workers that were not lost have ended; the exit code is that of the first whose loss counts."""
+        self.went_to_its_end = True
+        counts = {"failed": lambda worker: worker.failed, "any": lambda _: True, "none": lambda _: False}
+        counts_here = counts[self.options.lost_workers_count]
+        self._stop(next((worker.status for worker in self.lost if counts_here(worker)), 0))
+
     def _all_ended(self, processes):
         return not self.waiting and all(process.ended for process in processes)
 
     def _servers_did_not_end(self):
         names = _names(process for process in self.processes if process.running)
         self.console.say(f"still running {self.options.grace} s after the last worker ended: {names}; ending them")
-        self._stop(0)
+        self._end_well()
 
     def _workers_did_not_end(self):
         names = _names(worker for worker in self.workers if worker.running)
@@ -351,13 +359,17 @@ class Job:
         )
 
     def _report(self):
-        if self.exit_code == 0:
-            if self.lost:
-                self.console.say(f"the job ended well, but lost {_names(self.lost)}")
-            for worker in self.workers:
-                if worker.status == 0 and _is_json_object(worker.last_output):
-                    self.console.write(1, worker.last_output)
-                    break
+        if not self.went_to_its_end:
+            return
+        if self.exit_code != 0:
+            lost = ", ".join(f"{worker.place} {_how(worker)}" for worker in self.lost)
+            self.console.say(f"the job ended without {lost}: exit code {self.exit_code} (see --lost-workers-count)")
+        elif self.lost:
+            self.console.say(f"the job ended well, but lost {_names(self.lost)}")
+        for worker in self.workers:
+            if worker.status == 0 and _is_json_object(worker.last_output):
+                self.console.write(1, worker.last_output)
+                break
 
 
 def _make_log_dir(chosen, job_id):
@@ -376,7 +388,10 @@ def _count(number, noun):
 
 
 def _how(process):
-    return "lost its connection to the launcher" if process.connection_lost else describe_status(process.status)
+    if process.connection_lost:
+        return "lost its connection to the launcher"
+    why = ": the memory of its control group was exhausted" if process.memory_exhausted else ""
+    return describe_status(process.status) + why
 
 
 def _names(processes):

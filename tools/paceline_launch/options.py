@@ -38,9 +38,12 @@ output: a line of a process is printed as `[worker 0] line`, on the stream it ca
 What the launcher itself has to say goes to standard error. When the job ends well and the last line that a worker
 printed on standard output is a JSON object, that line is printed once more, alone, as the launcher's last line.
 
-exit code: 0 when the job ended well, 2 for a mistake in the command line, 124 when a --timeout or --start-timeout
-passed, 128 + the signal's number when the launcher was told to stop (130 for Ctrl-C), else the exit code of the first
-process whose end the job could not survive (128 + the signal's number if a signal ended it; 255: the host is lost).
+exit code: 0 when the job ended well, also without workers that were lost to SIGTERM, SIGKILL or with their host. A
+worker that failed by itself (an exit code that is not 0, another signal, its memory exhausted) makes its exit code the
+job's, after the others have ended; --lost-workers-count chooses. 2 for a mistake in the command line, 124 when a
+--timeout or --start-timeout passed, 128 + the signal's number when the launcher was told to stop (130 for Ctrl-C),
+else the exit code of the first process whose end the job could not survive (128 + the signal's number if a signal
+ended it; 255: the host is lost).
 """
 
 
@@ -121,6 +124,13 @@ def _parser():
         "mode is read from the command's --kvstore, from a word like dist_sync or a first argument like local, or from "
         "PACELINE_KVSTORE; unknown: stop). The loss of a server or of the scheduler always ends the job",
     )
+    add(
+        "--lost-workers-count",
+        choices=("failed", "any", "none"),
+        default="failed",
+        help="which lost workers make the exit code of a job that ended without them: those that failed by themselves "
+        "(the default), any, or none",
+    )
     add("--log-dir", metavar="DIR", help="folder for the output of each process (default: logs/TIME-JOB)")
     add(
         "--server-command",
@@ -153,6 +163,7 @@ class JobOptions:
     server_command: list
     mode: Mode
     on_worker_loss: str
+    lost_workers_count: str
     start_timeout: float
     grace: int
     host_timeout: int
@@ -295,6 +306,7 @@ def parse(arguments):
         server_command=server_command,
         mode=mode,
         on_worker_loss=given.on_worker_loss or ("continue" if mode.survives_worker_loss else "stop"),
+        lost_workers_count=given.lost_workers_count,
         timeout=given.timeout or 0,
         start_timeout=given.start_timeout,
         grace=given.grace,

@@ -74,6 +74,7 @@ class Process:
         self.started = False
         self.ended = False
         self.status = None  # exit code, 128 + number for a signal
+        self.memory_exhausted = False  # the kernel killed it, or another process of its control group, for memory
         self.last_lines = collections.deque(maxlen=_LINES_KEPT)
         self.last_output = b""  # the last line on standard output
         self._console = console
@@ -96,6 +97,12 @@ class Process:
     @property
     def running(self):
         return self._popen is not None and not self.ended
+
+    @property
+    def failed(self):
+        """It ended by a fault of its own: not well, and neither SIGTERM nor SIGKILL nor the loss of its host did it."""
+        from_outside = self.status in (128 + signal.SIGTERM, 128 + signal.SIGKILL) and not self.memory_exhausted
+        return self.ended and self.status != 0 and not from_outside and not self.connection_lost
 
     @property
     def connection_lost(self):
@@ -186,7 +193,9 @@ class Process:
                 self.started = True
                 self._events.put(("started", self))
             elif word == "ended":
-                self.status = int(value)
+                status, *why = value.split()
+                self.status = int(status)
+                self.memory_exhausted = why == ["memory"]
                 self._status_reported = True
             if not line:
                 return
