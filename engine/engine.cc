@@ -20,6 +20,8 @@ const char* task_that_did_not_declare(const Variable& variable) {
   return role.task && !role.declares(role.task, variable.state()) ? role.task_name : nullptr;
 }
 
+bool runs_a_task() { return thread_role().task != nullptr; }
+
 bool checks_access() { return kChecksAccess; }
 bool checks_data() { return kChecksData; }
 

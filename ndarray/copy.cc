@@ -11,15 +11,6 @@
 namespace paceline::detail {
 namespace {
 
-// First byte that a view touches, and the end of its last element.
-std::pair<std::int64_t, std::int64_t> touched(const NDArray& array) {
-  const auto width = static_cast<std::int64_t>(size_of(array.dtype()));
-  const std::int64_t first = ArrayBuilder::offset(array);
-  std::int64_t last = first;
-  for (int i = 0; i < array.ndim(); ++i) last += (array.shape()[i] - 1) * array.strides()[i];
-  return {first * width, (last + 1) * width};
-}
-
 bool same_layout(const NDArray& a, const NDArray& b) {
   return a.dtype() == b.dtype() && a.shape() == b.shape() &&
          (a.strides() == b.strides() || (a.is_contiguous() && b.is_contiguous())) && is_dense(a.shape(), a.strides());
@@ -68,15 +59,13 @@ void copy_across(const NDArray& source, const NDArray& to, int priority) {
           if (source->failure() || to->failure()) to->set_failure(source->failure());
         });
       });
+  if (!covers_storage(to)) ArrayBuilder::storage(to)->note_partial_write(Layout::of(to));
 }
 
 }  // namespace
 
 bool overlap(const NDArray& a, const NDArray& b) {
-  if (!a.shares_memory_with(b) || a.size() == 0 || b.size() == 0) return false;
-  const auto [a_begin, a_end] = touched(a);
-  const auto [b_begin, b_end] = touched(b);
-  return a_begin < b_end && b_begin < a_end;
+  return a.shares_memory_with(b) && may_overlap(Layout::of(a), Layout::of(b));
 }
 
 bool disturbs(const NDArray& out, const NDArray& input) {

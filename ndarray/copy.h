@@ -12,7 +12,7 @@ void copy(const NDArray& source, const NDArray& to, int priority);
 // One input, one output on the same device (for cpu:N any two of them).
 Kernel copy_kernel();
 
-// Do the two have memory in common (taking the whole range that a view spans)?
+// May the two have an element in common?
 bool overlap(const NDArray& a, const NDArray& b);
 
 // May writing `out` element by element change elements of `input` that are still to be read? True for two different

@@ -122,6 +122,14 @@ std::int64_t new_bytes(References outputs, const LaunchOptions& options) {
   return static_cast<std::int64_t>(bytes);
 }
 
+void note_partial_writes(References outputs) {
+  for (const NDArray* array : outputs) {
+    const bool whole = std::ranges::any_of(
+        outputs, [&](const NDArray* other) { return other->shares_memory_with(*array) && covers_storage(*other); });
+    if (!whole) ArrayBuilder::storage(*array)->note_partial_write(Layout::of(*array));
+  }
+}
+
 // Pushes work(call, task) with the read and write sets of the arrays.
 template <class Work>
 void push_call(const char* name, References inputs, References outputs, const LaunchOptions& options, Work work,
@@ -131,6 +139,7 @@ void push_call(const char* name, References inputs, References outputs, const La
       new Call(inputs.size() + outputs.size(), device, options, RunAhead(new_bytes(outputs, options), device)));
   // The arrays hold their variables until the push is over, so nothing is gained by counting further handles.
   Room<Variable> reads(inputs.size() + outputs.size()), writes(outputs.size());
+  bool partial = false;
   for (const NDArray* array : inputs) {
     call->add_input(*array);
     reads.add(array->variable().state());
@@ -143,10 +152,12 @@ void push_call(const char* name, References inputs, References outputs, const La
     call->add_output(*array, keeps_old_contents);
     if (keeps_old_contents) reads.add(array->variable().state());
     writes.add(array->variable().state());
+    partial |= keeps_old_contents;
   }
   outputs[0]->engine().push(
       {name, device, Lane::kCompute, options.priority, at_once}, reads.all(), writes.all(),
       [call = std::move(call), work = std::move(work)](TaskContext& task) mutable { work(*call, task); });
+  if (partial) note_partial_writes(outputs);
 }
 
 void check_arrays(const char* name, References inputs, References outputs, bool any_cpu_input) {

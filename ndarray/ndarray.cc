@@ -3,6 +3,7 @@
 #include "guard.h"
 #include "storage.h"
 
+#include <paceline/array_recorder.h>
 #include <paceline/detail/array_builder.h>
 #include <paceline/detail/checking.h>
 #include <paceline/detail/declared.h>
@@ -107,6 +108,12 @@ bool NDArray::is_contiguous() const {
   return true;
 }
 
+NDArray NDArray::seen_as(std::int64_t offset, const Shape& shape, const Strides& strides) const {
+  NDArray result(storage_, offset, shape, strides, dtype_);
+  result.stopped_ = stopped_;
+  return result;
+}
+
 NDArray NDArray::view(const Shape& shape) const {
   check(storage_);
   require(is_contiguous(), "[view] needs a contiguous array; call contiguous() first on ", describe(),
@@ -129,7 +136,7 @@ NDArray NDArray::view(const Shape& shape) const {
   }
   require(known == size(), "[view] ", describe(), " has ", size(), " elements, shape ", shape, " has ", known);
   checked_bytes(wanted, dtype_);
-  return {storage_, offset_, wanted, row_major(wanted), dtype_};
+  return seen_as(offset_, wanted, row_major(wanted));
 }
 
 NDArray NDArray::narrow(int axis, std::int64_t begin, std::int64_t end) const {
@@ -147,8 +154,8 @@ NDArray NDArray::at(std::int64_t index) const {
   check(storage_);
   require(ndim() > 0, "[at] a scalar has no axis to index");
   require(0 <= index && index < shape_[0], "[at] index ", index, " is outside axis 0 of ", describe());
-  return {storage_, offset_ + index * strides_[0], Shape(std::span(shape_.begin() + 1, shape_.end())),
-          Strides(std::span(strides_.begin() + 1, strides_.end())), dtype_};
+  return seen_as(offset_ + index * strides_[0], Shape(std::span(shape_.begin() + 1, shape_.end())),
+                 Strides(std::span(strides_.begin() + 1, strides_.end())));
 }
 
 NDArray NDArray::permute(const std::vector<int>& axes) const {
@@ -169,7 +176,7 @@ NDArray NDArray::permute(const std::vector<int>& axes) const {
 NDArray NDArray::broadcast_to(const Shape& shape) const {
   check(storage_);
   checked_bytes(shape, dtype_);
-  return {storage_, offset_, shape, broadcast_strides(shape_, strides_, shape), dtype_};
+  return seen_as(offset_, shape, broadcast_strides(shape_, strides_, shape));
 }
 
 NDArray NDArray::clone() const {
@@ -197,6 +204,7 @@ NDArray NDArray::contiguous() const { return is_contiguous() ? *this : clone(); 
 void NDArray::copy_from(const NDArray& source, int priority) const {
   check(storage_);
   check(source.storage_);
+  if (detail::ArrayRecorder* const recorder = detail::array_recorder()) return recorder->copy(source, *this, priority);
   detail::copy(source, *this, priority);
 }
 
@@ -213,10 +221,11 @@ void NDArray::wait() const {
 template <class T>
 std::vector<T> NDArray::to_vector() const {
   check(storage_);
+  const detail::Unrecorded reads_only;
   const NDArray typed = dtype_ == dtype_of<T>() ? *this : cast(dtype_of<T>());
   const NDArray host = typed.contiguous().to(Device());
   host.wait();
-  const T* first = host.template data_as<T>();
+  const T* first = host.template data_as<const T>();
   return std::vector<T>(first, first + host.size());
 }
 
@@ -227,6 +236,13 @@ T NDArray::item() const {
 }
 
 void* NDArray::data() const {
+  const_data();
+  if constexpr (detail::kChecksAccess)
+    if (!detail::runs_a_task()) storage_->host_wrote();
+  return ArrayBuilder::data(*this);
+}
+
+const void* NDArray::const_data() const {
   check(storage_);
   if constexpr (detail::kChecksData)
     if (const char* task = detail::task_that_did_not_declare(storage_->variable()))

@@ -6,11 +6,21 @@
 #include <paceline/detail/checking.h>
 #include <paceline/detail/host_memory.h>
 #include <paceline/detail/shared_heap.h>
+#include <paceline/mutex.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace paceline::detail {
 namespace {
+
+// Of NotesWrites: how many there are, and how often there was a first one. Notes of an earlier time are worth nothing.
+std::atomic<int> noting = 0;
+std::atomic<std::uint64_t> noting_time = 0;
+
+// Guards every block's notes.
+Mutex partial_writes_mutex;
+constexpr std::size_t kKeptPartialWrites = 4096;
 
 // The checking build's memory. Not where others than tasks of the CPU use it: peers read the shared heap in place.
 std::shared_ptr<void> guarded([[maybe_unused]] Engine& engine, [[maybe_unused]] const Variable& variable, Device device,
@@ -49,6 +59,33 @@ void Storage::set_failure(std::exception_ptr failure) { failure_ = std::move(fai
 
 void Storage::throw_failure() const {
   if (failure_) std::rethrow_exception(failure_);
+}
+
+NotesWrites::NotesWrites() {
+  if (noting.fetch_add(1, std::memory_order_relaxed) == 0) noting_time.fetch_add(1, std::memory_order_relaxed);
+}
+NotesWrites::~NotesWrites() { noting.fetch_sub(1, std::memory_order_relaxed); }
+
+void Storage::note_partial_write(const Layout& layout) {
+  if (noting.load(std::memory_order_relaxed) == 0) return;
+  const Lock lock(partial_writes_mutex);
+  const std::uint64_t time = noting_time.load(std::memory_order_relaxed);
+  if (std::exchange(partial_writes_time_, time) != time) partial_writes_.clear();
+  if (partial_writes_.size() == kKeptPartialWrites) partial_writes_.pop_front();
+  partial_writes_.push_back({writes(), layout});
+}
+
+bool Storage::written_since(std::uint64_t count, const Layout& layout) const {
+  const std::uint64_t now = writes();
+  if (now == count) return false;
+  const Lock lock(partial_writes_mutex);
+  std::uint64_t number = count;  // up to which nothing has touched the elements
+  const auto first = std::ranges::lower_bound(partial_writes_, count + 1, {}, &PartialWrite::number);
+  for (auto write = first; write != partial_writes_.end(); ++write) {
+    if (write->number > number + 1 || may_overlap(write->layout, layout)) return true;
+    number = write->number;
+  }
+  return number != now;
 }
 
 std::shared_ptr<std::byte[]> allocate_host(std::size_t bytes) {

@@ -4,9 +4,11 @@
 
 #include "memory_pool.h"
 
+#include <paceline/detail/layout.h>
 #include <paceline/engine.h>
 
 #include <atomic>
+#include <deque>
 #include <exception>
 #include <memory>
 
@@ -32,7 +34,20 @@ class Storage {
   void throw_failure() const;
   const std::exception_ptr& failure() const { return failure_; }
 
+  // The number of writes so far: those that were pushed to the engine, and what host_wrote() counted.
+  std::uint64_t writes() const { return variable_.version() + host_writes_.load(std::memory_order_relaxed); }
+  void host_wrote() { host_writes_.fetch_add(1, std::memory_order_relaxed); }
+  // The latest write touched no other elements than those of the layout.
+  void note_partial_write(const Layout& layout);
+  // Has any write after the first `count` touched an element of the layout? Also true where that is not known.
+  bool written_since(std::uint64_t count, const Layout& layout) const;
+
  private:
+  struct PartialWrite {
+    std::uint64_t number;
+    Layout layout;
+  };
+
   Engine& engine_;
   const Device device_;
   const Variable variable_;
@@ -41,6 +56,9 @@ class Storage {
   void* const memory_;
   const std::size_t bytes_;
   std::exception_ptr failure_;
+  std::atomic<std::uint64_t> host_writes_ = 0;
+  std::deque<PartialWrite> partial_writes_;  // the latest ones, in order
+  std::uint64_t partial_writes_time_ = 0;
 };
 
 }  // namespace paceline::detail

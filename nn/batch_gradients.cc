@@ -93,7 +93,7 @@ NDArray BatchGradients::run(const Module& module, const Part& part, const NDArra
   const NDArray output = in_float(module(part.data, context));
   NDArray loss = loss_function(output, part.label.to(output.device()));
   if (part.weight != 1) loss = loss * part.weight;
-  tape.backward(scale.is_none() ? loss : loss * cast(scale, loss.dtype()).to(loss.device()), part.accumulate);
+  tape.backward(scale.is_none() ? loss : loss * cast(scale, loss.dtype()).to(loss.device()), {.accumulate = part.accumulate});
   for (std::size_t i = 0; i < tables_.size(); ++i) tables[i].push_back(tape.sparse_gradient(tables_[i]->value));
   return loss;
 }

@@ -1,8 +1,9 @@
 #include "shared/channels.h"
 #include "shared/like.h"
 
+#include <paceline/array_recorder.h>
 #include <paceline/detail/array_builder.h>
-#include <paceline/detail/recorded.h>
+#include <paceline/detail/layout.h>
 #include <paceline/op.h>
 #include <paceline/recorder.h>
 
@@ -87,6 +88,12 @@ OpDef OpDef::forward(Forward function) && {
   return std::move(*this);
 }
 
+OpDef OpDef::composed_of(Forward function) && {
+  composed_ = true;
+  forward_ = std::move(function);
+  return std::move(*this);
+}
+
 OpDef OpDef::gradient(GradientRule rule) && {
   gradient_ = std::move(rule);
   return std::move(*this);
@@ -165,21 +172,58 @@ const NDArray* find_other_order(const std::vector<NDArray>& inputs, const Shape&
   throw InvalidArgument(text);
 }
 
+// What the recorder is to keep of a call.
+OpCall call_of(const OpDef& op, const std::vector<NDArray>& inputs, const std::vector<NDArray>& outputs,
+               const std::shared_ptr<const void>& attributes) {
+  OpCall call;
+  call.op = &op;
+  call.inputs.resize(inputs.size());
+  call.outputs.resize(outputs.size());
+  for (const int i : op.saved_inputs()) call.inputs[static_cast<std::size_t>(i)] = inputs[static_cast<std::size_t>(i)];
+  for (const int i : op.saved_outputs())
+    call.outputs[static_cast<std::size_t>(i)] = outputs[static_cast<std::size_t>(i)];
+  call.input_specs.reserve(inputs.size());
+  for (const NDArray& input : inputs) call.input_specs.push_back({input.shape(), input.dtype()});
+  call.attribute_data = attributes;
+  return call;
+}
+
+bool overlap(const NDArray& a, const NDArray& b) {
+  return a.shares_memory_with(b) && detail::may_overlap(detail::Layout::of(a), detail::Layout::of(b));
+}
+
+// An output that is a followed input, unchanged, is another value in the same memory: it needs memory of its own. So
+// does one that is an earlier output.
+void give_own_memory(std::vector<NDArray>& outputs, const std::vector<NDArray>& inputs, const Recorder::Seen& seen) {
+  const RecordingScope off(nullptr);
+  for (std::size_t o = 0; o < outputs.size(); ++o) {
+    bool shared = false;
+    for (std::size_t i = 0; i < inputs.size() && !shared; ++i)
+      shared = seen.follows(i) && overlap(outputs[o], inputs[i]) && detail::writes_to(inputs[i]) == seen.writes[i];
+    for (std::size_t other = 0; other < o && !shared; ++other) shared = overlap(outputs[o], outputs[other]);
+    if (shared) outputs[o] = outputs[o].clone();
+  }
+}
+
 }  // namespace
 
 std::vector<NDArray> invoke(const OpDef& op, std::vector<NDArray> inputs, std::shared_ptr<const void> attributes) try {
   check_inputs(op, inputs);
   if (!attributes) attributes = op.default_attributes_;
   Recorder* const recorder = op.gradient_ ? Recorder::current() : nullptr;
-  const bool recorded = recorder && recorder->wants(op, inputs);
+  Recorder::Seen seen;
+  if (recorder) seen = recorder->see(op, inputs, nullptr);
 
   std::vector<ArraySpec> specs;
   if (op.infer_) specs = op.infer_(inputs, attributes.get());
   std::vector<NDArray> outputs;
-  if (op.forward_) {
-    RecordingScope off(nullptr);
+  if (op.composed_) {
+    outputs = op.forward_(inputs, attributes.get());
+  } else if (op.forward_) {
+    const RecordingScope off(nullptr);
     outputs = op.forward_(inputs, attributes.get());
   } else {
+    const detail::Unrecorded off;
     assert(op.infer_ && specs.size() == std::max<std::size_t>(1, op.outputs_.size()) + op.auxiliary_.size());
     std::vector<NDArray> given;
     given.reserve(inputs.size());
@@ -208,19 +252,13 @@ std::vector<NDArray> invoke(const OpDef& op, std::vector<NDArray> inputs, std::s
     LaunchOptions options;
     if (op.workspace_) options.workspace_bytes = op.workspace_(inputs, attributes.get());
     launch(op.kernel_, given, written, attributes, options);
+    if (Recorder* const follower = Recorder::current())
+      for (std::size_t i = specs.size(); i < written.size(); ++i) follower->wrote_constants(written[i]);
   }
 
-  if (recorded) {
-    OpCall call;
-    call.op = &op;
-    call.inputs.resize(inputs.size());
-    call.outputs.resize(outputs.size());
-    for (int i : op.saved_inputs_) call.inputs[static_cast<std::size_t>(i)] = inputs[static_cast<std::size_t>(i)];
-    for (int i : op.saved_outputs_) call.outputs[static_cast<std::size_t>(i)] = outputs[static_cast<std::size_t>(i)];
-    call.input_specs.reserve(inputs.size());
-    for (const NDArray& input : inputs) call.input_specs.push_back({input.shape(), input.dtype()});
-    call.attribute_data = attributes;
-    recorder->record(std::move(call), inputs, outputs);
+  if (!seen.is_none()) {
+    give_own_memory(outputs, inputs, seen);
+    recorder->record(call_of(op, inputs, outputs, attributes), std::move(seen), inputs, outputs);
   }
   outputs.resize(outputs.size() - op.auxiliary_.size());
   return outputs;
@@ -229,15 +267,6 @@ std::vector<NDArray> invoke(const OpDef& op, std::vector<NDArray> inputs, std::s
 }
 
 namespace {
-
-// Does the current Recorder follow one of them, or another view of the first, which is to be written? Any operator with
-// a gradient will do for asking.
-bool are_recorded(const std::vector<NDArray>& arrays) {
-  static const OpDef question =
-      OpDef("in place").input("x").gradient([](const OpCall&, const auto&) { return std::vector<Gradient>(1); });
-  const Recorder* const recorder = Recorder::current();
-  return recorder && (recorder->wants(question, arrays) || recorder->follows_memory_of(arrays[0]));
-}
 
 bool is_same_view(const NDArray& a, const NDArray& b) {
   return ArrayBuilder::offset(a) == ArrayBuilder::offset(b) && a.shape() == b.shape() && a.strides() == b.strides() &&
@@ -249,9 +278,6 @@ bool is_same_view(const NDArray& a, const NDArray& b) {
 NDArray invoke_in_place(const OpDef& op, std::vector<NDArray> inputs, std::shared_ptr<const void> attributes) try {
   require(op.works_in_place(), "[", op.name(), "] cannot work in place: it is not element-wise with one output");
   check_inputs(op, inputs);
-  require(!are_recorded(inputs), "[", op.name(),
-          "] cannot write an array in place while a Tape follows it or an array it is written from; use the form that "
-          "returns a new array");
   if (!attributes) attributes = op.default_attributes_;
   require(!inputs[0].is_none(), "[", op.name(), "] has nothing to write: its first input is none");
   const NDArray target = inputs[0];
@@ -259,12 +285,26 @@ NDArray invoke_in_place(const OpDef& op, std::vector<NDArray> inputs, std::share
   if (result.shape != target.shape() || result.dtype != target.dtype())
     throw InvalidArgument(str("[", op.name(), "] gives ", name_of(result.dtype), " ", result.shape,
                               ", which cannot overwrite ", target.describe()));
+  Recorder* const recorder = Recorder::current();
+  Recorder::Seen seen;
+  if (recorder) seen = recorder->see(op, inputs, &target);
+  OpCall call;
+  if (!seen.is_none()) {
+    call = call_of(op, inputs, {target}, attributes);
+    const RecordingScope off(nullptr);
+    for (NDArray& saved : call.inputs)
+      if (!saved.is_none() && saved.shares_memory_with(target)) saved = saved.clone();
+  }
   LaunchOptions options;
   if (op.workspace_) options.workspace_bytes = op.workspace_(inputs, attributes.get());
-  std::erase_if(inputs, [](const NDArray& input) { return input.is_none(); });
-  for (NDArray& input : inputs)
-    if (input.shares_memory_with(target) && !is_same_view(input, target)) input = input.clone();
-  launch(op.kernel_, inputs, std::span(&target, 1), attributes, options);
+  std::vector<NDArray> read;
+  for (const NDArray& input : inputs) {
+    if (input.is_none()) continue;
+    const RecordingScope off(nullptr);
+    read.push_back(input.shares_memory_with(target) && !is_same_view(input, target) ? input.clone() : input);
+  }
+  launch(op.kernel_, read, std::span(&target, 1), attributes, options);
+  if (!seen.is_none()) recorder->record(std::move(call), std::move(seen), inputs, {target});
   return target;
 } catch (const InvalidArgument& error) {
   rethrow_explained(op, inputs, error);
@@ -285,13 +325,26 @@ thread_local Recorder* current_recorder = nullptr;
 
 Recorder* Recorder::current() { return current_recorder; }
 
-RecordingScope::RecordingScope(Recorder* recorder) : previous_(current_recorder) {
-  current_recorder = recorder;
-  detail::calls_are_recorded() = recorder != nullptr;
+bool Recorder::Seen::follows(std::size_t input) const {
+  return std::ranges::any_of(reads, [input](const Read& read) { return read.input == input; });
 }
+
+void Recorder::copy(const NDArray& source, const NDArray& to, int priority) {
+  const RecordingScope off(nullptr);
+  to.copy_from(source, priority);
+}
+
+void Recorder::fill(const NDArray& array, double value) {
+  const RecordingScope off(nullptr);
+  array.fill(value);
+}
+
+RecordingScope::RecordingScope(Recorder* recorder)
+    : previous_(std::exchange(current_recorder, recorder)),
+      array_previous_(std::exchange(detail::array_recorder(), recorder)) {}
 RecordingScope::~RecordingScope() {
   current_recorder = previous_;
-  detail::calls_are_recorded() = previous_ != nullptr;
+  detail::array_recorder() = array_previous_;
 }
 
 }  // namespace paceline

@@ -1,7 +1,7 @@
 #include "capture/recording.h"
 #include "capture/replay.h"
 
-#include <paceline/detail/recorded.h>
+#include <paceline/array_recorder.h>
 
 #include <ostream>
 
@@ -61,7 +61,7 @@ std::vector<NDArray> Captured::operator()(const std::vector<NDArray>& inputs) {
             "[capture] got ", input.is_none() ? "none" : input.describe(),
             ", expected contiguous arrays of one device and engine");
   // Inside another capture the function is a part of that one; a Tape has to see its operators.
-  if (detail::CaptureListener::current() || detail::calls_are_recorded() || share_memory(inputs))
+  if (detail::CaptureListener::current() || detail::array_recorder() || share_memory(inputs))
     return impl_->function(inputs);
 
   const Signature signature(inputs);

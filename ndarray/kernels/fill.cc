@@ -2,6 +2,7 @@
 #include "kernels/cuda_kernels.h"
 #include "launch.h"
 
+#include <paceline/array_recorder.h>
 #include <paceline/detail/elementwise.h>
 #include <paceline/ndarray.h>
 
@@ -20,6 +21,7 @@ void fill_cpu(const KernelContext&, std::span<const Tensor>, std::span<const Ten
 }  // namespace
 
 void NDArray::fill(double value) const {
+  if (detail::ArrayRecorder* const recorder = detail::array_recorder()) return recorder->fill(*this, value);
   detail::launch_small({"fill", fill_cpu, detail::fill_cuda(), true}, {}, *this,
                        detail::SmallAttributes(detail::Scalar{value}));
 }

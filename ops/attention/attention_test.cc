@@ -1,5 +1,5 @@
 #include <paceline/ops.h>
-#include <paceline/recorder.h>
+#include <support/every_call.h>
 #include <support/operator_case.h>
 #include <support/tolerance.h>
 
@@ -84,15 +84,6 @@ TEST(Attention, LiesInMemoryAsItsOperandsDo) {
     EXPECT_TRUE(gradients.at(static_cast<std::size_t>(i)).dense.permute({0, 2, 1, 3}).is_contiguous()) << i;
 }
 
-class LastCall : public Recorder {
- public:
-  bool wants(const OpDef&, const std::vector<NDArray>&) const override { return true; }
-  void record(OpCall made, const std::vector<NDArray>&, const std::vector<NDArray>&) override {
-    call = std::make_unique<OpCall>(std::move(made));
-  }
-  std::unique_ptr<OpCall> call;
-};
-
 struct HalvesCase {
   std::int64_t queries, keys, depth, width;
   bool causal;
@@ -110,7 +101,7 @@ std::vector<std::vector<double>> attend_in(DType type, Device device, const Halv
   NDArray mask;
   if (one.mask != DType::kInt8) mask = make({one.queries, one.keys}, 4);
   if (one.mask == DType::kBool) mask = greater(mask, NDArray::full({1}, -1, type, device));
-  LastCall last;
+  EveryCall last;
   std::vector<NDArray> found;
   {
     const RecordingScope recording(&last);
@@ -118,7 +109,7 @@ std::vector<std::vector<double>> attend_in(DType type, Device device, const Halv
                               make({2, one.keys, one.width}, 3), mask, {.causal = one.causal}));
   }
   const OpDef& op = find_operator("attention");
-  for (const Gradient& gradient : op.gradient_rule()(*last.call, {make(found[0].shape(), 5)}))
+  for (const Gradient& gradient : op.gradient_rule()(last.calls.back(), {make(found[0].shape(), 5)}))
     if (!gradient.is_none()) found.push_back(gradient.dense);
   std::vector<std::vector<double>> result;
   for (const NDArray& x : found) result.push_back(x.to(Device()).to_vector<double>());

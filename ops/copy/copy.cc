@@ -20,9 +20,8 @@ OpDef copy_op() {
       .infer([](const std::vector<NDArray>& inputs, const void*) {
         return std::vector<ArraySpec>{{inputs[0].shape(), inputs[0].dtype()}};
       })
-      .forward([](const std::vector<NDArray>& inputs, const void*) { return std::vector<NDArray>{inputs[0].clone()}; })
-      .gradient(
-          [](const OpCall&, const std::vector<NDArray>& gradients) -> std::vector<Gradient> { return {gradients[0]}; });
+      .composed_of(
+          [](const std::vector<NDArray>& inputs, const void*) { return std::vector<NDArray>{inputs[0].clone()}; });
 }
 
 OpDef channels_last_op() {
@@ -34,11 +33,9 @@ OpDef channels_last_op() {
                 ", expected (n, channels, sizes...)");
         return std::vector<ArraySpec>{{x.shape(), x.dtype()}};
       })
-      .forward([](const std::vector<NDArray>& inputs, const void*) {
+      .composed_of([](const std::vector<NDArray>& inputs, const void*) {
         return std::vector<NDArray>{as_channels_last(inputs[0])};
-      })
-      .gradient(
-          [](const OpCall&, const std::vector<NDArray>& gradients) -> std::vector<Gradient> { return {gradients[0]}; });
+      });
 }
 
 OpDef cast_op() {
@@ -48,18 +45,13 @@ OpDef cast_op() {
       .infer([](const std::vector<NDArray>& inputs, const void* attributes) {
         return std::vector<ArraySpec>{{inputs[0].shape(), static_cast<const CastAttributes*>(attributes)->dtype}};
       })
-      .forward([](const std::vector<NDArray>& inputs, const void* attributes) {
+      .composed_of([](const std::vector<NDArray>& inputs, const void* attributes) {
         const NDArray& x = inputs[0];
         const DType dtype = static_cast<const CastAttributes*>(attributes)->dtype;
         if (!have_channels_last(std::span(&x, 1))) return std::vector<NDArray>{x.cast(dtype)};
         const NDArray out = new_channels_last(x.shape(), dtype, x);
         out.copy_from(x);
         return std::vector<NDArray>{out};
-      })
-      .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
-        const DType from = call.input_specs[0].dtype;
-        if (!is_floating(from) || !is_floating(gradients[0].dtype())) return {Gradient()};
-        return {cast(gradients[0], from)};
       })
       .text([](const void* attributes) {
         return AttributeText{{"dtype", name_of(static_cast<const CastAttributes*>(attributes)->dtype)}};
@@ -81,15 +73,12 @@ OpDef broadcast_to_op() {
         require(fits, "[broadcast_to] x has shape ", from, ", which does not repeat to ", to);
         return std::vector<ArraySpec>{{to, inputs[0].dtype()}};
       })
-      .forward([](const std::vector<NDArray>& inputs, const void* attributes) {
+      .composed_of([](const std::vector<NDArray>& inputs, const void* attributes) {
         const NDArray& x = inputs[0];
         const NDArray out(static_cast<const BroadcastToAttributes*>(attributes)->shape, x.dtype(), x.device(),
                           x.engine());
         out.copy_from(x);
         return std::vector<NDArray>{out};
-      })
-      .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
-        return {sum_to(gradients[0], call.input_specs[0].shape)};
       })
       .text([](const void* attributes) {
         return AttributeText{{"shape", static_cast<const BroadcastToAttributes*>(attributes)->shape.text()}};

@@ -4,8 +4,8 @@
 #include "reduce/reduce.h"
 #include "unary/unary.h"
 
+#include <paceline/array_recorder.h>
 #include <paceline/detail/gemm_bias.h>
-#include <paceline/detail/recorded.h>
 
 namespace paceline {
 
@@ -91,7 +91,7 @@ std::vector<Gradient> gradients_of(const OpCall& call, const NDArray& of_product
   if (call.wants_gradient(0)) result[0] = matmul(gradient, weight).view(x.shape());
   const NDArray in = as_rows(x, rows, weight.size(1));
   const bool biased = call.input_specs[2].shape.ndim() == 1 && call.wants_gradient(2);
-  if (call.wants_gradient(1) && biased && !detail::calls_are_recorded()) {
+  if (call.wants_gradient(1) && biased && !detail::array_recorder()) {
     const NDArray of_weight(weight.shape(), weight.dtype(), weight.device(), weight.engine());
     const NDArray of_bias({weight.size(0)}, weight.dtype(), weight.device(), weight.engine());
     if (detail::gemm_sums(gradient, in, of_weight, of_bias)) {
@@ -128,7 +128,7 @@ OpDef dense_gelu_tanh_op() {
 }
 
 NDArray dense(const NDArray& x, const NDArray& weight, const NDArray& bias, bool flatten, Activation activation) {
-  if (activation == Activation::kGeluTanh && detail::calls_are_recorded())
+  if (activation == Activation::kGeluTanh && detail::array_recorder())
     return gelu_tanh(dense(x, weight, bias, flatten));
   const OpDef& op = activation == Activation::kNone   ? dense_operator()
                     : activation == Activation::kRelu ? dense_relu_operator()

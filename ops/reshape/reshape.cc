@@ -45,11 +45,8 @@ OpDef reshape_op() {
       .infer([](const std::vector<NDArray>& inputs, const void* attributes) {
         return std::vector<ArraySpec>{{resolve(inputs[0].shape(), attributes), inputs[0].dtype()}};
       })
-      .forward([](const std::vector<NDArray>& inputs, const void* attributes) {
+      .composed_of([](const std::vector<NDArray>& inputs, const void* attributes) {
         return std::vector<NDArray>{reshape_or_copy(inputs[0], resolve(inputs[0].shape(), attributes))};
-      })
-      .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
-        return {reshape_or_copy(gradients[0], call.input_specs[0].shape)};
       })
       .text([](const void* attributes) {
         return AttributeText{{"shape", static_cast<const ReshapeAttributes*>(attributes)->shape.text()}};

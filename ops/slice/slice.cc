@@ -66,17 +66,9 @@ OpDef slice_op() {
         shape[axis] = end - begin;
         return std::vector<ArraySpec>{{shape, inputs[0].dtype()}};
       })
-      .forward([](const std::vector<NDArray>& inputs, const void* attributes) {
+      .composed_of([](const std::vector<NDArray>& inputs, const void* attributes) {
         const auto [axis, begin, end] = resolve(inputs[0].shape(), attributes);
         return std::vector<NDArray>{inputs[0].narrow(axis, begin, end)};
-      })
-      .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
-        const NDArray& gradient = gradients[0];
-        const Shape& shape = call.input_specs[0].shape;
-        const auto [axis, begin, end] = resolve(shape, call.attribute_data.get());
-        const NDArray whole = NDArray::zeros(shape, gradient.dtype(), gradient.device(), gradient.engine());
-        if (gradient.size() > 0) whole.narrow(axis, begin, end).copy_from(gradient);
-        return {whole};
       })
       .text([](const void* attributes) {
         const auto& [axis, begin, end] = *static_cast<const SliceAttributes*>(attributes);
@@ -102,26 +94,13 @@ OpDef split_op() {
         }
         return specs;
       })
-      .forward([](const std::vector<NDArray>& inputs, const void* attributes) {
+      .composed_of([](const std::vector<NDArray>& inputs, const void* attributes) {
         const int axis = split_axis(inputs[0].shape(), attributes);
         std::vector<NDArray> parts;
         for_each_part(sizes_of(attributes), [&](std::int64_t begin, std::int64_t end) {
           parts.push_back(inputs[0].narrow(axis, begin, end));
         });
         return parts;
-      })
-      .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
-        const ArraySpec& x = call.input_specs[0];
-        const int axis = split_axis(x.shape, call.attribute_data.get());
-        const NDArray& any = *std::find_if_not(gradients.begin(), gradients.end(), std::mem_fn(&NDArray::is_none));
-        const NDArray whole(x.shape, x.dtype, any.device(), any.engine());
-        auto gradient = gradients.begin();
-        for_each_part(sizes_of(call.attribute_data.get()), [&](std::int64_t begin, std::int64_t end) {
-          const NDArray part = whole.narrow(axis, begin, end);
-          const NDArray& given = *gradient++;
-          if (part.size() > 0) given.is_none() ? part.fill(0) : part.copy_from(given);
-        });
-        return {whole};
       })
       .text([](const void* attributes) {
         const auto& [axis, sizes] = *static_cast<const SplitAttributes*>(attributes);

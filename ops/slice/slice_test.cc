@@ -40,16 +40,6 @@ const RegisterCases kSplit(
      {"[split] axis 0 of x of shape (2, 3) cannot be cut into (3, -1)", {kSix}, with(SplitAttributes{0, {3, -1}})},
      {"[split]", {kSix}, with(SplitAttributes{2, {3}})}});
 
-TEST(Slice, SplitsGradientIsZeroWhereNothingWasComputedFromAPart) {
-  const OpDef& op = find_operator("split");
-  OpCall call;
-  call.input_specs = {{{3, 2}, DType::kFloat32}};
-  call.attribute_data = with(SplitAttributes{0, {1, 1, 1}});
-  const NDArray first = NDArray::from<float>({1, 2}, {1, 2}), last = NDArray::from<float>({5, 6}, {1, 2});
-  const auto gradients = op.gradient_rule()(call, {first, NDArray(), last});
-  EXPECT_EQ(gradients.at(0).dense.to_vector<float>(), (std::vector<float>{1, 2, 0, 0, 5, 6}));
-}
-
 TEST(Slice, SplitGivesEqualParts) {
   const auto parts = split(NDArray::from<float>({1, 2, 3, 4}, {2, 2}), 2, 1);
   ASSERT_EQ(parts.size(), 2u);

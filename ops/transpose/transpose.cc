@@ -35,14 +35,8 @@ OpDef transpose_op() {
         for (const int axis : resolve(inputs[0], attributes)) shape.push_back(inputs[0].size(axis));
         return std::vector<ArraySpec>{{shape, inputs[0].dtype()}};
       })
-      .forward([](const std::vector<NDArray>& inputs, const void* attributes) {
+      .composed_of([](const std::vector<NDArray>& inputs, const void* attributes) {
         return std::vector<NDArray>{inputs[0].permute(resolve(inputs[0], attributes))};
-      })
-      .gradient([](const OpCall& call, const std::vector<NDArray>& gradients) -> std::vector<Gradient> {
-        const std::vector<int> axes = resolve(gradients[0], call.attribute_data.get());
-        std::vector<int> back(axes.size());
-        for (std::size_t i = 0; i < axes.size(); ++i) back[static_cast<std::size_t>(axes[i])] = static_cast<int>(i);
-        return {gradients[0].permute(back)};
       })
       .text([](const void* attributes) {
         return AttributeText{{"axes", text_of(static_cast<const TransposeAttributes*>(attributes)->axes)}};

@@ -2,8 +2,8 @@
 // NDArray: an asynchronous n-dimensional array. A handle: copies share the memory. Everything that computes returns at
 // once and is ordered by the engine; only functions that say so block.
 //
-// NDArray itself holds memory, views and copies, without gradients. What autograd may differentiate (+ - * /, reshape,
-// slice, transpose, copy) lives in <paceline/ops.h> and is recorded there.
+// A Tape (<paceline/autograd.h>) differentiates through views and copies as it does through operators, which are in
+// <paceline/ops.h>.
 
 #include <paceline/device.h>
 #include <paceline/dtype.h>
@@ -12,6 +12,7 @@
 
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -90,9 +91,12 @@ class NDArray {
 
   // First element of this view. Dereference inside a task that declared the array, or after wait(), on host devices. In
   // builds with assertions and in the checking build, throws InvalidArgument inside a task that did not declare it.
+  // Outside a task, the checking build takes data() for a write, which a Tape finds; data_as<const T>() reads.
   void* data() const;
+  const void* const_data() const;
   template <class T>
   T* data_as() const {
+    if constexpr (std::is_const_v<T>) return static_cast<T*>(const_data());
     return static_cast<T*>(data());
   }
 
@@ -104,12 +108,14 @@ class NDArray {
   NDArray(std::shared_ptr<detail::Storage> storage, std::int64_t offset, const Shape& shape, const Strides& strides,
           DType dtype)
       : storage_(std::move(storage)), offset_(offset), shape_(shape), strides_(strides), dtype_(dtype) {}
+  NDArray seen_as(std::int64_t offset, const Shape& shape, const Strides& strides) const;
 
   std::shared_ptr<detail::Storage> storage_;
   std::int64_t offset_ = 0;  // in elements
   Shape shape_;
   Strides strides_;
   DType dtype_ = DType::kFloat32;
+  bool stopped_ = false;  // see stop_gradient()
 };
 
 // Named arrays in file order.

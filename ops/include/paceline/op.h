@@ -86,8 +86,10 @@ class OpDef {
   // On CUDA devices the kernel also takes arrays (n, channels, sizes...) whose channels are last in memory: where an
   // input lies so, all inputs and outputs of at least three axes do. The rest are row-major, and so are all elsewhere.
   OpDef channels_last() &&;
-  // ... or a function over arrays (views, compositions), called with recording off.
+  // ... or a function over arrays, called with recording off. It may return an input or write into it.
   OpDef forward(Forward function) &&;
+  // ... or one that is recorded call by call, so it needs no gradient of its own: views and compositions.
+  OpDef composed_of(Forward function) &&;
   // Gradients with respect to each input, in order; none where there is none. Written with operators, so one gradient
   // serves every device. `output_gradients` has one entry per visible output; none means zero. Without a rule the
   // operator is not differentiable and its outputs carry no gradient.
@@ -104,7 +106,7 @@ class OpDef {
   bool is_variadic() const { return variadic_; }
   const std::vector<std::string>& outputs() const { return outputs_; }
   const std::vector<std::string>& auxiliary_outputs() const { return auxiliary_; }
-  bool has_gradient() const { return static_cast<bool>(gradient_); }
+  bool has_gradient() const { return gradient_ || composed_; }
   bool works_in_place() const { return kernel_.elementwise && outputs_.size() <= 1 && auxiliary_.empty(); }
   bool has_kernel(DeviceKind kind) const;
   const Kernel& kernel() const { return kernel_; }  // without functions where the operator is one over arrays
@@ -127,6 +129,7 @@ class OpDef {
   Kernel kernel_{};
   WorkspaceRule workspace_;
   Forward forward_;
+  bool composed_ = false;
   GradientRule gradient_;
   TextRule text_;
   std::shared_ptr<const void> default_attributes_;
@@ -144,10 +147,10 @@ NDArray invoke(const OpDef& op, std::vector<NDArray> inputs, Attributes attribut
 }
 
 // Overwrites the first input with what an element-wise operator gives, and returns it. The input may be a view of any
-// strides without broadcasting; other inputs are read as they were before, whatever memory they share with it. Nothing
-// is recorded: throws InvalidArgument "[name] ..." while a Recorder follows one of the arrays, and where the result has
-// another shape or type than the first input, or the operator is not element-wise. A Tape that has saved the old
-// contents finds the write at backward().
+// strides without broadcasting; other inputs are read as they were before, whatever memory they share with it. A Tape
+// differentiates through the write; where an earlier call needs the old contents, backward() says so. Throws
+// InvalidArgument "[name] ..." where a Tape watches the first input, where the result has another shape or type than
+// it, and where the operator is not element-wise.
 NDArray invoke_in_place(const OpDef& op, std::vector<NDArray> inputs, std::shared_ptr<const void> attributes = nullptr);
 
 template <class Attributes>

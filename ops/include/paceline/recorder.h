@@ -1,22 +1,43 @@
 #pragma once
-// Sees each call of an operator; autograd (nn::Tape) is one. The current recorder is thread-local.
+// Sees each call of an operator, and each copy and fill of an array; autograd (Tape) is one. The current recorder is
+// thread-local.
 
+#include <paceline/array_recorder.h>
 #include <paceline/op.h>
 
 namespace paceline {
 
-class Recorder {
+class Recorder : public detail::ArrayRecorder {
  public:
   virtual ~Recorder() = default;
 
-  // Does the recorder care about a call with these inputs? Asked before the call, so that nothing is saved in vain.
-  virtual bool wants(const OpDef& op, const std::vector<NDArray>& inputs) const = 0;
+  // What the recorder knows about the arrays of a call before the call runs.
+  struct Seen {
+    struct Read {
+      std::size_t input;
+      std::size_t value;  // the recorder's number of a value that the input shows
+    };
+    std::vector<Read> reads = {};
+    std::vector<std::size_t> overwritten = {};  // values that the call is going to write into
+    std::vector<std::uint64_t> writes = {};     // to the memory of each input, so far
 
-  // Is any view of this array's memory followed?
-  virtual bool follows_memory_of(const NDArray&) const { return false; }
+    bool follows(std::size_t input) const;
+    bool is_none() const { return reads.empty() && overwritten.empty(); }
+  };
+  // Asked before a call, so that nothing is saved in vain. `target`: what the call overwrites, where it works in place;
+  // throws InvalidArgument where the recorder cannot allow that.
+  virtual Seen see(const OpDef& op, const std::vector<NDArray>& inputs, const NDArray* target) = 0;
 
-  // `call` holds the saved arrays only; `inputs` and `outputs` are all of them (for identity). Called after the launch.
-  virtual void record(OpCall call, const std::vector<NDArray>& inputs, const std::vector<NDArray>& outputs) = 0;
+  // After the launch of a call that the recorder saw something of. `call` holds the saved arrays only; `inputs` and
+  // `outputs` are all of them.
+  virtual void record(OpCall call, Seen seen, const std::vector<NDArray>& inputs,
+                      const std::vector<NDArray>& outputs) = 0;
+
+  // An operator wrote into one of its inputs what has no gradient (OpDef::mutated_input()).
+  virtual void wrote_constants(const NDArray&) {}
+
+  void copy(const NDArray& source, const NDArray& to, int priority) override;
+  void fill(const NDArray& array, double value) override;
 
   // The recorder of the calling thread, or nullptr.
   static Recorder* current();
@@ -32,6 +53,7 @@ class RecordingScope {
 
  private:
   Recorder* previous_;
+  detail::ArrayRecorder* array_previous_;
 };
 
 }  // namespace paceline

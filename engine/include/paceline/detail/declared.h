@@ -11,6 +11,9 @@ namespace paceline::detail {
 // On a thread that runs a task which declared neither to read nor to write `variable`, the task's name; else null.
 const char* task_that_did_not_declare(const Variable& variable);
 
+// Does the calling thread run a task?
+bool runs_a_task();
+
 // Is this the checking build (PACELINE_CHECK_ACCESS)? And does NDArray::data() ask the question above?
 bool checks_access();
 bool checks_data();

@@ -32,6 +32,13 @@ class ArrayBuilder {
   // As NDArray::data(), also on threads that run some task: for code that fills a new array or only wants the address.
   static void* data(const NDArray& array);
   static std::int64_t offset(const NDArray& array) { return array.offset_; }
+
+  // The same elements, for which a Recorder sees a constant; so are views of it.
+  static NDArray stopped(NDArray array) {
+    array.stopped_ = true;
+    return array;
+  }
+  static bool is_stopped(const NDArray& array) { return array.stopped_; }
 };
 
 }  // namespace paceline

@@ -1,0 +1,50 @@
+#pragma once
+// The gradient of one value while its parts are summed.
+
+#include <paceline/detail/layout.h>
+#include <paceline/row_sparse.h>
+
+#include <vector>
+
+namespace paceline {
+
+NDArray to_dense(const Gradient& gradient);
+
+class Sum {
+ public:
+  Sum() = default;
+  // Of a value with this layout. `owned`: nobody else uses the memory of `gradient`, so it may be added to in place.
+  explicit Sum(detail::Layout layout) : layout_(std::move(layout)) {}
+  Sum(detail::Layout layout, Gradient gradient, bool owned)
+      : layout_(std::move(layout)), gradient_(std::move(gradient)), owned_(owned) {}
+
+  bool is_none() const { return gradient_.is_none() && placed_.empty(); }
+
+  // `part` is the gradient of an array with the layout `at`, of the same block of memory as the value: all of the value,
+  // some of its elements, or more.
+  void add(Gradient part, const detail::Layout& at, bool owned = false);
+
+  // The whole sum; is_none() where there is no part.
+  const Gradient& gradient();
+  // Of the elements with this layout, which the value has. The memory may be that of the sum.
+  NDArray at(const detail::Layout& layout);
+  // Makes the gradient of these elements zero.
+  void clear(const detail::Layout& layout);
+
+ private:
+  NDArray in_memory_of(const NDArray& block, const detail::Layout& layout) const;
+  void place(const NDArray& part, const detail::Layout& at);
+  void settle();
+  void make_flat();
+
+  detail::Layout layout_;
+  Gradient gradient_ = {};
+  bool owned_ = false;
+  // The gradients of all elements between the value's first and last one, in the order of memory, where parts of the
+  // value were added; gradient_ is a view of it. Elements outside of the value hold anything.
+  NDArray flat_ = {};
+  // While parts that have no element in common are placed in flat_, the rest is not initialised and gradient_ is none.
+  std::vector<detail::Layout> placed_ = {};
+};
+
+}  // namespace paceline
