@@ -31,7 +31,7 @@ class PipelineLayer final : public Layer {
 
 // The number by which dropout draws in a part of a call.
 inline NDArray call_of_part(const NDArray& call, std::int64_t part, std::int64_t parts) {
-  return parts == 1 || call.is_none() ? call : call * static_cast<double>(parts) + static_cast<double>(part);
+  return parts == 1 || call.is_none() ? call : call * parts + part;
 }
 
 // The first of the elements in each run but the first, where `costs` are cut into so many runs that the greatest sum is

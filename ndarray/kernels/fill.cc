@@ -5,6 +5,7 @@
 #include <paceline/array_recorder.h>
 #include <paceline/detail/elementwise.h>
 #include <paceline/ndarray.h>
+#include <paceline/number.h>
 
 namespace paceline {
 namespace {
@@ -21,6 +22,7 @@ void fill_cpu(const KernelContext&, std::span<const Tensor>, std::span<const Ten
 }  // namespace
 
 void NDArray::fill(double value) const {
+  require_holds("fill", dtype_, value);
   if (detail::ArrayRecorder* const recorder = detail::array_recorder()) return recorder->fill(*this, value);
   detail::launch_small({"fill", fill_cpu, detail::fill_cuda(), true}, {}, *this,
                        detail::SmallAttributes(detail::Scalar{value}));

@@ -85,6 +85,35 @@ OpDef with_number(const char* name) {
     return scalar_schema(name, false, F::kIntegers).cpu(scalar_cpu<F>);
 }
 
+NDArray in_type(const NDArray& x, DType dtype) { return x.dtype() == dtype ? x : x.cast(dtype); }
+
+NDArray of_arrays(const OpDef& op, const NDArray& a, const NDArray& b) {
+  const DType type = result_type(a, b);
+  return invoke(op, {in_type(a, type), in_type(b, type)})[0];
+}
+
+NDArray of_number(const OpDef& op, const NDArray& a, Number number, bool first) {
+  const DType type = result_type(a, number);
+  require_holds(op.name().c_str(), type, number.value());
+  return invoke(op, {in_type(a, type)}, ScalarAttributes{number.value(), first});
+}
+
+void require_type_stays(const OpDef& op, const NDArray& a, DType type) {
+  require(type == a.dtype(), "[", op.name(), "] gives ", name_of(type), ", which cannot overwrite ", a.describe(),
+          "; use the form that returns a new array");
+}
+
+NDArray of_arrays_in_place(const OpDef& op, const NDArray& a, const NDArray& b) {
+  require_type_stays(op, a, result_type(a, b));
+  return invoke_in_place(op, {a, in_type(b, a.dtype())});
+}
+
+NDArray of_number_in_place(const OpDef& op, const NDArray& a, Number number) {
+  require_type_stays(op, a, result_type(a, number));
+  require_holds(op.name().c_str(), a.dtype(), number.value());
+  return invoke_in_place(op, {a}, ScalarAttributes{number.value(), false});
+}
+
 using Gradients = std::vector<Gradient>;
 using Arrays = std::vector<NDArray>;
 
@@ -119,28 +148,33 @@ Gradients extreme_gradients(const OpCall& call, const NDArray& gradient, const L
 
 }  // namespace
 
-#define PACELINE_BINARY(name, Functor)                                                              \
-  const OpDef& name##_operator();                                                                   \
-  const OpDef& name##_scalar_operator();                                                            \
-  NDArray name(const NDArray& a, const NDArray& b) { return invoke(name##_operator(), {a, b})[0]; } \
-  NDArray name(const NDArray& a, double b) { return invoke(name##_scalar_operator(), {a}, ScalarAttributes{b, false}); }
+DType result_type(const NDArray& a, const NDArray& b) {
+  const bool by_category = (a.ndim() == 0) != (b.ndim() == 0);
+  const NDArray &with_axes = a.ndim() == 0 ? b : a, &without = a.ndim() == 0 ? a : b;
+  if (by_category && category_of(without.dtype()) <= category_of(with_axes.dtype())) return with_axes.dtype();
+  return result_type(a.dtype(), b.dtype());
+}
+DType result_type(const NDArray& a, Number b) { return result_type(a.dtype(), b.category()); }
+
+#define PACELINE_BINARY(name, Functor)                                                            \
+  const OpDef& name##_operator();                                                                 \
+  const OpDef& name##_scalar_operator();                                                          \
+  NDArray name(const NDArray& a, const NDArray& b) { return of_arrays(name##_operator(), a, b); } \
+  NDArray name(const NDArray& a, Number b) { return of_number(name##_scalar_operator(), a, b, false); }
 
 #define PACELINE_COMPARISON(name, Functor)             \
   PACELINE_BINARY(name, Functor)                       \
   OpDef name##_op() { return binary<Functor>(#name); } \
   OpDef name##_scalar_op() { return with_number<Functor>(#name "_scalar"); }
 
-#define PACELINE_BOTH_FORMS(name, Functor)                                                                   \
-  PACELINE_BINARY(name, Functor)                                                                             \
-  NDArray name##_(const NDArray& a, const NDArray& b) { return invoke_in_place(name##_operator(), {a, b}); } \
-  NDArray name##_(const NDArray& a, double b) {                                                              \
-    return invoke_in_place(name##_scalar_operator(), {a}, ScalarAttributes{b, false});                       \
-  }
+#define PACELINE_BOTH_FORMS(name, Functor)                                                                    \
+  PACELINE_BINARY(name, Functor)                                                                              \
+  NDArray name##_(const NDArray& a, const NDArray& b) { return of_arrays_in_place(name##_operator(), a, b); } \
+  NDArray name##_(const NDArray& a, Number b) { return of_number_in_place(name##_scalar_operator(), a, b); }
 
 PACELINE_BOTH_FORMS(add, Add)
 PACELINE_BOTH_FORMS(subtract, Subtract)
 PACELINE_BOTH_FORMS(multiply, Multiply)
-PACELINE_BOTH_FORMS(divide, Divide)
 PACELINE_BOTH_FORMS(maximum, Maximum)
 PACELINE_BOTH_FORMS(minimum, Minimum)
 PACELINE_COMPARISON(equal, Equal)
@@ -153,19 +187,27 @@ PACELINE_COMPARISON(less_equal, LessEqual)
 #undef PACELINE_BOTH_FORMS
 #undef PACELINE_BINARY
 
+const OpDef& divide_operator();
+const OpDef& divide_scalar_operator();
+NDArray divide(const NDArray& a, const NDArray& b) {
+  const bool whole = !is_floating(a.dtype()) && !is_floating(b.dtype());
+  return of_arrays(divide_operator(), whole ? a.cast(DType::kFloat32) : a, b);
+}
+NDArray divide(const NDArray& a, Number b) { return of_number(divide_scalar_operator(), a, b.value(), false); }
+NDArray divide(Number a, const NDArray& b) { return of_number(divide_scalar_operator(), b, a.value(), true); }
+NDArray divide_(const NDArray& a, const NDArray& b) { return of_arrays_in_place(divide_operator(), a, b); }
+NDArray divide_(const NDArray& a, Number b) { return of_number_in_place(divide_scalar_operator(), a, b.value()); }
+
 const OpDef& power_operator();
 const OpDef& power_scalar_operator();
-NDArray power(const NDArray& a, const NDArray& b) { return invoke(power_operator(), {a, b})[0]; }
-NDArray power(const NDArray& a, double b) {
-  if (b == 0.5) return sqrt(a);
-  return invoke(power_scalar_operator(), {a}, ScalarAttributes{b, false});
+NDArray power(const NDArray& a, const NDArray& b) { return of_arrays(power_operator(), a, b); }
+NDArray power(const NDArray& a, Number b) {
+  if (b.value() == 0.5) return sqrt(is_floating(a.dtype()) ? a : a.cast(DType::kFloat32));
+  return of_number(power_scalar_operator(), a, b, false);
 }
+NDArray power(Number a, const NDArray& b) { return of_number(power_scalar_operator(), b, a, true); }
 
-NDArray subtract(double a, const NDArray& b) {
-  return invoke(subtract_scalar_operator(), {b}, ScalarAttributes{a, true});
-}
-NDArray divide(double a, const NDArray& b) { return invoke(divide_scalar_operator(), {b}, ScalarAttributes{a, true}); }
-NDArray power(double a, const NDArray& b) { return invoke(power_scalar_operator(), {b}, ScalarAttributes{a, true}); }
+NDArray subtract(Number a, const NDArray& b) { return of_number(subtract_scalar_operator(), b, a, true); }
 
 OpDef add_op() {
   return binary<Add>("add").gradient([](const OpCall& call, const Arrays& g) {
@@ -257,7 +299,9 @@ OpDef power_scalar_op() {
           if (scalar == 0) return Gradients{NDArray::zeros(g[0].shape(), g[0].dtype(), g[0].device(), g[0].engine())};
           return Gradients{g[0] * (power(call.inputs[0], scalar - 1) * scalar)};
         }
-        return Gradients{g[0] * call.outputs[0] * (scalar == 0 ? 0 : std::log(scalar))};
+        if (scalar != 0) return Gradients{g[0] * call.outputs[0] * std::log(scalar)};
+        // 0^b is 0 or 1 for b >= 0, and infinite below, where the slope is -inf as PyTorch's is.
+        return Gradients{g[0] * where(greater_equal(call.inputs[0], 0), 0.0, call.outputs[0] * std::log(scalar))};
       });
 }
 

@@ -1,5 +1,6 @@
 #include "unary/unary.h"
 
+#include "binary/binary.h"
 #include "unary/functors.h"
 
 #include "shared/vector_map.h"
@@ -171,9 +172,15 @@ ClipAttributes range(const NDArray& x, double low, double high) {
 }
 }  // namespace
 
-NDArray clip(const NDArray& x, double low, double high) { return invoke(clip_operator(), {x}, range(x, low, high)); }
-NDArray clip_(const NDArray& x, double low, double high) {
-  return invoke_in_place(clip_operator(), {x}, range(x, low, high));
+NDArray clip(const NDArray& x, Number low, Number high) {
+  const ClipAttributes to = range(x, low.value(), high.value());
+  const DType type = result_type(x.dtype(), std::max(low.category(), high.category()));
+  if (!is_floating(type)) return minimum(maximum(x, low), high);
+  return invoke(clip_operator(), {type == x.dtype() ? x : x.cast(type)}, to);
+}
+NDArray clip_(const NDArray& x, Number low, Number high) {
+  const ClipAttributes to = range(x, low.value(), high.value());
+  return is_floating(x.dtype()) ? invoke_in_place(clip_operator(), {x}, to) : minimum_(maximum_(x, low), high);
 }
 
 const OpDef& negative_operator();

@@ -4,6 +4,7 @@
 // computed in float32. NaN propagates (sign gives 0). exp, tanh and sigmoid in float32 are within 4 units in the last
 // place of normal results.
 
+#include <paceline/number.h>
 #include <paceline/op.h>
 
 #include <limits>
@@ -50,7 +51,7 @@ NDArray floor(const NDArray& x);  // floor, ceil, round: gradient 0
 NDArray ceil(const NDArray& x);
 NDArray round(const NDArray& x);  // halves to even
 // Into [low, high]; the gradient is 0 outside it and at its ends. Throws InvalidArgument unless low <= high.
-NDArray clip(const NDArray& x, double low, double high);
+NDArray clip(const NDArray& x, Number low, Number high);
 
 inline NDArray operator-(const NDArray& x) { return negative(x); }
 
@@ -83,6 +84,6 @@ NDArray round_(const NDArray& x);
 NDArray negative_(const NDArray& x);
 NDArray leaky_relu_(const NDArray& x, double slope = 0.01);
 NDArray elu_(const NDArray& x, double alpha = 1);
-NDArray clip_(const NDArray& x, double low, double high);
+NDArray clip_(const NDArray& x, Number low, Number high);
 
 }  // namespace paceline

@@ -1,5 +1,6 @@
 #include "where/where.h"
 
+#include "binary/binary.h"
 #include "reduce/reduce.h"
 #include "where/functors.h"
 
@@ -17,8 +18,13 @@ void where_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const
   });
 }
 
-NDArray number_like(const NDArray& array, double value) {
-  return NDArray::full({}, value, array.dtype(), array.device(), array.engine());
+NDArray in_type(const NDArray& x, DType dtype) { return x.dtype() == dtype ? x : x.cast(dtype); }
+
+// A number as an array, and the array beside it, in the type of a result of both.
+NDArray as_array(Number number, const NDArray& beside) {
+  const DType type = result_type(beside, number);
+  require_holds("where", type, number.value());
+  return NDArray::full({}, number.value(), type, beside.device(), beside.engine());
 }
 
 }  // namespace
@@ -49,9 +55,10 @@ OpDef where_op() {
 }
 
 NDArray where(const NDArray& condition, const NDArray& a, const NDArray& b) {
-  return invoke(where_operator(), {condition, a, b})[0];
+  const DType type = result_type(a, b);
+  return invoke(where_operator(), {condition, in_type(a, type), in_type(b, type)})[0];
 }
-NDArray where(const NDArray& condition, const NDArray& a, double b) { return where(condition, a, number_like(a, b)); }
-NDArray where(const NDArray& condition, double a, const NDArray& b) { return where(condition, number_like(b, a), b); }
+NDArray where(const NDArray& condition, const NDArray& a, Number b) { return where(condition, a, as_array(b, a)); }
+NDArray where(const NDArray& condition, Number a, const NDArray& b) { return where(condition, as_array(a, b), b); }
 
 }  // namespace paceline

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 
 namespace paceline::test {
 namespace {
@@ -29,6 +30,14 @@ TEST(GradientLimits, AFlatPartEndsAnInfiniteGradient) {
   const NDArray sure = NDArray::from<float>({2, 3}, {2});
   EXPECT_EQ(slopes(sure, [](const NDArray& a) { return sqrt(hinge_loss(a, NDArray::full({2}, 1), Reduction::kNone)); }),
             zeros);
+}
+
+// As PyTorch's: 0 where 0^b does not depend on b, and not NaN where it is infinite.
+TEST(GradientLimits, PowersOfZero) {
+  const NDArray b = NDArray::from<float>({-1, 0, 2}, {3});
+  const std::vector<float> expected{-std::numeric_limits<float>::infinity(), 0, 0};
+  EXPECT_EQ(slopes(b, [](const NDArray& x) { return power(0, x); }), expected);
+  EXPECT_EQ(slopes(b, [](const NDArray& x) { return power(NDArray::zeros({3}), x); }), expected);
 }
 
 TEST(GradientLimits, NormsOfSmallOrderLargeOrderAndHalves) {

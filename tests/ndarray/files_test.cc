@@ -125,8 +125,8 @@ NamedArrays one_of_each() {
   int i = 0;
   for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBfloat16, DType::kUint8,
                             DType::kInt8, DType::kInt32, DType::kInt64, DType::kBool}) {
-    arrays.emplace_back("arg:" + name_of(dtype), NDArray::full({2, 3}, ++i, dtype));
-    arrays.emplace_back("scalar." + name_of(dtype), NDArray::full({}, ++i, dtype));
+    arrays.emplace_back("arg:" + name_of(dtype), NDArray::full({2, 3}, dtype == DType::kBool ? 1 : ++i, dtype));
+    arrays.emplace_back("scalar." + name_of(dtype), NDArray::full({}, dtype == DType::kBool ? 0 : ++i, dtype));
     arrays.emplace_back("empty." + name_of(dtype), NDArray::zeros({3, 0, 2}, dtype));
   }
   arrays.emplace_back("view \"\\ \n\xc3\xa9", NDArray::from<float>({1, 2, 3, 4, 5, 6}, {2, 3}).permute({1, 0}));

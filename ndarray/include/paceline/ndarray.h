@@ -78,6 +78,7 @@ class NDArray {
   // Overwrites this array with `source` (same shape; broadcasting allowed), converting type and crossing devices. Views
   // that overlap are copied as if through a third array.
   void copy_from(const NDArray& source, int priority = 0) const;
+  // Throws InvalidArgument for a number that the type cannot hold: 0.5 and 300 in uint8.
   void fill(double value) const;
 
   // Blocks until all writes pushed so far are done; throws what they threw.
