@@ -153,10 +153,19 @@ void KVStore::init(const std::vector<InitValue>& values) {
 void KVStore::set_optimizer(const Spec& optimizer) {
   // Options remember which keys were asked for; a spec that several workers share must not.
   exchange_->set_optimizer(Spec(optimizer));
+  has_optimizer_ = true;
+}
+
+void KVStore::require_optimizer() const {
+  require(has_optimizer_,
+          "a gradient was pushed, but no optimizer says what it does to the weights; call "
+          "set_optimizer() first: optim::Assign{} stores the gradients' mean as MXNet's store does, optim::SGD{.lr = "
+          "0.1} trains");
 }
 void KVStore::set_learning_rate(double rate) { exchange_->set_learning_rate(rate); }
 
 void KVStore::push(const std::string& key, const NDArray& gradient, std::int64_t examples, int priority) {
+  require_optimizer();
   exchange_->push({{key, gradient}}, examples, priority);
 }
 
@@ -166,6 +175,7 @@ void KVStore::pull(const std::string& key, const NDArray& out, int priority) {
 
 void KVStore::push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
                         std::int64_t examples, int priority) {
+  if (!gradients.empty()) require_optimizer();
   exchange_->push_pull(gradients, weights, examples, priority);
 }
 
@@ -180,6 +190,7 @@ void Exchange::push_pull_rows(const std::vector<RowPush>&, const std::vector<Row
 void KVStore::init_table(const TableSpec& table) { exchange_->init_tables({table}); }
 
 void KVStore::push_rows(const std::vector<RowPush>& rows, std::int64_t examples, int priority) {
+  require_optimizer();
   exchange_->push_pull_rows(rows, {}, examples, priority);
 }
 
@@ -189,6 +200,7 @@ void KVStore::pull_rows(const std::vector<RowPull>& rows, int priority) {
 
 void KVStore::push_pull_rows(const std::vector<RowPush>& gradients, const std::vector<RowPull>& rows,
                              std::int64_t examples, int priority) {
+  if (!gradients.empty()) require_optimizer();
   exchange_->push_pull_rows(gradients, rows, examples, priority);
 }
 

@@ -333,6 +333,7 @@ TEST(Consistency, DifferencesBetweenWorkersAreErrorsThatNameBoth) {
     EXPECT_THROW(store.set_optimizer(Spec::parse("sgdd")), InvalidArgument);
     EXPECT_THROW(store.push("nowhere", NDArray::zeros(Shape{2}, DType::kFloat32, {}, engine)), InvalidArgument);
     // The job goes on.
+    store.set_optimizer(optim::SGD{.lr = 1});
     const NDArray weight = NDArray::zeros(Shape{2}, DType::kFloat32, {}, engine);
     store.init({{"e", weight}});
     store.push_pull({{"e", weight.clone()}}, {{"e", weight}});

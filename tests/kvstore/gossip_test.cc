@@ -235,6 +235,7 @@ TEST(Gossip, GoesOnAfterAFailedGradient) {
     Engine& engine = cluster.engine(worker);
     const NDArray weight = full(4, 0, engine);
     store.init({{"w", weight}});
+    store.set_optimizer(optim::SGD{});
     for (int step = 0; step < 3; ++step) {
       const NDArray gradient = full(4, 1, engine);
       const bool fails = worker == 0 && step == 0;

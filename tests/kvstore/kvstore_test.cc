@@ -260,6 +260,7 @@ TEST(Store, AStateOfMoreKeysIsRefusedByAllWorkers) {
     cluster.run([&](int worker, KVStore& store) {
       const InitValue kept = key("w");
       store.init({kept});
+      store.set_optimizer(optim::SGD{});
       const std::string error = error_of_call([&] { store.load(worker == 0 ? state : StoreState{}); });
       EXPECT_EQ(error, expected) << worker;
       store.push_pull({{"w", NDArray::full(Shape{2}, 1, DType::kFloat32, {}, *engine)}}, {{"w", kept.value}});

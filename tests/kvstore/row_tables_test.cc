@@ -206,6 +206,7 @@ TEST(RowTables, ASecondPushInAStepOfASynchronousModeIsRefused) {
   Engine& engine = cluster.engine(0);
   store.init_table(table_of(10, 1));
   const NDArray out = NDArray::zeros(Shape{1, 1}, DType::kFloat32, {}, engine);
+  store.set_optimizer(optim::SGD{});
   store.push_rows({{"table", ids_of({1}, engine), rows_of({1}, 1, engine)}});
   store.push_rows({{"table", ids_of({2}, engine), rows_of({1}, 1, engine)}});
   store.pull_rows({{"table", ids_of({2}, engine), out}});
@@ -302,6 +303,11 @@ TEST(RowTables, SayWhatIsWrong) {
     EXPECT_NE(text.find(part), std::string::npos) << "'" << text << "' lacks '" << part << "'";
   };
   const TableSpec table = table_of(10, 2);
+  has(error_of_call([&] {
+        store.push_rows({{"table", ids_of({0}, engine), rows_of({1, 2}, 2, engine)}});
+      }),
+      "call set_optimizer() first");
+  store.set_optimizer(optim::SGD{});
   has(error_of_call([&] { store.init_table(table_of(0, 2)); }), "0 rows");
   has(error_of_call([&] { store.init_table(table_of(3, 2, "ones")); }), "known: zeros normal uniform");
   has(error_of_call([&] { store.init_table(table_of(3, 2, "normal:mean=1")); }), "sigma");

@@ -30,6 +30,7 @@
 #include <paceline/exchange.h>
 #include <paceline/staleness.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -78,7 +79,8 @@ class KVStore {
   // Acknowledged by every server before it returns.
   void set_learning_rate(double rate);
 
-  // Engine tasks, see Exchange. Gradients are means over `examples`.
+  // Engine tasks, see Exchange. Gradients are means over `examples`. A push throws InvalidArgument before
+  // set_optimizer().
   void push(const std::string& key, const NDArray& gradient, std::int64_t examples = 1, int priority = 0);
   // The next push of the key counts its delay from the last pull of it, into whatever array: pull last what you compute
   // from.
@@ -102,7 +104,10 @@ class KVStore {
  private:
   Spec mode_;
   std::unique_ptr<Exchange> exchange_;
+  void require_optimizer() const;
+
   std::int64_t loads_ = 0;
+  std::atomic<bool> has_optimizer_ = false;
 };
 
 }  // namespace paceline
