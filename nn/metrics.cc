@@ -7,20 +7,30 @@
 namespace paceline::nn {
 
 void Accuracy::update(const NDArray& scores, const NDArray& label) {
-  correct_.push_back(top1_count(scores, label));
-  examples_ += scores.size(0);
+  require(scores.ndim() == 2 && label.shape() == Shape{scores.size(0)}, "[Accuracy] scores are ", scores.describe(),
+          " and labels ", label.describe(), ", expected (n, classes) and (n)");
+  const NDArray wanted = cast(label, DType::kFloat64);
+  const NDArray right = equal(cast(argmax(scores), DType::kFloat64), wanted);
+  const NDArray counted = ignored_label_ ? not_equal(wanted, static_cast<double>(*ignored_label_))
+                                         : NDArray::full(wanted.shape(), 1, DType::kBool, wanted.device());
+  counts_.emplace_back(sum(cast(right, DType::kFloat64) * cast(counted, DType::kFloat64)),
+                       sum(cast(counted, DType::kFloat64)));
   // Fetching with a lag keeps the device busy and the queue short.
-  if (correct_.size() > 4) {
-    sum_ += correct_.front().item<std::int64_t>();
-    correct_.erase(correct_.begin());
-  }
+  if (counts_.size() > 4) fetch_oldest();
 }
 
-double Accuracy::value() {
-  for (const NDArray& count : correct_) sum_ += count.item<std::int64_t>();
-  correct_.clear();
-  return examples_ == 0 ? 0 : static_cast<double>(sum_) / static_cast<double>(examples_);
+void Accuracy::fetch_oldest() {
+  right_ += static_cast<std::int64_t>(counts_.front().first.item<double>());
+  examples_ += static_cast<std::int64_t>(counts_.front().second.item<double>());
+  counts_.pop_front();
 }
+
+std::int64_t Accuracy::examples() {
+  while (!counts_.empty()) fetch_oldest();
+  return examples_;
+}
+
+double Accuracy::value() { return examples() == 0 ? 0 : static_cast<double>(right_) / static_cast<double>(examples_); }
 
 double roc_auc(const NDArray& scores, const NDArray& label) {
   require(scores.size() == label.size(), "[roc_auc] there are ", scores.size(), " scores and ", label.size(),

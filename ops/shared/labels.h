@@ -20,23 +20,24 @@ inline void check_scores(const char* name, const NDArray& scores, const NDArray&
 
 class Labels {
  public:
-  // Throws InvalidArgument naming the first label outside [0, classes) other than `ignored`; NaN is outside.
+  // Throws InvalidArgument naming the first label that is no whole number in [0, classes), other than `ignored`.
   Labels(const char* name, const Tensor& labels, std::int64_t classes,
          std::optional<std::int64_t> ignored = std::nullopt)
       : labels_(labels), ignored_(ignored) {
     for (std::int64_t i = 0; i < labels.size(); ++i) {
       const std::int64_t label = (*this)[i];
       if ((label < 0 || label >= classes) && label != ignored)
-        throw InvalidArgument(
-            str("[", name, "] label ", text(i), " at position ", i, " is outside [0, ", classes, ")"));
+        throw InvalidArgument(str("[", name, "] label ", text(i), " at position ", i, " is outside [0, ", classes, ")",
+                                  is_whole(i) ? "" : ": it is no whole number"));
     }
   }
 
   std::int64_t operator[](std::int64_t i) const {
     return visit_dtype(labels_.dtype, [&]<class T>(TypeTag<T>) {
       const T label = labels_.as<const T>()[i];
-      // NaN is no class; as an integer it would be class 0.
-      return label == label ? detail::convert<std::int64_t>(label) : std::numeric_limits<std::int64_t>::min();
+      const auto number = detail::convert<std::int64_t>(label);
+      // NaN and 1.7 are no classes; as integers they would be classes 0 and 1.
+      return detail::convert<T>(number) == label ? number : std::numeric_limits<std::int64_t>::min();
     });
   }
 
@@ -49,6 +50,8 @@ class Labels {
   }
 
  private:
+  bool is_whole(std::int64_t i) const { return (*this)[i] != std::numeric_limits<std::int64_t>::min(); }
+
   std::string text(std::int64_t i) const {
     return visit_dtype(labels_.dtype, [&]<class T>(TypeTag<T>) {
       using Number = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;

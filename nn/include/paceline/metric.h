@@ -5,20 +5,28 @@
 #include <paceline/loss.h>
 #include <paceline/module.h>
 
-#include <vector>
+#include <deque>
+#include <optional>
+#include <utility>
 
 namespace paceline::nn {
 
-// Fraction of examples whose largest score is at the label; one whose label is no class, such as -1, counts as wrong.
+// Fraction of examples whose largest score is at the label. A label that is no class, such as -1, 1.7 or NaN, counts as
+// wrong; examples with the ignored label do not count.
 class Accuracy {
  public:
+  explicit Accuracy(std::optional<std::int64_t> ignored_label = std::nullopt) : ignored_label_(ignored_label) {}
+  // scores (n, classes), labels (n) of any type.
   void update(const NDArray& scores, const NDArray& label);
-  double value();
-  std::int64_t examples() const { return examples_; }
+  double value();           // blocks
+  std::int64_t examples();  // blocks
 
  private:
-  std::vector<NDArray> correct_;  // counts not yet fetched
-  std::int64_t sum_ = 0, examples_ = 0;
+  void fetch_oldest();
+
+  std::optional<std::int64_t> ignored_label_;
+  std::deque<std::pair<NDArray, NDArray>> counts_;  // right and counted examples of batches, not yet fetched
+  std::int64_t right_ = 0, examples_ = 0;
 };
 
 // Area under the ROC curve of scores and labels (above 0.5: positive): how often a positive example has a higher score
