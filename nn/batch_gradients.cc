@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <deque>
 #include <span>
+#include <utility>
 
 #include "pipeline.h"
 #include "precision.h"
@@ -25,6 +26,7 @@ BatchGradients::BatchGradients(const Module& net, const TrainerOptions& options,
     : net_(net), options_(options), rows_(std::move(rows)) {
   for (const auto& parameter : net.parameters()) {
     devices_.insert(parameter->value.device());
+    if (parameter->frozen) continue;
     if (parameter->is_row_sparse()) tables_.push_back(parameter);
     if (parameter->gradient.is_none()) continue;
     trained_.push_back(parameter);
@@ -32,7 +34,7 @@ BatchGradients::BatchGradients(const Module& net, const TrainerOptions& options,
   }
 }
 
-std::vector<NDArray> BatchGradients::operator()(const std::vector<NDArray>& inputs, const Loss& loss_function) {
+NDArray BatchGradients::accumulate(const std::vector<NDArray>& inputs, const Loss& loss_function) try {
   const PipelineLayer* const pipeline = PipelineLayer::of(net_);
   const Module& stages = pipeline ? pipeline->body() : net_;
   const std::int64_t examples = inputs[0].size(0),
@@ -41,7 +43,7 @@ std::vector<NDArray> BatchGradients::operator()(const std::vector<NDArray>& inpu
   const NDArray scale = inputs.size() > 3 ? inputs[3] : NDArray();
   const auto casts = is_half(options_.precision) ? std::make_shared<CastWeights>() : nullptr;
   NDArray total;
-  std::vector<std::vector<Gradient>> tables(tables_.size());
+  table_parts_.resize(tables_.size());
   std::deque<Variable> running;
   for (std::int64_t i = 0; i < parts; ++i) {
     // One more than have a device each: their memory is taken when they are pushed.
@@ -51,11 +53,23 @@ std::vector<NDArray> BatchGradients::operator()(const std::vector<NDArray>& inpu
     }
     const std::int64_t begin = examples * i / parts, end = examples * (i + 1) / parts;
     const Part part{inputs[0].narrow(0, begin, end), inputs[1].narrow(0, begin, end), call_of_part(inputs[2], i, parts),
-                    parts == 1 ? 1 : static_cast<double>(end - begin) / static_cast<double>(examples), i > 0};
-    const NDArray loss = run(stages, part, scale, casts, loss_function, tables);
+                    parts == 1 ? 1 : static_cast<double>(end - begin) / static_cast<double>(examples),
+                    std::exchange(accumulates_, true)};
+    const NDArray loss = run(stages, part, scale, casts, loss_function, table_parts_);
     total = i == 0 ? loss : total + loss;
     if (parts > 1 && !options_.captured) running.push_back(done_with(gradients_));
   }
+  return total;
+} catch (...) {
+  accumulates_ = false;  // what there was is lost
+  table_parts_.clear();
+  throw;
+}
+
+std::vector<NDArray> BatchGradients::operator()(const std::vector<NDArray>& inputs, const Loss& loss_function) {
+  const NDArray total = accumulate(inputs, loss_function), scale = inputs.size() > 3 ? inputs[3] : NDArray();
+  accumulates_ = false;
+  const std::vector<std::vector<Gradient>> tables = std::exchange(table_parts_, {});
   of_tables_.clear();
   std::vector<NDArray> gradients = gradients_;
   for (std::size_t i = 0; i < tables_.size(); ++i) {
@@ -93,7 +107,8 @@ NDArray BatchGradients::run(const Module& module, const Part& part, const NDArra
   const NDArray output = in_float(module(part.data, context));
   NDArray loss = loss_function(output, part.label.to(output.device()));
   if (part.weight != 1) loss = loss * part.weight;
-  tape.backward(scale.is_none() ? loss : loss * cast(scale, loss.dtype()).to(loss.device()), {.accumulate = part.accumulate});
+  tape.backward(scale.is_none() ? loss : loss * cast(scale, loss.dtype()).to(loss.device()),
+                {.accumulate = part.accumulate});
   for (std::size_t i = 0; i < tables_.size(); ++i) tables[i].push_back(tape.sparse_gradient(tables_[i]->value));
   return loss;
 }

@@ -19,6 +19,10 @@ class BatchGradients {
   // and clipped, those of tables apart. Gives the loss and, under float16, the norm that the gradients had before they
   // were clipped, which is finite where all of them are. Asynchronous.
   std::vector<NDArray> operator()(const std::vector<NDArray>& inputs, const Loss& loss);
+  // The loss; adds to the gradients that the next operator() gives.
+  NDArray accumulate(const std::vector<NDArray>& inputs, const Loss& loss);
+  // Without those of tables.
+  const std::vector<std::shared_ptr<Parameter>>& trained() const { return trained_; }
   // Of the last call, for each row-sparse parameter, in structural order.
   const std::vector<RowSparse>& of_tables() const { return of_tables_; }
 
@@ -37,6 +41,8 @@ class BatchGradients {
   const std::shared_ptr<const RowSource> rows_;
   std::vector<std::shared_ptr<Parameter>> trained_, tables_;
   std::vector<NDArray> gradients_;
+  std::vector<std::vector<Gradient>> table_parts_;  // of each table, since the last operator()
+  bool accumulates_ = false;                        // the gradients hold some already
   std::vector<RowSparse> of_tables_;
   std::set<Device> devices_;
 };

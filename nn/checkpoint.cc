@@ -2,9 +2,10 @@
 
 #include <paceline/trainer.h>
 
+#include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <map>
 
 namespace paceline::nn {
@@ -89,21 +90,66 @@ Checkpoint read_checkpoint(const std::string& path) try {
 
 StoreState load_store_state(const std::string& place) { return read_checkpoint(file_of(place)).store; }
 
-void load_weights(const Module& net, const std::string& place) {
+namespace {
+
+// The arrays of MXNet's `.params` or of a safetensors file, without what a checkpoint has of the store.
+NamedArrays stored_weights(const std::string& path) {
+  std::uint64_t first = 0;
+  if (std::ifstream file(path, std::ios::binary); !file.read(reinterpret_cast<char*>(&first), sizeof first)) first = 0;
+  constexpr std::uint64_t kParamsMagic = 0x112;
+  NamedArrays arrays = first == kParamsMagic ? load_params(path) : load_safetensors(path);
+  std::erase_if(arrays, [](const auto& one) { return one.first.starts_with(kStore); });
+  for (auto& [name, array] : arrays)
+    if (name.starts_with("arg:") || name.starts_with("aux:")) name.erase(0, 4);
+  return arrays;
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  constexpr std::size_t kNamed = 5;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), kNamed); ++i) text += (i ? ", '" : "'") + names[i] + "'";
+  return names.size() > kNamed ? str(text, " and ", names.size() - kNamed, " more") : text;
+}
+
+}  // namespace
+
+LoadedWeights load_weights(const Module& net, const std::string& place, const LoadOptions& options) {
   const std::string path = file_of(place);
+  const auto parameters = net.parameters();
+  require(!parameters.empty(), "'", path, "' is not loaded: the network has no weights yet; call initialize() first");
   std::map<std::string, NDArray> stored;
-  for (const auto& [name, array] : load_safetensors(path))
-    if (name.rfind(kStore, 0) != 0) stored[name] = array;
-  for (const auto& parameter : net.parameters()) {
-    const auto found = stored.find(prefix_of(*parameter) + parameter->name);
-    require(found != stored.end(), "'", path, "' holds no '", parameter->name, "', which the network needs");
-    require(found->second.shape() == parameter->value.shape(), "'", parameter->name, "' has shape ",
-            found->second.shape(), " in '", path, "', but ", parameter->value.shape(), " in the network");
-    parameter->value.copy_from(found->second);
+  for (auto& [name, array] : stored_weights(path)) {
+    const std::string own = options.map ? options.map(name) : name;
+    if (own.empty()) continue;
+    require(stored.emplace(own, array).second, "'", path, "' holds two arrays for '", own, "'");
+  }
+  LoadedWeights result;
+  std::vector<std::pair<NDArray, NDArray>> copies;
+  for (const auto& parameter : parameters) {
+    const auto found = stored.find(parameter->name);
+    if (found == stored.end()) {
+      result.missing.push_back(parameter->name);
+      continue;
+    }
+    if (found->second.shape() == parameter->value.shape())
+      copies.emplace_back(found->second, parameter->value);
+    else
+      result.other_shape.push_back(
+          str(parameter->name, " ", found->second.shape(), " instead of ", parameter->value.shape()));
     stored.erase(found);
   }
-  require(stored.empty(), "'", path, "' holds '", stored.empty() ? "" : stored.begin()->first.substr(4),
-          "', which the network does not have");
+  for (const auto& [name, array] : stored) result.extra.push_back(name);
+  std::string wrong;
+  const auto add = [&](bool allowed, const std::vector<std::string>& names, const char* what) {
+    if (!allowed && !names.empty()) wrong += (wrong.empty() ? "" : ", ") + std::string(what) + listed(names);
+  };
+  add(options.allow_missing, result.missing, "it lacks ");
+  add(options.allow_missing, result.other_shape, "it has other shapes for ");
+  add(options.allow_extra, result.extra, "the network lacks ");
+  require(wrong.empty(), "'", path, "' does not fit the network: ", wrong,
+          "; LoadOptions can map names and allow what is missing or extra");
+  for (const auto& [from, to] : copies) to.copy_from(from);
+  return result;
 }
 
 }  // namespace paceline::nn

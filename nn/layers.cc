@@ -141,13 +141,16 @@ class BatchNormLayer final : public Layer {
     const Shape shape{x.size(1)};
     const NDArray gamma = parameter("gamma", shape, constant(1), context, x.dtype()).value;
     const NDArray beta = parameter("beta", shape, constant(0), context, x.dtype()).value;
+    bool frozen = false;
     const auto running = [&](const char* name, double start) {
-      const NDArray value = statistic(name, shape, start, context).value;
-      return context.recomputing ? value.clone() : value;
+      const Parameter& own = statistic(name, shape, start, context, x.dtype());
+      frozen |= own.frozen;
+      return context.recomputing ? own.value.clone() : own.value;
     };
     const NDArray mean = running("running_mean", 0), variance = running("running_var", 1);
-    return batch_norm(x, gamma, beta, mean, variance,
-                      {.momentum = options_.momentum, .epsilon = options_.epsilon, .training = context.training});
+    return batch_norm(
+        x, gamma, beta, mean, variance,
+        {.momentum = options_.momentum, .epsilon = options_.epsilon, .training = context.training && !frozen});
   }
   std::string kind() const override { return "BatchNorm"; }
 

@@ -1,9 +1,10 @@
+#include <fnmatch.h>
 #include <paceline/module.h>
 #include <paceline/parallel.h>
 #include <paceline/recorder.h>
+#include <paceline/trainer.h>
 
 #include <algorithm>
-#include <map>
 
 #include "precision.h"
 #include "seed.h"
@@ -12,9 +13,9 @@ namespace paceline::nn {
 namespace {
 
 void collect(const Layer& layer, const std::string& prefix, std::vector<std::shared_ptr<Parameter>>& all) {
-  for (const auto& parameter : layer.own_parameters()) {
-    const std::size_t dot = parameter->name.rfind('.');
-    parameter->name = prefix + (dot == std::string::npos ? parameter->name : parameter->name.substr(dot + 1));
+  for (const auto& [name, parameter] : layer.own_parameters()) {
+    if (std::ranges::find(all, parameter) != all.end()) continue;
+    parameter->name = prefix + name;
     all.push_back(parameter);
   }
   for (const auto& [name, child] : layer.children()) collect(*child, prefix + name + ".", all);
@@ -28,8 +29,8 @@ bool is_elsewhere(const Layer& layer) {
 
 void print(const Layer& layer, const std::string& name, int depth, bool devices, std::string& text) {
   text += std::string(static_cast<std::size_t>(2 * depth), ' ') + (name.empty() ? "" : name + " ") + layer.kind();
-  for (const auto& parameter : layer.own_parameters())
-    text += " " + parameter->name.substr(parameter->name.rfind('.') + 1) + parameter->value.shape().text();
+  for (const auto& [own, parameter] : layer.own_parameters())
+    text += " " + own + parameter->value.shape().text() + (parameter->frozen ? " frozen" : "");
   if (devices && layer.device()) text += " on " + layer.device()->name();
   text += "\n";
   for (const auto& [child_name, child] : layer.children()) print(*child, child_name, depth + 1, devices, text);
@@ -37,10 +38,34 @@ void print(const Layer& layer, const std::string& name, int depth, bool devices,
 
 }  // namespace
 
-Parameter* Layer::find(const std::string& name) const {
-  for (const auto& existing : parameters_)
-    if (existing->name.substr(existing->name.rfind('.') + 1) == name) return existing.get();
-  return nullptr;
+Parameter* Layer::find(const std::string& name, const Shape& shape) {
+  for (const auto& [own, parameter] : parameters_)
+    if (own == name) return parameter.get();
+  const auto tied = tied_.find(name);
+  if (tied == tied_.end() || !*tied->second) return nullptr;
+  const std::shared_ptr<Parameter>& shared = *tied->second;
+  require(shared->value.shape() == shape, "[", kind(), "] '", name, "' of shape ", shape, " is tied to '", shared->name,
+          "' of shape ", shared->value.shape(), ", expected one shape");
+  require(!shared->is_row_sparse(), "[", kind(), "] '", name, "' is tied to '", shared->name,
+          "', a table of sparse_grad, whose rows only an embedding can use; set sparse_grad = false");
+  parameters_.emplace_back(name, shared);
+  return shared.get();
+}
+
+void Layer::tie(const std::string& name, Layer& other, const std::string& other_name) {
+  const auto existing = [](Layer& layer, const std::string& wanted) {
+    for (const auto& [own, parameter] : layer.parameters_)
+      if (own == wanted) return parameter;
+    return std::shared_ptr<Parameter>();
+  };
+  const std::shared_ptr<Parameter> mine = existing(*this, name), its = existing(other, other_name);
+  require(!mine || !its, "[tie] both '", name, "' and '", other_name, "' exist already; tie before the first call");
+  Shared& here = tied_[name];
+  Shared& there = other.tied_[other_name];
+  if (!here) here = there ? there : std::make_shared<std::shared_ptr<Parameter>>();
+  require(!there || there == here, "[tie] '", name, "' and '", other_name, "' are each tied to others");
+  there = here;
+  if (mine || its) *here = mine ? mine : its;
 }
 
 Parameter& Layer::add(const std::string& name, const Shape& shape, const Initializer& initializer,
@@ -50,34 +75,39 @@ Parameter& Layer::add(const std::string& name, const Shape& shape, const Initial
   created->name = name;
   created->value = NDArray(shape, dtype, context.device);
   initializer(created->value, mix(context.seed, name));
-  parameters_.push_back(created);
+  parameters_.emplace_back(name, created);
+  if (const auto tied = tied_.find(name); tied != tied_.end()) *tied->second = created;
   return *created;
 }
 
 Parameter& Layer::parameter(const std::string& name, const Shape& shape, const Initializer& initializer,
                             const Context& context, DType dtype) {
-  if (Parameter* const existing = find(name)) return *existing;
+  if (Parameter* const existing = find(name, shape)) return *existing;
   Parameter& created = add(name, shape, initializer, context, dtype);
   created.gradient = NDArray::zeros(shape, created.value.dtype(), context.device);
   return created;
 }
 
-Parameter& Layer::statistic(const std::string& name, const Shape& shape, double value, const Context& context) {
-  if (Parameter* const existing = find(name)) return *existing;
-  Parameter& created = add(name, shape, constant(value), context, DType::kFloat32);
+Parameter& Layer::statistic(const std::string& name, const Shape& shape, double value, const Context& context,
+                            DType dtype) {
+  if (Parameter* const existing = find(name, shape)) return *existing;
+  Parameter& created = add(name, shape, constant(value), context, dtype == DType::kFloat64 ? dtype : DType::kFloat32);
   created.statistic = true;
   return created;
 }
 
 Parameter& Layer::table(const std::string& name, const Shape& shape, const Initializer& initializer,
                         const Context& context) {
-  Parameter* const existing = find(name);
+  Parameter* const existing = find(name, shape);
   return existing ? *existing : add(name, shape, initializer, context, DType::kFloat32);
 }
 
 Parts Layer::operator()(const Parts& x, const Context& context) {
   Context own = context;
-  if (context.calls) own.seed = mix(context.seed, (*context.calls)++);
+  if (context.calls)
+    own.seed = mix(context.seed, (*context.calls)++);
+  else if (context.training && context.call.is_none())
+    own.call = NDArray::full({1}, static_cast<double>(calls_made_++), DType::kInt64, x[0].device(), x[0].engine());
   own.calls = std::make_shared<std::uint64_t>(0);
   own.device = device_.value_or(x.size() == 1 ? x[0].device() : context.device);
   Parts result = forward_parts(x.size() == 1 ? Parts{to_device(x[0], own.device)} : x, own);
@@ -100,7 +130,7 @@ Parts Layer::forward_parts(const Parts& x, const Context& context) {
 
 void Layer::place(Device device) {
   device_ = device;
-  for (const auto& parameter : parameters_) {
+  for (const auto& [name, parameter] : parameters_) {
     parameter->value = parameter->value.to(device);
     if (!parameter->gradient.is_none()) parameter->gradient = parameter->gradient.to(device);
   }
@@ -137,26 +167,51 @@ std::int64_t Module::parameter_count() const {
   return count;
 }
 
+void Module::set_frozen(const std::string& pattern, bool frozen) const {
+  const auto all = parameters();
+  require(!all.empty(), "[freeze] the network has no parameters yet: call initialize() first");
+  bool any = false;
+  std::string names;
+  for (const auto& parameter : all) {
+    names += " " + parameter->name;
+    if (fnmatch(pattern.c_str(), parameter->name.c_str(), 0) != 0) continue;
+    parameter->frozen = frozen;
+    any = true;
+  }
+  require(any, "[freeze] no parameter is named like '", pattern, "'; there are:", names);
+}
+
 void Module::save(const std::string& path) const {
   NamedArrays arrays;
   for (const auto& parameter : parameters()) arrays.emplace_back(parameter->name, parameter->value);
+  require(!arrays.empty(), "'", path, "' is not written: the network has no weights yet; call initialize() first");
   save_params(path, arrays);
 }
 
-void Module::load(const std::string& path) const {
-  std::map<std::string, NDArray> stored;
-  for (auto& [name, array] : load_params(path)) stored[name] = array;
-  const auto parameters = this->parameters();
-  for (const auto& parameter : parameters) {
-    const auto found = stored.find(parameter->name);
-    require(found != stored.end(), "'", path, "' holds no '", parameter->name, "', which the network needs");
-    require(found->second.shape() == parameter->value.shape(), "'", parameter->name, "' has shape ",
-            found->second.shape(), " in '", path, "', but ", parameter->value.shape(), " in the network");
-    parameter->value.copy_from(found->second);
-    stored.erase(found);
+void Module::load(const std::string& path) const { load_weights(*this, path); }
+
+namespace {
+
+// The layer at the beginning of a name such as "0.body.weight", and what is left of the name.
+std::pair<Layer*, std::string> owner_of(const Module& module, const std::string& name) {
+  Layer* layer = module.layer().get();
+  std::string rest = name;
+  for (std::size_t dot = rest.find('.'); dot != std::string::npos; dot = rest.find('.')) {
+    const auto& children = layer->children();
+    const auto child = std::ranges::find(children, rest.substr(0, dot), [](const auto& one) { return one.first; });
+    require(child != children.end(), "[tie] there is no layer '", rest.substr(0, dot), "' for '", name, "'");
+    layer = child->second.get();
+    rest.erase(0, dot + 1);
   }
-  require(stored.empty(), "'", path, "' holds '", stored.empty() ? "" : stored.begin()->first,
-          "', which the network does not have");
+  return {layer, rest};
+}
+
+}  // namespace
+
+void tie(const Module& a, const std::string& name_a, const Module& b, const std::string& name_b) {
+  const auto [layer_a, own_a] = owner_of(a, name_a);
+  const auto [layer_b, own_b] = owner_of(b, name_b);
+  layer_a->tie(own_a, *layer_b, own_b);
 }
 
 }  // namespace paceline::nn

@@ -42,7 +42,8 @@ struct Group {
 
 struct PendingStep {
   Variable done;  // written once all weights of the step have arrived
-  NDArray loss;
+  std::int64_t number = 0;
+  std::vector<std::pair<NDArray, std::int64_t>> losses;  // and of how many examples each is the mean
   Batch batch;
   DataIterator* data = nullptr;
   bool left_out = false;
@@ -70,7 +71,7 @@ struct Trainer::Impl {
 
   bool ready = false;
   std::vector<Group> groups;  // in the order of the layers
-  std::vector<PullItem> pulls;
+  std::vector<PullItem> pulls, frozen;
   std::vector<NDArray> values;
   std::vector<std::shared_ptr<Parameter>> tables;  // in the store, by rows
   std::optional<std::int64_t> tables_whole;        // in the network, after so many changes of rows
@@ -79,7 +80,10 @@ struct Trainer::Impl {
 
   std::int64_t evaluations = 0;  // since the epoch began
   DataIterator* data = nullptr;
+  PendingStep next;              // batches that are accumulated for it
+  std::int64_t accumulated = 0;  // and how many these are
   std::deque<PendingStep> pending;
+  bool told_of_nan = false;
 
   std::optional<Captured> captured;
   NDArray call;  // its number: one array, written anew in each step
@@ -88,11 +92,14 @@ struct Trainer::Impl {
   Clock::time_point report_start = Clock::now();
 
   void prepare(const Batch& batch) {
+    for (const auto& parameter : ready ? gradients->trained() : std::vector<std::shared_ptr<Parameter>>())
+      require(!parameter->frozen, "'", parameter->name,
+              "' was frozen after the first step; freeze before it, and train on with a new Trainer");
     if (ready) return;
     net.initialize(batch.data.shape(), options.seed, options.device, batch.data.dtype());
     std::vector<InitValue> initial;
     for (const auto& parameter : net.parameters()) {
-      if (parameter->is_row_sparse()) {
+      if (parameter->is_row_sparse() && !parameter->frozen) {
         if (store->holds_tables()) {
           tables.push_back(parameter);
           continue;
@@ -103,7 +110,11 @@ struct Trainer::Impl {
       initial.push_back({.key = parameter->name,
                          .value = parameter->value,
                          .average = parameter->statistic,
-                         .shared = !parameter->statistic});
+                         .shared = !parameter->statistic && !parameter->frozen});
+      if (parameter->frozen) {
+        frozen.push_back({parameter->name, parameter->value});
+        continue;
+      }
       const std::string layer = parameter->name.substr(0, parameter->name.rfind('.'));
       if (groups.empty() || (groups.back().bytes >= Group::kBytes && groups.back().last_layer != layer))
         groups.emplace_back();
@@ -127,7 +138,10 @@ struct Trainer::Impl {
                          .rows = table->value.size(0),
                          .width = table->value.size(1),
                          .dtype = table->value.dtype()});
-    if (progress.load())
+    const bool loaded = progress.load();
+    // Once: afterwards nobody changes what is frozen.
+    if ((loaded || store->exchange().joined_late()) && !frozen.empty()) store->exchange().pull(frozen, 0);
+    if (loaded)
       pull_all();
     else if (!tables.empty() && !store->exchange().joined_late())
       hand_over_tables();
@@ -164,12 +178,74 @@ struct Trainer::Impl {
     if (step.left_out) {
       ++sums.left_out;
     } else {
-      // Of its own type: another would be an array of its own, in every step.
-      const double loss = step.loss.dtype() == DType::kFloat32 ? step.loss.item<float>() : step.loss.item<double>();
-      sums.loss += loss * static_cast<double>(step.batch.examples);
-      sums.examples += step.batch.examples;
+      for (const auto& [array, examples] : step.losses) {
+        // Of its own type: another would be an array of its own, in every step.
+        const double loss = array.dtype() == DType::kFloat32 ? array.item<float>() : array.item<double>();
+        if (!std::isfinite(loss)) found_nan(step.number, loss);
+        sums.loss += loss * static_cast<double>(examples);
+        sums.examples += examples;
+      }
     }
     if (step.data) step.data->commit(step.batch);
+  }
+
+  void found_nan(std::int64_t step, double loss) {
+    if (options.on_nan == OnNan::kIgnore || (told_of_nan && options.on_nan != OnNan::kStop)) return;
+    told_of_nan = true;
+    std::string where = "; all gradients and weights are finite now";
+    for (const auto& parameter : gradients->trained()) {
+      const char* what = nullptr;
+      if (!std::isfinite(global_norm({parameter->value}).item<double>()))
+        what = "the weight";
+      else if (!std::isfinite(global_norm({parameter->gradient}).item<double>()))
+        what = "the gradient of";
+      if (!what) continue;
+      where = str("; the first that is not finite is ", what, " '", parameter->name, "'");
+      break;
+    }
+    const std::string text =
+        str("the loss of step ", step, " is ", loss, where,
+            "; lower the learning rate, set clip_norm, or choose TrainerOptions::on_nan (warn, stop, skip, ignore)");
+    if (options.on_nan == OnNan::kStop) throw Error(text);
+    LOG(WARNING) << text;
+  }
+
+  std::vector<NDArray> inputs_of(const Batch& batch) {
+    const Device device = options.device;
+    if (call.is_none()) call = NDArray({1}, DType::kInt64, device);
+    constexpr std::int64_t kAccumulated = std::int64_t{1} << 40;
+    call.fill(static_cast<double>(progress.steps() * store->size() + store->rank() + accumulated * kAccumulated));
+    return {batch.data.to(device), batch.label.to(device), call};
+  }
+
+  void add_to_next(const Batch& batch, const NDArray& loss) {
+    next.losses.emplace_back(loss, batch.examples);
+    next.batch.examples += batch.examples;
+    next.batch.epoch = batch.epoch;
+    next.batch.positions.insert(next.batch.positions.end(), batch.positions.begin(), batch.positions.end());
+  }
+
+  // Is this step to be left out, because its gradients are not finite? Waits where it has to look.
+  bool leaves_out(const std::vector<NDArray>& results) {
+    if (scale) return !scale->update(std::isfinite(results[1].item<double>()));
+    if (options.on_nan != OnNan::kSkip) return false;
+    std::vector<NDArray> all;
+    for (const auto& parameter : gradients->trained()) all.push_back(parameter->gradient);
+    for (const RowSparse& rows : gradients->of_tables())
+      if (rows.values.size() > 0) all.push_back(rows.values);
+    const bool finite =
+        std::isfinite(results[0].item<double>()) && (all.empty() || std::isfinite(global_norm(all).item<double>()));
+    if (!finite && !std::exchange(told_of_nan, true))
+      LOG(WARNING) << "step " << progress.steps() + 1 << " is left out: its loss or gradients are not finite";
+    return !finite;
+  }
+
+  void show_gradients() {
+    if (!options.on_gradients) return;
+    NamedGradients named;
+    for (const auto& parameter : gradients->trained()) named.emplace_back(parameter->name, parameter->gradient);
+    for (std::size_t i = 0; i < tables.size(); ++i) named.emplace_back(tables[i]->name, gradients->of_tables()[i]);
+    options.on_gradients(named);
   }
 
   void finish_steps() {
@@ -232,35 +308,43 @@ Trainer::Trainer(Module net, const Spec& optimizer, std::shared_ptr<KVStore> sto
 
 Trainer::~Trainer() = default;
 
+NDArray Trainer::accumulate(const Batch& batch, const Loss& loss_function) {
+  Impl& self = *impl_;
+  require(!self.options.captured && !self.scale, "accumulate() needs eager steps that are not in float16");
+  self.prepare(batch);
+  const NDArray loss = self.gradients->accumulate(self.inputs_of(batch), loss_function);
+  ++self.accumulated;
+  self.add_to_next(batch, loss);
+  return loss;
+}
+
 NDArray Trainer::step(const Batch& batch, const Loss& loss_function) {
   Impl& self = *impl_;
   self.prepare(batch);
-  const Device device = self.options.device;
-  if (self.call.is_none()) self.call = NDArray({1}, DType::kInt64, device);
-  self.call.fill(static_cast<double>(self.progress.steps() * self.store->size() + self.store->rank()));
-  std::vector<NDArray> inputs{batch.data.to(device), batch.label.to(device), self.call};
-  if (self.scale) inputs.push_back(NDArray::full({1}, self.scale->value(), DType::kFloat32, device));
+  std::vector<NDArray> inputs = self.inputs_of(batch);
+  if (self.scale) inputs.push_back(NDArray::full({1}, self.scale->value(), DType::kFloat32, self.options.device));
   if (self.options.captured && !self.captured)
     self.captured.emplace(
         [&self, loss_function](const std::vector<NDArray>& in) { return (*self.gradients)(in, loss_function); });
   const std::vector<NDArray> results =
       self.captured ? (*self.captured)(inputs) : (*self.gradients)(inputs, loss_function);
-  const bool left_out = self.scale && !self.scale->update(std::isfinite(results[1].item<double>()));
-  if (!left_out) self.push_pull(batch.examples);
-  self.store->step_end(left_out ? 0 : batch.examples);
+  self.add_to_next(batch, results[0]);
+  PendingStep step = std::exchange(self.next, {});
+  self.accumulated = 0;
+  step.left_out = self.leaves_out(results);
+  if (!step.left_out) {
+    self.show_gradients();
+    self.push_pull(step.batch.examples);
+  }
+  self.store->step_end(step.left_out ? 0 : step.batch.examples);
   // After the end of the step: the weights that the others' round made, and statistics as they were.
-  if (left_out) self.pull();
+  if (step.left_out) self.pull();
 
-  PendingStep step;
   step.done = done_with(self.values);
-  step.loss = results[0];
-  step.left_out = left_out;
-  step.batch.examples = batch.examples;
-  step.batch.epoch = batch.epoch;
-  step.batch.positions = batch.positions;
   step.data = self.data;
-  self.pending.push_back(std::move(step));
   self.progress.count_step();
+  step.number = self.progress.steps();
+  self.pending.push_back(std::move(step));
   // Never more than `steps_ahead` in flight: memory stays bounded, and a failure shows soon.
   while (self.pending.size() > static_cast<std::size_t>(self.options.steps_ahead)) self.finish_oldest();
   return results[0];

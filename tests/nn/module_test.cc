@@ -118,12 +118,14 @@ TEST(Module, EveryCallOfAChildHasASeedOfItsOwn) {
     const std::vector<float> both = net(NDArray::full({1, 64}, 1), {.training = true, .seed = 5}).to_vector<float>();
     return std::pair(std::vector(both.begin(), both.begin() + 64), std::vector(both.begin() + 64, both.end()));
   };
-  const nn::Module one = nn::Dropout(0.5);
-  const nn::Module twins(std::make_shared<Twins>(one, one));
-  const auto [first, second] = halves(twins);
+  const auto twins = [] {
+    const nn::Module one = nn::Dropout(0.5);
+    return nn::Module(std::make_shared<Twins>(one, one));
+  };
+  const auto [first, second] = halves(twins());
   EXPECT_NE(first, second);
-  EXPECT_EQ(halves(twins), std::pair(first, second));
-  EXPECT_EQ(halves(nn::Recompute(twins)), std::pair(first, second));
+  EXPECT_EQ(halves(twins()), std::pair(first, second));
+  EXPECT_EQ(halves(nn::Recompute(twins())), std::pair(first, second));
 }
 
 TEST(Module, SavesAndLoadsByName) {
@@ -147,11 +149,11 @@ TEST(Module, SavesAndLoadsByName) {
 
 TEST(Module, DropoutOnlyWhileTraining) {
   const nn::Module net = nn::Sequential(nn::Dropout(0.5), nn::Flatten());
-  const NDArray x = NDArray::full({1, 1000}, 1);
+  const NDArray x = NDArray::full({1, 1000}, 1), call = NDArray::full({1}, 3, DType::kInt64);
   EXPECT_EQ(net(x).to_vector<float>(), x.to_vector<float>());
-  const auto a = net(x, {.training = true, .seed = 1}).to_vector<float>();
-  EXPECT_EQ(a, net(x, {.training = true, .seed = 1}).to_vector<float>());
-  EXPECT_NE(a, net(x, {.training = true, .seed = 2}).to_vector<float>());
+  const auto a = net(x, {.training = true, .seed = 1, .call = call}).to_vector<float>();
+  EXPECT_EQ(a, net(x, {.training = true, .seed = 1, .call = call}).to_vector<float>());
+  EXPECT_NE(a, net(x, {.training = true, .seed = 2, .call = call}).to_vector<float>());
 }
 
 TEST(Module, BatchNormKeepsStatistics) {
@@ -177,6 +179,52 @@ TEST(Accuracy, CountsOverBatches) {
   for (int i = 0; i < 10; ++i) accuracy.update(scores, NDArray::from(std::vector<std::int32_t>{1, 1}, {2}));
   EXPECT_DOUBLE_EQ(accuracy.value(), 0.5);
   EXPECT_EQ(accuracy.examples(), 20);
+}
+
+TEST(Accuracy, LabelsThatAreNoClassAreWrongOrIgnored) {
+  const NDArray scores = NDArray::from(std::vector<float>{1, 2, 1, 2, 1, 2, 1, 2}, {4, 2});
+  const NDArray labels = NDArray::from(std::vector<float>{1, -1, std::nanf(""), 1.7f}, {4});
+  nn::Accuracy all, counted(-1);
+  all.update(scores, labels);
+  counted.update(scores, labels);
+  EXPECT_DOUBLE_EQ(all.value(), 0.25);
+  EXPECT_EQ(all.examples(), 4);
+  EXPECT_DOUBLE_EQ(counted.value(), 1.0 / 3);
+  EXPECT_EQ(counted.examples(), 3);
+}
+
+TEST(Losses, L2DoesNotBroadcast) {
+  const NDArray output = NDArray::from(std::vector<double>{1, 2, 3}, {3, 1});
+  EXPECT_DOUBLE_EQ(nn::l2(output, NDArray::from(std::vector<double>{1, 1, 1}, {3})).item<double>(), 5.0 / 6);
+  EXPECT_THAT(
+      [&] {
+        nn::l2(output, NDArray::zeros({1, 3}, DType::kFloat64));
+      },
+      testing::Not(testing::Throws<InvalidArgument>()));
+  EXPECT_THAT([&] { nn::l2(output, NDArray::zeros({}, DType::kFloat64)); },
+              testing::ThrowsMessage<InvalidArgument>(
+                  testing::AllOf(HasSubstr("[l2] the output is float64 (3, 1)"), HasSubstr("float64 ()"))));
+  EXPECT_THROW(nn::l2(output, NDArray::zeros({2}, DType::kFloat64)), InvalidArgument);
+}
+
+TEST(Module, BatchNormTakesFloat64) {
+  const nn::Module net = nn::BatchNorm();
+  const NDArray x = NDArray::from(std::vector<double>{1, 2, 3, 6}, {4, 1});
+  const NDArray y = net(x, {.training = true});
+  EXPECT_EQ(y.dtype(), DType::kFloat64);
+  EXPECT_NEAR(y.to_vector<double>()[3], 3 / std::sqrt(3.5 + 1e-5), 1e-12);
+  EXPECT_NEAR(net(x).to_vector<double>()[0], (1 - 0.3) / std::sqrt(0.9 + 0.1 * 3.5 + 1e-5), 1e-1);
+}
+
+// As in a Trainer, which counts its steps.
+TEST(Module, DropoutDrawsAnotherMaskAtEachCall) {
+  const nn::Module net = nn::Sequential(nn::Dropout(0.5), nn::Dropout(0.5));
+  const NDArray x = NDArray::full({1, 200}, 1);
+  const auto first = net(x, {.training = true}).to_vector<float>();
+  EXPECT_NE(net(x, {.training = true}).to_vector<float>(), first);
+  EXPECT_EQ(net(x).to_vector<float>(), x.to_vector<float>());
+  const nn::Module again = nn::Sequential(nn::Dropout(0.5), nn::Dropout(0.5));
+  EXPECT_EQ(again(x, {.training = true}).to_vector<float>(), first);
 }
 
 TEST(RocAuc, CountsPairsInOrder) {

@@ -6,6 +6,7 @@
 #include <paceline/ndarray.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,7 @@ struct Parameter {
   NDArray value;
   NDArray gradient;
   bool statistic = false;  // averaged over the workers instead of trained
+  bool frozen = false;     // keeps its value: see Module::freeze()
   // A table of Embedding's sparse_grad: it has no array for its gradient either, see Tape::watch_sparse().
   bool is_row_sparse() const { return !statistic && gradient.is_none(); }
 };
@@ -34,7 +36,8 @@ struct Context {
   std::uint64_t seed = 0;  // dropout and initializers derive theirs from it
   // How many layers were called with this context so far: each gets a seed of its own. Null: they get this one.
   std::shared_ptr<std::uint64_t> calls = nullptr;
-  NDArray call = {};         // one int64, the number of this call: dropout draws other masks for each; none: 0
+  // One int64, the number of this call: dropout draws other masks for each. None: the network counts its own calls.
+  NDArray call = {};
   Device device = {};        // where it runs: a layer is told that of its input, or its own
   bool recomputing = false;  // a second time, for the gradients: statistics were already updated
   // Mixed precision. Where this is bfloat16 or float16, weights stay float32, and
@@ -79,14 +82,20 @@ class Layer {
   virtual void place(Device device);
   const std::optional<Device>& device() const { return device_; }
 
-  const std::vector<std::shared_ptr<Parameter>>& own_parameters() const { return parameters_; }
+  // With the names that this layer gave them.
+  using OwnParameters = std::vector<std::pair<std::string, std::shared_ptr<Parameter>>>;
+  const OwnParameters& own_parameters() const { return parameters_; }
+  // See nn::tie().
+  void tie(const std::string& name, Layer& other, const std::string& other_name);
   const std::vector<std::pair<std::string, std::shared_ptr<Layer>>>& children() const { return children_; }
 
  protected:
   // The parameter `name`, created and initialised when it does not exist yet.
   Parameter& parameter(const std::string& name, const Shape& shape, const Initializer& initializer,
                        const Context& context, DType dtype = DType::kFloat32);
-  Parameter& statistic(const std::string& name, const Shape& shape, double value, const Context& context);
+  // Of float64 for that, else of float32.
+  Parameter& statistic(const std::string& name, const Shape& shape, double value, const Context& context,
+                       DType dtype = DType::kFloat32);
   // One whose gradient is row-sparse.
   Parameter& table(const std::string& name, const Shape& shape, const Initializer& initializer, const Context& context);
   // The value of parameter(), in Context::compute; likewise any other array. Recorded.
@@ -100,12 +109,18 @@ class Layer {
   std::optional<Device> device_;
 
  private:
-  Parameter* find(const std::string& name) const;
+  // One that this layer has, or takes over from a layer that it is tied to; null where there is none.
+  Parameter* find(const std::string& name, const Shape& shape);
   // Without a gradient.
   Parameter& add(const std::string& name, const Shape& shape, const Initializer& initializer, const Context& context,
                  DType dtype);
 
-  std::vector<std::shared_ptr<Parameter>> parameters_;
+  // A parameter of several layers, null until one of them has made it.
+  using Shared = std::shared_ptr<std::shared_ptr<Parameter>>;
+
+  OwnParameters parameters_;
+  std::int64_t calls_made_ = 0;  // in training, as a whole network, without Context::call
+  std::map<std::string, Shared> tied_;
   std::vector<std::pair<std::string, std::shared_ptr<Layer>>> children_;
 };
 
@@ -123,22 +138,43 @@ class Module {
   // elsewhere afterwards. What has no place runs where its input is. Before training begins. Returns *this.
   const Module& to(Device device) const;
 
-  // All parameters in structural order, names complete. Empty before the first call.
+  // All parameters in structural order, names complete. Empty before the first call. One that several layers have, or a
+  // layer that stands at several places, is there once, with the name of its first place.
   std::vector<std::shared_ptr<Parameter>> parameters() const;
+
+  // Freezes all parameters whose name matches the pattern ("0.weight", "body.*", "*"; as fnmatch(3) does), or makes
+  // them train again. What is frozen keeps its value: no gradient is computed for it or for what lies behind it,
+  // nothing of it is pushed, and BatchNorm with frozen statistics uses them as it does outside of training. Before the
+  // first step of a Trainer, and after the parameters are there. Throws InvalidArgument where no name matches.
+  void freeze(const std::string& pattern = "*") const { set_frozen(pattern, true); }
+  void unfreeze(const std::string& pattern = "*") const { set_frozen(pattern, false); }
+
   // "Sequential( 0 Conv2d (6, 1, 5, 5) ... 61706 parameters )", with devices where they are not all cpu
   std::string describe() const;
   // Sum of the sizes of all trained parameters.
   std::int64_t parameter_count() const;
 
-  // Weights by name, as MXNet's `.params`. load() throws InvalidArgument naming what is missing, superfluous or of
-  // another shape; the network must have been called or initialised before.
+  // Weights by name, as MXNet's `.params`. Both throw InvalidArgument for a network that was neither called nor
+  // initialised. load() is load_weights() (trainer.h), to which the file has to fit.
   void save(const std::string& path) const;
   void load(const std::string& path) const;
 
   const std::shared_ptr<Layer>& layer() const { return layer_; }
 
  private:
+  void set_frozen(const std::string& pattern, bool frozen) const;
+
   std::shared_ptr<Layer> layer_;
 };
+
+// Makes one parameter of two: that of `a` which is named `name_a` there ("weight", "0.weight"), and that of `b`. Its
+// gradient is the sum of both; Trainer, save() and load() have it once. Before either exists, or after one of them
+// does. Throws InvalidArgument where both do; the first call throws it where the shapes differ or one is a table of
+// sparse_grad.
+//
+//   nn::Embedding words(50000, 256);
+//   nn::Dense scores(50000, {.bias = false, .flatten = false});
+//   nn::tie(words, "weight", scores, "weight");
+void tie(const Module& a, const std::string& name_a, const Module& b, const std::string& name_b);
 
 }  // namespace paceline::nn

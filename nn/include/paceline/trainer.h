@@ -17,15 +17,25 @@
 #include <paceline/metric.h>
 #include <paceline/module.h>
 #include <paceline/progress.h>
+#include <paceline/row_sparse.h>
 
+#include <functional>
 #include <iosfwd>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace paceline::nn {
 
 // Positions from the store: parts over the live workers, takes over what lost workers left.
 std::shared_ptr<Source> shared_source(std::shared_ptr<KVStore> store);
+
+using NamedGradients = std::vector<std::pair<std::string, Gradient>>;
+
+// What a step does whose loss or gradients are not finite. kWarn and kStop find it `steps_ahead` steps later, by the
+// loss; kWarn says so once, with the step and the first parameter that is not finite, kStop throws Error. kSkip waits
+// for the gradients of each step, and leaves the step out as under float16.
+enum class OnNan : std::uint8_t { kWarn, kStop, kSkip, kIgnore };
 
 struct TrainerOptions {
   std::uint64_t seed = 1;  // of initial weights (rank 0's count) and dropout
@@ -50,14 +60,17 @@ struct TrainerOptions {
   // Forward and backward, on one device, are captured (capture.h) and replayed, with the same numbers. The first step's
   // loss is then the loss of every step. Not with row-sparse tables.
   bool captured = false;
+  // Sees this worker's gradients by name before the push, and may overwrite them; arrays are asynchronous.
+  std::function<void(const NamedGradients& gradients)> on_gradients = nullptr;
+  OnNan on_nan = OnNan::kWarn;
 };
 
-// What this worker did since its last report; `loss` is the mean over the examples.
+// What this worker did since its last report; `loss` is the mean over the examples, `examples` counts its own.
 struct TrainerReport {
   std::int64_t epoch = 0;
   std::int64_t steps = 0;  // of the whole run so far
   std::int64_t examples = 0;
-  std::int64_t left_out = 0;  // steps, under float16; their examples and losses are not counted
+  std::int64_t left_out = 0;  // steps, under float16 and OnNan::kSkip; their examples and losses are not counted
   double seconds = 0, loss = 0, images_per_second = 0;
 };
 // "epoch 1  step 300  loss 0.0931  9120 images/s"; the first epoch is 1 here
@@ -83,6 +96,9 @@ class Trainer {
   // in groups of about 1 MB, the first with the highest priority: the last layers' gradients travel while the others
   // are computed, and the next step begins when the first layers' weights are there.
   NDArray step(const Batch& batch, const Loss& loss);
+  // Forward and backward alone: the next step() pushes the sum of its gradients and these, and commits both batches.
+  // A mean over k batches of a size needs each loss divided by k. Not with captured steps, nor under float16.
+  NDArray accumulate(const Batch& batch, const Loss& loss);
 
   // The current epoch of `data` from where a resumed checkpoint stopped; when the loop over it ends, the epoch is over:
   // all its steps are acknowledged and epoch() is one more.
@@ -160,8 +176,19 @@ class Trainer::Epoch {
   DataIterator& data_;
 };
 
-// Reads the weights of a checkpoint, the file or its folder, into an initialised network. Throws IoError, Corrupt, and
-// InvalidArgument where it is of another network.
-void load_weights(const Module& net, const std::string& place);
+struct LoadOptions {
+  // The network's name for a name in the file, without "arg:" and "aux:"; "" leaves the array out. None: the same.
+  std::function<std::string(const std::string& name)> map = nullptr;
+  bool allow_missing = false;  // of the network's weights, some are not in the file, or have another shape there
+  bool allow_extra = false;    // of the file's arrays, some are not in the network
+};
+struct LoadedWeights {
+  std::vector<std::string> missing, extra;
+  std::vector<std::string> other_shape;  // "0.weight (10, 5) instead of (10, 6)"
+};
+// Reads weights into an initialised network: from a checkpoint (the file or its folder), MXNet's `.params`, or a
+// safetensors file, converting types. Throws IoError, Corrupt, and InvalidArgument where something does not fit that
+// the options do not allow; then the network is as it was. For use by workers of a running job: before the first step.
+LoadedWeights load_weights(const Module& net, const std::string& place, const LoadOptions& options = {});
 
 }  // namespace paceline::nn

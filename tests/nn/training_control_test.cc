@@ -1,0 +1,367 @@
+// What decides which weights train, and from what they start.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <paceline/memory_iterator.h>
+#include <paceline/nn.h>
+#include <paceline/ops.h>
+#include <support/cluster_in_process.h>
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <map>
+
+namespace paceline::test {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+using Weights = std::map<std::string, std::vector<double>>;
+
+Weights weights_of(const nn::Module& net) {
+  Weights weights;
+  for (const auto& parameter : net.parameters()) weights[parameter->name] = parameter->value.to_vector<double>();
+  return weights;
+}
+
+std::string refusal_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "";
+}
+
+Batch batch_of(std::int64_t examples, double shift = 0) {
+  std::vector<double> x, y;
+  for (std::int64_t i = 0; i < examples * 3; ++i) x.push_back(std::sin(static_cast<double>(i) + shift));
+  for (std::int64_t i = 0; i < examples * 2; ++i) y.push_back(std::cos(static_cast<double>(2 * i) + shift));
+  Batch batch;
+  batch.data = NDArray::from(x, {examples, 3});
+  batch.label = NDArray::from(y, {examples, 2});
+  batch.examples = examples;
+  return batch;
+}
+
+nn::Module body_and_head() {
+  return nn::Sequential(nn::Sequential(nn::Dense(4), nn::Tanh(), nn::BatchNorm(), nn::Dense(4), nn::Tanh()),
+                        nn::Dense(2));
+}
+
+TEST(Freezing, KeepsValuesAndComputesNoGradient) {
+  const nn::Module net = body_and_head();
+  net.initialize({8, 3}, 1, {}, DType::kFloat64);
+  net.freeze("0.*");
+  const Weights before = weights_of(net);
+  std::vector<std::string> seen;
+  nn::Trainer trainer(net, optim::SGD{.lr = 0.1}, KVStore::create("local"),
+                      {.on_gradients = [&](const nn::NamedGradients& gradients) {
+                        for (const auto& [name, gradient] : gradients) seen.push_back(name);
+                      }});
+  for (int step = 0; step < 3; ++step) trainer.step(batch_of(8), nn::l2);
+  trainer.synchronize();
+  EXPECT_THAT(seen, ElementsAre("1.weight", "1.bias", "1.weight", "1.bias", "1.weight", "1.bias"));
+  for (const auto& [name, values] : weights_of(net)) EXPECT_EQ(values == before.at(name), name[0] == '0') << name;
+  EXPECT_THAT(net.describe(), HasSubstr("frozen"));
+}
+
+// What lies behind a frozen part is not differentiated: an operator that cannot be is there.
+TEST(Freezing, NothingBehindItIsDifferentiated) {
+  static const OpDef once = OpDef("once")
+                                .input("x")
+                                .forward([](const std::vector<NDArray>& in, const void*) { return std::vector{in[0] * 1.0}; })
+                                .gradient([](const OpCall&, const auto&) -> std::vector<Gradient> {
+                                  throw InvalidArgument("[once] was differentiated");
+                                });
+  const nn::Module net = nn::Sequential(
+      nn::Dense(4), nn::Lambda("Once", [](const NDArray& x) { return invoke(once, {x})[0]; }), nn::Dense(2));
+  net.initialize({8, 3}, 1, {}, DType::kFloat64);
+  EXPECT_THAT(refusal_of([&] {
+                nn::Trainer(net, optim::SGD{}, KVStore::create("local")).step(batch_of(8), nn::l2);
+              }),
+              HasSubstr("was differentiated"));
+  net.freeze("0.*");
+  nn::Trainer trainer(net, optim::SGD{}, KVStore::create("local"));
+  trainer.step(batch_of(8), nn::l2).wait();
+  EXPECT_THAT(refusal_of([&] {
+                net.freeze("2.weight");
+                trainer.step(batch_of(8), nn::l2);
+              }),
+              HasSubstr("'2.weight' was frozen after the first step"));
+  EXPECT_THAT(refusal_of([&] { net.freeze("1.*"); }), AllOf(HasSubstr("'1.*'"), HasSubstr("0.weight")));
+  EXPECT_THAT(refusal_of([&] { body_and_head().freeze(); }), HasSubstr("call initialize() first"));
+}
+
+// Two workers and two servers: only the head's keys are pushed, and all end with the same weights.
+TEST(Freezing, FrozenKeysAreNotOnTheWire) {
+  ClusterInProcess cluster({.mode = "dist_sync", .workers = 2, .servers = 2, .engine = &default_engine()});
+  std::vector<Weights> weights(2);
+  cluster.run([&](int worker, KVStore& store) {
+    const std::shared_ptr<KVStore> kv(&store, [](KVStore*) {});
+    const nn::Module net = body_and_head();
+    net.initialize({8, 3}, static_cast<std::uint64_t>(worker) + 1, {}, DType::kFloat64);
+    net.freeze("0.*");
+    nn::Trainer trainer(net, optim::SGD{.lr = 0.1}, kv, {.seed = static_cast<std::uint64_t>(worker) + 1});
+    constexpr int kSteps = 5;
+    for (int step = 0; step < kSteps; ++step) trainer.step(batch_of(8, worker), nn::l2);
+    trainer.synchronize();
+    EXPECT_EQ(store.report().pushes, kSteps * 2 * 2);  // two keys of two workers
+    store.barrier();
+    weights[static_cast<std::size_t>(worker)] = weights_of(net);
+  });
+  EXPECT_EQ(weights[0], weights[1]);
+}
+
+TEST(Freezing, BatchNormUsesFrozenStatistics) {
+  const nn::Module net = nn::Sequential(nn::BatchNorm(), nn::Dense(2));
+  net.initialize({8, 3}, 1, {}, DType::kFloat64);
+  net.freeze("0.*");
+  const NDArray x = batch_of(8).data;
+  EXPECT_EQ(net(x, {.training = true}).to_vector<double>(), net(x).to_vector<double>());
+  net.unfreeze("0.*");
+  EXPECT_NE(net(x, {.training = true}).to_vector<double>(), net(x).to_vector<double>());
+}
+
+// An embedding whose table is the output layer's weight, by hand: the gradient is the sum of both.
+TEST(Tying, OneKeyWithTheSumOfItsGradients) {
+  const nn::Embedding words(5, 3, {.weight = nn::normal(1)});
+  const nn::Dense scores(5, {.bias = false});
+  nn::tie(words, "weight", scores, "weight");
+  const nn::Module net = nn::Sequential(words, nn::Tanh(), scores);
+  const NDArray x = NDArray::from(std::vector<std::int32_t>{1, 4, 1}, {3}),
+                y = NDArray::from(std::vector<std::int32_t>{2, 0, 3}, {3});
+  net.initialize({3}, 7, {}, DType::kInt32);
+  ASSERT_EQ(net.parameters().size(), 1u);
+  const NDArray weight = net.parameters()[0]->value, gradient(weight.shape());
+  EXPECT_EQ(net.parameters()[0]->name, "0.weight");
+  const NDArray first = weight.clone(), second = weight.clone(), of_first(weight.shape()), of_second(weight.shape());
+  {
+    Tape tape;
+    tape.watch(weight, gradient);
+    tape.backward(nn::softmax_ce(net(x, {.training = true}), y));
+  }
+  {
+    Tape tape;
+    tape.watch(first, of_first);
+    tape.watch(second, of_second);
+    tape.backward(nn::softmax_ce(dense(tanh(embedding(x, first)), second), y));
+  }
+  EXPECT_EQ(gradient.to_vector<float>(), (of_first + of_second).to_vector<float>());
+}
+
+TEST(Tying, ALayerAtTwoPlacesTrainsIsSavedAndLoadedOnce) {
+  const auto network = [] {
+    const nn::Dense twice(3);
+    return nn::Sequential(twice, nn::Tanh(), twice, nn::Dense(2));
+  };
+  const nn::Module net = network();
+  nn::Trainer trainer(net, optim::SGD{.lr = 0.1}, KVStore::create("local"));
+  const double before = trainer.step(batch_of(8), nn::l2).item<double>();
+  double after = before;
+  for (int step = 0; step < 20; ++step) after = trainer.step(batch_of(8), nn::l2).item<double>();
+  EXPECT_LT(after, before);
+  EXPECT_EQ(net.parameters().size(), 4u);
+  const std::string path = testing::TempDir() + "tied.params";
+  net.save(path);
+  EXPECT_EQ(load_params(path).size(), 4u);
+  const nn::Module other = network();
+  other.initialize({8, 3}, 9, {}, DType::kFloat64);
+  other.load(path);
+  EXPECT_EQ(weights_of(other), weights_of(net));
+  std::filesystem::remove(path);
+}
+
+TEST(Tying, RefusesWhatDoesNotFit) {
+  const nn::Dense a(3), b(4);
+  nn::tie(a, "weight", b, "weight");
+  EXPECT_THAT(refusal_of([&] { nn::Sequential(a, b).initialize({2, 3}, 1); }),
+              AllOf(HasSubstr("'weight' of shape (4, 3) is tied"), HasSubstr("(3, 3)")));
+  const nn::Dense c(3), d(3);
+  nn::Sequential(c, d).initialize({2, 3}, 1);
+  EXPECT_THAT(refusal_of([&] { nn::tie(c, "weight", d, "weight"); }), HasSubstr("tie before the first call"));
+  const nn::Embedding rows(4, 3, {.sparse_grad = true});
+  const nn::Dense e(4);
+  nn::tie(rows, "weight", e, "weight");
+  EXPECT_THAT(refusal_of([&] { nn::Sequential(rows, e).initialize({2}, 1); }), HasSubstr("sparse_grad = false"));
+  EXPECT_THAT(refusal_of([&] { nn::tie(nn::Sequential(a), "7.weight", d, "bias"); }), HasSubstr("no layer '7'"));
+}
+
+class Loading : public testing::Test {
+ protected:
+  std::string path = testing::TempDir() + "loading_" + testing::UnitTest::GetInstance()->current_test_info()->name();
+  void TearDown() override { std::filesystem::remove_all(path); }
+
+  static nn::Module network(std::int64_t classes = 2) {
+    const nn::Module net = nn::Sequential(nn::Dense(4), nn::BatchNorm(), nn::Dense(classes));
+    net.initialize({8, 3}, static_cast<std::uint64_t>(classes));
+    return net;
+  }
+};
+
+TEST_F(Loading, FromEveryKindOfFile) {
+  const nn::Module net = network();
+  NamedArrays mxnet, plain;
+  for (const auto& parameter : net.parameters()) {
+    mxnet.emplace_back((parameter->statistic ? "aux:" : "arg:") + parameter->name, parameter->value);
+    plain.emplace_back(parameter->name, parameter->value.cast(DType::kFloat64));
+  }
+  save_params(path, mxnet);
+  const nn::Module first = nn::Sequential(nn::Dense(4), nn::BatchNorm(), nn::Dense(2));
+  first.initialize({8, 3}, 77);
+  EXPECT_THAT(nn::load_weights(first, path).missing, IsEmpty());
+  EXPECT_EQ(weights_of(first), weights_of(net));
+  save_safetensors(path, plain);
+  const nn::Module second = nn::Sequential(nn::Dense(4), nn::BatchNorm(), nn::Dense(2));
+  second.initialize({8, 3}, 78);
+  nn::load_weights(second, path);
+  EXPECT_EQ(weights_of(second), weights_of(net));
+}
+
+TEST_F(Loading, SaysWhatDoesNotFitAndChangesNothing) {
+  const nn::Module net = network(2), other = network(5);
+  net.save(path);
+  const Weights before = weights_of(other);
+  EXPECT_THAT(refusal_of([&] { nn::load_weights(other, path); }),
+              HasSubstr("other shapes for '2.weight (2, 4) instead of (5, 4)', '2.bias"));
+  EXPECT_EQ(weights_of(other), before);
+  const nn::LoadedWeights loaded = nn::load_weights(other, path, {.allow_missing = true});
+  EXPECT_THAT(loaded.other_shape, ElementsAre("2.weight (2, 4) instead of (5, 4)", "2.bias (2,) instead of (5,)"));
+  EXPECT_EQ(weights_of(other).at("0.weight"), weights_of(net).at("0.weight"));
+  EXPECT_EQ(weights_of(other).at("2.bias"), before.at("2.bias"));
+}
+
+TEST_F(Loading, MapsNames) {
+  const nn::Module net = network();
+  NamedArrays renamed;
+  for (const auto& parameter : net.parameters()) renamed.emplace_back("model." + parameter->name, parameter->value);
+  renamed.emplace_back("model.9.weight", NDArray::zeros({1}));
+  save_safetensors(path, renamed);
+  const nn::Module other = nn::Sequential(nn::Dense(4), nn::BatchNorm(), nn::Dense(2));
+  other.initialize({8, 3}, 77);
+  EXPECT_THAT(refusal_of([&] { nn::load_weights(other, path); }), AllOf(HasSubstr("it lacks '0.weight'"), HasSubstr("the network lacks 'model.0.bias'")));
+  const auto map = [](const std::string& name) { return name.substr(6); };
+  EXPECT_THAT(refusal_of([&] { nn::load_weights(other, path, {.map = map}); }), HasSubstr("fit the network: the network lacks '9.weight'"));
+  EXPECT_THAT(nn::load_weights(other, path, {.map = map, .allow_extra = true}).extra, ElementsAre("9.weight"));
+  EXPECT_EQ(weights_of(other), weights_of(net));
+  EXPECT_THAT(refusal_of([&] { nn::load_weights(other, path, {.map = [](auto&) { return "0.weight"; }}); }),
+              HasSubstr("two arrays for '0.weight'"));
+}
+
+TEST_F(Loading, ANetworkWithoutWeightsIsNeitherSavedNorLoaded) {
+  const nn::Module net = nn::Sequential(nn::Dense(4));
+  EXPECT_THAT(refusal_of([&] { net.save(path); }), HasSubstr("call initialize() first"));
+  EXPECT_FALSE(std::filesystem::exists(path));
+  network().save(path);
+  EXPECT_THAT(refusal_of([&] { net.load(path); }), HasSubstr("call initialize() first"));
+}
+
+// Half the loss on each of two halves is the loss on both.
+TEST(Accumulating, AddsUpToTheStepOverAllBatches) {
+  const auto train = [](bool accumulates) {
+    const nn::Module net = nn::Sequential(nn::Dense(4), nn::Tanh(), nn::Dense(2));
+    net.initialize({8, 3}, 3, {}, DType::kFloat64);
+    nn::Trainer trainer(net, optim::SGD{.lr = 0.1, .momentum = 0.9}, KVStore::create("local"));
+    const auto half = [](const NDArray& y, const NDArray& label) { return nn::l2(y, label) * 0.5; };
+    for (int step = 0; step < 3; ++step) {
+      const Batch first = batch_of(4, step), second = batch_of(4, step + 10);
+      Batch both;
+      both.data = concat({first.data, second.data}, 0);
+      both.label = concat({first.label, second.label}, 0);
+      both.examples = 8;
+      if (accumulates) {
+        trainer.accumulate(first, half);
+        trainer.step(second, half);
+      } else {
+        trainer.step(both, nn::l2);
+      }
+    }
+    trainer.synchronize();
+    EXPECT_EQ(trainer.report().examples, 24);
+    return weights_of(net);
+  };
+  const Weights whole = train(false), parts = train(true);
+  for (const auto& [name, values] : whole)
+    for (std::size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], parts.at(name)[i], 1e-12) << name;
+}
+
+TEST(GradientHook, MayOverwriteGradients) {
+  const nn::Module net = nn::Sequential(nn::Dense(4), nn::Dense(2));
+  net.initialize({8, 3}, 3, {}, DType::kFloat64);
+  const Weights before = weights_of(net);
+  nn::Trainer trainer(net, optim::SGD{.lr = 0.1}, KVStore::create("local"),
+                      {.on_gradients = [](const nn::NamedGradients& gradients) {
+                        for (const auto& [name, gradient] : gradients)
+                          if (name == "0.weight") gradient.dense.fill(0);
+                      }});
+  trainer.step(batch_of(8), nn::l2);
+  trainer.synchronize();
+  EXPECT_EQ(weights_of(net).at("0.weight"), before.at("0.weight"));
+  EXPECT_NE(weights_of(net).at("1.weight"), before.at("1.weight"));
+}
+
+class OnNan : public testing::Test {
+ protected:
+  // Five steps, of which the third's labels are no numbers.
+  std::string train(nn::OnNan on_nan) {
+    net_ = nn::Sequential(nn::Dense(4), nn::Dense(2));
+    net_->initialize({8, 3}, 3, {}, DType::kFloat64);
+    trainer_.emplace(*net_, optim::SGD{.lr = 0.1}, KVStore::create("local"), nn::TrainerOptions{.on_nan = on_nan});
+    testing::internal::CaptureStderr();
+    try {
+      for (int step = 0; step < 5; ++step) {
+        Batch batch = batch_of(8);
+        if (step == 2) batch.label.fill(std::numeric_limits<double>::quiet_NaN());
+        trainer_->step(batch, nn::l2);
+      }
+      trainer_->synchronize();
+    } catch (const Error& error) {
+      stopped_ = error.what();
+    }
+    return testing::internal::GetCapturedStderr();
+  }
+  bool finite() const {
+    for (const auto& [name, values] : weights_of(*net_))
+      for (const double value : values)
+        if (!std::isfinite(value)) return false;
+    return true;
+  }
+
+  std::optional<nn::Module> net_;
+  std::optional<nn::Trainer> trainer_;
+  std::string stopped_;
+};
+
+TEST_F(OnNan, WarnsOnceByDefault) {
+  EXPECT_EQ(nn::TrainerOptions().on_nan, nn::OnNan::kWarn);
+  const std::string log = train(nn::OnNan::kWarn);
+  const std::size_t first = log.find("the loss of step 3 is nan; the first that is not finite is the weight '0.weight'");
+  EXPECT_NE(first, std::string::npos) << log;
+  EXPECT_EQ(log.find("the loss of step", first + 1), std::string::npos) << log;
+  EXPECT_FALSE(finite());
+}
+
+TEST_F(OnNan, Stops) {
+  train(nn::OnNan::kStop);
+  EXPECT_THAT(stopped_, HasSubstr("the loss of step 3 is nan"));
+}
+
+TEST_F(OnNan, SkipsTheStep) {
+  EXPECT_THAT(train(nn::OnNan::kSkip), HasSubstr("step 3 is left out"));
+  EXPECT_TRUE(finite());
+  const nn::TrainerReport report = trainer_->report();
+  EXPECT_EQ(report.left_out, 1);
+  EXPECT_EQ(report.examples, 32);
+}
+
+TEST_F(OnNan, IsIgnored) {
+  EXPECT_EQ(train(nn::OnNan::kIgnore).find("the loss of step"), std::string::npos);
+  EXPECT_FALSE(finite());
+}
+
+}  // namespace
+}  // namespace paceline::test
