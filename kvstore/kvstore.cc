@@ -58,9 +58,9 @@ bool holds_tables_in(const Spec& mode) {
     serve(config, options.staleness);
   } catch (const Error& error) {
     LOG(ERROR) << error.what();
-    std::exit(EXIT_FAILURE);
+    std::exit(EXIT_FAILURE);  // NOLINT(concurrency-mt-unsafe): nothing else runs
   }
-  std::exit(EXIT_SUCCESS);
+  std::exit(EXIT_SUCCESS);  // NOLINT(concurrency-mt-unsafe): nothing else runs
 }
 
 // A worker of a job whose command names no distributed mode trains as if it were alone, and all seems well.

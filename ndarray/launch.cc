@@ -7,6 +7,7 @@
 #include <paceline/detail/run_ahead.h>
 #include <paceline/detail/slab.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 

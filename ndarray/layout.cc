@@ -60,7 +60,8 @@ std::int64_t Layout::end() const {
 }
 
 bool may_overlap(const Layout& a, const Layout& b) {
-  const auto width_a = static_cast<std::int64_t>(size_of(a.dtype)), width_b = static_cast<std::int64_t>(size_of(b.dtype));
+  const auto width_a = static_cast<std::int64_t>(size_of(a.dtype)),
+             width_b = static_cast<std::int64_t>(size_of(b.dtype));
   if (a.offset == a.end() || b.offset == b.end()) return false;
   if (a.end() * width_a <= b.offset * width_b || b.end() * width_b <= a.offset * width_a) return false;
   if (width_a != width_b || a == b) return true;

@@ -49,7 +49,7 @@ struct PendingStep {
   bool left_out = false;
 };
 
-const TrainerOptions& checked(const TrainerOptions& options) {
+TrainerOptions checked(const TrainerOptions& options) {
   require(options.micro_batches >= 1, "micro_batches is ", options.micro_batches, ", expected at least 1");
   require(options.clip_norm >= 0, "clip_norm is ", options.clip_norm, ", expected at least 0");
   require(options.steps_ahead >= 1, "steps_ahead is ", options.steps_ahead, ", expected at least 1");

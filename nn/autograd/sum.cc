@@ -22,7 +22,7 @@ NDArray view_of(const NDArray& block, const Layout& layout, std::int64_t first) 
 }
 
 // A broadcast view shows an element several times: its gradient is the sum of theirs.
-std::pair<NDArray, Layout> each_once(NDArray part, Layout at) {
+std::pair<NDArray, Layout> each_once(const NDArray& part, Layout at) {
   bool repeats = false;
   for (int i = 0; i < at.shape.ndim(); ++i) {
     if (at.strides[i] != 0 || at.shape[i] == 1) continue;

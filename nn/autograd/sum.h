@@ -14,14 +14,14 @@ class Sum {
  public:
   Sum() = default;
   // Of a value with this layout. `owned`: nobody else uses the memory of `gradient`, so it may be added to in place.
-  explicit Sum(detail::Layout layout) : layout_(std::move(layout)) {}
-  Sum(detail::Layout layout, Gradient gradient, bool owned)
-      : layout_(std::move(layout)), gradient_(std::move(gradient)), owned_(owned) {}
+  explicit Sum(const detail::Layout& layout) : layout_(layout) {}
+  Sum(const detail::Layout& layout, Gradient gradient, bool owned)
+      : layout_(layout), gradient_(std::move(gradient)), owned_(owned) {}
 
   bool is_none() const { return gradient_.is_none() && placed_.empty(); }
 
-  // `part` is the gradient of an array with the layout `at`, of the same block of memory as the value: all of the value,
-  // some of its elements, or more.
+  // `part` is the gradient of an array with the layout `at`, of the same block of memory as the value: all of the
+  // value, some of its elements, or more.
   void add(Gradient part, const detail::Layout& at, bool owned = false);
 
   // The whole sum; is_none() where there is no part.

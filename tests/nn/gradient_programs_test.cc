@@ -84,8 +84,7 @@ std::string compare_with_differences(const Program& program, unsigned seed, cons
     std::vector<NDArray> moved{inputs[0] + directions[0] * distance, inputs[1] + directions[1] * distance};
     moved.push_back(view_of_first(moved[0]));
     return program(
-               moved,
-               [&](std::size_t i, const NDArray& array) { kernels::axpy(distance, directions[2 + i], array); },
+               moved, [&](std::size_t i, const NDArray& array) { kernels::axpy(distance, directions[2 + i], array); },
                [&](std::size_t i, const NDArray&) { return outcome.stopped[i].clone(); })
         .item<double>();
   };
@@ -177,8 +176,7 @@ TEST_P(GradientPrograms, AgreeWithFiniteDifferencesAndEverywhere) {
     const Verdict verdict = examine(program, seed, &what);
     ++run;
     refused += verdict == Verdict::kRefused;
-    ASSERT_NE(verdict, Verdict::kWrong) << "seed " << seed << ": " << what << "\n"
-                                        << shrunk(program, seed).text();
+    ASSERT_NE(verdict, Verdict::kWrong) << "seed " << seed << ": " << what << "\n" << shrunk(program, seed).text();
   }
   std::cout << run << " programs, of which " << refused << " overwrite what a gradient needs\n";
   EXPECT_LT(refused, run / 2);

@@ -1,5 +1,5 @@
-// Gradients through every method of NDArray that makes or overwrites values, and through every operator that is composed
-// of them, against finite differences.
+// Gradients through every method of NDArray that makes or overwrites values, and through every operator that is
+// composed of them, against finite differences.
 #include <gtest/gtest.h>
 #include <paceline/autograd.h>
 #include <paceline/ops.h>
@@ -24,17 +24,25 @@ const Shape kShape{3, 4};
 // What makes or overwrites values, as functions of an array of kShape.
 const std::map<std::string, std::vector<Function>>& methods() {
   static const std::map<std::string, std::vector<Function>> cases{
-      {"view", {[](const NDArray& x) { return x.contiguous().view({2, 6}); }}},
+      {"view", {[](const NDArray& x) {
+         return x.contiguous().view({2, 6});
+       }}},
       {"narrow",
        {[](const NDArray& x) { return x.narrow(1, 1, 3); }, [](const NDArray& x) { return x.narrow(0, 0, 3); },
         [](const NDArray& x) { return x.narrow(1, 0, 2) * x.narrow(1, 1, 3) + x.narrow(1, 2, 4); }}},
       {"at", {[](const NDArray& x) { return x.at(1) * x.at(2) + x.at(1).at(0); }}},
-      {"permute", {[](const NDArray& x) { return x.permute({1, 0}).narrow(0, 1, 2).permute({1, 0}); }}},
-      {"broadcast_to", {[](const NDArray& x) { return x.at(0).broadcast_to({5, 4}) * x.narrow(1, 0, 1).at(2); }}},
+      {"permute", {[](const NDArray& x) {
+         return x.permute({1, 0}).narrow(0, 1, 2).permute({1, 0});
+       }}},
+      {"broadcast_to", {[](const NDArray& x) {
+         return x.at(0).broadcast_to({5, 4}) * x.narrow(1, 0, 1).at(2);
+       }}},
       {"clone", {[](const NDArray& x) { return square(x.clone()); }}},
       {"to", {[](const NDArray& x) { return x.to(Device("sim:0")).narrow(0, 1, 3).to(Device()); }}},
       {"cast", {[](const NDArray& x) { return square(x.cast(DType::kFloat64).at(0)); }}},
-      {"contiguous", {[](const NDArray& x) { return square(x.permute({1, 0}).contiguous()); }}},
+      {"contiguous", {[](const NDArray& x) {
+         return square(x.permute({1, 0}).contiguous());
+       }}},
       {"copy_from",
        {[](const NDArray& x) {
           const NDArray y({4, 4}, DType::kFloat64, x.device(), x.engine());
@@ -65,11 +73,10 @@ const std::map<std::string, std::vector<Function>>& methods() {
 }
 
 // Methods that make no value from others, or that do not give arrays.
-const std::set<std::string> kOthers{"NDArray",  "full",       "from",     "wrap",     "zeros",    "is_none",
-                                    "shape",    "strides",    "size",     "ndim",     "dtype",    "bytes",
-                                    "device",   "engine",     "variable", "describe", "wait",     "to_vector",
-                                    "item",     "data",       "data_as",  "is_contiguous", "const_data",
-                                    "shares_memory_with"};
+const std::set<std::string> kOthers{
+    "NDArray", "full",      "from",  "wrap",  "zeros",   "is_none",       "shape",      "strides",
+    "size",    "ndim",      "dtype", "bytes", "device",  "engine",        "variable",   "describe",
+    "wait",    "to_vector", "item",  "data",  "data_as", "is_contiguous", "const_data", "shares_memory_with"};
 
 // The names of the public methods, from the header itself.
 std::set<std::string> public_methods() {
@@ -106,8 +113,13 @@ void expect_finite_differences(const Function& f) {
   const std::vector<std::pair<const char*, std::function<NDArray(const NDArray& x, const NDArray& view)>>> arguments{
       {"the watched array", [](const NDArray& x, const NDArray&) { return x; }},
       {"a computed array", [](const NDArray& x, const NDArray&) { return sin(x); }},
-      {"a view from before", [](const NDArray&, const NDArray& view) { return view.permute({1, 0}); }},
-      {"a view of a view", [](const NDArray& x, const NDArray&) { return concat({x, x}, 0).narrow(0, 2, 5); }}};
+      {"a view from before",
+       [](const NDArray&, const NDArray& view) {
+         return view.permute({1, 0});
+       }},
+      {"a view of a view", [](const NDArray& x, const NDArray&) {
+         return concat({x, x}, 0).narrow(0, 2, 5);
+       }}};
   for (const auto& [name, argument] : arguments) {
     SCOPED_TRACE(name);
     const auto with = [&](const std::vector<double>& values, NDArray* gradient) {
@@ -147,14 +159,15 @@ TEST(Gradients, MethodsAgreeWithFiniteDifferences) {
 
 TEST(Gradients, ComposedOperatorsAgreeWithFiniteDifferences) {
   const auto call = [](const char* name, auto attributes) {
-    return [=](const NDArray& x) {
-      return invoke(find_operator(name), {x}, attributes);
-    };
+    return [=](const NDArray& x) { return invoke(find_operator(name), {x}, attributes); };
   };
   const std::map<std::string, Function> cases{
       {"broadcast_to", call("broadcast_to", BroadcastToAttributes{{2, 3, 4}})},
       {"cast", call("cast", CastAttributes{DType::kFloat64})},
-      {"channels_last", [](const NDArray& x) { return channels_last(x.contiguous().view({1, 3, 2, 2})); }},
+      {"channels_last",
+       [](const NDArray& x) {
+         return channels_last(x.contiguous().view({1, 3, 2, 2}));
+       }},
       {"copy", [](const NDArray& x) { return square(copy(x)); }},
       {"reshape", call("reshape", ReshapeAttributes{{4, -1}})},
       {"slice", call("slice", SliceAttributes{1, 1, 3})},
@@ -173,29 +186,29 @@ TEST(Gradients, ComposedOperatorsAgreeWithFiniteDifferences) {
 }
 
 TEST(Gradients, OperatorsInPlaceAgreeWithFiniteDifferences) {
-  const std::vector<Function> cases{
-      [](const NDArray& x) {
-        const NDArray y = square(x);
-        y.narrow(1, 0, 2) *= x.narrow(1, 2, 4);  // keeps what it overwrites
-        y.at(1) += y.at(0);
-        tanh_(y.permute({1, 0}).at(3));
-        return y;
-      },
-      [](const NDArray& x) {
-        const NDArray y = sin(x), z = y + 1.0;
-        y *= y;
-        return y * z;
-      },
-      [](const NDArray& x) {
-        NDArray sum = NDArray::zeros({4}, DType::kFloat64);  // a constant, until something is added
-        for (std::int64_t i = 0; i < 3; ++i) sum += x.at(i) * x.at(i);
-        return sum;
-      },
-      [](const NDArray& x) {
-        const NDArray y = x * 2.1;
-        floor_(y.at(0));  // steps: zeros
-        return y * x;
-      }};
+  const std::vector<Function> cases{[](const NDArray& x) {
+                                      const NDArray y = square(x);
+                                      y.narrow(1, 0, 2) *= x.narrow(1, 2, 4);  // keeps what it overwrites
+                                      y.at(1) += y.at(0);
+                                      tanh_(y.permute({1, 0}).at(3));
+                                      return y;
+                                    },
+                                    [](const NDArray& x) {
+                                      const NDArray y = sin(x), z = y + 1.0;
+                                      y *= y;
+                                      return y * z;
+                                    },
+                                    [](const NDArray& x) {
+                                      NDArray sum =
+                                          NDArray::zeros({4}, DType::kFloat64);  // a constant, until something is added
+                                      for (std::int64_t i = 0; i < 3; ++i) sum += x.at(i) * x.at(i);
+                                      return sum;
+                                    },
+                                    [](const NDArray& x) {
+                                      const NDArray y = x * 2.1;
+                                      floor_(y.at(0));  // steps: zeros
+                                      return y * x;
+                                    }};
   for (const Function& f : cases) expect_finite_differences(f);
 }
 

@@ -15,7 +15,6 @@ namespace paceline::test {
 namespace {
 
 using testing::AllOf;
-using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -72,18 +71,17 @@ TEST(Freezing, KeepsValuesAndComputesNoGradient) {
 
 // What lies behind a frozen part is not differentiated: an operator that cannot be is there.
 TEST(Freezing, NothingBehindItIsDifferentiated) {
-  static const OpDef once = OpDef("once")
-                                .input("x")
-                                .forward([](const std::vector<NDArray>& in, const void*) { return std::vector{in[0] * 1.0}; })
-                                .gradient([](const OpCall&, const auto&) -> std::vector<Gradient> {
-                                  throw InvalidArgument("[once] was differentiated");
-                                });
+  static const OpDef once =
+      OpDef("once")
+          .input("x")
+          .forward([](const std::vector<NDArray>& in, const void*) { return std::vector{in[0] * 1.0}; })
+          .gradient([](const OpCall&, const auto&) -> std::vector<Gradient> {
+            throw InvalidArgument("[once] was differentiated");
+          });
   const nn::Module net = nn::Sequential(
       nn::Dense(4), nn::Lambda("Once", [](const NDArray& x) { return invoke(once, {x})[0]; }), nn::Dense(2));
   net.initialize({8, 3}, 1, {}, DType::kFloat64);
-  EXPECT_THAT(refusal_of([&] {
-                nn::Trainer(net, optim::SGD{}, KVStore::create("local")).step(batch_of(8), nn::l2);
-              }),
+  EXPECT_THAT(refusal_of([&] { nn::Trainer(net, optim::SGD{}, KVStore::create("local")).step(batch_of(8), nn::l2); }),
               HasSubstr("was differentiated"));
   net.freeze("0.*");
   nn::Trainer trainer(net, optim::SGD{}, KVStore::create("local"));
@@ -179,7 +177,9 @@ TEST(Tying, ALayerAtTwoPlacesTrainsIsSavedAndLoadedOnce) {
 TEST(Tying, RefusesWhatDoesNotFit) {
   const nn::Dense a(3), b(4);
   nn::tie(a, "weight", b, "weight");
-  EXPECT_THAT(refusal_of([&] { nn::Sequential(a, b).initialize({2, 3}, 1); }),
+  EXPECT_THAT(refusal_of([&] {
+                nn::Sequential(a, b).initialize({2, 3}, 1);
+              }),
               AllOf(HasSubstr("'weight' of shape (4, 3) is tied"), HasSubstr("(3, 3)")));
   const nn::Dense c(3), d(3);
   nn::Sequential(c, d).initialize({2, 3}, 1);
@@ -243,9 +243,11 @@ TEST_F(Loading, MapsNames) {
   save_safetensors(path, renamed);
   const nn::Module other = nn::Sequential(nn::Dense(4), nn::BatchNorm(), nn::Dense(2));
   other.initialize({8, 3}, 77);
-  EXPECT_THAT(refusal_of([&] { nn::load_weights(other, path); }), AllOf(HasSubstr("it lacks '0.weight'"), HasSubstr("the network lacks 'model.0.bias'")));
+  EXPECT_THAT(refusal_of([&] { nn::load_weights(other, path); }),
+              AllOf(HasSubstr("it lacks '0.weight'"), HasSubstr("the network lacks 'model.0.bias'")));
   const auto map = [](const std::string& name) { return name.substr(6); };
-  EXPECT_THAT(refusal_of([&] { nn::load_weights(other, path, {.map = map}); }), HasSubstr("fit the network: the network lacks '9.weight'"));
+  EXPECT_THAT(refusal_of([&] { nn::load_weights(other, path, {.map = map}); }),
+              HasSubstr("fit the network: the network lacks '9.weight'"));
   EXPECT_THAT(nn::load_weights(other, path, {.map = map, .allow_extra = true}).extra, ElementsAre("9.weight"));
   EXPECT_EQ(weights_of(other), weights_of(net));
   EXPECT_THAT(refusal_of([&] { nn::load_weights(other, path, {.map = [](auto&) { return "0.weight"; }}); }),
@@ -339,7 +341,8 @@ class OnNan : public testing::Test {
 TEST_F(OnNan, WarnsOnceByDefault) {
   EXPECT_EQ(nn::TrainerOptions().on_nan, nn::OnNan::kWarn);
   const std::string log = train(nn::OnNan::kWarn);
-  const std::size_t first = log.find("the loss of step 3 is nan; the first that is not finite is the weight '0.weight'");
+  const std::size_t first =
+      log.find("the loss of step 3 is nan; the first that is not finite is the weight '0.weight'");
   EXPECT_NE(first, std::string::npos) << log;
   EXPECT_EQ(log.find("the loss of step", first + 1), std::string::npos) << log;
   EXPECT_FALSE(finite());

@@ -29,8 +29,8 @@ constexpr const char* kArrays[9][9] = {
     {"float64", "float64", "float64", "float64", "float64", "float64", "float64", "float64", "float64"}};
 // With true, 1 and 1.5.
 constexpr const char* kNumbers[9][3] = {
-    {"bool", "int64", "float32"},       {"uint8", "uint8", "float32"},      {"int8", "int8", "float32"},
-    {"int32", "int32", "float32"},      {"int64", "int64", "float32"},      {"float16", "float16", "float16"},
+    {"bool", "int64", "float32"},         {"uint8", "uint8", "float32"},     {"int8", "int8", "float32"},
+    {"int32", "int32", "float32"},        {"int64", "int64", "float32"},     {"float16", "float16", "float16"},
     {"bfloat16", "bfloat16", "bfloat16"}, {"float32", "float32", "float32"}, {"float64", "float64", "float64"}};
 // An array with axes (row) beside one without (column).
 constexpr const char* kWithoutAxes[9][9] = {

@@ -39,8 +39,8 @@ class Number {
   Category category_;
 };
 
-// Does the type hold the number: an integer exactly, a floating type within its range? NaN and the infinities are numbers
-// of every floating type; bool holds 0 and 1.
+// Does the type hold the number: an integer exactly, a floating type within its range? NaN and the infinities are
+// numbers of every floating type; bool holds 0 and 1.
 bool holds(DType dtype, double number);
 // Throws InvalidArgument "[who] ..." where it does not.
 void require_holds(const char* who, DType dtype, double number);

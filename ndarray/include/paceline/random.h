@@ -71,7 +71,7 @@ PACELINE_HOST_DEVICE inline RandomPair normal_pair(double u, double v) {
   const double radius = std::sqrt(-2 * (exponent * 0.69314718055994530942 + 2 * f * series));
 
   // Angle 2 pi v = quarter * pi/2 + a, a in [-pi/4, pi/4]
-  const int quarter = static_cast<int>(v * 4 + 0.5);
+  const int quarter = static_cast<int>(v * 4 + 0.5);  // NOLINT(bugprone-incorrect-roundings): the same on a device
   const double a = (v * 4 - quarter) * 1.57079632679489661923;
   const double a2 = a * a;
   double sine = 1;

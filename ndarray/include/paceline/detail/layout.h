@@ -19,8 +19,8 @@ struct Layout {
   friend bool operator==(const Layout&, const Layout&) = default;
 };
 
-// May the two, of one block, have an element in common? False only where they certainly have none: where their ranges of
-// memory are disjoint, or where both are boxes of one larger array and the boxes are disjoint.
+// May the two, of one block, have an element in common? False only where they certainly have none: where their ranges
+// of memory are disjoint, or where both are boxes of one larger array and the boxes are disjoint.
 bool may_overlap(const Layout& a, const Layout& b);
 
 // Does `outer` certainly show every element of `inner`? Both are of one block.
