@@ -179,11 +179,14 @@ class DropoutLayer final : public Layer {
 class EmbeddingLayer final : public Layer {
  public:
   EmbeddingLayer(std::int64_t rows, std::int64_t width, const EmbeddingOptions& options)
-      : rows_(rows), width_(width), options_(options) {}
+      : rows_(rows), width_(width), options_(options) {
+    require(!options.sparse_grad || options.dtype == DType::kFloat32,
+            "[Embedding] a table of sparse_grad is float32, not ", name_of(options.dtype));
+  }
   NDArray forward(const NDArray& x, const Context& context) override {
     const NDArray numbers = x.dtype() == DType::kInt32 || x.dtype() == DType::kInt64 ? x : x.cast(DType::kInt32);
     if (!options_.sparse_grad)
-      return embedding(numbers, parameter("weight", {rows_, width_}, options_.weight, context).value);
+      return embedding(numbers, parameter("weight", {rows_, width_}, options_.weight, context, options_.dtype).value);
     const Parameter& weight = table("weight", {rows_, width_}, options_.weight, context);
     return context.rows ? rows_from(*context.rows, weight, numbers) : embedding(numbers, weight.value, true);
   }

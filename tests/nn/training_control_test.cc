@@ -5,6 +5,7 @@
 #include <paceline/nn.h>
 #include <paceline/ops.h>
 #include <support/cluster_in_process.h>
+#include <support/paths.h>
 
 #include <cmath>
 #include <filesystem>
@@ -189,6 +190,104 @@ TEST(Tying, RefusesWhatDoesNotFit) {
   nn::tie(rows, "weight", e, "weight");
   EXPECT_THAT(refusal_of([&] { nn::Sequential(rows, e).initialize({2}, 1); }), HasSubstr("sparse_grad = false"));
   EXPECT_THAT(refusal_of([&] { nn::tie(nn::Sequential(a), "7.weight", d, "bias"); }), HasSubstr("no layer '7'"));
+}
+
+// The weights of golden/trained.py, in float64.
+struct Trained {
+  nn::Module net;
+  std::vector<double> phases;  // that the parameters begin with, in structural order
+  std::function<Batch(int step)> batch;
+  nn::Loss loss;
+  std::string frozen = {};  // a pattern
+  DType input = DType::kFloat64;
+};
+
+NDArray waves(const Shape& shape, double scale, double phase, double factor, double (*of)(double)) {
+  std::vector<double> values;
+  for (std::int64_t i = 0; i < shape.size(); ++i) values.push_back(scale * of(factor * static_cast<double>(i) + phase));
+  return NDArray::from(values, shape);
+}
+
+Batch wave_batch(int step) {
+  Batch batch;
+  batch.data = waves({8, 3}, 1, step, 1, [](double x) { return std::sin(x); });
+  batch.label = waves({8, 2}, 1, step, 2, [](double x) { return std::cos(x); });
+  batch.examples = 8;
+  return batch;
+}
+
+Batch number_batch(int step) {
+  std::vector<std::int32_t> ids, labels;
+  for (int i = 0; i < 6; ++i) {
+    ids.push_back((3 * i + step) % 5);
+    labels.push_back((i + 2 * step) % 5);
+  }
+  Batch batch;
+  batch.data = NDArray::from(ids, {6});
+  batch.label = NDArray::from(labels, {6});
+  batch.examples = 6;
+  return batch;
+}
+
+Trained trained_case(const std::string& name) {
+  if (name == "views")
+    return {
+        nn::Sequential(nn::Dense(6),
+                       nn::Lambda("Views",
+                                  [](const NDArray& x) {
+                                    return x.view({-1, 2, 3}).narrow(2, 0, 2).permute({0, 2, 1}).clone().view({-1, 4});
+                                  }),
+                       nn::Tanh(), nn::Dense(2)),
+        {1, 2, 3, 4},
+        wave_batch,
+        nn::l2};
+  if (name == "frozen")
+    return {nn::Sequential(nn::Dense(4), nn::Tanh(), nn::Dense(2)), {6, 7, 8, 9}, wave_batch, nn::l2, "0.*"};
+  const nn::Embedding words(5, 3, {.dtype = DType::kFloat64});
+  const nn::Dense scores(5, {.bias = false});
+  nn::tie(words, "weight", scores, "weight");
+  return {nn::Sequential(words, nn::Tanh(), scores), {5}, number_batch, nn::softmax_ce, "", DType::kInt32};
+}
+
+// Trains and compares, as one worker of a job in which all have the same batches.
+void train_as_pytorch(const std::string& name, const std::shared_ptr<KVStore>& kv) {
+  const Trained one = trained_case(name);
+  const Batch first = one.batch(0);
+  one.net.initialize(first.data.shape(), 1, {}, one.input);
+  const auto parameters = one.net.parameters();
+  ASSERT_EQ(parameters.size(), one.phases.size());
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    parameters[i]->value.copy_from(
+        waves(parameters[i]->value.shape(), 0.5, one.phases[i], 3, [](double x) { return std::sin(x); }));
+  if (!one.frozen.empty()) one.net.freeze(one.frozen);
+  nn::Trainer trainer(one.net, optim::SGD{.lr = 0.1, .momentum = 0.9}, kv);
+  for (int step = 0; step < 20; ++step) trainer.step(one.batch(step), one.loss);
+  trainer.synchronize();
+  std::map<std::string, NDArray> expected;
+  for (const auto& [key, array] : load_safetensors(source_dir() + "/tests/golden/trained.safetensors"))
+    expected[key] = array;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto found = parameters[i]->value.to_vector<double>(),
+               wanted = expected.at(name + "/w" + std::to_string(i)).to_vector<double>();
+    double difference = 0, norm = 0;
+    for (std::size_t k = 0; k < wanted.size(); ++k) {
+      difference += (found[k] - wanted[k]) * (found[k] - wanted[k]);
+      norm += wanted[k] * wanted[k];
+    }
+    EXPECT_LE(std::sqrt(difference), 1e-6 * std::sqrt(norm)) << parameters[i]->name;
+  }
+}
+
+class TrainedAsPyTorch : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Networks, TrainedAsPyTorch, testing::Values("views", "tied", "frozen"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(TrainedAsPyTorch, Alone) { train_as_pytorch(GetParam(), KVStore::create("local")); }
+
+TEST_P(TrainedAsPyTorch, OverTwoServersAndTwoWorkers) {
+  ClusterInProcess cluster({.mode = "dist_sync", .workers = 2, .servers = 2, .engine = &default_engine()});
+  cluster.run(
+      [&](int, KVStore& store) { train_as_pytorch(GetParam(), std::shared_ptr<KVStore>(&store, [](KVStore*) {})); });
 }
 
 class Loading : public testing::Test {

@@ -1,4 +1,4 @@
-// The types of results: recorded from PyTorch 2.5, but where the table says "ours".
+// The types of results: those of PyTorch 2.15, but for the pair below that is ours.
 #include <paceline/error.h>
 #include <paceline/ops.h>
 

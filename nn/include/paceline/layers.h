@@ -96,6 +96,7 @@ struct Dropout : Module {
 struct EmbeddingOptions {
   Initializer weight = normal(0.01);
   bool sparse_grad = false;
+  DType dtype = DType::kFloat32;  // or float64, without sparse_grad
 };
 struct Embedding : Module {
   Embedding(std::int64_t rows, std::int64_t width, const EmbeddingOptions& options = {});
