@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes trained.safetensors: the weights that PyTorch has after 20 steps, in float64, of networks that use views, a tied
+"""Writes ../nn/trained.safetensors: the weights that PyTorch has after 20 steps, in float64, of networks that use views, a tied
 weight and a frozen part. ../nn/training_control_test.cc trains the same. See generate.py for what it needs.
 """
 
@@ -76,4 +76,4 @@ def frozen():
 
 if __name__ == "__main__":
     results = {f"{case.__name__}/w{i}": w.detach() for case in (views, tied, frozen) for i, w in enumerate(case())}
-    write(pathlib.Path(__file__).with_name("trained.safetensors"), results)
+    write(pathlib.Path(__file__).parent.parent / "nn/trained.safetensors", results)

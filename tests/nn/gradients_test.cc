@@ -7,12 +7,15 @@
 #include <support/paths.h>
 #include <support/tolerance.h>
 
+#include <algorithm>
+#include <array>
+#include <cctype>
 #include <fstream>
 #include <functional>
 #include <map>
 #include <numeric>
-#include <regex>
 #include <set>
+#include <string_view>
 
 namespace paceline::test {
 namespace {
@@ -78,17 +81,25 @@ const std::set<std::string> kOthers{
     "size",    "ndim",      "dtype", "bytes", "device",  "engine",        "variable",   "describe",
     "wait",    "to_vector", "item",  "data",  "data_as", "is_contiguous", "const_data", "shares_memory_with"};
 
-// The names of the public methods, from the header itself.
+// The names of the public methods, from the header itself: a declaration is indented by two spaces, and its name stands
+// before the first parenthesis.
 std::set<std::string> public_methods() {
   std::ifstream header(source_dir() + "/ndarray/include/paceline/ndarray.h");
   std::set<std::string> names;
   bool inside = false;
-  const std::regex declaration(R"(^  (?! )(?!//|using|template|friend|return|if)[^(]*?(\w+)\()");
   for (std::string line; std::getline(header, line);) {
     if (line.starts_with("class NDArray {")) inside = true;
     if (inside && line == " private:") break;
-    std::smatch match;
-    if (inside && std::regex_search(line, match, declaration)) names.insert(match[1]);
+    if (!inside || !line.starts_with("  ") || line.starts_with("   ")) continue;
+    const std::string_view text = std::string_view(line).substr(2);
+    if (std::ranges::any_of(std::array{"//", "using", "template", "friend", "return", "if"},
+                            [&](const char* word) { return text.starts_with(word); }))
+      continue;
+    const std::string_view before = text.substr(0, text.find('('));
+    if (before.size() == text.size()) continue;
+    const auto end = std::ranges::find_if_not(before.rbegin(), before.rend(),
+                                              [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+    if (end != before.rbegin()) names.emplace(end.base(), before.end());
   }
   return names;
 }

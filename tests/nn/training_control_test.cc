@@ -264,7 +264,7 @@ void train_as_pytorch(const std::string& name, const std::shared_ptr<KVStore>& k
   for (int step = 0; step < 20; ++step) trainer.step(one.batch(step), one.loss);
   trainer.synchronize();
   std::map<std::string, NDArray> expected;
-  for (const auto& [key, array] : load_safetensors(source_dir() + "/tests/golden/trained.safetensors"))
+  for (const auto& [key, array] : load_safetensors(source_dir() + "/tests/nn/trained.safetensors"))
     expected[key] = array;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const auto found = parameters[i]->value.to_vector<double>(),
