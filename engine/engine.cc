@@ -1,4 +1,5 @@
 #include "thread_role.h"
+#include "variable.h"
 
 #include <atomic>
 
@@ -20,7 +21,12 @@ const char* task_that_did_not_declare(const Variable& variable) {
   return role.task && !role.declares(role.task, variable.state()) ? role.task_name : nullptr;
 }
 
-bool runs_a_task() { return thread_role().task != nullptr; }
+bool may_work_for_a_task(const Variable& variable) {
+  if (thread_role().task) return true;
+  VariableState& state = *variable.state();
+  const SpinGuard guard(state.lock);
+  return !state.idle();
+}
 
 bool checks_access() { return kChecksAccess; }
 bool checks_data() { return kChecksData; }

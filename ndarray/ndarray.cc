@@ -238,7 +238,7 @@ T NDArray::item() const {
 void* NDArray::data() const {
   const_data();
   if constexpr (detail::kChecksAccess)
-    if (!detail::runs_a_task()) storage_->host_wrote();
+    if (!detail::may_work_for_a_task(storage_->variable())) storage_->host_wrote();
   return ArrayBuilder::data(*this);
 }
 

@@ -42,7 +42,7 @@ int RingPeer::add_keys(const Layout& layout, const std::vector<RingKey*>& keys, 
           piece.group = groups_;
           const auto kind = key.info.average ? SliceInfo::Kind::kAverage : SliceInfo::Kind::kGradient;
           const SliceInfo info{key.info.name, piece.begin, piece.end, key.info.dtype, kind};
-          const auto* data = static_cast<const std::byte*>(values[static_cast<std::size_t>(slice.key)].data());
+          const auto* data = values[static_cast<std::size_t>(slice.key)].data_as<const std::byte>();
           piece.slice = updater_->add_slice(info, data + static_cast<std::size_t>(begin) * width);
           key.parts.push_back({static_cast<int>(pieces_.size()), piece.begin, piece.end});
           pieces_.push_back(std::move(piece));
@@ -139,7 +139,7 @@ void RingPeer::start(std::shared_ptr<RingCall> call, Completion completion) {
   for (RingCall::Item& item : call->items) {
     if (!item.gradient.is_none()) {
       item.owner = std::make_shared<NDArray>(item.gradient);
-      item.source = static_cast<const std::byte*>(item.gradient.data());
+      item.source = item.gradient.data_as<const std::byte>();
     }
     if (item.out.is_none()) continue;
     item.target = static_cast<std::byte*>(item.out.data());

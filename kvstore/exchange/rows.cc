@@ -265,7 +265,7 @@ RowTransfer::Ids RowTransfer::add_gradients(std::size_t item, const Piece& piece
                                             Outgoing& message) {
   RemoteTable& table = *items_[item].table;
   const NDArray& gradients = items_[item].gradients;
-  const auto* given = static_cast<const std::byte*>(gradients.data());
+  const auto* given = gradients.data_as<const std::byte>();
   const auto given_rows = static_cast<std::size_t>(items_[item].pushed_ids.size());
   const std::vector<OrderedRow>& rows = ordered_[item].pushed->partition(piece.partition);
   const RowRange range{piece.push_begin, piece.push_end};

@@ -71,7 +71,7 @@ void ServersExchange::send_values(const Layout& layout, const std::vector<InitVa
       slice.key = entry->second;
       const NDArray& array = by_name.at(key.name)->value;
       const std::size_t width = size_of(key.dtype);
-      payload.add(static_cast<const std::byte*>(array.data()) + static_cast<std::size_t>(slice.begin) * width,
+      payload.add(array.data_as<const std::byte>() + static_cast<std::size_t>(slice.begin) * width,
                   static_cast<std::size_t>(slice.end - slice.begin) * width, std::make_shared<NDArray>(array));
     }
     write_partition(renumbered, body.mutable_partition());

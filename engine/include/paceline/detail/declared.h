@@ -11,8 +11,9 @@ namespace paceline::detail {
 // On a thread that runs a task which declared neither to read nor to write `variable`, the task's name; else null.
 const char* task_that_did_not_declare(const Variable& variable);
 
-// Does the calling thread run a task?
-bool runs_a_task();
+// May the calling thread work for a task: does it run one, or is there one that uses `variable` or waits for it? The
+// work of an asynchronous task goes on in threads that the engine does not know.
+bool may_work_for_a_task(const Variable& variable);
 
 // Is this the checking build (PACELINE_CHECK_ACCESS)? And does NDArray::data() ask the question above?
 bool checks_access();
