@@ -1,3 +1,4 @@
+#include <paceline/crc32c.h>
 #include <paceline/error.h>
 #include <paceline/manifest.h>
 

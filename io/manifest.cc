@@ -10,6 +10,7 @@
 // `checksum` is the CRC32C of the compact text of the object without it, keys sorted. A manifest edited by hand leaves
 // it out. Unknown keys are kept out of the way of later versions: they are ignored.
 
+#include <paceline/crc32c.h>
 #include <paceline/manifest.h>
 
 #include <paceline/detail/atomic_file.h>

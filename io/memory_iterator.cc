@@ -27,10 +27,11 @@ std::size_t row_bytes(const NDArray& array) { return array.bytes() / static_cast
 }  // namespace
 
 struct MemoryIterator::State {
-  State(const NDArray& data_in, const NDArray& label_in, MemoryIteratorOptions options_in)
+  State(const NDArray& data_in, const NDArray& label_in, MemoryIteratorOptions options_in, bool given)
       : data(on_host(is_floating(data_in.dtype()) ? data_in : data_in.cast(DType::kFloat32))),
         label(on_host(label_in)),
-        options(std::move(options_in)) {}
+        options(std::move(options_in)),
+        has_source(given) {}
 
   // The rows at `positions` of `from`, as a new array.
   NDArray gather(const NDArray& from, const std::vector<std::int64_t>& positions) const {
@@ -49,6 +50,7 @@ struct MemoryIterator::State {
   const NDArray data;
   const NDArray label;
   MemoryIteratorOptions options;
+  const bool has_source;
   Device device;
   std::shared_ptr<io::BatchMemory> buffers = std::make_shared<io::BatchMemory>();
   std::atomic<std::int64_t> epoch = 0;
@@ -63,11 +65,14 @@ MemoryIterator::MemoryIterator(const NDArray& data, const NDArray& label, Memory
           "data and label need the same, non-zero number of examples, not shapes ", data.shape(), " and ",
           label.shape());
   require(options.batch >= 1, "the batch size is at least 1, not ", options.batch);
-  if (!options.source) options.source = fixed_source();
-  state_ = std::make_unique<State>(data, label, std::move(options));
+  const bool has_source = options.source != nullptr;
+  if (!has_source) options.source = fixed_source();
+  state_ = std::make_unique<State>(data, label, std::move(options), has_source);
 }
 
 MemoryIterator::~MemoryIterator() = default;
+
+bool MemoryIterator::has_source() const { return state_->has_source; }
 
 void MemoryIterator::deliver_to(Device device) { state_->device = device; }
 

@@ -4,6 +4,7 @@
 #include <paceline/record_loader.h>
 
 #include <paceline/cores.h>
+#include <paceline/crc32c.h>
 #include <paceline/detail/start_thread.h>
 #include <paceline/error.h>
 #include <paceline/log.h>
@@ -43,6 +44,7 @@ class RecordLoader::Impl {
   Impl(const std::string& path, RecordLoaderOptions options);
   ~Impl() { stop(); }
 
+  bool has_source() const { return has_source_; }
   void deliver_to(Device device) { device_ = device; }
   void start(std::int64_t epoch, const RangeSet& done);
   bool next(Batch& batch);
@@ -83,6 +85,7 @@ class RecordLoader::Impl {
   const std::string path_;
   const Manifest manifest_;
   RecordLoaderOptions options_;
+  bool has_source_ = false;
   Device device_;
   std::vector<std::int64_t> starts_;  // first record of each shard, and the number of records
   io::ExampleFormat format_;
@@ -114,7 +117,8 @@ RecordLoader::Impl::Impl(const std::string& path, RecordLoaderOptions options)
   require(options_.decode_threads >= 0, "decode_threads cannot be ", options_.decode_threads);
   if (options_.decode_threads == 0) options_.decode_threads = std::max(1, core_budget() / 2);
   options_.prefetch = std::max(options_.prefetch, options_.decode_threads);
-  if (!options_.source) options_.source = fixed_source();
+  has_source_ = options_.source != nullptr;
+  if (!has_source_) options_.source = fixed_source();
   starts_.push_back(0);
   for (const Shard& shard : manifest_.shards) starts_.push_back(starts_.back() + shard.records);
 
@@ -420,6 +424,7 @@ Decoding parse_decoding(std::string_view name) {
 RecordLoader::RecordLoader(const std::string& manifest, RecordLoaderOptions options)
     : impl_(std::make_unique<Impl>(manifest, std::move(options))) {}
 RecordLoader::~RecordLoader() = default;
+bool RecordLoader::has_source() const { return impl_->has_source(); }
 void RecordLoader::deliver_to(Device device) { impl_->deliver_to(device); }
 void RecordLoader::start(std::int64_t epoch, const RangeSet& done) { impl_->start(epoch, done); }
 bool RecordLoader::next(Batch& batch) { return impl_->next(batch); }

@@ -10,9 +10,8 @@
 
 #include <paceline/recordio.h>
 
+#include <paceline/crc32c.h>
 #include <paceline/error.h>
-
-#include <isa-l/crc.h>
 
 #include <algorithm>
 #include <bit>
@@ -24,18 +23,6 @@
 namespace paceline {
 
 static_assert(std::endian::native == std::endian::little, "record files are written in host order");
-
-std::uint32_t crc32c(std::string_view bytes, std::uint32_t seed) {
-  std::uint32_t crc = ~seed;
-  while (!bytes.empty()) {
-    const std::size_t count = std::min<std::size_t>(bytes.size(), 1 << 30);  // ISA-L takes an int
-    // The library's prototype lacks a const; it only reads.
-    auto* data = reinterpret_cast<unsigned char*>(const_cast<char*>(bytes.data()));
-    crc = crc32_iscsi(data, static_cast<int>(count), crc);
-    bytes.remove_prefix(count);
-  }
-  return ~crc;
-}
 
 std::string RecordDamage::text() const {
   return str(file, ": record ", record, " at offset ", offset, " is damaged: ", reason);

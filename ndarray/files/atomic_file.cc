@@ -8,7 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
+#include <system_error>
 #include <utility>
 
 namespace paceline::detail {
@@ -42,7 +42,8 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::fail(const char* what) const {
-  throw IoError(str("cannot ", what, " ", temporary_, " to replace ", path_, ": ", std::strerror(errno)));
+  throw IoError(
+      str("cannot ", what, " ", temporary_, " to replace ", path_, ": ", std::generic_category().message(errno)));
 }
 
 void AtomicFile::write(const void* data, std::size_t bytes) {
@@ -64,6 +65,14 @@ void AtomicFile::write_through(const char* data, std::size_t bytes) {
     data += written;
     bytes -= static_cast<std::size_t>(written);
   }
+}
+
+void AtomicFile::overwrite(std::uint64_t offset, std::string_view bytes) {
+  flush();
+  const off_t end = ::lseek(file_, 0, SEEK_CUR);
+  if (end < 0 || ::lseek(file_, static_cast<off_t>(offset), SEEK_SET) < 0) fail("write");
+  write_through(bytes.data(), bytes.size());
+  if (::lseek(file_, end, SEEK_SET) < 0) fail("write");
 }
 
 void AtomicFile::commit() {

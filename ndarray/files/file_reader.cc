@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <limits>
+#include <system_error>
 
 namespace paceline::detail {
 
@@ -23,7 +23,7 @@ std::uint64_t byte_count(std::span<const std::int64_t> sizes, DType dtype) {
 FileReader::FileReader(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "rbe")) {
   struct stat status {};
   if (!file_ || ::fstat(::fileno(file_.get()), &status) != 0)
-    throw IoError("cannot open " + path + ": " + std::strerror(errno));
+    throw IoError("cannot open " + path + ": " + std::generic_category().message(errno));
   if (!S_ISREG(status.st_mode)) throw IoError("cannot read " + path + ": it is not a regular file");
   size_ = static_cast<std::uint64_t>(status.st_size);
 }
@@ -31,7 +31,7 @@ FileReader::FileReader(const std::string& path) : path_(path), file_(std::fopen(
 void FileReader::read(void* to, std::uint64_t bytes) {
   if (bytes > left()) corrupt("the file ends here, where ", bytes, " more bytes should be (", left(), " are left)");
   if (bytes > 0 && std::fread(to, 1, bytes, file_.get()) != bytes) {
-    if (std::ferror(file_.get())) throw IoError("cannot read " + path_ + ": " + std::strerror(errno));
+    if (std::ferror(file_.get())) throw IoError("cannot read " + path_ + ": " + std::generic_category().message(errno));
     corrupt("the file was cut short while it was read");
   }
   offset_ += bytes;

@@ -7,14 +7,21 @@
 // The header begins with '{' and is padded with spaces to a multiple of 8. Offsets count from the first byte of data;
 // in the order of their offsets the arrays cover the data without holes. Written by descending type (in the format's
 // own order), then by name, so that every array is aligned.
+//
+// Files of ours begin with checksums, which other readers see as metadata: {"__metadata__": {"crc32c": "xxxxxxxx",
+// "crc32c:name": "xxxxxxxx", ...}, ...}. The first is that of the header, computed with zeros in its own place; the
+// others are those of the arrays' data.
 
 #include "files/file_reader.h"
 
+#include <paceline/crc32c.h>
 #include <paceline/detail/atomic_file.h>
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cstdio>
+#include <map>
 #include <set>
 
 namespace paceline {
@@ -26,6 +33,8 @@ using Json = nlohmann::json;
 
 constexpr std::uint64_t kLongestHeader = 100'000'000;
 constexpr const char* kMetadata = "__metadata__";
+constexpr std::string_view kHeaderStart = R"({"__metadata__":{"crc32c":")", kNoChecksum = "00000000";
+constexpr std::string_view kChecksum = "crc32c", kChecksumOf = "crc32c:";
 
 // In the format's order of types.
 constexpr std::pair<const char*, DType> kTypes[] = {
@@ -79,6 +88,43 @@ Entry read_entry(const FileReader& file, const std::string& name, const Json& va
   return entry;
 }
 
+bool is_checksum(std::string_view key) { return key == kChecksum || key.starts_with(kChecksumOf); }
+
+std::string digits(std::uint32_t checksum) {
+  char text[kNoChecksum.size() + 1];
+  std::snprintf(text, sizeof text, "%08x", checksum);
+  return text;
+}
+
+std::string checksum_of(const NDArray& host) {
+  return digits(crc32c({static_cast<const char*>(host.data()), host.bytes()}));
+}
+
+// The entry of the header's metadata for a checksum that is not known yet.
+std::string place_of_checksum(const std::string& name) {
+  return str(',', Json(std::string(kChecksumOf) + name).dump(), ":\"", kNoChecksum, '"');
+}
+
+// The checksums of the arrays by name; none in a file that was written without. Throws Corrupt where the header's own
+// is wrong.
+std::map<std::string, std::string> checksums_in(const FileReader& file, std::string text, const Json& header) {
+  std::map<std::string, std::string> checksums;
+  if (const auto metadata = header.find(kMetadata); metadata != header.end() && metadata->is_object())
+    for (const auto& [key, value] : metadata->items())
+      if (is_checksum(key) && value.is_string()) checksums.emplace(key, value.get<std::string>());
+  if (checksums.empty()) return checksums;
+  const std::string said = checksums[std::string(kChecksum)];
+  if (text.starts_with(kHeaderStart) && text.size() >= kHeaderStart.size() + kNoChecksum.size())
+    text.replace(kHeaderStart.size(), kNoChecksum.size(), kNoChecksum);
+  if (digits(crc32c(text)) != said)
+    file.corrupt("the header is damaged, or another program changed it: its checksum is ", digits(crc32c(text)),
+                 ", the header says '", said, "'");
+  std::map<std::string, std::string> of_arrays;
+  for (auto& [key, value] : checksums)
+    if (key.starts_with(kChecksumOf)) of_arrays.emplace(key.substr(kChecksumOf.size()), std::move(value));
+  return of_arrays;
+}
+
 Json parse_header(const FileReader& file, const std::string& text) {
   if (text.empty() || text[0] != '{') file.corrupt("the header does not begin with '{'");
   std::vector<std::set<std::string>> keys;
@@ -115,22 +161,29 @@ void save_safetensors(const std::string& path, const NamedArrays& arrays,
   });
 
   // Put together by hand: the library's objects either forget the order or search it for every key.
-  std::string text = "{";
+  std::string text = str(kHeaderStart, kNoChecksum, '"');
+  std::vector<std::size_t> checksums;  // where the digits of the arrays' begin
   std::uint64_t offset = 0;
   try {
     std::set<std::string> keys;
-    for (const auto& [key, value] : metadata) {
-      require(keys.insert(key).second, "cannot save to ", path, ": the metadata has '", key, "' twice");
-      text += str(keys.size() == 1 ? "\"__metadata__\":{" : ",", Json(key).dump(), ':', Json(value).dump());
+    for (const auto* entry : order) {
+      require(keys.insert(entry->first).second, "cannot save to ", path, ": two arrays are called '", entry->first,
+              "'");
+      text += place_of_checksum(entry->first);
+      checksums.push_back(text.size() - 1 - kNoChecksum.size());
     }
-    if (!metadata.empty()) text += '}';
     keys.clear();
+    for (const auto& [key, value] : metadata) {
+      require(!is_checksum(key), "cannot save to ", path, ": metadata may not be called '", key, "'");
+      require(keys.insert(key).second, "cannot save to ", path, ": the metadata has '", key, "' twice");
+      text += str(',', Json(key).dump(), ':', Json(value).dump());
+    }
+    text += '}';
     for (const auto* entry : order) {
       const auto& [name, array] = *entry;
-      require(keys.insert(name).second, "cannot save to ", path, ": two arrays are called '", name, "'");
       const std::vector<std::int64_t> sizes(array.shape().begin(), array.shape().end());
       text +=
-          str(text.size() > 1 ? "," : "", Json(name).dump(), ":{\"dtype\":\"", kTypes[rank_of(array.dtype())].first,
+          str(',', Json(name).dump(), ":{\"dtype\":\"", kTypes[rank_of(array.dtype())].first,
               "\",\"shape\":", Json(sizes).dump(), ",\"data_offsets\":[", offset, ',', offset + array.bytes(), "]}");
       offset += array.bytes();
     }
@@ -145,11 +198,14 @@ void save_safetensors(const std::string& path, const NamedArrays& arrays,
   AtomicFile file(path);
   file.write_value(std::uint64_t{text.size()});
   file.write(text.data(), text.size());
-  for (const auto* entry : order) {
-    const NDArray host = entry->second.contiguous().to(Device());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const NDArray host = order[i]->second.contiguous().to(Device());
     host.wait();
+    text.replace(checksums[i], kNoChecksum.size(), checksum_of(host));
     file.write(host.data(), host.bytes());
   }
+  text.replace(kHeaderStart.size(), kNoChecksum.size(), digits(crc32c(text)));
+  file.overwrite(sizeof(std::uint64_t), text);
   file.commit();
 }
 
@@ -158,7 +214,9 @@ NamedArrays load_safetensors(const std::string& path, std::vector<std::pair<std:
   FileReader file(path);
   const std::uint64_t length = file.value<std::uint64_t>();
   if (length > kLongestHeader) file.corrupt("a header of ", length, " bytes; at most ", kLongestHeader, " are allowed");
-  const Json header = parse_header(file, file.text(length));
+  const std::string text = file.text(length);
+  const Json header = parse_header(file, text);
+  const auto checksums = checksums_in(file, text, header);
   if (metadata) metadata->clear();
   std::vector<Entry> entries;
   for (const auto& [name, value] : header.items()) {
@@ -167,9 +225,9 @@ NamedArrays load_safetensors(const std::string& path, std::vector<std::pair<std:
       continue;
     }
     if (!value.is_object()) file.corrupt("the metadata is not an object");
-    for (const auto& [key, text] : value.items()) {
-      if (!text.is_string()) file.corrupt("the metadata '", key, "' is not a text");
-      if (metadata) metadata->emplace_back(key, text.get<std::string>());
+    for (const auto& [key, said] : value.items()) {
+      if (!said.is_string()) file.corrupt("the metadata '", key, "' is not a text");
+      if (metadata && !is_checksum(key)) metadata->emplace_back(key, said.get<std::string>());
     }
   }
   std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
@@ -183,7 +241,13 @@ NamedArrays load_safetensors(const std::string& path, std::vector<std::pair<std:
   if (covered != file.left())
     file.corrupt("the header describes ", covered, " bytes of data, the file has ", file.left());
   NamedArrays arrays;
-  for (const Entry& entry : entries) arrays.emplace_back(entry.name, file.array(entry.sizes, entry.dtype, engine));
+  for (const Entry& entry : entries) {
+    const NDArray& array = arrays.emplace_back(entry.name, file.array(entry.sizes, entry.dtype, engine)).second;
+    const auto said = checksums.find(entry.name);
+    if (said != checksums.end() && checksum_of(array) != said->second)
+      file.corrupt("the data of '", entry.name, "' are damaged: their checksum is ", checksum_of(array),
+                   ", the header says ", said->second);
+  }
   return arrays;
 }
 

@@ -1,6 +1,7 @@
 #include <paceline/manifest.h>
 
 #include <gmock/gmock.h>
+#include <paceline/crc32c.h>
 #include <paceline/error.h>
 
 #include "fixtures.h"

@@ -1,6 +1,7 @@
 #include <paceline/recordio.h>
 
 #include <gmock/gmock.h>
+#include <paceline/crc32c.h>
 #include <paceline/error.h>
 
 #include "fixtures.h"

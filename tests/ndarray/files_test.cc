@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
@@ -165,15 +166,21 @@ TEST_F(FilesTest, AsManyAxesAsAnArrayMayHaveComeBack) {
 }
 
 TEST_F(FilesTest, SafetensorsAreTheLibrarysBytes) {
+  // The file without checksums, as the library writes it, and with them, from another implementation of CRC-32C; the
+  // library reads both.
   const NDArray attention = NDArray::from<float>({0, 1, 2, 3, 4, 5}, {1, 1, 2, 3});
+  const std::string data = from_hex("00 00 00 00 00 00 80 3f 00 00 00 40 00 00 40 40 00 00 80 40 00 00 a0 40");
+  const std::string entry = R"("attn0":{"dtype":"F32","shape":[1,1,2,3],"data_offsets":[0,24]}})";
   save_safetensors(path(), {{"attn0", attention}});
-  EXPECT_EQ(read(path()),
-            from_hex("48 00 00 00 00 00 00 00 7b 22 61 74 74 6e 30 22 3a 7b 22 64 74 79 70 65 22 3a 22 46 33 32 22 2c "
-                     "22 73 68 61 70 65 22 3a 5b 31 2c 31 2c 32 2c 33 5d 2c 22 64 61 74 61 5f 6f 66 66 73 65 74 73 22 "
-                     "3a 5b 30 2c 32 34 5d 7d 7d 20 20 20 20 20 20 20 00 00 00 00 00 00 80 3f 00 00 00 40 00 00 40 40 "
-                     "00 00 80 40 00 00 a0 40"));
+  EXPECT_EQ(read(path()), from_hex("80 00 00 00 00 00 00 00") +
+                              R"({"__metadata__":{"crc32c":"8973ca30","crc32c:attn0":"78743a5d"},)" + entry + data);
+  std::vector<std::pair<std::string, std::string>> metadata{{"left", "over"}};
+  expect_same(load_safetensors(path(), &metadata), {{"attn0", attention}});
+  EXPECT_TRUE(metadata.empty());
+  expect_same(load_safetensors(write(from_hex("48 00 00 00 00 00 00 00") + "{" + entry + "       " + data)),
+              {{"attn0", attention}});
   save_safetensors(path(), {});
-  EXPECT_EQ(read(path()), from_hex("08 00 00 00 00 00 00 00 7b 7d 20 20 20 20 20 20"));
+  EXPECT_EQ(read(path()), from_hex("28 00 00 00 00 00 00 00") + R"({"__metadata__":{"crc32c":"a1164111"}}  )");
   EXPECT_TRUE(load_safetensors(path()).empty());
 
   save_safetensors(path(), {{"b", NDArray::zeros({1}, DType::kFloat32)},
@@ -256,6 +263,25 @@ TEST_F(FilesTest, SafetensorsKeepTheRules) {
   EXPECT_THAT(failure_of([&] { load_safetensors(write(std::string(8, '\xff') + "{}")); }), HasSubstr("a header of"));
 }
 
+// Every bit of a small file, each flipped alone: none of them loads.
+TEST_F(FilesTest, NoFlippedBitOfSafetensorsLoads) {
+  save_safetensors(path(), {{"a", NDArray::from<float>({1, 2, 3}, {3})}, {"b", NDArray::full({2}, 1, DType::kBool)}},
+                   {{"epoch", "3"}});
+  const std::string good = read(path());
+  for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    std::string bytes = good;
+    bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << bit % 8));
+    EXPECT_NE(failure_of([&] { load_safetensors(write(bytes)); }), "nothing was thrown") << bit;
+  }
+  std::string damaged = good;
+  damaged[good.size() - 4] = static_cast<char>(damaged[good.size() - 4] ^ 1);
+  EXPECT_THAT(failure_of([&] { load_safetensors(write(damaged)); }), HasSubstr("the data of 'a' are damaged"));
+  damaged = good;
+  damaged[good.find("epoch")] = 'a';
+  EXPECT_THAT(failure_of([&] { load_safetensors(write(damaged)); }),
+              HasSubstr("the header is damaged, or another program changed it"));
+}
+
 TEST_F(FilesTest, RefusesWhatAFileCannotHold) {
   const NDArray x = NDArray::zeros({1});
   write("old");
@@ -266,6 +292,7 @@ TEST_F(FilesTest, RefusesWhatAFileCannotHold) {
   EXPECT_THROW(save_safetensors(path(), {{"__metadata__", x}}), InvalidArgument);
   EXPECT_THROW(save_safetensors(path(), {{"\xff\xfe", x}}), InvalidArgument);
   EXPECT_THROW(save_safetensors(path(), {{"a", x}}, {{"k", "1"}, {"k", "2"}}), InvalidArgument);
+  EXPECT_THROW(save_safetensors(path(), {{"a", x}}, {{"crc32c:a", "00000000"}}), InvalidArgument);
   EXPECT_EQ(read(path()), "old");
   EXPECT_EQ(files(), 1u);
 }
@@ -311,6 +338,20 @@ TEST_F(FilesTest, AFailureBeforeTheEndLeavesTheOldFile) {
             std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
 }
 
+// The same file as other programs write it: what is damaged there can load.
+void write_without_checksums(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  std::string bytes = text.str();
+  std::uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), sizeof length);
+  const std::size_t begin = bytes.find(R"("crc32c":)"), end = bytes.find(R"("epoch")");
+  bytes.erase(begin, end - begin);
+  length -= end - begin;
+  std::memcpy(bytes.data(), &length, sizeof length);
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
 // Whatever the bytes, loading ends in arrays or in one of our errors.
 TEST_F(FilesTest, SurvivesRandomDamage) {
   constexpr std::uint64_t kSeed = 20240607;
@@ -319,6 +360,7 @@ TEST_F(FilesTest, SurvivesRandomDamage) {
   const NamedArrays arrays = one_of_each();
   save_params(path("params"), arrays);
   save_safetensors(path("tensors"), arrays, {{"epoch", "3"}});
+  write_without_checksums(path("tensors"));
   int loaded = 0;
   int refused = 0;
   std::int64_t sum = 0;

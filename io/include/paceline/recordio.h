@@ -12,9 +12,6 @@
 
 namespace paceline {
 
-// CRC-32C (Castagnoli) of `bytes`; pass an earlier result as `seed` to continue it.
-std::uint32_t crc32c(std::string_view bytes, std::uint32_t seed = 0);
-
 // One place where a record file does not follow its format or its checksum.
 struct RecordDamage {
   std::string file;

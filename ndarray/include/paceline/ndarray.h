@@ -129,7 +129,9 @@ void save_params(const std::string& path, const NamedArrays& arrays);
 NamedArrays load_params(const std::string& path, Engine& engine = default_engine());
 
 // safetensors; `metadata` are string pairs. Same guarantees as save_params. In the file, and after loading, arrays are
-// ordered by type (widest first), then by name.
+// ordered by type (widest first), then by name. The file holds checksums (CRC-32C) of its header and of each array, as
+// metadata "crc32c" and "crc32c:NAME"; loading verifies them, and throws Corrupt naming the array. A file without
+// checksums loads too.
 void save_safetensors(const std::string& path, const NamedArrays& arrays,
                       const std::vector<std::pair<std::string, std::string>>& metadata = {});
 NamedArrays load_safetensors(const std::string& path,

@@ -23,6 +23,8 @@ class AtomicFile {
   void write_value(T value) {
     write(&value, sizeof value);
   }
+  // Replaces bytes that write() was given before.
+  void overwrite(std::uint64_t offset, std::string_view bytes);
   void commit();
 
   static void write_text(const std::string& path, std::string_view text);

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace paceline {
+
+// CRC-32C (Castagnoli) of `bytes`; pass an earlier result as `seed` to continue it.
+std::uint32_t crc32c(std::string_view bytes, std::uint32_t seed = 0);
+
+}  // namespace paceline
