@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <sstream>
 
 namespace paceline::nn {
 namespace {
@@ -42,7 +43,8 @@ void write_checkpoint(const std::string& path, const Checkpoint& checkpoint,
                     {"epoch", std::to_string(checkpoint.epoch)},
                     {"steps", std::to_string(checkpoint.steps)},
                     {"positions", checkpoint.positions.text()},
-                    {"optimizer", checkpoint.optimizer}};
+                    {"optimizer", checkpoint.optimizer},
+                    {"input", checkpoint.input}};
   if (const auto& scale = checkpoint.loss_scale) {
     metadata.emplace_back("loss_scale", std::to_string(static_cast<std::int64_t>(scale->value())));
     metadata.emplace_back("loss_scale_steps", std::to_string(scale->good_steps()));
@@ -79,10 +81,15 @@ Checkpoint read_checkpoint(const std::string& path) try {
   }
   checkpoint.positions = RangeSet::parse(values["positions"]);
   checkpoint.optimizer = values["optimizer"];
+  checkpoint.input = values["input"];
   for (const auto& [name, value] : metadata)
     if (name.rfind(kCounter, 0) == 0) checkpoint.store.counters.emplace_back(name.substr(kCounter.size()), value);
-  for (const auto& [name, array] : arrays)
-    if (name.rfind(kStore, 0) == 0) checkpoint.store.arrays.emplace_back(name.substr(kStore.size()), array);
+  for (const auto& [name, array] : arrays) {
+    if (name.starts_with(kStore))
+      checkpoint.store.arrays.emplace_back(name.substr(kStore.size()), array);
+    else if (const auto prefix = name.find(':'); prefix != std::string::npos)
+      checkpoint.weights.emplace_back(name.substr(prefix + 1), array);
+  }
   return checkpoint;
 } catch (const Corrupt& damage) {
   throw Corrupt(str(damage.what(), "; put back a copy of the checkpoint, or remove it to train anew"));
@@ -111,20 +118,10 @@ std::string listed(const std::vector<std::string>& names) {
   return names.size() > kNamed ? str(text, " and ", names.size() - kNamed, " more") : text;
 }
 
-}  // namespace
-
-LoadedWeights load_weights(const Module& net, const std::string& place, const LoadOptions& options) {
-  const std::string path = file_of(place);
-  const auto parameters = net.parameters();
-  require(!parameters.empty(), "'", path, "' is not loaded: the network has no weights yet; call initialize() first");
-  std::map<std::string, NDArray> stored;
-  for (auto& [name, array] : stored_weights(path)) {
-    const std::string own = options.map ? options.map(name) : name;
-    if (own.empty()) continue;
-    require(stored.emplace(own, array).second, "'", path, "' holds two arrays for '", own, "'");
-  }
+// What of the stored arrays fits the parameters; `copies` are from the file's arrays to the network's.
+LoadedWeights compared(const std::vector<std::shared_ptr<Parameter>>& parameters, std::map<std::string, NDArray> stored,
+                       std::vector<std::pair<NDArray, NDArray>>& copies) {
   LoadedWeights result;
-  std::vector<std::pair<NDArray, NDArray>> copies;
   for (const auto& parameter : parameters) {
     const auto found = stored.find(parameter->name);
     if (found == stored.end()) {
@@ -139,6 +136,11 @@ LoadedWeights load_weights(const Module& net, const std::string& place, const Lo
     stored.erase(found);
   }
   for (const auto& [name, array] : stored) result.extra.push_back(name);
+  return result;
+}
+
+// Which of the differences the options do not allow, as a part of a sentence; "" for none.
+std::string refused(const LoadedWeights& result, const LoadOptions& options) {
   std::string wrong;
   const auto add = [&](bool allowed, const std::vector<std::string>& names, const char* what) {
     if (!allowed && !names.empty()) wrong += (wrong.empty() ? "" : ", ") + std::string(what) + listed(names);
@@ -146,10 +148,52 @@ LoadedWeights load_weights(const Module& net, const std::string& place, const Lo
   add(options.allow_missing, result.missing, "it lacks ");
   add(options.allow_missing, result.other_shape, "it has other shapes for ");
   add(options.allow_extra, result.extra, "the network lacks ");
+  return wrong;
+}
+
+}  // namespace
+
+LoadedWeights load_weights(const Module& net, const std::string& place, const LoadOptions& options) {
+  const std::string path = file_of(place);
+  const auto parameters = net.parameters();
+  require(!parameters.empty(), "'", path, "' is not loaded: the network has no weights yet; call initialize() first");
+  std::map<std::string, NDArray> stored;
+  for (auto& [name, array] : stored_weights(path)) {
+    const std::string own = options.map ? options.map(name) : name;
+    if (own.empty()) continue;
+    require(stored.emplace(own, array).second, "'", path, "' holds two arrays for '", own, "'");
+  }
+  std::vector<std::pair<NDArray, NDArray>> copies;
+  const LoadedWeights result = compared(parameters, std::move(stored), copies);
+  const std::string wrong = refused(result, options);
   require(wrong.empty(), "'", path, "' does not fit the network: ", wrong,
           "; LoadOptions can map names and allow what is missing or extra");
   for (const auto& [from, to] : copies) to.copy_from(from);
   return result;
+}
+
+void take_weights(const Checkpoint& checkpoint, const std::string& path, const Module& net, std::uint64_t seed,
+                  Device device) {
+  if (net.parameters().empty()) {
+    if (checkpoint.input.empty()) return;
+    std::istringstream words(checkpoint.input);
+    std::string type;
+    words >> type;
+    Shape input;
+    for (std::int64_t size = 0; words >> size;) input.push_back(size);
+    try {
+      net.initialize(input, seed, device, parse_dtype(type));
+    } catch (const InvalidArgument& error) {
+      throw InvalidArgument(str("'", path, "' is of another network: its inputs were of shape ", input,
+                                ", which this network does not take: ", error.what()));
+    }
+  }
+  std::vector<std::pair<NDArray, NDArray>> copies;
+  const std::string wrong =
+      refused(compared(net.parameters(), {checkpoint.weights.begin(), checkpoint.weights.end()}, copies), {});
+  require(wrong.empty(), "'", path, "' is of another network: ", wrong,
+          "; resume it with the network that it was made of, or remove it to train anew");
+  for (const auto& [from, to] : copies) to.copy_from(from);
 }
 
 }  // namespace paceline::nn

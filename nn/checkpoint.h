@@ -1,8 +1,8 @@
 #pragma once
 // The checkpoint file: safetensors. Arrays "arg:NAME" and "aux:NAME" are the weights and running statistics,
 // "store:..." what the store keeps beside them (optimizer state, workers' momentum). Metadata: format, epoch, steps,
-// positions (of that epoch, already trained on), optimizer, under float16 loss_scale and loss_scale_steps (good ones
-// since it changed), and the store's counters as "counter:...".
+// positions (of that epoch, already trained on), optimizer, input (type and sizes of the first batch's data), under
+// float16 loss_scale and loss_scale_steps (good ones since it changed), and the store's counters as "counter:...".
 
 #include <paceline/data_iterator.h>
 #include <paceline/exchange.h>
@@ -21,6 +21,8 @@ struct Checkpoint {
   RangeSet positions;
   std::string optimizer;
   std::optional<LossScale> loss_scale = {};
+  std::string input;
+  NamedArrays weights;  // read only
   StoreState store;
 };
 
@@ -29,5 +31,10 @@ void write_checkpoint(const std::string& path, const Checkpoint& checkpoint,
                       const std::vector<std::shared_ptr<Parameter>>& parameters);
 // Throws IoError, Corrupt.
 Checkpoint read_checkpoint(const std::string& path);
+// Makes the parameters of a network that has none yet, for inputs as the checkpoint's were, and gives it the
+// checkpoint's weights. Throws InvalidArgument where they are of another network. Does nothing for a network without
+// parameters and a checkpoint that does not say what its inputs were.
+void take_weights(const Checkpoint& checkpoint, const std::string& path, const Module& net, std::uint64_t seed,
+                  Device device);
 
 }  // namespace paceline::nn

@@ -66,7 +66,7 @@ void Progress::commit_and_wait(std::int64_t of_epoch, const RangeSet& positions)
 
 // Meets the others after one worker acted for all: it tells them `told`, a number above 0, which all return. Where it
 // failed or was lost, all throw: none goes on alone. `before` is acts() ahead of the last barrier.
-std::int64_t Progress::meet(std::int64_t before, std::int64_t told, std::exception_ptr failed,
+std::int64_t Progress::meet(std::int64_t before, std::int64_t told, const std::exception_ptr& failed,
                             const std::string& what) {
   if (told > 0 && !failed) commit_and_wait(kActs, first_of(before + told));
   store_->barrier();
@@ -77,7 +77,8 @@ std::int64_t Progress::meet(std::int64_t before, std::int64_t told, std::excepti
 }
 
 std::string Progress::checkpoint(const std::string& directory,
-                                 const std::vector<std::shared_ptr<Parameter>>& parameters, std::int64_t loss_scale) {
+                                 const std::vector<std::shared_ptr<Parameter>>& parameters, std::int64_t loss_scale,
+                                 const std::string& input) {
   const std::int64_t before = acts();
   store_->barrier();
   const std::string path = checkpoint_path(directory);
@@ -87,6 +88,7 @@ std::string Progress::checkpoint(const std::string& directory,
   checkpoint.positions = committed(epoch_);
   checkpoint.optimizer = optimizer_.text();
   checkpoint.loss_scale = LossScale::unpacked(loss_scale);
+  checkpoint.input = input;
   checkpoint.store = store_->save();
   std::exception_ptr failed;
   const bool writes = !checkpoint.store.arrays.empty();
@@ -99,7 +101,7 @@ std::string Progress::checkpoint(const std::string& directory,
   return path;
 }
 
-bool Progress::resume_if_present(const std::string& directory) {
+bool Progress::resume_if_present(const std::string& directory, const TakeCheckpoint& take) {
   const std::string path = checkpoint_path(directory);
   if (store_->exchange().joined_late()) {
     // The others hold newer weights, which come with the first step.
@@ -121,6 +123,7 @@ bool Progress::resume_if_present(const std::string& directory) {
       checkpoint = read_checkpoint(path);
       require(Spec::parse(checkpoint.optimizer).name == optimizer_.name, "'", path, "' was trained with optimizer ",
               checkpoint.optimizer, ", whose state does not fit ", optimizer_.text());
+      if (take) take(checkpoint, path);
       commit_and_wait(checkpoint.epoch, checkpoint.positions);
       if (checkpoint.epoch > 0) commit_and_wait(kEpochsDone, first_of(checkpoint.epoch));
       if (checkpoint.steps > 0) commit_and_wait(kStepsBefore, first_of(checkpoint.steps));

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "batch_gradients.h"
+#include "checkpoint.h"
 #include "evaluation.h"
 #include "loss_scale.h"
 #include "precision.h"
@@ -42,7 +43,7 @@ struct Group {
 
 struct PendingStep {
   Variable done;  // written once all weights of the step have arrived
-  std::int64_t number = 0;
+  std::int64_t number = 0, epoch = 0;
   std::vector<std::pair<NDArray, std::int64_t>> losses;  // and of how many examples each is the mean
   Batch batch;
   DataIterator* data = nullptr;
@@ -70,6 +71,7 @@ struct Trainer::Impl {
   Progress progress;
 
   bool ready = false;
+  std::string input;          // Checkpoint::input
   std::vector<Group> groups;  // in the order of the layers
   std::vector<PullItem> pulls, frozen;
   std::vector<NDArray> values;
@@ -89,6 +91,7 @@ struct Trainer::Impl {
   NDArray call;  // its number: one array, written anew in each step
 
   TrainerReport sums;
+  std::optional<std::int64_t> finished_epoch;  // of the latest step that is finished
   Clock::time_point report_start = Clock::now();
 
   void prepare(const Batch& batch) {
@@ -96,6 +99,8 @@ struct Trainer::Impl {
       require(!parameter->frozen, "'", parameter->name,
               "' was frozen after the first step; freeze before it, and train on with a new Trainer");
     if (ready) return;
+    input = name_of(batch.data.dtype());
+    for (const std::int64_t size : batch.data.shape()) input += str(' ', size);
     net.initialize(batch.data.shape(), options.seed, options.device, batch.data.dtype());
     std::vector<InitValue> initial;
     for (const auto& parameter : net.parameters()) {
@@ -175,6 +180,7 @@ struct Trainer::Impl {
     PendingStep step = std::move(pending.front());
     pending.pop_front();
     default_engine().wait(step.done);
+    finished_epoch = step.epoch;
     if (step.left_out) {
       ++sums.left_out;
     } else {
@@ -344,6 +350,7 @@ NDArray Trainer::step(const Batch& batch, const Loss& loss_function) {
   step.data = self.data;
   self.progress.count_step();
   step.number = self.progress.steps();
+  step.epoch = self.progress.epoch();
   self.pending.push_back(std::move(step));
   // Never more than `steps_ahead` in flight: memory stays bounded, and a failure shows soon.
   while (self.pending.size() > static_cast<std::size_t>(self.options.steps_ahead)) self.finish_oldest();
@@ -364,19 +371,19 @@ KVStore& Trainer::store() { return *impl_->store; }
 
 TrainerReport Trainer::report() {
   TrainerReport report = std::exchange(impl_->sums, {});
-  report.epoch = impl_->progress.epoch();
+  report.epoch = impl_->finished_epoch.value_or(impl_->progress.epoch());
   report.steps = impl_->progress.steps();
   report.seconds = seconds_since(std::exchange(impl_->report_start, Clock::now()));
   if (report.examples > 0) report.loss /= static_cast<double>(report.examples);
-  if (report.seconds > 0) report.images_per_second = static_cast<double>(report.examples) / report.seconds;
+  if (report.seconds > 0) report.examples_per_second = static_cast<double>(report.examples) / report.seconds;
   return report;
 }
 
 std::ostream& operator<<(std::ostream& out, const TrainerReport& report) {
   char text[128];
-  std::snprintf(text, sizeof text, "epoch %lld  step %lld  loss %.4f  %.0f images/s",
+  std::snprintf(text, sizeof text, "epoch %lld  step %lld  loss %.4f  %.0f examples/s",
                 static_cast<long long>(report.epoch + 1), static_cast<long long>(report.steps), report.loss,
-                report.images_per_second);
+                report.examples_per_second);
   return out << text;
 }
 
@@ -394,6 +401,9 @@ void Trainer::synchronize() {
 Trainer::Epoch Trainer::epoch_of(DataIterator& data) { return Epoch(*this, data); }
 
 Trainer::Epoch::Epoch(Trainer& trainer, DataIterator& data) : trainer_(trainer), data_(data) {
+  require(trainer_.store().size() == 1 || data_.has_source(), "each of the ", trainer_.store().size(),
+          " workers would train on every record of its iterator, which has no source: with .source = "
+          "nn::shared_source(store) they share the records, with fixed_source() each keeps all of its own");
   data_.deliver_to(trainer_.impl_->options.device);
   data_.start(trainer_.epoch(), trainer_.impl_->progress.committed(trainer_.epoch()));
   trainer_.impl_->data = &data_;
@@ -466,12 +476,16 @@ Evaluation Trainer::evaluate(DataIterator& data, const Loss& loss) {
 
 std::string Trainer::checkpoint(const std::string& directory) {
   synchronize();
-  return impl_->progress.checkpoint(directory, impl_->net.parameters(), impl_->scale ? impl_->scale->packed() : 0);
+  return impl_->progress.checkpoint(directory, impl_->net.parameters(), impl_->scale ? impl_->scale->packed() : 0,
+                                    impl_->input);
 }
 
 bool Trainer::resume_if_present(const std::string& directory) {
   require(!impl_->ready, "resume_if_present() comes before the first step");
-  const bool resumed = impl_->progress.resume_if_present(directory);
+  const bool resumed =
+      impl_->progress.resume_if_present(directory, [this](const Checkpoint& checkpoint, const std::string& path) {
+        take_weights(checkpoint, path, impl_->net, impl_->options.seed, impl_->options.device);
+      });
   const auto saved = LossScale::unpacked(impl_->progress.loss_scale());
   if (impl_->scale && saved) impl_->scale = saved;
   return resumed;

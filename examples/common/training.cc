@@ -47,7 +47,7 @@ std::string text_of(const Task& task, const nn::TrainerReport& report) {
   char text[160];
   std::snprintf(text, sizeof text, "epoch %lld  step %lld  loss %.4f  %.0f %s/s",
                 static_cast<long long>(report.epoch + 1), static_cast<long long>(report.steps), report.loss,
-                report.images_per_second * static_cast<double>(task.units), task.unit.c_str());
+                report.examples_per_second * static_cast<double>(task.units), task.unit.c_str());
   return text;
 }
 
@@ -153,7 +153,7 @@ class Run {
                    {"wait_seconds", waits},
                    {"furthest_ahead", bounded ? json(report.furthest_ahead) : json()},
                    {"checkpoint", checkpoint_}});
-    std::cout << result << std::endl;
+    std::cout << result << '\n' << std::flush;
   }
 
   const Task& task_;
@@ -176,7 +176,8 @@ void train_or_evaluate(const Task& task) {
   std::cout << json{{"checkpoint", FLAGS_evaluate},
                     {task.tested + "_accuracy", found.accuracy},
                     {task.tested + "_loss", found.loss}}
-            << std::endl;
+            << '\n'
+            << std::flush;
 }
 
 }  // namespace paceline::examples

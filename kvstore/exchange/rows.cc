@@ -320,7 +320,7 @@ void RowTransfer::submit(Outgoing& outgoing) {
   (*route_.outboxes)[static_cast<std::size_t>(outgoing.server)]->submit(
       priority_, bytes, std::move(message),
       [self = shared_from_this(), pulled = std::move(outgoing.pulled)](std::optional<Message> answer,
-                                                                       std::exception_ptr error) {
+                                                                       const std::exception_ptr& error) {
         try {
           if (error) std::rethrow_exception(error);
           self->receive(pulled, *answer);

@@ -1,4 +1,5 @@
 // Trainers of several workers.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <paceline/memory_iterator.h>
 #include <paceline/nn.h>
@@ -51,6 +52,24 @@ TEST(SharedTraining, WhoWaitedGoesOnFromTheWeightsThereAre) {
       EXPECT_EQ(weights, begins[0]);
     }
   }
+}
+
+TEST(SharedTraining, AnIteratorWithoutASourceIsRefusedWhereSeveralWorkersTrain) {
+  const NDArray x = NDArray::zeros({8, 2}), y = NDArray::zeros({8}, DType::kInt32);
+  ClusterInProcess cluster({.mode = "dist_sync", .workers = 2, .servers = 1, .engine = &default_engine()});
+  cluster.run([&](int, KVStore& store) {
+    nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0.5}, std::shared_ptr<KVStore>(&store, [](KVStore*) {}));
+    MemoryIterator without(x, y, {.batch = 4}), own(x, y, {.batch = 4, .source = fixed_source()});
+    EXPECT_THAT([&] { trainer.epoch_of(without); },
+                testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr(
+                    "each of the 2 workers would train on every record of its iterator, which has no source")));
+    int steps = 0;
+    for (Batch& batch : trainer.epoch_of(own)) {
+      trainer.step(batch, nn::softmax_ce);
+      ++steps;
+    }
+    EXPECT_EQ(steps, 2);
+  });
 }
 
 // Hands its input on; its gradient waits for an array.

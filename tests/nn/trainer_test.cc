@@ -6,14 +6,17 @@
 #include <paceline/nn.h>
 #include <paceline/random.h>
 #include <paceline/record_loader.h>
+#include <support/paths.h>
 
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <sstream>
 
 namespace paceline {
 namespace {
 
+using test::source_dir;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
@@ -272,7 +275,61 @@ TEST_F(TrainerTest, RefusesACheckpointOfAnotherOptimizer) {
 TEST_F(TrainerTest, RefusesACheckpointOfALargerNetwork) {
   train(directory, 1);
   EXPECT_THAT([&] { train(directory, 2, "nesterov:lr=0.1", nn::Sequential(nn::Dense(8))); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("the checkpoint has '2.bias', '2.weight', which this job's")));
+              ThrowsMessage<InvalidArgument>(HasSubstr("another network: the network lacks '2.bias', '2.weight'")));
+}
+
+TEST_F(TrainerTest, RefusesAFinishedCheckpointOfAnotherNetworkWithoutAStep) {
+  train(directory, 1);
+  const auto refusal = [&](const nn::Module& net) {
+    try {
+      train(directory, 1, "nesterov:lr=0.1", net);
+    } catch (const InvalidArgument& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing was thrown");
+  };
+  EXPECT_THAT(refusal(nn::Sequential(nn::Dense(9), nn::Tanh(), nn::Dense(2))),
+              HasSubstr("is of another network: it has other shapes for '0.weight (8, 2) instead of (9, 2)'"));
+  EXPECT_THAT(refusal(nn::Sequential(nn::Conv2d(3, 2), nn::Dense(2))),
+              HasSubstr("is of another network: its inputs were of shape (16, 2), which this network does not take: "));
+  EXPECT_EQ(refusal(classifier()), "nothing was thrown");
+}
+
+TEST_F(TrainerTest, ResumingGivesTheNetworkTheCheckpointsWeightsAtOnce) {
+  const std::vector<float> weights = train(directory, 1);
+  EXPECT_EQ(train(directory, 1), weights);
+}
+
+// Made as 2b3d800 wrote files, after one epoch of train(): without checksums, without the shape of the inputs.
+TEST_F(TrainerTest, ResumesACheckpointOfAnEarlierVersion) {
+  const std::string earlier = source_dir() + "/tests/nn/checkpoint_of_2b3d800.safetensors";
+  std::filesystem::create_directories(directory);
+  std::filesystem::copy_file(earlier, nn::checkpoint_path(directory));
+  const std::vector<float> continued = train(directory, 3), anew = train(directory + "/anew", 3);
+  ASSERT_EQ(continued.size(), anew.size());
+  for (std::size_t i = 0; i < anew.size(); ++i) EXPECT_NEAR(continued[i], anew[i], 1e-5);
+  const nn::Module net = classifier();
+  net.initialize({1, 2}, 99);
+  EXPECT_TRUE(nn::load_weights(net, earlier).missing.empty());
+  net.load(source_dir() + "/tests/nn/weights_of_2b3d800.params");
+}
+
+TEST_F(TrainerTest, ReportsTheEpochOfTheLatestStep) {
+  const Clouds clouds(64);
+  auto kv = KVStore::create("local");
+  MemoryIterator data(clouds.data, clouds.label, {.batch = 16});
+  nn::Trainer trainer(classifier(), optim::SGD{.lr = 0.2}, kv);
+  const auto text = [&] {
+    std::ostringstream out;
+    out << trainer.report();
+    return out.str();
+  };
+  EXPECT_THAT(text(), HasSubstr("epoch 1  step 0  loss 0.0000"));
+  for (int epoch = 1; epoch <= 2; ++epoch) {
+    for (Batch& batch : trainer.epoch_of(data)) trainer.step(batch, nn::softmax_ce);
+    EXPECT_THAT(text(), HasSubstr(str("epoch ", epoch, "  step ", 4 * epoch, "  loss 0.")));
+  }
+  EXPECT_THAT(text(), testing::EndsWith("  0 examples/s"));
 }
 
 TEST_F(TrainerTest, RefusesADamagedCheckpoint) {

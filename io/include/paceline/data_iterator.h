@@ -81,6 +81,9 @@ class DataIterator {
  public:
   virtual ~DataIterator() = default;
 
+  // Was it given a Source? Without one, every process delivers all records.
+  virtual bool has_source() const { return true; }
+
   // Where the batches of the next start() are used: for an accelerator they may be made on it, or lie in memory that it
   // copies from beside its work (pinned). Trainer says it.
   virtual void deliver_to(Device) {}

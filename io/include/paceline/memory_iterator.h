@@ -25,6 +25,7 @@ class MemoryIterator final : public DataIterator {
   MemoryIterator(const NDArray& data, const NDArray& label, MemoryIteratorOptions options = {});
   ~MemoryIterator() override;
 
+  bool has_source() const override;
   void deliver_to(Device device) override;
   void start(std::int64_t epoch, const RangeSet& done = {}) override;
   bool next(Batch& batch) override;

@@ -74,6 +74,7 @@ class RecordLoader final : public DataIterator {
   explicit RecordLoader(const std::string& manifest, RecordLoaderOptions options = {});
   ~RecordLoader() override;
 
+  bool has_source() const override;
   void deliver_to(Device device) override;
   // Opens the shards of this process's part; throws IoError naming host and path where one is missing.
   void start(std::int64_t epoch, const RangeSet& done = {}) override;

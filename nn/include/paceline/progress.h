@@ -19,11 +19,15 @@
 #include <paceline/module.h>
 
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
 namespace paceline::nn {
+
+struct Checkpoint;  // private
+using TakeCheckpoint = std::function<void(const Checkpoint& checkpoint, const std::string& path)>;
 
 class Progress {
  public:
@@ -43,9 +47,10 @@ class Progress {
   void finish_epoch();
   // Collective. The worker that leads writes the store's state and the network's weights. See Trainer::checkpoint().
   std::string checkpoint(const std::string& directory, const std::vector<std::shared_ptr<Parameter>>& parameters = {},
-                         std::int64_t loss_scale = 0);
-  // Collective, before the first step. See Trainer::resume_if_present().
-  bool resume_if_present(const std::string& directory);
+                         std::int64_t loss_scale = 0, const std::string& input = "");
+  // Collective, before the first step. See Trainer::resume_if_present(). The worker that reads the checkpoint hands it
+  // to `take`; what that throws is thrown in every worker.
+  bool resume_if_present(const std::string& directory, const TakeCheckpoint& take = nullptr);
   // Collective, once keys and tables are made: the store goes on from the checkpoint. False where nothing is resumed.
   bool load();
 
@@ -53,7 +58,7 @@ class Progress {
   std::int64_t acts() const;
   void take_up();
   void commit_and_wait(std::int64_t of_epoch, const RangeSet& positions);
-  std::int64_t meet(std::int64_t before, std::int64_t told, std::exception_ptr failed, const std::string& what);
+  std::int64_t meet(std::int64_t before, std::int64_t told, const std::exception_ptr& failed, const std::string& what);
 
   std::shared_ptr<KVStore> store_;
   Spec optimizer_;

@@ -37,6 +37,7 @@ using NamedGradients = std::vector<std::pair<std::string, Gradient>>;
 // for the gradients of each step, and leaves the step out as under float16.
 enum class OnNan : std::uint8_t { kWarn, kStop, kSkip, kIgnore };
 
+// A batch is that of one worker: N workers make steps of N batches in the synchronous modes.
 struct TrainerOptions {
   std::uint64_t seed = 1;  // of initial weights (rank 0's count) and dropout
   Device device = {};      // where batches go, and what has no place of its own (Module::to)
@@ -67,13 +68,13 @@ struct TrainerOptions {
 
 // What this worker did since its last report; `loss` is the mean over the examples, `examples` counts its own.
 struct TrainerReport {
-  std::int64_t epoch = 0;
+  std::int64_t epoch = 0;  // of the latest step, from 0
   std::int64_t steps = 0;  // of the whole run so far
   std::int64_t examples = 0;
   std::int64_t left_out = 0;  // steps, under float16 and OnNan::kSkip; their examples and losses are not counted
-  double seconds = 0, loss = 0, images_per_second = 0;
+  double seconds = 0, loss = 0, examples_per_second = 0;
 };
-// "epoch 1  step 300  loss 0.0931  9120 images/s"; the first epoch is 1 here
+// "epoch 1  step 300  loss 0.0931  9120 examples/s"; the first epoch is 1 here
 std::ostream& operator<<(std::ostream& out, const TrainerReport& report);
 
 // Not thread-safe: one thread trains.
@@ -101,7 +102,8 @@ class Trainer {
   NDArray accumulate(const Batch& batch, const Loss& loss);
 
   // The current epoch of `data` from where a resumed checkpoint stopped; when the loop over it ends, the epoch is over:
-  // all its steps are acknowledged and epoch() is one more.
+  // all its steps are acknowledged and epoch() is one more. With several workers `data` needs a Source:
+  // shared_source(), or fixed_source() where each has records of its own; else InvalidArgument.
   class Epoch;
   Epoch epoch_of(DataIterator& data);
   std::int64_t epoch() const;
@@ -128,10 +130,10 @@ class Trainer {
   // position, versions. The old file stays whole until the new one is complete. Returns the path. A failure to write
   // throws in every worker, IoError where it happened, Error elsewhere.
   std::string checkpoint(const std::string& directory);
-  // Collective, rank 0 reads. False if there is none. A worker that comes to a running job takes up the job's weights
-  // and epoch instead, and waits for nobody. Throws in every worker where the file is damaged or of another
-  // optimizer; weights of another network (other names or shapes) throw InvalidArgument in the first step of every
-  // worker. Before the first step with the store.
+  // Collective, rank 0 reads, and its network has the checkpoint's weights at once. False if there is none. A worker
+  // that comes to a running job takes up the job's weights and epoch instead, and waits for nobody. Throws in every
+  // worker where the file is damaged, of another optimizer, or of another network (InvalidArgument: other names or
+  // shapes). Before the first step with the store.
   bool resume_if_present(const std::string& directory);
 
   const Module& net() const;
