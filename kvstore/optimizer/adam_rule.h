@@ -19,16 +19,18 @@ struct AdamRule {
   }
   template <class T>
   struct Bound {
-    T beta1, beta2, epsilon;
+    T beta1, beta2, rest1, rest2, epsilon;
     PACELINE_HOST_DEVICE T operator()(T gradient, T* slots, T rate) const {
-      slots[0] = beta1 * slots[0] + (1 - beta1) * gradient;
-      slots[1] = beta2 * slots[1] + (1 - beta2) * gradient * gradient;
+      slots[0] = beta1 * slots[0] + rest1 * gradient;
+      slots[1] = beta2 * slots[1] + rest2 * gradient * gradient;
       return rate * slots[0] / (std::sqrt(slots[1]) + epsilon);
     }
   };
   template <class T>
   Bound<T> bind() const {
-    return {static_cast<T>(beta1), static_cast<T>(beta2), static_cast<T>(epsilon)};
+    // 1 - beta in double: in float, 1 - 0.999 is wrong by 5e-5 of itself.
+    return {static_cast<T>(beta1), static_cast<T>(beta2), static_cast<T>(1 - beta1), static_cast<T>(1 - beta2),
+            static_cast<T>(epsilon)};
   }
 };
 

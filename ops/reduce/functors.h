@@ -18,6 +18,7 @@ using reduction_t = std::conditional_t<std::is_integral_v<T>, std::int64_t, accu
 
 struct Fold {
   static constexpr bool kIntegers = true;
+  static constexpr bool kOfIntegersInInt64 = false;  // else in their own type; bool has no other
   template <class A>
   PACELINE_HOST_DEVICE static A map(A a) {
     return a;
@@ -29,6 +30,7 @@ struct Fold {
 };
 
 struct Sum : Fold {
+  static constexpr bool kOfIntegersInInt64 = true;
   template <class A>
   PACELINE_HOST_DEVICE static A start() {
     return A(0);
@@ -76,6 +78,7 @@ struct Min : Fold {
 };
 
 struct Prod : Fold {
+  static constexpr bool kOfIntegersInInt64 = true;
   template <class A>
   PACELINE_HOST_DEVICE static A start() {
     return A(1);
@@ -117,5 +120,18 @@ struct MaxNorm : Max {
     return a < A(0) ? -a : a;
   }
 };
+
+// Does Op reduce elements of type T?
+template <class Op, class T>
+inline constexpr bool kReduces =
+    std::is_same_v<T, bool> ? Op::kIntegers && Op::kOfIntegersInInt64 : Op::kIntegers || !std::is_integral_v<T>;
+
+// The type of its results.
+template <class Op, class T>
+using result_t = std::conditional_t<Op::kOfIntegersInInt64 && std::is_integral_v<T>, std::int64_t, T>;
+
+// Pieces are reduced in reduction_t, which is fast, and joined in this: a sum of millions of numbers stays exact.
+template <class T>
+using total_t = std::conditional_t<std::is_floating_point_v<reduction_t<T>>, double, reduction_t<T>>;
 
 }  // namespace paceline::functors

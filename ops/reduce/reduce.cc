@@ -56,14 +56,14 @@ namespace {
 
 const ReduceAttributes& of(const void* attributes) { return *static_cast<const ReduceAttributes*>(attributes); }
 
-// Pieces are reduced in A, which is fast, and joined in Total: a sum of millions of numbers stays exact.
 template <class Op, class T>
 class Reducer {
  public:
   using A = reduction_t<T>;
-  using Total = std::conditional_t<std::is_floating_point_v<A>, double, A>;
+  using Total = total_t<T>;
+  using Result = result_t<Op, T>;
 
-  Reducer(const ReductionPlan& plan, const T* x, T* out)
+  Reducer(const ReductionPlan& plan, const T* x, Result* out)
       : kept_(plan.kept), reduced_(plan.reduced), count_(plan.reduced.count), x_(x), out_(out) {}
 
   void run() {
@@ -86,7 +86,7 @@ class Reducer {
   static void join(Total& total, A piece) { total = Op::template combine<Total>(total, static_cast<Total>(piece)); }
   static A load(const T& value) { return Op::map(static_cast<A>(detail::load(value))); }
 
-  void store(std::int64_t i, Total value) { out_[i] = detail::convert<T>(Op::template finish<Total>(value, count_)); }
+  void store(std::int64_t i, Total value) { out_[i] = detail::convert<Result>(Op::template finish<Total>(value, count_)); }
 
   // The innermost loop is reduced: each result folds contiguous runs.
   void rows() {
@@ -189,15 +189,14 @@ class Reducer {
   LoopNest kept_, reduced_;
   std::int64_t count_;
   const T* x_;
-  T* out_;
+  Result* out_;
 };
 
 template <class Op>
 void reduce_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out, const void* attributes) {
   const ReductionPlan plan = make_plan(in[0].shape, reduced_axes("reduce", in[0].shape, of(attributes)));
   visit_dtype(in[0].dtype, [&]<class T>(TypeTag<T>) {
-    if constexpr (!std::is_same_v<T, bool> && (Op::kIntegers || !std::is_integral_v<T>))
-      Reducer<Op, T>(plan, in[0].as<const T>(), out[0].as<T>()).run();
+    if constexpr (kReduces<Op, T>) Reducer<Op, T>(plan, in[0].as<const T>(), out[0].as<result_t<Op, T>>()).run();
   });
 }
 
@@ -212,20 +211,21 @@ Shape reduced_shape(const Shape& shape, const std::vector<bool>& reduced, bool k
   return result;
 }
 
-OpDef schema(const char* name, bool integers, bool of_nothing) {
+OpDef schema(const char* name, bool integers, bool of_nothing, bool in_int64 = false) {
   return OpDef(name)
       .attributes<ReduceAttributes>()
       .input("x")
       .infer([=](const std::vector<NDArray>& inputs, const void* attributes) {
         const NDArray& x = inputs[0];
-        require(x.dtype() != DType::kBool, "[", name, "] x is bool, cast it first");
+        require(x.dtype() != DType::kBool || in_int64, "[", name, "] x is bool, cast it first");
         require(integers || is_floating(x.dtype()), "[", name, "] x is ", name_of(x.dtype()),
                 ", expected a floating type");
         const std::vector<bool> reduced = reduced_axes(name, x.shape(), of(attributes));
         for (int i = 0; !of_nothing && i < x.ndim(); ++i)
           require(!reduced[static_cast<std::size_t>(i)] || x.size(i) > 0, "[", name, "] axis ", i, " of shape ",
                   x.shape(), " has no elements");
-        return std::vector<ArraySpec>{{reduced_shape(x.shape(), reduced, of(attributes).keep_dims), x.dtype()}};
+        return std::vector<ArraySpec>{{reduced_shape(x.shape(), reduced, of(attributes).keep_dims),
+                                       in_int64 && !is_floating(x.dtype()) ? DType::kInt64 : x.dtype()}};
       })
       .text([](const void* attributes) {
         return AttributeText{{"axes", text_of(of(attributes).axes)},
@@ -236,7 +236,7 @@ OpDef schema(const char* name, bool integers, bool of_nothing) {
 template <class Op>
 OpDef reduction(const char* name) {
   constexpr bool kExtreme = std::is_base_of_v<Max, Op> || std::is_same_v<Op, Min>;
-  return schema(name, Op::kIntegers, !kExtreme).cpu(reduce_cpu<Op>);
+  return schema(name, Op::kIntegers, !kExtreme, Op::kOfIntegersInInt64).cpu(reduce_cpu<Op>);
 }
 
 // `x` in the shape that keep_dims would have given it.

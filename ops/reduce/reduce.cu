@@ -29,33 +29,43 @@ std::int64_t parts_of(const ReductionPlan& plan) {
 
 // The threads of a line fold every parts-th run of vectors of a result, always in the same order. `vectors`: the
 // reduced elements, as vectors.
-template <class Op, int kWidth, class T, class A>
-__global__ void fold(const LoopNest kept, const LoopNest vectors, std::int64_t parts, const T* x, A* partial, T* out) {
+template <class Op, int kWidth, class T>
+__global__ void fold(const LoopNest kept, const LoopNest vectors, std::int64_t parts, const T* x, total_t<T>* partial,
+                     result_t<Op, T>* out) {
+  using A = reduction_t<T>;
+  using Total = total_t<T>;
+  constexpr int kPiece = 32;  // vectors that are added in A
   for (std::int64_t line = first_line(); line < kept.count * parts; line += line_step()) {
     const std::int64_t result = line / parts;
     const T* const from = x + kept.offset(result);
-    A mine = Op::template start<A>();
+    Total mine = Op::template start<Total>();
+    for (std::int64_t i = line % parts * blockDim.x + threadIdx.x; i < vectors.count;) {
+      A piece = Op::template start<A>();
 #pragma unroll 4
-    for (std::int64_t i = line % parts * blockDim.x + threadIdx.x; i < vectors.count; i += parts * blockDim.x) {
-      const auto vector = detail::read_vector<kWidth>(from + vectors.offset(i));
-      for (int k = 0; k < kWidth; ++k)
-        mine = Op::template combine<A>(mine, Op::map(static_cast<A>(detail::load(vector.at[k]))));
+      for (int j = 0; j < kPiece && i < vectors.count; ++j, i += parts * blockDim.x) {
+        const auto vector = detail::read_vector<kWidth>(from + vectors.offset(i));
+        for (int k = 0; k < kWidth; ++k)
+          piece = Op::template combine<A>(piece, Op::map(static_cast<A>(detail::load(vector.at[k]))));
+      }
+      mine = Op::template combine<Total>(mine, static_cast<Total>(piece));
     }
-    const A total = fold_line(mine, Combine<Op>());
+    const Total total = fold_line(mine, Combine<Op>());
     if (threadIdx.x > 0) continue;
     if (parts > 1)
       partial[line] = total;
     else
-      out[result] = detail::convert<T>(Op::template finish<A>(total, vectors.count * kWidth));
+      out[result] = detail::convert<result_t<Op, T>>(Op::template finish<Total>(total, vectors.count * kWidth));
   }
 }
 
-template <class Op, class T, class A>
-__global__ void fold_parts(std::int64_t results, std::int64_t parts, std::int64_t count, const A* partial, T* out) {
+template <class Op, class T>
+__global__ void fold_parts(std::int64_t results, std::int64_t parts, std::int64_t count, const total_t<T>* partial,
+                           result_t<Op, T>* out) {
+  using Total = total_t<T>;
   for (std::int64_t result = blockIdx.x; result < results; result += gridDim.x) {
-    const A total = fold_values(
-        parts, Op::template start<A>(), [=](std::int64_t i) { return partial[result * parts + i]; }, Combine<Op>());
-    if (threadIdx.x == 0) out[result] = detail::convert<T>(Op::template finish<A>(total, count));
+    const Total total = fold_values(
+        parts, Op::template start<Total>(), [=](std::int64_t i) { return partial[result * parts + i]; }, Combine<Op>());
+    if (threadIdx.x == 0) out[result] = detail::convert<result_t<Op, T>>(Op::template finish<Total>(total, count));
   }
 }
 
@@ -82,11 +92,11 @@ void reduce_cuda(const KernelContext& context, std::span<const Tensor> in, std::
   const std::int64_t parts = parts_of(plan);
   const cudaStream_t stream = detail::stream_of(context);
   visit_dtype(in[0].dtype, [&]<class T>(TypeTag<T>) {
-    if constexpr (!std::is_same_v<T, bool> && (Op::kIntegers || !std::is_integral_v<T>)) {
-      using A = reduction_t<T>;
-      static_assert(sizeof(A) <= kPartBytes);
+    if constexpr (kReduces<Op, T>) {
+      static_assert(sizeof(total_t<T>) <= kPartBytes);
       const T* const x = in[0].as<const T>();
-      A* const partial = static_cast<A*>(context.workspace);
+      auto* const partial = static_cast<total_t<T>*>(context.workspace);
+      auto* const results = out[0].as<result_t<Op, T>>();
       const LineGrid grid(plan.kept.count * parts, plan.reduced.count / parts * static_cast<std::int64_t>(sizeof(T)),
                           detail::kThreads);
       constexpr int kWidth = std::is_integral_v<T> ? 1 : detail::kVectorWidth<T>;
@@ -96,14 +106,14 @@ void reduce_cuda(const KernelContext& context, std::span<const Tensor> in, std::
         vectors.sizes[vectors.ndim - 1] /= kWidth;
         vectors.strides[vectors.ndim - 1] = kWidth;
         fold<Op, kWidth>
-            <<<grid.blocks, grid.threads, 0, stream>>>(plan.kept, vectors, parts, x, partial, out[0].as<T>());
+            <<<grid.blocks, grid.threads, 0, stream>>>(plan.kept, vectors, parts, x, partial, results);
       } else {
         fold<Op, 1>
-            <<<grid.blocks, grid.threads, 0, stream>>>(plan.kept, plan.reduced, parts, x, partial, out[0].as<T>());
+            <<<grid.blocks, grid.threads, 0, stream>>>(plan.kept, plan.reduced, parts, x, partial, results);
       }
       if (parts > 1)
-        fold_parts<Op, T, A><<<blocks_for(plan.kept.count), threads_for(parts), 0, stream>>>(
-            plan.kept.count, parts, plan.reduced.count, partial, out[0].as<T>());
+        fold_parts<Op, T><<<blocks_for(plan.kept.count), threads_for(parts), 0, stream>>>(
+            plan.kept.count, parts, plan.reduced.count, partial, results);
     }
   });
   detail::check_cuda(cudaGetLastError(), "starting a reduction");

@@ -1,8 +1,8 @@
 #pragma once
 // Reductions over some axes (negative ones count from the back), or over all of them when `axes` is empty. The result
-// keeps the type; sums of float16 and bfloat16 are accumulated in float32, and long ones of any floating type in pieces
+// keeps the type, but sums and products of integers and of bool are int64. Sums of float16 and bfloat16 are accumulated in float32, and long ones of any floating type in pieces
 // that are added in float64. Results do not depend on the number of threads. Throws InvalidArgument on wrong or
-// repeated axes, bool, mean of integers, max, min and largest norm of nothing.
+// repeated axes, other reductions of bool, mean of integers, max, min and largest norm of nothing.
 
 #include <paceline/op.h>
 

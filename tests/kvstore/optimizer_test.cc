@@ -116,6 +116,16 @@ TEST(Optimizer, VectorCodeHasTheBitsOfAPlainLoop) {
   expect_bits_of(optim::SGD{.lr = 0.1, .momentum = 0.9, .nesterov = true}, MomentumRule<true>{.momentum = 0.9});
 }
 
+// The first step is the rate, whatever the gradient.
+TEST(Optimizer, AdamsFirstStepInFloatIsTheRate) {
+  float weight = 0, gradient = 3, mean = 0, variance = 0;
+  std::array<float*, 2> state{&mean, &variance};
+  Tile<float> tile;
+  tile.count = 1, tile.gradient = &gradient, tile.weight = &weight, tile.state = state.data();
+  make_optimizer(optim::Adam{.lr = 0.1, .beta2 = 0.9999})->update(tile, {.learning_rate = 0.1, .count = 1});
+  EXPECT_NEAR(weight, -0.1, 1e-7);
+}
+
 // The steps of torch.optim.AdamW; beside them Adam's, whose decay goes through the moments.
 TEST(Optimizer, AdamWDecaysBesideTheStep) {
   const auto gradient = [](double w) { return 2 * w + 1; };

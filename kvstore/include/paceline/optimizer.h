@@ -128,7 +128,10 @@ struct Assign {
   operator Spec() const;
 };
 
-// Spec `adam`. Kingma & Ba 2015, with bias correction.
+// Spec `adam`. Kingma & Ba 2015, with bias correction. With moments m and v after t updates,
+//   w -= lr * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon),
+// so epsilon stands beside the uncorrected root, as in MXNet. PyTorch adds it to the corrected one, sqrt(v / (1 -
+// beta2^t)): its epsilon is this one divided by sqrt(1 - beta2^t), which matters only in the first steps.
 struct Adam {
   double lr = 0.001;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
