@@ -43,7 +43,7 @@ class Examples(ProgramTest):
 class Readme(ProgramTest):
     def last_loss(self, ended):
         self.assertEqual(ended.code, 0, ended)
-        return float(re.findall(r"epoch 5  step [24]00  loss (\d\.\d+)  \d+ images/s", ended.out)[-1])
+        return float(re.findall(r"epoch 5  step [24]00  loss (\d\.\d+)  \d+ examples/s", ended.out)[-1])
 
     def test_alone_and_in_a_job(self):
         """The program of the README learns, alone and distributed, and has nothing left to do once it has."""
