@@ -29,11 +29,13 @@
 #   add_program(<name> [EXTERNAL <libraries>] SOURCES <files>)      build/<preset>/bin/<name>: tools and examples
 #   add_benchmark(<name> [EXTERNAL <libraries>] SOURCES <files>)    the same for a Google Benchmark or timing program
 
-# All users of one precompiled header must have the same options that define macros: OpenMP and -fno-math-errno. A target of its own precompiles it, without the macros that only some of them define.
-# Further arguments: libraries that the header uses.
+# precompile_headers(<target> <header> [LIBRARIES <that the header uses>] [OPTIONS <for the target and its header>])
+# All users of one precompiled header must have the same options: GCC compares those that define macros, and from 14 on
+# those of optimisation. A target of its own precompiles it, without the macros that only some of them define.
 function(precompile_headers target header)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "LIBRARIES;OPTIONS")
   target_link_libraries(${target} PRIVATE OpenMP::OpenMP_CXX)
-  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno>)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno> ${arg_OPTIONS})
   if(NOT PACELINE_PRECOMPILED_HEADERS)
     return()
   endif()
@@ -41,8 +43,9 @@ function(precompile_headers target header)
   if(NOT TARGET ${precompiled})
     file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/precompiled.cc CONTENT "// Only the header counts.\n")
     add_library(${precompiled} OBJECT ${PROJECT_BINARY_DIR}/precompiled.cc)
-    target_link_libraries(${precompiled} PRIVATE OpenMP::OpenMP_CXX ${ARGN})
-    target_compile_options(${precompiled} PRIVATE -fno-math-errno $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+    target_link_libraries(${precompiled} PRIVATE OpenMP::OpenMP_CXX ${arg_LIBRARIES})
+    target_compile_options(${precompiled} PRIVATE -fno-math-errno ${arg_OPTIONS}
+                           $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
     target_precompile_headers(${precompiled} PRIVATE ${PROJECT_SOURCE_DIR}/${header})
   endif()
   target_precompile_headers(${target} REUSE_FROM ${precompiled})
@@ -211,10 +214,8 @@ function(add_unit_tests module)
     target_include_directories(${target} PRIVATE ${folder})
   endforeach()
   target_link_libraries(${target} PRIVATE test_support ${arg_EXTERNAL} nlohmann_json::nlohmann_json)
-  precompile_headers(${target} tests/support/precompiled.h GTest::gmock)
   # The tests' own code need not be fast, but compiled fast.
-  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
-
+  precompile_headers(${target} tests/support/precompiled.h LIBRARIES GTest::gmock OPTIONS $<$<CONFIG:Release>:-O1>)
   link_coverage(${target})
   add_dependencies(unit_tests ${target})
 
