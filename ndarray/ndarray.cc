@@ -139,14 +139,16 @@ NDArray NDArray::view(const Shape& shape) const {
   return seen_as(offset_, wanted, row_major(wanted));
 }
 
-NDArray NDArray::narrow(int axis, std::int64_t begin, std::int64_t end) const {
+NDArray NDArray::narrow(int axis, std::int64_t begin, std::int64_t end, std::int64_t step) const {
   check(storage_);
   axis = normalize_axis(axis, ndim(), "narrow");
   require(0 <= begin && begin <= end && end <= shape_[axis], "[narrow] the range [", begin, ", ", end,
           ") is outside axis ", axis, " of ", describe());
+  require(step >= 1, "[narrow] the step is ", step, ", expected at least 1");
   NDArray result = *this;
   result.offset_ += begin * strides_[axis];
-  result.shape_[axis] = end - begin;
+  result.shape_[axis] = begin == end ? 0 : (end - begin - 1) / step + 1;
+  if (result.shape_[axis] > 1) result.strides_[axis] *= step;
   return result;
 }
 

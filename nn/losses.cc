@@ -3,9 +3,30 @@
 
 namespace paceline::nn {
 
-NDArray softmax_ce(const NDArray& scores, const NDArray& label) {
-  if (scores.ndim() <= 2) return softmax_cross_entropy(scores, label);
-  return softmax_cross_entropy(reshape(scores, {-1, scores.size(-1)}), reshape(label, {-1}));
+namespace {
+
+NDArray softmax_loss(const NDArray& scores, const NDArray& label, const CrossEntropyOptions& options) {
+  const bool shares = is_floating(label.dtype()) && label.shape() == scores.shape();
+  const auto by_row = [&](const NDArray& x) { return x.ndim() <= 2 ? x : reshape(x, {-1, x.size(-1)}); };
+  const NDArray rows = by_row(scores);
+  if (shares) {
+    require(options.label_smoothing == 0 && !options.ignored_label,
+            "[cross_entropy] the labels are the classes' shares, ", label.describe(),
+            ", which are neither smoothed nor ignored");
+    return soft_cross_entropy(rows, by_row(label), Reduction::kMean, options.class_weights);
+  }
+  const NDArray labels = scores.ndim() <= 2 ? label : reshape(label, {-1});
+  const SoftmaxCrossEntropyAttributes attributes{Reduction::kMean, options.label_smoothing, options.ignored_label};
+  if (options.class_weights.is_none()) return softmax_cross_entropy(rows, labels, attributes);
+  return softmax_cross_entropy(rows, labels, attributes, options.class_weights);
+}
+
+}  // namespace
+
+NDArray softmax_ce(const NDArray& scores, const NDArray& label) { return softmax_loss(scores, label, {}); }
+
+Loss cross_entropy(const CrossEntropyOptions& options) {
+  return [options](const NDArray& scores, const NDArray& label) { return softmax_loss(scores, label, options); };
 }
 
 namespace {

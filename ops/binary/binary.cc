@@ -8,36 +8,45 @@
 #include "where/where.h"
 
 #include <cmath>
+#include <limits>
 
 namespace paceline {
 
 using namespace functors;
 
-void check_binary_type(const char* name, DType dtype, bool comparison, bool integers) {
-  require(comparison || is_floating(dtype) || (integers && dtype != DType::kBool), "[", name, "] a is ", name_of(dtype),
-          ", expected a ", integers ? "type other than bool" : "floating type");
+void check_binary_type(const char* name, DType dtype, Operands operands) {
+  const auto expect = [&](bool right, const char* expected) {
+    require(right, "[", name, "] a is ", name_of(dtype), ", expected ", expected);
+  };
+  switch (operands) {
+    case Operands::kAll: return;
+    case Operands::kNumbers: return expect(dtype != DType::kBool, "a type other than bool");
+    case Operands::kFloating: return expect(is_floating(dtype), "a floating type");
+    case Operands::kWhole: return expect(!is_floating(dtype), "integers or bool");
+  }
 }
 
-OpDef binary_schema(const char* name, bool comparison, bool integers) {
+OpDef binary_schema(const char* name, Operands operands) {
   return OpDef(name).input("a").input("b").elementwise().infer([=](const std::vector<NDArray>& inputs, const void*) {
     const DType dtype = inputs[0].dtype();
     require(dtype == inputs[1].dtype(), "[", name, "] a is ", name_of(dtype), " and b is ", name_of(inputs[1].dtype()),
             ", cast one of them");
-    check_binary_type(name, dtype, comparison, integers);
+    check_binary_type(name, dtype, operands);
     const Shape shape =
         inputs[0].shape() == inputs[1].shape() ? inputs[0].shape() : broadcast(inputs[0].shape(), inputs[1].shape());
-    return std::vector<ArraySpec>{{shape, comparison ? DType::kBool : dtype}};
+    return std::vector<ArraySpec>{{shape, operands == Operands::kAll ? DType::kBool : dtype}};
   });
 }
 
-OpDef scalar_schema(const char* name, bool comparison, bool integers) {
+OpDef scalar_schema(const char* name, Operands operands) {
   return OpDef(name)
       .attributes<ScalarAttributes>()
       .input("a")
       .elementwise()
       .infer([=](const std::vector<NDArray>& inputs, const void*) {
-        check_binary_type(name, inputs[0].dtype(), comparison, integers);
-        return std::vector<ArraySpec>{{inputs[0].shape(), comparison ? DType::kBool : inputs[0].dtype()}};
+        check_binary_type(name, inputs[0].dtype(), operands);
+        return std::vector<ArraySpec>{
+            {inputs[0].shape(), operands == Operands::kAll ? DType::kBool : inputs[0].dtype()}};
       })
       .text([](const void* attributes) {
         const auto& scalar = *static_cast<const ScalarAttributes*>(attributes);
@@ -51,6 +60,9 @@ template <class F, class T>
 void apply(const Tensor& out, const Tensor& a, const Tensor& b) {
   if constexpr (kIsComparison<F>)
     detail::elementwise<bool, T, T>(F(), out, a, b);
+  else if constexpr (operands_of<F>() == Operands::kWhole || std::is_same_v<F, Remainder> ||
+                     std::is_same_v<F, FloorDivide>)
+    detail::elementwise<T, T, T>(F(), out, a, b);
   else
     map_elements<T>(F(), out, a, b);
 }
@@ -71,18 +83,12 @@ void scalar_cpu(const KernelContext&, std::span<const Tensor> in, std::span<cons
 
 template <class F>
 OpDef binary(const char* name) {
-  if constexpr (kIsComparison<F>)
-    return binary_schema(name, true, true).cpu(binary_cpu<F>);
-  else
-    return binary_schema(name, false, F::kIntegers).cpu(binary_cpu<F>);
+  return binary_schema(name, operands_of<F>()).cpu(binary_cpu<F>);
 }
 
 template <class F>
 OpDef with_number(const char* name) {
-  if constexpr (kIsComparison<F>)
-    return scalar_schema(name, true, true).cpu(scalar_cpu<F>);
-  else
-    return scalar_schema(name, false, F::kIntegers).cpu(scalar_cpu<F>);
+  return scalar_schema(name, operands_of<F>()).cpu(scalar_cpu<F>);
 }
 
 NDArray in_type(const NDArray& x, DType dtype) { return x.dtype() == dtype ? x : x.cast(dtype); }
@@ -162,6 +168,7 @@ DType result_type(const NDArray& a, Number b) { return result_type(a.dtype(), b.
   NDArray name(const NDArray& a, const NDArray& b) { return of_arrays(name##_operator(), a, b); } \
   NDArray name(const NDArray& a, Number b) { return of_number(name##_scalar_operator(), a, b, false); }
 
+// Those without a gradient.
 #define PACELINE_COMPARISON(name, Functor)             \
   PACELINE_BINARY(name, Functor)                       \
   OpDef name##_op() { return binary<Functor>(#name); } \
@@ -183,6 +190,14 @@ PACELINE_COMPARISON(greater, Greater)
 PACELINE_COMPARISON(greater_equal, GreaterEqual)
 PACELINE_COMPARISON(less, Less)
 PACELINE_COMPARISON(less_equal, LessEqual)
+PACELINE_COMPARISON(logical_and, LogicalAnd)
+PACELINE_COMPARISON(logical_or, LogicalOr)
+PACELINE_COMPARISON(logical_xor, LogicalXor)
+PACELINE_COMPARISON(bitwise_and, BitwiseAnd)
+PACELINE_COMPARISON(bitwise_or, BitwiseOr)
+PACELINE_COMPARISON(bitwise_xor, BitwiseXor)
+PACELINE_BINARY(remainder, Remainder)
+PACELINE_BINARY(floor_divide, FloorDivide)
 #undef PACELINE_COMPARISON
 #undef PACELINE_BOTH_FORMS
 #undef PACELINE_BINARY
@@ -206,6 +221,24 @@ NDArray power(const NDArray& a, Number b) {
   return of_number(power_scalar_operator(), a, b, false);
 }
 NDArray power(Number a, const NDArray& b) { return of_number(power_scalar_operator(), b, a, true); }
+
+NDArray remainder(Number a, const NDArray& b) { return of_number(remainder_scalar_operator(), b, a, true); }
+NDArray floor_divide(Number a, const NDArray& b) { return of_number(floor_divide_scalar_operator(), b, a, true); }
+
+NDArray logical_not(const NDArray& x) { return equal(x, 0); }
+NDArray bitwise_not(const NDArray& x) {
+  check_binary_type("bitwise_not", x.dtype(), Operands::kWhole);
+  if (x.dtype() == DType::kBool) return logical_not(x);
+  return bitwise_xor(x, x.dtype() == DType::kUint8 ? 255 : -1);
+}
+
+NDArray isnan(const NDArray& x) { return not_equal(x, x); }
+NDArray isinf(const NDArray& x) {
+  return is_floating(x.dtype()) ? equal(abs(x), std::numeric_limits<double>::infinity()) : not_equal(x, x);
+}
+NDArray isfinite(const NDArray& x) {
+  return is_floating(x.dtype()) ? less(abs(x), std::numeric_limits<double>::infinity()) : equal(x, x);
+}
 
 NDArray subtract(Number a, const NDArray& b) { return of_number(subtract_scalar_operator(), b, a, true); }
 
@@ -260,6 +293,36 @@ OpDef maximum_op() {
 OpDef minimum_op() {
   return binary<Minimum>("minimum").saves_inputs({0, 1}).gradient([](const OpCall& call, const Arrays& g) {
     return extreme_gradients(call, g[0], [](const NDArray& a, const NDArray& b) { return greater(a, b); });
+  });
+}
+
+// Both are constant between jumps, at which PyTorch's gradients are these too.
+OpDef remainder_op() {
+  return binary<Remainder>("remainder").saves_inputs({0, 1}).gradient([](const OpCall& call, const Arrays& g) {
+    return both(
+        call, [&] { return g[0]; }, [&] { return -g[0] * floor_divide(call.inputs[0], call.inputs[1]); });
+  });
+}
+
+OpDef floor_divide_op() {
+  return binary<FloorDivide>("floor_divide").gradient([](const OpCall& call, const Arrays& g) {
+    const NDArray none = NDArray::zeros(g[0].shape(), g[0].dtype(), g[0].device(), g[0].engine());
+    return both(
+        // NOLINTNEXTLINE(performance-no-automatic-move): `return` moves no variable of another function
+        call, [&] { return none; }, [&] { return none; });
+  });
+}
+
+OpDef remainder_scalar_op() {
+  return with_number<Remainder>("remainder_scalar").saves_inputs({0}).gradient([](const OpCall& call, const Arrays& g) {
+    if (!scalar_of(call).scalar_first) return Gradients{g[0]};
+    return Gradients{-g[0] * floor_divide(scalar_of(call).scalar, call.inputs[0])};
+  });
+}
+
+OpDef floor_divide_scalar_op() {
+  return with_number<FloorDivide>("floor_divide_scalar").gradient([](const OpCall&, const Arrays& g) {
+    return Gradients{NDArray::zeros(g[0].shape(), g[0].dtype(), g[0].device(), g[0].engine())};
   });
 }
 

@@ -59,6 +59,14 @@ PACELINE_BINARY(greater, Greater)
 PACELINE_BINARY(greater_equal, GreaterEqual)
 PACELINE_BINARY(less, Less)
 PACELINE_BINARY(less_equal, LessEqual)
+PACELINE_BINARY(logical_and, LogicalAnd)
+PACELINE_BINARY(logical_or, LogicalOr)
+PACELINE_BINARY(logical_xor, LogicalXor)
+PACELINE_BINARY(bitwise_and, BitwiseAnd)
+PACELINE_BINARY(bitwise_or, BitwiseOr)
+PACELINE_BINARY(bitwise_xor, BitwiseXor)
+PACELINE_BINARY(remainder, Remainder)
+PACELINE_BINARY(floor_divide, FloorDivide)
 #undef PACELINE_BINARY
 
 }  // namespace paceline

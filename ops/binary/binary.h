@@ -1,8 +1,9 @@
 #pragma once
 // Functions of two variables with NumPy's broadcasting, between arrays or an array and a number. Both are converted to
 // result_type() first, in which the result is computed: PyTorch's rule. Arithmetic takes every type but bool with bool;
-// divide gives float32 for integers, and power takes floating types only. Comparisons take every type, give bool and
-// have no gradient. Throws InvalidArgument where shapes do not broadcast, and where the type cannot hold a number.
+// divide gives float32 for integers, and power takes floating types only. Comparisons and logical_... take every type,
+// give bool and have no gradient; bitwise_... take integers and bool. Throws InvalidArgument where shapes do not
+// broadcast, and where the type cannot hold a number.
 
 #include <paceline/number.h>
 #include <paceline/op.h>
@@ -20,12 +21,27 @@ NDArray divide(const NDArray& a, const NDArray& b);
 NDArray power(const NDArray& a, const NDArray& b);
 NDArray maximum(const NDArray& a, const NDArray& b);  // NaN if either is; equal elements share the gradient
 NDArray minimum(const NDArray& a, const NDArray& b);
+// a - b * floor_divide(a, b), with the sign of b; floor_divide rounds towards minus infinity. Of integers by 0: 0.
+NDArray remainder(const NDArray& a, const NDArray& b);
+NDArray floor_divide(const NDArray& a, const NDArray& b);
 NDArray equal(const NDArray& a, const NDArray& b);
 NDArray not_equal(const NDArray& a, const NDArray& b);
 NDArray greater(const NDArray& a, const NDArray& b);
 NDArray greater_equal(const NDArray& a, const NDArray& b);
 NDArray less(const NDArray& a, const NDArray& b);
 NDArray less_equal(const NDArray& a, const NDArray& b);
+NDArray logical_and(const NDArray& a, const NDArray& b);  // what is not 0 holds
+NDArray logical_or(const NDArray& a, const NDArray& b);
+NDArray logical_xor(const NDArray& a, const NDArray& b);
+NDArray logical_not(const NDArray& x);
+NDArray bitwise_and(const NDArray& a, const NDArray& b);
+NDArray bitwise_or(const NDArray& a, const NDArray& b);
+NDArray bitwise_xor(const NDArray& a, const NDArray& b);
+NDArray bitwise_not(const NDArray& x);
+// bool; any type.
+NDArray isnan(const NDArray& x);
+NDArray isinf(const NDArray& x);
+NDArray isfinite(const NDArray& x);
 
 // Attributes of the operators add_scalar, subtract_scalar, ...
 struct ScalarAttributes {
@@ -49,6 +65,16 @@ NDArray greater(const NDArray& a, Number b);
 NDArray greater_equal(const NDArray& a, Number b);
 NDArray less(const NDArray& a, Number b);
 NDArray less_equal(const NDArray& a, Number b);
+NDArray remainder(const NDArray& a, Number b);
+NDArray remainder(Number a, const NDArray& b);
+NDArray floor_divide(const NDArray& a, Number b);
+NDArray floor_divide(Number a, const NDArray& b);
+NDArray logical_and(const NDArray& a, Number b);
+NDArray logical_or(const NDArray& a, Number b);
+NDArray logical_xor(const NDArray& a, Number b);
+NDArray bitwise_and(const NDArray& a, Number b);
+NDArray bitwise_or(const NDArray& a, Number b);
+NDArray bitwise_xor(const NDArray& a, Number b);
 
 inline NDArray operator+(const NDArray& a, const NDArray& b) { return add(a, b); }
 inline NDArray operator+(const NDArray& a, Number b) { return add(a, b); }
@@ -62,6 +88,11 @@ inline NDArray operator*(Number a, const NDArray& b) { return multiply(b, a); }
 inline NDArray operator/(const NDArray& a, const NDArray& b) { return divide(a, b); }
 inline NDArray operator/(const NDArray& a, Number b) { return divide(a, b); }
 inline NDArray operator/(Number a, const NDArray& b) { return divide(a, b); }
+inline NDArray operator%(const NDArray& a, const NDArray& b) { return remainder(a, b); }
+inline NDArray operator%(const NDArray& a, Number b) { return remainder(a, b); }
+inline NDArray operator&(const NDArray& a, const NDArray& b) { return bitwise_and(a, b); }
+inline NDArray operator|(const NDArray& a, const NDArray& b) { return bitwise_or(a, b); }
+inline NDArray operator^(const NDArray& a, const NDArray& b) { return bitwise_xor(a, b); }
 
 // In place: `a` is overwritten and returned (invoke_in_place in op.h says what is refused). `b` may broadcast to `a`;
 // the result's type must be that of `a`.

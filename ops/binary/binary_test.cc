@@ -34,12 +34,15 @@ CaseArray broadcast_map(const CaseArray& a, const CaseArray& b, double (*f)(doub
 }
 
 struct BinaryCases {
-  BinaryCases(const std::string& name, double (*f)(double, double), bool comparison = false, double low = -2) {
+  // `smooth`: finite differences are its gradient, wherever the samples lie.
+  BinaryCases(const std::string& name, double (*f)(double, double), bool comparison = false, double low = -2,
+              bool smooth = true) {
     std::vector<OperatorCase> cases;
     const auto add = [&](const std::string& what, const CaseArray& a, const CaseArray& b, bool gradient = true) {
       CaseArray expected = broadcast_map(a, b, f);
       if (comparison) expected.dtype = DType::kBool;
-      cases.push_back({.name = what, .inputs = {a, b}, .expected = {expected}, .gradient = gradient, .tolerance = 4});
+      cases.push_back(
+          {.name = what, .inputs = {a, b}, .expected = {expected}, .gradient = gradient && smooth, .tolerance = 4});
     };
     add("same shape", sample({2, 3}, 1, low), sample({2, 3}, 2, low));
     add("row", sample({2, 3}, 3, low), sample({3}, 4, low));
@@ -67,7 +70,7 @@ struct BinaryCases {
                          .inputs = {a},
                          .attributes = with(ScalarAttributes{scalar, first}),
                          .expected = {expected},
-                         .gradient = a.shape.size() > 0,
+                         .gradient = a.shape.size() > 0 && smooth,
                          .tolerance = 4});
     };
     number("number last", sample({2, 3}, 21, low), 0.75, false);
@@ -98,6 +101,91 @@ const BinaryCases kLess(
     "less", [](double a, double b) -> double { return a < b; }, true);
 const BinaryCases kLessEqual(
     "less_equal", [](double a, double b) -> double { return a <= b; }, true);
+
+double python_remainder(double a, double b) { return a - b * std::floor(a / b); }
+const BinaryCases kLogicalAnd(
+    "logical_and", [](double a, double b) -> double { return a != 0 && b != 0; }, true);
+const BinaryCases kLogicalOr(
+    "logical_or", [](double a, double b) -> double { return a != 0 || b != 0; }, true);
+const BinaryCases kLogicalXor(
+    "logical_xor", [](double a, double b) -> double { return (a != 0) != (b != 0); }, true);
+const BinaryCases kRemainder("remainder", python_remainder, false, -2, false);
+const BinaryCases kFloorDivide(
+    "floor_divide", [](double a, double b) { return std::floor(a / b); }, false, -2, false);
+// Away from the jumps.
+const OperatorCase kBetweenJumps{.name = "between jumps",
+                                 .inputs = {array({4}, {1.25, -3.75, 3.5, -0.5}), array({4}, {0.75, 1, -1, -2})}};
+const RegisterCases kSmoothRemainder("remainder", {kBetweenJumps}), kSmoothFloor("floor_divide", {kBetweenJumps});
+OperatorCase between_jumps(bool first) {
+  return {.name = first ? "between jumps, number first" : "between jumps",
+          .inputs = {array({4}, {1.25, -3.75, 3.5, -0.625})},
+          .attributes = with(ScalarAttributes{1.5, first})};
+}
+const RegisterCases kSmoothRemainderOfNumber("remainder_scalar", {between_jumps(false), between_jumps(true)}),
+    kSmoothFloorOfNumber("floor_divide_scalar", {between_jumps(false), between_jumps(true)});
+
+// Python's: the remainder has the sign of the divisor. Of integers by 0: 0.
+const std::vector<double> kDividends{7, -7, 7, -7, 6, -6, 0, 5, -128, 127},
+    kDivisors{3, 3, -3, -3, -3, 3, -2, 0, -1, -1};
+OperatorCase of_integers(DType dtype, std::vector<double> expected) {
+  return {.name = name_of(dtype),
+          .inputs = {typed(dtype, {10}, kDividends), typed(dtype, {10}, kDivisors)},
+          .expected = {typed(dtype, {10}, std::move(expected))},
+          .gradient = false};
+}
+const RegisterCases kRemainders("remainder", {of_integers(DType::kInt8, {1, 2, -2, -1, 0, 0, 0, 0, 0, 0}),
+                                              of_integers(DType::kInt64, {1, 2, -2, -1, 0, 0, 0, 0, 0, 0})});
+const RegisterCases kFloors("floor_divide", {of_integers(DType::kInt8, {2, -3, -3, 2, -2, -2, 0, 0, -128, -127}),
+                                             of_integers(DType::kInt64, {2, -3, -3, 2, -2, -2, 0, 0, 128, -127})});
+// 1 / 0.1 is 10 when rounded, and 9 when floored.
+const RegisterCases kFloorOfExactQuotient("floor_divide", {{.name = "exact",
+                                                            .inputs = {array({2}, {1, 6}), array({2}, {0.1, -0.0})},
+                                                            .expected = {array({2}, {9, -1 / 0.0})},
+                                                            .gradient = false}});
+
+OperatorCase of_bits(DType dtype, std::vector<double> expected) {
+  const bool is_bool = dtype == DType::kBool;
+  return {.name = name_of(dtype),
+          .inputs = {typed(dtype, {4}, is_bool ? std::vector<double>{0, 0, 1, 1} : std::vector<double>{12, 5, 0, 127}),
+                     typed(dtype, {4}, is_bool ? std::vector<double>{0, 1, 0, 1} : std::vector<double>{10, 3, 1, 1})},
+          .expected = {typed(dtype, {4}, std::move(expected))},
+          .gradient = false};
+}
+const RegisterCases kAnd("bitwise_and",
+                         {of_bits(DType::kUint8, {8, 1, 0, 1}), of_bits(DType::kInt32, {8, 1, 0, 1}),
+                          of_bits(DType::kBool, {0, 0, 0, 1})},
+                         {{"expected integers or bool", {array({1}, {1}), array({1}, {1})}}});
+const RegisterCases kOr("bitwise_or", {of_bits(DType::kInt8, {14, 7, 1, 127}), of_bits(DType::kBool, {0, 1, 1, 1})},
+                        {{"expected integers or bool", {array({1}, {1}), array({1}, {1})}}});
+const RegisterCases kXor("bitwise_xor", {of_bits(DType::kInt64, {6, 6, 1, 126}), of_bits(DType::kBool, {0, 1, 1, 0})},
+                         {{"expected integers or bool", {array({1}, {1}), array({1}, {1})}}});
+OperatorCase bits_with_number(std::vector<double> expected) {
+  return {.name = "number",
+          .inputs = {typed(DType::kInt32, {3}, {12, -1, 7})},
+          .attributes = with(ScalarAttributes{10, false}),
+          .expected = {typed(DType::kInt32, {3}, std::move(expected))},
+          .gradient = false};
+}
+const RegisterCases kAndNumber("bitwise_and_scalar", {bits_with_number({8, 10, 2})});
+const RegisterCases kOrNumber("bitwise_or_scalar", {bits_with_number({14, -1, 15})});
+const RegisterCases kXorNumber("bitwise_xor_scalar", {bits_with_number({6, -11, 13})});
+
+TEST(Binary, NotAndWhatIsFinite) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const NDArray x = NDArray::from<float>({0, 1, static_cast<float>(kNaN), -infinity}, {4});
+  EXPECT_EQ(logical_not(x).to_vector<bool>(), (std::vector<bool>{true, false, false, false}));
+  EXPECT_EQ(isnan(x).to_vector<bool>(), (std::vector<bool>{false, false, true, false}));
+  EXPECT_EQ(isinf(x).to_vector<bool>(), (std::vector<bool>{false, false, false, true}));
+  EXPECT_EQ(isfinite(x).to_vector<bool>(), (std::vector<bool>{true, true, false, false}));
+  const NDArray whole = NDArray::from<std::int32_t>({0, -3}, {2});
+  EXPECT_EQ(isinf(whole).to_vector<bool>(), (std::vector<bool>{false, false}));
+  EXPECT_EQ(isfinite(whole).to_vector<bool>(), (std::vector<bool>{true, true}));
+  EXPECT_EQ(bitwise_not(whole).to_vector<std::int32_t>(), (std::vector<std::int32_t>{-1, 2}));
+  EXPECT_EQ(bitwise_not(NDArray::from<std::uint8_t>({1}, {1})).to_vector<std::uint8_t>()[0], 254);
+  EXPECT_EQ(bitwise_not(NDArray::from<bool>({true}, {1})).to_vector<bool>()[0], false);
+  EXPECT_EQ((((whole % 2) & (whole | whole)) ^ whole).to_vector<std::int32_t>(), (std::vector<std::int32_t>{0, -4}));
+  EXPECT_THROW(bitwise_not(x), InvalidArgument);
+}
 
 const RegisterCases kIntegers("multiply",
                               {{.name = "int64",

@@ -64,6 +64,93 @@ struct Minimum {
   }
 };
 
+template <class T>
+PACELINE_HOST_DEVICE bool is_negative(T value) {
+  if constexpr (std::is_signed_v<T>)
+    return value < 0;
+  else
+    return false;
+}
+
+// With the sign of b, as NumPy and PyTorch have it. Of integers by 0: 0.
+struct Remainder {
+  static constexpr bool kIntegers = true;
+  template <class T>
+  PACELINE_HOST_DEVICE T operator()(T a, T b) const {
+    T rest;
+    if constexpr (std::is_integral_v<T>) {
+      if (b == 0 || (std::is_signed_v<T> && b == static_cast<T>(-1))) return 0;
+      rest = static_cast<T>(a % b);
+    } else {
+      rest = std::fmod(a, b);
+    }
+    return rest != 0 && is_negative(rest) != is_negative(b) ? static_cast<T>(rest + b) : rest;
+  }
+};
+
+// The largest whole number that is not above a / b. Of integers by 0: 0.
+struct FloorDivide {
+  static constexpr bool kIntegers = true;
+  template <class T>
+  PACELINE_HOST_DEVICE T operator()(T a, T b) const {
+    if constexpr (std::is_integral_v<T>) {
+      if (b == 0) return 0;
+      if (std::is_signed_v<T> && b == static_cast<T>(-1)) return detail::wrapping_difference(T(0), a);
+      const T quotient = static_cast<T>(a / b);
+      return a % b != 0 && is_negative(a) != is_negative(b) ? static_cast<T>(quotient - 1) : quotient;
+    } else {
+      if (b == 0) return a / b;
+      // Of a and b exactly, where a / b may be rounded up to a whole number.
+      const T rest = std::fmod(a, b);
+      const T whole = (a - rest) / b - (rest != 0 && is_negative(rest) != is_negative(b) ? T(1) : T(0));
+      return whole != 0 ? std::floor(whole + T(0.5)) : std::copysign(T(0), a / b);
+    }
+  }
+};
+
+// Of integers and bool alone.
+struct BitwiseAnd {
+  static constexpr bool kWholeAlone = true;
+  template <class T>
+  PACELINE_HOST_DEVICE T operator()(T a, T b) const {
+    return static_cast<T>(a & b);
+  }
+};
+struct BitwiseOr {
+  static constexpr bool kWholeAlone = true;
+  template <class T>
+  PACELINE_HOST_DEVICE T operator()(T a, T b) const {
+    return static_cast<T>(a | b);
+  }
+};
+struct BitwiseXor {
+  static constexpr bool kWholeAlone = true;
+  template <class T>
+  PACELINE_HOST_DEVICE T operator()(T a, T b) const {
+    return static_cast<T>(a ^ b);
+  }
+};
+
+// What is not 0 holds, NaN too.
+struct LogicalAnd {
+  template <class T>
+  PACELINE_HOST_DEVICE bool operator()(T a, T b) const {
+    return a != T(0) && b != T(0);
+  }
+};
+struct LogicalOr {
+  template <class T>
+  PACELINE_HOST_DEVICE bool operator()(T a, T b) const {
+    return a != T(0) || b != T(0);
+  }
+};
+struct LogicalXor {
+  template <class T>
+  PACELINE_HOST_DEVICE bool operator()(T a, T b) const {
+    return (a != T(0)) != (b != T(0));
+  }
+};
+
 struct Equal {
   template <class T>
   PACELINE_HOST_DEVICE bool operator()(T a, T b) const {
@@ -104,5 +191,29 @@ struct LessEqual {
 // Gives F bool results or results of the arguments' type.
 template <class F>
 inline constexpr bool kIsComparison = std::is_same_v<decltype(F()(0, 0)), bool>;
+
+// The element types that F takes.
+enum class Operands { kAll, kNumbers, kFloating, kWhole };
+
+template <class F>
+constexpr Operands operands_of() {
+  if constexpr (kIsComparison<F>)
+    return Operands::kAll;
+  else if constexpr (requires { F::kWholeAlone; })
+    return Operands::kWhole;
+  else
+    return F::kIntegers ? Operands::kNumbers : Operands::kFloating;
+}
+
+template <class F, class T>
+constexpr bool takes() {
+  switch (operands_of<F>()) {
+    case Operands::kAll: return true;
+    case Operands::kNumbers: return !std::is_same_v<T, bool>;
+    case Operands::kFloating: return !std::is_integral_v<T>;
+    case Operands::kWhole: return std::is_integral_v<T>;
+  }
+  return false;
+}
 
 }  // namespace paceline::functors

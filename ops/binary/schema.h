@@ -9,22 +9,21 @@
 namespace paceline {
 
 using functors::kIsComparison;
+using functors::Operands;
+using functors::operands_of;
 
-void check_binary_type(const char* name, DType dtype, bool comparison, bool integers);
+void check_binary_type(const char* name, DType dtype, Operands operands);
 
-// Schema of name(a, b) without kernels.
-OpDef binary_schema(const char* name, bool comparison, bool integers);
+// Schema of name(a, b) without kernels; kAll are comparisons, with a result of bool.
+OpDef binary_schema(const char* name, Operands operands);
 // Schema of name(a) with ScalarAttributes, without kernels.
-OpDef scalar_schema(const char* name, bool comparison, bool integers);
+OpDef scalar_schema(const char* name, Operands operands);
 
 // Calls visitor(TypeTag<T>) for the types that F takes.
 template <class F, class Visitor>
 void visit_operand(DType dtype, Visitor&& visitor) {
   visit_dtype(dtype, [&]<class T>(TypeTag<T> tag) {
-    if constexpr (kIsComparison<F>)
-      visitor(tag);
-    else if constexpr (!std::is_integral_v<T> || (F::kIntegers && !std::is_same_v<T, bool>))
-      visitor(tag);
+    if constexpr (functors::takes<F, T>()) visitor(tag);
   });
 }
 

@@ -1,7 +1,12 @@
 #include "index/index.h"
 
+#include "binary/binary.h"
+#include "copy/copy.h"
+#include "reshape/reshape.h"
 #include "shared/rows.h"
+#include "shared/text.h"
 #include "shared/wide.h"
+#include "where/where.h"
 
 #include <paceline/detail/elementwise.h>
 #include <paceline/detail/wrapping.h>
@@ -16,29 +21,34 @@ const OpDef& gather_operator();
 const OpDef& scatter_add_operator();
 const OpDef& take_operator();
 const OpDef& one_hot_operator();
+const OpDef& flat_positions_operator();
+const OpDef& reshape_operator();
 
 namespace {
 
 const TakeAttributes& take_of(const void* attributes) { return *static_cast<const TakeAttributes*>(attributes); }
 int axis_of(const void* attributes) { return static_cast<const IndexAttributes*>(attributes)->axis; }
 
-// Positions of either type, all checked to lie in [0, size).
+// Positions of either type, all checked to lie in [0, size), or, where negative ones count from the back, in [-size,
+// size).
 class Positions {
  public:
-  Positions(const char* name, const Tensor& positions, std::int64_t size) : positions_(positions) {
-    for (std::int64_t i = 0; i < positions.size(); ++i) {
-      const std::int64_t position = (*this)[i];
-      require(position >= 0 && position < size, "[", name, "] position ", position, " (number ", i, ") is outside [0, ",
-              size, ")");
-    }
+  Positions(const char* name, const Tensor& positions, std::int64_t size, bool from_back = false)
+      : positions_(positions), size_(size) {
+    for (std::int64_t i = 0; i < positions.size(); ++i)
+      require(given(i) >= (from_back ? -size : 0) && given(i) < size, "[", name, "] position ", given(i), " (number ",
+              i, ") is outside [", from_back ? -size : 0, ", ", size, ")");
   }
-  std::int64_t operator[](std::int64_t i) const {
+  std::int64_t operator[](std::int64_t i) const { return given(i) < 0 ? given(i) + size_ : given(i); }
+
+ private:
+  std::int64_t given(std::int64_t i) const {
     return positions_.dtype == DType::kInt32 ? positions_.as<const std::int32_t>()[i]
                                              : positions_.as<const std::int64_t>()[i];
   }
 
- private:
   const Tensor& positions_;
+  const std::int64_t size_;
 };
 
 // Calls visit(place, element) for each element of `positions`: `place` counts them, `element` is where it points in a
@@ -95,7 +105,7 @@ void scatter_add_cpu(const KernelContext& context, std::span<const Tensor> in, s
 
 void take_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out, const void* attributes) {
   const AxisView view = around_axis(in[0].shape, normalize_axis(take_of(attributes).axis, in[0].shape.ndim(), "take"));
-  const Positions positions("take", in[1], view.size);
+  const Positions positions("take", in[1], view.size, true);
   const std::int64_t count = in[1].size();
   const auto width = static_cast<std::int64_t>(size_of(in[0].dtype)) * view.inner;
   if (out[0].size() == 0) return;
@@ -117,6 +127,22 @@ void one_hot_cpu(const KernelContext&, std::span<const Tensor> in, std::span<con
     std::fill_n(y, out[0].size(), detail::convert<T>(0));
     for (std::int64_t i = 0; i < in[0].size(); ++i) y[i * classes + positions[i]] = detail::convert<T>(1);
   });
+}
+
+void flat_positions_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out,
+                        const void* attributes) {
+  const auto& sizes = static_cast<const FlatPositionsAttributes*>(attributes)->sizes;
+  const std::int64_t count = out[0].size();
+  auto* const flat = out[0].as<std::int64_t>();
+  std::fill_n(flat, count, 0);
+  for (std::size_t axis = 0; axis < sizes.size(); ++axis) {
+    Tensor row = in[0];
+    row.shape = out[0].shape;
+    row.data =
+        in[0].as<char>() + static_cast<std::int64_t>(axis) * count * static_cast<std::int64_t>(size_of(row.dtype));
+    const Positions positions("gather_nd", row, sizes[axis], true);
+    for (std::int64_t i = 0; i < count; ++i) flat[i] = flat[i] * sizes[axis] + positions[i];
+  }
 }
 
 void check_positions(const char* name, const NDArray& positions) {
@@ -228,7 +254,8 @@ OpDef take_op() {
         const ArraySpec& spec = call.input_specs[0];
         const auto& how = call.attributes<TakeAttributes>();
         const int axis = normalize_axis(how.axis, spec.shape.ndim(), "take");
-        const NDArray positions = call.inputs[1].cast(DType::kInt64).contiguous().view({call.inputs[1].size()});
+        const NDArray given = call.inputs[1].cast(DType::kInt64).contiguous().view({call.inputs[1].size()});
+        const NDArray positions = where(less(given, 0), given + spec.shape[axis], given);
         Shape slices = spec.shape;
         slices[axis] = positions.size();
         const NDArray by_slice = axis_first(gradients[0].contiguous().view(slices), axis).contiguous();
@@ -263,6 +290,75 @@ OpDef one_hot_op() {
         const auto& [classes, dtype] = *static_cast<const OneHotAttributes*>(attributes);
         return AttributeText{{"classes", str(classes)}, {"dtype", name_of(dtype)}};
       });
+}
+
+OpDef flat_positions_op() {
+  return OpDef("flat_positions")
+      .attributes<FlatPositionsAttributes>()
+      .input("positions")
+      .infer([](const std::vector<NDArray>& inputs, const void* attributes) {
+        const NDArray& positions = inputs[0];
+        const auto& sizes = static_cast<const FlatPositionsAttributes*>(attributes)->sizes;
+        check_positions("gather_nd", positions);
+        require(positions.ndim() >= 1 && positions.size(0) == static_cast<std::int64_t>(sizes.size()),
+                "[gather_nd] positions is ", positions.describe(), ", expected ", sizes.size(), " along axis 0");
+        Shape shape;
+        for (int i = 1; i < positions.ndim(); ++i) shape.push_back(positions.size(i));
+        return std::vector<ArraySpec>{{shape, DType::kInt64}};
+      })
+      .cpu(flat_positions_cpu)
+      .text([](const void* attributes) {
+        const auto& sizes = static_cast<const FlatPositionsAttributes*>(attributes)->sizes;
+        return AttributeText{{"sizes", text_of(sizes)}};
+      });
+}
+
+NDArray gather_nd(const NDArray& x, const NDArray& positions) {
+  require(positions.ndim() >= 1 && positions.size(0) >= 1 && positions.size(0) <= x.ndim(), "[gather_nd] positions is ",
+          positions.describe(), ", expected 1 to ", x.ndim(), " along axis 0 for x, ", x.describe());
+  const int axes = static_cast<int>(positions.size(0));
+  FlatPositionsAttributes attributes;
+  Shape rows{1};
+  for (int i = 0; i < x.ndim(); ++i) {
+    if (i < axes)
+      attributes.sizes.push_back(x.size(i)), rows[0] *= x.size(i);
+    else
+      rows.push_back(x.size(i));
+  }
+  return take(invoke(reshape_operator(), {x}, ReshapeAttributes{rows, true}),
+              invoke(flat_positions_operator(), {positions}, std::move(attributes)));
+}
+
+NDArray nonzero(const NDArray& x) {
+  const NDArray holds = not_equal(x, 0).contiguous().to(Device());
+  holds.wait();
+  const auto* const values = holds.data_as<const bool>();
+  std::vector<std::int64_t> positions;
+  for (std::int64_t i = 0; i < holds.size(); ++i) {
+    if (!values[i]) continue;
+    std::int64_t rest = i, stride = holds.size();
+    for (const std::int64_t size : holds.shape()) {
+      stride /= size;
+      positions.push_back(rest / stride);
+      rest %= stride;
+    }
+  }
+  const auto ndim = static_cast<std::int64_t>(x.ndim());
+  const auto found =
+      ndim > 0 ? static_cast<std::int64_t>(positions.size()) / ndim : std::count(values, values + 1, true);
+  return NDArray::from(positions, {found, ndim}, x.device(), x.engine());
+}
+
+NDArray masked_select(const NDArray& x, const NDArray& mask) {
+  require(mask.dtype() == DType::kBool, "[masked_select] mask is ", mask.describe(), ", expected bool");
+  const Shape shape = broadcast(x.shape(), mask.shape());
+  const NDArray places = nonzero(reshape(broadcast_to(mask, shape), {-1}));
+  return take(reshape(broadcast_to(x, shape), {-1}), reshape(places, {-1}));
+}
+
+NDArray masked_fill(const NDArray& x, const NDArray& mask, Number value) {
+  require_holds("masked_fill", x.dtype(), value.value());
+  return where(mask, NDArray::full({}, value.value(), x.dtype(), x.device(), x.engine()), x);
 }
 
 NDArray gather(const NDArray& x, const NDArray& positions, int axis) {

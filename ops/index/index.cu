@@ -102,7 +102,7 @@ void take_cuda(const KernelContext& context, std::span<const Tensor> in, std::sp
   const AxisView view = around_axis(
       x.shape, normalize_axis(static_cast<const TakeAttributes*>(attributes)->axis, x.shape.ndim(), "take"));
   const detail::DevicePositions positions(context, in[1], view.size,
-                                          "[take] position {} (number {}) is outside [0, {})");
+                                          "[take] position {} (number {}) is outside [0, {})", true);
   take_rows(context, view.outer, view.inner * static_cast<std::int64_t>(size_of(x.dtype)), in[1].size(), positions,
             x.data, out[0].data);
 }
@@ -122,8 +122,38 @@ void one_hot_cuda(const KernelContext& context, std::span<const Tensor> in, std:
   detail::check_cuda(cudaGetLastError(), "starting one_hot");
 }
 
+// One axis after the other adds its share to the flat positions.
+__global__ void add_flat_positions(std::int64_t count, const detail::DevicePositions positions, std::int64_t stride,
+                                   bool first, std::int64_t* flat) {
+  for (std::int64_t i = detail::first_index(); i < count; i += detail::index_step()) {
+    const std::int64_t position = positions[i];
+    const std::int64_t before = first ? 0 : flat[i];
+    flat[i] = before + (position < 0 ? 0 : position * stride);
+  }
+}
+
+void flat_positions_cuda(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
+                         const void* attributes) {
+  const auto& sizes = static_cast<const FlatPositionsAttributes*>(attributes)->sizes;
+  const std::int64_t count = out[0].size();
+  if (count == 0) return;
+  std::int64_t stride = 1;
+  for (std::size_t axis = sizes.size(); axis-- > 0;) {
+    Tensor row = in[0];
+    row.data =
+        in[0].as<char>() + static_cast<std::int64_t>(axis) * count * static_cast<std::int64_t>(size_of(row.dtype));
+    const detail::DevicePositions positions(context, row, sizes[axis],
+                                            "[gather_nd] position {} (number {}) is outside [0, {})", true);
+    add_flat_positions<<<detail::grid_for(count), detail::kThreads, 0, detail::stream_of(context)>>>(
+        count, positions, stride, axis + 1 == sizes.size(), out[0].as<std::int64_t>());
+    stride *= sizes[axis];
+  }
+  detail::check_cuda(cudaGetLastError(), "starting gather_nd");
+}
+
 }  // namespace
 
+OpDef flat_positions_on_cuda(OpDef op) { return std::move(op).cuda(flat_positions_cuda); }
 OpDef gather_on_cuda(OpDef op) { return std::move(op).cuda(gather_cuda); }
 OpDef scatter_add_on_cuda(OpDef op) { return std::move(op).cuda(scatter_add_cuda); }
 OpDef take_on_cuda(OpDef op) { return std::move(op).cuda(take_cuda); }

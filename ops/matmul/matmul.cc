@@ -1,8 +1,11 @@
 #include "matmul/matmul.h"
 
+#include "reshape/reshape.h"
+
 namespace paceline {
 
 const OpDef& matmul_operator();
+const OpDef& reshape_operator();
 
 namespace {
 
@@ -82,6 +85,20 @@ OpDef matmul_op() {
 }
 
 NDArray matmul(const NDArray& a, const NDArray& b, bool transpose_a, bool transpose_b) {
+  if (a.ndim() == 1 || b.ndim() == 1) {
+    require(!(a.ndim() == 1 && transpose_a) && !(b.ndim() == 1 && transpose_b),
+            "[matmul] a vector cannot be transposed; a is ", a.describe(), " and b is ", b.describe());
+    const NDArray rows = a.ndim() == 1 ? reshape(a, {1, -1}) : a, columns = b.ndim() == 1 ? reshape(b, {-1, 1}) : b;
+    const NDArray product = columns.ndim() > 2 || (rows.ndim() > 2 && transpose_a)
+                                ? batch_matmul(rows, columns, transpose_a, transpose_b)
+                                : matmul(rows, columns, transpose_a, transpose_b);
+    Shape shape;
+    for (int i = 0; i < product.ndim(); ++i) {
+      const bool of_vector = (i == product.ndim() - 2 && a.ndim() == 1) || (i == product.ndim() - 1 && b.ndim() == 1);
+      if (!of_vector) shape.push_back(product.size(i));
+    }
+    return invoke(reshape_operator(), {product}, ReshapeAttributes{shape, true});
+  }
   return invoke(matmul_operator(), {a, b}, MatmulAttributes{transpose_a, transpose_b});
 }
 

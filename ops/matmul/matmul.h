@@ -1,7 +1,8 @@
 #pragma once
 // Matrix product of floating arrays: (m, k) x (k, n), batches (b, m, k) x (b, k, n), or (..., m, k) x (k, n). With
-// transpose_a / transpose_b the last two axes of that argument are exchanged first. Throws InvalidArgument when sizes
-// or types do not fit.
+// transpose_a / transpose_b the last two axes of that argument are exchanged first. A vector on the left is a row, on
+// the right a column, and the result has no such axis: (k) x (k) is a scalar. Throws InvalidArgument when sizes or
+// types do not fit, and where a vector is to be transposed.
 
 #include <paceline/op.h>
 

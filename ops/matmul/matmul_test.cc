@@ -1,6 +1,10 @@
 #include <paceline/ops.h>
 #include <support/operator_case.h>
 
+#include <gtest/gtest.h>
+
+#include <numeric>
+
 namespace paceline::test {
 namespace {
 
@@ -49,6 +53,26 @@ const RegisterCases kMatmul("matmul",
                              {"cast one of them", {kA, typed(DType::kInt32, {3, 2}, {1, 2, 3, 4, 5, 6})}},
                              {"expected a floating type",
                               {typed(DType::kInt32, {1, 1}, {1}), typed(DType::kInt32, {1, 1}, {1})}}});
+
+TEST(Matmul, VectorsAreRowsAndColumns) {
+  const auto numbers = [](const Shape& shape) {
+    std::vector<float> values(static_cast<std::size_t>(shape.size()));
+    std::iota(values.begin(), values.end(), 1);
+    return NDArray::from(values, shape);
+  };
+  const NDArray v = numbers({3}), m = numbers({3, 2}), three = numbers({2, 3, 2});
+  EXPECT_EQ(matmul(v, v).shape(), Shape());
+  EXPECT_EQ(matmul(v, v).item<float>(), 14);
+  EXPECT_EQ(matmul(v, m).to_vector<float>(), (std::vector<float>{22, 28}));
+  EXPECT_EQ(matmul(m, v, true).to_vector<float>(), (std::vector<float>{22, 28}));
+  EXPECT_EQ(matmul(v, three).shape(), (Shape{2, 2}));
+  EXPECT_EQ(matmul(v, three).to_vector<float>(), (std::vector<float>{22, 28, 58, 64}));
+  EXPECT_EQ(matmul(three, numbers({2})).to_vector<float>(), (std::vector<float>{5, 11, 17, 23, 29, 35}));
+  EXPECT_EQ(matmul(three, numbers({2})).shape(), (Shape{2, 3}));
+  EXPECT_EQ(matmul(three, v, true).to_vector<float>(), (std::vector<float>{22, 28, 58, 64}));
+  EXPECT_EQ(matmul(NDArray::zeros({0}), NDArray::zeros({0, 2})).to_vector<float>(), (std::vector<float>{0, 0}));
+  EXPECT_THROW(matmul(v, m, true), InvalidArgument);
+}
 
 }  // namespace
 }  // namespace paceline::test

@@ -124,7 +124,7 @@ struct MaxNorm : Max {
 // Does Op reduce elements of type T?
 template <class Op, class T>
 inline constexpr bool kReduces =
-    std::is_same_v<T, bool> ? Op::kIntegers && Op::kOfIntegersInInt64 : Op::kIntegers || !std::is_integral_v<T>;
+    std::is_same_v<T, bool> ? Op::kIntegers&& Op::kOfIntegersInInt64 : Op::kIntegers || !std::is_integral_v<T>;
 
 // The type of its results.
 template <class Op, class T>

@@ -86,7 +86,9 @@ class Reducer {
   static void join(Total& total, A piece) { total = Op::template combine<Total>(total, static_cast<Total>(piece)); }
   static A load(const T& value) { return Op::map(static_cast<A>(detail::load(value))); }
 
-  void store(std::int64_t i, Total value) { out_[i] = detail::convert<Result>(Op::template finish<Total>(value, count_)); }
+  void store(std::int64_t i, Total value) {
+    out_[i] = detail::convert<Result>(Op::template finish<Total>(value, count_));
+  }
 
   // The innermost loop is reduced: each result folds contiguous runs.
   void rows() {
@@ -442,6 +444,29 @@ NDArray max(const NDArray& x, std::vector<int> axes, bool keep_dims) {
 
 NDArray min(const NDArray& x, std::vector<int> axes, bool keep_dims) {
   return invoke(min_operator(), {x}, ReduceAttributes{std::move(axes), keep_dims});
+}
+
+NDArray any(const NDArray& x, std::vector<int> axes, bool keep_dims) {
+  return greater(sum(not_equal(x, 0), std::move(axes), keep_dims), 0);
+}
+
+NDArray all(const NDArray& x, std::vector<int> axes, bool keep_dims) {
+  return equal(sum(equal(x, 0), std::move(axes), keep_dims), 0);
+}
+
+NDArray var(const NDArray& x, const std::vector<int>& axes, double correction, bool keep_dims) {
+  require(is_floating(x.dtype()), "[var] x is ", x.describe(), ", expected a floating type");
+  require(correction >= 0, "[var] correction is ", correction, ", expected at least 0");
+  const NDArray wide = widened(x);
+  const NDArray squares = sum(square(wide - mean(wide, axes, true)), axes, keep_dims);
+  const std::int64_t results = squares.size();
+  const double count = results > 0 ? static_cast<double>(x.size() / results) : 0;
+  return in_type(squares / std::max(count - correction, 0.0), x.dtype());
+}
+
+NDArray std(const NDArray& x, const std::vector<int>& axes, double correction, bool keep_dims) {
+  const NDArray variance = var(x, axes, correction, keep_dims), none = equal(variance, 0);
+  return where(none, 0, sqrt(where(none, 1, variance)));
 }
 
 NDArray sum_to(const NDArray& x, const Shape& shape) {

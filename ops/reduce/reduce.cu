@@ -105,11 +105,9 @@ void reduce_cuda(const KernelContext& context, std::span<const Tensor> in, std::
         vectors.count /= kWidth;
         vectors.sizes[vectors.ndim - 1] /= kWidth;
         vectors.strides[vectors.ndim - 1] = kWidth;
-        fold<Op, kWidth>
-            <<<grid.blocks, grid.threads, 0, stream>>>(plan.kept, vectors, parts, x, partial, results);
+        fold<Op, kWidth><<<grid.blocks, grid.threads, 0, stream>>>(plan.kept, vectors, parts, x, partial, results);
       } else {
-        fold<Op, 1>
-            <<<grid.blocks, grid.threads, 0, stream>>>(plan.kept, plan.reduced, parts, x, partial, results);
+        fold<Op, 1><<<grid.blocks, grid.threads, 0, stream>>>(plan.kept, plan.reduced, parts, x, partial, results);
       }
       if (parts > 1)
         fold_parts<Op, T><<<blocks_for(plan.kept.count), threads_for(parts), 0, stream>>>(

@@ -50,7 +50,7 @@ struct ReduceCases {
   // `low` and `high` bound the elements; sums of many would not do for `small` results.
   ReduceCases(const std::string& name, Fold fold, bool empties, bool small = false, double low = -2, double high = 2) {
     std::vector<OperatorCase> cases;
-    const auto add = [&](const std::string& what, const CaseArray& x, std::vector<int> axes, bool keep,
+    const auto add = [&](const std::string& what, const CaseArray& x, const std::vector<int>& axes, bool keep,
                          bool gradient = true) {
       cases.push_back({.name = what,
                        .inputs = {x},
@@ -200,6 +200,36 @@ TEST(Reduce, TheGradientOfAMeanOfManyHalvesIsExact) {
   const NDArray gradient = NDArray::full({}, 1024, DType::kFloat16);
   const Gradient result = call.op->gradient_rule()(call, {gradient})[0];
   EXPECT_EQ(result.dense.at(0).item<float>(), static_cast<float>(float16(0.01024f)));
+}
+
+TEST(Reduce, AnyAndAllOfEveryType) {
+  const NDArray x = NDArray::from<float>({0, 0, 0, static_cast<float>(kNaN), 1, 2}, {3, 2});
+  EXPECT_EQ(any(x, {1}).to_vector<bool>(), (std::vector<bool>{false, true, true}));
+  EXPECT_EQ(all(x, {1}).to_vector<bool>(), (std::vector<bool>{false, false, true}));
+  EXPECT_EQ(any(x, {0}, true).shape(), (Shape{1, 2}));
+  const NDArray none = NDArray::zeros({0}, DType::kBool);
+  EXPECT_FALSE(any(none).to_vector<bool>()[0]);
+  EXPECT_TRUE(all(none).to_vector<bool>()[0]);
+  EXPECT_TRUE(all(NDArray::full({300}, 1, DType::kUint8)).to_vector<bool>()[0]);
+}
+
+TEST(Reduce, VarianceAndDeviation) {
+  const NDArray x = NDArray::from<double>({1, 2, 4, 5, 5, 5}, {2, 3});
+  const auto near = [](const NDArray& actual, const std::vector<double>& expected) {
+    const auto values = actual.to_vector<double>();
+    ASSERT_EQ(values.size(), expected.size());
+    for (std::size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], expected[i], 1e-12) << i;
+  };
+  near(var(x, {1}), {7.0 / 3, 0});
+  near(var(x, {1}, 0, true), {14.0 / 9, 0});
+  near(var(x, {}, 0), {23.0 / 9});
+  near(std(x, {1}), {std::sqrt(7.0 / 3), 0});
+  // Far from 0, where a mean of squares would have lost every digit.
+  near(var(x + 1e9, {1}), {7.0 / 3, 0});
+  EXPECT_EQ(var(NDArray::full({100000}, 100, DType::kFloat16)).item<float>(), 0);
+  EXPECT_TRUE(std::isnan(var(NDArray::full({1}, 3)).item<float>()));
+  EXPECT_THROW(var(NDArray::zeros({2}, DType::kInt32)), InvalidArgument);
+  EXPECT_THROW(var(x, {}, -1), InvalidArgument);
 }
 
 TEST(Reduce, SumToUndoesABroadcast) {

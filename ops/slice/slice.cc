@@ -22,6 +22,8 @@ SliceAttributes resolve(const Shape& shape, const void* attributes) {
   result.end = std::min(size, given.end < 0 ? given.end + size : given.end);
   require(0 <= result.begin && result.begin <= result.end, "[slice] [", given.begin, ", ", given.end,
           ") is no range of axis ", given.axis, " of shape ", shape);
+  require(given.step >= 1, "[slice] the step is ", given.step, ", expected at least 1");
+  result.step = given.step;
   return result;
 }
 
@@ -61,23 +63,23 @@ OpDef slice_op() {
       .attributes<SliceAttributes>()
       .input("x")
       .infer([](const std::vector<NDArray>& inputs, const void* attributes) {
-        const auto [axis, begin, end] = resolve(inputs[0].shape(), attributes);
+        const auto [axis, begin, end, step] = resolve(inputs[0].shape(), attributes);
         Shape shape = inputs[0].shape();
-        shape[axis] = end - begin;
+        shape[axis] = begin == end ? 0 : (end - begin - 1) / step + 1;
         return std::vector<ArraySpec>{{shape, inputs[0].dtype()}};
       })
       .composed_of([](const std::vector<NDArray>& inputs, const void* attributes) {
-        const auto [axis, begin, end] = resolve(inputs[0].shape(), attributes);
-        return std::vector<NDArray>{inputs[0].narrow(axis, begin, end)};
+        const auto [axis, begin, end, step] = resolve(inputs[0].shape(), attributes);
+        return std::vector<NDArray>{inputs[0].narrow(axis, begin, end, step)};
       })
       .text([](const void* attributes) {
-        const auto& [axis, begin, end] = *static_cast<const SliceAttributes*>(attributes);
-        return AttributeText{{"axis", str(axis)}, {"begin", str(begin)}, {"end", str(end)}};
+        const auto& [axis, begin, end, step] = *static_cast<const SliceAttributes*>(attributes);
+        return AttributeText{{"axis", str(axis)}, {"begin", str(begin)}, {"end", str(end)}, {"step", str(step)}};
       });
 }
 
-NDArray slice(const NDArray& x, int axis, std::int64_t begin, std::int64_t end) {
-  return invoke(slice_operator(), {x}, SliceAttributes{axis, begin, end});
+NDArray slice(const NDArray& x, int axis, std::int64_t begin, std::int64_t end, std::int64_t step) {
+  return invoke(slice_operator(), {x}, SliceAttributes{axis, begin, end, step});
 }
 
 OpDef split_op() {

@@ -1,7 +1,7 @@
 #pragma once
-// slice(x, axis, begin, end): the elements [begin, end) along one axis, all of them: there is no step. A view: shares
-// x's memory. Negative positions count from the back; `end` beyond the size means the size. Throws
-// InvalidArgument when begin > end or outside.
+// slice(x, axis, begin, end, step): every step-th of the elements [begin, end) along one axis. A view: shares x's
+// memory. Negative positions count from the back; `end` beyond the size means the size. The step is positive: flip()
+// turns an axis around. Throws InvalidArgument when begin > end or outside.
 
 #include <paceline/op.h>
 
@@ -13,10 +13,11 @@ struct SliceAttributes {
   int axis = 0;
   std::int64_t begin = 0;
   std::int64_t end = std::numeric_limits<std::int64_t>::max();
+  std::int64_t step = 1;
 };
 
 NDArray slice(const NDArray& x, int axis, std::int64_t begin,
-              std::int64_t end = std::numeric_limits<std::int64_t>::max());
+              std::int64_t end = std::numeric_limits<std::int64_t>::max(), std::int64_t step = 1);
 
 struct SplitAttributes {
   int axis = 0;

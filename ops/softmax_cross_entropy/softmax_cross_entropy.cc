@@ -1,8 +1,14 @@
 #include "softmax_cross_entropy/softmax_cross_entropy.h"
 
+#include "binary/binary.h"
+#include "index/index.h"
+#include "reduce/reduce.h"
 #include "shared/fast_math.h"
 #include "shared/labels.h"
 #include "shared/lanes.h"
+#include "softmax/softmax.h"
+#include "unary/unary.h"
+#include "where/where.h"
 
 #include <paceline/detail/elementwise.h>
 
@@ -158,6 +164,57 @@ NDArray softmax_cross_entropy(const NDArray& scores, const NDArray& labels,
           "[softmax_cross_entropy] label_smoothing is ", attributes.label_smoothing, ", expected [0, 1), for scores, ",
           scores.describe());
   return invoke(softmax_cross_entropy_operator(), {scores, labels}, attributes);
+}
+
+namespace {
+
+void check_class_weights(const char* name, const NDArray& scores, const NDArray& weights) {
+  require(weights.shape() == Shape{scores.size(1)} && weights.dtype() == scores.dtype(), "[", name,
+          "] class_weights is ", weights.describe(), ", expected ", name_of(scores.dtype()), " ",
+          Shape{scores.size(1)});
+}
+
+NDArray reduced(const NDArray& losses, Reduction reduction) {
+  if (reduction == Reduction::kNone) return losses;
+  return reduction == Reduction::kMean ? mean(losses) : sum(losses);
+}
+
+}  // namespace
+
+NDArray softmax_cross_entropy(const NDArray& scores, const NDArray& labels,
+                              const SoftmaxCrossEntropyAttributes& attributes, const NDArray& class_weights) {
+  check_scores("softmax_cross_entropy", scores, labels);
+  check_class_weights("softmax_cross_entropy", scores, class_weights);
+  SoftmaxCrossEntropyAttributes by_row = attributes;
+  by_row.reduction = Reduction::kNone;
+  by_row.label_smoothing = 0;
+  NDArray losses = softmax_cross_entropy(scores, labels, by_row);  // which also checks the labels
+  const auto counted = [&](const NDArray& rows) {
+    if (!attributes.ignored_label) return rows;
+    return where(equal(labels, static_cast<double>(*attributes.ignored_label)), 0, rows);
+  };
+  const NDArray weights = counted(take(class_weights, counted(labels.cast(DType::kInt64))));
+  losses = losses * weights;
+  if (attributes.label_smoothing > 0) {
+    const NDArray of_all_classes = counted(sum(log_softmax(scores) * class_weights, {1}));
+    losses = losses * (1 - attributes.label_smoothing) -
+             of_all_classes * (attributes.label_smoothing / static_cast<double>(scores.size(1)));
+  }
+  if (attributes.reduction != Reduction::kMean) return reduced(losses, attributes.reduction);
+  return sum(losses) / sum(weights);
+}
+
+NDArray soft_cross_entropy(const NDArray& scores, const NDArray& targets, Reduction reduction,
+                           const NDArray& class_weights) {
+  require(scores.ndim() == 2 && targets.shape() == scores.shape() && targets.dtype() == scores.dtype(),
+          "[soft_cross_entropy] scores is ", scores.describe(), " and targets ", targets.describe(),
+          ", expected one shape (n, classes) and type");
+  NDArray shares = targets * log_softmax(scores);
+  if (!class_weights.is_none()) {
+    check_class_weights("soft_cross_entropy", scores, class_weights);
+    shares = shares * class_weights;
+  }
+  return reduced(-sum(shares, {1}), reduction);
 }
 
 }  // namespace paceline

@@ -23,4 +23,13 @@ NDArray softmax_cross_entropy(const NDArray& scores, const NDArray& labels, Redu
 NDArray softmax_cross_entropy(const NDArray& scores, const NDArray& labels,
                               const SoftmaxCrossEntropyAttributes& attributes);
 
+// The same with a weight for each class, (classes) of the scores' type: a row's loss is multiplied by the weight of its
+// label, those of label smoothing by the weights of theirs, and a mean divides by the sum of the labels' weights.
+NDArray softmax_cross_entropy(const NDArray& scores, const NDArray& labels,
+                              const SoftmaxCrossEntropyAttributes& attributes, const NDArray& class_weights);
+// Soft labels: targets (n, classes) of the scores' type are the shares of the classes. A row's loss is the sum of
+// -target * weight * log softmax(scores); a mean divides by the number of rows. Both arguments have gradients.
+NDArray soft_cross_entropy(const NDArray& scores, const NDArray& targets, Reduction reduction = Reduction::kMean,
+                           const NDArray& class_weights = {});
+
 }  // namespace paceline

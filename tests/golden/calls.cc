@@ -76,6 +76,17 @@ GoldenCalls binary() {
           {"power(0)", CALL(power(x[0], 0))},
           {"power(0.5)", CALL(power(x[0], 0.5))},
           {"1.5-power", CALL(power(1.5, x[0]))},
+          {"remainder", two(remainder)},
+          {"floor_divide", two(floor_divide)},
+          {"logical_and", two(logical_and)},
+          {"logical_or", two(logical_or)},
+          {"logical_xor", two(logical_xor)},
+          {"bitwise_and", two(bitwise_and)},
+          {"bitwise_or", two(bitwise_or)},
+          {"bitwise_xor", two(bitwise_xor)},
+          {"remainder(1.5)", CALL(remainder(x[0], 1.5))},
+          {"1.5-remainder", CALL(remainder(1.5, x[0]))},
+          {"floor_divide(1.5)", CALL(floor_divide(x[0], 1.5))},
           {"maximum(0.5)", CALL(maximum(x[0], 0.5))},
           {"minimum(0.5)", CALL(minimum(x[0], 0.5))},
           {"greater(0.5)", CALL(greater(x[0], 0.5))},
@@ -96,20 +107,26 @@ GoldenCalls reduction() {
     }
   };
   const std::vector<std::vector<int>> single{{1}, {2}}, any{{1}, {2}, {0, 2}, {0, 1, 2}};
-  add("sum", any, [](const NDArray& x, auto axes) { return sum(x, axes); });
-  add("mean", any, [](const NDArray& x, auto axes) { return mean(x, axes); });
-  add("max", any, [](const NDArray& x, auto axes) { return max(x, axes); });
-  add("min", any, [](const NDArray& x, auto axes) { return min(x, axes); });
-  add("logsumexp", any, [](const NDArray& x, auto axes) { return logsumexp(x, axes); });
-  add("norm2", any, [](const NDArray& x, auto axes) { return norm(x, 2, axes); });
-  add("norm1", any, [](const NDArray& x, auto axes) { return norm(x, 1, axes); });
-  add("norm3", any, [](const NDArray& x, auto axes) { return norm(x, 3, axes); });
+  add("sum", any, [](const NDArray& x, const auto& axes) { return sum(x, axes); });
+  add("mean", any, [](const NDArray& x, const auto& axes) { return mean(x, axes); });
+  add("max", any, [](const NDArray& x, const auto& axes) { return max(x, axes); });
+  add("min", any, [](const NDArray& x, const auto& axes) { return min(x, axes); });
+  add("logsumexp", any, [](const NDArray& x, const auto& axes) { return logsumexp(x, axes); });
+  add("norm2", any, [](const NDArray& x, const auto& axes) { return norm(x, 2, axes); });
+  add("norm1", any, [](const NDArray& x, const auto& axes) { return norm(x, 1, axes); });
+  add("norm3", any, [](const NDArray& x, const auto& axes) { return norm(x, 3, axes); });
   add("norm_inf", any,
-      [](const NDArray& x, auto axes) { return norm(x, std::numeric_limits<double>::infinity(), axes); });
-  add("prod", single, [](const NDArray& x, auto axes) { return prod(x, axes); });
-  add("argmax", single, [](const NDArray& x, auto axes) { return argmax(x, axes[0]); });
-  add("argmin", single, [](const NDArray& x, auto axes) { return argmin(x, axes[0]); });
-  add("cumsum", single, [](const NDArray& x, auto axes) { return cumsum(x, axes[0]); });
+      [](const NDArray& x, const auto& axes) { return norm(x, std::numeric_limits<double>::infinity(), axes); });
+  add("any", any, [](const NDArray& x, const auto& axes) { return paceline::any(x, axes); });
+  add("all", any, [](const NDArray& x, const auto& axes) { return all(x, axes); });
+  add("var", any, [](const NDArray& x, const auto& axes) { return var(x, axes); });
+  add("var(0)", any, [](const NDArray& x, const auto& axes) { return var(x, axes, 0); });
+  add("std", any, [](const NDArray& x, const auto& axes) { return paceline::std(x, axes); });
+  add("prod", single, [](const NDArray& x, const auto& axes) { return prod(x, axes); });
+  add("argmax", single, [](const NDArray& x, const auto& axes) { return argmax(x, axes[0]); });
+  add("argmin", single, [](const NDArray& x, const auto& axes) { return argmin(x, axes[0]); });
+  add("cumprod", single, [](const NDArray& x, const auto& axes) { return cumprod(x, axes[0]); });
+  add("cumsum", single, [](const NDArray& x, const auto& axes) { return cumsum(x, axes[0]); });
   const auto both = [](const Sorted& sorted) { return Arrays{sorted.values, sorted.positions}; };
   calls["sort/1"] = [=](const Arrays& x) { return both(sort(x[0], 1)); };
   calls["sort_descending/0"] = [=](const Arrays& x) { return both(sort(x[0], 0, true)); };
@@ -131,6 +148,13 @@ GoldenCalls shape() {
              return split(x[0], std::vector<std::int64_t>{1, 2}, 1);
            }},
           {"slice/2", CALL(slice(x[0], 2, 1, 3))},
+          {"slice/2/2", CALL(slice(x[0], 2, 0, 4, 2))},
+          {"slice/2/3", CALL(slice(x[0], 2, 1, 4, 3))},
+          {"take(-1)/1", CALL(take(x[0], x[1], 1))},
+          {"gather_nd", CALL(gather_nd(x[0], x[1]))},
+          {"masked_select", CALL(masked_select(x[0], x[1]))},
+          {"nonzero", CALL(nonzero(x[0]))},
+          {"masked_fill(0.5)", CALL(masked_fill(x[0], x[1], 0.5))},
           {"pad", CALL(pad(x[0], {{0, 0}, {0, 1}, {1, 2}}, 0.5))},
           {"tile(2,1,3)", CALL(tile(x[0], {2, 1, 3}))},
           {"repeat(3)/1", CALL(repeat(x[0], 3, 1))},
@@ -165,6 +189,11 @@ GoldenCalls loss() {
     calls["cross_entropy(0.2)" + text] = [=](const Arrays& x) {
       return Arrays{softmax_cross_entropy(x[0], x[1], {how, 0.2, 2})};
     };
+    for (const auto& [share, smoothing] : {std::pair<std::string, double>{"0", 0}, {"0.2", 0.2}})
+      calls["weighted_cross_entropy(" + share + ")" + text] = [how, smoothing = smoothing](const Arrays& x) {
+        return Arrays{softmax_cross_entropy(x[0], x[1], {how, smoothing, 2}, x[2].cast(x[0].dtype()) / 4)};
+      };
+    calls["soft_cross_entropy" + text] = [=](const Arrays& x) { return Arrays{soft_cross_entropy(x[0], x[1], how)}; };
   }
   calls["hinge/mean"] = CALL(hinge_loss(x[0], x[1]));
   return calls;

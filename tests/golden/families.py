@@ -68,6 +68,18 @@ def binary():
         yield name, "one", f, [sample((1,), seed, low), sample((), seed + 40)]
         yield name, "empty", f, [sample((0, 3), seed, low), sample((3,), seed + 40)]
         yield name, "special", f, [left, right]
+    bits = [("bitwise_and", torch.bitwise_and), ("bitwise_or", torch.bitwise_or), ("bitwise_xor", torch.bitwise_xor)]
+    logic = [("logical_and", torch.logical_and), ("logical_or", torch.logical_or), ("logical_xor", torch.logical_xor)]
+    steps = [("remainder", torch.remainder), ("floor_divide", lambda a, b: torch.div(a, b, rounding_mode="floor"))]
+    whole, divisors = integers([7, -7, 7, -7, 6, -6, 0]), integers([3, 3, -3, -3, -3, 3, -2])
+    for seed, (name, f) in enumerate(logic + steps):
+        yield name, "ordinary", f, [sample((2, 3), seed), sample((2, 3), seed + 40)]
+        yield name, "broadcast", f, [sample((2, 1, 3), seed), sample((4, 1), seed + 40)]
+        yield name, "special", f, [left, right]
+        yield name, "integers", f, [whole, divisors]
+    for name, f in bits:
+        yield name, "integers", f, [whole, divisors]
+        yield name, "bool", f, [torch.tensor([True, True, False, False]), torch.tensor([True, False, True, False])]
     yield "power", "zeros", torch.pow, [array([0, 0, 0, 2, -2]), array([0, 1, 2, 0, 2])]
     scalars = [
         ("add(1.5)", lambda x: x + 1.5), ("subtract(1.5)", lambda x: x - 1.5), ("1.5-subtract", lambda x: 1.5 - x),
@@ -76,6 +88,9 @@ def binary():
         ("1.5-power", lambda x: 1.5**x), ("maximum(0.5)", lambda x: torch.clamp(x, min=0.5)),
         ("minimum(0.5)", lambda x: torch.clamp(x, max=0.5)), ("greater(0.5)", lambda x: x > 0.5),
         ("less_equal(0.5)", lambda x: x <= 0.5), ("equal(1)", lambda x: x == 1),
+        ("remainder(1.5)", lambda x: torch.remainder(x, 1.5)),
+        ("1.5-remainder", lambda x: torch.remainder(torch.full_like(x, 1.5), x)),
+        ("floor_divide(1.5)", lambda x: torch.div(x, 1.5, rounding_mode="floor")),
     ]
     for seed, (name, f) in enumerate(scalars):
         yield name, "ordinary", f, [sample((2, 3), seed, 0)]
@@ -101,21 +116,27 @@ def reduction():
         ("norm1", lambda x, dim: norm(x, 1, dim)), ("norm3", lambda x, dim: norm(x, 3, dim)),
         ("norm_inf", lambda x, dim: norm(x, INF, dim)), ("prod", lambda x, dim: torch.prod(x, dim[0])),
         ("argmax", lambda x, dim: torch.argmax(x, dim[0])), ("argmin", lambda x, dim: torch.argmin(x, dim[0])),
-        ("cumsum", lambda x, dim: torch.cumsum(x, dim[0])),
+        ("cumsum", lambda x, dim: torch.cumsum(x, dim[0])), ("cumprod", lambda x, dim: torch.cumprod(x, dim[0])),
+        ("any", torch.any), ("all", torch.all), ("var", lambda x, dim: torch.var(x, dim)),
+        ("var(0)", lambda x, dim: torch.var(x, dim, correction=0)), ("std", lambda x, dim: torch.std(x, dim)),
     ]
     for name, f in by_axes:
-        one_axis = name in ("prod", "argmax", "argmin", "cumsum")
+        one_axis = name in ("prod", "argmax", "argmin", "cumsum", "cumprod")
         nothing = name not in ("max", "min", "norm_inf", "argmax", "argmin")
         for case, dims in (("last", (2,)), ("middle", (1,)), ("outer and inner", (0, 2)), ("all", (0, 1, 2))):
             if len(dims) == 1 or not one_axis:
                 yield f"{name}/{','.join(map(str, dims))}", case, lambda x, f=f, d=dims: f(x, d), [ordinary]
         last = lambda x, f=f: f(x, (1,))
-        yield f"{name}/1", "special", last, [special]
+        # PyTorch divides by infinities for the gradient of cumprod; var's of them are NaN or infinite either way.
+        if name not in ("cumprod", "var", "var(0)"):
+            yield f"{name}/1", "special", last, [special]
         yield f"{name}/1", "one", last, [sample((1, 1), 2)]
         yield f"{name}/1", "no results", last, [sample((0, 3), 2)]
         if nothing:
             yield f"{name}/1", "of nothing", last, [sample((2, 0), 2)]
     yield "prod/1", "zeros", lambda x: torch.prod(x, 1), [zeros]
+    yield "cumprod/1", "zeros", lambda x: torch.cumprod(x, 1), [zeros]
+    yield "std/1", "equal", lambda x: torch.std(x, 1), [array([[2, 2, 2], [1, 2, 3]])]
     yield "max/1", "ties", lambda x: torch.amax(x, 1), [array([[1, 3, 3], [2, 2, 2]])]
     ordered = [("sort/1", lambda x: torch.sort(x, dim=1, stable=True)),
                ("sort_descending/0", lambda x: torch.sort(x, dim=0, descending=True, stable=True)),
@@ -141,6 +162,11 @@ def shape():
         ("concat/1", lambda *x: torch.cat(x, 1), [x, sample((2, 1, 4), 2)]),
         ("stack/-1", lambda *x: torch.stack(x, -1), [sample((2, 3), 1), sample((2, 3), 2)]),
         ("split/1", lambda x: list(torch.split(x, [1, 2], 1)), [x]), ("slice/2", lambda x: x[:, :, 1:3], [x]),
+        ("slice/2/2", lambda x: x[:, :, 0:4:2], [x]), ("slice/2/3", lambda x: x[:, :, 1:4:3], [x]),
+        ("take(-1)/1", lambda x, i: x[:, i], [x, integers([-1, 0, -3, 2])]),
+        ("gather_nd", lambda x, i: x[i[0], i[1]], [x, integers([[1, 0, -1], [2, 2, -3]])]),
+        ("masked_select", torch.masked_select, [x, x > 0.5]), ("nonzero", torch.nonzero, [x > 0.5]),
+        ("masked_fill(0.5)", lambda x, m: torch.masked_fill(x, m, 0.5), [x, x > 0.5]),
         ("pad", lambda x: F.pad(x, (1, 2, 0, 1, 0, 0), value=0.5), [x]),
         ("tile(2,1,3)", lambda x: x.tile(2, 1, 3), [x]),
         ("repeat(3)/1", lambda x: x.repeat_interleave(3, 1), [x]),
@@ -213,6 +239,11 @@ def loss():
             yield name, "empty", call, [sample((0, 5), 3), integers([])]
             yield name, "all ignored", call, [sample((1, 3), 3), integers([2])]
             yield name, "special", call, [array([[INF, 0, 1], [NAN, 0, 1], [-INF, 0, 1]]), integers([1, 0, 0])]
+            weighted = lambda x, t, w, r=reduction, e=smoothing: F.cross_entropy(
+                x, t, w.to(x.dtype) / 4, reduction=r, label_smoothing=e, ignore_index=2)
+            yield f"weighted_{name}", "ordinary", weighted, [scores, labels, integers([3, 1, 4, 2, 6])]
+        soft = lambda x, t, r=reduction: F.cross_entropy(x, t, reduction=r)
+        yield f"soft_cross_entropy/{reduction}", "ordinary", soft, [scores, torch.softmax(sample((4, 5), 9), 1)]
 
 
 def normalize():

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes ../nn/trained.safetensors: the weights that PyTorch has after 20 steps, in float64, of networks that use
-views, a tied weight and a frozen part. ../nn/training_control_test.cc trains the same. See generate.py for what it needs.
+views, a tied weight and a frozen part. ../nn/training_control_test.cc trains the same. See generate.py for what it
+needs.
 """
 
 import math

@@ -32,6 +32,7 @@ const std::map<std::string, std::vector<Function>>& methods() {
        }}},
       {"narrow",
        {[](const NDArray& x) { return x.narrow(1, 1, 3); }, [](const NDArray& x) { return x.narrow(0, 0, 3); },
+        [](const NDArray& x) { return x.narrow(1, 0, 4, 2) * x.narrow(1, 1, 4, 2) + x.narrow(0, 0, 3, 3).at(0).at(1); },
         [](const NDArray& x) { return x.narrow(1, 0, 2) * x.narrow(1, 1, 3) + x.narrow(1, 2, 4); }}},
       {"at", {[](const NDArray& x) { return x.at(1) * x.at(2) + x.at(1).at(0); }}},
       {"permute", {[](const NDArray& x) {
@@ -63,6 +64,7 @@ const std::map<std::string, std::vector<Function>>& methods() {
        {[](const NDArray& x) {
           const NDArray y = x * x;
           y.narrow(1, 1, 3).fill(2);
+          y.narrow(1, 0, 4, 3).narrow(0, 0, 3, 2).fill(1);
           y.at(0).fill(3);
           return y * x;
         },

@@ -132,5 +132,27 @@ TEST(SelfAttention, EveryWeightIsTrained) {
     EXPECT_GT(sum(abs(parameter->gradient)).item<float>(), 0) << parameter->name;
 }
 
+TEST(Losses, CrossEntropyTakesWeightsSmoothingSharesAndIgnoredLabels) {
+  const NDArray scores = NDArray::from<double>({1, 2, 3, 0, 1, 0}, {2, 3}),
+                labels = NDArray::from<std::int32_t>({2, 1}, {2});
+  const NDArray weights = NDArray::from<double>({0.5, 2, 1}, {3}), logs = log_softmax(scores);
+  const double first = -logs.at(0).at(2).item<double>(), second = -logs.at(1).at(1).item<double>();
+  EXPECT_NEAR(nn::softmax_ce(scores, labels).item<double>(), (first + second) / 2, 1e-12);
+  EXPECT_NEAR(nn::cross_entropy({.class_weights = weights})(scores, labels).item<double>(), (first + 2 * second) / 3,
+              1e-12);
+  EXPECT_NEAR(nn::cross_entropy({.ignored_label = 2})(scores, labels).item<double>(), second, 1e-12);
+  EXPECT_NEAR(nn::cross_entropy({.class_weights = weights, .ignored_label = 1})(scores, labels).item<double>(), first,
+              1e-12);
+  const NDArray shares = one_hot(labels, 3, DType::kFloat64);
+  EXPECT_NEAR(nn::softmax_ce(scores, shares).item<double>(), (first + second) / 2, 1e-12);
+  // Smoothing is the loss of smoothed shares, over several axes too.
+  const NDArray smoothed = shares * 0.7 + 0.1;
+  const double expected = nn::softmax_ce(scores, smoothed).item<double>();
+  EXPECT_NEAR(nn::cross_entropy({.label_smoothing = 0.3})(scores, labels).item<double>(), expected, 1e-12);
+  EXPECT_NEAR(nn::softmax_ce(scores.view({1, 2, 3}), smoothed.view({1, 2, 3})).item<double>(), expected, 1e-12);
+  EXPECT_THROW(nn::cross_entropy({.label_smoothing = 0.3})(scores, shares), InvalidArgument);
+  EXPECT_THROW(nn::cross_entropy({.class_weights = weights.narrow(0, 0, 2)})(scores, labels), InvalidArgument);
+}
+
 }  // namespace
 }  // namespace paceline

@@ -64,10 +64,11 @@ class NDArray {
 
   // Views: share memory, return at once. Throw InvalidArgument on impossible arguments.
   NDArray view(const Shape& shape) const;  // same elements; one size may be -1; needs a contiguous array
-  NDArray narrow(int axis, std::int64_t begin, std::int64_t end) const;  // [begin, end) along `axis`
-  NDArray at(std::int64_t index) const;                                  // drops axis 0
-  NDArray permute(const std::vector<int>& axes) const;                   // axis i of the result is axes[i]
-  NDArray broadcast_to(const Shape& shape) const;                        // read-only by convention (stride 0)
+  // Every step-th of [begin, end) along `axis`, from `begin` on; the step is positive.
+  NDArray narrow(int axis, std::int64_t begin, std::int64_t end, std::int64_t step = 1) const;
+  NDArray at(std::int64_t index) const;                 // drops axis 0
+  NDArray permute(const std::vector<int>& axes) const;  // axis i of the result is axes[i]
+  NDArray broadcast_to(const Shape& shape) const;       // read-only by convention (stride 0)
 
   // Asynchronous copies. `clone` and `to` give new row-major arrays (`to` the same device returns *this). A floating
   // value becomes an integer by truncation, limited to the type's range, NaN becomes 0; integers wrap.

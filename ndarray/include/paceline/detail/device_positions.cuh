@@ -23,14 +23,22 @@ struct DevicePositions {
   std::int64_t limit;
   const char* pattern;  // of the report: value, number, limit
   DeviceReport* report;
+  bool from_back;  // negative ones count from the limit
 
-  DevicePositions(const KernelContext& context, const Tensor& positions, std::int64_t end, const char* message)
-      : dtype(positions.dtype), data(positions.data), limit(end), pattern(message), report(report_of(context.device)) {}
+  DevicePositions(const KernelContext& context, const Tensor& positions, std::int64_t end, const char* message,
+                  bool negative = false)
+      : dtype(positions.dtype),
+        data(positions.data),
+        limit(end),
+        pattern(message),
+        report(report_of(context.device)),
+        from_back(negative) {}
 
   // Negative for one outside, which is reported; NaN is outside.
   __device__ std::int64_t operator[](std::int64_t i) const {
     const double value = load_as<double>(dtype, data, i);
-    const std::int64_t position = value == value ? load_as<std::int64_t>(dtype, data, i) : -1;
+    std::int64_t position = value == value ? load_as<std::int64_t>(dtype, data, i) : -1;
+    if (from_back && position < 0) position += limit;
     if (position >= 0 && position < limit) return position;
     leave_report(report, pattern, value, i, limit);
     return -1;

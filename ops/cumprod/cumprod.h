@@ -1,0 +1,16 @@
+#pragma once
+// cumprod(x, axis): element i of a line along `axis` is the product of the elements 0 to i. Any type but bool; floating
+// types are multiplied in float64, integers wrap in their type. A 0-d array is a line of one element. The gradient is
+// right where elements are 0. Throws InvalidArgument on a wrong axis.
+
+#include <paceline/op.h>
+
+namespace paceline {
+
+struct CumprodAttributes {
+  int axis = -1;
+};
+
+NDArray cumprod(const NDArray& x, int axis = -1);
+
+}  // namespace paceline
