@@ -24,8 +24,8 @@ __global__ void multiply_lines_gradient(const AxisView view, const T* gradient, 
 }
 
 AxisView view_of(const Shape& shape, const void* attributes) {
-  return around_axis(shape, normalize_axis(static_cast<const CumprodAttributes*>(attributes)->axis, shape.ndim(),
-                                           "cumprod"));
+  return around_axis(shape,
+                     normalize_axis(static_cast<const CumprodAttributes*>(attributes)->axis, shape.ndim(), "cumprod"));
 }
 
 void cumprod_cuda(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
@@ -36,8 +36,8 @@ void cumprod_cuda(const KernelContext& context, std::span<const Tensor> in, std:
   visit_dtype(in[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     if constexpr (!std::is_same_v<T, bool>)
-      multiply_lines<T><<<detail::grid_for(view.lines()), detail::kThreads, 0, stream>>>(view, in[0].as<const T>(),
-                                                                                         out[0].as<T>());
+      multiply_lines<T>
+          <<<detail::grid_for(view.lines()), detail::kThreads, 0, stream>>>(view, in[0].as<const T>(), out[0].as<T>());
   });
   detail::check_cuda(cudaGetLastError(), "starting cumprod");
 }

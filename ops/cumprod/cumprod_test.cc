@@ -8,7 +8,9 @@ namespace {
 
 const RegisterCases kCumprod(
     "cumprod",
-    {{.name = "rows", .inputs = {array({2, 3}, {1, 2, 3, 4, 5, 6})}, .expected = {array({2, 3}, {1, 2, 6, 4, 20, 120})}},
+    {{.name = "rows",
+      .inputs = {array({2, 3}, {1, 2, 3, 4, 5, 6})},
+      .expected = {array({2, 3}, {1, 2, 6, 4, 20, 120})}},
      {.name = "columns",
       .inputs = {array({2, 3}, {1, 2, 3, 4, 5, 6})},
       .attributes = with(CumprodAttributes{0}),
@@ -21,7 +23,8 @@ const RegisterCases kCumprod(
       .gradient = false},
      {.name = "middle of three", .inputs = {sample({2, 5, 3}, 1)}, .attributes = with(CumprodAttributes{1})},
      {.name = "empty", .inputs = {array({2, 0}, {})}, .expected = {array({2, 0}, {})}, .gradient = false}},
-    {{"x is bool (1,)", {typed(DType::kBool, {1}, {1})}}, {"axis 1", {array({2}, {1, 2})}, with(CumprodAttributes{1})}});
+    {{"x is bool (1,)", {typed(DType::kBool, {1}, {1})}},
+     {"axis 1", {array({2}, {1, 2})}, with(CumprodAttributes{1})}});
 
 const RegisterCases kBackward("cumprod_backward", {}, {{"gradient is float64 (2,)", {sample({2}, 1), sample({3}, 2)}}});
 
