@@ -1,0 +1,123 @@
+// What docs/from-pytorch.md says differs from PyTorch: a test for each row of its table.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <paceline/autograd.h>
+#include <paceline/nn.h>
+#include <paceline/ops.h>
+#include <paceline/optimizer.h>
+#include <support/paths.h>
+
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <set>
+#include <string>
+
+namespace paceline {
+namespace {
+
+TEST(FromPyTorch, BytesWithAndWithoutASignAreInt32) {
+  const NDArray sum = NDArray::from<std::uint8_t>({255}, {1}) + NDArray::from<std::int8_t>({-1}, {1});
+  EXPECT_EQ(sum.dtype(), DType::kInt32);
+  EXPECT_EQ(sum.item<std::int32_t>(), 254);
+}
+
+TEST(FromPyTorch, NumbersThatDoNotFitAreRefused) {
+  EXPECT_THROW(NDArray::from<std::uint8_t>({1}, {1}) + 300, InvalidArgument);
+  EXPECT_THROW(NDArray::from<std::uint8_t>({1}, {1}) + -1, InvalidArgument);
+  EXPECT_THROW(NDArray::full({1}, 1, DType::kFloat16) * 1e6, InvalidArgument);
+}
+
+TEST(FromPyTorch, WhereEqualToANumberMaximumHasNoGradient) {
+  for (NDArray (*f)(const NDArray&, Number) : {static_cast<NDArray (*)(const NDArray&, Number)>(maximum),
+                                               static_cast<NDArray (*)(const NDArray&, Number)>(minimum)}) {
+    const NDArray x = NDArray::full({1}, 1), gradient = NDArray::full({1}, 7);
+    Tape tape;
+    tape.watch(x, gradient);
+    tape.backward(sum(f(x, 1.0)));
+    EXPECT_EQ(gradient.item<float>(), 0);
+  }
+}
+
+TEST(FromPyTorch, IntegersDividedByZeroAreZero) {
+  const NDArray five = NDArray::from<std::int32_t>({5, -5}, {2});
+  EXPECT_EQ(remainder(five, 0).to_vector<std::int32_t>(), (std::vector<std::int32_t>{0, 0}));
+  EXPECT_EQ(floor_divide(five, 0).to_vector<std::int32_t>(), (std::vector<std::int32_t>{0, 0}));
+}
+
+TEST(FromPyTorch, CumulativeSumsKeepTheType) {
+  const NDArray x = NDArray::from<std::int8_t>({100, 100}, {2});
+  EXPECT_EQ(cumsum(x).to_vector<std::int8_t>(), (std::vector<std::int8_t>{100, -56}));
+  EXPECT_EQ(cumprod(x).dtype(), DType::kInt8);
+}
+
+TEST(FromPyTorch, PowersAndProductsOfIntegersAreRefused) {
+  const NDArray x = NDArray::zeros({2, 2}, DType::kInt32);
+  EXPECT_THROW(power(x, 2), InvalidArgument);
+  EXPECT_THROW(matmul(x, x), InvalidArgument);
+}
+
+TEST(FromPyTorch, TakeCountsFromTheBack) {
+  const NDArray x = NDArray::from<float>({1, 2, 3}, {3});
+  EXPECT_EQ(take(x, NDArray::from<std::int64_t>({-1, 0}, {2})).to_vector<float>(), (std::vector<float>{3, 1}));
+  EXPECT_THROW(gather(x, NDArray::from<std::int64_t>({-1}, {1}), 0).wait(), InvalidArgument);
+}
+
+TEST(FromPyTorch, GatherNdHasTheAxesFirst) {
+  const NDArray x = NDArray::from<float>({1, 2, 3, 4, 5, 6}, {2, 3});
+  const NDArray positions = NDArray::from<std::int64_t>({0, 1, 1, 2, 0, 1}, {2, 3});
+  EXPECT_EQ(gather_nd(x, positions).to_vector<float>(), (std::vector<float>{3, 4, 5}));
+}
+
+TEST(FromPyTorch, L2IsHalvedAndDoesNotBroadcast) {
+  const NDArray output = NDArray::full({4, 1}, 3), label = NDArray::full({4}, 1);
+  EXPECT_EQ(nn::l2(output, label).item<float>(), 2);
+  EXPECT_THROW(nn::l2(output, NDArray::zeros({1})), InvalidArgument);
+}
+
+TEST(FromPyTorch, AdamsEpsilonStandsBesideTheUncorrectedRoot) {
+  double weight = 0, gradient = 1, mean = 0, variance = 0;
+  std::array<double*, 2> state{&mean, &variance};
+  Tile<double> tile;
+  tile.count = 1, tile.gradient = &gradient, tile.weight = &weight, tile.state = state.data();
+  make_optimizer(optim::Adam{.lr = 0.1, .epsilon = 1})->update(tile, {.learning_rate = 0.1, .count = 1});
+  const double root = std::sqrt(0.001);                  // of the second moment, which starts as (1 - 0.999) * 1
+  EXPECT_NEAR(weight, -0.1 * root / (root + 1), 1e-12);  // PyTorch: -0.1 * 1 / (1 + 1)
+}
+
+TEST(FromPyTorch, BackwardOverwritesGradients) {
+  const NDArray x = NDArray::full({1}, 3), gradient = NDArray::full({1}, 100);
+  Tape tape;
+  tape.watch(x, gradient);
+  const NDArray y = square(x);
+  tape.backward(y, {.keep = true});
+  EXPECT_EQ(gradient.item<float>(), 6);
+  tape.backward(y, {.accumulate = true});
+  EXPECT_EQ(gradient.item<float>(), 12);
+}
+
+TEST(FromPyTorchTable, NamesTheTestsThatThereAre) {
+  std::set<std::string> all, own, named;
+  const testing::UnitTest& tests = *testing::UnitTest::GetInstance();
+  for (int s = 0; s < tests.total_test_suite_count(); ++s) {
+    const testing::TestSuite& suite = *tests.GetTestSuite(s);
+    for (int t = 0; t < suite.total_test_count(); ++t) {
+      const std::string name = std::string(suite.name()) + "." + suite.GetTestInfo(t)->name();
+      all.insert(name);
+      if (suite.name() == std::string("FromPyTorch")) own.insert(name);
+    }
+  }
+  std::ifstream page(test::source_dir() + "/docs/from-pytorch.md");
+  for (std::string line; std::getline(page, line);) {
+    if (!line.starts_with("| ") || line.starts_with("| |")) continue;
+    const std::size_t begin = line.rfind("| ", line.size() - 3) + 2;
+    const std::string name = line.substr(begin, line.size() - 2 - begin);
+    EXPECT_TRUE(all.contains(name)) << name;
+    named.insert(name);
+  }
+  for (const std::string& name : own) EXPECT_TRUE(named.contains(name)) << name << " has no row in the table";
+  EXPECT_GT(named.size(), own.size());
+}
+
+}  // namespace
+}  // namespace paceline
