@@ -21,6 +21,12 @@ void check(cublasStatus_t status, const char* what) {
   if (status != CUBLAS_STATUS_SUCCESS) throw Error(str(what, ": ", cublasLtGetStatusString(status)));
 }
 
+// Errors of a call that did nothing: this version, or this device, does not do what was asked.
+bool has_nothing(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
+         status == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
 template <auto destroy>
 struct Destroy {
   template <class T>
@@ -76,10 +82,11 @@ class Product {
     if (!found_) return false;
     constexpr float kOne = 1, kZero = 0;
     set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, data.bias);
-    check(
+    const cublasStatus_t status =
         cublasLtMatmul(handle_, description_.get(), &kOne, data.left, left_.get(), data.right, right_.get(), &kZero,
-                       data.out, out_.get(), data.out, out_.get(), &best_.algo, workspace, best_.workspaceSize, stream),
-        "multiplying matrices in one pass");
+                       data.out, out_.get(), data.out, out_.get(), &best_.algo, workspace, best_.workspaceSize, stream);
+    if (has_nothing(status)) return found_ = false;
+    check(status, "multiplying matrices in one pass");
     return true;
   }
 
@@ -113,7 +120,7 @@ class Product {
     int found = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, description_.get(), left_.get(), right_.get(),
                                                                  out_.get(), out_.get(), made, 1, &best_, &found);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return;
+    if (has_nothing(status)) return;
     check(status, "choosing a product");
     found_ = found > 0;
   }

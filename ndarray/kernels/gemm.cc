@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <type_traits>
 
 namespace paceline {
@@ -74,6 +75,9 @@ void gemm_bias_cpu(const KernelContext& context, std::span<const Tensor> inputs,
 
 bool is_half(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
 
+// Of the products that the libraries take, whose sizes are ints.
+bool fits(std::initializer_list<std::int64_t> sizes) { return std::max(sizes) < (std::int64_t{1} << 31); }
+
 bool is_matrix(const NDArray& array) {
   return is_matrix_layout({nullptr, array.shape(), array.strides(), array.dtype()});
 }
@@ -86,7 +90,8 @@ void detail::gemm_bias(const NDArray& a, const NDArray& b, bool transpose_b, con
   const bool on_cuda = out.device().kind == DeviceKind::kCuda;
   const bool fused = on_cuda ? gemm_bias_cuda() && out.dtype() != DType::kFloat64 : out.dtype() == DType::kFloat32;
   const bool one_pass = fused && !bias.is_none() && out.size() > 0 && a.size(-1) > 0 && out.is_contiguous() &&
-                        bias.is_contiguous() && is_matrix(a) && is_matrix(b);
+                        bias.is_contiguous() && is_matrix(a) && is_matrix(b) &&
+                        fits({a.size(0), a.size(1), b.size(0), b.size(1)});
   if (!one_pass) {
     if (!bias.is_none()) out.copy_from(bias);
     kernels::gemm(a, false, b, transpose_b, out, 1, bias.is_none() ? 0 : 1);
@@ -102,7 +107,7 @@ void detail::gemm_bias(const NDArray& a, const NDArray& b, bool transpose_b, con
 bool detail::gemm_sums(const NDArray& a, const NDArray& b, const NDArray& out, const NDArray& sums) {
   if (out.device().kind != DeviceKind::kCuda || !gemm_sums_cuda() || out.dtype() == DType::kFloat64) return false;
   if (a.size() == 0 || b.size() == 0 || !is_matrix(a) || !is_matrix(b)) return false;
-  if (std::max({a.size(0), a.size(1), b.size(1)}) >= std::int64_t{1} << 31) return false;
+  if (!fits({a.size(0), a.size(1), b.size(1)})) return false;
   const std::size_t column = static_cast<std::size_t>(a.size(0)) * size_of(a.dtype());
   launch({"gemm_sums", nullptr, gemm_sums_cuda()}, std::array{a, b}, std::array{out, sums},
          std::make_shared<const Gemm>(Gemm{true, false, 1, 0}),
@@ -126,7 +131,7 @@ void kernels::gemm(const NDArray& a, bool transpose_a, const NDArray& b, bool tr
               (d == 2 || (a.size(0) == out.size(0) && b.size(0) == out.size(0))),
           "[gemm] shapes ", a.shape(), transpose_a ? " transposed" : "", " and ", b.shape(),
           transpose_b ? " transposed" : "", " do not multiply to ", out.shape());
-  require(std::max({m, n, k}) < (std::int64_t{1} << 31), "[gemm] sizes of 2^31 and more are not supported");
+  require(fits({m, n, k}), "[gemm] sizes of 2^31 and more are not supported");
   if (out.size() == 0) return;
   if (k == 0) return beta == 0 ? out.fill(0) : scale(beta, out);
 
