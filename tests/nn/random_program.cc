@@ -80,6 +80,7 @@ bool make(Generator& g, Step& step) {
       const auto size = static_cast<int>(a.size(step.axis));
       step.begin = g.pick(size);
       step.end = step.begin + 1 + g.pick(size - static_cast<int>(step.begin));
+      step.stride = 1 + g.pick(3);
       return true;
     }
     case kAt: step.begin = has_axes() ? g.pick(static_cast<int>(a.size(0))) : 0; return a.ndim() > 0;
@@ -154,7 +155,7 @@ NDArray Program::run(const Step& step, const std::vector<NDArray>& arrays) {
     case kSum: return sum(a, {step.axis}) * 0.25;
     case kConcat: return concat({a, b}, step.axis);
     case kCumsum: return cumsum(a, step.axis) * 0.25;
-    case kNarrow: return a.narrow(step.axis, step.begin, step.end);
+    case kNarrow: return a.narrow(step.axis, step.begin, step.end, step.stride);
     case kAt: return a.at(step.begin);
     case kPermute: return a.permute(step.axes);
     case kView: return a.view(step.shape);
@@ -229,7 +230,8 @@ std::string Program::text() const {
         case kConcat: return "concat({" + a + ", " + b + "}, " + axis + ")";
         case kCumsum: return "cumsum(" + a + ", " + axis + ") * 0.25";
         case kNarrow:
-          return a + ".narrow(" + axis + ", " + std::to_string(step.begin) + ", " + std::to_string(step.end) + ")";
+          return a + ".narrow(" + axis + ", " + std::to_string(step.begin) + ", " + std::to_string(step.end) + ", " +
+                 std::to_string(step.stride) + ")";
         case kAt: return a + ".at(" + std::to_string(step.begin) + ")";
         case kPermute: {
           std::string axes;

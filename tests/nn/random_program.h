@@ -48,7 +48,7 @@ struct Step {
   Kind kind = kTanh;
   int a = 0, b = 0;  // arrays by number: inputs, then results of steps
   int axis = 0;
-  std::int64_t begin = 0, end = 0;
+  std::int64_t begin = 0, end = 0, stride = 1;
   std::vector<int> axes = {};
   Shape shape = {};
 
