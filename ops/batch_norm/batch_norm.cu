@@ -93,7 +93,7 @@ __device__ double channel_sum(const Channels& layout, std::int64_t channel, cons
 }
 
 template <int kWidth, class T, class A>
-__global__ void sum_parts(const Channels layout, const T* x, double* sums) {
+__global__ void __launch_bounds__(kMostThreads) sum_parts(const Channels layout, const T* x, double* sums) {
   for (std::int64_t block = blockIdx.x; block < layout.channels * layout.parts; block += gridDim.x) {
     const std::int64_t c = block / layout.parts;
     const double sum = part_sum(layout, c, block % layout.parts, Values<kWidth, T, A>{x});
@@ -102,7 +102,8 @@ __global__ void sum_parts(const Channels layout, const T* x, double* sums) {
 }
 
 template <int kWidth, class T, class A>
-__global__ void sum_squares_of_parts(const Channels layout, const T* x, const double* sums, double* squares) {
+__global__ void __launch_bounds__(kMostThreads)
+    sum_squares_of_parts(const Channels layout, const T* x, const double* sums, double* squares) {
   for (std::int64_t block = blockIdx.x; block < layout.channels * layout.parts; block += gridDim.x) {
     const std::int64_t c = block / layout.parts;
     const double all = channel_sum(layout, c, sums, Values<kWidth, T, A>{x});
@@ -113,9 +114,10 @@ __global__ void sum_squares_of_parts(const Channels layout, const T* x, const do
 }
 
 template <int kWidth, class T, class A>
-__global__ void normalize_channels(const Channels layout, bool training, double momentum, double epsilon,
-                                   const double* sums, const double* squares, const T* x, const A* gamma, const A* beta,
-                                   T* y, A* used_mean, A* inverse_deviation, A* running_mean, A* running_variance) {
+__global__ void __launch_bounds__(kMostThreads)
+    normalize_channels(const Channels layout, bool training, double momentum, double epsilon, const double* sums,
+                       const double* squares, const T* x, const A* gamma, const A* beta, T* y, A* used_mean,
+                       A* inverse_deviation, A* running_mean, A* running_variance) {
   const auto count = static_cast<double>(layout.count());
   for (std::int64_t block = blockIdx.x; block < layout.channels * layout.parts; block += gridDim.x) {
     const std::int64_t c = block / layout.parts, part = block % layout.parts;
@@ -154,8 +156,8 @@ __global__ void normalize_channels(const Channels layout, bool training, double 
 
 // Of the gradient, and of the gradient times the distance from the mean.
 template <int kWidth, class T, class A>
-__global__ void sum_gradients_of_parts(const Channels layout, const T* dy, const T* x, const A* mean, double* sums,
-                                       double* products) {
+__global__ void __launch_bounds__(kMostThreads) sum_gradients_of_parts(const Channels layout, const T* dy, const T* x,
+                                                                       const A* mean, double* sums, double* products) {
   for (std::int64_t block = blockIdx.x; block < layout.channels * layout.parts; block += gridDim.x) {
     const std::int64_t c = block / layout.parts, part = block % layout.parts;
     const double sum = part_sum(layout, c, part, Values<kWidth, T, A>{dy});
@@ -167,9 +169,10 @@ __global__ void sum_gradients_of_parts(const Channels layout, const T* dy, const
 }
 
 template <int kWidth, class T, class A>
-__global__ void backward_channels(const Channels layout, bool training, const double* sums, const double* products,
-                                  const T* dy, const T* x, const A* gamma, const A* mean, const A* inverse_deviation,
-                                  T* dx, A* gamma_gradient, A* beta_gradient) {
+__global__ void __launch_bounds__(kMostThreads)
+    backward_channels(const Channels layout, bool training, const double* sums, const double* products, const T* dy,
+                      const T* x, const A* gamma, const A* mean, const A* inverse_deviation, T* dx, A* gamma_gradient,
+                      A* beta_gradient) {
   const auto count = static_cast<double>(layout.count());
   for (std::int64_t block = blockIdx.x; block < layout.channels * layout.parts; block += gridDim.x) {
     const std::int64_t c = block / layout.parts, part = block % layout.parts;

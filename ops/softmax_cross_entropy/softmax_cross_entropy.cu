@@ -55,7 +55,8 @@ __global__ void __launch_bounds__(kMostThreadsOfLine)
 
 // One block, which adds in the same order every time.
 template <class T, class A>
-__global__ void reduce_losses(const DeviceLabels labels, std::int64_t rows, bool mean, const A* losses, T* loss) {
+__global__ void __launch_bounds__(kMostThreads)
+    reduce_losses(const DeviceLabels labels, std::int64_t rows, bool mean, const A* losses, T* loss) {
   const A sum = sum_values<A>(rows, [=](std::int64_t i) { return losses[i]; });
   const std::int64_t counted =
       sum_values<std::int64_t>(rows, [=](std::int64_t i) { return std::int64_t{!labels.is_ignored(i)}; });
@@ -67,7 +68,8 @@ __global__ void narrow(std::int64_t count, const A* from, T* to) {
   for (std::int64_t i = detail::first_index(); i < count; i += detail::index_step()) to[i] = T(from[i]);
 }
 
-__global__ void count_rows(const DeviceLabels labels, std::int64_t rows, std::int64_t* counted) {
+__global__ void __launch_bounds__(kMostThreads)
+    count_rows(const DeviceLabels labels, std::int64_t rows, std::int64_t* counted) {
   const std::int64_t count =
       sum_values<std::int64_t>(rows, [=](std::int64_t i) { return std::int64_t{!labels.is_ignored(i)}; });
   if (threadIdx.x == 0) *counted = count;
