@@ -47,6 +47,7 @@ const RegisterCases kTop1("top1_count",
                             .inputs = {array({0, 2}, {}), typed(DType::kInt32, {0}, {})},
                             .expected = {typed(DType::kInt64, {}, {0})}}},
                           {{"label 3 at position 2 is outside [0, 3)", {kScores, typed(DType::kInt32, {3}, {0, 1, 3})}},
+                           {"it is no whole number", {kScores, typed(DType::kFloat32, {3}, {0, 1.7, 0})}},
                            {"labels has shape (2,), expected (3,)", {kScores, typed(DType::kInt32, {2}, {0, 1})}}});
 
 }  // namespace

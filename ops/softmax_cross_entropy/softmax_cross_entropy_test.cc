@@ -71,6 +71,8 @@ const RegisterCases kCrossEntropy(
      {"label -1 at position 0", {sample({2, 3}, 1), typed(DType::kInt32, {2}, {-1, 0})}},
      {"label nan at position 1 is outside",
       {sample({2, 3}, 1), typed(DType::kFloat32, {2}, {0, std::numeric_limits<double>::quiet_NaN()})}},
+     {"label 1.7 at position 0 is outside [0, 3): it is no whole number",
+      {sample({2, 3}, 1), typed(DType::kFloat32, {2}, {1.7, 0})}},
      {"scores has 1 dimensions, expected 2", {sample({3}, 1), kLabels}},
      {"labels has shape (3,), expected (2,)", {sample({2, 3}, 1), kLabels}},
      {"labels is bool", {sample({1, 3}, 1), typed(DType::kBool, {1}, {1})}}});
