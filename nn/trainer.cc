@@ -198,6 +198,7 @@ struct Trainer::Impl {
   void found_nan(std::int64_t step, double loss) {
     if (options.on_nan == OnNan::kIgnore || (told_of_nan && options.on_nan != OnNan::kStop)) return;
     told_of_nan = true;
+    name_parameters();
     std::string where = "; all gradients and weights are finite now";
     for (const auto& parameter : gradients->trained()) {
       const char* what = nullptr;
@@ -246,8 +247,12 @@ struct Trainer::Impl {
     return !finite;
   }
 
+  // As the whole network names them: parameters() of a part of it gives them names of that part.
+  void name_parameters() const { net.parameters(); }
+
   void show_gradients() {
     if (!options.on_gradients) return;
+    name_parameters();
     NamedGradients named;
     for (const auto& parameter : gradients->trained()) named.emplace_back(parameter->name, parameter->gradient);
     for (std::size_t i = 0; i < tables.size(); ++i) named.emplace_back(tables[i]->name, gradients->of_tables()[i]);
