@@ -25,7 +25,8 @@ using namespace functors;
 std::vector<bool> reduced_axes(const char* name, const Shape& shape, const ReduceAttributes& attributes) {
   std::vector<bool> reduced(static_cast<std::size_t>(shape.ndim()), attributes.axes.empty());
   for (const int given : attributes.axes) {
-    const auto axis = static_cast<std::size_t>(normalize_axis(given, shape.ndim(), name));
+    const auto axis = static_cast<std::size_t>(normalize_axis(given, std::max(shape.ndim(), 1), name));
+    if (shape.ndim() == 0) continue;
     require(!reduced[axis], "[", name, "] axis ", given, " occurs twice in ", text_of(attributes.axes));
     reduced[axis] = true;
   }

@@ -10,7 +10,7 @@
 namespace paceline {
 
 struct ReduceAttributes {
-  std::vector<int> axes;   // empty: all
+  std::vector<int> axes;   // empty: all; of a 0-d array 0 and -1 name nothing
   bool keep_dims = false;  // keep reduced axes with size 1
 };
 

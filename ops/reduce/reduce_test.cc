@@ -202,6 +202,14 @@ TEST(Reduce, TheGradientOfAMeanOfManyHalvesIsExact) {
   EXPECT_EQ(result.dense.at(0).item<float>(), static_cast<float>(float16(0.01024f)));
 }
 
+TEST(Reduce, AnArrayWithoutAxesHasAnAxis) {
+  const NDArray x = NDArray::full({}, -2, DType::kFloat64);
+  EXPECT_EQ(sum(x, {0}).shape(), Shape{});
+  EXPECT_EQ(sum(x, {-1}, true).item<double>(), -2);
+  EXPECT_EQ(norm(x, 2, {-1}).item<double>(), 2);
+  EXPECT_THROW(sum(x, {1}), InvalidArgument);
+}
+
 TEST(Reduce, AnyAndAllOfEveryType) {
   const NDArray x = NDArray::from<float>({0, 0, 0, static_cast<float>(kNaN), 1, 2}, {3, 2});
   EXPECT_EQ(any(x, {1}).to_vector<bool>(), (std::vector<bool>{false, true, true}));

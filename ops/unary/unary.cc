@@ -74,37 +74,40 @@ OpDef backward(const char* name) {
       .cpu(unary_backward_cpu<F>);
 }
 
+// Functions whose value is no integer.
+NDArray lifted(const NDArray& x) { return x.is_none() || is_floating(x.dtype()) ? x : x.cast(DType::kFloat32); }
+
 }  // namespace
 
-#define PACELINE_UNARY(name, Functor)                                                    \
+#define PACELINE_UNARY(name, Functor, argument)                                          \
   const OpDef& name##_operator();                                                        \
   const OpDef& name##_backward_operator();                                               \
   OpDef name##_op() { return differentiable<Functor>(#name, name##_backward_operator); } \
   OpDef name##_backward_op() { return backward<Functor>(#name "_backward"); }            \
-  NDArray name(const NDArray& x) { return invoke(name##_operator(), {x})[0]; }           \
+  NDArray name(const NDArray& x) { return invoke(name##_operator(), {argument})[0]; }    \
   NDArray name##_(const NDArray& x) { return invoke_in_place(name##_operator(), {x}); }
 
-PACELINE_UNARY(relu, Relu)
-PACELINE_UNARY(sigmoid, Sigmoid)
-PACELINE_UNARY(tanh, Tanh)
-PACELINE_UNARY(gelu, Gelu)
-PACELINE_UNARY(softplus, Softplus)
-PACELINE_UNARY(exp, Exp)
-PACELINE_UNARY(log, Log)
-PACELINE_UNARY(sqrt, Sqrt)
-PACELINE_UNARY(rsqrt, Rsqrt)
-PACELINE_UNARY(square, Square)
-PACELINE_UNARY(reciprocal, Reciprocal)
-PACELINE_UNARY(abs, Abs)
-PACELINE_UNARY(sin, Sin)
-PACELINE_UNARY(cos, Cos)
-PACELINE_UNARY(gelu_tanh, GeluTanh)
-PACELINE_UNARY(silu, Silu)
-PACELINE_UNARY(softsign, Softsign)
-PACELINE_UNARY(selu, Selu)
-PACELINE_UNARY(expm1, Expm1)
-PACELINE_UNARY(log1p, Log1p)
-PACELINE_UNARY(erf, Erf)
+PACELINE_UNARY(relu, Relu, x)
+PACELINE_UNARY(sigmoid, Sigmoid, lifted(x))
+PACELINE_UNARY(tanh, Tanh, lifted(x))
+PACELINE_UNARY(gelu, Gelu, x)
+PACELINE_UNARY(softplus, Softplus, x)
+PACELINE_UNARY(exp, Exp, lifted(x))
+PACELINE_UNARY(log, Log, lifted(x))
+PACELINE_UNARY(sqrt, Sqrt, lifted(x))
+PACELINE_UNARY(rsqrt, Rsqrt, lifted(x))
+PACELINE_UNARY(square, Square, x)
+PACELINE_UNARY(reciprocal, Reciprocal, lifted(x))
+PACELINE_UNARY(abs, Abs, x)
+PACELINE_UNARY(sin, Sin, lifted(x))
+PACELINE_UNARY(cos, Cos, lifted(x))
+PACELINE_UNARY(gelu_tanh, GeluTanh, x)
+PACELINE_UNARY(silu, Silu, x)
+PACELINE_UNARY(softsign, Softsign, lifted(x))
+PACELINE_UNARY(selu, Selu, x)
+PACELINE_UNARY(expm1, Expm1, lifted(x))
+PACELINE_UNARY(log1p, Log1p, lifted(x))
+PACELINE_UNARY(erf, Erf, lifted(x))
 #undef PACELINE_UNARY
 
 namespace {

@@ -1,8 +1,9 @@
 #pragma once
-// Functions of one variable, applied to every element. Floating types; relu, square, abs, sign, negative, floor,
-// ceil and round also take signed integers. The result has the argument's shape and type; float16 and bfloat16 are
-// computed in float32. NaN propagates (sign gives 0). exp, tanh and sigmoid in float32 are within 4 units in the last
-// place of normal results.
+// Functions of one variable, applied to every element. The result has the argument's shape and type. relu, square, abs,
+// sign, negative, floor, ceil and round take floating types and signed integers. sigmoid, tanh, exp, expm1, log, log1p,
+// erf, sqrt, rsqrt, reciprocal, sin, cos and softsign take any type; integers and bool become float32, but not in
+// place. The others take floating types. float16 and bfloat16 are computed in float32. NaN propagates (sign gives 0).
+// exp, tanh and sigmoid in float32 are within 4 units in the last place of normal results.
 
 #include <paceline/number.h>
 #include <paceline/op.h>

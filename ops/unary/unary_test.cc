@@ -151,6 +151,15 @@ TEST(FastMath, KeepsSpecialValues) {
   EXPECT_TRUE(std::isnan(fast_erfc(std::numeric_limits<float>::quiet_NaN())));
 }
 
+TEST(Unary, FunctionsWithoutIntegerValuesTakeIntegersAsFloat32) {
+  const NDArray x = NDArray::from<std::int64_t>({0, 4}, {2}), seen = NDArray::from<bool>({true}, {1});
+  EXPECT_EQ(sqrt(x).dtype(), DType::kFloat32);
+  EXPECT_EQ(sqrt(x).to_vector<float>(), (std::vector<float>{0, 2}));
+  EXPECT_EQ(reciprocal(seen).to_vector<float>(), (std::vector<float>{1}));
+  EXPECT_THROW(sqrt_(x), InvalidArgument);
+  EXPECT_THROW(gelu(x), InvalidArgument);
+}
+
 TEST(Unary, KeepsTheOrderOfAxesInMemory) {
   const NDArray channels_last = NDArray::from<float>({-1, 2, -3, 4, -5, 6}, {1, 3, 2}).permute({0, 2, 1});
   const NDArray y = relu(channels_last);

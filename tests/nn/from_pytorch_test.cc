@@ -57,6 +57,31 @@ TEST(FromPyTorch, PowersAndProductsOfIntegersAreRefused) {
   EXPECT_THROW(matmul(x, x), InvalidArgument);
 }
 
+TEST(FromPyTorch, ArithmeticOfBoolIsRefused) {
+  const NDArray x = NDArray::zeros({2}, DType::kBool);
+  using Binary = NDArray (*)(const NDArray&, const NDArray&);
+  for (const Binary f : std::initializer_list<Binary>{add, subtract, multiply, maximum, minimum})
+    EXPECT_THROW(f(x, x), InvalidArgument);
+  EXPECT_THROW(max(x), InvalidArgument);
+  EXPECT_THROW(min(x), InvalidArgument);
+}
+
+TEST(FromPyTorch, FunctionsOfSignedNumbersRefuseOthers) {
+  for (const DType dtype : {DType::kUint8, DType::kBool})
+    for (auto* f : {relu, square, abs, sign, negative, floor, ceil, round})
+      EXPECT_THROW(f(NDArray::zeros({2}, dtype)), InvalidArgument);
+}
+
+TEST(FromPyTorch, AnyAndAllAreBool) {
+  const NDArray x = NDArray::from<std::uint8_t>({0, 2}, {2});
+  EXPECT_EQ(any(x).dtype(), DType::kBool);
+  EXPECT_EQ(all(x).dtype(), DType::kBool);
+}
+
+TEST(FromPyTorch, WindowsDoNotExceedTheArray) {
+  EXPECT_THROW(max_pool(NDArray::zeros({1, 1, 2}), {.kernel = {3}, .stride = {1}, .ceil_mode = true}), InvalidArgument);
+}
+
 TEST(FromPyTorch, TakeCountsFromTheBack) {
   const NDArray x = NDArray::from<float>({1, 2, 3}, {3});
   EXPECT_EQ(take(x, NDArray::from<std::int64_t>({-1, 0}, {2})).to_vector<float>(), (std::vector<float>{3, 1}));
