@@ -57,7 +57,6 @@ void Sum::add(Gradient part, const Layout& at, bool owned) {
       const bool in_place = owned_ && !gradient_.is_sparse();
       const NDArray out = in_place ? a : NDArray(a.shape(), a.dtype(), a.device(), a.engine());
       kernels::add(a, b, out);
-      if (!in_place) flat_ = {};
       gradient_ = out;
       owned_ = true;
     }

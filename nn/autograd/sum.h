@@ -32,7 +32,6 @@ class Sum {
   void clear(const detail::Layout& layout);
 
  private:
-  NDArray in_memory_of(const NDArray& block, const detail::Layout& layout) const;
   void place(const NDArray& part, const detail::Layout& at);
   void settle();
   void make_flat();
@@ -41,7 +40,7 @@ class Sum {
   Gradient gradient_ = {};
   bool owned_ = false;
   // The gradients of all elements between the value's first and last one, in the order of memory, where parts of the
-  // value were added; gradient_ is a view of it. Elements outside of the value hold anything.
+  // value were added; gradient_ is a view of it, and owned. Elements outside of the value hold anything.
   NDArray flat_ = {};
   // While parts that have no element in common are placed in flat_, the rest is not initialised and gradient_ is none.
   std::vector<detail::Layout> placed_ = {};

@@ -174,6 +174,26 @@ TEST(Tape, AnArrayMayShowSeveralWatchedOnes) {
   EXPECT_THAT(of_right.to_vector<double>(), ElementsAre(5, 9));
 }
 
+TEST(Tape, AWholeBlockMayBeReadInAnotherOrderThanItsWatchedPart) {
+  const NDArray block = NDArray::from(std::vector<double>{1, 2, 3, 4}, {2, 2});
+  const NDArray below = block.narrow(0, 1, 2), gradient = NDArray::zeros({1, 2}, DType::kFloat64);
+  Tape tape;
+  tape.watch(below, gradient);
+  tape.backward(sum(block.permute({1, 0}) * NDArray::from(std::vector<double>{5, 6, 7, 8}, {2, 2})));
+  EXPECT_THAT(gradient.to_vector<double>(), ElementsAre(6, 8));
+}
+
+TEST(Tape, OverwritingOnePartOfAnArrayKeepsTheOthers) {
+  const NDArray x = vector({1, 2}), gradient = vector({0, 0}), y = NDArray::zeros({4}, DType::kFloat64);
+  Tape tape;
+  tape.watch(x, gradient);
+  y.narrow(0, 0, 2).copy_from(x);
+  y.narrow(0, 2, 4).copy_from(x * 3.0);
+  y.narrow(0, 0, 2).copy_from(x * 5.0);
+  tape.backward(sum(y.narrow(0, 2, 4)) + sum(y.at(0)));
+  EXPECT_THAT(gradient.to_vector<double>(), ElementsAre(8, 3));
+}
+
 TEST(Tape, WatchesAnArrayTwiceAndAViewOfIt) {
   const NDArray x = vector({1, 2}), first = vector({0, 0}), second = vector({0, 0}), part = vector({0});
   Tape tape;
