@@ -21,7 +21,9 @@ import torch
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import families  # noqa: E402
 
-TYPES = {torch.float64: "F64", torch.int64: "I64", torch.bool: "BOOL"}
+# Of safetensors and of struct.
+TYPES = {torch.float64: ("F64", "d"), torch.float32: ("F32", "f"), torch.int64: ("I64", "q"), torch.int32: ("I32", "i"),
+         torch.int8: ("I8", "b"), torch.uint8: ("U8", "B"), torch.bool: ("BOOL", "?")}
 
 
 def weights(y):
@@ -50,12 +52,11 @@ def run(name, case, function, inputs):
 def write(path, arrays):
     header, body = {"__metadata__": {"torch": torch.__version__.split("+")[0]}}, b""
     for name, array in sorted(arrays.items()):
-        flat = array.contiguous().reshape(-1)
-        data = b"".join(
-            struct.pack({"F64": "<d", "I64": "<q", "BOOL": "<?"}[TYPES[array.dtype]], v) for v in flat.tolist()
-        )
+        kind, letter = TYPES[array.dtype]
+        flat = array.contiguous().reshape(-1).tolist()
+        data = struct.pack(f"<{len(flat)}{letter}", *flat)
         header[name] = {
-            "dtype": TYPES[array.dtype],
+            "dtype": kind,
             "shape": list(array.shape),
             "data_offsets": [len(body), len(body) + len(data)],
         }
