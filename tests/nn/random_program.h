@@ -1,6 +1,7 @@
 #pragma once
-// Small random programs over float64 arrays: operators, views, views of views, copies and writes in place. What a
-// program does depends on its seed alone, not on the numbers that it computes with.
+// Random programs over float64 arrays: operators, views, views of views, copies and writes in place. What a program
+// does depends on its seed alone, not on the numbers that it computes with. Arrays are small; in one program of 40 they
+// are large enough for a captured chain of operators to run in several pieces.
 
 #include <paceline/autograd.h>
 #include <paceline/ops.h>
@@ -38,6 +39,7 @@ struct Step {
     kCopy,
     kStop,
     kWatch,
+    kConstant,
     kFill,
     kCopyFrom,
     kAddTo,
@@ -57,7 +59,7 @@ struct Step {
 
 class Program {
  public:
-  static constexpr int kInputs = 3;  // two matrices, and a view of the first one that was made before
+  static constexpr int kInputs = 4;
 
   explicit Program(unsigned seed, int most_steps = 20);
 
@@ -79,7 +81,10 @@ class Program {
   std::vector<Step> steps_;
 };
 
-// The two matrices of a program and the view.
+// Two matrices, a view of the first one, and a matrix of whose rows watched_part() is watched.
 std::vector<NDArray> program_inputs(unsigned seed, Device device, Engine& engine);
+
+NDArray view_of_first(const NDArray& first);
+NDArray watched_part(const NDArray& fourth);
 
 }  // namespace paceline::test
