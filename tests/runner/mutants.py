@@ -1,13 +1,14 @@
 """Asks whether the tests notice small faults (mutants): a condition, a constant or a bound that is changed.
 
-    python3 tests/runner/mutants.py engine ndarray --number 50 --seed 1
+    python3 tests/runner/mutants.py engine nn/autograd --number 50 --seed 1
 
 draws 50 mutants from the sources of each folder and compiles them all into one build, in a copy of the tree. The
 variable TEST_MUTANT turns one of them on. Each mutant runs the tests of its module up to the first failure, for at
 most --seconds. The table says which test killed it, that the tests did not end, or that the mutant survived. The first
 line is a run without a mutant: it must pass within half of --seconds (30 by default). Build the preset `cpu` first.
 
-With --choice changed each mutant runs what tools/test.sh --changed would run for its file. --isolate gives each test a
+With --choice changed each mutant runs what tools/test.sh --changed would run for its file, with --tests the tests of
+that name: do random programs find ten faults of the tape, the views and the capture? --isolate gives each test a
 process of its own.
 """
 
@@ -120,6 +121,10 @@ def candidates(path):
             yield Mutant(path, line, begin, end, was, becomes)
 
 
+def within(file, folders):
+    return any(file == folder or file.startswith(f"{folder}/") for folder in folders)
+
+
 def compiled_files(build, folders):
     """The sources and headers of the folders that the preset `cpu` compiles, without tests."""
     sources = {os.path.relpath(c["file"], SOURCE) for c in json.loads((build / "compile_commands.json").read_text())}
@@ -132,7 +137,7 @@ def compiled_files(build, folders):
     return sorted(
         name
         for name in sources | headers
-        if name.split("/")[0] in folders and not name.endswith(("_test.cc", "_benchmark.cc")) and "/tests/" not in name
+        if within(name, folders) and not name.endswith(("_test.cc", "_benchmark.cc")) and "/tests/" not in name
     )
 
 
@@ -199,8 +204,10 @@ def build(mutants, targets):
     return bad
 
 
-def tests_of(mutant, choice):
+def tests_of(mutant, choice, names):
     """Arguments for the runner."""
+    if names:
+        return names
     if choice == "all":
         return []
     if choice == "module":
@@ -213,7 +220,7 @@ def tests_of(mutant, choice):
 
 def try_one(mutant, options):
     """What became of a mutant: killed, endless or survived; and the test that killed it."""
-    command = [sys.executable, COPY / "tests/runner", BUILD, "--stop", *tests_of(mutant, options.choice)]
+    command = [sys.executable, COPY / "tests/runner", BUILD, "--stop", *tests_of(mutant, options.choice, options.tests)]
     if options.isolate:
         command.append("--isolate")
     environment = {**os.environ, "TEST_MUTANT": str(mutant.number)}
@@ -238,12 +245,13 @@ def try_one(mutant, options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="+", help="modules to draw from")
+    parser.add_argument("folders", nargs="+", help="modules, or folders and files of them, to draw from")
     parser.add_argument("--number", type=int, default=50, help="mutants of each folder")
     parser.add_argument("--together", action="store_true", help="draw --number from all folders as one")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--choice", choices=("module", "changed", "all"), default="module", help="tests to run")
+    parser.add_argument("--tests", nargs="+", metavar="NAME", help="run the tests of these names instead")
     parser.add_argument("--isolate", action="store_true", help="a process for each test")
     parser.add_argument("--only", type=int, nargs="+", metavar="N", help="try these mutants of the draw again")
     options = parser.parse_args()
@@ -254,15 +262,18 @@ def main():
     generator, taken, mutants = random.Random(options.seed), set(), []
     groups = [options.folders] if options.together else [[folder] for folder in options.folders]
     for group in groups:  # some more than asked for, because not all compile
-        mutants += draw(compiled_files(cpu, group), options.number * 4 // 3, generator, taken)
+        files = compiled_files(cpu, group)
+        if not files:
+            sys.exit(f"mutants.py: the preset `cpu` compiles no file of {' or '.join(group)}; name folders of the tree")
+        mutants += draw(files, options.number * 4 // 3, generator, taken)
     for number, mutant in enumerate(mutants, 1):
         mutant.number = number
-    targets = ["all"] if options.choice != "module" else [f"{folder}_tests" for folder in options.folders]
+    targets = ["all"] if options.choice != "module" or options.tests else [f"{folder.split('/')[0]}_tests" for folder in options.folders]
     write_copy(mutants)
     while bad := build(mutants, targets):
         mutants = [mutant for mutant in mutants if mutant not in bad]
         write_copy(mutants)
-    mutants = [m for group in groups for m in [m for m in mutants if m.file.split("/")[0] in group][: options.number]]
+    mutants = [m for group in groups for m in [m for m in mutants if within(m.file, group)][: options.number]]
     print(f"seed {options.seed}: {len(mutants)} mutants")
     results = collections.Counter()
     for file in sorted({m.file.split("/")[0] if options.choice == "module" else "" for m in mutants}):
