@@ -106,7 +106,8 @@ def pair(draw, name):
         kinds = (torch.bool, torch.int32, torch.int64, torch.uint8)
         return [draw.whole(own, 0, 2, draw.random.choice(kinds)) for own in (shape, draw.broadcast(shape))]
     pairs = [draw.array(shape), draw.array(draw.broadcast(shape))]
-    if name in ("add", "subtract", "multiply", "maximum", "minimum") and all(x.dtype == torch.bool for x in pairs):  # refused here
+    refused = ("add", "subtract", "multiply", "maximum", "minimum")  # of bool
+    if name in refused and all(x.dtype == torch.bool for x in pairs):
         pairs[1] = draw.floats(pairs[1].shape)
     if name == "power":
         pairs = [draw.floats(shape, 0.25, 2), draw.floats(pairs[1].shape)]
@@ -185,7 +186,8 @@ def steps(draw, name):
     count, n, width, hidden = (1 + draw.size() % 5 for _ in range(4))
     start = [draw.floats((n, hidden)) for _ in range(2 if gates == 4 else 1)]
     return [draw.floats((count, n, width)), *start, draw.floats((gates * hidden, width), -1, 1),
-            draw.floats((gates * hidden, hidden), -1, 1), draw.floats((gates * hidden,)), draw.floats((gates * hidden,))]
+            draw.floats((gates * hidden, hidden), -1, 1), draw.floats((gates * hidden,)),
+            draw.floats((gates * hidden,))]
 
 
 def batch_norm(draw, name):
@@ -443,14 +445,17 @@ def convolution(transposed):
 
     def draw_one(draw):
         axes, groups = 1 + draw.below(3), 1 + draw.below(2)
-        each = lambda end: [draw.below(end) for _ in range(axes)]
+
+        def each(end):
+            return [draw.below(end) for _ in range(axes)]
+
         stride, padding, dilation = [1 + n for n in each(3)], each(3), [1 + n for n in each(2)]
         kernel, into, out = [1 + n for n in each(3)], 1 + draw.below(3), 1 + draw.below(3)
         x = draw.floats((1 + draw.below(3), groups * into, *(1 + n for n in each((9, 7, 4)[axes - 1]))))
         shape = (groups * into, out) if transposed else (groups * out, into)
         arrays = [x, draw.floats((*shape, *kernel), -1, 1), draw.floats((groups * out,))]
-        call = lambda x, w, b: kinds[axes - 1](x, w, b, stride=stride, padding=padding, dilation=dilation, groups=groups)
-        return [*stride, *padding, *dilation, groups], arrays, call
+        how = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+        return [*stride, *padding, *dilation, groups], arrays, lambda *x: kinds[axes - 1](*x, **how)
     return draw_one
 
 
@@ -464,8 +469,9 @@ def pool(kind):
         up, counts = draw.below(2), draw.below(2) if kind == "average" else 1
         x = draw.floats((draw.below(3), 1 + draw.below(2), *(k + draw.below((12, 8, 5)[axes - 1]) for k in kernel)))
         how = {"count_include_pad": bool(counts)} if kind == "average" else {}
-        call = lambda x: kinds[kind][axes - 1](x, kernel, stride, padding, ceil_mode=bool(up), **how)
-        return [*kernel, *stride, *padding, up, counts], [x], call
+        f = kinds[kind][axes - 1]
+        numbers = [*kernel, *stride, *padding, up, counts]
+        return numbers, [x], lambda x: f(x, kernel, stride, padding, ceil_mode=bool(up), **how)
     return draw_one
 
 
@@ -516,10 +522,12 @@ def specials(draw, shape):
 norm = torch.linalg.vector_norm
 OPERATORS = {
     "sum": reduced(lambda x, d, keep: torch.sum(x, d, keep)), "mean": reduced(torch.mean, True),
-    "max": reduced(torch.amax, refused=torch.bool), "min": reduced(torch.amin, refused=torch.bool), "prod": reduced(product),
+    "max": reduced(torch.amax, refused=torch.bool), "min": reduced(torch.amin, refused=torch.bool),
+    "prod": reduced(product),
     "logsumexp": reduced(torch.logsumexp, True), "norm": reduced(lambda x, d, keep: norm(x, 2, d, keep), True),
     "norm1": reduced(lambda x, d, keep: norm(x, 1, d, keep), True), "any": reduced(torch.any, refused=torch.uint8),
-    "all": reduced(torch.all, refused=torch.uint8), "var": reduced(lambda x, d, keep: torch.var(x, d, keepdim=keep), True),
+    "all": reduced(torch.all, refused=torch.uint8),
+    "var": reduced(lambda x, d, keep: torch.var(x, d, keepdim=keep), True),
     "std": reduced(lambda x, d, keep: torch.std(x, d, correction=0, keepdim=keep), True),
     "argmax": along(lambda x, axis, keep: torch.argmax(x, axis, bool(keep)), 2, arrays=Draw.floats),
     "argmin": along(lambda x, axis, keep: torch.argmin(x, axis, bool(keep)), 2, arrays=Draw.floats),
@@ -538,7 +546,8 @@ OPERATORS = {
     "one_hot": one_hot, "embedding": embedding, "tril": triangle(torch.tril), "triu": triangle(torch.triu),
     "group_norm": group_norm, "convolution": convolution(False), "transposed_convolution": convolution(True),
     "max_pool": pool("max"), "average_pool": pool("average"),
-    "adaptive_max_pool": resized(lambda n: (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)[n - 1]),
+    "adaptive_max_pool": resized(
+        lambda n: (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)[n - 1]),
     "adaptive_average_pool": resized(
         lambda n: (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[n - 1]),
     "upsample_nearest": interpolated(False), "upsample_linear": interpolated(True), "csr_matmul": csr_matmul,

@@ -89,7 +89,7 @@ def binary():
         ("minimum(0.5)", lambda x: torch.clamp(x, max=0.5)), ("greater(0.5)", lambda x: x > 0.5),
         ("less_equal(0.5)", lambda x: x <= 0.5), ("equal(1)", lambda x: x == 1),
         ("remainder(1.5)", lambda x: torch.remainder(x, 1.5)),
-        ("1.5-remainder", lambda x: torch.remainder(torch.tensor(1.5, dtype=torch.float64 if x.is_floating_point() else torch.float32), x)),
+        ("1.5-remainder", lambda x: torch.remainder(1.5, x)),
         ("floor_divide(1.5)", lambda x: torch.div(x, 1.5, rounding_mode="floor")),
     ]
     for seed, (name, f) in enumerate(scalars):

@@ -22,8 +22,15 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import families  # noqa: E402
 
 # Of safetensors and of struct.
-TYPES = {torch.float64: ("F64", "d"), torch.float32: ("F32", "f"), torch.int64: ("I64", "q"), torch.int32: ("I32", "i"),
-         torch.int8: ("I8", "b"), torch.uint8: ("U8", "B"), torch.bool: ("BOOL", "?")}
+TYPES = {
+    torch.float64: ("F64", "d"),
+    torch.float32: ("F32", "f"),
+    torch.int64: ("I64", "q"),
+    torch.int32: ("I32", "i"),
+    torch.int8: ("I8", "b"),
+    torch.uint8: ("U8", "B"),
+    torch.bool: ("BOOL", "?"),
+}
 
 
 def weights(y):

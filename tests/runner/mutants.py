@@ -268,7 +268,9 @@ def main():
         mutants += draw(files, options.number * 4 // 3, generator, taken)
     for number, mutant in enumerate(mutants, 1):
         mutant.number = number
-    targets = ["all"] if options.choice != "module" or options.tests else [f"{folder.split('/')[0]}_tests" for folder in options.folders]
+    targets = [f"{folder.split('/')[0]}_tests" for folder in options.folders]
+    if options.choice != "module" or options.tests:
+        targets = ["all"]
     write_copy(mutants)
     while bad := build(mutants, targets):
         mutants = [mutant for mutant in mutants if mutant not in bad]
