@@ -51,7 +51,8 @@ std::exception_ptr take_report(Device device) noexcept try {
   if (found == all.of.end()) return nullptr;
   const std::atomic_ref<int> state(found->second->state);
   if (state.load(std::memory_order_acquire) != DeviceReport::kComplete) return nullptr;
-  const std::exception_ptr error = std::make_exception_ptr(InvalidArgument(text_of(*found->second)));
+  const std::exception_ptr error = std::make_exception_ptr(InvalidArgument(str(
+      text_of(*found->second), "; ", device.name(), " found this before now, perhaps for another array than this")));
   state.store(DeviceReport::kNone, std::memory_order_release);
   return error;
 } catch (...) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cstdio>
 #include <iterator>
 #include <memory>
@@ -55,12 +56,7 @@ void* MemoryPool::allocate(std::size_t bytes) {
   give_back(surplus);
   if (memory) return memory;
   try {
-    try {
-      memory = runtime_.allocate(rounded, kind_, nullptr);
-    } catch (const OutOfMemory&) {
-      trim();
-      memory = runtime_.allocate(rounded, kind_, nullptr);
-    }
+    memory = allocate_when_free(rounded);
   } catch (const OutOfMemory& error) {
     forget(rounded);
     throw OutOfMemory(str(error.what(), "; asked for ", amount(rounded), "; ", largest_holders()));
@@ -71,6 +67,29 @@ void* MemoryPool::allocate(std::size_t bytes) {
   const Lock lock(mutex_);
   note_peak();
   return memory;
+}
+
+void* MemoryPool::allocate_when_free(std::size_t rounded) {
+  constexpr std::chrono::seconds kPatience{1};
+  try {
+    return runtime_.allocate(rounded, kind_, nullptr);
+  } catch (const OutOfMemory&) {
+  }
+  for (;;) {
+    std::int64_t before;
+    {
+      const Lock lock(mutex_);
+      before = releases_;
+    }
+    trim();
+    try {
+      return runtime_.allocate(rounded, kind_, nullptr);
+    } catch (const OutOfMemory&) {
+      const Lock lock(mutex_);
+      if (!runtime_.asynchronous() || !released_.wait_for(mutex_, kPatience, [&] { return releases_ != before; }))
+        throw;
+    }
+  }
 }
 
 void MemoryPool::note_peak() {
@@ -93,6 +112,7 @@ void MemoryPool::release(void* memory, std::size_t bytes) noexcept {
     SizeClass& blocks = classes_[rounded];
     --blocks.in_use;
     if (caching_) {
+      note_release();
       blocks.free.push_back({memory, ++clock_});
       statistics_.bytes_cached += static_cast<std::int64_t>(rounded);
       if (!runtime_.asynchronous()) surplus = take_surplus();
@@ -101,6 +121,15 @@ void MemoryPool::release(void* memory, std::size_t bytes) noexcept {
     }
   }
   give_back(surplus);
+  if (!caching_) {
+    const Lock lock(mutex_);
+    note_release();
+  }
+}
+
+void MemoryPool::note_release() {
+  ++releases_;
+  released_.notify_all();
 }
 
 MemoryPool::Surplus MemoryPool::take_surplus() {

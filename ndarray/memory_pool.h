@@ -62,8 +62,9 @@ class MemoryPool {
   ~MemoryPool() { trim(); }
   MemoryPool(const MemoryPool&) = delete;
 
-  // At least 64-byte aligned, never null. Where the device is full, what is cached is given back and asked for again;
-  // an OutOfMemory then says what holds the memory.
+  // At least 64-byte aligned, never null. Where the device is full, what is cached is given back and asked for again.
+  // An asynchronous device may hold blocks for work that is about to end: as long as others release some within a
+  // second, this waits for them. An OutOfMemory says what holds the memory.
   void* allocate(std::size_t bytes);
   // `bytes` is what was asked for. May run on a thread that must not call the device, so on asynchronous devices
   // surplus blocks are given back by the next allocate().
@@ -91,9 +92,11 @@ class MemoryPool {
 
   // What could not be had makes no peak.
   void note_peak() PACELINE_REQUIRES(mutex_);
+  void note_release() PACELINE_REQUIRES(mutex_);
   Surplus take_surplus() PACELINE_REQUIRES(mutex_);
   void give_back(const Surplus& surplus);
   void forget(std::size_t rounded) PACELINE_EXCLUDES(mutex_);  // a block that was counted and not given
+  void* allocate_when_free(std::size_t rounded) PACELINE_EXCLUDES(mutex_);
   std::string largest_holders() const PACELINE_EXCLUDES(mutex_);
 
   DeviceRuntime& runtime_;
@@ -101,6 +104,8 @@ class MemoryPool {
   const bool caching_;
   const std::int64_t slack_;
   mutable Mutex mutex_;
+  CondVar released_;
+  std::int64_t releases_ PACELINE_GUARDED_BY(mutex_) = 0;
   std::map<std::size_t, SizeClass> classes_ PACELINE_GUARDED_BY(mutex_);
   std::int64_t clock_ PACELINE_GUARDED_BY(mutex_) = 0;
   MemoryPoolStatistics statistics_ PACELINE_GUARDED_BY(mutex_);

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <random>
@@ -21,7 +22,10 @@ class CountingRuntime final : public DeviceRuntime {
  public:
   bool asynchronous() const override { return asynchronous_; }
   void* allocate(std::size_t bytes, MemoryKind kind, Stream* stream) override {
-    if (held_ + static_cast<std::int64_t>(bytes) > limit_) throw OutOfMemory("the counting device is full");
+    if (held_ + static_cast<std::int64_t>(bytes) > limit_) {
+      ++refusals_;
+      throw OutOfMemory("the counting device is full");
+    }
     held_ += static_cast<std::int64_t>(bytes);
     return host_.allocate(bytes, kind, stream);
   }
@@ -39,6 +43,7 @@ class CountingRuntime final : public DeviceRuntime {
   std::int64_t held_ = 0;
   std::int64_t limit_ = std::int64_t{1} << 40;
   bool asynchronous_ = false;
+  std::atomic<int> refusals_ = 0;
 
  private:
   DeviceRuntime& host_ = runtime(Device());
@@ -115,6 +120,25 @@ TEST(MemoryPoolTest, AFullDeviceGetsItsCacheBack) {
   void* second = pool.allocate(3 * kMegabyte);
   EXPECT_NE(second, nullptr);
   pool.release(second, 3 * kMegabyte);
+}
+
+TEST(MemoryPoolTest, AFullAsynchronousDeviceIsWaitedFor) {
+  CountingRuntime runtime;
+  runtime.limit_ = 4 * kMegabyte;
+  runtime.asynchronous_ = true;
+  MemoryPool pool(runtime, MemoryKind::kNormal);
+  void* const first = pool.allocate(kMegabyte);
+  void* const second = pool.allocate(2 * kMegabyte);
+  std::thread others([&] {
+    while (runtime.refusals_ == 0) std::this_thread::yield();
+    pool.release(first, kMegabyte);  // not enough
+    while (runtime.refusals_ < 3) std::this_thread::yield();
+    pool.release(second, 2 * kMegabyte);
+  });
+  void* const all = pool.allocate(4 * kMegabyte);
+  others.join();
+  pool.release(all, 4 * kMegabyte);
+  EXPECT_EQ(pool.statistics().bytes_in_use, 0);
 }
 
 TEST(MemoryPoolTest, SaysWhatHoldsTheMemoryOfAFullDevice) {
