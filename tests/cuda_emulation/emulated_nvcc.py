@@ -73,6 +73,24 @@ def with_shared_memory(text):
     )
 
 
+def with_bounds(text):
+    """Each kernel begins with a check of the size of its block against its bounds."""
+    done, rest = [], 0
+    for kernel in re.finditer(r"\bemulated_kernel\b(\s+(?:static\s+)?void\s+)(emulated_bounds\b)?", text):
+        done += [text[rest : kernel.start()], kernel[1]]
+        rest, bounds = kernel.end(), "()"
+        if kernel[2]:
+            begin = text.index("(", rest)
+            rest = end_of_group(text, begin)
+            bounds = text[begin:rest]
+        parameters = end_of_group(text, text.index("(", rest))
+        body = text.find("{", parameters)
+        if body >= 0 and not text[parameters:body].strip():  # else it is declared only
+            done += [text[rest : body + 1], f" ::cuda_emulation::require_block_of{bounds};"]
+            rest = body + 1
+    return "".join(done) + text[rest:]
+
+
 def main():
     command = sys.argv[1:]
     source = next((word for word in command if word.endswith(".cu")), None)
@@ -91,7 +109,7 @@ def main():
     if status:
         sys.exit(status)
     with open(preprocessed) as file:
-        text = with_shared_memory(with_calls(file.read()))
+        text = with_shared_memory(with_calls(with_bounds(file.read())))
     # A compiler cache that several checkouts share sees the same text in each.
     text = text.replace('"' + os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + "/", '"')
     with open(preprocessed, "w") as file:

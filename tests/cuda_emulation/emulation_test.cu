@@ -53,6 +53,9 @@ __global__ void half_waits() {
   }
 }
 
+__global__ void __launch_bounds__(64) bounded(int* to) { to[threadIdx.x] = 1; }
+__global__ void unbounded(int* to) { to[threadIdx.x] = 1; }
+
 __global__ void write_past(int* to) { to[kThreads] = 1; }
 
 void expect_success(cudaError_t status) { ASSERT_EQ(status, cudaSuccess) << cudaGetErrorString(status); }
@@ -294,6 +297,22 @@ TEST_F(CudaEmulationDeathTest, BarriersThatCannotBePassedEndTheProgram) {
     cudaStreamSynchronize(first_);
   };
   EXPECT_DEATH(wait_at_two_barriers(), "kernel half_waits.*wait at different __syncthreads");
+}
+
+TEST_F(CudaEmulation, BlocksAreNoLargerThanTheirKernelsAllow) {
+  bounded<<<1, 64, 0, first_>>>(a_);
+  unbounded<<<1, 256, 0, first_>>>(a_);
+  expect_success(cudaStreamSynchronize(first_));
+  const auto bounded_by_65 = [this] {
+    bounded<<<1, 65, 0, first_>>>(a_);
+    cudaStreamSynchronize(first_);
+  };
+  EXPECT_DEATH(bounded_by_65(), "kernel bounded.*more threads than __launch_bounds__");
+  const auto unbounded_of_512 = [this] {
+    unbounded<<<1, 512, 0, first_>>>(a_);
+    cudaStreamSynchronize(first_);
+  };
+  EXPECT_DEATH(unbounded_of_512(), "kernel unbounded.*more threads than __launch_bounds__");
 }
 
 }  // namespace

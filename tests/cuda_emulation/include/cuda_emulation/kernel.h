@@ -9,11 +9,12 @@
 #include <source_location>
 #include <type_traits>
 
-#define __global__
+// emulated_nvcc.py makes a check of the size of a block of them.
+#define __global__ emulated_kernel
+#define __launch_bounds__(...) emulated_bounds(__VA_ARGS__)
 #define __device__
 #define __host__
 #define __forceinline__ inline
-#define __launch_bounds__(...)
 #define __grid_constant__
 
 namespace cuda_emulation {
@@ -34,6 +35,12 @@ void share(void* memory, std::size_t bytes);
 void* slot_of(int thread);  // kSlotBytes, for what lanes hand to each other
 int linear_thread();
 [[noreturn]] void fail(const char* text);
+// What __launch_bounds__ says. A kernel without it may take so many registers that more than kThreads do not fit.
+inline void require_block_of(int threads = 256) {
+  const dim3& size = position.block_size;
+  if (size.x * size.y * size.z > static_cast<unsigned>(threads))
+    fail("a launch asks for more threads than __launch_bounds__");
+}
 
 template <class T, class Source>
 T from_lane(unsigned mask, T value, const Source& source) {
