@@ -22,7 +22,7 @@ packages=(
   python3 openssh-client rsync                     # tools/launch.py
   curl ca-certificates                             # tools/quickstart.sh fetches MNIST
 )
-test_packages=(openssh-server mold stress-ng)
+test_packages=(openssh-server mold stress-ng zstd)
 lint_packages=(git python3-venv)
 full_packages=(clang libomp-dev)
 
