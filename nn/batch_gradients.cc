@@ -67,14 +67,18 @@ NDArray BatchGradients::accumulate(const std::vector<NDArray>& inputs, const Los
 }
 
 std::vector<NDArray> BatchGradients::operator()(const std::vector<NDArray>& inputs, const Loss& loss_function) {
-  const NDArray total = accumulate(inputs, loss_function), scale = inputs.size() > 3 ? inputs[3] : NDArray();
+  const NDArray total = accumulate(inputs, loss_function);
+  return of_accumulated(total, inputs.size() > 3 ? inputs[3] : NDArray());
+}
+
+std::vector<NDArray> BatchGradients::of_accumulated(const NDArray& total, const NDArray& scale) {
   accumulates_ = false;
   const std::vector<std::vector<Gradient>> tables = std::exchange(table_parts_, {});
   of_tables_.clear();
   std::vector<NDArray> gradients = gradients_;
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     of_tables_.push_back(sum_of_rows(*tables_[i], tables[i]));
-    if (options_.clip_norm == 0 && scale.is_none()) continue;
+    if (options_.clip_norm == 0 && scale.is_none() && !options_.on_gradients) continue;
     of_tables_.back() = with_each_row_once(of_tables_.back());
     gradients.push_back(of_tables_.back().values);
   }

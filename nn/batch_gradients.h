@@ -21,6 +21,8 @@ class BatchGradients {
   std::vector<NDArray> operator()(const std::vector<NDArray>& inputs, const Loss& loss);
   // The loss; adds to the gradients that the next operator() gives.
   NDArray accumulate(const std::vector<NDArray>& inputs, const Loss& loss);
+  // operator() for what was accumulated, whose last loss this is.
+  std::vector<NDArray> of_accumulated(const NDArray& loss, const NDArray& scale = NDArray());
   // Without those of tables.
   const std::vector<std::shared_ptr<Parameter>>& trained() const { return trained_; }
   // Of the last call, for each row-sparse parameter, in structural order.

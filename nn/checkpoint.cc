@@ -104,6 +104,10 @@ NamedArrays stored_weights(const std::string& path) {
   std::uint64_t first = 0;
   if (std::ifstream file(path, std::ios::binary); !file.read(reinterpret_cast<char*>(&first), sizeof first)) first = 0;
   constexpr std::uint64_t kParamsMagic = 0x112;
+  require((first & 0xffffffff) != 0x04034b50, "'", path,
+          "' is a zip archive, as PyTorch's .pt files are; save the state_dict() with safetensors.torch.save_file");
+  require((first & 0xff) != '{', "'", path,
+          "' is JSON, perhaps the index of a file in parts; load each .safetensors of it with allow_missing");
   NamedArrays arrays = first == kParamsMagic ? load_params(path) : load_safetensors(path);
   std::erase_if(arrays, [](const auto& one) { return one.first.starts_with(kStore); });
   for (auto& [name, array] : arrays)
@@ -161,7 +165,8 @@ LoadedWeights load_weights(const Module& net, const std::string& place, const Lo
   for (auto& [name, array] : stored_weights(path)) {
     const std::string own = options.map ? options.map(name) : name;
     if (own.empty()) continue;
-    require(stored.emplace(own, array).second, "'", path, "' holds two arrays for '", own, "'");
+    require(stored.emplace(own, array).second, "'", path, "' holds two arrays for '", own,
+            "'; LoadOptions::map can give one of them the name \"\", which leaves it out");
   }
   std::vector<std::pair<NDArray, NDArray>> copies;
   const LoadedWeights result = compared(parameters, std::move(stored), copies);

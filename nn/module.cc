@@ -98,7 +98,12 @@ Parameter& Layer::statistic(const std::string& name, const Shape& shape, double 
 
 Parameter& Layer::table(const std::string& name, const Shape& shape, const Initializer& initializer,
                         const Context& context) {
+  const std::size_t before = parameters_.size();
   Parameter* const existing = find(name, shape);
+  require(
+      parameters_.size() == before, "[", kind(), "] '", name,
+      "', a table of sparse_grad, is tied to a parameter of another layer, which cannot use rows; set sparse_grad = "
+      "false");
   return existing ? *existing : add(name, shape, initializer, context, DType::kFloat32);
 }
 
@@ -112,7 +117,18 @@ Parts Layer::operator()(const Parts& x, const Context& context) {
   own.device = device_.value_or(x.size() == 1 ? x[0].device() : context.device);
   Parts result = forward_parts(x.size() == 1 ? Parts{to_device(x[0], own.device)} : x, own);
   if (!device_ && !parameters_.empty()) device_ = own.device;
+  require_what_is_tied();
   return result;
+}
+
+void Layer::require_what_is_tied() const {
+  for (const auto& [wanted, shared] : tied_) {
+    const auto has_it = [&, name = wanted](const auto& parameter) { return parameter.first == name; };
+    if (std::ranges::any_of(parameters_, has_it)) continue;
+    std::string names;
+    for (const auto& [name, parameter] : parameters_) names += " " + name;
+    throw InvalidArgument(str("[", kind(), "] there is no parameter '", wanted, "' to tie; there are:", names));
+  }
 }
 
 NDArray Layer::operator()(const NDArray& x, const Context& context) {

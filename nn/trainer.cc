@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdio>
 #include <deque>
+#include <map>
 #include <optional>
 #include <ostream>
 #include <utility>
@@ -44,7 +45,7 @@ struct Group {
 struct PendingStep {
   Variable done;  // written once all weights of the step have arrived
   std::int64_t number = 0, epoch = 0;
-  std::vector<std::pair<NDArray, std::int64_t>> losses;  // and of how many examples each is the mean
+  std::vector<NDArray> losses;  // their sum is the step's
   Batch batch;
   DataIterator* data = nullptr;
   bool left_out = false;
@@ -76,7 +77,10 @@ struct Trainer::Impl {
   std::vector<PullItem> pulls, frozen;
   std::vector<NDArray> values;
   std::vector<std::shared_ptr<Parameter>> tables;  // in the store, by rows
-  std::optional<std::int64_t> tables_whole;        // in the network, after so many changes of rows
+  // As the whole network names them: parameters() of a part of it gives them names of that part.
+  std::map<const Parameter*, std::string> names;
+  std::vector<std::shared_ptr<Parameter>> kept;  // frozen ones
+  std::optional<std::int64_t> tables_whole;      // in the network, after so many changes of rows
   std::optional<BatchGradients> gradients;
   std::optional<LossScale> scale;  // under float16
 
@@ -94,16 +98,27 @@ struct Trainer::Impl {
   std::optional<std::int64_t> finished_epoch;  // of the latest step that is finished
   Clock::time_point report_start = Clock::now();
 
+  void require_same_frozen() const {
+    const auto refuse = [&](const Parameter& parameter, const char* what) {
+      throw InvalidArgument(str("'", names.at(&parameter), "' was ", what,
+                                " after the first step, when a Trainer and its store know already what trains; save a "
+                                "checkpoint, and load_weights() it where a new store and Trainer begin"));
+    };
+    for (const auto& [parameter, name] : names) {
+      const bool was = std::ranges::any_of(kept, [&](const auto& one) { return one.get() == parameter; });
+      if (parameter->frozen != was) refuse(*parameter, was ? "made to train" : "frozen");
+    }
+  }
+
   void prepare(const Batch& batch) {
-    for (const auto& parameter : ready ? gradients->trained() : std::vector<std::shared_ptr<Parameter>>())
-      require(!parameter->frozen, "'", parameter->name,
-              "' was frozen after the first step; freeze before it, and train on with a new Trainer");
-    if (ready) return;
+    if (ready) return require_same_frozen();
     input = name_of(batch.data.dtype());
     for (const std::int64_t size : batch.data.shape()) input += str(' ', size);
     net.initialize(batch.data.shape(), options.seed, options.device, batch.data.dtype());
     std::vector<InitValue> initial;
     for (const auto& parameter : net.parameters()) {
+      names[parameter.get()] = parameter->name;
+      if (parameter->frozen) kept.push_back(parameter);
       if (parameter->is_row_sparse() && !parameter->frozen) {
         if (store->holds_tables()) {
           tables.push_back(parameter);
@@ -133,13 +148,13 @@ struct Trainer::Impl {
     }
     gradients.emplace(net, options, row_source());
     require(!options.captured || tables.empty(), "captured steps take no rows from the store, but '",
-            tables.empty() ? "" : tables[0]->name, "' has a row-sparse gradient; set captured = false");
+            tables.empty() ? "" : names.at(tables[0].get()), "' has a row-sparse gradient; set captured = false");
     require(!options.captured || gradients->devices().size() <= 1,
             "captured steps run on one device, but the network has weights on ", gradients->devices().size(),
             "; set captured = false");
     if (!initial.empty()) store->init(initial);
     for (const auto& table : tables)
-      store->init_table({.name = table->name,
+      store->init_table({.name = names.at(table.get()),
                          .rows = table->value.size(0),
                          .width = table->value.size(1),
                          .dtype = table->value.dtype()});
@@ -159,7 +174,7 @@ struct Trainer::Impl {
     StoreState state;
     state.tables_alone = true;
     for (const auto& table : tables) {
-      const std::string name = "table:" + table->name + ":";
+      const std::string name = "table:" + names.at(table.get()) + ":";
       const std::int64_t rows = table->value.size(0);
       state.arrays.emplace_back(name + "ids", row_numbers(0, rows));
       state.arrays.emplace_back(name + "versions", NDArray::zeros({rows}, DType::kInt64));
@@ -170,9 +185,9 @@ struct Trainer::Impl {
 
   std::shared_ptr<const RowSource> row_source() {
     if (tables.empty()) return nullptr;
-    return std::make_shared<const RowSource>([kv = store, soonest = static_cast<int>(groups.size()) + 1](
+    return std::make_shared<const RowSource>([kv = store, known = names, soonest = static_cast<int>(groups.size()) + 1](
                                                  const Parameter& table, const NDArray& numbers, const NDArray& rows) {
-      kv->pull_rows({{table.name, numbers, rows}}, soonest);
+      kv->pull_rows({{known.at(&table), numbers, rows}}, soonest);
     });
   }
 
@@ -184,13 +199,13 @@ struct Trainer::Impl {
     if (step.left_out) {
       ++sums.left_out;
     } else {
-      for (const auto& [array, examples] : step.losses) {
-        // Of its own type: another would be an array of its own, in every step.
-        const double loss = array.dtype() == DType::kFloat32 ? array.item<float>() : array.item<double>();
-        if (!std::isfinite(loss)) found_nan(step.number, loss);
-        sums.loss += loss * static_cast<double>(examples);
-        sums.examples += examples;
-      }
+      double loss = 0;
+      // Of its own type: another would be an array of its own, in every step.
+      for (const NDArray& array : step.losses)
+        loss += array.dtype() == DType::kFloat32 ? array.item<float>() : array.item<double>();
+      if (!std::isfinite(loss)) found_nan(step.number, loss);
+      sums.loss += loss * static_cast<double>(step.batch.examples);
+      sums.examples += step.batch.examples;
     }
     if (step.data) step.data->commit(step.batch);
   }
@@ -198,7 +213,6 @@ struct Trainer::Impl {
   void found_nan(std::int64_t step, double loss) {
     if (options.on_nan == OnNan::kIgnore || (told_of_nan && options.on_nan != OnNan::kStop)) return;
     told_of_nan = true;
-    name_parameters();
     std::string where = "; all gradients and weights are finite now";
     for (const auto& parameter : gradients->trained()) {
       const char* what = nullptr;
@@ -207,7 +221,7 @@ struct Trainer::Impl {
       else if (!std::isfinite(global_norm({parameter->gradient}).item<double>()))
         what = "the gradient of";
       if (!what) continue;
-      where = str("; the first that is not finite is ", what, " '", parameter->name, "'");
+      where = str("; the first that is not finite is ", what, " '", names.at(parameter.get()), "'");
       break;
     }
     const std::string text =
@@ -226,7 +240,7 @@ struct Trainer::Impl {
   }
 
   void add_to_next(const Batch& batch, const NDArray& loss) {
-    next.losses.emplace_back(loss, batch.examples);
+    next.losses.push_back(loss);
     next.batch.examples += batch.examples;
     next.batch.epoch = batch.epoch;
     next.batch.positions.insert(next.batch.positions.end(), batch.positions.begin(), batch.positions.end());
@@ -247,16 +261,42 @@ struct Trainer::Impl {
     return !finite;
   }
 
-  // As the whole network names them: parameters() of a part of it gives them names of that part.
-  void name_parameters() const { net.parameters(); }
-
   void show_gradients() {
     if (!options.on_gradients) return;
-    name_parameters();
     NamedGradients named;
-    for (const auto& parameter : gradients->trained()) named.emplace_back(parameter->name, parameter->gradient);
-    for (std::size_t i = 0; i < tables.size(); ++i) named.emplace_back(tables[i]->name, gradients->of_tables()[i]);
+    for (const auto& parameter : gradients->trained())
+      named.emplace_back(names.at(parameter.get()), parameter->gradient);
+    for (std::size_t i = 0; i < tables.size(); ++i)
+      named.emplace_back(names.at(tables[i].get()), gradients->of_tables()[i]);
     options.on_gradients(named);
+  }
+
+  // Pushes the gradients, those that were accumulated before among them.
+  void end_step(const std::vector<NDArray>& results) {
+    PendingStep step = std::exchange(next, {});
+    accumulated = 0;
+    step.left_out = leaves_out(results);
+    if (!step.left_out) {
+      show_gradients();
+      push_pull(step.batch.examples);
+    }
+    store->step_end(step.left_out ? 0 : step.batch.examples);
+    // After the end of the step: the weights that the others' round made, and statistics as they were.
+    if (step.left_out) pull();
+
+    step.done = done_with(values);
+    step.data = data;
+    progress.count_step();
+    step.number = progress.steps();
+    step.epoch = progress.epoch();
+    pending.push_back(std::move(step));
+    // Never more than `steps_ahead` in flight: memory stays bounded, and a failure shows soon.
+    while (pending.size() > static_cast<std::size_t>(options.steps_ahead)) finish_oldest();
+  }
+
+  // What was accumulated and no step followed is a step.
+  void push_accumulated() {
+    if (accumulated > 0) end_step(gradients->of_accumulated(next.losses.back()));
   }
 
   void finish_steps() {
@@ -268,7 +308,7 @@ struct Trainer::Impl {
     std::vector<RowPush> rows;
     for (std::size_t i = 0; i < tables.size(); ++i) {
       const RowSparse& gradient = gradients->of_tables()[i];
-      rows.push_back({tables[i]->name, gradient.rows, gradient.values});
+      rows.push_back({names.at(tables[i].get()), gradient.rows, gradient.values});
     }
     if (!rows.empty()) store->push_rows(rows, examples, static_cast<int>(groups.size()) + 1);
     for (std::size_t i = groups.size(); i-- > 0;)
@@ -305,7 +345,7 @@ struct Trainer::Impl {
                  piece = std::max<std::int64_t>(1, static_cast<std::int64_t>(Group::kBytes) / width);
       for (std::int64_t begin = 0; begin < value.size(0); begin += piece) {
         const std::int64_t end = std::min(begin + piece, value.size(0));
-        store->pull_rows({{table->name, row_numbers(begin, end), value.narrow(0, begin, end)}});
+        store->pull_rows({{names.at(table.get()), row_numbers(begin, end), value.narrow(0, begin, end)}});
       }
     }
     tables_whole = changes;
@@ -321,7 +361,12 @@ Trainer::~Trainer() = default;
 
 NDArray Trainer::accumulate(const Batch& batch, const Loss& loss_function) {
   Impl& self = *impl_;
-  require(!self.options.captured && !self.scale, "accumulate() needs eager steps that are not in float16");
+  require(!self.options.captured,
+          "accumulate() is not for captured steps; set TrainerOptions::captured = false, or "
+          "micro_batches in place of accumulate()");
+  require(!self.scale,
+          "accumulate() is not for steps in float16; set TrainerOptions::precision to bfloat16 or float32, "
+          "or micro_batches in place of accumulate()");
   self.prepare(batch);
   const NDArray loss = self.gradients->accumulate(self.inputs_of(batch), loss_function);
   ++self.accumulated;
@@ -340,25 +385,7 @@ NDArray Trainer::step(const Batch& batch, const Loss& loss_function) {
   const std::vector<NDArray> results =
       self.captured ? (*self.captured)(inputs) : (*self.gradients)(inputs, loss_function);
   self.add_to_next(batch, results[0]);
-  PendingStep step = std::exchange(self.next, {});
-  self.accumulated = 0;
-  step.left_out = self.leaves_out(results);
-  if (!step.left_out) {
-    self.show_gradients();
-    self.push_pull(step.batch.examples);
-  }
-  self.store->step_end(step.left_out ? 0 : step.batch.examples);
-  // After the end of the step: the weights that the others' round made, and statistics as they were.
-  if (step.left_out) self.pull();
-
-  step.done = done_with(self.values);
-  step.data = self.data;
-  self.progress.count_step();
-  step.number = self.progress.steps();
-  step.epoch = self.progress.epoch();
-  self.pending.push_back(std::move(step));
-  // Never more than `steps_ahead` in flight: memory stays bounded, and a failure shows soon.
-  while (self.pending.size() > static_cast<std::size_t>(self.options.steps_ahead)) self.finish_oldest();
+  self.end_step(results);
   return results[0];
 }
 
@@ -417,13 +444,16 @@ Trainer::Epoch::Epoch(Trainer& trainer, DataIterator& data) : trainer_(trainer),
 Trainer::Epoch::~Epoch() {
   Impl& self = *trainer_.impl_;
   if (self.data == nullptr) return;
-  self.data = nullptr;
   try {
-    if (std::uncaught_exceptions() == 0) self.finish_steps();
+    if (std::uncaught_exceptions() == 0) {
+      self.push_accumulated();
+      self.finish_steps();
+    }
   } catch (const std::exception& error) {
     // What a failed step wrote throws again where it is waited for.
     LOG(WARNING) << "a step of the epoch that was left failed: " << error.what();
   }
+  self.data = nullptr;
   self.pending.clear();
 }
 
@@ -431,6 +461,7 @@ bool Trainer::Epoch::next(Batch& batch) {
   Impl& self = *trainer_.impl_;
   while (!data_.next(batch)) {
     // Others wait for what this worker delivered, so it must be committed before asking what is left.
+    self.push_accumulated();
     self.finish_steps();
     if (data_.take_over()) {
       self.pull();

@@ -231,6 +231,24 @@ TEST(SparseGrad, TrainsAsynchronously) {
   EXPECT_EQ(weights[0], weights[1]);
 }
 
+// Asking a part of the network for its parameters names them anew; the store's tables keep their names.
+TEST(SparseGrad, NamesOfAPartLeaveTheStoreAlone) {
+  ClusterInProcess cluster({.mode = "dist_sync", .workers = 1, .servers = 2, .engine = &default_engine()});
+  cluster.run([&](int, KVStore& store) {
+    const std::shared_ptr<KVStore> kv(&store, [](KVStore*) {});
+    const nn::Module words = nn::Embedding(kRows, 4, {.sparse_grad = true}),
+                     net = nn::Sequential(nn::Sequential(words, nn::Flatten()), nn::Dense(3));
+    MemoryIterator data(Words().data, Words().label, {.batch = 4, .source = nn::shared_source(kv)});
+    nn::Trainer trainer(net, optim::SGD{.lr = 0.3}, kv);
+    for (Batch& batch : trainer.epoch_of(data)) {
+      trainer.step(batch, nn::softmax_ce);
+      EXPECT_THAT(words.describe(), testing::HasSubstr("weight"));
+    }
+    trainer.synchronize();
+    EXPECT_EQ(net.parameters()[0]->name, "0.0.weight");
+  });
+}
+
 // A worker that comes to a running job takes the rows as they are, not as it would begin.
 TEST(SparseGrad, AWorkerComesBack) {
   ClusterInProcess cluster({.mode = "dist_sync", .workers = 2, .servers = 2, .engine = &default_engine()});

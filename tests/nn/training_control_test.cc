@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <map>
 
@@ -92,6 +93,11 @@ TEST(Freezing, NothingBehindItIsDifferentiated) {
                 trainer.step(batch_of(8), nn::l2);
               }),
               HasSubstr("'2.weight' was frozen after the first step"));
+  net.unfreeze("2.weight");
+  trainer.step(batch_of(8), nn::l2).wait();
+  net.unfreeze("0.weight");
+  EXPECT_THAT(refusal_of([&] { trainer.step(batch_of(8), nn::l2); }),
+              HasSubstr("'0.weight' was made to train after the first step"));
   EXPECT_THAT(refusal_of([&] { net.freeze("1.*"); }), AllOf(HasSubstr("'1.*'"), HasSubstr("0.weight")));
   EXPECT_THAT(refusal_of([&] { body_and_head().freeze(); }), HasSubstr("call initialize() first"));
 }
@@ -189,6 +195,20 @@ TEST(Tying, RefusesWhatDoesNotFit) {
   const nn::Dense e(4);
   nn::tie(rows, "weight", e, "weight");
   EXPECT_THAT(refusal_of([&] { nn::Sequential(rows, e).initialize({2}, 1); }), HasSubstr("sparse_grad = false"));
+  const nn::Embedding late(4, 3, {.sparse_grad = true});
+  const nn::Dense early(4);
+  nn::tie(early, "weight", late, "weight");
+  EXPECT_THAT(refusal_of([&] {
+                early.initialize({2, 3}, 1);
+                late.initialize({2}, 1);
+              }),
+              HasSubstr("sparse_grad = false"));
+  const nn::Dense f(3), g(3);
+  nn::tie(f, "weights", g, "weight");
+  EXPECT_THAT(refusal_of([&] {
+                f.initialize({2, 3}, 1);
+              }),
+              HasSubstr("no parameter 'weights' to tie; there are: weight"));
   EXPECT_THAT(refusal_of([&] { nn::tie(nn::Sequential(a), "7.weight", d, "bias"); }), HasSubstr("no layer '7'"));
 }
 
@@ -361,6 +381,19 @@ TEST_F(Loading, ANetworkWithoutWeightsIsNeitherSavedNorLoaded) {
   EXPECT_THAT(refusal_of([&] { net.load(path); }), HasSubstr("call initialize() first"));
 }
 
+TEST(LoadWeights, NamesFilesThatAreNoWeights) {
+  const std::string path = testing::TempDir() + "paceline_no_weights";
+  const nn::Module net = body_and_head();
+  net.initialize({8, 3}, 1, {}, DType::kFloat64);
+  const auto refusal = [&](const std::string& bytes) {
+    std::ofstream(path, std::ios::binary) << bytes;
+    return refusal_of([&] { nn::load_weights(net, path); });
+  };
+  EXPECT_THAT(refusal("PK\x03\x04 and more"), HasSubstr("save the state_dict() with safetensors.torch.save_file"));
+  EXPECT_THAT(refusal("{\"metadata\": {}, \"weight_map\": {}}"), HasSubstr("load each .safetensors of it"));
+  std::filesystem::remove(path);
+}
+
 // Half the loss on each of two halves is the loss on both.
 TEST(Accumulating, AddsUpToTheStepOverAllBatches) {
   const auto train = [](bool accumulates) {
@@ -388,6 +421,47 @@ TEST(Accumulating, AddsUpToTheStepOverAllBatches) {
   const Weights whole = train(false), parts = train(true);
   for (const auto& [name, values] : whole)
     for (std::size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], parts.at(name)[i], 1e-12) << name;
+}
+
+// Three batches, two to a step: the third has no step() of its own. Both sum losses that are divided by two.
+TEST(Accumulating, WhatIsLeftWhenAnEpochEndsIsAStep) {
+  ClusterInProcess cluster({.mode = "dist_sync", .workers = 1, .servers = 1, .engine = &default_engine()});
+  cluster.run([&](int, KVStore& store) {
+    const std::shared_ptr<KVStore> kv(&store, [](KVStore*) {});
+    const Batch all = batch_of(12);
+    MemoryIterator data(all.data, all.label, {.batch = 4, .source = nn::shared_source(kv)});
+    const nn::Module net = nn::Dense(2);
+    nn::Trainer trainer(net, optim::SGD{.lr = 0.1}, kv);
+    const auto half = [](const NDArray& y, const NDArray& label) { return nn::l2(y, label) * 0.5; };
+    Weights before;
+    double loss = 0;
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      int i = 0;
+      for (Batch& batch : trainer.epoch_of(data)) {
+        const NDArray part = i++ % 2 == 0 ? trainer.accumulate(batch, half) : trainer.step(batch, half);
+        loss += part.item<double>() * (i < 3 ? 8 : 4);
+        if (i == 2) {
+          trainer.synchronize();
+          before = weights_of(net);
+        }
+      }
+      EXPECT_NE(weights_of(net), before);
+      EXPECT_EQ(trainer.epoch(), epoch + 1);
+    }
+    const nn::TrainerReport report = trainer.report();
+    EXPECT_EQ(report.steps, 4);
+    EXPECT_EQ(report.examples, 24);
+    EXPECT_NEAR(report.loss, loss / 24, 1e-9);
+  });
+}
+
+TEST(Accumulating, SaysWhatToSetWhereItCannot) {
+  const auto refusal = [](const nn::TrainerOptions& options) {
+    nn::Trainer trainer(nn::Dense(2), optim::SGD{}, KVStore::create("local"), options);
+    return refusal_of([&] { trainer.accumulate(batch_of(8), nn::l2); });
+  };
+  EXPECT_THAT(refusal({.captured = true}), HasSubstr("captured = false"));
+  EXPECT_THAT(refusal({.precision = DType::kFloat16}), HasSubstr("precision to bfloat16"));
 }
 
 TEST(GradientHook, MayOverwriteGradients) {

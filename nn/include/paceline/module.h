@@ -111,6 +111,7 @@ class Layer {
  private:
   // One that this layer has, or takes over from a layer that it is tied to; null where there is none.
   Parameter* find(const std::string& name, const Shape& shape);
+  void require_what_is_tied() const;
   // Without a gradient.
   Parameter& add(const std::string& name, const Shape& shape, const Initializer& initializer, const Context& context,
                  DType dtype);
@@ -139,19 +140,22 @@ class Module {
   const Module& to(Device device) const;
 
   // All parameters in structural order, names complete. Empty before the first call. One that several layers have, or a
-  // layer that stands at several places, is there once, with the name of its first place.
+  // layer that stands at several places, is there once, with the name of its first place. Parameter::name is then the
+  // name in this network: parameters() of a part of it gives its parameters the names that they have in the part.
   std::vector<std::shared_ptr<Parameter>> parameters() const;
 
   // Freezes all parameters whose name matches the pattern ("0.weight", "body.*", "*"; as fnmatch(3) does), or makes
-  // them train again. What is frozen keeps its value: no gradient is computed for it or for what lies behind it,
-  // nothing of it is pushed, and BatchNorm with frozen statistics uses them as it does outside of training. Before the
-  // first step of a Trainer, and after the parameters are there. Throws InvalidArgument where no name matches.
+  // them train again. What is frozen keeps its value: no gradient is computed for it, nor for layers before it of
+  // which nothing trains, and nothing of it is pushed. Layers before it that train get their gradients through it.
+  // BatchNorm with frozen statistics uses them as it does outside of training. Call it when the parameters are there
+  // and before the first step of a Trainer, whose next step throws InvalidArgument after a change. Throws that where no
+  // name matches.
   void freeze(const std::string& pattern = "*") const { set_frozen(pattern, true); }
   void unfreeze(const std::string& pattern = "*") const { set_frozen(pattern, false); }
 
   // "Sequential( 0 Conv2d (6, 1, 5, 5) ... 61706 parameters )", with devices where they are not all cpu
   std::string describe() const;
-  // Sum of the sizes of all trained parameters.
+  // Numbers in all parameters, frozen ones too, but not in statistics.
   std::int64_t parameter_count() const;
 
   // Weights by name, as MXNet's `.params`. Both throw InvalidArgument for a network that was neither called nor
@@ -169,8 +173,8 @@ class Module {
 
 // Makes one parameter of two: that of `a` which is named `name_a` there ("weight", "0.weight"), and that of `b`. Its
 // gradient is the sum of both; Trainer, save() and load() have it once. Before either exists, or after one of them
-// does. Throws InvalidArgument where both do; the first call throws it where the shapes differ or one is a table of
-// sparse_grad.
+// does. Throws InvalidArgument where both do; the first call throws it where a layer has no parameter of the name,
+// where the shapes differ, and where one is a table of sparse_grad.
 //
 //   nn::Embedding words(50000, 256);
 //   nn::Dense scores(50000, {.bias = false, .flatten = false});

@@ -61,12 +61,14 @@ struct TrainerOptions {
   // Forward and backward, on one device, are captured (capture.h) and replayed, with the same numbers. The first step's
   // loss is then the loss of every step. Not with row-sparse tables.
   bool captured = false;
-  // Sees this worker's gradients by name before the push, and may overwrite them; arrays are asynchronous.
+  // Sees this worker's gradients by name, as clip_norm left them, and may overwrite them before the push. Arrays are
+  // asynchronous; each row of a table is there once. kSkip looked at them before.
   std::function<void(const NamedGradients& gradients)> on_gradients = nullptr;
   OnNan on_nan = OnNan::kWarn;
 };
 
-// What this worker did since its last report; `loss` is the mean over the examples, `examples` counts its own.
+// What this worker did since its last report; `examples` counts its own. `loss` is the mean over them, where that of a
+// step with accumulate() is the sum of its losses.
 struct TrainerReport {
   std::int64_t epoch = 0;  // of the latest step, from 0
   std::int64_t steps = 0;  // of the whole run so far
@@ -98,7 +100,8 @@ class Trainer {
   // are computed, and the next step begins when the first layers' weights are there.
   NDArray step(const Batch& batch, const Loss& loss);
   // Forward and backward alone: the next step() pushes the sum of its gradients and these, and commits both batches.
-  // A mean over k batches of a size needs each loss divided by k. Not with captured steps, nor under float16.
+  // A mean over k batches of a size needs each loss divided by k. What no step() follows is pushed as a step of its own
+  // when the loop over the epoch ends. Throws InvalidArgument with captured steps and under float16.
   NDArray accumulate(const Batch& batch, const Loss& loss);
 
   // The current epoch of `data` from where a resumed checkpoint stopped; when the loop over it ends, the epoch is over:
@@ -181,16 +184,19 @@ class Trainer::Epoch {
 struct LoadOptions {
   // The network's name for a name in the file, without "arg:" and "aux:"; "" leaves the array out. None: the same.
   std::function<std::string(const std::string& name)> map = nullptr;
-  bool allow_missing = false;  // of the network's weights, some are not in the file, or have another shape there
-  bool allow_extra = false;    // of the file's arrays, some are not in the network
+  // Of the network's weights, some are not in the file, or have another shape there: a new head is in `other_shape`.
+  bool allow_missing = false;
+  bool allow_extra = false;  // of the file's arrays, some are not in the network
 };
 struct LoadedWeights {
   std::vector<std::string> missing, extra;
   std::vector<std::string> other_shape;  // "0.weight (10, 5) instead of (10, 6)"
 };
 // Reads weights into an initialised network: from a checkpoint (the file or its folder), MXNet's `.params`, or a
-// safetensors file, converting types. Throws IoError, Corrupt, and InvalidArgument where something does not fit that
-// the options do not allow; then the network is as it was. For use by workers of a running job: before the first step.
+// safetensors file, converting types. Throws IoError, Corrupt, NotAvailable (an array of the file, wanted or not, is of
+// a type that arrays do not have), and InvalidArgument where something does not fit that the options do not allow; then
+// the network is as it was. In a job: before the first step, which gives every worker the weights of rank 0. Later the
+// store's weights overwrite what is loaded.
 LoadedWeights load_weights(const Module& net, const std::string& place, const LoadOptions& options = {});
 
 }  // namespace paceline::nn
