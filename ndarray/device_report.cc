@@ -25,7 +25,8 @@ Reports& reports() {
 std::string text_of(const DeviceReport& report) {
   const bool whole = report.value == std::floor(report.value) && std::fabs(report.value) < 0x1p62;
   const std::string numbers[] = {whole ? std::to_string(static_cast<std::int64_t>(report.value)) : str(report.value),
-                                 std::to_string(report.number), std::to_string(report.limit)};
+                                 std::to_string(report.number), std::to_string(report.limit),
+                                 std::to_string(report.limit)};
   std::string text = report.pattern ? report.pattern : "a kernel found {} wrong";
   std::size_t at = 0;
   for (const std::string& number : numbers)

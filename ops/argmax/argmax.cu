@@ -79,8 +79,9 @@ void top1_count_cuda(const KernelContext& context, std::span<const Tensor> in, s
   const cudaStream_t stream = detail::stream_of(context);
   detail::check_cuda(cudaMemsetAsync(out[0].data, 0, sizeof(std::int64_t), stream), "clearing a count");
   if (rows == 0) return;
-  const detail::DevicePositions labels(context, in[1], classes,
-                                       "[top1_count] label {} at position {} is outside [0, {})");
+  const auto labels =
+      detail::device_labels(context, in[1], classes, "[top1_count] label {} at position {} is outside [0, {})",
+                            "[top1_count] label {} at position {} is outside [0, {}): it is no whole number");
   visit_dtype(in[0].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     count_right<<<blocks_for(rows), threads_for(classes), 0, stream>>>(rows, in[0].as<const T>(), labels,

@@ -101,8 +101,8 @@ void take_cuda(const KernelContext& context, std::span<const Tensor> in, std::sp
   const Tensor& x = in[0];
   const AxisView view = around_axis(
       x.shape, normalize_axis(static_cast<const TakeAttributes*>(attributes)->axis, x.shape.ndim(), "take"));
-  const detail::DevicePositions positions(context, in[1], view.size,
-                                          "[take] position {} (number {}) is outside [0, {})", true);
+  const auto positions =
+      detail::positions_from_back(context, in[1], view.size, "[take] position {} (number {}) is outside [-{}, {})");
   take_rows(context, view.outer, view.inner * static_cast<std::int64_t>(size_of(x.dtype)), in[1].size(), positions,
             x.data, out[0].data);
 }
@@ -142,8 +142,8 @@ void flat_positions_cuda(const KernelContext& context, std::span<const Tensor> i
     Tensor row = in[0];
     row.data =
         in[0].as<char>() + static_cast<std::int64_t>(axis) * count * static_cast<std::int64_t>(size_of(row.dtype));
-    const detail::DevicePositions positions(context, row, sizes[axis],
-                                            "[gather_nd] position {} (number {}) is outside [0, {})", true);
+    const auto positions = detail::positions_from_back(context, row, sizes[axis],
+                                                       "[flat_positions] position {} (number {}) is outside [-{}, {})");
     add_flat_positions<<<detail::grid_for(count), detail::kThreads, 0, detail::stream_of(context)>>>(
         count, positions, stride, axis + 1 == sizes.size(), out[0].as<std::int64_t>());
     stride *= sizes[axis];

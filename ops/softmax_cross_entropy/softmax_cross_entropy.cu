@@ -18,13 +18,15 @@ struct DeviceLabels {
 
   DeviceLabels(const KernelContext& context, const Tensor& labels, std::int64_t classes,
                const SoftmaxCrossEntropyAttributes& how)
-      : positions(context, labels, classes, "[softmax_cross_entropy] label {} at position {} is outside [0, {})"),
+      : positions(detail::device_labels(
+            context, labels, classes, "[softmax_cross_entropy] label {} at position {} is outside [0, {})",
+            "[softmax_cross_entropy] label {} at position {} is outside [0, {}): it is no whole number")),
         ignored(how.ignored_label.value_or(0)),
         ignores(how.ignored_label.has_value()) {}
 
   __device__ std::int64_t classes() const { return positions.limit; }
   __device__ bool is_ignored(std::int64_t row) const {
-    return ignores && detail::load_as<std::int64_t>(positions.dtype, positions.data, row) == ignored;
+    return ignores && detail::load_as<double>(positions.dtype, positions.data, row) == static_cast<double>(ignored);
   }
   // Negative for one outside the classes, which is reported. Not of an ignored row.
   __device__ std::int64_t operator[](std::int64_t row) const { return positions[row]; }

@@ -14,7 +14,7 @@ struct DeviceReport {
   static constexpr int kNone = 0, kBeingWritten = 1, kComplete = 2;
 
   int state;            // of the report: the first since the last was taken
-  const char* pattern;  // a literal of the host, in which each {} stands for one of these:
+  const char* pattern;  // a literal of the host, in which each {} stands for one of these, the last may come twice:
   double value;
   std::int64_t number, limit;
 };
