@@ -293,6 +293,7 @@ TEST(Return, AWorkerWithoutAPartTakesOver) {
     SCOPED_TRACE(mode);
     ClusterInProcess cluster(options_of(mode));
     std::atomic<int> ready = 0, delivered = 0;
+    std::atomic<bool> joined = false;
     constexpr std::int64_t kPositions = 3000;
     cluster.run([&](int worker, KVStore& first) {
       KVStore* store = &first;
@@ -312,12 +313,15 @@ TEST(Return, AWorkerWithoutAPartTakesOver) {
       if (worker == 1) {
         cluster.kill_worker(1);
         cluster.join_worker(1);
+        joined = true;
         store = &cluster.worker(1);
         EXPECT_EQ(store->exchange().data_part(0).second, 0);
         store->exchange().data_begin(0, {}, {{0, kPositions}});
       } else {
         deliver({{index * 1000, index * 1000 + 500}, {index * 1000 + 500, index * 1000 + 1000}});
       }
+      // Without worker 1 the others would end the epoch.
+      while (!joined) std::this_thread::sleep_for(1ms);
       bool begun = worker != 1;
       for (;;) {
         const PositionRanges more = store->exchange().data_take_over(0, true);

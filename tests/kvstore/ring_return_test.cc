@@ -166,6 +166,7 @@ TEST(RingReturn, IntoARoundThatIsHalfDone) {
 TEST(RingReturn, WithKeysOfSeveralInits) {
   ClusterInProcess cluster(ring_of(kWorkers, "inproc", false));
   std::atomic<int> ready = 0;
+  std::atomic<bool> joined = false;
   std::array<std::vector<double>, kWorkers> weights;
   cluster.run([&](int worker, KVStore&) {
     Engine& engine = cluster.engine(worker);
@@ -192,10 +193,13 @@ TEST(RingReturn, WithKeysOfSeveralInits) {
       while (ready < kWorkers) std::this_thread::sleep_for(1ms);
       cluster.kill_worker(1);
       cluster.join_worker(1);
+      joined = true;
       begin(cluster.worker(1));
     }
     KVStore& store = cluster.worker(worker);
     for (int i = 0; i < worker; ++i) step(store);
+    // Without worker 1 the others would pass the barrier.
+    while (worker == 2 && !joined) std::this_thread::sleep_for(1ms);
     store.barrier();
     store.pull("a", arrays[0]);
     store.pull("b", arrays[1]);
