@@ -1,6 +1,6 @@
 #include "progress.h"
 
-#include "spin_lock.h"
+#include <paceline/detail/spin_lock.h>
 
 #include <chrono>
 #include <utility>

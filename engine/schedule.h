@@ -1,7 +1,7 @@
 #pragma once
 // Other legal orders than the usual one, drawn from a seed, for tests that look for what depends on luck.
 
-#include "spin_lock.h"
+#include <paceline/detail/spin_lock.h>
 
 #include <cstdint>
 

@@ -6,8 +6,8 @@
 // gone. Waiting accesses are granted first come, first served, consecutive reads together. A task that runs on the same
 // kind of accelerator does not wait for what is in flight, because its stream will; everybody else does.
 
+#include <paceline/detail/spin_lock.h>
 #include "failure.h"
-#include "spin_lock.h"
 
 #include <paceline/detail/device_runtime.h>
 #include <paceline/engine.h>

@@ -1,8 +1,8 @@
 #pragma once
 // The threads that serve one queue: a CPU device's compute lane, the I/O lanes, or one stream of an accelerator.
 
+#include <paceline/detail/spin_lock.h>
 #include "ready_queue.h"
-#include "spin_lock.h"
 #include "task.h"
 
 #include <paceline/detail/device_runtime.h>

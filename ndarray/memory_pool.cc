@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <iterator>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -39,7 +40,7 @@ void* MemoryPool::allocate(std::size_t bytes) {
   void* memory = nullptr;
   Surplus surplus;
   {
-    const Lock lock(mutex_);
+    const SpinGuard lock(lock_);
     ++statistics_.allocations;
     statistics_.bytes_in_use += static_cast<std::int64_t>(rounded);
     SizeClass& blocks = classes_[rounded];
@@ -64,32 +65,34 @@ void* MemoryPool::allocate(std::size_t bytes) {
     forget(rounded);
     throw;
   }
-  const Lock lock(mutex_);
+  const SpinGuard lock(lock_);
   note_peak();
   return memory;
 }
 
 void* MemoryPool::allocate_when_free(std::size_t rounded) {
-  constexpr std::chrono::seconds kPatience{1};
   try {
     return runtime_.allocate(rounded, kind_, nullptr);
   } catch (const OutOfMemory&) {
   }
   for (;;) {
-    std::int64_t before;
-    {
-      const Lock lock(mutex_);
-      before = releases_;
-    }
+    const std::int64_t before = releases_.load(std::memory_order_acquire);
     trim();
     try {
       return runtime_.allocate(rounded, kind_, nullptr);
     } catch (const OutOfMemory&) {
-      const Lock lock(mutex_);
-      if (!runtime_.asynchronous() || !released_.wait_for(mutex_, kPatience, [&] { return releases_ != before; }))
-        throw;
+      if (!runtime_.asynchronous() || !releases_after(before)) throw;
     }
   }
+}
+
+bool MemoryPool::releases_after(std::int64_t before) const {
+  constexpr int kPatience = 1000;  // ms
+  for (int waited = 0; waited < kPatience; ++waited) {
+    if (releases_.load(std::memory_order_acquire) != before) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
 }
 
 void MemoryPool::note_peak() {
@@ -98,7 +101,7 @@ void MemoryPool::note_peak() {
 }
 
 void MemoryPool::forget(std::size_t rounded) {
-  const Lock lock(mutex_);
+  const SpinGuard lock(lock_);
   statistics_.bytes_in_use -= static_cast<std::int64_t>(rounded);
   --classes_[rounded].in_use;
 }
@@ -107,12 +110,11 @@ void MemoryPool::release(void* memory, std::size_t bytes) noexcept {
   const std::size_t rounded = size_class(bytes);
   Surplus surplus;
   {
-    const Lock lock(mutex_);
+    const SpinGuard lock(lock_);
     statistics_.bytes_in_use -= static_cast<std::int64_t>(rounded);
     SizeClass& blocks = classes_[rounded];
     --blocks.in_use;
     if (caching_) {
-      note_release();
       blocks.free.push_back({memory, ++clock_});
       statistics_.bytes_cached += static_cast<std::int64_t>(rounded);
       if (!runtime_.asynchronous()) surplus = take_surplus();
@@ -121,15 +123,7 @@ void MemoryPool::release(void* memory, std::size_t bytes) noexcept {
     }
   }
   give_back(surplus);
-  if (!caching_) {
-    const Lock lock(mutex_);
-    note_release();
-  }
-}
-
-void MemoryPool::note_release() {
-  ++releases_;
-  released_.notify_all();
+  releases_.fetch_add(1, std::memory_order_release);
 }
 
 MemoryPool::Surplus MemoryPool::take_surplus() {
@@ -156,7 +150,7 @@ void MemoryPool::give_back(const Surplus& surplus) {
 void MemoryPool::trim() {
   Surplus surplus;
   {
-    const Lock lock(mutex_);
+    const SpinGuard lock(lock_);
     for (auto& [bytes, blocks] : classes_) {
       for (const Free& block : blocks.free) surplus.emplace_back(block.memory, bytes);
       blocks.free.clear();
@@ -168,7 +162,7 @@ void MemoryPool::trim() {
 
 std::string MemoryPool::largest_holders() const {
   constexpr std::size_t kMost = 5;
-  const Lock lock(mutex_);
+  const SpinGuard lock(lock_);
   std::vector<std::pair<std::size_t, std::int64_t>> held;  // bytes of all blocks of a class, and their number
   std::int64_t count = 0;
   for (const auto& [bytes, blocks] : classes_)
@@ -186,12 +180,12 @@ std::string MemoryPool::largest_holders() const {
 }
 
 std::int64_t MemoryPool::restart_peak() {
-  const Lock lock(mutex_);
+  const SpinGuard lock(lock_);
   return std::exchange(recent_peak_, statistics_.bytes_in_use);
 }
 
 MemoryPoolStatistics MemoryPool::statistics() const {
-  const Lock lock(mutex_);
+  const SpinGuard lock(lock_);
   return statistics_;
 }
 

@@ -3,8 +3,9 @@
 // of two, so that a block serves requests up to an eighth smaller.
 
 #include <paceline/detail/device_runtime.h>
-#include <paceline/mutex.h>
+#include <paceline/detail/spin_lock.h>
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -91,25 +92,25 @@ class MemoryPool {
   using Surplus = std::vector<std::pair<void*, std::size_t>>;
 
   // What could not be had makes no peak.
-  void note_peak() PACELINE_REQUIRES(mutex_);
-  void note_release() PACELINE_REQUIRES(mutex_);
-  Surplus take_surplus() PACELINE_REQUIRES(mutex_);
+  void note_peak() PACELINE_REQUIRES(lock_);
+  Surplus take_surplus() PACELINE_REQUIRES(lock_);
   void give_back(const Surplus& surplus);
-  void forget(std::size_t rounded) PACELINE_EXCLUDES(mutex_);  // a block that was counted and not given
-  void* allocate_when_free(std::size_t rounded) PACELINE_EXCLUDES(mutex_);
-  std::string largest_holders() const PACELINE_EXCLUDES(mutex_);
+  void forget(std::size_t rounded) PACELINE_EXCLUDES(lock_);  // a block that was counted and not given
+  void* allocate_when_free(std::size_t rounded) PACELINE_EXCLUDES(lock_);
+  bool releases_after(std::int64_t before) const;  // waits for one that is not among the first `before`
+  std::string largest_holders() const PACELINE_EXCLUDES(lock_);
 
   DeviceRuntime& runtime_;
   const MemoryKind kind_;
   const bool caching_;
   const std::int64_t slack_;
-  mutable Mutex mutex_;
-  CondVar released_;
-  std::int64_t releases_ PACELINE_GUARDED_BY(mutex_) = 0;
-  std::map<std::size_t, SizeClass> classes_ PACELINE_GUARDED_BY(mutex_);
-  std::int64_t clock_ PACELINE_GUARDED_BY(mutex_) = 0;
-  MemoryPoolStatistics statistics_ PACELINE_GUARDED_BY(mutex_);
-  std::int64_t recent_peak_ PACELINE_GUARDED_BY(mutex_) = 0;
+  // Held for less time than a thread takes to fall asleep: with a Mutex, threads that share a pool mostly do that.
+  mutable SpinLock lock_;
+  std::map<std::size_t, SizeClass> classes_ PACELINE_GUARDED_BY(lock_);
+  std::int64_t clock_ PACELINE_GUARDED_BY(lock_) = 0;
+  MemoryPoolStatistics statistics_ PACELINE_GUARDED_BY(lock_);
+  std::int64_t recent_peak_ PACELINE_GUARDED_BY(lock_) = 0;
+  std::atomic<std::int64_t> releases_ = 0;
 };
 
 // The pool of a device, beside its runtime: lives until the process ends. Throws NotAvailable. The simulated devices'
