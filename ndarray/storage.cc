@@ -20,7 +20,7 @@ std::atomic<std::uint64_t> noting_time = 0;
 
 // Guards every block's notes.
 Mutex partial_writes_mutex;
-constexpr std::size_t kKeptPartialWrites = 4096;
+constexpr std::size_t kKeptPartialWrites = 4096;  // the older half goes when there would be more
 
 // The checking build's memory. Not where others than tasks of the CPU use it: peers read the shared heap in place.
 std::shared_ptr<void> guarded([[maybe_unused]] Engine& engine, [[maybe_unused]] const Variable& variable, Device device,
@@ -70,18 +70,22 @@ void Storage::note_partial_write(const Layout& layout) {
   if (noting.load(std::memory_order_relaxed) == 0) return;
   const Lock lock(partial_writes_mutex);
   const std::uint64_t time = noting_time.load(std::memory_order_relaxed);
-  if (std::exchange(partial_writes_time_, time) != time) partial_writes_.clear();
-  if (partial_writes_.size() == kKeptPartialWrites) partial_writes_.pop_front();
-  partial_writes_.push_back({writes(), layout});
+  if (!partial_writes_) partial_writes_ = std::make_unique<PartialWrites>();
+  std::vector<PartialWrite>& latest = partial_writes_->latest;
+  if (std::exchange(partial_writes_->time, time) != time) latest.clear();
+  if (latest.size() == kKeptPartialWrites) latest.erase(latest.begin(), latest.begin() + kKeptPartialWrites / 2);
+  latest.push_back({writes(), layout});
 }
 
 bool Storage::written_since(std::uint64_t count, const Layout& layout) const {
   const std::uint64_t now = writes();
   if (now == count) return false;
   const Lock lock(partial_writes_mutex);
+  if (!partial_writes_) return true;
   std::uint64_t number = count;  // up to which nothing has touched the elements
-  const auto first = std::ranges::lower_bound(partial_writes_, count + 1, {}, &PartialWrite::number);
-  for (auto write = first; write != partial_writes_.end(); ++write) {
+  const std::vector<PartialWrite>& latest = partial_writes_->latest;
+  const auto first = std::ranges::lower_bound(latest, count + 1, {}, &PartialWrite::number);
+  for (auto write = first; write != latest.end(); ++write) {
     if (write->number > number + 1 || may_overlap(write->layout, layout)) return true;
     number = write->number;
   }
