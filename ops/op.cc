@@ -136,8 +136,10 @@ void check_inputs(const OpDef& op, const std::vector<NDArray>& inputs) {
       first = &inputs[i];
       continue;
     }
-    require(inputs[i].device() == first->device(), "[", op.name(), "] ", input.name, " is on ",
-            inputs[i].device().name(), ", other inputs are on ", first->device().name());
+    // Names are made only for the message.
+    if (inputs[i].device() != first->device())
+      throw InvalidArgument(str("[", op.name(), "] ", input.name, " is on ", inputs[i].device().name(),
+                                ", other inputs are on ", first->device().name()));
     require(&inputs[i].engine() == &first->engine(), "[", op.name(), "] ", input.name,
             " belongs to another engine than the other inputs");
   }

@@ -16,7 +16,7 @@ using namespace functors;
 
 void check_binary_type(const char* name, DType dtype, Operands operands) {
   const auto expect = [&](bool right, const char* expected) {
-    require(right, "[", name, "] a is ", name_of(dtype), ", expected ", expected);
+    if (!right) throw InvalidArgument(str("[", name, "] a is ", name_of(dtype), ", expected ", expected));
   };
   switch (operands) {
     case Operands::kAll: return;
@@ -29,8 +29,9 @@ void check_binary_type(const char* name, DType dtype, Operands operands) {
 OpDef binary_schema(const char* name, Operands operands) {
   return OpDef(name).input("a").input("b").elementwise().infer([=](const std::vector<NDArray>& inputs, const void*) {
     const DType dtype = inputs[0].dtype();
-    require(dtype == inputs[1].dtype(), "[", name, "] a is ", name_of(dtype), " and b is ", name_of(inputs[1].dtype()),
-            ", cast one of them");
+    if (dtype != inputs[1].dtype())
+      throw InvalidArgument(
+          str("[", name, "] a is ", name_of(dtype), " and b is ", name_of(inputs[1].dtype()), ", cast one of them"));
     check_binary_type(name, dtype, operands);
     const Shape shape =
         inputs[0].shape() == inputs[1].shape() ? inputs[0].shape() : broadcast(inputs[0].shape(), inputs[1].shape());
@@ -95,7 +96,11 @@ NDArray in_type(const NDArray& x, DType dtype) { return x.dtype() == dtype ? x :
 
 NDArray of_arrays(const OpDef& op, const NDArray& a, const NDArray& b) {
   const DType type = result_type(a, b);
-  return invoke(op, {in_type(a, type), in_type(b, type)})[0];
+  std::vector<NDArray> inputs;
+  inputs.reserve(2);
+  inputs.push_back(in_type(a, type));
+  inputs.push_back(in_type(b, type));
+  return std::move(invoke(op, std::move(inputs))[0]);
 }
 
 NDArray of_number(const OpDef& op, const NDArray& a, Number number, bool first) {
