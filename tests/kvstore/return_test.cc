@@ -4,8 +4,12 @@
 #include <paceline/mode.h>
 #include <support/cluster_in_process.h>
 
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 
 #include "hand_made_worker.h"
 #include "key_partition.h"
@@ -224,8 +228,10 @@ class Slow final : public Staleness {
 
 // A part of the server that has not heard yet of the loss forgets nothing of what the returned worker pulled elsewhere.
 TEST(Return, WhatTheLostOnePulledIsForgottenBeforeTheReturnedOnePulls) {
+  const std::string ended = testing::TempDir() + "ended-forgotten-" + std::to_string(getpid());
   ClusterConfig job = job_config("inproc", 1, 2);
-  job.silence_deadline_seconds = 0.5;
+  job.silence_deadline_seconds = 20;
+  job.ended_file = ended;
   SchedulerThread scheduler(job);
   const auto policy = std::make_shared<Slow>();
   Server server(member(job, Role::kServer, 0), policy, 2);
@@ -267,6 +273,7 @@ TEST(Return, WhatTheLostOnePulledIsForgottenBeforeTheReturnedOnePulls) {
   for (std::uint64_t sequence = 1; sequence <= 120; ++sequence)
     nodes[0]->ask(to, push(0, sequence, 0), [](const std::optional<Message>&, const std::exception_ptr&) {});
   nodes[1].reset();
+  std::ofstream(ended) << "worker 1 was ended by signal 9\n";
   join(1);
   pull(1, 1);
   pull(0, 0);  // behind all that the first shard had to do
@@ -275,6 +282,7 @@ TEST(Return, WhatTheLostOnePulledIsForgottenBeforeTheReturnedOnePulls) {
   EXPECT_TRUE(policy->remembered);
   for (const auto& node : nodes) node->leave();
   serving.join();
+  std::filesystem::remove(ended);
 }
 
 TEST(Return, OtherShapesAreRefused) {

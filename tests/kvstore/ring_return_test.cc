@@ -2,9 +2,14 @@
 #include <gtest/gtest.h>
 #include <support/cluster_in_process.h>
 
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <memory>
 #include <random>
 
 #include "exchange/ring.h"
@@ -26,8 +31,8 @@ ClusterOptions ring_of(int workers, const char* transport, bool faulty) {
           .transport = transport,
           .faulty = faulty,
           .serial = false,
-          .silence_seconds = 1,
-          .faulty_silence_seconds = 1};
+          .silence_seconds = 2,
+          .faulty_silence_seconds = 2};
 }
 
 // One life of a worker.
@@ -215,13 +220,15 @@ TEST(RingReturn, WithKeysOfSeveralInits) {
 
 // Worker 0 says that it has the values and dies before anybody could fetch them: the next one's count.
 TEST(RingReturn, TheSenderOfAnInitDies) {
+  const std::string ended = testing::TempDir() + "ended-sender-" + std::to_string(getpid());
   ClusterConfig config = job_config("inproc", 0, kWorkers);
-  config.silence_deadline_seconds = 0.5;
+  config.silence_deadline_seconds = 20;
+  config.ended_file = ended;
   SchedulerThread scheduler(config);
   std::array<std::thread, kWorkers> threads;
   threads[0] = std::thread([&] {
-    Node node(member(config, Role::kWorker, 0, 0), {});
-    node.join();
+    auto node = std::make_unique<Node>(member(config, Role::kWorker, 0, 0), Node::Handlers{});
+    node->join();
     wire::InitRequest request;
     request.set_call(1);
     request.set_mode("ring");
@@ -230,11 +237,13 @@ TEST(RingReturn, TheSenderOfAnInitDies) {
       Message message;
       message.header.kind = MessageKind::kInit;
       message.body = request.SerializeAsString();
-      node.ask_and_wait({Role::kScheduler, 0}, message);
+      node->ask_and_wait({Role::kScheduler, 0}, message);
     };
     ask();
     request.set_values(true);
     ask();
+    node.reset();
+    std::ofstream(ended) << "worker 0 was ended by signal 9\n";
   });
   for (int worker = 1; worker < kWorkers; ++worker)
     threads[static_cast<std::size_t>(worker)] = std::thread([&, worker] {
@@ -249,6 +258,7 @@ TEST(RingReturn, TheSenderOfAnInitDies) {
     });
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(scheduler.result(), "");
+  std::filesystem::remove(ended);
 }
 
 }  // namespace

@@ -297,10 +297,17 @@ class Failure(LauncherTest):
         self.assert_nothing_survives()
 
     def test_a_worker_that_does_not_end_is_named(self):
-        worker = self.worker('touch "$STUB_DIR/done-$DMLC_TASK_ID"; [ "$DMLC_TASK_ID" != 1 ] || sleep 1.5')
-        code, _, err = self.launch("-n", 2, "--grace", 1, worker)
+        worker = self.worker("""
+            touch "$STUB_DIR/done-$DMLC_TASK_ID"
+            until [ "$DMLC_TASK_ID" != 1 ] || [ -e "$STUB_DIR/go" ]; do sleep 0.05; done
+        """)
+        launcher = self.start("-n", 2, "--grace", 1, worker)
+        self.wait_for_files("done-0", "done-1")
+        message = "still running 1 s after scheduler and servers ended: worker 1 on this machine; waiting"
+        self.wait_until(lambda: message in self.log("launch"), f"no message '{message}'")
+        (self.stub_dir / "go").touch()
+        code, _, err = self.finish(launcher)
         self.assertEqual(code, 0, err)
-        self.assertIn("still running 1 s after scheduler and servers ended: worker 1 on this machine; waiting", err)
 
     def test_children_of_a_worker_do_not_survive_it(self):
         code, _, err = self.launch("-n", 1, self.worker("sleep 1000 & setsid sleep 1000 & sleep 0.2"))
@@ -343,8 +350,8 @@ class Deadlines(LauncherTest):
 
 
 class Stopping(LauncherTest):
-    def running(self, worker=LONG_WORKER):
-        launcher = self.start("-n", 2, "--grace", 1, self.worker(worker), "--kvstore", "dist_async")
+    def running(self, worker=LONG_WORKER, grace=3):
+        launcher = self.start("-n", 2, "--grace", grace, self.worker(worker), "--kvstore", "dist_async")
         self.wait_for_files("up-0", "up-1", "server-0-runs", "server-1-runs")
         return launcher
 
@@ -362,7 +369,8 @@ class Stopping(LauncherTest):
                     path.unlink()
 
     def test_second_interrupt_kills(self):
-        launcher = self.running("trap '' TERM; touch \"$STUB_DIR/up-$DMLC_TASK_ID\"; sleep 1000; sleep 1000")
+        worker = "trap '' TERM; touch \"$STUB_DIR/up-$DMLC_TASK_ID\"; sleep 1000; sleep 1000"
+        launcher = self.running(worker, grace=60)
         launcher.send_signal(signal.SIGINT)
         self.wait_until(lambda: "ending" in self.log("launch"), "the first signal has no effect")
         launcher.send_signal(signal.SIGINT)

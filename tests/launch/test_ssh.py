@@ -151,14 +151,14 @@ class Failure(SshTest):
             (self.folder / "hosts").write_text(f"host-a\n127.0.0.4:{mute.getsockname()[1]}\n")
             code, _, err = self.launch_on_hosts("-n", 2, "-s", 1, "--start-timeout", 3, self.worker("sleep 1000"))
         self.assertEqual(code, 124)
-        self.assertRegex(err, r"\[launch\] not started within 3 s \(--start-timeout\): .*worker 0 on 127\.0\.0\.4\n")
+        self.assertRegex(err, r"\[launch\] not started within 3 s \(--start-timeout\): .*worker 0 on 127\.0\.0\.4\b")
         self.assert_nothing_survives()
 
 
 class Stopping(SshTest):
     def running(self, *arguments):
         worker = self.worker(LONG_WORKER)
-        launcher = self.start(*self.arguments("-n", 2, "--grace", 1, *arguments, worker, "--kvstore", "dist_async"))
+        launcher = self.start(*self.arguments("-n", 2, "--grace", 3, *arguments, worker, "--kvstore", "dist_async"))
         self.wait_for_files("up-0", "up-1", "server-0-runs", "server-1-runs")
         return launcher
 

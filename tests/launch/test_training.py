@@ -106,7 +106,11 @@ class Training(LauncherTest):
         launcher = self.train(place, "--kvstore", mode, "--epochs", 3, "--log_every", 5)
         log = self.folder / place / "worker-1.log"
         self.wait_until(lambda: log.exists() and "loss" in log.read_text(), "no progress")
-        os.kill(self.process("worker", 1), signal.SIGKILL)
+        try:
+            os.kill(self.process("worker", 1), signal.SIGKILL)
+        except (ProcessLookupError, ValueError):  # the job was faster
+            self.result(launcher)
+            return None
         result = self.result(launcher)
         self.assertGreater(result["test_accuracy"], 0.6)
         logs = {name: (self.folder / place / f"{name}.log").read_text() for name in ("launch", "scheduler-0")}

@@ -427,7 +427,7 @@ class Peers(BadInput):
         return job
 
     def test_process_of_another_job(self):
-        job = self.start_long_job(epochs=4)
+        job = self.start_long_job(epochs=12)
         port = (self.folder / "logs" / "scheduler.port").read_text().split()[1]
         common = {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": port, "DMLC_NUM_WORKER": 2,
                   "DMLC_NUM_SERVER": 2, "PACELINE_JOB_ID": "another", "PACELINE_START_DEADLINE": 20}  # fmt: skip
@@ -458,7 +458,7 @@ class Peers(BadInput):
 
     def test_random_bytes(self):
         """Strangers knock at every port with rubbish, half of it after a proper ZeroMQ greeting; the job goes on."""
-        job = self.start_long_job(epochs=4)
+        job = self.start_long_job(epochs=12)
         ports = self.listening_ports()
         self.assertGreaterEqual(len(ports), 3, ports)  # the scheduler's and the servers'
         greeting = b"\xff" + bytes(8) + b"\x7f\x03\x01NULL" + bytes(16) + b"\x01" + bytes(31)
