@@ -428,7 +428,7 @@ TEST(Node, WhoIsSlowToConnectIsNotSilent) {
 
 TEST_P(Nodes, who_is_missing_at_the_start_is_named) {
   ClusterConfig job = config(1, 2);
-  job.start_deadline_seconds = 0.7;
+  job.start_deadline_seconds = 2;
   SchedulerThread scheduler(job);
   Node server(member(job, Role::kServer, scheduler.port()), {}),
       worker(member(job, Role::kWorker, scheduler.port()), {});
