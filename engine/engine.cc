@@ -50,6 +50,8 @@ void Completion::finish(std::exception_ptr error) {
   std::exchange(target_, nullptr)->complete(task_, std::move(error));
 }
 
+const void* detail::current_task() { return thread_role().task; }
+
 void never_hold_back_this_thread() { detail::thread_role().never_held_back = true; }
 
 }  // namespace paceline

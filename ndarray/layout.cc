@@ -81,6 +81,24 @@ bool covers(const Layout& outer, const Layout& inner) {
          outer.offset <= inner.offset && inner.end() <= outer.end();
 }
 
+bool repeats_elements(const NDArray& array) {
+  for (int i = 0; i < array.ndim(); ++i)
+    if (array.strides()[i] == 0 && array.shape()[i] > 1) return true;
+  return false;
+}
+
+Layout hull(const Layout& a, const Layout& b) {
+  if (size_of(a.dtype) == size_of(b.dtype)) {
+    const std::int64_t begin = std::min(a.offset, b.offset);
+    return {begin, {std::max(a.end(), b.end()) - begin}, {1}, a.dtype};
+  }
+  const auto bytes = [](const Layout& layout) {
+    const auto width = static_cast<std::int64_t>(size_of(layout.dtype));
+    return Layout{layout.offset * width, {(layout.end() - layout.offset) * width}, {1}, DType::kUint8};
+  };
+  return hull(bytes(a), bytes(b));
+}
+
 Layout whole_block(const NDArray& array) {
   const auto count = static_cast<std::int64_t>(ArrayBuilder::storage(array)->bytes() / size_of(array.dtype()));
   return {0, {count}, {1}, array.dtype()};
@@ -89,7 +107,17 @@ Layout whole_block(const NDArray& array) {
 std::uint64_t writes_to(const NDArray& array) { return ArrayBuilder::storage(array)->writes(); }
 
 bool written_since(const NDArray& array, std::uint64_t count) {
-  return ArrayBuilder::storage(array)->written_since(count, Layout::of(array));
+  const Layout layout = Layout::of(array);
+  return ArrayBuilder::storage(array)->written_between(count, writes_to(array), {&layout});
+}
+
+bool written_since(const NDArray& array, std::uint64_t count, const Layout& within) {
+  const Layout layout = Layout::of(array);
+  return ArrayBuilder::storage(array)->written_between(count, writes_to(array), {&layout, &within});
+}
+
+bool written_before_the_latest(const NDArray& array, std::uint64_t count, const Layout& layout) {
+  return ArrayBuilder::storage(array)->written_between(count, writes_to(array) - 1, {&layout});
 }
 
 }  // namespace paceline::detail

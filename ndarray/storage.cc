@@ -19,8 +19,8 @@ std::atomic<int> noting = 0;
 std::atomic<std::uint64_t> noting_time = 0;
 
 // Guards every block's notes.
-Mutex partial_writes_mutex;
-constexpr std::size_t kKeptPartialWrites = 4096;  // the older half goes when there would be more
+Mutex notes_mutex;
+constexpr std::size_t kKeptNotes = 1 << 20;  // in a block; the older half goes when there would be more
 
 // The checking build's memory. Not where others than tasks of the CPU use it: peers read the shared heap in place.
 std::shared_ptr<void> guarded([[maybe_unused]] Engine& engine, [[maybe_unused]] const Variable& variable, Device device,
@@ -66,30 +66,53 @@ NotesWrites::NotesWrites() {
 }
 NotesWrites::~NotesWrites() { noting.fetch_sub(1, std::memory_order_relaxed); }
 
-void Storage::note_partial_write(const Layout& layout) {
-  if (noting.load(std::memory_order_relaxed) == 0) return;
-  const Lock lock(partial_writes_mutex);
-  const std::uint64_t time = noting_time.load(std::memory_order_relaxed);
-  if (!partial_writes_) partial_writes_ = std::make_unique<PartialWrites>();
-  std::vector<PartialWrite>& latest = partial_writes_->latest;
-  if (std::exchange(partial_writes_->time, time) != time) latest.clear();
-  if (latest.size() == kKeptPartialWrites) latest.erase(latest.begin(), latest.begin() + kKeptPartialWrites / 2);
-  latest.push_back({writes(), layout});
+Layout Storage::PartialWrites::of(std::uint64_t number) const {
+  Layout moved = layout;
+  moved.offset += static_cast<std::int64_t>(number - first) * step;
+  return moved;
 }
 
-bool Storage::written_since(std::uint64_t count, const Layout& layout) const {
-  const std::uint64_t now = writes();
-  if (now == count) return false;
-  const Lock lock(partial_writes_mutex);
-  if (!partial_writes_) return true;
-  std::uint64_t number = count;  // up to which nothing has touched the elements
-  const std::vector<PartialWrite>& latest = partial_writes_->latest;
-  const auto first = std::ranges::lower_bound(latest, count + 1, {}, &PartialWrite::number);
-  for (auto write = first; write != latest.end(); ++write) {
-    if (write->number > number + 1 || may_overlap(write->layout, layout)) return true;
-    number = write->number;
+void Storage::note_partial_write(const Layout& layout) {
+  if (noting.load(std::memory_order_relaxed) == 0) return;
+  const Lock lock(notes_mutex);
+  const std::uint64_t time = noting_time.load(std::memory_order_relaxed), number = writes();
+  if (!notes_) notes_ = std::make_unique<Notes>();
+  std::vector<PartialWrites>& latest = notes_->latest;
+  const bool gap = !latest.empty() && latest.back().last + 1 != number;
+  if (std::exchange(notes_->time, time) != time || gap) latest.clear();
+  if (!latest.empty()) {
+    PartialWrites& run = latest.back();
+    const std::int64_t step = layout.offset - run.of(run.last).offset;
+    const bool alike =
+        layout.shape == run.layout.shape && layout.strides == run.layout.strides && layout.dtype == run.layout.dtype;
+    if (alike && (run.first == run.last || step == run.step)) {
+      run.step = step;
+      run.last = number;
+      return;
+    }
   }
-  return number != now;
+  if (latest.size() == kKeptNotes) latest.erase(latest.begin(), latest.begin() + kKeptNotes / 2);
+  latest.push_back({number, number, layout, 0});
+}
+
+bool Storage::written_between(std::uint64_t count, std::uint64_t last,
+                              std::initializer_list<const Layout*> layouts) const {
+  if (last <= count) return false;
+  const Lock lock(notes_mutex);
+  if (!notes_) return true;
+  const std::vector<PartialWrites>& latest = notes_->latest;
+  auto run = std::ranges::lower_bound(latest, count + 1, {}, &PartialWrites::last);
+  if (run == latest.end() || run->first > count + 1 || latest.back().last < last) return true;
+  const auto touches = [&](const Layout& written) {
+    return std::ranges::all_of(layouts, [&](const Layout* layout) { return may_overlap(written, *layout); });
+  };
+  for (; run != latest.end() && run->first <= last; ++run) {
+    const std::uint64_t begin = std::max(run->first, count + 1), end = std::min(run->last, last);
+    if (!touches(hull(run->of(begin), run->of(end)))) continue;
+    for (std::uint64_t number = begin; number <= end; ++number)
+      if (touches(run->of(number))) return true;
+  }
+  return false;
 }
 
 std::shared_ptr<std::byte[]> allocate_host(std::size_t bytes) {

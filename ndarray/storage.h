@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <exception>
+#include <initializer_list>
 #include <memory>
 #include <vector>
 
@@ -41,17 +42,22 @@ class Storage {
   void host_wrote() { host_writes_.fetch_add(1, std::memory_order_relaxed); }
   // The latest write touched no other elements than those of the layout.
   void note_partial_write(const Layout& layout);
-  // Has any write after the first `count` touched an element of the layout? Also true where that is not known.
-  bool written_since(std::uint64_t count, const Layout& layout) const;
+  // Has any of the writes after the first `count`, up to number `last`, touched an element of each of the layouts? Also
+  // true where that is not known.
+  bool written_between(std::uint64_t count, std::uint64_t last, std::initializer_list<const Layout*> layouts) const;
 
  private:
-  struct PartialWrite {
-    std::uint64_t number;
-    Layout layout;
-  };
+  // Consecutive writes that go through the block in equal steps, like those of a loop over rows.
   struct PartialWrites {
-    std::uint64_t time = 0;            // in which they were noted
-    std::vector<PartialWrite> latest;  // in order
+    std::uint64_t first, last;  // their numbers
+    Layout layout;              // what the first one touched, and nothing else
+    std::int64_t step;          // by how many elements further each one lies than that before it
+
+    Layout of(std::uint64_t number) const;
+  };
+  struct Notes {
+    std::uint64_t time = 0;             // in which they were made
+    std::vector<PartialWrites> latest;  // in order, and without a gap
   };
 
   Engine& engine_;
@@ -63,7 +69,7 @@ class Storage {
   const std::size_t bytes_;
   std::exception_ptr failure_;
   std::atomic<std::uint64_t> host_writes_ = 0;
-  std::unique_ptr<PartialWrites> partial_writes_;  // null in most blocks
+  std::unique_ptr<Notes> notes_;  // null in most blocks
 };
 
 }  // namespace paceline::detail

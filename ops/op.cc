@@ -4,6 +4,7 @@
 #include <paceline/array_recorder.h>
 #include <paceline/detail/array_builder.h>
 #include <paceline/detail/layout.h>
+#include <paceline/log.h>
 #include <paceline/op.h>
 #include <paceline/recorder.h>
 
@@ -194,14 +195,14 @@ bool overlap(const NDArray& a, const NDArray& b) {
   return a.shares_memory_with(b) && detail::may_overlap(detail::Layout::of(a), detail::Layout::of(b));
 }
 
-// An output that is a followed input, unchanged, is another value in the same memory: it needs memory of its own. So
-// does one that is an earlier output.
+// An output that is an input, unchanged, is another value in the same memory: it needs memory of its own. So does one
+// that is an earlier output, that shows elements more than once, or that stop_gradient() made.
 void give_own_memory(std::vector<NDArray>& outputs, const std::vector<NDArray>& inputs, const Recorder::Seen& seen) {
   const RecordingScope off(nullptr);
   for (std::size_t o = 0; o < outputs.size(); ++o) {
-    bool shared = false;
+    bool shared = ArrayBuilder::is_stopped(outputs[o]) || detail::repeats_elements(outputs[o]);
     for (std::size_t i = 0; i < inputs.size() && !shared; ++i)
-      shared = seen.follows(i) && overlap(outputs[o], inputs[i]) && detail::writes_to(inputs[i]) == seen.writes[i];
+      shared = !inputs[i].is_none() && overlap(outputs[o], inputs[i]) && detail::writes_to(inputs[i]) == seen.writes[i];
     for (std::size_t other = 0; other < o && !shared; ++other) shared = overlap(outputs[o], outputs[other]);
     if (shared) outputs[o] = outputs[o].clone();
   }
@@ -322,10 +323,15 @@ const OpDef& find_operator(std::string_view name) {
 }
 
 namespace {
-thread_local Recorder* current_recorder = nullptr;
-}
+thread_local RecordingScope* latest_scope = nullptr;
+}  // namespace
 
-Recorder* Recorder::current() { return current_recorder; }
+// A task that the recording thread runs itself is recorded as little as one of another thread.
+Recorder* Recorder::current() {
+  return latest_scope && latest_scope->recorder_ && latest_scope->task_ == detail::current_task()
+             ? latest_scope->recorder_
+             : nullptr;
+}
 
 bool Recorder::Seen::follows(std::size_t input) const {
   return std::ranges::any_of(reads, [input](const Read& read) { return read.input == input; });
@@ -342,11 +348,27 @@ void Recorder::fill(const NDArray& array, double value) {
 }
 
 RecordingScope::RecordingScope(Recorder* recorder)
-    : previous_(std::exchange(current_recorder, recorder)),
-      array_previous_(std::exchange(detail::array_recorder(), recorder)) {}
-RecordingScope::~RecordingScope() {
-  current_recorder = previous_;
-  detail::array_recorder() = array_previous_;
+    : recorder_(recorder),
+      task_(detail::current_task()),
+      latest_(latest_scope),
+      previous_(std::exchange(latest_scope, this)) {
+  detail::array_recording() = {recorder_, task_};
 }
+
+RecordingScope::~RecordingScope() {
+  if (&latest_ != &latest_scope) LOG(FATAL) << "recording was begun on another thread than the one that ends it";
+  // An outer scope may end before an inner one.
+  if (latest_scope == this) {
+    latest_scope = previous_;
+    detail::array_recording() = {};
+    if (latest_scope) detail::array_recording() = {latest_scope->recorder_, latest_scope->task_};
+    return;
+  }
+  RecordingScope** place = &latest_scope;
+  while (*place != this) place = &(*place)->previous_;
+  *place = previous_;
+}
+
+bool RecordingScope::is_of_this_thread() const { return &latest_ == &latest_scope; }
 
 }  // namespace paceline

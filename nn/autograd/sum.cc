@@ -4,6 +4,7 @@
 #include <paceline/ops.h>
 
 #include <algorithm>
+#include <tuple>
 
 namespace paceline {
 
@@ -42,44 +43,61 @@ NDArray to_dense(const Gradient& gradient) {
   return dense;
 }
 
-void Sum::add(Gradient part, const Layout& at, bool owned) {
-  if (at == layout_) {
-    settle();
-    if (gradient_.is_none()) {
-      gradient_ = std::move(part);
-      owned_ = owned;
-      flat_ = {};
-    } else if (gradient_.is_sparse() && part.is_sparse()) {
-      const RowSparse &a = gradient_.sparse, &b = part.sparse;
-      gradient_ = RowSparse{concat({a.rows, b.rows}, 0), concat({a.values, b.values}, 0), a.shape};
-    } else {
-      const NDArray a = to_dense(gradient_), b = to_dense(part);
-      const bool in_place = owned_ && !gradient_.is_sparse();
-      const NDArray out = in_place ? a : NDArray(a.shape(), a.dtype(), a.device(), a.engine());
-      kernels::add(a, b, out);
-      gradient_ = out;
-      owned_ = true;
-    }
-    return;
-  }
-  const auto [dense, where] = each_once(to_dense(part), at);
-  if (where.shape.size() == 0) return;
-  if (where.offset >= layout_.offset && where.end() <= layout_.end()) {
-    place(dense, where);
+const Part::Once& Part::once() {
+  if (once_.gradient.is_none()) std::tie(once_.gradient, once_.at) = each_once(to_dense(gradient), at);
+  return once_;
+}
+
+const NDArray& Part::block() {
+  if (!block_.is_none()) return block_;
+  const auto& [dense, where] = once();
+  const std::int64_t size = where.end() - where.offset;
+  if (where.shape.size() == size && dense.is_contiguous() && where.strides == row_major(where.shape)) {
+    block_ = dense.view({-1});
   } else {
-    // The array shows more than the value. Its gradient, laid out as its memory, holds the value's.
-    const Layout all{std::min(where.offset, layout_.offset),
-                     {std::max(where.end(), layout_.end()) - std::min(where.offset, layout_.offset)},
-                     {1},
-                     where.dtype};
-    NDArray block;
-    if (where.shape.size() == all.shape[0] && dense.is_contiguous() && where.strides == row_major(where.shape)) {
-      block = dense.view({-1});
-    } else {
-      block = NDArray::zeros(all.shape, dense.dtype(), dense.device(), dense.engine());
-      view_of(block, where, all.offset).copy_from(dense);
-    }
-    add(Gradient(view_of(block, layout_, all.offset - ArrayBuilder::offset(block))), layout_);
+    block_ = NDArray::zeros({size}, dense.dtype(), dense.device(), dense.engine());
+    view_of(block_, where, where.offset).copy_from(dense);
+  }
+  return block_;
+}
+
+void Sum::add(Gradient part, const Layout& at, bool owned) {
+  Part one(std::move(part), at);
+  add(one, owned);
+}
+
+void Sum::add(Part& part, bool owned) {
+  if (part.at == layout_) return add_whole(part.gradient, owned);
+  const auto& [dense, where] = part.once();
+  if (where.shape.size() == 0) return;
+  if (where.offset >= layout_.offset && where.end() <= layout_.end()) return place(dense, where);
+  // The array shows more than the value. Its gradient, laid out as its memory, holds the value's.
+  if (where.offset <= layout_.offset && layout_.end() <= where.end()) {
+    const NDArray& block = part.block();
+    return add_whole(view_of(block, layout_, where.offset - ArrayBuilder::offset(block)), false);
+  }
+  const Layout all = detail::hull(where, layout_);
+  const NDArray block = NDArray::zeros(all.shape, dense.dtype(), dense.device(), dense.engine());
+  view_of(block, where, all.offset).copy_from(dense);
+  add_whole(view_of(block, layout_, all.offset), false);
+}
+
+void Sum::add_whole(Gradient part, bool owned) {
+  settle();
+  if (gradient_.is_none()) {
+    gradient_ = std::move(part);
+    owned_ = owned;
+    flat_ = {};
+  } else if (gradient_.is_sparse() && part.is_sparse()) {
+    const RowSparse &a = gradient_.sparse, &b = part.sparse;
+    gradient_ = RowSparse{concat({a.rows, b.rows}, 0), concat({a.values, b.values}, 0), a.shape};
+  } else {
+    const NDArray a = to_dense(gradient_), b = to_dense(part);
+    const bool in_place = owned_ && !gradient_.is_sparse();
+    const NDArray out = in_place ? a : NDArray(a.shape(), a.dtype(), a.device(), a.engine());
+    kernels::add(a, b, out);
+    gradient_ = out;
+    owned_ = true;
   }
 }
 

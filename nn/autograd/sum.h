@@ -10,6 +10,29 @@ namespace paceline {
 
 NDArray to_dense(const Gradient& gradient);
 
+// The gradient of an array that shows elements of a value, or of several in one block of memory. What they need of it
+// in common is made once.
+class Part {
+ public:
+  Part(Gradient of_array, const detail::Layout& layout) : gradient(std::move(of_array)), at(layout) {}
+
+  // Where every element counts once, though the array may show it several times.
+  struct Once {
+    NDArray gradient;
+    detail::Layout at;
+  };
+  const Once& once();
+  // Of all elements from the first to the last, in the order of memory; zeros where the array shows none.
+  const NDArray& block();
+
+  const Gradient gradient;
+  const detail::Layout at;
+
+ private:
+  Once once_ = {};
+  NDArray block_ = {};
+};
+
 class Sum {
  public:
   Sum() = default;
@@ -20,8 +43,9 @@ class Sum {
 
   bool is_none() const { return gradient_.is_none() && placed_.empty(); }
 
-  // `part` is the gradient of an array with the layout `at`, of the same block of memory as the value: all of the
-  // value, some of its elements, or more.
+  // `part` is of the value's block: all of the value, some of its elements, or more. `owned`: nobody else uses its
+  // memory.
+  void add(Part& part, bool owned = false);
   void add(Gradient part, const detail::Layout& at, bool owned = false);
 
   // The whole sum; is_none() where there is no part.
@@ -32,6 +56,7 @@ class Sum {
   void clear(const detail::Layout& layout);
 
  private:
+  void add_whole(Gradient part, bool owned);
   void place(const NDArray& part, const detail::Layout& at);
   void settle();
   void make_flat();

@@ -62,6 +62,15 @@ const OpDef& copy_from_operator() {
   return op;
 }
 
+// A rule of one's own may be wrong, and what it gives would be broadcast where it is added.
+void require_shape(const OpCall& call, std::size_t input, const Gradient& gradient) {
+  const Shape& shape = gradient.is_sparse() ? gradient.sparse.shape : gradient.dense.shape();
+  const Shape& expected = call.input_specs[input].shape;
+  if (shape != expected)
+    throw InvalidArgument(str("[", call.op->name(), "] the gradient rule gives ", shape, " for input ", input,
+                              ", whose shape is ", expected));
+}
+
 }  // namespace
 
 struct Tape::Impl {
@@ -85,12 +94,15 @@ Tape::~Tape() = default;
 // A view of a value that is there already stands for its part of that value, with what the Tape knows of it.
 void Tape::Impl::add_leaf(Leaf leaf, const NDArray& value) {
   require(!ArrayBuilder::is_stopped(value), "[Tape::watch] the array is constant: stop_gradient() made it");
-  require(!used_up, "[Tape::watch] the tape's backward() was called: watch arrays before what is computed from them");
+  require(scope.has_value(), "[Tape::watch] the tape's backward() or stop() was called: watch arrays before what is ",
+          "computed from them");
+  require(!detail::repeats_elements(value), "[Tape::watch] ", value.describe(),
+          " shows elements more than once (broadcast_to); watch the array that it was made of");
   const ValueIds shown = values.shown_by(value, "Tape::watch");
   const bool within = shown.size() == 1 && detail::covers(values[shown[0]].layout, leaf.layout);
   for (const ValueId id : shown)
     require(within || values[id].made_by == Value::kWatched, "[Tape::watch] ", value.describe(),
-            " holds several values that are computed from watched arrays; watch these one by one");
+            " holds elements that are computed from watched arrays beside others; watch these parts one by one");
   if (within) {
     leaf.value = shown[0];
   } else {
@@ -101,8 +113,12 @@ void Tape::Impl::add_leaf(Leaf leaf, const NDArray& value) {
 }
 
 void Tape::watch(const NDArray& value, const NDArray& gradient) {
-  require(value.shape() == gradient.shape() && value.dtype() == gradient.dtype(), "[Tape::watch] the gradient is ",
-          gradient.describe(), ", the value ", value.describe());
+  require(!value.is_none() && !gradient.is_none(), "[Tape::watch] the ", value.is_none() ? "value" : "gradient",
+          " is none");
+  require(value.shape() == gradient.shape() && value.dtype() == gradient.dtype() && value.device() == gradient.device(),
+          "[Tape::watch] the gradient is ", gradient.describe(), ", the value ", value.describe());
+  require(!detail::repeats_elements(gradient),
+          "[Tape::watch] the gradient shows elements more than once (broadcast_to); give ", "an array of its own");
   impl_->add_leaf({.variable = value.variable(), .layout = Layout::of(value), .gradient = gradient}, value);
 }
 
@@ -118,7 +134,11 @@ Gradient Tape::sparse_gradient(const NDArray& value) const {
   return found->result;
 }
 
-void Tape::stop() { impl_->scope.reset(); }
+void Tape::stop() {
+  require(!impl_->scope || impl_->scope->is_of_this_thread(),
+          "[Tape] a tape records on the thread that made it; call stop() or backward() there first");
+  impl_->scope.reset();
+}
 
 // ---- Recording ----
 
@@ -155,6 +175,8 @@ void Tape::Impl::wrote(const NDArray& target, std::optional<ValueId> source, con
       !is_dense(layout.shape, layout.strides)) {
     layout = detail::whole_block(target);
     old = values.under(target, layout);
+    // Those are not written, and go on to be watched.
+    std::erase_if(old, [this](const ValueId id) { return values[id].made_by == Value::kWatched; });
   }
   Entry entry{.inputs = {layout}, .written = written, .source = source};
   for (const ValueId id : old) {
@@ -164,6 +186,8 @@ void Tape::Impl::wrote(const NDArray& target, std::optional<ValueId> source, con
     values.leave(id);
   }
   entry.outputs.push_back(values.add(target, layout, entries.size()));
+  for (const ValueId id : old)
+    if (!detail::covers(written, values[id].layout)) values.has_seen(entry.outputs.back(), values[id].writes);
   values.enter(entry.outputs.back());
   entries.push_back(std::move(entry));
 }
@@ -172,6 +196,10 @@ Recorder::Seen Tape::see(const OpDef& op, const std::vector<NDArray>& inputs, co
   Seen seen;
   for (std::size_t i = 0; i < inputs.size() && op.has_gradient(); ++i)
     for (const ValueId value : impl_->values.shown_by(inputs[i], op.name().c_str())) seen.reads.push_back({i, value});
+  // What the call writes without a gradient. A refusal after the launch would come too late.
+  for (std::size_t i = 0; i < inputs.size() && !op.is_variadic(); ++i)
+    if (op.inputs()[i].mutated && !inputs[i].is_none())
+      impl_->require_unwatched(impl_->values.under(inputs[i], Layout::of(inputs[i])), op.name().c_str());
   if (target) {
     const ValueIds overwritten = impl_->values.under(*target, Layout::of(*target));
     impl_->require_unwatched(overwritten, op.name().c_str());
@@ -221,14 +249,17 @@ void Tape::record(OpCall call, Seen seen, const std::vector<NDArray>& inputs, co
 void Tape::wrote_constants(const NDArray& array) {
   const ValueIds overwritten = impl_->values.under(array, Layout::of(array));
   impl_->require_unwatched(overwritten, "an operator");
-  if (!overwritten.empty()) impl_->wrote(array, std::nullopt, overwritten);
+  if (overwritten.empty())
+    impl_->values.saw_write(array);
+  else
+    impl_->wrote(array, std::nullopt, overwritten);
 }
 
 void Tape::copy(const NDArray& source, const NDArray& to, int priority) {
   Seen seen = see(copy_from_operator(), {source}, &to);
   Recorder::copy(source, to, priority);
   if (!is_floating(to.dtype()) || !is_floating(source.dtype())) seen.reads.clear();
-  if (seen.is_none()) return;
+  if (seen.is_none()) return impl_->values.saw_write(to);
   OpCall call;
   call.op = &copy_from_operator();
   call.inputs.resize(1);
@@ -292,6 +323,9 @@ void Tape::backward(const NDArray& result, const NDArray& gradient, BackwardOpti
     for (Leaf* const leaf : leaves.at(value)) {
       if (leaf->sparse) {
         leaf->result = reached ? sum->second.gradient() : Gradient();
+        // The sum's own memory goes on to the values that this one is computed from.
+        if (leaf->result.dense.is_none() || impl.values[value].made_by == Value::kWatched) continue;
+        leaf->result = leaf->result.dense.clone();
         continue;
       }
       const NDArray part = reached ? sum->second.at(leaf->layout) : NDArray();
@@ -321,9 +355,15 @@ void Tape::backward(const NDArray& result, const NDArray& gradient, BackwardOpti
     if (!reached) return;
     impl.check_unchanged(entry);
     const std::vector<Gradient> gradients = entry.call->op->gradient_rule()(*entry.call, of_outputs);
+    std::vector<Part> parts;
+    parts.reserve(gradients.size());
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      const bool used = entry.call->wants_gradient(i) && !gradients[i].is_none();
+      if (used) require_shape(*entry.call, i, gradients[i]);
+      parts.emplace_back(used ? gradients[i] : Gradient(), used ? entry.inputs[i] : Layout());
+    }
     for (const auto& [input, value] : entry.reads)
-      if (input < gradients.size() && !gradients[input].is_none())
-        sum_of(value).add(gradients[input], entry.inputs[input]);
+      if (input < parts.size() && !parts[input].gradient.is_none()) sum_of(value).add(parts[input]);
   };
 
   const auto differentiate_write = [&](Entry& entry) {

@@ -24,10 +24,11 @@ ValueIds Values::shown_by(const NDArray& array, const char* who) const {
   if (array.size() == 0)
     if (const auto held = held_.find(array.variable().state()); held != held_.end()) found = held->second;
   for (const ValueId id : found)
-    require(values_[id].made_by == Value::kWatched || !detail::written_since(array, values_[id].writes), "[", who, "] ",
-            array.describe(),
-            " is computed from watched arrays, and was written since by something that a Tape does not see: a task, a "
-            "kernel, or an operator with recording off; write with operators, copy_from() or fill(), or into a copy");
+    require(
+        values_[id].made_by == Value::kWatched || !detail::written_since(array, values_[id].writes, values_[id].layout),
+        "[", who, "] ", array.describe(),
+        " is computed from watched arrays, and was written since by something that a Tape does not see: a task, a "
+        "kernel, or an operator with recording off; write with operators, copy_from() or fill(), or into a copy");
   return found;
 }
 
@@ -35,6 +36,8 @@ ValueId Values::add(const NDArray& array, const Layout& layout, std::size_t made
   values_.push_back({array.variable(), layout, detail::writes_to(array), made_by});
   return values_.size() - 1;
 }
+
+void Values::has_seen(ValueId id, std::uint64_t writes) { values_[id].writes = std::min(values_[id].writes, writes); }
 
 void Values::enter(ValueId id) { held_[values_[id].variable.state()].push_back(id); }
 
@@ -49,9 +52,11 @@ void Values::leave(ValueId id) {
 void Values::saw_write(const NDArray& array) {
   const auto held = held_.find(array.variable().state());
   if (held == held_.end()) return;
-  const std::uint64_t writes = detail::writes_to(array);
-  for (const ValueId id : held->second)
-    if (values_[id].writes + 1 == writes) values_[id].writes = writes;
+  // A value that another write may have touched stays behind, so that reading it, or what becomes of it, is an error.
+  for (const ValueId id : held->second) {
+    Value& value = values_[id];
+    if (!detail::written_before_the_latest(array, value.writes, value.layout)) value.writes = detail::writes_to(array);
+  }
 }
 
 void Values::clear() {

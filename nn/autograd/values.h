@@ -16,7 +16,7 @@ struct Value {
 
   Variable variable;  // of the block; held, so that no other block gets it
   detail::Layout layout;
-  std::uint64_t writes;  // to the block, when the value was there
+  std::uint64_t writes;  // to the block, after which the value was there; the later ones that a Tape saw left it alone
   std::size_t made_by;   // the number of the entry that computes it, or kWatched
 };
 
@@ -33,6 +33,8 @@ class Values {
   // A value that its block does not hold, or not yet.
   ValueId add(const NDArray& array, std::size_t made_by) { return add(array, detail::Layout::of(array), made_by); }
   ValueId add(const NDArray& array, const detail::Layout& layout, std::size_t made_by);
+  // It holds elements of a value that was there after that many writes.
+  void has_seen(ValueId id, std::uint64_t writes);
   // Its block holds it from now on.
   void enter(ValueId id);
   // Its block does not hold it any more.

@@ -153,4 +153,9 @@ Engine& default_engine();
 // completions that shorten the queue).
 void never_hold_back_this_thread();
 
+namespace detail {
+// Which task the calling thread runs, to be compared; null outside of tasks.
+const void* current_task();
+}  // namespace detail
+
 }  // namespace paceline

@@ -1,6 +1,8 @@
 #pragma once
 // How an array tells the Recorder of the calling thread (<paceline/recorder.h>) what it does without an operator.
 
+#include <paceline/engine.h>
+
 #include <utility>
 
 namespace paceline {
@@ -19,17 +21,27 @@ class ArrayRecorder {
   ~ArrayRecorder() = default;
 };
 
-// The one of the calling thread; null while nothing is recorded. RecordingScope sets it.
-inline ArrayRecorder*& array_recorder() {
-  thread_local ArrayRecorder* recorder = nullptr;
-  return recorder;
+// What a thread records. RecordingScope sets it.
+struct ArrayRecording {
+  ArrayRecorder* recorder = nullptr;
+  const void* task = nullptr;  // in which recording was begun
+};
+inline ArrayRecording& array_recording() {
+  thread_local ArrayRecording recording;
+  return recording;
+}
+
+// The one of the calling thread; null while nothing is recorded, and in a task that the recording thread runs itself.
+inline ArrayRecorder* array_recorder() {
+  const ArrayRecording& recording = array_recording();
+  return recording.recorder && recording.task == current_task() ? recording.recorder : nullptr;
 }
 
 // While it lives, arrays of this thread tell nobody.
 class Unrecorded {
  public:
-  Unrecorded() : before_(std::exchange(array_recorder(), nullptr)) {}
-  ~Unrecorded() { array_recorder() = before_; }
+  Unrecorded() : before_(std::exchange(array_recording().recorder, nullptr)) {}
+  ~Unrecorded() { array_recording().recorder = before_; }
   Unrecorded(const Unrecorded&) = delete;
   Unrecorded& operator=(const Unrecorded&) = delete;
 

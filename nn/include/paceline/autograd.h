@@ -23,7 +23,8 @@ struct BackwardOptions {
 // differentiated like the rest; where a gradient needs what was overwritten, backward() names the operator.
 class Tape final : public Recorder {
  public:
-  // Becomes the recorder of this thread until stop() or destruction; tapes nest.
+  // Becomes the recorder of this thread until stop(), backward() or destruction, the first of which must be called on
+  // this thread; tapes nest.
   Tape();
   ~Tape() override;
   Tape(const Tape&) = delete;

@@ -43,7 +43,9 @@ class Recorder : public detail::ArrayRecorder {
   static Recorder* current();
 };
 
-// Makes `recorder` (may be nullptr: records nothing) the current one of this thread while alive.
+// Makes `recorder` (may be nullptr: records nothing) the current one of this thread while alive, but not of tasks that
+// the thread runs meanwhile. Scopes of a thread may
+// end in any order; the current recorder is that of the latest one. A scope ends on its thread: else the process does.
 class RecordingScope {
  public:
   explicit RecordingScope(Recorder* recorder);
@@ -51,9 +53,15 @@ class RecordingScope {
   RecordingScope(const RecordingScope&) = delete;
   RecordingScope& operator=(const RecordingScope&) = delete;
 
+  bool is_of_this_thread() const;
+
  private:
-  Recorder* previous_;
-  detail::ArrayRecorder* array_previous_;
+  friend Recorder;
+
+  Recorder* const recorder_;
+  const void* const task_;   // in which it was begun
+  RecordingScope*& latest_;  // of the thread
+  RecordingScope* previous_;
 };
 
 }  // namespace paceline
