@@ -55,11 +55,9 @@ TEST(WaitingWork, WhoWaitsReceivesAndTheTransportGoesOnAfterwards) {
   for (int turn = 0; turn < 3; ++turn) {
     received.ask(trip);
     // It asks while it waits: between two waits the transport's own thread may receive.
-    ASSERT_TRUE(received.work->work_until([&] {
-      if (received.count <= trip) return false;
-      if (++trip == (turn + 1) * kTrips) return true;
-      received.ask(trip);
-      return false;
+    ASSERT_TRUE(received.work->work_until([&, last = (turn + 1) * kTrips] {
+      if (trip < last && received.count > trip && ++trip < last) received.ask(trip);
+      return trip == last;
     }));
     received.ask(trip);
     received.wait_for(++trip);  // nobody waits for an engine now
