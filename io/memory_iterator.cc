@@ -119,6 +119,12 @@ bool MemoryIterator::take_over() {
 
 std::int64_t MemoryIterator::size() const { return state_->data.size(0); }
 
+Shape MemoryIterator::batch_shape() const {
+  Shape shape = state_->data.shape();
+  shape[0] = state_->options.batch;
+  return shape;
+}
+
 void MemoryIterator::commit(const Batch& batch) {
   {
     Lock lock(state_->mutex);

@@ -52,6 +52,7 @@ class RecordLoader::Impl {
   void commit(const Batch& batch) { commit(batch.epoch, batch.positions); }
 
   std::int64_t size() const { return starts_.back(); }
+  Shape batch_shape() const { return {options_.batch, format_.channels, format_.height, format_.width}; }
   RangeSet committed() const {
     Lock lock(mutex_);
     return committed_;
@@ -430,6 +431,7 @@ void RecordLoader::start(std::int64_t epoch, const RangeSet& done) { impl_->star
 bool RecordLoader::next(Batch& batch) { return impl_->next(batch); }
 bool RecordLoader::take_over() { return impl_->take_over(); }
 std::int64_t RecordLoader::size() const { return impl_->size(); }
+Shape RecordLoader::batch_shape() const { return impl_->batch_shape(); }
 void RecordLoader::commit(const Batch& batch) { impl_->commit(batch); }
 RangeSet RecordLoader::committed() const { return impl_->committed(); }
 const std::vector<std::string>& RecordLoader::labels() const { return impl_->labels(); }

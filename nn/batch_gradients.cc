@@ -61,9 +61,13 @@ NDArray BatchGradients::accumulate(const std::vector<NDArray>& inputs, const Los
   }
   return total;
 } catch (...) {
-  accumulates_ = false;  // what there was is lost
-  table_parts_.clear();
+  forget();
   throw;
+}
+
+void BatchGradients::forget() {
+  accumulates_ = false;
+  table_parts_.clear();
 }
 
 std::vector<NDArray> BatchGradients::operator()(const std::vector<NDArray>& inputs, const Loss& loss_function) {

@@ -23,6 +23,8 @@ class BatchGradients {
   NDArray accumulate(const std::vector<NDArray>& inputs, const Loss& loss);
   // operator() for what was accumulated, whose last loss this is.
   std::vector<NDArray> of_accumulated(const NDArray& loss, const NDArray& scale = NDArray());
+  // What was accumulated is dropped.
+  void forget();
   // Without those of tables.
   const std::vector<std::shared_ptr<Parameter>>& trained() const { return trained_; }
   // Of the last call, for each row-sparse parameter, in structural order.

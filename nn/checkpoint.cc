@@ -102,13 +102,21 @@ namespace {
 // The arrays of MXNet's `.params` or of a safetensors file, without what a checkpoint has of the store.
 NamedArrays stored_weights(const std::string& path) {
   std::uint64_t first = 0;
-  if (std::ifstream file(path, std::ios::binary); !file.read(reinterpret_cast<char*>(&first), sizeof first)) first = 0;
+  char ninth = 0;
+  if (std::ifstream file(path, std::ios::binary); !file.read(reinterpret_cast<char*>(&first), sizeof first))
+    first = 0;
+  else
+    file.get(ninth);
+  std::error_code none;
+  const auto size = std::filesystem::file_size(path, none);
+  // The length of a header that begins with a brace.
+  const bool safetensors = ninth == '{' && !none && first <= size;
   constexpr std::uint64_t kParamsMagic = 0x112;
   require((first & 0xffffffff) != 0x04034b50, "'", path,
           "' is a zip archive, as PyTorch's .pt files are; save the state_dict() with safetensors.torch.save_file");
-  require((first & 0xff) != '{', "'", path,
+  require((first & 0xff) != '{' || safetensors, "'", path,
           "' is JSON, perhaps the index of a file in parts; load each .safetensors of it with allow_missing");
-  NamedArrays arrays = first == kParamsMagic ? load_params(path) : load_safetensors(path);
+  NamedArrays arrays = first == kParamsMagic && !safetensors ? load_params(path) : load_safetensors(path);
   std::erase_if(arrays, [](const auto& one) { return one.first.starts_with(kStore); });
   for (auto& [name, array] : arrays)
     if (name.starts_with("arg:") || name.starts_with("aux:")) name.erase(0, 4);
@@ -128,8 +136,9 @@ LoadedWeights compared(const std::vector<std::shared_ptr<Parameter>>& parameters
   LoadedWeights result;
   for (const auto& parameter : parameters) {
     const auto found = stored.find(parameter->name);
-    if (found == stored.end()) {
+    if (found == stored.end() || found->second.is_none()) {
       result.missing.push_back(parameter->name);
+      if (found != stored.end()) stored.erase(found);
       continue;
     }
     if (found->second.shape() == parameter->value.shape())
@@ -198,6 +207,10 @@ void take_weights(const Checkpoint& checkpoint, const std::string& path, const M
       refused(compared(net.parameters(), {checkpoint.weights.begin(), checkpoint.weights.end()}, copies), {});
   require(wrong.empty(), "'", path, "' is of another network: ", wrong,
           "; resume it with the network that it was made of, or remove it to train anew");
+  for (const auto& [from, to] : copies)
+    require(from.dtype() == to.dtype(), "'", path, "' is of another network: its weights are ", name_of(from.dtype()),
+            ", and those of this one ", name_of(to.dtype()),
+            "; resume it with the network that it was made of, or load_weights() without resuming");
   for (const auto& [from, to] : copies) to.copy_from(from);
 }
 

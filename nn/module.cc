@@ -21,6 +21,13 @@ void collect(const Layer& layer, const std::string& prefix, std::vector<std::sha
   for (const auto& [name, child] : layer.children()) collect(*child, prefix + name + ".", all);
 }
 
+// A parameter that is tied has several.
+template <class Visitor>
+void for_each_name(const Layer& layer, const std::string& prefix, const Visitor& visit) {
+  for (const auto& [name, parameter] : layer.own_parameters()) visit(prefix + name, *parameter);
+  for (const auto& [name, child] : layer.children()) for_each_name(*child, prefix + name + ".", visit);
+}
+
 bool is_elsewhere(const Layer& layer) {
   return (layer.device() && *layer.device() != Device()) ||
          std::any_of(layer.children().begin(), layer.children().end(),
@@ -64,8 +71,11 @@ void Layer::tie(const std::string& name, Layer& other, const std::string& other_
   Shared& there = other.tied_[other_name];
   if (!here) here = there ? there : std::make_shared<std::shared_ptr<Parameter>>();
   require(!there || there == here, "[tie] '", name, "' and '", other_name, "' are each tied to others");
+  const std::shared_ptr<Parameter> own = mine ? mine : its;
+  require(!own || !*here || *here == own, "[tie] '", name, "' and '", other_name,
+          "' cannot be one parameter: both are tied to parameters that exist already; tie before the first call");
   there = here;
-  if (mine || its) *here = mine ? mine : its;
+  if (own) *here = own;
 }
 
 Parameter& Layer::add(const std::string& name, const Shape& shape, const Initializer& initializer,
@@ -188,12 +198,12 @@ void Module::set_frozen(const std::string& pattern, bool frozen) const {
   require(!all.empty(), "[freeze] the network has no parameters yet: call initialize() first");
   bool any = false;
   std::string names;
-  for (const auto& parameter : all) {
-    names += " " + parameter->name;
-    if (fnmatch(pattern.c_str(), parameter->name.c_str(), 0) != 0) continue;
-    parameter->frozen = frozen;
+  for_each_name(*layer_, "", [&](const std::string& name, Parameter& parameter) {
+    names += " " + name;
+    if (fnmatch(pattern.c_str(), name.c_str(), 0) != 0) return;
+    parameter.frozen = frozen;
     any = true;
-  }
+  });
   require(any, "[freeze] no parameter is named like '", pattern, "'; there are:", names);
 }
 

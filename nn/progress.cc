@@ -1,3 +1,4 @@
+#include <paceline/crc32c.h>
 #include <paceline/log.h>
 #include <paceline/progress.h>
 
@@ -20,6 +21,8 @@ constexpr std::int64_t kActs = -2;
 constexpr std::int64_t kStepsBefore = -3;
 // Likewise the loss scale of a resumed checkpoint, packed.
 constexpr std::int64_t kLossScale = -4;
+// Likewise what all workers should have in common, as a position that its text gives.
+constexpr std::int64_t kAlike = -5;
 
 RangeSet first_of(std::int64_t count) {
   RangeSet set;
@@ -39,6 +42,17 @@ RangeSet Progress::committed(std::int64_t epoch) const {
   RangeSet positions;
   for (const auto& [begin, end] : store_->exchange().data_committed(epoch)) positions.add(Range{begin, end});
   return positions;
+}
+
+bool Progress::is_alike(const std::string& text) {
+  if (store_->size() == 1 || store_->exchange().joined_late()) return true;
+  const auto position = static_cast<std::int64_t>(crc32c(text));
+  RangeSet mine;
+  mine.add({position, position + 1});
+  store_->exchange().data_commit(kAlike, {{position, position + 1}});
+  while (!committed(kAlike).contains(position)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  store_->barrier();
+  return committed(kAlike) == mine;
 }
 
 void Progress::finish_epoch() {
@@ -118,8 +132,9 @@ bool Progress::resume_if_present(const std::string& directory, const TakeCheckpo
   std::int64_t told = reads ? kNone : 0;
   try {
     if (reads && std::filesystem::exists(path)) {
-      require(committed(kEpochsDone).empty() && committed(0).empty(), "'", path,
-              "' cannot be resumed with a store that has trained already; make a new one");
+      const bool fresh = committed(kEpochsDone).empty() && committed(0).empty() && committed(kStepsBefore).empty() &&
+                         committed(kLossScale).empty();
+      require(fresh, "'", path, "' cannot be resumed with a store that has trained or resumed already; make a new one");
       checkpoint = read_checkpoint(path);
       require(Spec::parse(checkpoint.optimizer).name == optimizer_.name, "'", path, "' was trained with optimizer ",
               checkpoint.optimizer, ", whose state does not fit ", optimizer_.text());

@@ -1,4 +1,5 @@
 #include <paceline/autograd.h>
+#include <paceline/detail/layout.h>
 #include <paceline/kernel.h>
 #include <paceline/log.h>
 #include <paceline/ops.h>
@@ -43,10 +44,10 @@ struct Group {
 };
 
 struct PendingStep {
-  Variable done;  // written once all weights of the step have arrived
+  std::optional<Variable> done = {};  // written once all weights of the step have arrived; none: there was no step
   std::int64_t number = 0, epoch = 0;
-  std::vector<NDArray> losses;  // their sum is the step's
-  Batch batch;
+  std::vector<NDArray> losses = {};  // their sum is the step's
+  Batch batch = {};                  // examples and positions
   DataIterator* data = nullptr;
   bool left_out = false;
 };
@@ -71,24 +72,27 @@ struct Trainer::Impl {
   std::shared_ptr<KVStore> store;
   Progress progress;
 
-  bool ready = false;
-  std::string input;          // Checkpoint::input
-  std::vector<Group> groups;  // in the order of the layers
+  bool ready = false, begun = false;  // begun: the store has been told of some keys
+  std::exception_ptr failure;         // of a step that nobody waits for any more
+  std::string input;                  // Checkpoint::input
+  std::vector<Group> groups;          // in the order of the layers
   std::vector<PullItem> pulls, frozen;
   std::vector<NDArray> values;
   std::vector<std::shared_ptr<Parameter>> tables;  // in the store, by rows
   // As the whole network names them: parameters() of a part of it gives them names of that part.
   std::map<const Parameter*, std::string> names;
-  std::vector<std::shared_ptr<Parameter>> kept;  // frozen ones
-  std::optional<std::int64_t> tables_whole;      // in the network, after so many changes of rows
+  std::vector<std::shared_ptr<Parameter>> kept;                               // frozen ones
+  std::vector<std::pair<std::shared_ptr<Parameter>, std::uint64_t>> resumed;  // as a checkpoint left them, and writes
+  std::optional<std::int64_t> tables_whole;  // in the network, after so many changes of rows
   std::optional<BatchGradients> gradients;
   std::optional<LossScale> scale;  // under float16
 
   std::int64_t evaluations = 0;  // since the epoch began
   DataIterator* data = nullptr;
-  PendingStep next;              // batches that are accumulated for it
-  std::int64_t accumulated = 0;  // and how many these are
-  std::deque<PendingStep> pending;
+  std::optional<Batch> delivered;   // the loop's batch that no step has used yet; its positions
+  PendingStep next;                 // batches that are accumulated for it
+  std::int64_t accumulated = 0;     // and how many these are
+  std::deque<PendingStep> pending;  // and batches without a step, among which positions are committed in order
   bool told_of_nan = false;
 
   std::optional<Captured> captured;
@@ -110,11 +114,20 @@ struct Trainer::Impl {
     }
   }
 
-  void prepare(const Batch& batch) {
+  void prepare(const Shape& data_shape, DType dtype) {
+    if (failure) std::rethrow_exception(failure);
     if (ready) return require_same_frozen();
-    input = name_of(batch.data.dtype());
-    for (const std::int64_t size : batch.data.shape()) input += str(' ', size);
-    net.initialize(batch.data.shape(), options.seed, options.device, batch.data.dtype());
+    if (begun)
+      throw Error("the first step failed before the store had all weights; begin with a new store and a new Trainer");
+    require_weights_as_resumed();
+    input = name_of(dtype);
+    for (const std::int64_t size : data_shape) input += str(' ', size);
+    Shape part = data_shape;  // what a layer sees at once
+    if (part.ndim() > 0) part[0] = (part[0] + options.micro_batches - 1) / options.micro_batches;
+    net.initialize(part, options.seed, options.device, dtype);
+    if (const std::string names_here = frozen_names(); !progress.is_alike(names_here))
+      throw InvalidArgument("the workers froze different parameters; those of this one: " +
+                            (names_here.empty() ? "none" : names_here) + "; freeze the same in every worker");
     std::vector<InitValue> initial;
     for (const auto& parameter : net.parameters()) {
       names[parameter.get()] = parameter->name;
@@ -147,20 +160,28 @@ struct Trainer::Impl {
       values.push_back(parameter->value);
     }
     gradients.emplace(net, options, row_source());
+    require(!gradients->trained().empty() || !tables.empty(),
+            "every parameter of the network is frozen, so that nothing trains; unfreeze() some before the first step");
     require(!options.captured || tables.empty(), "captured steps take no rows from the store, but '",
             tables.empty() ? "" : names.at(tables[0].get()), "' has a row-sparse gradient; set captured = false");
     require(!options.captured || gradients->devices().size() <= 1,
             "captured steps run on one device, but the network has weights on ", gradients->devices().size(),
             "; set captured = false");
+    begun = true;
     if (!initial.empty()) store->init(initial);
     for (const auto& table : tables)
       store->init_table({.name = names.at(table.get()),
                          .rows = table->value.size(0),
                          .width = table->value.size(1),
                          .dtype = table->value.dtype()});
+    // What is frozen stays as the network of rank 0 had it, which init() gave to all: a program may have moved it, and
+    // the store's is as it was before its first step.
+    std::vector<NDArray> unmoved;
+    for (const PullItem& item : frozen)
+      if (progress.resumes()) unmoved.push_back(item.out.clone());
     const bool loaded = progress.load();
-    // Once: afterwards nobody changes what is frozen.
-    if ((loaded || store->exchange().joined_late()) && !frozen.empty()) store->exchange().pull(frozen, 0);
+    for (std::size_t i = 0; i < unmoved.size(); ++i) frozen[i].out.copy_from(unmoved[i]);
+    if (store->exchange().joined_late() && !frozen.empty()) store->exchange().pull(frozen, 0);
     if (loaded)
       pull_all();
     else if (!tables.empty() && !store->exchange().joined_late())
@@ -191,10 +212,28 @@ struct Trainer::Impl {
     });
   }
 
+  // The store gives back what it resumed, and would undo it without a word.
+  void require_weights_as_resumed() const {
+    for (const auto& [parameter, writes] : resumed)
+      require(parameter->frozen || parameter->statistic || detail::writes_to(parameter->value) == writes, "'",
+              parameter->name,
+              "' was written between resume_if_present() and the first step, which would put the checkpoint's weights "
+              "back; load weights without resuming");
+  }
+
+  std::string frozen_names() {
+    std::string text;
+    for (const auto& parameter : net.parameters())
+      if (parameter->frozen) text += parameter->name + " ";
+    return text;
+  }
+
   void finish_oldest() {
     PendingStep step = std::move(pending.front());
     pending.pop_front();
-    default_engine().wait(step.done);
+    if (step.done) default_engine().wait(*step.done);
+    if (step.data) step.data->commit(step.batch);
+    if (!step.done) return;
     finished_epoch = step.epoch;
     if (step.left_out) {
       ++sums.left_out;
@@ -207,7 +246,6 @@ struct Trainer::Impl {
       sums.loss += loss * static_cast<double>(step.batch.examples);
       sums.examples += step.batch.examples;
     }
-    if (step.data) step.data->commit(step.batch);
   }
 
   void found_nan(std::int64_t step, double loss) {
@@ -242,12 +280,26 @@ struct Trainer::Impl {
   void add_to_next(const Batch& batch, const NDArray& loss) {
     next.losses.push_back(loss);
     next.batch.examples += batch.examples;
-    next.batch.epoch = batch.epoch;
-    next.batch.positions.insert(next.batch.positions.end(), batch.positions.begin(), batch.positions.end());
+    if (!delivered) return;  // of another iterator than the loop's, or another part of its batch
+    next.batch.epoch = delivered->epoch;
+    next.batch.positions.insert(next.batch.positions.end(), delivered->positions.begin(), delivered->positions.end());
+    delivered.reset();
+  }
+
+  // Positions of which no step came, or none that worked, count as used when the loop goes on: the epoch could not end.
+  void commit_without_step(Batch batch) {
+    if (data && !batch.positions.empty()) pending.push_back({.batch = std::move(batch), .data = data});
+  }
+
+  void forget_accumulated() {
+    if (accumulated > 0)
+      LOG(WARNING) << "the gradients of " << accumulated << " accumulated batches are lost with the step that failed";
+    commit_without_step(std::exchange(next, {}).batch);
+    accumulated = 0;
   }
 
   // Is this step to be left out, because its gradients are not finite? Waits where it has to look.
-  bool leaves_out(const std::vector<NDArray>& results) {
+  bool leaves_out(const std::vector<NDArray>& results, const std::vector<NDArray>& losses) {
     if (scale) return !scale->update(std::isfinite(results[1].item<double>()));
     if (options.on_nan != OnNan::kSkip) return false;
     std::vector<NDArray> all;
@@ -255,7 +307,8 @@ struct Trainer::Impl {
     for (const RowSparse& rows : gradients->of_tables())
       if (rows.values.size() > 0) all.push_back(rows.values);
     const bool finite =
-        std::isfinite(results[0].item<double>()) && (all.empty() || std::isfinite(global_norm(all).item<double>()));
+        std::ranges::all_of(losses, [](const NDArray& loss) { return std::isfinite(loss.item<double>()); }) &&
+        (all.empty() || std::isfinite(global_norm(all).item<double>()));
     if (!finite && !std::exchange(told_of_nan, true))
       LOG(WARNING) << "step " << progress.steps() + 1 << " is left out: its loss or gradients are not finite";
     return !finite;
@@ -273,9 +326,8 @@ struct Trainer::Impl {
 
   // Pushes the gradients, those that were accumulated before among them.
   void end_step(const std::vector<NDArray>& results) {
-    PendingStep step = std::exchange(next, {});
-    accumulated = 0;
-    step.left_out = leaves_out(results);
+    PendingStep step = next;
+    step.left_out = leaves_out(results, step.losses);
     if (!step.left_out) {
       show_gradients();
       push_pull(step.batch.examples);
@@ -284,6 +336,8 @@ struct Trainer::Impl {
     // After the end of the step: the weights that the others' round made, and statistics as they were.
     if (step.left_out) pull();
 
+    next = {};
+    accumulated = 0;
     step.done = done_with(values);
     step.data = data;
     progress.count_step();
@@ -301,6 +355,15 @@ struct Trainer::Impl {
 
   void finish_steps() {
     while (!pending.empty()) finish_oldest();
+  }
+
+  // Runs a part of a step. Where it throws, the epoch can go on behind it.
+  template <class Work>
+  auto working(const Work& work) try {
+    return work();
+  } catch (...) {
+    forget_accumulated();
+    throw;
   }
 
   // The last layers' gradients come first; the first layers' weights are wanted first.
@@ -367,26 +430,30 @@ NDArray Trainer::accumulate(const Batch& batch, const Loss& loss_function) {
   require(!self.scale,
           "accumulate() is not for steps in float16; set TrainerOptions::precision to bfloat16 or float32, "
           "or micro_batches in place of accumulate()");
-  self.prepare(batch);
-  const NDArray loss = self.gradients->accumulate(self.inputs_of(batch), loss_function);
-  ++self.accumulated;
-  self.add_to_next(batch, loss);
-  return loss;
+  self.prepare(batch.data.shape(), batch.data.dtype());
+  return self.working([&] {
+    const NDArray loss = self.gradients->accumulate(self.inputs_of(batch), loss_function);
+    ++self.accumulated;
+    self.add_to_next(batch, loss);
+    return loss;
+  });
 }
 
 NDArray Trainer::step(const Batch& batch, const Loss& loss_function) {
   Impl& self = *impl_;
-  self.prepare(batch);
+  self.prepare(batch.data.shape(), batch.data.dtype());
   std::vector<NDArray> inputs = self.inputs_of(batch);
   if (self.scale) inputs.push_back(NDArray::full({1}, self.scale->value(), DType::kFloat32, self.options.device));
   if (self.options.captured && !self.captured)
     self.captured.emplace(
         [&self, loss_function](const std::vector<NDArray>& in) { return (*self.gradients)(in, loss_function); });
-  const std::vector<NDArray> results =
-      self.captured ? (*self.captured)(inputs) : (*self.gradients)(inputs, loss_function);
-  self.add_to_next(batch, results[0]);
-  self.end_step(results);
-  return results[0];
+  return self.working([&] {
+    const std::vector<NDArray> results =
+        self.captured ? (*self.captured)(inputs) : (*self.gradients)(inputs, loss_function);
+    self.add_to_next(batch, results[0]);
+    self.end_step(results);
+    return results[0];
+  });
 }
 
 double Trainer::loss_scale() const { return impl_->scale ? impl_->scale->value() : 1; }
@@ -416,10 +483,13 @@ std::ostream& operator<<(std::ostream& out, const TrainerReport& report) {
   std::snprintf(text, sizeof text, "epoch %lld  step %lld  loss %.4f  %.0f examples/s",
                 static_cast<long long>(report.epoch + 1), static_cast<long long>(report.steps), report.loss,
                 report.examples_per_second);
-  return out << text;
+  out << text;
+  if (report.left_out > 0) out << "  " << report.left_out << " steps left out";
+  return out;
 }
 
 void Trainer::synchronize() {
+  if (impl_->failure) std::rethrow_exception(impl_->failure);
   impl_->finish_steps();
   impl_->store->barrier();
   if (!impl_->ready) return;
@@ -444,22 +514,34 @@ Trainer::Epoch::Epoch(Trainer& trainer, DataIterator& data) : trainer_(trainer),
 Trainer::Epoch::~Epoch() {
   Impl& self = *trainer_.impl_;
   if (self.data == nullptr) return;
+  const bool failed = std::uncaught_exceptions() > 0;
   try {
-    if (std::uncaught_exceptions() == 0) {
-      self.push_accumulated();
-      self.finish_steps();
-    }
+    if (!failed) self.push_accumulated();
+    self.finish_steps();  // what is pushed is not to be trained on again
   } catch (const std::exception& error) {
-    // What a failed step wrote throws again where it is waited for.
     LOG(WARNING) << "a step of the epoch that was left failed: " << error.what();
+    if (!failed) self.failure = std::current_exception();
   }
+  if (self.gradients) self.gradients->forget();
   self.data = nullptr;
+  self.delivered.reset();
+  self.next = {};
+  self.accumulated = 0;
   self.pending.clear();
 }
 
 bool Trainer::Epoch::next(Batch& batch) {
   Impl& self = *trainer_.impl_;
+  if (self.delivered) self.commit_without_step(*std::exchange(self.delivered, std::nullopt));
   while (!data_.next(batch)) {
+    // The others cannot begin without this worker, which has no batch from which to know the network's input.
+    if (!self.ready && !trainer_.store().exchange().joined_late()) {
+      const Shape shape = data_.batch_shape();
+      require(shape.ndim() > 0, "this worker has no batch left in epoch ", trainer_.epoch() + 1,
+              ", with which training would go on, and its iterator does not say what its batches look like "
+              "(DataIterator::batch_shape)");
+      self.prepare(shape, DType::kFloat32);
+    }
     // Others wait for what this worker delivered, so it must be committed before asking what is left.
     self.push_accumulated();
     self.finish_steps();
@@ -468,11 +550,14 @@ bool Trainer::Epoch::next(Batch& batch) {
       continue;
     }
     self.data = nullptr;
+    self.delivered.reset();
     self.progress.finish_epoch();
     if (self.ready) self.pull_all();
     self.evaluations = 0;
     return false;
   }
+  self.delivered = batch;
+  self.delivered->data = self.delivered->label = NDArray();
   return true;
 }
 
@@ -483,6 +568,9 @@ Evaluation Trainer::evaluate(DataIterator& data, const Loss& loss) {
   require(self.ready,
           "evaluate() comes after the first step, which makes the weights or takes them from a checkpoint; "
           "for a checkpoint alone, use load_weights() and nn::evaluate()");
+  require(&data != self.data,
+          "evaluate() would start the iterator of the running loop anew, and the rest of its epoch "
+          "would be left out; give it another one");
   synchronize();
   const Device device = self.options.device;
   const std::int64_t number = kEvaluations + self.progress.epoch() * kEvaluationsOfAnEpoch + self.evaluations++;
@@ -511,6 +599,8 @@ Evaluation Trainer::evaluate(DataIterator& data, const Loss& loss) {
 }
 
 std::string Trainer::checkpoint(const std::string& directory) {
+  require(!directory.empty(), "checkpoint() got an empty name for its folder");
+  require(impl_->ready, "checkpoint() comes after the first step, which makes the weights");
   synchronize();
   return impl_->progress.checkpoint(directory, impl_->net.parameters(), impl_->scale ? impl_->scale->packed() : 0,
                                     impl_->input);
@@ -521,6 +611,8 @@ bool Trainer::resume_if_present(const std::string& directory) {
   const bool resumed =
       impl_->progress.resume_if_present(directory, [this](const Checkpoint& checkpoint, const std::string& path) {
         take_weights(checkpoint, path, impl_->net, impl_->options.seed, impl_->options.device);
+        for (const auto& parameter : impl_->net.parameters())
+          impl_->resumed.emplace_back(parameter, detail::writes_to(parameter->value));
       });
   const auto saved = LossScale::unpacked(impl_->progress.loss_scale());
   if (impl_->scale && saved) impl_->scale = saved;

@@ -181,6 +181,27 @@ TEST(Tying, ALayerAtTwoPlacesTrainsIsSavedAndLoadedOnce) {
   std::filesystem::remove(path);
 }
 
+TEST(Tying, APatternFreezesByEveryName) {
+  nn::Embedding words(5, 3);
+  nn::Dense scores(5);
+  nn::tie(words, "weight", scores, "weight");
+  const nn::Module net = nn::Sequential(words, nn::Tanh(), scores);
+  net.initialize({3}, 1, {}, DType::kInt32);
+  net.freeze("2.*");
+  for (const auto& parameter : net.parameters()) EXPECT_TRUE(parameter->frozen) << parameter->name;
+  net.unfreeze("2.weight");
+  EXPECT_FALSE(net.parameters()[0]->frozen);
+}
+
+TEST(Tying, DoesNotTakeAParameterFromAnother) {
+  nn::Dense a(3), b(3), c(3);
+  a.initialize({2, 3}, 1);
+  b.initialize({2, 3}, 2);
+  nn::tie(a, "weight", c, "weight");
+  EXPECT_THAT(refusal_of([&] { nn::tie(b, "weight", c, "weight"); }),
+              HasSubstr("tied to parameters that exist already"));
+}
+
 TEST(Tying, RefusesWhatDoesNotFit) {
   const nn::Dense a(3), b(4);
   nn::tie(a, "weight", b, "weight");
@@ -379,6 +400,27 @@ TEST_F(Loading, ANetworkWithoutWeightsIsNeitherSavedNorLoaded) {
   EXPECT_FALSE(std::filesystem::exists(path));
   network().save(path);
   EXPECT_THAT(refusal_of([&] { net.load(path); }), HasSubstr("call initialize() first"));
+}
+
+// Without padding the length of a header may look like the first bytes of another kind of file.
+TEST(LoadWeights, KnowsSafetensorsByTheirHeader) {
+  const std::string path = testing::TempDir() + "header-" + std::to_string(getpid()) + ".safetensors";
+  for (const std::size_t length : {123, 274, 379}) {
+    std::string header = R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"__metadata__":{"note":""}})";
+    header.insert(header.size() - 3, length - header.size(), 'x');
+    ASSERT_EQ(header.size(), length);
+    std::ofstream file(path, std::ios::binary);
+    const std::uint64_t size = length;
+    const float value = 3;
+    file.write(reinterpret_cast<const char*>(&size), sizeof size);
+    file << header;
+    file.write(reinterpret_cast<const char*>(&value), sizeof value);
+    file.close();
+    const nn::Module net = nn::Dense(2);
+    net.initialize({1, 3}, 1);
+    EXPECT_THAT(nn::load_weights(net, path, {.allow_missing = true, .allow_extra = true}).extra, ElementsAre("w"));
+  }
+  std::filesystem::remove(path);
 }
 
 TEST(LoadWeights, NamesFilesThatAreNoWeights) {

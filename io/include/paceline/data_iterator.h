@@ -102,6 +102,8 @@ class DataIterator {
 
   // Records of the whole data set.
   virtual std::int64_t size() const = 0;
+  // The shape of a full batch's data; () where only a batch tells.
+  virtual Shape batch_shape() const { return {}; }
   // The batch's positions were used: forwards them to the Source, those from kNotData on, too, which
   // Trainer::evaluate() adds.
   virtual void commit(const Batch& batch) = 0;

@@ -31,6 +31,7 @@ class MemoryIterator final : public DataIterator {
   bool next(Batch& batch) override;
   bool take_over() override;
   std::int64_t size() const override;
+  Shape batch_shape() const override;
   void commit(const Batch& batch) override;
   RangeSet committed() const override;
 

@@ -82,6 +82,7 @@ class RecordLoader final : public DataIterator {
   bool next(Batch& batch) override;
   bool take_over() override;
   std::int64_t size() const override;
+  Shape batch_shape() const override;
   void commit(const Batch& batch) override;  // thread-safe
   RangeSet committed() const override;       // thread-safe
 

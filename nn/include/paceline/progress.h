@@ -43,6 +43,9 @@ class Progress {
   // The positions of `epoch` that any worker committed.
   RangeSet committed(std::int64_t epoch) const;
 
+  // Collective, before the first step: do all workers give the same text? True for one that joins a running job.
+  bool is_alike(const std::string& text);
+
   // Collective, once the worker's own positions are committed: meets the others, and epoch() is one more.
   void finish_epoch();
   // Collective. The worker that leads writes the store's state and the network's weights. See Trainer::checkpoint().
@@ -51,6 +54,7 @@ class Progress {
   // Collective, before the first step. See Trainer::resume_if_present(). The worker that reads the checkpoint hands it
   // to `take`; what that throws is thrown in every worker.
   bool resume_if_present(const std::string& directory, const TakeCheckpoint& take = nullptr);
+  bool resumes() const { return resumed_.has_value(); }  // load() has not come yet
   // Collective, once keys and tables are made: the store goes on from the checkpoint. False where nothing is resumed.
   bool load();
 

@@ -62,7 +62,8 @@ struct TrainerOptions {
   // loss is then the loss of every step. Not with row-sparse tables.
   bool captured = false;
   // Sees this worker's gradients by name, as clip_norm left them, and may overwrite them before the push. Arrays are
-  // asynchronous; each row of a table is there once. kSkip looked at them before.
+  // asynchronous. Of a table, a row that a batch names several times has its gradient in one place and zeros in the
+  // others. kSkip looked at them before.
   std::function<void(const NamedGradients& gradients)> on_gradients = nullptr;
   OnNan on_nan = OnNan::kWarn;
 };
@@ -76,7 +77,7 @@ struct TrainerReport {
   std::int64_t left_out = 0;  // steps, under float16 and OnNan::kSkip; their examples and losses are not counted
   double seconds = 0, loss = 0, examples_per_second = 0;
 };
-// "epoch 1  step 300  loss 0.0931  9120 examples/s"; the first epoch is 1 here
+// "epoch 1  step 300  loss 0.0931  9120 examples/s"; the first epoch is 1 here. Steps left out are named behind it.
 std::ostream& operator<<(std::ostream& out, const TrainerReport& report);
 
 // Not thread-safe: one thread trains.
@@ -95,9 +96,9 @@ class Trainer {
   ~Trainer();
 
   // One step: forward, backward, push_pull, step_end. Returns the loss, not waited for. Throws what the step of
-  // `steps_ahead` calls ago threw. Commits the batch's positions once its push is acknowledged. Layers go to the store
-  // in groups of about 1 MB, the first with the highest priority: the last layers' gradients travel while the others
-  // are computed, and the next step begins when the first layers' weights are there.
+  // `steps_ahead` calls ago threw. Commits the positions of the loop's batch once its push is acknowledged. Layers go
+  // to the store in groups of about 1 MB, the first with the highest priority: the last layers' gradients travel while
+  // the others are computed, and the next step begins when the first layers' weights are there.
   NDArray step(const Batch& batch, const Loss& loss);
   // Forward and backward alone: the next step() pushes the sum of its gradients and these, and commits both batches.
   // A mean over k batches of a size needs each loss divided by k. What no step() follows is pushed as a step of its own
@@ -105,7 +106,8 @@ class Trainer {
   NDArray accumulate(const Batch& batch, const Loss& loss);
 
   // The current epoch of `data` from where a resumed checkpoint stopped; when the loop over it ends, the epoch is over:
-  // all its steps are acknowledged and epoch() is one more. With several workers `data` needs a Source:
+  // all its steps are acknowledged and epoch() is one more. A batch without a step, or whose step threw, counts as used
+  // once the loop goes on. With several workers `data` needs a Source:
   // shared_source(), or fixed_source() where each has records of its own; else InvalidArgument.
   class Epoch;
   Epoch epoch_of(DataIterator& data);
@@ -123,8 +125,8 @@ class Trainer {
 
   // Collective: each worker runs its part of `data` (made with shared_source(store)) and takes over what lost ones
   // left; gives every worker the accuracy over all of it, with the weights as they are now. After the first step;
-  // throws InvalidArgument before it, where `data` has another source, and where labels are no class numbers
-  // (metric.h).
+  // throws InvalidArgument before it, where `data` has another source or is the iterator of the running loop, and where
+  // labels are no class numbers (metric.h).
   double evaluate(DataIterator& data);
   // The same, of any labels, with a loss that is a mean over the examples of a batch.
   Evaluation evaluate(DataIterator& data, const Loss& loss);
@@ -168,7 +170,9 @@ class Trainer::Epoch {
   };
   Iterator begin() { return Iterator(*this); }
   End end() const { return {}; }
-  // Of a loop that was left early: waits for its steps. epoch() stays; a later epoch_of() goes on behind them.
+  // Of a loop that was left early: waits for its steps. epoch() stays; a later epoch_of() goes on behind them. Where
+  // one of the steps failed, the next call of the Trainer throws; an exception that leaves the loop drops what was
+  // accumulated.
   ~Epoch();
   Epoch(const Epoch&) = delete;
   Epoch& operator=(const Epoch&) = delete;

@@ -1,0 +1,411 @@
+// Loops that leave out batches, fail, are left, and go on: what was trained on counts once, and nothing is lost
+// silently.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <paceline/memory_iterator.h>
+#include <paceline/nn.h>
+#include <paceline/ops.h>
+#include <support/cluster_in_process.h>
+#include <support/paths.h>
+
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace paceline::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+struct Job {
+  const char* mode;
+  int servers;
+};
+void PrintTo(const Job& job, std::ostream* out) { *out << job.mode; }
+
+std::shared_ptr<KVStore> borrowed(KVStore& store) {
+  return {&store, [](KVStore*) {}};
+}
+
+Batch batch_of(std::int64_t examples, double shift = 0) {
+  std::vector<double> x, y;
+  for (std::int64_t i = 0; i < examples * 3; ++i) x.push_back(std::sin(static_cast<double>(i) + shift));
+  for (std::int64_t i = 0; i < examples * 2; ++i) y.push_back(std::cos(static_cast<double>(2 * i) + shift));
+  Batch batch;
+  batch.data = NDArray::from(x, {examples, 3}).cast(DType::kFloat32);
+  batch.label = NDArray::from(y, {examples, 2}).cast(DType::kFloat32);
+  batch.examples = examples;
+  return batch;
+}
+
+NDArray bad_loss(const NDArray&, const NDArray&) { throw InvalidArgument("this batch is bad"); }
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+std::vector<double> weights_of(const nn::Module& net) {
+  std::vector<double> all;
+  for (const auto& parameter : net.parameters())
+    for (const double value : parameter->value.to_vector<double>()) all.push_back(value);
+  return all;
+}
+
+// Of `records` examples, in a folder for checkpoints.
+class Loop : public testing::Test {
+ protected:
+  void SetUp() override { std::filesystem::remove_all(folder_); }
+
+  // A loop over the epochs, as a worker of a job runs it.
+  static MemoryIterator data_of(std::int64_t records, const std::shared_ptr<KVStore>& store) {
+    const Batch all = batch_of(records);
+    return {all.data, all.label, {.batch = 2, .source = nn::shared_source(store)}};
+  }
+
+  const std::string folder_ = testing::TempDir() + "training-loop-" + std::to_string(getpid());
+};
+
+class JobLoop : public Loop, public testing::WithParamInterface<Job> {
+ protected:
+  ClusterOptions options(int workers) const {
+    return {.mode = GetParam().mode, .workers = workers, .servers = GetParam().servers, .engine = &default_engine()};
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Modes, JobLoop,
+                         testing::Values(Job{"dist_sync", 1}, Job{"dist_async", 1}, Job{"ring", 0}, Job{"gossip", 0},
+                                         Job{"dist_local:steps=1", 1}));
+
+TEST_P(JobLoop, ABatchWithoutAStepCountsAsUsed) {
+  ClusterInProcess cluster(options(1));
+  cluster.run([](int, KVStore& borrowed_store) {
+    const auto store = borrowed(borrowed_store);
+    MemoryIterator data = data_of(7, store);
+    nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0.1}, store);
+    for (Batch& batch : trainer.epoch_of(data))
+      if (batch.examples == 2) trainer.step(batch, nn::l2);
+    EXPECT_EQ(trainer.epoch(), 1);
+    EXPECT_EQ(trainer.report().steps, 3);
+  });
+}
+
+TEST_P(JobLoop, AStepThatThrowsDoesNotHoldUpTheEpoch) {
+  ClusterInProcess cluster(options(2));
+  cluster.run([](int worker, KVStore& borrowed_store) {
+    const auto store = borrowed(borrowed_store);
+    MemoryIterator data = data_of(16, store);
+    bool in_hook = false;
+    nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0.1}, store, {.on_gradients = [&](const nn::NamedGradients&) {
+                          if (std::exchange(in_hook, false)) throw InvalidArgument("the hook is bad");
+                        }});
+    int number = 0;
+    for (Batch& batch : trainer.epoch_of(data)) {
+      ++number;
+      in_hook = worker == 0 && number == 3;
+      const auto loss = worker == 0 && number == 2 ? nn::Loss(bad_loss) : nn::Loss(nn::l2);
+      const std::string error = error_of([&] { trainer.step(batch, loss); });
+      EXPECT_EQ(error.empty(), worker != 0 || number < 2 || number > 3) << error;
+    }
+    EXPECT_EQ(trainer.epoch(), 1);
+  });
+}
+
+// Of the epoch less than a step of both workers is left: one has no batch when the job goes on.
+TEST_P(JobLoop, ResumesWhereAWorkerHasNothingLeft) {
+  for (const std::int64_t records : {4, 5}) {
+    SetUp();
+    {
+      ClusterInProcess cluster(options(2));
+      cluster.run([&](int, KVStore& borrowed_store) {
+        const auto store = borrowed(borrowed_store);
+        MemoryIterator data = data_of(records, store);
+        nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0.1}, store);
+        for (Batch& batch : trainer.epoch_of(data)) {
+          trainer.step(batch, nn::l2);
+          trainer.checkpoint(folder_);
+          break;
+        }
+        trainer.synchronize();
+      });
+    }
+    ClusterInProcess cluster(options(2));
+    cluster.run([&](int, KVStore& borrowed_store) {
+      const auto store = borrowed(borrowed_store);
+      MemoryIterator data = data_of(records, store);
+      nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0.1}, store);
+      EXPECT_TRUE(trainer.resume_if_present(folder_));
+      for (Batch& batch : trainer.epoch_of(data)) trainer.step(batch, nn::l2);
+      EXPECT_EQ(trainer.epoch(), 1);
+      trainer.checkpoint(folder_);
+      trainer.synchronize();
+    });
+  }
+}
+
+TEST_P(JobLoop, WorkersThatFreezeOtherParametersAreRefused) {
+  ClusterInProcess cluster(options(2));
+  cluster.run([](int, KVStore& borrowed_store) {
+    const auto store = borrowed(borrowed_store);
+    const nn::Module net = nn::Sequential(nn::Dense(2), nn::Dense(2));
+    net.initialize({4, 3}, 1);
+    if (store->rank() == 0) net.freeze("0.*");
+    nn::Trainer trainer(net, optim::SGD{.lr = 0.1}, store);
+    EXPECT_THAT(error_of([&] { trainer.step(batch_of(4), nn::l2); }),
+                HasSubstr("the workers froze different parameters"));
+  });
+}
+
+TEST_F(Loop, ResumesACheckpointOfTheLastStepOfAnEpoch) {
+  const auto job = [&](int epochs) {
+    const auto store = KVStore::create("local");
+    MemoryIterator data = data_of(8, store);
+    nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0.1}, store);
+    trainer.resume_if_present(folder_);
+    while (trainer.epoch() < epochs) {
+      for (Batch& batch : trainer.epoch_of(data)) {
+        trainer.step(batch, nn::l2);
+        if (!trainer.every(4)) continue;
+        trainer.checkpoint(folder_);
+        if (epochs == 1) return;  // the job dies
+      }
+      trainer.checkpoint(folder_);
+    }
+    EXPECT_EQ(trainer.report().steps, epochs * 4);
+  };
+  job(1);
+  job(2);
+}
+
+TEST_F(Loop, ACheckpointNeedsAStepAndAFolder) {
+  nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0.1}, KVStore::create("local"));
+  EXPECT_THAT(error_of([&] { trainer.checkpoint(folder_); }), HasSubstr("comes after the first step"));
+  EXPECT_THAT(error_of([&] { trainer.checkpoint(""); }), HasSubstr("empty name"));
+}
+
+TEST_F(Loop, EvaluationIsNotOfTheIteratorThatTheLoopRuns) {
+  const auto store = KVStore::create("local");
+  MemoryIterator data = data_of(8, store), other = data_of(8, store);
+  nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0.1}, store);
+  int steps = 0;
+  for (Batch& batch : trainer.epoch_of(data)) {
+    trainer.step(batch, nn::l2);
+    ++steps;
+    EXPECT_THAT(error_of([&] { trainer.evaluate(data, nn::l2); }), HasSubstr("iterator of the running loop"));
+    EXPECT_EQ(trainer.evaluate(other, nn::l2).examples, 8);
+  }
+  EXPECT_EQ(steps, 4);
+}
+
+TEST_F(Loop, WhatWasAccumulatedIsLostWithTheBatchThatFailsAndNotCounted) {
+  const auto train = [](bool accumulates) {
+    const nn::Module net = nn::Dense(2);
+    net.initialize({4, 3}, 1);
+    nn::Trainer trainer(net, optim::SGD{.lr = 0.1}, KVStore::create("local"));
+    if (accumulates) {
+      trainer.accumulate(batch_of(4, 1), nn::l2);
+      EXPECT_THROW(trainer.accumulate(batch_of(4, 2), bad_loss), InvalidArgument);
+    }
+    trainer.step(batch_of(4, 3), nn::l2);
+    trainer.synchronize();
+    EXPECT_EQ(trainer.report().examples, 4);
+    return weights_of(net);
+  };
+  EXPECT_EQ(train(true), train(false));
+}
+
+TEST_F(Loop, AnAccumulatedTableIsLostWithTheBatchThatFails) {
+  const NDArray ids = NDArray::from(std::vector<std::int32_t>{0, 1, 2, 3}, {4});
+  const nn::Module net = nn::Sequential(nn::Embedding(5, 3, {.sparse_grad = true}), nn::Dense(5));
+  nn::Trainer trainer(net, optim::SGD{.lr = 0.1}, KVStore::create("local"));
+  MemoryIterator data(ids, ids, {.batch = 2});
+  int number = 0;
+  for (Batch& batch : trainer.epoch_of(data)) {
+    const bool fails = ++number == 2;
+    const auto loss = fails ? nn::Loss(bad_loss) : nn::Loss(nn::softmax_ce);
+    EXPECT_EQ(error_of([&] { trainer.accumulate(batch, loss); }).empty(), !fails);
+  }
+  EXPECT_EQ(trainer.report().steps, 0);
+  EXPECT_EQ(trainer.epoch(), 1);
+}
+
+TEST_F(Loop, AnExceptionThatLeavesTheLoopDropsWhatWasAccumulated) {
+  const auto train = [](bool interrupted) {
+    const auto store = KVStore::create("local");
+    MemoryIterator data = data_of(4, store);
+    const nn::Module net = nn::Dense(2);
+    net.initialize({2, 3}, 1);
+    nn::Trainer trainer(net, optim::SGD{.lr = 0.1}, store);
+    const auto epoch = [&](bool throws) {
+      for (Batch& batch : trainer.epoch_of(data)) {
+        trainer.accumulate(batch, nn::l2);
+        if (throws) throw std::runtime_error("interrupted");
+      }
+    };
+    if (interrupted) {
+      EXPECT_THROW(epoch(true), std::runtime_error);
+    }
+    epoch(false);
+    EXPECT_EQ(trainer.report().examples, 4);
+    return weights_of(net);
+  };
+  EXPECT_EQ(train(true), train(false));
+}
+
+TEST_F(Loop, WhatWasPushedBeforeAnExceptionIsNotTrainedOnAgain) {
+  const auto store = KVStore::create("local");
+  MemoryIterator data = data_of(12, store);
+  nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0.1}, store);
+  std::int64_t examples = 0;
+  const auto epoch = [&](std::int64_t until) {
+    for (Batch& batch : trainer.epoch_of(data)) {
+      trainer.step(batch, nn::l2);
+      examples += batch.examples;
+      if (examples == until) throw std::runtime_error("interrupted");
+    }
+  };
+  EXPECT_THROW(epoch(6), std::runtime_error);
+  epoch(-1);
+  EXPECT_EQ(examples, 12);
+}
+
+TEST_F(Loop, ANaNThatStopsIsNotSavedAfterTheLoopWasLeft) {
+  const auto store = KVStore::create("local");
+  const Batch all = batch_of(16);
+  std::vector<double> labels = all.label.to_vector<double>();
+  for (std::size_t i = 12; i < 16; ++i) labels[i] = std::numeric_limits<double>::quiet_NaN();
+  MemoryIterator data(all.data, NDArray::from(labels, {16, 2}), {.batch = 2});
+  nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0.1}, store, {.on_nan = nn::OnNan::kStop});
+  int steps = 0;
+  for (Batch& batch : trainer.epoch_of(data)) {
+    trainer.step(batch, nn::l2);
+    if (++steps == 4) break;
+  }
+  EXPECT_THAT(error_of([&] { trainer.checkpoint(folder_); }), HasSubstr("the loss of step 4 is nan"));
+  EXPECT_THAT(error_of([&] { trainer.step(batch_of(2), nn::l2); }), HasSubstr("the loss of step 4 is nan"));
+  EXPECT_FALSE(std::filesystem::exists(folder_));
+}
+
+TEST_F(Loop, BatchesOfAnotherIteratorAreNoneOfTheEpochs) {
+  std::set<std::int64_t> seen;
+  const auto train = [&](bool with_others) {
+    const auto store = KVStore::create("local");
+    const Batch other_data = batch_of(16, 5);
+    MemoryIterator data = data_of(16, store), others(other_data.data, other_data.label, {.batch = 4});
+    nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0.1}, store);
+    trainer.resume_if_present(folder_);
+    others.start(0);
+    int steps = 0;
+    for (Batch& batch : trainer.epoch_of(data)) {
+      for (const Range& range : batch.positions)
+        for (std::int64_t i = range.begin; i < range.end; ++i) seen.insert(i);
+      trainer.step(batch, nn::l2);
+      if (!with_others) continue;
+      Batch other;
+      ASSERT_TRUE(others.next(other) && others.next(other));
+      trainer.step(other, nn::l2);
+      if (++steps == 2) break;
+    }
+    trainer.checkpoint(folder_);
+  };
+  train(true);
+  train(false);
+  EXPECT_EQ(seen.size(), 16);
+}
+
+TEST_F(Loop, SkippingLooksAtTheLossesOfAllAccumulatedBatches) {
+  nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0.1}, KVStore::create("local"), {.on_nan = nn::OnNan::kSkip});
+  const auto nan_alone = [](const NDArray& scores, const NDArray& label) {  // its gradients are finite
+    return nn::l2(scores, label) + NDArray::full({}, std::numeric_limits<double>::quiet_NaN());
+  };
+  trainer.accumulate(batch_of(4), nan_alone);
+  trainer.step(batch_of(4), nn::l2);
+  trainer.synchronize();
+  const nn::TrainerReport report = trainer.report();
+  EXPECT_EQ(report.left_out, 1);
+  std::ostringstream line;
+  line << report;
+  EXPECT_THAT(line.str(), HasSubstr("1 steps left out"));
+}
+
+TEST_F(Loop, ANetworkThatIsFrozenWholeDoesNotTrain) {
+  const nn::Module net = nn::Dense(2);
+  net.initialize({4, 3}, 1);
+  net.freeze("*");
+  nn::Trainer trainer(net, optim::SGD{.lr = 0.1}, KVStore::create("local"));
+  EXPECT_THAT(error_of([&] { trainer.step(batch_of(4), nn::l2); }),
+              HasSubstr("every parameter of the network is frozen"));
+}
+
+class Resuming : public Loop {
+ protected:
+  static nn::Module with_frozen_body() {
+    const nn::Module net = nn::Sequential(nn::Dense(2), nn::Dense(2));
+    net.initialize({2, 3}, 1);
+    net.freeze("0.*");
+    return net;
+  }
+};
+
+TEST_F(Resuming, KeepsAFrozenPartAsTheProgramHadMovedIt) {
+  const nn::Module first = with_frozen_body();
+  nn::Trainer trainer(first, optim::SGD{.lr = 0.1}, KVStore::create("local"));
+  trainer.step(batch_of(2), nn::l2);
+  first.parameters()[0]->value.fill(1);
+  trainer.checkpoint(folder_);
+  const nn::Module again = with_frozen_body();
+  nn::Trainer resumed(again, optim::SGD{.lr = 0}, KVStore::create("local"));
+  EXPECT_TRUE(resumed.resume_if_present(folder_));
+  resumed.step(batch_of(2), nn::l2);
+  resumed.synchronize();
+  EXPECT_EQ(weights_of(again), weights_of(first));
+}
+
+TEST_F(Resuming, RefusesWeightsOfAnotherType) {
+  nn::Module doubles = nn::Dense(2), floats = nn::Dense(2);
+  doubles.initialize({2, 3}, 1, {}, DType::kFloat64);
+  floats.initialize({2, 3}, 1);
+  nn::Trainer trainer(doubles, optim::SGD{.lr = 0.1}, KVStore::create("local"));
+  Batch batch = batch_of(2);
+  batch.data = batch.data.cast(DType::kFloat64);
+  batch.label = batch.label.cast(DType::kFloat64);
+  trainer.step(batch, nn::l2);
+  trainer.checkpoint(folder_);
+  nn::Trainer other(floats, optim::SGD{.lr = 0.1}, KVStore::create("local"));
+  EXPECT_THAT(error_of([&] { other.resume_if_present(folder_); }),
+              HasSubstr("its weights are float64, and those of this one float32"));
+}
+
+TEST_F(Resuming, HappensOnceInAStore) {
+  nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0.1}, KVStore::create("local"));
+  trainer.step(batch_of(2), nn::l2);
+  trainer.checkpoint(folder_);
+  nn::Trainer again(nn::Dense(2), optim::SGD{.lr = 0.1}, KVStore::create("local"));
+  EXPECT_TRUE(again.resume_if_present(folder_));
+  EXPECT_THAT(error_of([&] { again.resume_if_present(folder_); }), HasSubstr("trained or resumed already"));
+}
+
+TEST_F(Resuming, RefusesWeightsThatAreLoadedBehindIt) {
+  nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0.1}, KVStore::create("local"));
+  trainer.step(batch_of(2), nn::l2);
+  trainer.checkpoint(folder_);
+  const nn::Module net = nn::Dense(2);
+  nn::Trainer again(net, optim::SGD{.lr = 0.1}, KVStore::create("local"));
+  EXPECT_TRUE(again.resume_if_present(folder_));
+  nn::load_weights(net, folder_);
+  EXPECT_THAT(error_of([&] { again.step(batch_of(2), nn::l2); }),
+              HasSubstr("between resume_if_present() and the first"));
+}
+
+}  // namespace
+}  // namespace paceline::test
