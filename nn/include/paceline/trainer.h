@@ -137,8 +137,8 @@ class Trainer {
   std::string checkpoint(const std::string& directory);
   // Collective, rank 0 reads, and its network has the checkpoint's weights at once. False if there is none. A worker
   // that comes to a running job takes up the job's weights and epoch instead, and waits for nobody. Throws in every
-  // worker where the file is damaged, of another optimizer, or of another network (InvalidArgument: other names or
-  // shapes). Before the first step with the store.
+  // worker where the file is damaged, of another optimizer, or of another network (InvalidArgument: other names, shapes
+  // or types). Once, before the first step with the store; weights that are written between are refused by that step.
   bool resume_if_present(const std::string& directory);
 
   const Module& net() const;
