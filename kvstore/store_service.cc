@@ -136,8 +136,10 @@ class StoreService final : public SchedulerService {
     }
     if (body.values()) {
       if (!call.layout) throw InvalidArgument("a worker sent values before the keys were declared");
-      call.arrived.insert(rank);
       if (call.done) return reply_done(request, call);
+      // A worker that knows nothing of the sender's loss has not sent its own values, even if they are to count now.
+      if (static_cast<int>(body.sender()) != call.sender) return reply_layout(request, call);
+      call.arrived.insert(rank);
       call.waiting.insert_or_assign(rank, request);
       return finish_values(call);
     }

@@ -67,7 +67,10 @@ class GossipExchange final : public Exchange {
     for (bool held = false; !held;) {
       request.set_held(false);
       request.set_values(true);
-      while (!reply.done()) reply = ask(request);
+      while (!reply.done()) {
+        request.set_sender(reply.sender());
+        reply = ask(request);
+      }
       request.set_attempt(reply.attempt());
       const int sender = static_cast<int>(reply.sender());
       if (sender != rank()) {

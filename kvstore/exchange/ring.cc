@@ -80,8 +80,11 @@ class RingExchange final : public Exchange {
     for (bool held = false; !held;) {
       request.set_held(false);
       request.set_values(true);
-      for (; !reply.done(); reply = ask(request))
+      while (!reply.done()) {
         if (reply.sender() == static_cast<std::uint32_t>(rank())) peer_.keep_values();
+        request.set_sender(reply.sender());
+        reply = ask(request);
+      }
       request.set_attempt(reply.attempt());
       if (joining_ && last) {
         const std::uint64_t first = peer_.enter();

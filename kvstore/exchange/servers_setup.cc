@@ -32,6 +32,7 @@ void ServersExchange::init(const std::vector<InitValue>& values) {
   const Layout layout = parse_layout(reply);
   while (!reply.done()) {
     if (reply.sender() == static_cast<std::uint32_t>(rank())) send_values(layout, here);
+    request.set_sender(reply.sender());
     reply = parse_body<wire::InitReply>(client_.ask(MessageKind::kInit, request));
   }
   add_keys(layout, values);

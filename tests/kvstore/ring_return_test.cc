@@ -13,6 +13,7 @@
 #include <random>
 
 #include "exchange/ring.h"
+#include "hand_made_worker.h"
 #include "key_partition.h"
 #include "store.pb.h"
 
@@ -216,6 +217,51 @@ TEST(RingReturn, WithKeysOfSeveralInits) {
   for (const auto& all : weights) EXPECT_TRUE(all == weights[0]);
   EXPECT_GE(weights[0].front(), 1 + 1.5 + 1.75 + 1.875);
   EXPECT_EQ(weights[0].back(), 2 * weights[0].front());
+}
+
+// Worker 1 is to send the values in the place of worker 0, which was lost, and says before it hears of that that it
+// waits for worker 0's: its own are not there yet.
+TEST(RingReturn, WhoWaitsForALostSenderHasNotSentItself) {
+  const std::string ended = testing::TempDir() + "ended-waits-" + std::to_string(getpid());
+  ClusterConfig config = job_config("inproc", 0, 2);
+  config.silence_deadline_seconds = 20;
+  config.ended_file = ended;
+  SchedulerThread scheduler(config);
+  std::array<std::unique_ptr<Node>, 2> nodes;
+  std::array<std::thread, 2> threads;
+  wire::InitRequest declaration;
+  declaration.set_call(1);
+  declaration.set_mode("ring");
+  write_key({"w", DType::kFloat64, Shape{2}, false}, declaration.add_keys());
+  const auto ask = [&](int worker, const wire::InitRequest& request) {
+    wire::InitReply reply;
+    EXPECT_TRUE(reply.ParseFromString(
+        test::ask(*nodes[static_cast<std::size_t>(worker)], MessageKind::kInit, request.SerializeAsString()).body));
+    return reply;
+  };
+  for (int worker : {0, 1})
+    threads[static_cast<std::size_t>(worker)] = std::thread([&, worker] {
+      auto& node = nodes[static_cast<std::size_t>(worker)];
+      node = std::make_unique<Node>(member(config, Role::kWorker, 0, worker), Node::Handlers{});
+      node->join();
+      EXPECT_EQ(ask(worker, declaration).sender(), 0);
+    });
+  for (std::thread& thread : threads) thread.join();
+  nodes[0].reset();
+  std::ofstream(ended) << "worker 0 was ended by signal 9\n";
+  while (nodes[1]->roster().live(Role::kWorker).size() > 1) std::this_thread::sleep_for(1ms);
+  wire::InitRequest values;
+  values.set_call(1);
+  values.set_values(true);
+  values.set_sender(0);
+  wire::InitReply reply = ask(1, values);
+  EXPECT_FALSE(reply.done());
+  EXPECT_EQ(reply.sender(), 1);
+  values.set_sender(1);
+  EXPECT_TRUE(ask(1, values).done());
+  nodes[1]->leave();
+  EXPECT_EQ(scheduler.result(), "");
+  std::filesystem::remove(ended);
 }
 
 // Worker 0 says that it has the values and dies before anybody could fetch them: the next one's count.
