@@ -78,6 +78,15 @@ void Storage::note_partial_write(const Layout& layout) {
   const std::uint64_t time = noting_time.load(std::memory_order_relaxed), number = writes();
   if (!notes_) notes_ = std::make_unique<Notes>();
   std::vector<PartialWrites>& latest = notes_->latest;
+  if (!latest.empty() && latest.back().last == number) {  // one call that writes two parts of the block
+    const Layout both = hull(latest.back().of(number), layout);
+    if (latest.back().first == number)
+      latest.pop_back();
+    else
+      --latest.back().last;
+    latest.push_back({number, number, both, 0});
+    return;
+  }
   const bool gap = !latest.empty() && latest.back().last + 1 != number;
   if (std::exchange(notes_->time, time) != time || gap) latest.clear();
   if (!latest.empty()) {

@@ -2,6 +2,7 @@
 #include <paceline/log.h>
 #include <paceline/progress.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <thread>
@@ -44,15 +45,33 @@ RangeSet Progress::committed(std::int64_t epoch) const {
   return positions;
 }
 
-bool Progress::is_alike(const std::string& text) {
-  if (store_->size() == 1 || store_->exchange().joined_late()) return true;
-  const auto position = static_cast<std::int64_t>(crc32c(text));
-  RangeSet mine;
-  mine.add({position, position + 1});
-  store_->exchange().data_commit(kAlike, {{position, position + 1}});
-  while (!committed(kAlike).contains(position)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  store_->barrier();
-  return committed(kAlike) == mine;
+namespace {
+
+constexpr std::int64_t kTexts = std::int64_t{1} << 30;
+
+// The first position of those that stand for texts about `what`, and that of a text.
+std::int64_t texts_about(const std::string& what) { return crc32c(what) * kTexts; }
+Range place_of(const std::string& what, const std::string& text) {
+  const std::int64_t position = texts_about(what) + crc32c(text) % kTexts;
+  return {position, position + 1};
+}
+
+}  // namespace
+
+void Progress::tell_alike(const std::string& what, const std::string& text) {
+  if (store_->size() == 1 || store_->exchange().joined_late()) return;
+  const Range mine = place_of(what, text);
+  store_->exchange().data_commit(kAlike, {{mine.begin, mine.end}});
+  while (!committed(kAlike).contains(mine.begin)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
+bool Progress::is_alike(const std::string& what, const std::string& text) const {
+  if (store_->size() == 1) return true;
+  const std::int64_t first = texts_about(what);
+  RangeSet others = committed(kAlike);
+  others.subtract(place_of(what, text));
+  return std::ranges::none_of(others.ranges(),
+                              [&](const Range& range) { return range.end > first && range.begin < first + kTexts; });
 }
 
 void Progress::finish_epoch() {

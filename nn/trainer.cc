@@ -125,9 +125,9 @@ struct Trainer::Impl {
     Shape part = data_shape;  // what a layer sees at once
     if (part.ndim() > 0) part[0] = (part[0] + options.micro_batches - 1) / options.micro_batches;
     net.initialize(part, options.seed, options.device, dtype);
-    if (const std::string names_here = frozen_names(); !progress.is_alike(names_here))
-      throw InvalidArgument("the workers froze different parameters; those of this one: " +
-                            (names_here.empty() ? "none" : names_here) + "; freeze the same in every worker");
+    require(std::ranges::any_of(net.parameters(), [](const auto& one) { return !one->frozen && !one->statistic; }),
+            "every parameter of the network is frozen, so that nothing trains; unfreeze() some before the first step");
+    begun = true;
     std::vector<InitValue> initial;
     for (const auto& parameter : net.parameters()) {
       names[parameter.get()] = parameter->name;
@@ -160,15 +160,21 @@ struct Trainer::Impl {
       values.push_back(parameter->value);
     }
     gradients.emplace(net, options, row_source());
-    require(!gradients->trained().empty() || !tables.empty(),
-            "every parameter of the network is frozen, so that nothing trains; unfreeze() some before the first step");
     require(!options.captured || tables.empty(), "captured steps take no rows from the store, but '",
             tables.empty() ? "" : names.at(tables[0].get()), "' has a row-sparse gradient; set captured = false");
     require(!options.captured || gradients->devices().size() <= 1,
             "captured steps run on one device, but the network has weights on ", gradients->devices().size(),
             "; set captured = false");
-    begun = true;
-    if (!initial.empty()) store->init(initial);
+    std::string all_names, frozen_names;
+    for (const auto& parameter : net.parameters()) {
+      all_names += parameter->name + " ";
+      if (parameter->frozen) frozen_names += parameter->name + " ";
+    }
+    progress.tell_alike(all_names, frozen_names);
+    if (!initial.empty()) store->init(initial);  // in all workers, which have told it before
+    if (!progress.is_alike(all_names, frozen_names))
+      throw InvalidArgument("the workers froze different parameters; those of this one: " +
+                            (frozen_names.empty() ? "none" : frozen_names) + "; freeze the same in every worker");
     for (const auto& table : tables)
       store->init_table({.name = names.at(table.get()),
                          .rows = table->value.size(0),
@@ -219,13 +225,6 @@ struct Trainer::Impl {
               parameter->name,
               "' was written between resume_if_present() and the first step, which would put the checkpoint's weights "
               "back; load weights without resuming");
-  }
-
-  std::string frozen_names() {
-    std::string text;
-    for (const auto& parameter : net.parameters())
-      if (parameter->frozen) text += parameter->name + " ";
-    return text;
   }
 
   void finish_oldest() {
@@ -291,10 +290,14 @@ struct Trainer::Impl {
     if (data && !batch.positions.empty()) pending.push_back({.batch = std::move(batch), .data = data});
   }
 
+  // Its positions are delivered and without a step again.
   void forget_accumulated() {
     if (accumulated > 0)
       LOG(WARNING) << "the gradients of " << accumulated << " accumulated batches are lost with the step that failed";
-    commit_without_step(std::exchange(next, {}).batch);
+    if (!delivered) delivered.emplace();
+    for (const Range& range : next.batch.positions) delivered->positions.push_back(range);
+    if (!next.batch.positions.empty()) delivered->epoch = next.batch.epoch;
+    next = {};
     accumulated = 0;
   }
 
@@ -537,10 +540,11 @@ bool Trainer::Epoch::next(Batch& batch) {
     // The others cannot begin without this worker, which has no batch from which to know the network's input.
     if (!self.ready && !trainer_.store().exchange().joined_late()) {
       const Shape shape = data_.batch_shape();
-      require(shape.ndim() > 0, "this worker has no batch left in epoch ", trainer_.epoch() + 1,
+      require(shape.ndim() > 0 || trainer_.store().size() == 1, "this worker has no batch left in epoch ",
+              trainer_.epoch() + 1,
               ", with which training would go on, and its iterator does not say what its batches look like "
               "(DataIterator::batch_shape)");
-      self.prepare(shape, DType::kFloat32);
+      if (shape.ndim() > 0) self.prepare(shape, DType::kFloat32);
     }
     // Others wait for what this worker delivered, so it must be committed before asking what is left.
     self.push_accumulated();

@@ -85,6 +85,24 @@ TEST(TapeMemory, ManyWritesBesideAValueAreRemembered) {
   EXPECT_THAT(w.gradient_of(sum(states.at(kSteps))), ElementsAre(std::pow(2.0, kSteps)));
 }
 
+// One launch writes two parts of a block, of which the square saves the first.
+TEST(TapeMemory, BothPartsThatACallWritesAreNoted) {
+  static const Kernel two_fills{
+      .name = "two_fills",
+      .cpu = [](const KernelContext&, std::span<const Tensor>, std::span<const Tensor> out, const void*) {
+        for (const Tensor& part : out) *part.as<double>() = 5;
+      }};
+  for (const bool first : {true, false}) {
+    Watched w({2});
+    const NDArray block = NDArray::zeros({4}, DType::kFloat64), used = block.narrow(0, 0, 1);
+    block.narrow(0, 3, 4).fill(1);
+    const NDArray loss = sum(w.x * used);
+    const NDArray parts[] = {first ? used : block.narrow(0, 1, 2), first ? block.narrow(0, 1, 2) : used};
+    launch(two_fills, {}, parts, nullptr, {});
+    EXPECT_THAT(refusal_of([&] { w.tape.backward(loss); }), HasSubstr("was written in place after it was recorded"));
+  }
+}
+
 // Forward the second input, backward to the first: a straight-through estimator.
 const OpDef& straight_through() {
   static const OpDef op =

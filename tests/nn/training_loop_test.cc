@@ -262,6 +262,30 @@ TEST_F(Loop, AnExceptionThatLeavesTheLoopDropsWhatWasAccumulated) {
   EXPECT_EQ(train(true), train(false));
 }
 
+TEST_F(Loop, WhatIsLostWithAFailedBatchIsDeliveredAgainWhereTheLoopIsLeft) {
+  const auto store = KVStore::create("local");
+  MemoryIterator data = data_of(6, store);
+  nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0.1}, store);
+  int number = 0;
+  const auto epoch = [&] {
+    for (Batch& batch : trainer.epoch_of(data)) trainer.accumulate(batch, ++number == 2 ? nn::Loss(bad_loss) : nn::l2);
+  };
+  EXPECT_THROW(epoch(), InvalidArgument);
+  epoch();
+  EXPECT_EQ(trainer.report().examples, 6);
+}
+
+TEST_F(Loop, UnfreezingAfterTheRefusalTrains) {
+  const nn::Module net = nn::Sequential(nn::Dense(2), nn::Dense(2));
+  net.initialize({4, 3}, 1);
+  net.freeze("*");
+  nn::Trainer trainer(net, optim::SGD{.lr = 0.1}, KVStore::create("local"));
+  EXPECT_THROW(trainer.step(batch_of(4), nn::l2), InvalidArgument);
+  net.unfreeze("1.*");
+  for (int i = 0; i < 2; ++i) trainer.step(batch_of(4), nn::l2);
+  trainer.synchronize();
+}
+
 TEST_F(Loop, WhatWasPushedBeforeAnExceptionIsNotTrainedOnAgain) {
   const auto store = KVStore::create("local");
   MemoryIterator data = data_of(12, store);

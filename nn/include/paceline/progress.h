@@ -43,8 +43,10 @@ class Progress {
   // The positions of `epoch` that any worker committed.
   RangeSet committed(std::int64_t epoch) const;
 
-  // Collective, before the first step: do all workers give the same text? True for one that joins a running job.
-  bool is_alike(const std::string& text);
+  // Do all workers give the same text about `what`? Each tells its own, and asks after a collective call that all make
+  // once they have told it. Meets nobody. One that joins a running job only asks.
+  void tell_alike(const std::string& what, const std::string& text);
+  bool is_alike(const std::string& what, const std::string& text) const;
 
   // Collective, once the worker's own positions are committed: meets the others, and epoch() is one more.
   void finish_epoch();
