@@ -203,7 +203,7 @@ class RingExchange final : public Exchange {
     auto send = [this, pending = pending_, message = SchedulerClient::commit_message(epoch, done)]() mutable {
       pending->add();
       scheduler_.submit(0, 0, std::move(message),
-                        [pending](std::optional<Message>, std::exception_ptr) { pending->remove(); });
+                        [pending](const std::optional<Message>&, const std::exception_ptr&) { pending->remove(); });
     };
     if (step)
       step->delivery()->then(std::move(send));

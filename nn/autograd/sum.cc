@@ -43,12 +43,12 @@ NDArray to_dense(const Gradient& gradient) {
   return dense;
 }
 
-const Part::Once& Part::once() {
+const GradientPart::Once& GradientPart::once() {
   if (once_.gradient.is_none()) std::tie(once_.gradient, once_.at) = each_once(to_dense(gradient), at);
   return once_;
 }
 
-const NDArray& Part::block() {
+const NDArray& GradientPart::block() {
   if (!block_.is_none()) return block_;
   const auto& [dense, where] = once();
   const std::int64_t size = where.end() - where.offset;
@@ -62,11 +62,11 @@ const NDArray& Part::block() {
 }
 
 void Sum::add(Gradient part, const Layout& at, bool owned) {
-  Part one(std::move(part), at);
+  GradientPart one(std::move(part), at);
   add(one, owned);
 }
 
-void Sum::add(Part& part, bool owned) {
+void Sum::add(GradientPart& part, bool owned) {
   if (part.at == layout_) return add_whole(part.gradient, owned);
   const auto& [dense, where] = part.once();
   if (where.shape.size() == 0) return;

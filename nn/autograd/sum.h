@@ -12,9 +12,9 @@ NDArray to_dense(const Gradient& gradient);
 
 // The gradient of an array that shows elements of a value, or of several in one block of memory. What they need of it
 // in common is made once.
-class Part {
+class GradientPart {
  public:
-  Part(Gradient of_array, const detail::Layout& layout) : gradient(std::move(of_array)), at(layout) {}
+  GradientPart(Gradient of_array, const detail::Layout& layout) : gradient(std::move(of_array)), at(layout) {}
 
   // Where every element counts once, though the array may show it several times.
   struct Once {
@@ -45,7 +45,7 @@ class Sum {
 
   // `part` is of the value's block: all of the value, some of its elements, or more. `owned`: nobody else uses its
   // memory.
-  void add(Part& part, bool owned = false);
+  void add(GradientPart& part, bool owned = false);
   void add(Gradient part, const detail::Layout& at, bool owned = false);
 
   // The whole sum; is_none() where there is no part.

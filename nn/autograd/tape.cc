@@ -355,7 +355,7 @@ void Tape::backward(const NDArray& result, const NDArray& gradient, BackwardOpti
     if (!reached) return;
     impl.check_unchanged(entry);
     const std::vector<Gradient> gradients = entry.call->op->gradient_rule()(*entry.call, of_outputs);
-    std::vector<Part> parts;
+    std::vector<GradientPart> parts;
     parts.reserve(gradients.size());
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       const bool used = entry.call->wants_gradient(i) && !gradients[i].is_none();

@@ -26,6 +26,7 @@ struct Network {
   std::string transport;
   bool faulty = false;
 };
+// NOLINTNEXTLINE(readability-identifier-naming): GoogleTest finds it by this name
 void PrintTo(const Network& network, std::ostream* out) {
   *out << network.transport << (network.faulty ? "_faulty" : "");
 }
@@ -53,7 +54,7 @@ Message text_message(const std::string& text, const std::string& payload = "") {
 // Servers that answer "rank: body" with the payload, once per request.
 struct EchoServer {
   EchoServer(const ClusterConfig& config)
-      : node(config, {[this](Request request) { answer(std::move(request)); },
+      : node(config, {[this](const Request& request) { answer(request); },
                       [this](const Roster& roster) { over = roster.over; }}),
         thread([this] {
           try {
@@ -171,7 +172,7 @@ TEST_P(Nodes, every_request_is_answered_once_under_load) {
   for (int i = 0; i < kAsks; ++i)
     for (int w = 0; w < 2; ++w)
       workers[w]->ask({Role::kServer, 0}, text_message(std::to_string(i), std::string(i * 100, 'x')),
-                      [&, i, w](std::optional<Message> answer, std::exception_ptr error) {
+                      [&, i, w](std::optional<Message> answer, const std::exception_ptr& error) {
                         if (error || answer->body != "0: " + std::to_string(i)) ++wrong;
                         ++times[2 * i + w];
                         ++answered;
@@ -199,8 +200,9 @@ TEST_P(Nodes, a_request_that_waits_is_delivered_once) {
   auto workers = joined_workers(job, scheduler.port());
   thread.join();
   std::atomic<int> answers = 0;
-  workers[0]->ask({Role::kServer, 0}, text_message("small"), [&](auto, auto) { ++answers; });
-  workers[0]->ask({Role::kServer, 0}, text_message("large", std::string(1 << 20, 'x')), [&](auto, auto) { ++answers; });
+  workers[0]->ask({Role::kServer, 0}, text_message("small"), [&](const auto&, const auto&) { ++answers; });
+  workers[0]->ask({Role::kServer, 0}, text_message("large", std::string(1 << 20, 'x')),
+                  [&](const auto&, const auto&) { ++answers; });
   std::this_thread::sleep_for(500ms);
   EXPECT_EQ(answers, 0);
   ASSERT_TRUE(soon([&] {
@@ -225,7 +227,7 @@ TEST_P(Nodes, a_barrier_counts_workers_not_requests) {
   SchedulerThread scheduler(job);
   auto workers = joined_workers(job, scheduler.port());
   std::atomic<int> passed = 0;
-  const auto pass = [&](auto, auto) { ++passed; };
+  const auto pass = [&](const auto&, const auto&) { ++passed; };
   workers[0]->ask(kScheduler, barrier(1), pass);
   workers[0]->ask(kScheduler, barrier(1), pass);
   workers[1]->ask(kScheduler, barrier(1), pass);
@@ -248,8 +250,8 @@ TEST_P(Nodes, a_lost_worker_is_named_and_the_rest_go_on) {
   SchedulerThread scheduler(job);
   auto workers = joined_workers(job, scheduler.port());
   std::atomic<int> passed = 0;
-  workers[0]->ask(kScheduler, barrier(1), [&](auto, auto error) { passed += !error; });
-  workers[2]->ask(kScheduler, barrier(1), [&](auto, auto error) { passed += !error; });
+  workers[0]->ask(kScheduler, barrier(1), [&](const auto&, const auto& error) { passed += !error; });
+  workers[2]->ask(kScheduler, barrier(1), [&](const auto&, const auto& error) { passed += !error; });
   workers[1].reset();
   EXPECT_TRUE(soon([&] { return passed == 2; }));
   // The answer to the barrier may overtake the news.

@@ -56,7 +56,10 @@ TEST(WaitingWork, WhoWaitsReceivesAndTheTransportGoesOnAfterwards) {
     received.ask(trip);
     // It asks while it waits: between two waits the transport's own thread may receive.
     ASSERT_TRUE(received.work->work_until([&, last = (turn + 1) * kTrips] {
-      if (trip < last && received.count > trip && ++trip < last) received.ask(trip);
+      if (trip == last) return true;
+      if (received.count <= trip) return false;
+      ++trip;
+      if (trip < last) received.ask(trip);
       return trip == last;
     }));
     received.ask(trip);

@@ -20,13 +20,13 @@
 namespace paceline::test {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 struct Job {
   const char* mode;
   int servers;
 };
+// NOLINTNEXTLINE(readability-identifier-naming): GoogleTest finds it by this name
 void PrintTo(const Job& job, std::ostream* out) { *out << job.mode; }
 
 std::shared_ptr<KVStore> borrowed(KVStore& store) {
