@@ -328,6 +328,8 @@ void Node::Impl::run_posted() {
 // ---- Impl: packets out ----
 
 void Node::Impl::send(LinkId link, Packet packet) {
+  // The last owner of a frame may be a request, which answers when it goes: not while the locks of sending are held.
+  const Packet kept = packet;
   const Lock lock(send_mutex_);
   if (transport_) transport_->send(link, std::move(packet));
 }

@@ -98,24 +98,31 @@ class Faulty final : public Transport {
   }
 
   void run() {
-    Lock lock(mutex_);
-    while (!stop_) {
-      if (held_.empty()) {
-        changed_.wait(mutex_, [this]() PACELINE_NO_THREAD_SAFETY_ANALYSIS { return stop_ || !held_.empty(); });
-        continue;
-      }
-      const auto first = held_.begin();
-      const auto early = first->first - Clock::now();
-      if (early.count() > 0) {
-        const auto known = first->first;
-        changed_.wait_for(mutex_, early,
-                          [&]() PACELINE_NO_THREAD_SAFETY_ANALYSIS { return stop_ || held_.begin()->first < known; });
-        continue;
-      }
-      auto [link, packet] = std::move(first->second);
-      held_.erase(first);
-      inner_->send(link, std::move(packet));
+    while (send_next()) continue;
+  }
+
+  // False: the end. Waits for the next packet that is held, and sends it.
+  bool send_next() {
+    Packet packet;  // goes when the lock is released: its owner may send
+    const Lock lock(mutex_);
+    if (stop_) return false;
+    if (held_.empty()) {
+      changed_.wait(mutex_, [this]() PACELINE_NO_THREAD_SAFETY_ANALYSIS { return stop_ || !held_.empty(); });
+      return true;
     }
+    const auto first = held_.begin();
+    const auto early = first->first - Clock::now();
+    if (early.count() > 0) {
+      const auto known = first->first;
+      changed_.wait_for(mutex_, early,
+                        [&]() PACELINE_NO_THREAD_SAFETY_ANALYSIS { return stop_ || held_.begin()->first < known; });
+      return true;
+    }
+    const LinkId link = first->second.first;
+    packet = std::move(first->second.second);
+    held_.erase(first);
+    inner_->send(link, packet);
+    return true;
   }
 
   const double loss_, duplicate_, reorder_, delay_ms_, bytes_per_second_, connect_ms_;
