@@ -113,7 +113,7 @@ void Node::cancel(std::uint64_t ask) { impl_->asks_.cancel(ask); }
 Message Node::ask_and_wait(const PeerId& peer, Message request) {
   auto promise = std::make_shared<std::promise<Message>>();
   std::future<Message> future = promise->get_future();
-  impl_->ask(peer, std::move(request), [promise](std::optional<Message> answer, std::exception_ptr error) {
+  impl_->ask(peer, std::move(request), [promise](std::optional<Message> answer, const std::exception_ptr& error) {
     if (error)
       promise->set_exception(error);
     else
@@ -216,7 +216,7 @@ void Node::Impl::start() {
 
 void Node::Impl::receive_while_waiting() {
   const Lock lock(send_mutex_);
-  if (auto work = transport_->waiting_work()) detail::offer_waiting_work(std::move(work));
+  if (const auto work = transport_->waiting_work()) detail::offer_waiting_work(work);
 }
 
 void Node::Impl::stop() {
