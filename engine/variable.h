@@ -6,10 +6,10 @@
 // gone. Waiting accesses are granted first come, first served, consecutive reads together. A task that runs on the same
 // kind of accelerator does not wait for what is in flight, because its stream will; everybody else does.
 
-#include <paceline/detail/spin_lock.h>
 #include "failure.h"
 
 #include <paceline/detail/device_runtime.h>
+#include <paceline/detail/spin_lock.h>
 #include <paceline/engine.h>
 
 #include <array>

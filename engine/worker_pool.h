@@ -1,11 +1,11 @@
 #pragma once
 // The threads that serve one queue: a CPU device's compute lane, the I/O lanes, or one stream of an accelerator.
 
-#include <paceline/detail/spin_lock.h>
 #include "ready_queue.h"
 #include "task.h"
 
 #include <paceline/detail/device_runtime.h>
+#include <paceline/detail/spin_lock.h>
 
 #include <memory>
 #include <string>

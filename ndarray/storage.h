@@ -16,7 +16,7 @@
 namespace paceline::detail {
 
 // One is made for each new array and often freed by another thread. With its counts it stays within the 120 bytes that
-// glibc frees without the lock of the heap; ten more make issuing an operator a fifth slower.
+// glibc frees without the lock of the heap.
 class Storage {
  public:
   // Uninitialised memory of the device's pool; pinned memory, which a device copies from and to, is the CPU's. Throws

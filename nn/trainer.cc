@@ -294,10 +294,12 @@ struct Trainer::Impl {
   void forget_accumulated() {
     if (accumulated > 0)
       LOG(WARNING) << "the gradients of " << accumulated << " accumulated batches are lost with the step that failed";
-    if (!delivered) delivered.emplace();
-    for (const Range& range : next.batch.positions) delivered->positions.push_back(range);
-    if (!next.batch.positions.empty()) delivered->epoch = next.batch.epoch;
-    next = {};
+    Batch lost = std::exchange(next, {}).batch;
+    if (!lost.positions.empty()) {
+      if (delivered)
+        lost.positions.insert(lost.positions.end(), delivered->positions.begin(), delivered->positions.end());
+      delivered = std::move(lost);
+    }
     accumulated = 0;
   }
 

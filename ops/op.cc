@@ -333,10 +333,6 @@ Recorder* Recorder::current() {
              : nullptr;
 }
 
-bool Recorder::Seen::follows(std::size_t input) const {
-  return std::ranges::any_of(reads, [input](const Read& read) { return read.input == input; });
-}
-
 void Recorder::copy(const NDArray& source, const NDArray& to, int priority) {
   const RecordingScope off(nullptr);
   to.copy_from(source, priority);

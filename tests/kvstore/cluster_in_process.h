@@ -4,7 +4,11 @@
 #include <gtest/gtest.h>
 #include <paceline/error.h>
 
+#include <unistd.h>
+
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -73,6 +77,28 @@ inline ClusterConfig member(ClusterConfig config, Role role, int port, int task 
   config.task = task;
   return config;
 }
+
+// The launcher's file that tells the scheduler of a job which of its processes have ended.
+class EndedFile {
+ public:
+  explicit EndedFile(ClusterConfig* job) {
+    static std::atomic<int> count = 0;
+    path_ = testing::TempDir() + "ended-" + std::to_string(getpid()) + "-" + std::to_string(++count);
+    job->ended_file = path_;
+  }
+  ~EndedFile() {
+    std::error_code none;
+    std::filesystem::remove(path_, none);
+  }
+  EndedFile(const EndedFile&) = delete;
+  EndedFile& operator=(const EndedFile&) = delete;
+
+  void add(const std::string& text) const { std::ofstream(path_, std::ios::app) << text; }
+  void add_killed(int worker) const { add("worker " + std::to_string(worker) + " was ended by signal 9\n"); }
+
+ private:
+  std::string path_;
+};
 
 // What `action` throws, as text; empty where it does not.
 template <class Action>

@@ -16,6 +16,7 @@ namespace paceline {
 namespace {
 
 using namespace std::chrono_literals;
+using test::EndedFile;
 using test::error_of_call;
 using test::job_config;
 using test::member;
@@ -276,53 +277,49 @@ TEST_P(Nodes, a_lost_worker_is_named_and_the_rest_go_on) {
 
 // Their silence is not waited for; and who has taken the place of one that failed is another process.
 TEST_P(Nodes, a_process_whose_end_the_launcher_tells_is_lost_at_once) {
-  const std::string path = testing::TempDir() + "ended-" + std::to_string(getpid());
   ClusterConfig job = config(0, 3);
   job.silence_deadline_seconds = 90;  // longer than soon() waits
-  job.ended_file = path;
+  const EndedFile ended(&job);
   SchedulerThread scheduler(job);
   auto workers = joined_workers(job, scheduler.port());
   const auto live = [&] { return workers[0]->roster().live(Role::kWorker); };
   workers[1].reset();
-  std::ofstream(path) << "nobody knows what this is\nworker 7 was ended by signal 9\nworker 1 was";
+  ended.add("nobody knows what this is\nworker 7 was ended by signal 9\nworker 1 was");
   std::this_thread::sleep_for(300ms);
   EXPECT_EQ(live().size(), 3);
   // Said until it is heard: a scheduler that was slow to start takes what it finds for news of an earlier job.
-  std::ofstream(path, std::ios::app) << " ended by signal 9\n";
+  ended.add(" ended by signal 9\n");
   EXPECT_TRUE(soon([&] {
-    std::ofstream(path, std::ios::app) << "worker 1 was ended by signal 9\n";
+    ended.add_killed(1);
     return live() == std::vector<int>{0, 2};
   }));
 
   std::thread thread;
   workers[1] = joining(member(job, Role::kWorker, scheduler.port(), 1), thread);
   thread.join();
-  std::ofstream(path, std::ios::app) << "worker 1 was ended by signal 9\nworker 2 ended with exit code 1\n";
+  ended.add("worker 1 was ended by signal 9\nworker 2 ended with exit code 1\n");
   EXPECT_TRUE(soon([&] { return live() == std::vector<int>{0, 1}; }));
   EXPECT_THAT(error_of_call([&] { workers[2]->ask_and_wait(kScheduler, barrier(1)); }), HasSubstr("declared lost"));
   for (const int i : {0, 1}) workers[i]->leave();
   workers.clear();
   EXPECT_EQ(scheduler.result(), "");
-  std::filesystem::remove(path);
 }
 
 TEST_P(Nodes, who_joined_in_the_place_of_one_that_failed_before_the_start_stays) {
-  const std::string path = testing::TempDir() + "ended-early-" + std::to_string(getpid());
   ClusterConfig job = config(0, 3);
   job.silence_deadline_seconds = 90;  // longer than soon() waits
-  job.ended_file = path;
-  std::ofstream(path) << "worker 1 ended with exit code 1\n";
+  const EndedFile ended(&job);
+  ended.add("worker 1 ended with exit code 1\n");
   SchedulerThread scheduler(job);
   auto workers = joined_workers(job, scheduler.port());
   std::this_thread::sleep_for(300ms);
   EXPECT_TRUE(soon([&] {
-    std::ofstream(path, std::ios::app) << "worker 2 was ended by signal 9\n";
+    ended.add_killed(2);
     return workers[0]->roster().live(Role::kWorker) == std::vector<int>{0, 1};
   }));
   for (const int i : {0, 1}) workers[i]->leave();
   workers.clear();
   EXPECT_EQ(scheduler.result(), "");
-  std::filesystem::remove(path);
 }
 
 TEST_P(Nodes, a_lost_server_fails_the_job_everywhere) {

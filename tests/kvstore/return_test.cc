@@ -4,12 +4,8 @@
 #include <paceline/mode.h>
 #include <support/cluster_in_process.h>
 
-#include <unistd.h>
-
 #include <atomic>
 #include <chrono>
-#include <filesystem>
-#include <fstream>
 
 #include "hand_made_worker.h"
 #include "key_partition.h"
@@ -228,10 +224,9 @@ class Slow final : public Staleness {
 
 // A part of the server that has not heard yet of the loss forgets nothing of what the returned worker pulled elsewhere.
 TEST(Return, WhatTheLostOnePulledIsForgottenBeforeTheReturnedOnePulls) {
-  const std::string ended = testing::TempDir() + "ended-forgotten-" + std::to_string(getpid());
   ClusterConfig job = job_config("inproc", 1, 2);
   job.silence_deadline_seconds = 20;
-  job.ended_file = ended;
+  const EndedFile ended(&job);
   SchedulerThread scheduler(job);
   const auto policy = std::make_shared<Slow>();
   Server server(member(job, Role::kServer, 0), policy, 2);
@@ -273,7 +268,7 @@ TEST(Return, WhatTheLostOnePulledIsForgottenBeforeTheReturnedOnePulls) {
   for (std::uint64_t sequence = 1; sequence <= 120; ++sequence)
     nodes[0]->ask(to, push(0, sequence, 0), [](const std::optional<Message>&, const std::exception_ptr&) {});
   nodes[1].reset();
-  std::ofstream(ended) << "worker 1 was ended by signal 9\n";
+  ended.add_killed(1);
   join(1);
   pull(1, 1);
   pull(0, 0);  // behind all that the first shard had to do
@@ -282,7 +277,6 @@ TEST(Return, WhatTheLostOnePulledIsForgottenBeforeTheReturnedOnePulls) {
   EXPECT_TRUE(policy->remembered);
   for (const auto& node : nodes) node->leave();
   serving.join();
-  std::filesystem::remove(ended);
 }
 
 TEST(Return, OtherShapesAreRefused) {

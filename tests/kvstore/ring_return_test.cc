@@ -2,13 +2,9 @@
 #include <gtest/gtest.h>
 #include <support/cluster_in_process.h>
 
-#include <unistd.h>
-
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <random>
 
@@ -222,10 +218,9 @@ TEST(RingReturn, WithKeysOfSeveralInits) {
 // Worker 1 is to send the values in the place of worker 0, which was lost, and says before it hears of that that it
 // waits for worker 0's: its own are not there yet.
 TEST(RingReturn, WhoWaitsForALostSenderHasNotSentItself) {
-  const std::string ended = testing::TempDir() + "ended-waits-" + std::to_string(getpid());
   ClusterConfig config = job_config("inproc", 0, 2);
   config.silence_deadline_seconds = 20;
-  config.ended_file = ended;
+  const EndedFile ended(&config);
   SchedulerThread scheduler(config);
   std::array<std::unique_ptr<Node>, 2> nodes;
   std::array<std::thread, 2> threads;
@@ -248,7 +243,7 @@ TEST(RingReturn, WhoWaitsForALostSenderHasNotSentItself) {
     });
   for (std::thread& thread : threads) thread.join();
   nodes[0].reset();
-  std::ofstream(ended) << "worker 0 was ended by signal 9\n";
+  ended.add_killed(0);
   while (nodes[1]->roster().live(Role::kWorker).size() > 1) std::this_thread::sleep_for(1ms);
   wire::InitRequest values;
   values.set_call(1);
@@ -261,15 +256,13 @@ TEST(RingReturn, WhoWaitsForALostSenderHasNotSentItself) {
   EXPECT_TRUE(ask(1, values).done());
   nodes[1]->leave();
   EXPECT_EQ(scheduler.result(), "");
-  std::filesystem::remove(ended);
 }
 
 // Worker 0 says that it has the values and dies before anybody could fetch them: the next one's count.
 TEST(RingReturn, TheSenderOfAnInitDies) {
-  const std::string ended = testing::TempDir() + "ended-sender-" + std::to_string(getpid());
   ClusterConfig config = job_config("inproc", 0, kWorkers);
   config.silence_deadline_seconds = 20;
-  config.ended_file = ended;
+  const EndedFile ended(&config);
   SchedulerThread scheduler(config);
   std::array<std::thread, kWorkers> threads;
   threads[0] = std::thread([&] {
@@ -289,7 +282,7 @@ TEST(RingReturn, TheSenderOfAnInitDies) {
     request.set_values(true);
     ask();
     node.reset();
-    std::ofstream(ended) << "worker 0 was ended by signal 9\n";
+    ended.add_killed(0);
   });
   for (int worker = 1; worker < kWorkers; ++worker)
     threads[static_cast<std::size_t>(worker)] = std::thread([&, worker] {
@@ -304,7 +297,6 @@ TEST(RingReturn, TheSenderOfAnInitDies) {
     });
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(scheduler.result(), "");
-  std::filesystem::remove(ended);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <paceline/autograd.h>
 #include <paceline/kernel.h>
 #include <paceline/ops.h>
+#include <support/refusal.h>
 
 #include <cmath>
 #include <functional>
@@ -13,20 +14,12 @@
 namespace paceline {
 namespace {
 
+using test::refusal_of;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
 NDArray vector(const std::vector<double>& values) {
   return NDArray::from(values, {static_cast<std::int64_t>(values.size())});
-}
-
-std::string refusal_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "";
 }
 
 // x with a gradient, and a tape that watches it.

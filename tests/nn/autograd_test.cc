@@ -3,12 +3,14 @@
 #include <paceline/autograd.h>
 #include <paceline/kernel.h>
 #include <paceline/ops.h>
+#include <support/refusal.h>
 
 #include <functional>
 
 namespace paceline {
 namespace {
 
+using test::refusal_of;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -101,15 +103,6 @@ TEST(Tape, FindsWritesInPlace) {
     EXPECT_THAT(error.what(), HasSubstr("[square]"));
     EXPECT_THAT(error.what(), HasSubstr("written in place"));
   }
-}
-
-std::string refusal_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(Tape, RefusesToOverwriteWhatIsWatched) {

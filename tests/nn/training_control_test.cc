@@ -6,12 +6,15 @@
 #include <paceline/ops.h>
 #include <support/cluster_in_process.h>
 #include <support/paths.h>
+#include <support/refusal.h>
 
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <map>
+
+#include "regression_batch.h"
 
 namespace paceline::test {
 namespace {
@@ -27,26 +30,6 @@ Weights weights_of(const nn::Module& net) {
   Weights weights;
   for (const auto& parameter : net.parameters()) weights[parameter->name] = parameter->value.to_vector<double>();
   return weights;
-}
-
-std::string refusal_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "";
-}
-
-Batch batch_of(std::int64_t examples, double shift = 0) {
-  std::vector<double> x, y;
-  for (std::int64_t i = 0; i < examples * 3; ++i) x.push_back(std::sin(static_cast<double>(i) + shift));
-  for (std::int64_t i = 0; i < examples * 2; ++i) y.push_back(std::cos(static_cast<double>(2 * i) + shift));
-  Batch batch;
-  batch.data = NDArray::from(x, {examples, 3});
-  batch.label = NDArray::from(y, {examples, 2});
-  batch.examples = examples;
-  return batch;
 }
 
 nn::Module body_and_head() {

@@ -6,9 +6,8 @@
 #include <paceline/nn.h>
 #include <paceline/ops.h>
 #include <support/cluster_in_process.h>
-#include <support/paths.h>
+#include <support/refusal.h>
 
-#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -16,6 +15,8 @@
 #include <set>
 #include <string>
 #include <vector>
+
+#include "regression_batch.h"
 
 namespace paceline::test {
 namespace {
@@ -33,27 +34,11 @@ std::shared_ptr<KVStore> borrowed(KVStore& store) {
   return {&store, [](KVStore*) {}};
 }
 
-Batch batch_of(std::int64_t examples, double shift = 0) {
-  std::vector<double> x, y;
-  for (std::int64_t i = 0; i < examples * 3; ++i) x.push_back(std::sin(static_cast<double>(i) + shift));
-  for (std::int64_t i = 0; i < examples * 2; ++i) y.push_back(std::cos(static_cast<double>(2 * i) + shift));
-  Batch batch;
-  batch.data = NDArray::from(x, {examples, 3}).cast(DType::kFloat32);
-  batch.label = NDArray::from(y, {examples, 2}).cast(DType::kFloat32);
-  batch.examples = examples;
-  return batch;
-}
+Batch floats_of(std::int64_t examples, double shift = 0) { return batch_of(examples, shift, DType::kFloat32); }
 
 NDArray bad_loss(const NDArray&, const NDArray&) { throw InvalidArgument("this batch is bad"); }
 
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
+std::string error_of(const std::function<void()>& call) { return refusal_of<Error>(call); }
 
 std::vector<double> weights_of(const nn::Module& net) {
   std::vector<double> all;
@@ -69,7 +54,7 @@ class Loop : public testing::Test {
 
   // A loop over the epochs, as a worker of a job runs it.
   static MemoryIterator data_of(std::int64_t records, const std::shared_ptr<KVStore>& store) {
-    const Batch all = batch_of(records);
+    const Batch all = floats_of(records);
     return {all.data, all.label, {.batch = 2, .source = nn::shared_source(store)}};
   }
 
@@ -161,7 +146,7 @@ TEST_P(JobLoop, WorkersThatFreezeOtherParametersAreRefused) {
     net.initialize({4, 3}, 1);
     if (store->rank() == 0) net.freeze("0.*");
     nn::Trainer trainer(net, optim::SGD{.lr = 0.1}, store);
-    EXPECT_THAT(error_of([&] { trainer.step(batch_of(4), nn::l2); }),
+    EXPECT_THAT(error_of([&] { trainer.step(floats_of(4), nn::l2); }),
                 HasSubstr("the workers froze different parameters"));
   });
 }
@@ -213,10 +198,10 @@ TEST_F(Loop, WhatWasAccumulatedIsLostWithTheBatchThatFailsAndNotCounted) {
     net.initialize({4, 3}, 1);
     nn::Trainer trainer(net, optim::SGD{.lr = 0.1}, KVStore::create("local"));
     if (accumulates) {
-      trainer.accumulate(batch_of(4, 1), nn::l2);
-      EXPECT_THROW(trainer.accumulate(batch_of(4, 2), bad_loss), InvalidArgument);
+      trainer.accumulate(floats_of(4, 1), nn::l2);
+      EXPECT_THROW(trainer.accumulate(floats_of(4, 2), bad_loss), InvalidArgument);
     }
-    trainer.step(batch_of(4, 3), nn::l2);
+    trainer.step(floats_of(4, 3), nn::l2);
     trainer.synchronize();
     EXPECT_EQ(trainer.report().examples, 4);
     return weights_of(net);
@@ -280,9 +265,9 @@ TEST_F(Loop, UnfreezingAfterTheRefusalTrains) {
   net.initialize({4, 3}, 1);
   net.freeze("*");
   nn::Trainer trainer(net, optim::SGD{.lr = 0.1}, KVStore::create("local"));
-  EXPECT_THROW(trainer.step(batch_of(4), nn::l2), InvalidArgument);
+  EXPECT_THROW(trainer.step(floats_of(4), nn::l2), InvalidArgument);
   net.unfreeze("1.*");
-  for (int i = 0; i < 2; ++i) trainer.step(batch_of(4), nn::l2);
+  for (int i = 0; i < 2; ++i) trainer.step(floats_of(4), nn::l2);
   trainer.synchronize();
 }
 
@@ -305,7 +290,7 @@ TEST_F(Loop, WhatWasPushedBeforeAnExceptionIsNotTrainedOnAgain) {
 
 TEST_F(Loop, ANaNThatStopsIsNotSavedAfterTheLoopWasLeft) {
   const auto store = KVStore::create("local");
-  const Batch all = batch_of(16);
+  const Batch all = floats_of(16);
   std::vector<double> labels = all.label.to_vector<double>();
   for (std::size_t i = 12; i < 16; ++i) labels[i] = std::numeric_limits<double>::quiet_NaN();
   MemoryIterator data(all.data, NDArray::from(labels, {16, 2}), {.batch = 2});
@@ -316,7 +301,7 @@ TEST_F(Loop, ANaNThatStopsIsNotSavedAfterTheLoopWasLeft) {
     if (++steps == 4) break;
   }
   EXPECT_THAT(error_of([&] { trainer.checkpoint(folder_); }), HasSubstr("the loss of step 4 is nan"));
-  EXPECT_THAT(error_of([&] { trainer.step(batch_of(2), nn::l2); }), HasSubstr("the loss of step 4 is nan"));
+  EXPECT_THAT(error_of([&] { trainer.step(floats_of(2), nn::l2); }), HasSubstr("the loss of step 4 is nan"));
   EXPECT_FALSE(std::filesystem::exists(folder_));
 }
 
@@ -324,7 +309,7 @@ TEST_F(Loop, BatchesOfAnotherIteratorAreNoneOfTheEpochs) {
   std::set<std::int64_t> seen;
   const auto train = [&](bool with_others) {
     const auto store = KVStore::create("local");
-    const Batch other_data = batch_of(16, 5);
+    const Batch other_data = floats_of(16, 5);
     MemoryIterator data = data_of(16, store), others(other_data.data, other_data.label, {.batch = 4});
     nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0.1}, store);
     trainer.resume_if_present(folder_);
@@ -352,8 +337,8 @@ TEST_F(Loop, SkippingLooksAtTheLossesOfAllAccumulatedBatches) {
   const auto nan_alone = [](const NDArray& scores, const NDArray& label) {  // its gradients are finite
     return nn::l2(scores, label) + NDArray::full({}, std::numeric_limits<double>::quiet_NaN());
   };
-  trainer.accumulate(batch_of(4), nan_alone);
-  trainer.step(batch_of(4), nn::l2);
+  trainer.accumulate(floats_of(4), nan_alone);
+  trainer.step(floats_of(4), nn::l2);
   trainer.synchronize();
   const nn::TrainerReport report = trainer.report();
   EXPECT_EQ(report.left_out, 1);
@@ -367,7 +352,7 @@ TEST_F(Loop, ANetworkThatIsFrozenWholeDoesNotTrain) {
   net.initialize({4, 3}, 1);
   net.freeze("*");
   nn::Trainer trainer(net, optim::SGD{.lr = 0.1}, KVStore::create("local"));
-  EXPECT_THAT(error_of([&] { trainer.step(batch_of(4), nn::l2); }),
+  EXPECT_THAT(error_of([&] { trainer.step(floats_of(4), nn::l2); }),
               HasSubstr("every parameter of the network is frozen"));
 }
 
@@ -384,13 +369,13 @@ class Resuming : public Loop {
 TEST_F(Resuming, KeepsAFrozenPartAsTheProgramHadMovedIt) {
   const nn::Module first = with_frozen_body();
   nn::Trainer trainer(first, optim::SGD{.lr = 0.1}, KVStore::create("local"));
-  trainer.step(batch_of(2), nn::l2);
+  trainer.step(floats_of(2), nn::l2);
   first.parameters()[0]->value.fill(1);
   trainer.checkpoint(folder_);
   const nn::Module again = with_frozen_body();
   nn::Trainer resumed(again, optim::SGD{.lr = 0}, KVStore::create("local"));
   EXPECT_TRUE(resumed.resume_if_present(folder_));
-  resumed.step(batch_of(2), nn::l2);
+  resumed.step(floats_of(2), nn::l2);
   resumed.synchronize();
   EXPECT_EQ(weights_of(again), weights_of(first));
 }
@@ -400,10 +385,7 @@ TEST_F(Resuming, RefusesWeightsOfAnotherType) {
   doubles.initialize({2, 3}, 1, {}, DType::kFloat64);
   floats.initialize({2, 3}, 1);
   nn::Trainer trainer(doubles, optim::SGD{.lr = 0.1}, KVStore::create("local"));
-  Batch batch = batch_of(2);
-  batch.data = batch.data.cast(DType::kFloat64);
-  batch.label = batch.label.cast(DType::kFloat64);
-  trainer.step(batch, nn::l2);
+  trainer.step(batch_of(2), nn::l2);
   trainer.checkpoint(folder_);
   nn::Trainer other(floats, optim::SGD{.lr = 0.1}, KVStore::create("local"));
   EXPECT_THAT(error_of([&] { other.resume_if_present(folder_); }),
@@ -412,7 +394,7 @@ TEST_F(Resuming, RefusesWeightsOfAnotherType) {
 
 TEST_F(Resuming, HappensOnceInAStore) {
   nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0.1}, KVStore::create("local"));
-  trainer.step(batch_of(2), nn::l2);
+  trainer.step(floats_of(2), nn::l2);
   trainer.checkpoint(folder_);
   nn::Trainer again(nn::Dense(2), optim::SGD{.lr = 0.1}, KVStore::create("local"));
   EXPECT_TRUE(again.resume_if_present(folder_));
@@ -421,13 +403,13 @@ TEST_F(Resuming, HappensOnceInAStore) {
 
 TEST_F(Resuming, RefusesWeightsThatAreLoadedBehindIt) {
   nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0.1}, KVStore::create("local"));
-  trainer.step(batch_of(2), nn::l2);
+  trainer.step(floats_of(2), nn::l2);
   trainer.checkpoint(folder_);
   const nn::Module net = nn::Dense(2);
   nn::Trainer again(net, optim::SGD{.lr = 0.1}, KVStore::create("local"));
   EXPECT_TRUE(again.resume_if_present(folder_));
   nn::load_weights(net, folder_);
-  EXPECT_THAT(error_of([&] { again.step(batch_of(2), nn::l2); }),
+  EXPECT_THAT(error_of([&] { again.step(floats_of(2), nn::l2); }),
               HasSubstr("between resume_if_present() and the first"));
 }
 

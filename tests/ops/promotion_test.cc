@@ -1,6 +1,7 @@
 // The types of results: those of PyTorch 2.15, but for the pair below that is ours.
 #include <paceline/error.h>
 #include <paceline/ops.h>
+#include <support/refusal.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 namespace paceline {
 namespace {
 
+using test::refusal_of;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -45,15 +47,6 @@ constexpr const char* kWithoutAxes[9][9] = {
     {"float64", "float64", "float64", "float64", "float64", "float64", "float64", "float64", "float64"}};
 
 NDArray one(DType dtype, const Shape& shape = {1}) { return NDArray::full(shape, 1, dtype); }
-
-std::string refusal_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "";
-}
 
 TEST(Promotion, OfTwoArrays) {
   for (int i = 0; i < 9; ++i)

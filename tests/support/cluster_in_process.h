@@ -8,14 +8,11 @@
 #include <paceline/log.h>
 #include <support/server_processes.h>
 
-#include <unistd.h>
-
 #include <atomic>
 #include <exception>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -44,9 +41,7 @@ class ClusterInProcess {
     base_ = job_config(options.transport, options.servers, options.workers, options.faulty);
     // Where heartbeats are lost, three seconds of silence mean nothing.
     base_.silence_deadline_seconds = options.faulty ? options.faulty_silence_seconds : options.silence_seconds;
-    static std::atomic<int> count = 0;
-    if (options.tells)
-      base_.ended_file = testing::TempDir() + "ended-" + std::to_string(getpid()) + "-" + std::to_string(++count);
+    if (options.tells) ended_.emplace(&base_);
     ClusterConfig between_processes = base_;
     if (options.transport == "inproc") between_processes.transport = "tcp";
     between_processes.scheduler_host = ClusterConfig().scheduler_host;
@@ -73,8 +68,6 @@ class ClusterInProcess {
       ADD_FAILURE() << "the job did not end well: " << error.what();
     }
     stores_.clear();
-    std::error_code none;
-    std::filesystem::remove(base_.ended_file, none);
   }
 
   KVStore& worker(int index) { return *stores_[static_cast<std::size_t>(index)]; }
@@ -116,8 +109,7 @@ class ClusterInProcess {
     } catch (const std::exception&) {
       // Only a store that an exception destroys does not take its leave.
     }
-    if (options_.tells)
-      std::ofstream(base_.ended_file, std::ios::app) << "worker " << index << " was ended by signal 9\n";
+    if (ended_) ended_->add_killed(index);
   }
   // Takes the place of a worker that was killed, as its process started again would; blocks until that one is lost.
   void join_worker(int index) {
@@ -176,6 +168,7 @@ class ClusterInProcess {
 
   const ClusterOptions options_;
   ClusterConfig base_;
+  std::optional<EndedFile> ended_;
   int port_ = 0;
   std::unique_ptr<ServerProcesses> processes_;
   std::unique_ptr<SchedulerThread> scheduler_;

@@ -21,7 +21,6 @@ class Recorder : public detail::ArrayRecorder {
     std::vector<std::size_t> overwritten = {};  // values that the call is going to write into
     std::vector<std::uint64_t> writes = {};     // to the memory of each input, so far
 
-    bool follows(std::size_t input) const;
     bool is_none() const { return reads.empty() && overwritten.empty(); }
   };
   // Asked before a call, so that nothing is saved in vain. `target`: what the call overwrites, where it works in place;
@@ -44,8 +43,8 @@ class Recorder : public detail::ArrayRecorder {
 };
 
 // Makes `recorder` (may be nullptr: records nothing) the current one of this thread while alive, but not of tasks that
-// the thread runs meanwhile. Scopes of a thread may
-// end in any order; the current recorder is that of the latest one. A scope ends on its thread: else the process does.
+// the thread runs meanwhile. Scopes of a thread may end in any order; the current recorder is that of the latest one. A
+// scope that ends on another thread ends the process.
 class RecordingScope {
  public:
   explicit RecordingScope(Recorder* recorder);
