@@ -8,7 +8,7 @@
 #include <map>
 #include <mutex>
 
-#include "exchange/averaging.h"
+#include "servers/averaging.h"
 
 namespace paceline::test {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <map>
 
-#include "exchange/servers.h"
+#include "servers/servers.h"
 
 namespace paceline::test {
 namespace {

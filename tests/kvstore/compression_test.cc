@@ -9,12 +9,12 @@
 #include <cmath>
 #include <map>
 
-#include "compression_setting.h"
-#include "exchange/compressor.h"
-#include "exchange/servers.h"
 #include "hand_made_worker.h"
 #include "key_partition.h"
 #include "pushed.h"
+#include "send/compression_setting.h"
+#include "send/compressor.h"
+#include "servers/servers.h"
 #include "store.pb.h"
 
 namespace paceline::test {

@@ -9,8 +9,8 @@
 #include <numeric>
 #include <set>
 
-#include "exchange/gossip.h"
-#include "exchange/gossip_peer.h"
+#include "gossip/gossip.h"
+#include "gossip/gossip_peer.h"
 
 namespace paceline::test {
 namespace {

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <random>
 
-#include "exchange/saved_state.h"
+#include "checkpoint/saved_state.h"
 #include "one_key.h"
 
 namespace paceline::test {

@@ -1,5 +1,5 @@
 // What is sent first, and how much is under way.
-#include "exchange/outbox.h"
+#include "send/outbox.h"
 
 #include <gtest/gtest.h>
 

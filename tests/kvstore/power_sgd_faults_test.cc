@@ -3,11 +3,11 @@
 #include <paceline/compression.h>
 #include <paceline/error.h>
 
-#include "exchange/two_round_push.h"
 #include "hand_made_worker.h"
 #include "key_partition.h"
 #include "parse_body.h"
 #include "pushed.h"
+#include "send/two_round_push.h"
 #include "store.pb.h"
 
 namespace paceline::test {

@@ -9,10 +9,10 @@
 #include <cmath>
 #include <cstring>
 
-#include "exchange/servers.h"
-#include "exchange/transfer.h"
 #include "hand_made_worker.h"
 #include "pushed.h"
+#include "send/transfer.h"
+#include "servers/servers.h"
 #include "store.pb.h"
 #include "two_rounds.h"
 

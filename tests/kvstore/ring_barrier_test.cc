@@ -10,7 +10,7 @@
 #include <map>
 #include <thread>
 
-#include "exchange/ring.h"
+#include "allreduce/ring.h"
 #include "store_service.h"
 
 namespace paceline::test {

@@ -9,7 +9,7 @@
 #include <random>
 #include <set>
 
-#include "exchange/ring_hosts.h"
+#include "allreduce/ring_hosts.h"
 
 namespace paceline::test {
 namespace {

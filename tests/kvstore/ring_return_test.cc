@@ -8,7 +8,7 @@
 #include <memory>
 #include <random>
 
-#include "exchange/ring.h"
+#include "allreduce/ring.h"
 #include "hand_made_worker.h"
 #include "key_partition.h"
 #include "store.pb.h"

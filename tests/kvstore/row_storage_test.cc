@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "row_support.h"
-#include "sparse/row_order.h"
-#include "sparse/row_store.h"
-#include "sparse/row_table.h"
-#include "sparse/table_layout.h"
+#include "rows/row_store.h"
+#include "rows/row_table.h"
+#include "rows/table_layout.h"
+#include "send/row_order.h"
 #include "stream_copy.h"
 
 namespace paceline::test {

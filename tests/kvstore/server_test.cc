@@ -10,13 +10,13 @@
 #include <numeric>
 #include <random>
 
-#include "exchange/servers.h"
 #include "hand_made_worker.h"
 #include "key_partition.h"
 #include "payload.h"
+#include "rows/table_layout.h"
 #include "sequence_window.h"
+#include "servers/servers.h"
 #include "sparse.pb.h"
-#include "sparse/table_layout.h"
 #include "store.pb.h"
 #include "worker_clocks.h"
 

@@ -1,10 +1,14 @@
 # The vocabulary of the CMakeLists.txt files:
 #
-#   add_module(<name> DEPENDS <modules> EXTERNAL <libraries> HEADERS <public> SOURCES <private>)
+#   add_module(<name> DEPENDS <modules> [ROOMS <rooms>] EXTERNAL <libraries> HEADERS <public> SOURCES <private>)
 #     An object library `paceline_<name>` that sees its own folder, its own include/ and the include/ of the modules in
 #     DEPENDS (and theirs), nothing else. HEADERS are relative to include/ and are installed; headers under
 #     include/paceline/detail/ are for the modules above and are not listed. SOURCES may hold .cu files behind
 #     $<$<BOOL:${PACELINE_CUDA}>:...>. EXTERNAL are targets of Dependencies.cmake.
+#   add_room(<module> <name> DEPENDS <modules> BELOW <rooms> EXTERNAL <libraries> PROTOS <files> SOURCES <private>)
+#     In a folder of a large module: an object library that sees its own folder, the module's include/, the modules in
+#     DEPENDS, and the folders of the rooms in BELOW, nothing else. Headers lie beside the sources; none is installed.
+#     PROTOS are compiled into headers that the rooms above see, too. The module names its rooms in ROOMS of add_module.
 #   add_plugins(<module> <kind> [INTERFACE <Class>] [HEADER <paceline/x.h>] <names>)
 #     Compiles <kind>/<name>.cc, each with `std::unique_ptr<Kind> make_<name>_<kind>(const Options&)`, and writes
 #     <kind>_table.cc, which defines the function `<kind>_catalog()` that <paceline/kind.h> declares. In CUDA builds a
@@ -57,11 +61,12 @@ function(precompile_headers target header)
   endif()
 endfunction()
 
-function(add_module name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "DEPENDS;EXTERNAL;HEADERS;SOURCES")
+# An object library that sees its own folder and what its DEPENDS show.
+function(add_object_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "DEPENDS;EXTERNAL;SOURCES")
   set(target paceline_${name})
   add_library(${target} OBJECT ${arg_SOURCES})
-  target_include_directories(${target} PUBLIC include PRIVATE .)
+  target_include_directories(${target} PRIVATE .)
 
   set(closure ${name})
   foreach(module IN LISTS arg_DEPENDS)
@@ -74,13 +79,52 @@ function(add_module name)
   set(linked ${arg_EXTERNAL})
   list(REMOVE_ITEM linked ${PACELINE_HEADER_ONLY})
   set_target_properties(${target} PROPERTIES PACELINE_CLOSURE "${closure}" PACELINE_LINKED "${linked}"
-                        PACELINE_FOLDER ${CMAKE_CURRENT_SOURCE_DIR})
+                        PACELINE_FOLDERS ${CMAKE_CURRENT_SOURCE_DIR})
   target_link_libraries(${target} PRIVATE ${arg_EXTERNAL})
   target_link_libraries(paceline PRIVATE ${linked})
   precompile_headers(${target} tools/cmake/precompiled.h)
+  target_sources(paceline PRIVATE $<TARGET_OBJECTS:${target}>)
+endfunction()
+
+function(add_module name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "DEPENDS;ROOMS;EXTERNAL;HEADERS;SOURCES")
+  list(TRANSFORM arg_ROOMS PREPEND ${name}_)
+  add_object_library(${name} DEPENDS ${arg_DEPENDS} ${arg_ROOMS} EXTERNAL ${arg_EXTERNAL} SOURCES ${arg_SOURCES})
+  target_include_directories(paceline_${name} PUBLIC include)
+  see_rooms(${name} ${arg_ROOMS})
   list(TRANSFORM arg_HEADERS PREPEND include/)
-  target_sources(paceline PRIVATE $<TARGET_OBJECTS:${target}>
-                 PUBLIC FILE_SET HEADERS BASE_DIRS include FILES ${arg_HEADERS})
+  target_sources(paceline PUBLIC FILE_SET HEADERS BASE_DIRS include FILES ${arg_HEADERS})
+endfunction()
+
+# The target sees the private headers of these rooms.
+function(see_rooms name)
+  foreach(room IN LISTS ARGN)
+    get_target_property(folders paceline_${room} PACELINE_FOLDERS)
+    # Generated headers are not ours to warn about.
+    list(POP_FRONT folders folder)
+    target_include_directories(paceline_${name} PRIVATE ${folder})
+    target_include_directories(paceline_${name} SYSTEM PRIVATE ${folders})
+  endforeach()
+endfunction()
+
+function(add_room module room)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "DEPENDS;BELOW;EXTERNAL;PROTOS;SOURCES")
+  set(name ${module}_${room})
+  set(target paceline_${name})
+  list(TRANSFORM arg_BELOW PREPEND ${module}_)
+  add_object_library(${name} DEPENDS ${arg_DEPENDS} ${arg_BELOW} EXTERNAL ${arg_EXTERNAL} SOURCES ${arg_SOURCES})
+  target_include_directories(${target} PUBLIC ../include)
+  see_rooms(${name} ${arg_BELOW})
+  if(arg_PROTOS)
+    set(generated ${CMAKE_CURRENT_BINARY_DIR}/generated)
+    file(MAKE_DIRECTORY ${generated})
+    protobuf_generate(LANGUAGE cpp PROTOS ${arg_PROTOS} OUT_VAR sources
+                      PROTOC_OUT_DIR ${generated} IMPORT_DIRS ${CMAKE_CURRENT_SOURCE_DIR})
+    set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS -w)
+    target_sources(${target} PRIVATE ${sources})
+    target_include_directories(${target} SYSTEM PRIVATE ${generated})
+    set_property(TARGET ${target} APPEND PROPERTY PACELINE_FOLDERS ${generated})
+  endif()
 endfunction()
 
 function(add_plugins module kind)
@@ -209,9 +253,11 @@ function(add_unit_tests module)
   foreach(below IN LISTS closure)
     # Object libraries hand on their objects only to those that name them directly.
     get_target_property(linked paceline_${below} PACELINE_LINKED)
-    get_target_property(folder paceline_${below} PACELINE_FOLDER)
+    get_target_property(folders paceline_${below} PACELINE_FOLDERS)
     target_link_libraries(${target} PRIVATE paceline_${below} ${linked})
+    list(POP_FRONT folders folder)
     target_include_directories(${target} PRIVATE ${folder})
+    target_include_directories(${target} SYSTEM PRIVATE ${folders})
   endforeach()
   target_link_libraries(${target} PRIVATE test_support ${arg_EXTERNAL} nlohmann_json::nlohmann_json)
   # The tests' own code need not be fast, but compiled fast.

@@ -1,0 +1,221 @@
+#include <paceline/cluster.h>
+#include <paceline/error.h>
+#include <paceline/kvstore.h>
+#include <paceline/log.h>
+#include <paceline/mode.h>
+
+#include <cstdlib>
+
+#include "allreduce/ring.h"
+#include "gossip/gossip.h"
+#include "local/local.h"
+#include "servers/servers.h"
+
+namespace paceline {
+namespace {
+
+// Modes of workers and the scheduler alone.
+struct WorkersMode {
+  const char* name;
+  void (*check)(const Spec& mode, const ClusterConfig& config);
+  std::unique_ptr<Exchange> (*make)(const ClusterConfig& config, const Spec& mode, const StoreOptions& options);
+};
+constexpr WorkersMode kWorkersModes[] = {
+    {"gossip", check_gossip, make_gossip_exchange},
+    {"ring", [](const Spec& mode, const ClusterConfig& config) { check_ring(mode, config); }, make_ring_exchange}};
+
+const WorkersMode* workers_mode(const std::string& name) {
+  for (const WorkersMode& mode : kWorkersModes)
+    if (name == mode.name) return &mode;
+  return nullptr;
+}
+
+bool is_local(const std::string& name) { return name == "local" || name == "device"; }
+
+// MXNet's names for modes that keep what can be on the devices are others of the same.
+constexpr std::pair<const char*, const char*> kOtherNames[] = {
+    {"nccl", "device"}, {"dist_device_sync", "dist_sync"}, {"dist_sync_device", "dist_sync"}};
+
+std::string mode_name(const std::string& name) {
+  for (const auto& [other, mode] : kOtherNames)
+    if (name == other) return mode;
+  return name;
+}
+
+Spec mode_of(const std::string& text) {
+  Spec mode = Spec::parse(text);
+  mode.name = mode_name(mode.name);
+  return mode;
+}
+
+bool holds_tables_in(const Spec& mode) {
+  return is_local(mode.name) || (!workers_mode(mode.name) && ModeSetting::parse(mode).holds_tables());
+}
+
+[[noreturn]] void serve_and_exit(const ClusterConfig& config, const StoreOptions& options) {
+  keep_freed_memory(true);
+  try {
+    serve(config, options.staleness);
+  } catch (const Error& error) {
+    LOG(ERROR) << error.what();
+    std::exit(EXIT_FAILURE);  // NOLINT(concurrency-mt-unsafe): nothing else runs
+  }
+  std::exit(EXIT_SUCCESS);  // NOLINT(concurrency-mt-unsafe): nothing else runs
+}
+
+// A worker of a job whose command names no distributed mode trains as if it were alone, and all seems well.
+void warn_if_in_a_job(const std::string& mode) {
+  try {
+    const ClusterConfig job = ClusterConfig::from_environment();
+    if (job.workers > 1 || job.servers > 0)
+      LOG(WARNING) << "mode '" << mode << "' in a job of " << job.workers << " workers and " << job.servers
+                   << " servers: this process trains alone; give its program a distributed mode to train together";
+  } catch (const Error&) {
+    // There is no job.
+  }
+}
+
+}  // namespace
+
+Histogram StoreReport::all_delays() const {
+  Histogram all;
+  for (const Histogram& histogram : delays) all.merge(histogram);
+  return all;
+}
+
+void KVStore::check(const std::string& mode, bool tables) {
+  const std::string name = mode_name(mode.substr(0, mode.find(':')));
+  const bool local = is_local(name);
+  const WorkersMode* const workers = workers_mode(name);
+  std::string known = " local device";
+  for (const WorkersMode& entry : kWorkersModes) known += str(" ", entry.name);
+  bool found = local || workers;
+  for (const auto& [entry, make] : mode_catalog().entries()) {
+    known += " " + entry;
+    found |= name == entry;
+  }
+  for (const auto& [other, same] : kOtherNames) known += str(" ", other);
+  require(found, "unknown mode '", name, "'; known:", known);
+  const Spec spec = mode_of(mode);
+  if (local) spec.options.reject_unknown("mode '" + name + "'");
+  if (workers) workers->check(spec, {});
+  require(holds_tables_in(spec) || !tables, "mode '", mode,
+          "' holds no row-sparse tables; use local, dist_async or dist_sync without backup");
+}
+
+std::shared_ptr<KVStore> KVStore::create(const std::string& mode, const StoreOptions& options) {
+  check(mode);
+  const Spec spec = mode_of(mode);
+  if (is_local(spec.name)) {
+    warn_if_in_a_job(spec.name);
+    const LocalSettings settings{.sums_on_device = spec.name == "device", .updates_in_place = true};
+    return std::make_shared<KVStore>(make_local_exchange(options, settings), spec);
+  }
+  const ClusterConfig config = ClusterConfig::from_environment();
+  if (const WorkersMode* const workers = workers_mode(spec.name)) workers->check(spec, config);
+  if (config.role != Role::kWorker) serve_and_exit(config, options);
+  return join(config, mode, options);
+}
+
+std::shared_ptr<KVStore> KVStore::join(const ClusterConfig& given, const std::string& mode,
+                                       const StoreOptions& options) {
+  ClusterConfig config = given;
+  const Spec spec = mode_of(mode);
+  const StoreOptions defaults;
+  if (options.start_deadline_seconds != defaults.start_deadline_seconds)
+    config.start_deadline_seconds = options.start_deadline_seconds;
+  if (options.silence_deadline_seconds != defaults.silence_deadline_seconds)
+    config.silence_deadline_seconds = options.silence_deadline_seconds;
+  const WorkersMode* const workers = workers_mode(spec.name);
+  const auto make = workers ? workers->make : make_servers_exchange;
+  return std::make_shared<KVStore>(make(config, spec, options), spec);
+}
+
+KVStore::KVStore(std::unique_ptr<Exchange> exchange, Spec mode)
+    : mode_(std::move(mode)), exchange_(std::move(exchange)) {}
+
+KVStore::~KVStore() = default;
+
+const Spec& KVStore::mode() const { return mode_; }
+bool KVStore::is_distributed() const { return exchange_->server_count() > 0 || workers_mode(mode_.name); }
+bool KVStore::holds_tables() const { return holds_tables_in(mode_); }
+Exchange& KVStore::exchange() { return *exchange_; }
+int KVStore::rank() const { return exchange_->rank(); }
+int KVStore::size() const { return exchange_->size(); }
+
+void KVStore::init(const std::vector<InitValue>& values) {
+  // A checkpoint puts a ':' between a key and the name of its state.
+  for (const InitValue& value : values)
+    require(!value.key.empty() && value.key.find(':') == std::string::npos, "'", value.key,
+            "' cannot name a key: names are not empty and hold no ':'");
+  exchange_->init(values);
+}
+void KVStore::set_optimizer(const Spec& optimizer) {
+  // Options remember which keys were asked for; a spec that several workers share must not.
+  exchange_->set_optimizer(Spec(optimizer));
+  has_optimizer_ = true;
+}
+
+void KVStore::require_optimizer() const {
+  require(has_optimizer_,
+          "a gradient was pushed, but no optimizer says what it does to the weights; call "
+          "set_optimizer() first: optim::Assign{} stores the gradients' mean as MXNet's store does, optim::SGD{.lr = "
+          "0.1} trains");
+}
+void KVStore::set_learning_rate(double rate) { exchange_->set_learning_rate(rate); }
+
+void KVStore::push(const std::string& key, const NDArray& gradient, std::int64_t examples, int priority) {
+  require_optimizer();
+  exchange_->push({{key, gradient}}, examples, priority);
+}
+
+void KVStore::pull(const std::string& key, const NDArray& out, int priority) {
+  exchange_->pull({{key, out}}, priority);
+}
+
+void KVStore::push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
+                        std::int64_t examples, int priority) {
+  if (!gradients.empty()) require_optimizer();
+  exchange_->push_pull(gradients, weights, examples, priority);
+}
+
+void Exchange::init_tables(const std::vector<TableSpec>&) {
+  throw NotAvailable("this mode holds no row-sparse tables; use local, dist_async or dist_sync");
+}
+
+void Exchange::push_pull_rows(const std::vector<RowPush>&, const std::vector<RowPull>&, std::int64_t, int) {
+  throw NotAvailable("this mode holds no row-sparse tables; use local, dist_async or dist_sync");
+}
+
+void KVStore::init_table(const TableSpec& table) { exchange_->init_tables({table}); }
+
+void KVStore::push_rows(const std::vector<RowPush>& rows, std::int64_t examples, int priority) {
+  require_optimizer();
+  exchange_->push_pull_rows(rows, {}, examples, priority);
+}
+
+void KVStore::pull_rows(const std::vector<RowPull>& rows, int priority) {
+  exchange_->push_pull_rows({}, rows, 0, priority);
+}
+
+void KVStore::push_pull_rows(const std::vector<RowPush>& gradients, const std::vector<RowPull>& rows,
+                             std::int64_t examples, int priority) {
+  if (!gradients.empty()) require_optimizer();
+  exchange_->push_pull_rows(gradients, rows, examples, priority);
+}
+
+void KVStore::step_end(std::int64_t examples) { exchange_->step_end(examples); }
+void KVStore::barrier() { exchange_->barrier(); }
+StoreReport KVStore::report() {
+  StoreReport report = exchange_->report();
+  report.loads = loads_;
+  return report;
+}
+StoreState KVStore::save() { return exchange_->save(); }
+void KVStore::load(const StoreState& state) {
+  ++loads_;
+  exchange_->load(state);
+}
+void KVStore::finish() { exchange_->finish(); }
+
+}  // namespace paceline

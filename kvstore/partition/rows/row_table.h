@@ -1,0 +1,139 @@
+#pragma once
+// The rows of a table that live in one place (a partition on a server, or all of them in `local`), and what updates do
+// to them.
+
+#include <paceline/histogram.h>
+#include <paceline/mutex.h>
+
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rows/row_rules.h"
+#include "rows/row_store.h"
+#include "rows/table_layout.h"
+
+namespace paceline {
+
+// A worker's version of a row that it never pulled: the row counts as pulled now.
+constexpr std::uint64_t kNeverPulled = std::numeric_limits<std::uint64_t>::max();
+
+// Gradients for rows, each once. Not kept.
+struct RowGradients {
+  int worker = 0;
+  std::int64_t examples = 0;  // they are means over that many
+  std::int64_t counted = 0;   // examples that count for the learning rate's schedule
+  std::span<const std::int64_t> ids;
+  const std::uint64_t* versions = nullptr;  // that they were computed from
+  const std::byte* values = nullptr;
+  // Where each is: in `values`, which has so many rows, or after them in `sums`. Null: in order.
+  const std::uint32_t* places = nullptr;
+  std::size_t array = 0;
+  const std::byte* sums = nullptr;
+
+  const std::byte* gradient(std::size_t i, std::size_t row_bytes) const {
+    if (!places) return values + i * row_bytes;
+    return places[i] < array ? values + places[i] * row_bytes : sums + (places[i] - array) * row_bytes;
+  }
+};
+
+// Where rows go that a worker computes from next, one after the other; asked for in its call number `call`: the same
+// call gets the same rows again. `worker` < 0: nobody's, not remembered.
+struct RowAnswer {
+  int worker = -1;
+  std::uint64_t call = 0;
+  std::uint64_t* versions = nullptr;
+  std::byte* values = nullptr;
+};
+
+struct SavedRowArrays {
+  std::vector<std::int64_t> ids;
+  std::vector<std::uint64_t> versions;
+  std::vector<std::pair<std::string, std::vector<std::byte>>> arrays;  // "weight" first
+  std::int64_t examples = 0;
+  std::optional<std::int64_t> next;  // where to go on; none: that was all
+};
+
+struct RowFigures {
+  std::vector<Histogram> delays;  // per worker, one for each row of each push
+  std::int64_t refused = 0;       // rows
+  std::size_t rows = 0;           // that are there
+  std::size_t bytes = 0;          // of memory
+  std::size_t pulled_bytes = 0;   // of which rows remembered for staleness correction
+  void add(const RowFigures& other);
+};
+
+// Thread-safe; calls take turns.
+class RowTable {
+ public:
+  explicit RowTable(TableSpec table, int block_bits);
+
+  const TableSpec& spec() const { return spec_; }
+  std::size_t row_bytes() const { return row_bytes_; }
+
+  // State whose name stays keeps its values.
+  void set_rules(std::shared_ptr<const RowRules> rules);
+  void set_workers(int live);
+
+  // Updates each row, corrected for its own delay, then reads it where there is an `answer`: once in the caches instead
+  // of twice. Returns how many updates were refused.
+  std::uint64_t apply(const RowGradients& push, const RowAnswer* answer = nullptr);
+  // The mean of several contributions weighted by their examples, summed in the order given; a row that a contribution
+  // lacks counts as zeros there. One update of delay 0 for each row.
+  void apply_round(const std::vector<RowGradients>& contributions);
+
+  void read(std::span<const std::int64_t> ids, const RowAnswer& answer);
+
+  // Rows from `begin` on, about `bytes` of them.
+  SavedRowArrays save(std::int64_t begin, std::size_t bytes) const;
+  // Overwrites rows; missing state becomes zeros. Throws InvalidArgument on a name that the rules do not have.
+  void load(std::span<const std::int64_t> ids, const std::uint64_t* versions,
+            const std::vector<std::pair<std::string, const std::byte*>>& arrays, std::int64_t examples);
+  void clear();
+
+  // Forgets what a lost worker pulled.
+  void drop_worker(int worker);
+  RowFigures figures() const;
+
+ private:
+  // A record: the row's version | its weights, then its state. Remembered: call, version | weights.
+  static constexpr std::size_t kHead = 8, kRememberedHead = 16;
+
+  class Answering;
+
+  template <class T>
+  std::uint64_t apply_rows(const RowGradients& push, Answering* answering) PACELINE_REQUIRES(mutex_);
+  template <class T>
+  void apply_mean(const std::vector<RowGradients>& contributions) PACELINE_REQUIRES(mutex_);
+  template <class T>
+  void update(std::byte* body, const T* gradient, const T* pulled, const StaleContext& context)
+      PACELINE_REQUIRES(mutex_);
+  StaleContext context() const PACELINE_REQUIRES(mutex_);
+  // The row's record, made where there was none.
+  RowStore::Record touch(std::int64_t row, RowStore::Slot slot) PACELINE_REQUIRES(mutex_);
+  const std::byte* remembered(int worker, std::int64_t row, std::uint64_t version) const PACELINE_REQUIRES(mutex_);
+  // What the row was answered in this call before; else notes the answer.
+  void remember(RowStore& store, std::int64_t row, std::uint64_t call, std::uint64_t* version, std::byte* values) const;
+  void initialise(std::int64_t row, std::byte* values) const;
+  RowStore make_store(const RowRules& rules) const;
+  std::size_t state_offset(std::size_t state) const { return (state + 1) * row_bytes_; }
+
+  const TableSpec spec_;
+  const RowInitializer initializer_;
+  const int block_bits_;
+  const std::size_t row_bytes_;
+  mutable Mutex mutex_;
+  std::shared_ptr<const RowRules> rules_ PACELINE_GUARDED_BY(mutex_);
+  RowStore rows_ PACELINE_GUARDED_BY(mutex_);
+  std::map<int, RowStore> pulled_ PACELINE_GUARDED_BY(mutex_);
+  std::vector<Histogram> delays_ PACELINE_GUARDED_BY(mutex_);
+  std::int64_t examples_ PACELINE_GUARDED_BY(mutex_) = 0, refused_ PACELINE_GUARDED_BY(mutex_) = 0;
+  int workers_ PACELINE_GUARDED_BY(mutex_) = 1;
+  std::vector<RowStore::Slot> slots_ PACELINE_GUARDED_BY(mutex_);  // scratch
+};
+
+}  // namespace paceline

@@ -1,0 +1,15 @@
+// Weight prediction: done by the worker (rules/worker_rule/predict.cc), nothing is left to do here.
+#include <paceline/staleness.h>
+
+#include "worker_rule/rules.h"
+
+namespace paceline {
+
+std::unique_ptr<Staleness> make_none_staleness(const Options&);
+
+std::unique_ptr<Staleness> make_predict_staleness(const Options& options) {
+  make_predict_rule(options);
+  return make_none_staleness(options);
+}
+
+}  // namespace paceline

@@ -1,0 +1,256 @@
+#include "table_control.h"
+
+#include <paceline/error.h>
+#include <paceline/log.h>
+#include <paceline/updater.h>
+
+#include <algorithm>
+
+#include "parse_body.h"
+#include "payload.h"
+#include "store.pb.h"
+
+namespace paceline {
+namespace {
+
+constexpr std::size_t kSavedBytes = std::size_t{8} << 20;
+// More than a worker asks for in a message.
+constexpr std::size_t kAnswerBytes = std::size_t{64} << 20;
+
+void reply(const Request& request, const google::protobuf::MessageLite& body, std::vector<Frame> payload = {}) {
+  Message message;
+  message.body = body.SerializeAsString();
+  message.payload = std::move(payload);
+  request.reply(std::move(message));
+}
+
+// Finds arrays of rows in a payload; what a message announces may be anything.
+class RowReader {
+ public:
+  explicit RowReader(const std::vector<Frame>& frames) : payload_(frames) {
+    for (const Frame& frame : frames) bytes_ += frame.size;
+  }
+  template <class T>
+  const T* next(std::uint64_t count, std::size_t width = sizeof(T)) {
+    if (count > bytes_ / width) throw Corrupt(str("a message of ", bytes_, " bytes announces ", count, " rows"));
+    return reinterpret_cast<const T*>(payload_.next(static_cast<std::size_t>(count) * width));
+  }
+  std::span<const std::int64_t> ids(std::uint64_t count) {
+    return {next<std::int64_t>(count), static_cast<std::size_t>(count)};
+  }
+  PayloadReader& payload() { return payload_; }
+
+ private:
+  PayloadReader payload_;
+  std::size_t bytes_ = 0;
+};
+
+void answer_or_refuse(const Request& request, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    request.refuse(error);
+  }
+}
+
+}  // namespace
+
+bool TableControl::on_request(const Request& request, const std::function<void(const std::string&)>& set_mode) {
+  switch (request.message().header.kind) {
+    case MessageKind::kDeclareTable: declare(request, set_mode); return true;
+    case MessageKind::kPushPullRows: push_pull(request); return true;
+    case MessageKind::kSaveRows: save(request); return true;
+    case MessageKind::kLoadRows: load(request); return true;
+    default: return false;
+  }
+}
+
+void TableControl::declare(const Request& request, const std::function<void(const std::string&)>& set_mode) {
+  const auto body = parse_body<wire::DeclareTable>(request.message());
+  const TableSpec spec = parse_table(body);
+  constexpr std::uint32_t kMostServers = 1 << 16;
+  if (body.servers() < 1 || body.servers() > kMostServers)
+    throw Corrupt(str("a table over ", body.servers(), " servers"));
+  const TableLayout layout(spec, static_cast<int>(body.servers()));
+  for (const std::uint32_t partition : body.partitions())
+    if (partition >= static_cast<std::uint32_t>(layout.partitions()))
+      throw Corrupt(str("table '", spec.name, "' has no partition ", partition));
+  set_mode(body.mode());
+
+  Lock lock(mutex_);
+  const int worker = request.from().rank;
+  const auto [entry, first] = tables_.try_emplace(hash_key(spec.name), ServedTable{spec, body.servers(), worker, {}});
+  ServedTable& table = entry->second;
+  require(table.spec.name == spec.name, "tables '", table.spec.name, "' and '", spec.name,
+          "' have the same 64-bit hash; rename one");
+  require(same_table(table.spec, spec), "table '", spec.name, "' is ", describe(spec), " at worker ", worker, " and ",
+          describe(table.spec), " at worker ", table.declared_by);
+  require(table.servers == body.servers(), "table '", spec.name, "' is split over ", body.servers(), " servers and ",
+          table.servers);
+  for (const std::uint32_t partition : body.partitions()) {
+    auto& served = table.partitions[partition];
+    if (served) continue;
+    DenseShard& shard = *shards_[partition / body.servers() % shards_.size()];
+    served = std::make_unique<ServedRows>(spec, layout, static_cast<int>(partition), shard);
+    if (rules_) served->table.set_rules(rules_);
+    served->table.set_workers(live_workers_);
+  }
+  request.reply({});
+}
+
+ServedRows& TableControl::find(std::uint64_t table, std::uint32_t partition) const {
+  Lock lock(mutex_);
+  const auto found = tables_.find(table);
+  if (found == tables_.end()) throw Corrupt("this server has no such table");
+  const auto served = found->second.partitions.find(partition);
+  if (served == found->second.partitions.end())
+    throw Corrupt(str("this server has no partition ", partition, " of table '", found->second.spec.name, "'"));
+  return *served->second;
+}
+
+void TableControl::push_pull(const Request& request) {
+  const auto call = std::make_shared<RowCall>(request);
+  const Message& message = call->request.message();
+  if (!call->body.ParseFromString(message.body)) throw Corrupt("the body of a push of rows cannot be parsed");
+  if (call->body.examples() < 0) throw Corrupt("a push of a negative number of examples");
+  RowReader payload(message.payload);
+  std::map<DenseShard*, std::vector<int>> jobs;
+  std::size_t answer_bytes = 0;
+  for (const wire::RowPart& request_part : call->body.parts()) {
+    RowCall::Part& part = call->parts.emplace_back();
+    part.served = &find(request_part.table(), request_part.partition());
+    if (request_part.sequence() == 0 && request_part.pushed() > 0) throw Corrupt("a push of rows without a number");
+    part.push.worker = call->worker();
+    part.push.examples = call->body.examples();
+    part.push.counted = request_part.last() ? call->body.examples() : 0;
+    part.push.ids = payload.ids(request_part.pushed());
+    part.push.versions = payload.next<std::uint64_t>(request_part.pushed());
+    const std::size_t row_bytes = part.served->table.row_bytes();
+    if (request_part.array() > 0) {
+      part.push.places = payload.next<std::uint32_t>(request_part.pushed());
+      part.push.sums = payload.next<std::byte>(request_part.sums(), row_bytes);
+      part.push.array = static_cast<std::size_t>(request_part.array());
+      part.sums = static_cast<std::size_t>(request_part.sums());
+    }
+    part.push.values = payload.next<std::byte>(part.push.places ? part.push.array : request_part.pushed(), row_bytes);
+    part.same = request_part.same();
+    part.pulled = part.same ? part.push.ids : payload.ids(request_part.pulled());
+    answer_bytes += part.pulled.size() * part.served->table.row_bytes();
+    if (answer_bytes > kAnswerBytes) throw Corrupt(str("a pull of ", answer_bytes, " bytes of rows in one message"));
+    jobs[part.served->shard].push_back(static_cast<int>(call->parts.size()) - 1);
+  }
+  payload.payload().expect_end();
+  call->aligned = payload.payload().take_copies();
+  call->parts_left = static_cast<int>(call->parts.size()) + 1;
+  for (auto& [shard, parts] : jobs) {
+    shard->post([call, parts = std::move(parts)](DenseShard& self) {
+      for (const int part : parts) self.tables().run(call, part);
+    });
+  }
+  call->finish_part();
+}
+
+template <class Visitor>
+void TableControl::for_each(Visitor visit) const {
+  Lock lock(mutex_);
+  for (const auto& [key, table] : tables_)
+    for (const auto& [partition, served] : table.partitions) visit(*served);
+}
+
+void TableControl::set_rules(std::shared_ptr<const RowRules> rules) {
+  for_each([&](ServedRows& served) { served.table.set_rules(rules); });
+  Lock lock(mutex_);
+  rules_ = std::move(rules);
+}
+
+void TableControl::set_learning_rate(double rate) {
+  std::shared_ptr<const RowRules> rules;
+  {
+    Lock lock(mutex_);
+    if (!rules_) return;
+    rules = rules_->with_rate(rate);
+  }
+  set_rules(std::move(rules));
+}
+
+void TableControl::set_live_workers(int live) {
+  {
+    Lock lock(mutex_);
+    live_workers_ = live;
+  }
+  for_each([live](ServedRows& served) { served.table.set_workers(live); });
+}
+
+void TableControl::drop_worker(int worker, const DenseShard& shard) {
+  for_each([&](ServedRows& served) {
+    if (served.shard == &shard) served.table.drop_worker(worker);
+  });
+}
+
+void TableControl::write_figures(wire::Report* report) const {
+  RowFigures all;
+  for_each([&all](const ServedRows& served) { all.add(served.table.figures()); });
+  for (const auto& shard : shards_) all.refused += shard->tables().late();
+  for (const Histogram& delays : all.delays) {
+    wire::Report::Delays* out = report->add_row_delays();
+    for (const auto& [value, count] : delays.counts()) {
+      out->add_values(value);
+      out->add_counts(count);
+    }
+  }
+  report->set_rows_refused(all.refused);
+  report->set_rows(all.rows);
+  report->set_row_bytes(all.bytes);
+  report->set_pulled_bytes(report->pulled_bytes() + all.pulled_bytes);
+}
+
+void TableControl::save(const Request& request) {
+  const auto body = parse_body<wire::SaveRowsRequest>(request.message());
+  ServedRows& served = find(body.table(), body.partition());
+  const std::int64_t begin = std::max<std::int64_t>(body.begin(), 0);
+  served.shard->post([request, &served, begin](DenseShard&) {
+    answer_or_refuse(request, [&] {
+      const auto saved = std::make_shared<const SavedRowArrays>(served.table.save(begin, kSavedBytes));
+      wire::SavedRows answer;
+      answer.set_count(saved->ids.size());
+      answer.set_examples(saved->examples);
+      answer.set_done(!saved->next);
+      answer.set_next(saved->next.value_or(0));
+      PayloadWriter payload;
+      payload.add(saved->ids.data(), saved->ids.size() * sizeof(std::int64_t), saved);
+      payload.add(saved->versions.data(), saved->versions.size() * sizeof(std::uint64_t), saved);
+      for (const auto& [name, values] : saved->arrays) {
+        answer.add_names(name);
+        payload.add(values.data(), values.size(), saved);
+      }
+      reply(request, answer, payload.finish());
+    });
+  });
+}
+
+void TableControl::load(const Request& request) {
+  const auto body = parse_body<wire::LoadRowsRequest>(request.message());
+  ServedRows& served = find(body.table(), body.partition());
+  served.shard->post([request, &served, body](DenseShard& self) {
+    answer_or_refuse(request, [&] {
+      RowReader payload(request.message().payload);
+      RowCall::Part rows;
+      rows.served = &served;
+      rows.pulled = payload.ids(body.rows().count());
+      const auto* versions = payload.next<std::uint64_t>(body.rows().count());
+      std::vector<std::pair<std::string, const std::byte*>> arrays;
+      for (const std::string& name : body.rows().names())
+        arrays.emplace_back(name, payload.next<std::byte>(body.rows().count(), served.table.row_bytes()));
+      payload.payload().expect_end();
+      self.tables().check(rows);
+      std::uint64_t& last = served.loads[request.incarnation()];
+      if (body.load() < last) return request.reply({});  // late
+      if (body.load() > last) served.table.clear();
+      last = body.load();
+      served.table.load(rows.pulled, versions, arrays, body.rows().examples());
+      request.reply({});
+    });
+  });
+}
+
+}  // namespace paceline

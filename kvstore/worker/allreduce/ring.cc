@@ -1,0 +1,508 @@
+#include "allreduce/ring.h"
+
+#include <paceline/detail/array_builder.h>
+#include <paceline/error.h>
+#include <paceline/log.h>
+#include <paceline/staleness.h>
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+
+#include "allreduce/ring_peer.h"
+#include "allreduce/ring_state.h"
+#include "parse_body.h"
+#include "send/compressor.h"
+#include "store.pb.h"
+
+namespace paceline {
+namespace {
+
+constexpr const char* kMode = "ring";
+
+class RingExchange final : public Exchange {
+ public:
+  RingExchange(const ClusterConfig& config, const StoreOptions& options, const CompressionSetting& compression)
+      : engine_(options.engine ? *options.engine : default_engine()),
+        workers_(config.workers),
+        compression_(compression),
+        compressor_(compression, engine_),
+        peer_(config, make_codec(compression.push), make_codec(compression.pull)),
+        client_(peer_.node()),
+        scheduler_(peer_.node(), PeerId{Role::kScheduler, 0}) {
+    look_around();
+    if (compression_.active()) LOG(INFO) << compression_.describe();
+    Lock lock(mutex_);
+    new_step(0);
+  }
+
+  ~RingExchange() override {
+    {
+      Lock lock(mutex_);
+      sent_.reset();
+      applied_.reset();
+    }
+    // A worker that ends by an exception is lost, not at its end.
+    scheduler_.close();
+    peer_.close(!finished_ && std::uncaught_exceptions() == 0);
+    // Tasks that wait for a gradient still refer to this object; they fail when they start.
+    pending_->wait_none();
+  }
+
+  int rank() const override { return peer_.node().rank(); }
+  int size() const override { return workers_; }
+  int server_count() const override { return 0; }
+  bool leads() const override { return client_.leader() == rank(); }
+  bool joined_late() const override { return joined_late_; }
+
+  void init(const std::vector<InitValue>& values) override {
+    std::map<std::string, NDArray> here;
+    wire::InitRequest request;
+    request.set_call(++init_calls_);
+    const std::string compression = compression_.text();
+    request.set_mode(kMode + (compression.empty() ? "" : " with " + compression));
+    for (const InitValue& value : values) {
+      const NDArray array = value.value.to(Device{}).contiguous();
+      array.wait();
+      KeyInfo key{value.key, array.dtype(), array.shape(), value.average};
+      key.row = compression_.row_of(key);
+      write_key(key, request.add_keys());
+      here.emplace(value.key, array);
+    }
+    const auto ask = [this](const wire::InitRequest& question) {
+      return parse_body<wire::InitReply>(client_.ask(MessageKind::kInit, question));
+    };
+    const wire::InitRequest declaration = request;
+    wire::InitReply reply = ask(declaration);
+    request.clear_keys();
+    const bool last = !reply.more();
+    const int first_piece = add_keys(parse_layout(reply), values, here);
+    for (bool held = false; !held;) {
+      request.set_held(false);
+      request.set_values(true);
+      while (!reply.done()) {
+        if (reply.sender() == static_cast<std::uint32_t>(rank())) peer_.keep_values();
+        request.set_sender(reply.sender());
+        reply = ask(request);
+      }
+      request.set_attempt(reply.attempt());
+      if (joining_ && last) {
+        const std::uint64_t first = peer_.enter();
+        joining_ = false;
+        set_clock(first);
+        pull_all();
+      } else {
+        const std::optional<int> source = joining_ ? member() : static_cast<int>(reply.sender());
+        if (!source)
+          throw NetworkError(
+              "the workers that had the weights were lost before this one, which has come back, "
+              "could get them");
+        try {
+          if (*source != rank()) peer_.fetch(*source, false);
+        } catch (const NetworkError&) {
+          if (const std::exception_ptr failure = peer_.node().failure()) std::rethrow_exception(failure);
+          reply = ask(declaration);  // who has the values now?
+          continue;
+        }
+        std::vector<PullItem> pulls;
+        for (const InitValue& value : values) pulls.push_back({value.key, value.value});
+        pull(pulls, 0);
+        for (const PullItem& item : pulls) item.out.wait();
+      }
+      request.set_values(false);
+      request.set_held(true);
+      reply = ask(request);
+      held = reply.attempt() == request.attempt();
+      if (!held) peer_.forget_values(first_piece);
+    }
+  }
+
+  void set_optimizer(const Spec& optimizer) override {
+    make_optimizer(optimizer);
+    client_.agree_on_rules(++optimizer_calls_, optimizer.text());
+    pending_->wait_none();  // the others apply those rounds by the old rules
+    peer_.set_rules(optimizer_calls_, optimizer);
+    optimizer_ = optimizer;
+  }
+
+  void set_learning_rate(double rate) override {
+    require(rate >= 0, "the learning rate is ", rate, ", expected at least 0");
+    peer_.set_learning_rate(rate);
+  }
+
+  void push(const std::vector<PushItem>& items, std::int64_t examples, int priority) override {
+    push_pull(items, {}, examples, priority);
+  }
+
+  void pull(const std::vector<PullItem>& items, int priority) override { push_pull({}, items, 0, priority); }
+
+  void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, std::int64_t examples,
+                 int priority) override {
+    require(examples >= 0, "a push of ", examples, " examples");
+    require(!joining_ || gradients.empty(),
+            "the job has keys that this worker, which has come back, does not know: in ",
+            "mode ring it initialises all of them before its first push");
+    if (paused_) resume();
+    auto call = std::make_shared<RingCall>(pending_);
+    std::vector<std::pair<NDArray, NDArray>> copies;
+    {
+      Lock lock(mutex_);
+      collect(gradients, weights, priority, *call, copies);
+      if (call->items.empty()) return;
+      call->round = sent_->number();
+      call->examples = examples;
+      call->priority = priority;
+      if (!gradients.empty()) {
+        call->sent = sent_;
+        call->applied = applied_;
+      }
+      const char* name = weights.empty() ? "store.push" : gradients.empty() ? "store.pull" : "store.push_pull";
+      launch(name, std::move(call), priority);
+    }
+    for (const auto& [target, source] : copies) target.copy_from(source, priority);
+  }
+
+  void step_end(std::int64_t) override {
+    std::shared_ptr<Step> sent, applied;  // released outside the lock: that may end them
+    Lock lock(mutex_);
+    const std::uint64_t number = sent_->number();
+    sent = sent_;
+    applied = applied_;
+    new_step(number + 1);
+    sent->close(sent_);
+    applied->close(applied_);
+    last_applied_ = applied;
+  }
+
+  void barrier() override {
+    // What the program meets for before it has keys is over in a job that is on its way.
+    if (joining_ && joined_late_ && !client_.in_epoch()) return;
+    pending_->wait_none();
+    if (!paused_) peer_.enter_idle(clock());
+    client_.meet(client_.next_barrier(), clock(), joining_);
+    // What was pushed is applied at its owner, so no round waits for this worker any more. Those it is asked about from
+    // now on come after the barrier: whoever leaves it first begins them, and this worker takes part.
+    const std::uint64_t first = peer_.leave_idle(clock(), false);
+    peer_.flush();  // the rest of the workers gets what is applied here
+    const std::uint64_t next = client_.meet(client_.next_barrier(), first, joining_);
+    paused_ = false;
+    set_clock(peer_.leave_idle(next, true));
+  }
+
+  std::pair<int, int> data_part(std::int64_t epoch) override { return client_.data_part(epoch); }
+  void data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) override {
+    client_.data_begin(epoch, mine, all);
+  }
+  void data_commit(std::int64_t epoch, const PositionRanges& done) override {
+    // Positions count as delivered when the gradients made of them are applied.
+    std::shared_ptr<Step> step;
+    {
+      Lock lock(mutex_);
+      step = pushed_in_step_ ? applied_ : last_applied_.lock();
+    }
+    auto send = [this, pending = pending_, message = SchedulerClient::commit_message(epoch, done)]() mutable {
+      pending->add();
+      scheduler_.submit(0, 0, std::move(message),
+                        [pending](const std::optional<Message>&, const std::exception_ptr&) { pending->remove(); });
+    };
+    if (step)
+      step->delivery()->then(std::move(send));
+    else
+      send();
+  }
+  PositionRanges data_committed(std::int64_t epoch) override { return client_.data_committed(epoch); }
+  PositionRanges data_take_over(std::int64_t epoch, bool wait) override {
+    if (wait && !paused_ && !joining_) {
+      pending_->wait_none();
+      peer_.enter_idle(clock());
+      paused_ = true;
+    }
+    return client_.data_take_over(epoch, wait);
+  }
+
+  StoreReport report() override {
+    StoreReport report = peer_.report();
+    Lock lock(mutex_);
+    compressor_.add_to(report);
+    return report;
+  }
+  StoreState save() override;
+  void load(const StoreState& state) override;
+
+  void finish() override {
+    if (std::exchange(finished_, true)) return;
+    pending_->wait_none();
+    peer_.enter_idle(clock());
+    peer_.flush();
+    peer_.node().leave();
+    Lock lock(mutex_);
+    compressor_.log_figures();
+  }
+
+ private:
+  RingKey& find(const std::string& name, const NDArray& array, const char* use) PACELINE_REQUIRES(mutex_) {
+    const auto found = keys_.find(name);
+    require(found != keys_.end(), "key '", name, "' was not initialised");
+    RingKey& key = *found->second;
+    // The text is made only when it is needed: a call may hold ten thousand keys.
+    if (array.size() != key.info.shape.size() || array.dtype() != key.info.dtype)
+      throw InvalidArgument(str(use, " of key '", name, "' is ", array.describe(), ", expected ", key.info.describe()));
+    return key;
+  }
+
+  void collect(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, int priority,
+               RingCall& call, std::vector<std::pair<NDArray, NDArray>>& copies) PACELINE_REQUIRES(mutex_) {
+    const std::uint64_t step = sent_->number(), number = ++calls_;
+    call.items.reserve(std::max(gradients.size(), weights.size()));
+    for (const PushItem& item : gradients) {
+      RingKey& key = find(item.key, item.gradient, "the gradient");
+      if (key.last_step == step)
+        throw InvalidArgument(str("worker ", rank(), " pushed key '", item.key, "' twice in step ", step,
+                                  "; call step_end() between steps"));
+      if (key.call == number) throw InvalidArgument("key '" + item.key + "' is pushed twice in one call");
+      expect_unwritten(key);
+      key.call = number;
+    }
+    for (const PullItem& item : weights) expect_unwritten(find(item.key, item.out, "the output"));
+    // From here on the call is taken.
+    for (const PushItem& item : gradients) {
+      RingKey& key = *keys_.at(item.key);
+      key.place = call.items.size();
+      RingCall::Item& added = call.items.emplace_back();
+      added.key = &key;
+      added.gradient = item.gradient.to(Device{}).contiguous();
+      added.encoded = compressor_.encode(key.info, key.parts, added.gradient, rank(), workers_, priority);
+      if (added.encoded) added.gradient = added.encoded->bytes;
+    }
+    for (const PushItem& item : gradients) keys_.at(item.key)->last_step = step;
+    pushed_in_step_ = pushed_in_step_ || !gradients.empty();
+    for (const PullItem& item : weights) {
+      RingKey& key = *keys_.at(item.key);
+      NDArray out = item.out;
+      if (!out.is_contiguous() || out.device() != Device{}) {
+        out = ArrayBuilder::host_side(item.out.shape(), key.info.dtype, item.out.device(), engine_);
+        copies.emplace_back(item.out, out);
+      }
+      key.weight = out.shape() == key.info.shape ? out : out.view(key.info.shape);
+      const bool with_push = key.call == number && call.items[key.place].out.is_none();
+      RingCall::Item& entry = with_push ? call.items[key.place] : call.items.emplace_back();
+      entry.key = &key;
+      entry.out = out;
+      // What a worker pushed in this step it pulls for the next one.
+      entry.need = key.last_step == step ? step + 1 : step;
+    }
+  }
+
+  void launch(const char* name, std::shared_ptr<RingCall> call, int priority) PACELINE_REQUIRES(mutex_) {
+    std::vector<Variable> reads, writes;
+    std::vector<RingKey*> shared;
+    for (const RingCall::Item& item : call->items) {
+      if (!item.gradient.is_none()) reads.push_back(item.gradient.variable());
+      writes.push_back(item.key->order);
+      if (item.out.is_none()) continue;
+      writes.push_back(item.out.variable());
+      if (item.key->shared && item.out.shares_memory_with(*item.key->shared)) shared.push_back(item.key);
+    }
+    engine_.push_async({name, {}, Lane::kCommunication, priority}, reads, writes,
+                       [this, call = std::move(call)](TaskContext&, Completion completion) mutable {
+                         peer_.start(std::move(call), std::move(completion));
+                       });
+    for (RingKey* key : shared) key->shared_version = key->shared->variable().version();
+  }
+
+  // Returns the first of the new pieces.
+  int add_keys(const Layout& layout, const std::vector<InitValue>& values, const std::map<std::string, NDArray>& here) {
+    std::vector<RingKey*> keys;
+    std::vector<NDArray> arrays;
+    Lock lock(mutex_);
+    for (const KeyInfo& info : layout.keys) {
+      auto key = std::make_unique<RingKey>();
+      key->info = info;
+      key->encodes_mean = compressor_.pull_codec(info) != nullptr;
+      key->order = engine_.new_variable();
+      keys.push_back(key.get());
+      arrays.push_back(here.at(info.name));
+      keys_[info.name] = std::move(key);
+    }
+    std::map<detail::VariableState*, int> keys_in;  // each block of memory: a write there must be that key's
+    for (const InitValue& value : values) ++keys_in[value.value.variable().state()];
+    for (const InitValue& value : values) {
+      RingKey& key = *keys_.at(value.key);
+      const NDArray& array = key.weight = value.value;
+      if (!value.shared || value.average || keys_in.at(array.variable().state()) > 1) continue;
+      if (array.device() != Device{} || !array.is_contiguous()) continue;
+      key.shared = std::make_shared<NDArray>(array);
+      key.shared_version = array.variable().version();
+    }
+    return peer_.add_keys(layout, keys, arrays);
+  }
+
+  // Another worker in the ring, where there is one.
+  std::optional<int> member() const {
+    for (const Peer& peer : peer_.node().roster().peers)
+      if (peer.id.role == Role::kWorker && peer.alive && peer.entered && peer.id.rank != rank()) return peer.id.rank;
+    return std::nullopt;
+  }
+
+  // Weights of all keys, none of which lies in a shared array, to the arrays of init.
+  void pull_all() {
+    std::vector<PullItem> pulls;
+    {
+      Lock lock(mutex_);
+      for (const auto& [name, key] : keys_) {
+        pulls.push_back({name, key->weight});
+        if (key->shared) key->shared_version = key->shared->variable().version();
+      }
+    }
+    pull(pulls, 0);
+    for (const PullItem& item : pulls) item.out.wait();
+  }
+
+  // Workers of which each had written to its own would differ from then on without a word.
+  static void expect_unwritten(const RingKey& key) {
+    if (!key.shared || key.shared->variable().version() == key.shared_version) return;
+    throw InvalidArgument(
+        str("the array of key '", key.info.name, "' was written by something else than a pull since it ",
+            "was shared with the store, and the workers of mode ring would come to differ; set weights ",
+            "before init() or by load()"));
+  }
+
+  void look_around() {
+    for (;;) {
+      const auto [passed, late] = client_.standing();
+      joining_ = late;
+      joined_late_ = late && passed > 0;
+      if (!late || passed % 2 == 0) return;
+      // A barrier is two meetings, and the others are between those of one: let them go on.
+      client_.meet(passed + 1, 0, true);
+    }
+  }
+
+  void new_step(std::uint64_t number) PACELINE_REQUIRES(mutex_) {
+    sent_ = std::make_shared<Step>(number, [this](std::uint64_t ended) { peer_.end_step(ended); });
+    applied_ = std::make_shared<Step>(number, nullptr);
+    pushed_in_step_ = false;
+  }
+
+  std::uint64_t clock() {
+    Lock lock(mutex_);
+    return sent_->number();
+  }
+
+  void set_clock(std::uint64_t clock) {
+    Lock lock(mutex_);
+    if (sent_->number() == clock) return;
+    sent_->cancel();
+    new_step(clock);
+  }
+
+  void resume() {
+    paused_ = false;
+    set_clock(peer_.leave_idle(clock(), false));
+  }
+
+  Engine& engine_;
+  const int workers_;
+  const CompressionSetting compression_;
+  Compressor compressor_ PACELINE_GUARDED_BY(mutex_);
+  mutable RingPeer peer_;
+  SchedulerClient client_;
+  Outbox scheduler_;
+  const std::shared_ptr<Pending> pending_ = std::make_shared<Pending>();
+
+  Mutex mutex_;  // calls of push, pull and step_end may come from several threads
+  RingKeys keys_ PACELINE_GUARDED_BY(mutex_);
+  std::uint64_t calls_ PACELINE_GUARDED_BY(mutex_) = 0;
+  bool pushed_in_step_ PACELINE_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<Step> sent_ PACELINE_GUARDED_BY(mutex_), applied_ PACELINE_GUARDED_BY(mutex_);
+  std::weak_ptr<Step> last_applied_ PACELINE_GUARDED_BY(mutex_);
+
+  Spec optimizer_{"sgd", {}};
+  std::uint32_t init_calls_ = 0, optimizer_calls_ = 0;
+  bool paused_ = false, finished_ = false;
+  bool joining_ = false;      // came after the job's start and has no keys yet
+  bool joined_late_ = false;  // came when the others were on their way
+};
+
+// Everybody holds everything: the one that leads has it all at hand.
+StoreState RingExchange::save() {
+  barrier();
+  StoreState state;
+  if (leads()) {
+    Lock lock(mutex_);
+    state = gather(keys_, peer_, engine_).write();
+    state.counters.emplace_back("workers", std::to_string(workers_));
+  }
+  barrier();
+  return state;
+}
+
+void RingExchange::load(const StoreState& state) {
+  barrier();
+  const int leader = client_.leader();
+  std::exception_ptr refused;
+  if (leader == rank()) {
+    try {
+      SavedStore store = SavedStore::read(state);
+      adapt_state(store, *make_optimizer(optimizer_), *make_staleness("none", {}), false);
+      if (std::ranges::any_of(store.workers, [](const auto& worker) { return !worker.second.empty(); }))
+        LOG(WARNING) << "the checkpoint's state of workers is not used in mode ring";
+      Lock lock(mutex_);
+      peer_.load(cut(store, keys_));
+    } catch (const InvalidArgument&) {
+      refused = std::current_exception();
+      peer_.refuse_fetches(refused);
+    }
+  }
+  barrier();
+  if (leader != rank()) {
+    try {
+      peer_.fetch(leader, true);
+    } catch (const InvalidArgument&) {
+      refused = std::current_exception();
+    }
+  } else if (const std::optional<int> other = refused ? member() : std::nullopt) {
+    peer_.fetch(*other, true);  // some pieces may have been replaced before
+  }
+  barrier();
+  if (refused) {
+    if (leader == rank()) peer_.refuse_fetches(nullptr);
+    std::rethrow_exception(refused);
+  }
+  {
+    Lock lock(mutex_);
+    compressor_.forget_state();  // of other gradients
+  }
+  pull_all();
+}
+
+}  // namespace
+
+CompressionSetting check_ring(const Spec& mode, const ClusterConfig& config) {
+  Options rest = mode.options;
+  rest.erase("transport");
+  CompressionSetting compression = CompressionSetting::take(&rest);
+  reject_unknown(rest, mode);
+  compression.suit(false);
+  require(!compression.measured, "mode ring measures no links: leave out bandwidth=");
+  require(compression.rules.empty(), "mode ring has one codec for all keys: leave out rules=");
+  if (const auto codec = make_codec(compression.push)) {
+    require(!codec->takes_momentum(), "compression '", compression.push.text(),
+            "' takes the momentum from the optimizer, all of which every worker of mode ring has; name another codec");
+  }
+  require(config.servers == 0, "mode ring has no servers, and this job has ", config.servers,
+          "; start it with launch.py -s 0 (DMLC_NUM_SERVER=0)");
+  return compression;
+}
+
+std::unique_ptr<Exchange> make_ring_exchange(const ClusterConfig& config, const Spec& mode,
+                                             const StoreOptions& options) {
+  const CompressionSetting compression = check_ring(mode, config);
+  require(!options.staleness, "mode ring applies no stale gradients: it takes no staleness policy");
+  ClusterConfig own = config;
+  if (const std::string transport = Options(mode.options).get("transport", ""); !transport.empty())
+    own.transport = transport;
+  return std::make_unique<RingExchange>(own, options, compression);
+}
+
+}  // namespace paceline

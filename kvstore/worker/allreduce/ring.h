@@ -1,0 +1,21 @@
+#pragma once
+// Mode ring: all-reduce among the workers, no servers.
+
+#include <paceline/cluster.h>
+#include <paceline/exchange.h>
+#include <paceline/kvstore.h>
+
+#include <memory>
+
+#include "send/compression_setting.h"
+
+namespace paceline {
+
+// What of the mode's text is about compression. Throws InvalidArgument on options that `ring` does not have and on a
+// job with servers.
+CompressionSetting check_ring(const Spec& mode, const ClusterConfig& config);
+// Joins the job; blocks as Node::join() does, and throws the same.
+std::unique_ptr<Exchange> make_ring_exchange(const ClusterConfig& config, const Spec& mode,
+                                             const StoreOptions& options);
+
+}  // namespace paceline

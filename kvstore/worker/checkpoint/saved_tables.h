@@ -1,0 +1,50 @@
+#pragma once
+// How row-sparse tables are named in a store's state: only rows that exist, in any order.
+//   table:<name>:ids        int64 (n)
+//   table:<name>:versions   int64 (n), updates that each row has taken
+//   table:<name>:weight     (n, width)
+//   table:<name>:<slot>     state of the optimizer or of the staleness policy, (n, width)
+// and as counter examples:table:<name>.
+
+#include <paceline/exchange.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rows/row_table.h"
+
+namespace paceline {
+
+// Rows on their way into a state.
+class SavedTable {
+ public:
+  void add(SavedRowArrays rows) { parts_.push_back(std::move(rows)); }
+  // Appends the arrays; leaves this empty.
+  void write(const TableSpec& table, StoreState& state, Engine& engine);
+
+ private:
+  std::vector<SavedRowArrays> parts_;
+};
+
+// Rows of a state.
+class LoadedTable {
+ public:
+  static bool is_in(const StoreState& state, const TableSpec& table);
+  // Throws InvalidArgument where the state lacks the table, or holds another.
+  static LoadedTable read(const TableSpec& table, const StoreState& state);
+
+  std::span<const std::int64_t> ids() const {
+    return {ids_.data_as<const std::int64_t>(), static_cast<std::size_t>(ids_.size())};
+  }
+  const std::uint64_t* versions() const { return versions_.data_as<const std::uint64_t>(); }
+  // "weight" and the states, with their rows.
+  std::vector<std::pair<std::string, const std::byte*>> arrays() const;
+  std::int64_t examples = 0;
+
+ private:
+  NDArray ids_, versions_;
+  NamedArrays arrays_;
+};
+
+}  // namespace paceline

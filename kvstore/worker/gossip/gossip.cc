@@ -1,0 +1,253 @@
+#include "gossip/gossip.h"
+
+#include <paceline/error.h>
+
+#include <array>
+#include <exception>
+#include <functional>
+
+#include "gossip/gossip_peer.h"
+#include "parse_body.h"
+#include "store.pb.h"
+
+namespace paceline {
+namespace {
+
+struct GossipOptions {
+  std::int64_t steps = 1, seed = 0;
+  std::string transport;
+
+  static GossipOptions parse(const Spec& mode) {
+    const Options options = mode.options;
+    GossipOptions result;
+    result.steps = options.get("steps", result.steps);
+    result.seed = options.get("seed", result.seed);
+    result.transport = options.get("transport", "");
+    options.reject_unknown("mode 'gossip'");
+    require(result.steps >= 1, "steps is ", result.steps, ", expected at least 1");
+    return result;
+  }
+};
+
+class GossipExchange final : public Exchange {
+ public:
+  GossipExchange(const ClusterConfig& config, const GossipOptions& gossip, const StoreOptions& options)
+      : options_(gossip),
+        workers_(config.workers),
+        engine_(options.engine ? *options.engine : default_engine()),
+        local_(make_local_exchange(options, {})),
+        peer_(config, *local_, gossip.seed),
+        client_(peer_.node()) {}
+
+  ~GossipExchange() override {
+    engine_.wait_unused(meeting_);
+    // A worker that ends by an exception is lost, not at its end.
+    if (!finished_ && std::uncaught_exceptions() == 0) peer_.node().leave();
+  }
+
+  int rank() const override { return peer_.node().rank(); }
+  int size() const override { return workers_; }
+  int server_count() const override { return 0; }
+  bool leads() const override { return client_.leader() == rank(); }
+
+  void init(const std::vector<InitValue>& values) override {
+    wire::InitRequest request;
+    request.set_call(++init_calls_);
+    request.set_mode("gossip");
+    for (const InitValue& value : values)
+      write_key({value.key, value.value.dtype(), value.value.shape(), value.average}, request.add_keys());
+    const auto ask = [this](const wire::InitRequest& question) {
+      return parse_body<wire::InitReply>(client_.ask(MessageKind::kInit, question));
+    };
+    const wire::InitRequest declaration = request;
+    wire::InitReply reply = ask(declaration);
+    request.clear_keys();
+    local_->init(values);
+    const std::size_t first = peer_.add_keys(parse_layout(reply).keys);
+    for (bool held = false; !held;) {
+      request.set_held(false);
+      request.set_values(true);
+      while (!reply.done()) {
+        request.set_sender(reply.sender());
+        reply = ask(request);
+      }
+      request.set_attempt(reply.attempt());
+      const int sender = static_cast<int>(reply.sender());
+      if (sender != rank()) {
+        const std::vector<SavedKey> fetched = peer_.fetch(sender, first, false);
+        if (fetched.size() < values.size()) {
+          reply = ask(declaration);  // who has the values now?
+          continue;
+        }
+        peer_.take(fetched, first, 1);
+      }
+      for (const InitValue& value : values) {
+        local_->pull({{value.key, value.value}}, 0);
+        value.value.wait();
+      }
+      request.set_values(false);
+      request.set_held(true);
+      reply = ask(request);
+      held = reply.attempt() == request.attempt();
+    }
+  }
+
+  void set_optimizer(const Spec& optimizer) override {
+    make_optimizer(optimizer);
+    client_.agree_on_rules(++optimizer_calls_, optimizer.text());
+    local_->set_optimizer(optimizer);
+  }
+  void set_learning_rate(double rate) override { local_->set_learning_rate(rate); }
+
+  // The learning rate follows the examples of the whole job.
+  void push(const std::vector<PushItem>& items, std::int64_t examples, int priority) override {
+    require(examples >= 0, "a push of ", examples, " examples");
+    local_->push(items, examples * workers_, priority);
+  }
+  void pull(const std::vector<PullItem>& items, int priority) override { local_->pull(items, priority); }
+  void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, std::int64_t examples,
+                 int priority) override {
+    push(gradients, examples, priority);
+    pull(weights, priority);
+  }
+
+  void step_end(std::int64_t) override {
+    if (++step_ % options_.steps == 0) begin_meeting();
+  }
+
+  void barrier() override {
+    meet_all([] {});
+  }
+
+  std::pair<int, int> data_part(std::int64_t epoch) override { return client_.data_part(epoch); }
+  void data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) override {
+    client_.data_begin(epoch, mine, all);
+  }
+  void data_commit(std::int64_t epoch, const PositionRanges& done) override {
+    peer_.tell({Role::kScheduler, 0}, SchedulerClient::commit_message(epoch, done));
+  }
+  PositionRanges data_committed(std::int64_t epoch) override { return client_.data_committed(epoch); }
+  PositionRanges data_take_over(std::int64_t epoch, bool wait) override { return client_.data_take_over(epoch, wait); }
+
+  StoreReport report() override {
+    settle();
+    StoreReport report = local_->report();
+    report.clock = step_;
+    return report;
+  }
+
+  StoreState save() override {
+    StoreState state;
+    meet_all([&] {
+      state = local_->save();
+      state.counters.emplace_back("workers", std::to_string(workers_));
+    });
+    return state;
+  }
+
+  void load(const StoreState& state) override;
+
+  void finish() override {
+    if (std::exchange(finished_, true)) return;
+    settle();
+    peer_.leave();
+  }
+
+ private:
+  // Until this worker's updates are made and its last meeting is over.
+  void settle() {
+    local_->barrier();
+    engine_.wait(meeting_);
+  }
+
+  void begin_meeting() {
+    const auto keys = std::make_shared<std::vector<LocalExchange::Weights>>(peer_.keys());
+    const auto snapshots = std::make_shared<std::vector<Snapshot>>();
+    std::vector<Variable> reads;  // not meeting_: one that failed leaves the next alone
+    for (const auto& key : *keys) reads.push_back(key.variable);
+    engine_.push({"store.send"}, reads, std::array{meeting_}, [this, keys, snapshots](TaskContext&) {
+      for (const auto& key : *keys) snapshots->push_back(local_->updater().pull(key.slice, -1));
+    });
+    engine_.push_async({"store.meet", {}, Lane::kCommunication}, std::array{meeting_}, std::array{meeting_},
+                       [this, snapshots, step = step_](TaskContext&, Completion completion) {
+                         peer_.meet(*snapshots, step, std::move(completion));
+                       });
+  }
+
+  void meet_at_scheduler() { client_.meet(client_.next_barrier(), 0); }
+
+  // Nobody's weights change by themselves while all are in here. `at_leader` has the mean at hand.
+  void meet_all(const std::function<void()>& at_leader) {
+    settle();
+    meet_at_scheduler();
+    const int leader = client_.leader();
+    if (leader == rank()) {
+      peer_.take_mean();
+      at_leader();
+    }
+    meet_at_scheduler();
+    if (leader != rank()) peer_.take(peer_.fetch(leader, 0, false), 0, 1);
+    meet_at_scheduler();
+  }
+
+  const GossipOptions options_;
+  const int workers_;
+  Engine& engine_;
+  const std::unique_ptr<LocalExchange> local_;
+  const Variable meeting_ = engine_.new_variable();  // free when this worker's last meeting is over
+  GossipPeer peer_;
+  SchedulerClient client_;
+  std::int64_t step_ = 0;
+  std::uint32_t init_calls_ = 0, optimizer_calls_ = 0;
+  bool finished_ = false;
+};
+
+// The leader's counts, its optimizer's state too.
+void GossipExchange::load(const StoreState& state) {
+  settle();
+  meet_at_scheduler();
+  const int leader = client_.leader();
+  std::exception_ptr refused;
+  try {
+    if (leader == rank()) local_->load(state);
+  } catch (const InvalidArgument&) {
+    refused = std::current_exception();
+    peer_.refuse_fetches(refused);
+  }
+  meet_at_scheduler();
+  try {
+    if (leader != rank()) {
+      SavedStore store;
+      const auto keys = peer_.keys();
+      const std::vector<SavedKey> fetched = peer_.fetch(leader, 0, true);
+      for (std::size_t k = 0; k < fetched.size(); ++k) store.keys[keys[k].key] = fetched[k];
+      if (!fetched.empty()) local_->load(store.write());
+    }
+  } catch (const InvalidArgument&) {
+    refused = std::current_exception();
+  }
+  meet_at_scheduler();
+  if (!refused) return;
+  peer_.refuse_fetches(nullptr);
+  std::rethrow_exception(refused);
+}
+
+}  // namespace
+
+void check_gossip(const Spec& mode, const ClusterConfig& config) {
+  GossipOptions::parse(mode);
+  require(config.servers == 0, "mode gossip has no servers, and this job has ", config.servers,
+          "; start it with launch.py -s 0 (DMLC_NUM_SERVER=0)");
+}
+
+std::unique_ptr<Exchange> make_gossip_exchange(const ClusterConfig& config, const Spec& mode,
+                                               const StoreOptions& options) {
+  check_gossip(mode, config);
+  require(!options.staleness, "mode gossip applies no stale gradients: it takes no staleness policy");
+  const GossipOptions gossip = GossipOptions::parse(mode);
+  ClusterConfig own = config;
+  if (!gossip.transport.empty()) own.transport = gossip.transport;
+  return std::make_unique<GossipExchange>(own, gossip, options);
+}
+
+}  // namespace paceline

@@ -1,0 +1,60 @@
+#pragma once
+// Weights of modes `local` and `device` that are updated where they are, all of a call in one launch: on an accelerator
+// beside their optimizer's state, or in the caller's own array where that is shared with the store. No staleness
+// policy: in one process no gradient is late, and those policies leave alone.
+
+#include <paceline/exchange.h>
+#include <paceline/updater.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/saved_state.h"
+
+namespace paceline {
+
+// One key. Its weights' variable orders all use of it; the counters are those of the last push, run or not.
+struct InPlaceKey {
+  std::string name;
+  bool average = false;
+  NDArray weight;
+  std::vector<NDArray> state;  // by the optimizer's state_names()
+  SliceCounters counters;
+};
+
+// Calls take turns.
+class InPlaceWeights {
+ public:
+  InPlaceWeights();
+  ~InPlaceWeights();
+
+  static bool takes(const InitValue& value);
+  std::unique_ptr<InPlaceKey> add(const InitValue& value) const;
+
+  // The keys' state begins anew where its names change. Throws InvalidArgument and changes nothing.
+  void set_optimizer(const Spec& optimizer, std::span<InPlaceKey* const> keys);
+  void set_learning_rate(double rate);
+
+  struct Push {
+    InPlaceKey* key;
+    NDArray gradient;  // on the weights' device, contiguous
+  };
+  // Task on each device.
+  void push(std::span<const Push> pushes, std::int64_t examples, int priority);
+  std::int64_t updates() const { return updates_; }
+
+  SavedKey save(const InPlaceKey& key) const;
+  void load(InPlaceKey& key, const SavedKey& saved) const;
+
+ private:
+  struct Rules;
+
+  std::vector<NDArray> zeros_for(const NDArray& weight) const;
+
+  std::shared_ptr<const Rules> rules_;
+  std::int64_t updates_ = 0;
+};
+
+}  // namespace paceline

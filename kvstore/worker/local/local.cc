@@ -1,0 +1,414 @@
+#include "local/local.h"
+
+#include <paceline/detail/array_builder.h>
+#include <paceline/kernel.h>
+#include <paceline/log.h>
+#include <paceline/mutex.h>
+#include <paceline/updater.h>
+
+#include <algorithm>
+#include <map>
+
+#include "checkpoint/saved_state.h"
+#include "local/device_group.h"
+#include "local/in_place_weights.h"
+#include "local/local_tables.h"
+
+namespace paceline {
+namespace {
+
+struct LocalKey {
+  std::string name;
+  int slice = 0;
+  bool average = false;
+  Shape shape;
+  DType dtype = DType::kFloat32;
+  Variable weights;                             // stands for the weights inside the updater
+  NDArray array;                                // the caller's
+  std::unique_ptr<InPlaceKey> there = nullptr;  // the weights, where they are updated in place and not in the updater
+  std::uint64_t call = 0;                       // the last call that names it, and its place there
+  std::size_t place = 0;
+};
+
+class InThisProcess final : public LocalExchange {
+ public:
+  InThisProcess(const StoreOptions& options, const LocalSettings& settings)
+      : engine_(options.engine ? *options.engine : default_engine()), settings_(settings), policy_(options.staleness) {
+    if (policy_) updater_->set_staleness(policy_);
+  }
+
+  ~InThisProcess() override {
+    for (auto& [name, key] : keys_) engine_.wait_unused(key.weights);
+  }
+
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  int server_count() const override { return 0; }
+  bool leads() const override { return true; }
+
+  void init(const std::vector<InitValue>& values) override {
+    for (const InitValue& value : values) {
+      require(keys_.count(value.key) == 0, "key '", value.key, "' is initialised twice");
+      if (settings_.updates_in_place && !policy_ && InPlaceWeights::takes(value)) {
+        std::unique_ptr<InPlaceKey> there = in_place_.add(value);
+        const NDArray& weight = there->weight;
+        weight.wait();
+        keys_.emplace(value.key, LocalKey{value.key, 0, value.average, weight.shape(), weight.dtype(),
+                                          weight.variable(), value.value, std::move(there)});
+        continue;
+      }
+      const NDArray array = value.value.to(Device{}).contiguous();
+      array.wait();
+      LocalKey key{value.key, 0, value.average, array.shape(), array.dtype(), engine_.new_variable(), value.value};
+      const auto kind = value.average ? SliceInfo::Kind::kAverage : SliceInfo::Kind::kGradient;
+      const SliceInfo info{value.key, 0, array.size(), array.dtype(), kind};
+      key.slice = updater_->add_slice(info, array.data());
+      keys_.emplace(value.key, std::move(key));
+    }
+  }
+
+  void set_optimizer(const Spec& optimizer) override {
+    drain();
+    updater_->set_rules(optimizer, "none", {});
+    std::vector<InPlaceKey*> there;
+    for (auto& [name, key] : keys_)
+      if (key.there) there.push_back(key.there.get());
+    in_place_.set_optimizer(optimizer, there);
+    tables_.set_rules(RowRules::make(optimizer, "none", {}, policy_));
+    optimizer_ = optimizer;
+  }
+
+  void set_learning_rate(double rate) override {
+    drain();
+    updater_->set_learning_rate(rate);
+    in_place_.set_learning_rate(rate);
+    tables_.set_learning_rate(rate);
+  }
+
+  void push(const std::vector<PushItem>& items, std::int64_t examples, int priority) override {
+    push_pull(items, {}, examples, priority);
+  }
+
+  void pull(const std::vector<PullItem>& items, int priority) override {
+    std::vector<NDArray> read;
+    std::vector<Spread> spreads;
+    Lock lock(mutex_);
+    ++calls_;
+    for (const PullItem& item : items) {
+      LocalKey& key = find(item.key, item.out, "the output");
+      if (key.there) {
+        const NDArray& weight = key.there->weight;
+        if (item.out.data() == weight.data() && item.out.is_contiguous()) continue;
+        if (is_first(key, spreads.size())) spreads.push_back({&key, {}});
+        spreads[key.place].outs.push_back(item.out);
+        continue;
+      }
+      if (!is_first(key, read.size())) {
+        fills(key, item.out);
+        item.out.copy_from(read[key.place].view(item.out.shape()), priority);
+        continue;
+      }
+      fills(key, item.out);
+      const bool direct = is_direct(item.out);
+      const NDArray out =
+          direct ? item.out : ArrayBuilder::host_side(item.out.shape(), key.dtype, item.out.device(), engine_);
+      if (!direct) fills(key, out);  // a failure may fall between its two tasks
+      engine_.push({"store.read", {}, Lane::kCompute, priority}, std::array{key.weights}, std::array{out.variable()},
+                   [this, slice = key.slice, out](TaskContext&) { updater_->read(slice, -1, out.data()); });
+      if (!direct) item.out.copy_from(out, priority);
+      read.push_back(out);
+    }
+    spread(spreads, priority);
+  }
+
+  // The update of a key copies its weights to the first output, in the same pass.
+  void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, std::int64_t examples,
+                 int priority) override {
+    struct Pushed {
+      LocalKey* key;
+      NDArray gradient;
+      std::vector<NDArray> others;
+      NDArray out;
+    };
+    std::vector<Pushed> pushes;
+    std::vector<PullItem> reads;
+    std::vector<InPlaceWeights::Push> there;
+    pushes.reserve(gradients.size());
+    {
+      Lock lock(mutex_);
+      ++calls_;
+      for (const PushItem& item : gradients) {
+        LocalKey& key = find(item.key, item.gradient, "the gradient");
+        if (is_first(key, pushes.size()))
+          pushes.push_back({&key, item.gradient, {}, {}});
+        else
+          pushes[key.place].others.push_back(item.gradient);
+      }
+      for (const PullItem& item : weights) {
+        const LocalKey& key = find(item.key, item.out, "the output");
+        Pushed* pushed = key.call == calls_ ? &pushes[key.place] : nullptr;
+        if (pushed && !key.there && pushed->out.is_none() && is_direct(item.out) &&
+            item.out.variable() != pushed->gradient.variable())
+          pushed->out = item.out;
+        else
+          reads.push_back(item);
+      }
+      Together sums;
+      for (Pushed& pushed : pushes)
+        if (!pushed.others.empty())
+          pushed.gradient = combine(*pushed.key, pushed.gradient, pushed.others, priority, sums);
+      launch("store.sum", sums, priority);
+      std::vector<std::shared_ptr<DeviceGroup>> groups;
+      for (const auto& [devices, group] : groups_)
+        if (group) groups.push_back(group);
+      for (Pushed& pushed : pushes) {
+        if (pushed.key->average && !pushed.others.empty())
+          kernels::scale(1.0 / static_cast<double>(1 + pushed.others.size()), pushed.gradient, priority);
+        if (InPlaceKey* const key = pushed.key->there.get()) {
+          there.push_back({key, pushed.gradient.to(key->weight.device()).contiguous()});
+          continue;
+        }
+        const NDArray gradient = pushed.gradient.to(Device{}).contiguous();
+        std::vector<Variable> read{gradient.variable()}, written{pushed.key->weights};
+        // Where the copy is pushed already, a late failure of NCCL shows at the sum alone.
+        if (!pushed.others.empty()) read.push_back(pushed.gradient.variable());
+        if (!pushed.out.is_none()) {
+          fills(*pushed.key, pushed.out);
+          written.push_back(pushed.out.variable());
+        }
+        engine_.push({"store.update", {}, Lane::kCompute, priority}, read, written,
+                     [this, key = pushed.key, gradient, out = pushed.out, examples, groups](TaskContext&) {
+                       for (const auto& group : groups) group->require_kept(key->weights);
+                       const Contribution contribution{0, updater_->version(key->slice), examples, gradient.data()};
+                       updater_->apply(key->slice, contribution, out.is_none() ? nullptr : out.data());
+                     });
+      }
+      in_place_.push(there, examples, priority);
+    }
+    if (!reads.empty()) pull(reads, priority);
+  }
+
+  void init_tables(const std::vector<TableSpec>& tables) override { tables_.init(tables); }
+  void push_pull_rows(const std::vector<RowPush>& pushes, const std::vector<RowPull>& pulls, std::int64_t examples,
+                      int priority) override {
+    tables_.push_pull(pushes, pulls, examples, priority);
+  }
+
+  void step_end(std::int64_t) override {}
+  void barrier() override { drain(); }
+
+  std::pair<int, int> data_part(std::int64_t) override { return {0, 1}; }
+  void data_begin(std::int64_t, const PositionRanges&, const PositionRanges&) override {}
+  void data_commit(std::int64_t epoch, const PositionRanges& done) override {
+    PositionRanges& all = committed_[epoch];
+    all.insert(all.end(), done.begin(), done.end());
+    std::sort(all.begin(), all.end());
+    PositionRanges merged;
+    for (const auto& [begin, end] : all) {
+      if (!merged.empty() && begin <= merged.back().second)
+        merged.back().second = std::max(merged.back().second, end);
+      else
+        merged.emplace_back(begin, end);
+    }
+    all = std::move(merged);
+  }
+  PositionRanges data_committed(std::int64_t epoch) override { return committed_[epoch]; }
+  PositionRanges data_take_over(std::int64_t, bool) override { return {}; }
+
+  StoreReport report() override {
+    drain();
+    StoreReport report;
+    report.delays = updater_->delays();
+    if (const std::int64_t updates = in_place_.updates()) {
+      if (report.delays.empty()) report.delays.emplace_back();
+      report.delays.front().add(0, updates);
+    }
+    report.pushes = report.all_delays().count();
+    report.refused = updater_->refused();
+    report.pulled_bytes = updater_->pulled_bytes();
+    tables_.add_to(report);
+    return report;
+  }
+
+  StoreState save() override {
+    drain();
+    SavedStore store;
+    for (const auto& [name, key] : keys_) {
+      SavedKey& saved = store.keys[name];
+      if (key.there) {
+        saved = in_place_.save(*key.there);
+        continue;
+      }
+      for (const auto& [slot, array] : updater_->save_slice(key.slice, &saved.counters)) {
+        const NDArray shaped = array.view(key.shape);
+        if (slot == "weight")
+          saved.weight = shaped;
+        else
+          saved.slots[slot] = shaped;
+      }
+    }
+    StoreState state = store.write();
+    tables_.save(state);
+    return state;
+  }
+
+  void load(const StoreState& state) override {
+    drain();
+    if (state.tables_alone) {
+      tables_.load(state);
+      return;
+    }
+    SavedStore store = SavedStore::read(state);
+    store.require_known(keys_, tables_.all());
+    tables_.load(state);
+    adapt_state(store, *make_optimizer(optimizer_), policy_ ? *policy_ : *make_staleness("none", {}), false);
+    if (std::ranges::any_of(store.workers, [](const auto& worker) { return !worker.second.empty(); }))
+      LOG(WARNING) << "the checkpoint's state of workers is not used in mode local";
+    std::vector<PullItem> pulls;
+    for (auto& [name, key] : keys_) {
+      const SavedKey& saved = store.find(name, key.shape, key.dtype);
+      pulls.push_back({name, key.array});
+      if (key.there) {
+        in_place_.load(*key.there, saved);
+        continue;
+      }
+      NamedArrays arrays{{"weight", saved.weight}};
+      for (const auto& [slot, array] : saved.slots) arrays.emplace_back(slot, array);
+      updater_->load_slice(key.slice, arrays, saved.counters);
+    }
+    pull(pulls, 0);
+    for (const PullItem& item : pulls) item.out.wait();
+  }
+
+  void finish() override { drain(); }
+
+  Weights weights_of(const std::string& name) const override {
+    const LocalKey& key = keys_.at(name);
+    return {name, key.slice, key.shape, key.dtype, key.weights};
+  }
+  Updater& updater() override { return *updater_; }
+
+ private:
+  LocalKey& find(const std::string& name) {
+    const auto found = keys_.find(name);
+    require(found != keys_.end(), "key '", name, "' was not initialised");
+    return found->second;
+  }
+
+  LocalKey& find(const std::string& name, const NDArray& array, const char* use) {
+    LocalKey& key = find(name);
+    // The text is made only when it is needed: a call may hold ten thousand keys.
+    if (array.size() != key.shape.size() || array.dtype() != key.dtype)
+      throw InvalidArgument(
+          str(use, " of key '", name, "' is ", array.describe(), ", expected ", name_of(key.dtype), " ", key.shape));
+    return key;
+  }
+
+  // Is it the first item of this call that names the key? Then it has that place.
+  bool is_first(LocalKey& key, std::size_t place) PACELINE_REQUIRES(mutex_) {
+    if (key.call == calls_) return false;
+    key.call = calls_;
+    key.place = place;
+    return true;
+  }
+
+  static bool is_direct(const NDArray& out) { return out.is_contiguous() && out.device() == Device{}; }
+
+  // Of one call, for each group of devices whose arrays NCCL moves.
+  using Together = std::map<std::shared_ptr<DeviceGroup>, std::vector<DeviceGroup::Operation>>;
+
+  void launch(const char* task, Together& together, int priority) {
+    for (auto& [group, operations] : together) group->run(task, std::move(operations), priority);
+  }
+
+  // Where these arrays lie, one on each, with `one`; null where NCCL is not for them.
+  std::shared_ptr<DeviceGroup> group_of(std::span<const NDArray> arrays, const NDArray& one) PACELINE_REQUIRES(mutex_) {
+    if (one.device().kind != DeviceKind::kCuda) return nullptr;
+    std::vector<Device> devices;
+    for (const NDArray& array : arrays) {
+      if (array.device().kind != DeviceKind::kCuda || !array.is_contiguous()) return nullptr;
+      devices.push_back(array.device());
+    }
+    std::sort(devices.begin(), devices.end());
+    if (std::adjacent_find(devices.begin(), devices.end()) != devices.end()) return nullptr;
+    const auto place = std::lower_bound(devices.begin(), devices.end(), one.device());
+    if (place == devices.end() || *place != one.device()) devices.insert(place, one.device());
+    if (one.dtype() != DType::kFloat32 && one.dtype() != DType::kFloat64) return nullptr;
+    const auto found = groups_.find(devices);
+    return found != groups_.end() ? found->second : groups_[devices] = DeviceGroup::make(devices, engine_);
+  }
+
+  // The sum over the devices; added in the order of the devices, so that it does not depend on the order of the list,
+  // unless NCCL adds it, with those of `sums`.
+  NDArray combine(const LocalKey& key, const NDArray& first, std::vector<NDArray> parts, int priority, Together& sums)
+      PACELINE_REQUIRES(mutex_) {
+    parts.insert(parts.begin(), first);
+    std::stable_sort(parts.begin(), parts.end(),
+                     [](const NDArray& a, const NDArray& b) { return a.device() < b.device(); });
+    const Device device = key.there                  ? key.there->weight.device()
+                          : settings_.sums_on_device ? parts.front().device()
+                                                     : Device{};
+    const NDArray sum(key.shape, key.dtype, device, engine_);
+    for (NDArray& part : parts) part = part.contiguous();
+    const bool takes_part = std::ranges::find(parts, device, &NDArray::device) != parts.end();
+    if (const auto group = takes_part ? group_of(parts, sum) : nullptr) {
+      sums[group].push_back({key.name, key.weights, std::move(parts), sum, {}});
+      return sum;
+    }
+    for (NDArray& part : parts) part = part.to(device).view(key.shape);
+    kernels::sum_of(parts, sum, priority);
+    return sum;
+  }
+
+  // The array has the key's weights, and fails with them where NCCL reports late.
+  // Before the task that fills it is pushed, so that no failure falls between.
+  void fills(const LocalKey& key, const NDArray& out) PACELINE_REQUIRES(mutex_) {
+    for (const auto& [devices, group] : groups_)
+      if (group) group->fills(key.weights, out.variable());
+  }
+
+  // The outputs of a call that get the weights of a key that are on an accelerator.
+  struct Spread {
+    LocalKey* key;
+    std::vector<NDArray> outs;
+  };
+  void spread(std::span<const Spread> spreads, int priority) PACELINE_REQUIRES(mutex_) {
+    Together together;
+    for (const auto& [key, outs] : spreads) {
+      const NDArray& weight = key->there->weight;
+      for (const NDArray& out : outs) fills(*key, out);  // the sum may be another group's
+      if (const auto group = group_of(outs, weight)) {
+        together[group].push_back({key->name, {}, {}, weight, outs});
+        continue;
+      }
+      for (const NDArray& out : outs) out.copy_from(weight.view(out.shape()), priority);
+    }
+    launch("store.spread", together, priority);
+  }
+
+  void drain() {
+    for (auto& [name, key] : keys_) engine_.wait_unused(key.weights);
+    tables_.drain();
+  }
+
+  Engine& engine_;
+  const LocalSettings settings_;
+  Mutex mutex_;  // push and pull may come from several threads
+  std::uint64_t calls_ PACELINE_GUARDED_BY(mutex_) = 0;
+  const std::shared_ptr<const Staleness> policy_;
+  const std::unique_ptr<Updater> updater_ = make_updater();
+  InPlaceWeights in_place_;  // pushes take turns by mutex_, the rest is never called beside them
+  Spec optimizer_{"sgd", {}};
+  std::map<std::string, LocalKey> keys_;
+  std::map<std::vector<Device>, std::shared_ptr<DeviceGroup>> groups_ PACELINE_GUARDED_BY(mutex_);
+  LocalTables tables_{engine_};
+  std::map<std::int64_t, PositionRanges> committed_;
+};
+
+}  // namespace
+
+std::unique_ptr<LocalExchange> make_local_exchange(const StoreOptions& options, const LocalSettings& settings) {
+  return std::make_unique<InThisProcess>(options, settings);
+}
+
+}  // namespace paceline

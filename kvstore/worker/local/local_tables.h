@@ -1,0 +1,51 @@
+#pragma once
+// Row-sparse tables in this process, for mode `local`.
+
+#include <paceline/exchange.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rows/row_table.h"
+#include "send/row_order.h"
+
+namespace paceline {
+
+class LocalTables {
+ public:
+  explicit LocalTables(Engine& engine) : engine_(engine) {}
+  ~LocalTables() { drain(); }
+
+  void init(const std::vector<TableSpec>& tables);
+  void push_pull(const std::vector<RowPush>& pushes, const std::vector<RowPull>& pulls, std::int64_t examples,
+                 int priority);
+  // The functions below want no task under way: drain() first.
+  void drain();
+  void set_rules(std::shared_ptr<const RowRules> rules);
+  void set_learning_rate(double rate);
+  void add_to(StoreReport& report) const;
+  void save(StoreState& state) const;
+  void load(const StoreState& state);
+  const auto& all() const { return tables_; }  // by name
+
+ private:
+  struct LocalTable {
+    LocalTable(const TableSpec& spec, Variable variable)
+        : layout(spec, 1), rows(spec, layout.block_bits()), variable(std::move(variable)) {}
+    TableLayout layout;
+    RowTable rows;
+    Variable variable;  // stands for the rows
+  };
+
+  LocalTable& find(const std::string& name) const;
+  void push(const RowPush& rows, std::int64_t examples, int priority);
+  void pull(const RowPull& rows, int priority);
+
+  Engine& engine_;
+  std::shared_ptr<const RowRules> rules_;
+  std::map<std::string, std::unique_ptr<LocalTable>> tables_;
+};
+
+}  // namespace paceline

@@ -1,0 +1,102 @@
+#include "scheduler_client.h"
+
+#include <algorithm>
+
+#include "message.pb.h"
+#include "parse_body.h"
+#include "store.pb.h"
+
+namespace paceline {
+namespace {
+
+constexpr PeerId kScheduler{Role::kScheduler, 0};
+
+void write_ranges(const PositionRanges& ranges, proto::Ranges* message) {
+  for (const auto& [begin, end] : ranges) {
+    message->add_bounds(begin);
+    message->add_bounds(end);
+  }
+}
+
+PositionRanges read_ranges(const proto::Ranges& message) {
+  PositionRanges ranges;
+  for (int i = 0; i + 1 < message.bounds_size(); i += 2) ranges.emplace_back(message.bounds(i), message.bounds(i + 1));
+  return ranges;
+}
+
+}  // namespace
+
+Message SchedulerClient::ask(MessageKind kind, const google::protobuf::MessageLite& body) {
+  return node_.ask_and_wait(kScheduler, message_of(kind, body));
+}
+
+std::pair<std::uint64_t, bool> SchedulerClient::standing() {
+  const auto reply = parse_body<proto::Barrier>(ask(MessageKind::kBarrier, proto::Barrier()));
+  if (reply.late() && is_plain_barrier(reply.number())) barriers_ = reply.number();
+  if (reply.number() > 0) leader_ = static_cast<int>(reply.leader());
+  return {reply.number(), reply.late()};
+}
+
+std::uint64_t SchedulerClient::meet(std::uint64_t number, std::uint64_t clock, bool joining) {
+  proto::Barrier barrier;
+  barrier.set_number(is_plain_barrier(number) ? epoch_ + number : number);
+  barrier.set_clock(clock);
+  barrier.set_joining(joining);
+  const auto reply = parse_body<proto::Barrier>(ask(MessageKind::kBarrier, barrier));
+  leader_ = static_cast<int>(reply.leader());
+  return std::max(clock, reply.clock());
+}
+
+int SchedulerClient::leader() const {
+  const std::vector<int> live = node_.roster().live(Role::kWorker);
+  const int met = leader_;
+  if (std::binary_search(live.begin(), live.end(), met)) return met;
+  return live.empty() ? node_.rank() : live.front();
+}
+
+void SchedulerClient::agree_on_rules(std::uint32_t call, const std::string& rules) {
+  wire::OptimizerRequest agreement;
+  agreement.set_call(call);
+  agreement.set_rules(rules);
+  ask(MessageKind::kSetOptimizer, agreement);
+}
+
+std::pair<int, int> SchedulerClient::data_part(std::int64_t epoch) {
+  epoch_ = std::max(epoch_, barriers_before(epoch));
+  barriers_ = std::max(barriers_, epoch_);
+  proto::DataPart body;
+  body.set_epoch(epoch);
+  const auto reply = parse_body<proto::DataPartReply>(ask(MessageKind::kDataPart, body));
+  return {reply.index(), reply.count()};
+}
+
+void SchedulerClient::data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) {
+  proto::DataBegin body;
+  body.set_epoch(epoch);
+  write_ranges(mine, body.mutable_mine());
+  write_ranges(all, body.mutable_all());
+  ask(MessageKind::kDataBegin, body);
+}
+
+Message SchedulerClient::commit_message(std::int64_t epoch, const PositionRanges& done) {
+  proto::DataCommit body;
+  body.set_epoch(epoch);
+  write_ranges(done, body.mutable_done());
+  return message_of(MessageKind::kDataCommit, body);
+}
+
+PositionRanges SchedulerClient::data_committed(std::int64_t epoch) {
+  proto::DataCommitted body;
+  body.set_epoch(epoch);
+  return read_ranges(parse_body<proto::DataCommittedReply>(ask(MessageKind::kDataCommitted, body)).positions());
+}
+
+PositionRanges SchedulerClient::data_take_over(std::int64_t epoch, bool wait) {
+  proto::DataTakeOver body;
+  body.set_epoch(epoch);
+  body.set_wait(wait);
+  body.set_number(++take_overs_);
+  return read_ranges(parse_body<proto::DataTakeOverReply>(ask(MessageKind::kDataTakeOver, body)).positions());
+}
+
+}  // namespace paceline

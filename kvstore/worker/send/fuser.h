@@ -1,0 +1,78 @@
+#pragma once
+// Small requests to one server, several to a message: while two are under way the next ones gather, but for those that
+// are more urgent than all of these.
+
+#include <paceline/mutex.h>
+
+#include <cstddef>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "send/outbox.h"
+#include "send/remote_slice.h"
+
+namespace paceline {
+
+struct SmallRun {
+  RemoteSlice* slice = nullptr;
+  bool push = false, pull = false;
+  const std::byte* gradient = nullptr;  // an empty array may have no memory
+  std::byte* out = nullptr;
+  std::size_t bytes = 0;
+  std::uint64_t need = 0;
+};
+
+// Who makes small requests; holds the arrays that their runs point to.
+class SmallCaller {
+ public:
+  // One of its requests: the weights are in place, or there is an error.
+  virtual void on_answered(std::int64_t waited_microseconds, const std::exception_ptr& error) = 0;
+
+ protected:
+  ~SmallCaller() = default;
+};
+
+struct SmallRequest {
+  int priority = 0;
+  std::int64_t examples = 0;
+  std::uint64_t round = 0;
+  std::vector<SmallRun> runs;
+  std::shared_ptr<SmallCaller> caller;
+};
+
+class Fuser {
+ public:
+  static constexpr std::size_t kSmall = std::size_t{16} << 10;  // bytes, of what is pushed and pulled together
+
+  explicit Fuser(Outbox& outbox) : outbox_(outbox) {}
+  // An answer comes when the server has answered all that went with it: only for requests that wait for nobody. No two
+  // that are unanswered may be about the same slice. Thread-safe.
+  void submit(SmallRequest request);
+
+ private:
+  struct Group {
+    std::vector<SmallRequest> requests;
+    std::vector<SmallRun> runs;  // of all, in the order in which they are sent
+  };
+
+  static bool fit(const SmallRequest& a, const SmallRequest& b);
+  // What is to be sent next; empty where that is nothing.
+  std::vector<SmallRequest> take() PACELINE_REQUIRES(mutex_);
+  void send(std::vector<SmallRequest> requests);
+  Message message_for(Group& group) const;
+  void answered(const Group& group, int priority, const std::optional<Message>& answer, std::exception_ptr error);
+  static std::int64_t take_answer(const Group& group, const Message& answer);
+
+  Outbox& outbox_;
+  Mutex mutex_;
+  std::map<int, std::deque<SmallRequest>, std::greater<>> waiting_ PACELINE_GUARDED_BY(mutex_);  // by priority
+  std::multiset<int> under_way_ PACELINE_GUARDED_BY(mutex_);  // priorities of messages
+};
+
+}  // namespace paceline

@@ -1,0 +1,396 @@
+#include "send/transfer.h"
+
+#include <paceline/detail/array_builder.h>
+#include <paceline/error.h>
+#include <paceline/log.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "parse_body.h"
+#include "payload.h"
+#include "store.pb.h"
+#include "stream_copy.h"
+
+namespace paceline {
+
+Delivery::~Delivery() {
+  std::vector<std::function<void()>> actions;
+  {
+    Lock lock(mutex_);
+    actions.swap(actions_);
+  }
+  for (const auto& action : actions) action();
+}
+
+void Delivery::then(std::function<void()> action) {
+  Lock lock(mutex_);
+  actions_.push_back(std::move(action));
+}
+
+Step::~Step() {
+  if (on_end_) on_end_(number_);
+  delivery_.reset();
+}
+
+void Step::close(std::shared_ptr<Step> next) {
+  delivery_->then([later = next->delivery()] {});  // let go after all actions
+  next_ = std::move(next);
+}
+
+void Pending::add() {
+  Lock lock(mutex_);
+  ++count_;
+}
+
+void Pending::remove() {
+  Lock lock(mutex_);
+  if (--count_ == 0) none_.notify_all();
+}
+
+void Pending::wait_none() {
+  Lock lock(mutex_);
+  none_.wait(mutex_, [this]() PACELINE_REQUIRES(mutex_) { return count_ == 0; });
+}
+
+// A pulled slice that an answer fills.
+struct Transfer::Batch {
+  struct Pulled {
+    RemoteSlice* slice;
+    std::byte* out;
+    std::size_t bytes;
+    const Codec* codec;
+  };
+  std::vector<Pulled> pulled;
+};
+
+struct Transfer::Outgoing {
+  int server = 0;
+  wire::PushPullRequest body;
+  PartWriter parts{body};
+  PayloadWriter payload;
+  bool pushes = false;
+  std::size_t pushed_bytes = 0, pulled_bytes = 0;
+  Batch batch;
+  std::unique_ptr<Outgoing> pulls = nullptr;  // to be sent when this one, which only pushes, is answered
+
+  // The number of this codec in the message.
+  std::uint32_t number_of(const WireCodec& codec) {
+    for (int i = 0; i < body.codecs_size(); ++i)
+      if (body.codecs(i) == codec.text) return static_cast<std::uint32_t>(i) + 1;
+    body.add_codecs(codec.text);
+    return static_cast<std::uint32_t>(body.codecs_size());
+  }
+};
+
+Transfer::Bytes Transfer::Bytes::of(const NDArray& array) {
+  return {ArrayBuilder::storage(array), &array.variable(), static_cast<std::byte*>(ArrayBuilder::data(array)),
+          array.bytes()};
+}
+
+Transfer::Transfer(Route route, std::vector<Item> items, std::shared_ptr<Step> step, std::int64_t examples,
+                   int priority)
+    : route_(std::move(route)),
+      items_(std::move(items)),
+      step_(std::move(step)),
+      examples_(examples),
+      priority_(priority) {
+  route_.pending->add();
+}
+
+Transfer::~Transfer() {
+  step_.reset();
+  route_.pending->remove();
+}
+
+std::vector<Variable> Transfer::reads() const {
+  std::vector<Variable> variables;
+  variables.reserve(items_.size());
+  for (const Item& item : items_) {
+    if (item.gradient)
+      variables.push_back(*item.gradient.variable);
+    else
+      item.add_orders(&variables);  // what an earlier push failed with
+  }
+  return variables;
+}
+
+std::vector<Variable> Transfer::writes() const {
+  std::vector<Variable> variables;
+  variables.reserve(2 * items_.size());
+  for (const Item& item : items_) {
+    item.add_orders(&variables);
+    if (item.out) variables.push_back(*item.out.variable);
+  }
+  return variables;
+}
+
+void Transfer::start(Completion completion) {
+  completion_.emplace(std::move(completion));
+  const bool pushes = std::any_of(items_.begin(), items_.end(), [](const Item& i) { return bool(i.gradient); });
+  const bool pulls = std::any_of(items_.begin(), items_.end(), [](const Item& i) { return bool(i.out); });
+  pulls_left_ = pushes && pulls && route_.pulls_wait;
+  if (is_small(pushes, pulls && !pulls_left_)) return send_small(pushes, pulls && !pulls_left_);
+  pulls_left_ = false;
+  send(pushes, pulls);
+}
+
+bool Transfer::is_small(bool pushes, bool pulls) const {
+  if (pulls && route_.pulls_wait) return false;
+  std::size_t bytes = 0;
+  for (const Item& item : items_) {
+    const bool push = pushes && item.gradient, pull = pulls && item.out;
+    if ((push && item.encoded) || (pull && item.pull_codec)) return false;
+    bytes += (push ? item.gradient.size : 0) + (pull ? item.out.size : 0);
+    if (bytes > Fuser::kSmall) return false;
+  }
+  return true;
+}
+
+void Transfer::send_small(bool pushes, bool pulls) {
+  std::vector<std::pair<int, SmallRequest>> requests;  // one per server
+  for (const Item& item : items_) {
+    const bool push = pushes && item.gradient, pull = pulls && item.out;
+    if (!push && !pull) continue;
+    const std::size_t width = size_of(item.key->info.dtype);
+    for (RemoteSlice& slice : item.slices()) {
+      const int server = slice.partition->server;
+      auto request = std::find_if(requests.begin(), requests.end(), [&](const auto& r) { return r.first == server; });
+      if (request == requests.end()) {
+        const std::uint64_t round = step_ ? step_->number() : 0;
+        request = requests.insert(request, {server, {priority_, examples_, round, {}, shared_from_this()}});
+      }
+      const std::size_t offset = item.offset(slice);
+      const std::size_t bytes = static_cast<std::size_t>(slice.end - slice.begin) * width;
+      request->second.runs.push_back({&slice, push, pull, push ? item.gradient.data + offset : nullptr,
+                                      pull ? item.out.data + offset : nullptr, bytes, item.need});
+    }
+  }
+  messages_ = static_cast<int>(requests.size()) + 1;
+  for (auto& [server, request] : requests)
+    (*route_.fusers)[static_cast<std::size_t>(server)]->submit(std::move(request));
+  finish_message();
+}
+
+struct Transfer::Run {
+  RemoteSlice* slice;
+  const Item* item;
+  bool push, pull;
+  std::size_t offset, bytes;      // in the arrays
+  EncodedGradient::Slice pushed;  // in what is sent
+  std::size_t pulled_bytes;       // of what is sent back, at most
+};
+
+Transfer::Run Transfer::run_of(const Item& item, RemoteSlice& slice, bool push, bool pull) {
+  const std::int64_t count = slice.end - slice.begin;
+  const std::size_t width = size_of(item.key->info.dtype);
+  Run run{&slice, &item, push, pull, item.offset(slice), static_cast<std::size_t>(count) * width, {}, 0};
+  if (push && item.encoded)
+    run.pushed = item.encoded->slices[static_cast<std::size_t>(&slice - item.key->slices.data())];
+  else if (push)
+    run.pushed = {run.offset, run.bytes};
+  if (pull) run.pulled_bytes = item.pull_codec ? item.pull_codec->codec->max_bytes(count) : run.bytes;
+  return run;
+}
+
+void Transfer::note(const std::exception_ptr& error) {
+  Lock lock(mutex_);
+  if (!error_) error_ = error;
+}
+
+void Transfer::send(bool pushes, bool pulls) {
+  // One more than there are messages: the first answers may come while the others are made.
+  messages_ = 1;
+  pushing_ = 1;
+  try {
+    send_messages(pushes, pulls);
+  } catch (...) {
+    note(std::current_exception());  // the call ends with it, after the answers to what was sent
+  }
+  finish_push();
+  finish_message();
+}
+
+void Transfer::send_messages(bool pushes, bool pulls) {
+  std::vector<Run> runs;
+  runs.reserve(items_.size());
+  std::size_t pulled_bytes = 0;
+  for (const Item& item : items_) {
+    const bool push = pushes && item.gradient, pull = pulls && item.out;
+    if (!push && !pull) continue;
+    for (RemoteSlice& slice : item.slices()) runs.push_back(run_of(item, slice, push, pull));
+    if (pull) pulled_bytes += item.out.size;
+  }
+  streams_ = pulled_bytes >= kFillsCaches;
+  const auto before = [](const Run& a, const Run& b) {
+    if (a.slice->partition->server != b.slice->partition->server)
+      return a.slice->partition->server < b.slice->partition->server;
+    return a.slice->partition->id != b.slice->partition->id ? a.slice->partition->id < b.slice->partition->id
+                                                            : a.item->need < b.item->need;
+  };
+  if (!std::is_sorted(runs.begin(), runs.end(), before)) std::stable_sort(runs.begin(), runs.end(), before);
+
+  for (std::span<const Run> rest = runs; !rest.empty();) {
+    const int server = rest.front().slice->partition->server;
+    const std::size_t limit = (*route_.outboxes)[static_cast<std::size_t>(server)]->message_bytes();
+    std::size_t count = 0, pushed = 0, pulled = 0;
+    for (; count < rest.size() && rest[count].slice->partition->server == server; ++count) {
+      pushed += rest[count].pushed.bytes;
+      pulled += rest[count].pulled_bytes;
+      if (count > 0 && std::max(pushed, pulled) > limit) break;
+    }
+    std::unique_ptr<Outgoing> message = make_message(rest.first(count), pushes && pulls && route_.pulls_wait);
+    rest = rest.subspan(count);
+    const int messages = message->pulls ? 2 : 1, pushing = message->pushes ? 1 : 0;
+    messages_ += messages;
+    pushing_ += pushing;
+    try {
+      submit(std::move(message));
+    } catch (...) {
+      messages_ -= messages;
+      pushing_ -= pushing;
+      throw;
+    }
+  }
+}
+
+std::unique_ptr<Transfer::Outgoing> Transfer::make_message(std::span<const Run> runs, bool pulls_apart) {
+  const auto open = [&] {
+    auto message = std::make_unique<Outgoing>();
+    message->server = runs.front().slice->partition->server;
+    message->body.set_examples(examples_);
+    message->body.set_round(step_ ? step_->number() : 0);
+    return message;
+  };
+  std::unique_ptr<Outgoing> message = open();
+  if (pulls_apart) message->pulls = open();
+  Outgoing& answered = pulls_apart ? *message->pulls : *message;
+  const auto is_shared = [this](const Run& run) { return run.pushed.bytes >= kLargeRun && !route_.copies; };
+  std::size_t copied = 0;
+  for (const Run& run : runs)
+    if (run.push && !is_shared(run)) copied += padded(run.pushed.bytes);
+  message->payload.reserve(copied);
+
+  for (const Run& run : runs) {
+    const Item& item = *run.item;
+    if (run.push) {
+      message->pushes = true;
+      wire::Part* const part = &message->parts.part_of(*run.slice, item.need);
+      PartWriter::push(*part, *run.slice);
+      if (item.encoded) {
+        part->mutable_push_codec()->Resize(part->push_size() - 1, 0);
+        part->add_push_codec(message->number_of(*item.encoded->codec));
+        part->add_push_bytes(run.pushed.bytes);
+      }
+      message->payload.add(item.gradient.data + run.pushed.offset, run.pushed.bytes,
+                           is_shared(run) ? item.gradient.owner : nullptr);
+      message->pushed_bytes += run.pushed.bytes;
+    }
+    if (run.pull) {
+      wire::Part* const part = &answered.parts.part_of(*run.slice, item.need);
+      part->add_pull(run.slice->number);
+      if (item.pull_codec) {
+        part->mutable_pull_codec()->Resize(part->pull_size() - 1, 0);
+        part->add_pull_codec(answered.number_of(*item.pull_codec));
+      }
+      answered.batch.pulled.push_back(
+          {run.slice, item.out.data + run.offset, run.bytes, item.pull_codec ? item.pull_codec->codec.get() : nullptr});
+      answered.pulled_bytes += run.pulled_bytes;
+    }
+  }
+  if (message->pulls && message->pulls->batch.pulled.empty()) message->pulls.reset();
+  if (!message->pushes && message->pulls) return std::move(message->pulls);
+  return message;
+}
+
+void Transfer::submit(std::shared_ptr<Outgoing> sent) {
+  const auto server = static_cast<std::size_t>(sent->server);
+  Message message = message_of(MessageKind::kPushPull, sent->body, sent->payload.finish());
+  // A pull that waits for others takes no room: what they wait for may have to pass it.
+  const std::size_t bytes = route_.pulls_wait ? sent->pushed_bytes : std::max(sent->pushed_bytes, sent->pulled_bytes);
+  (*route_.outboxes)[server]->submit(
+      priority_, bytes, std::move(message),
+      [self = shared_from_this(), sent](std::optional<Message> answer, std::exception_ptr error) {
+        int ended = sent->pulls ? 2 : 1;
+        try {
+          if (error) std::rethrow_exception(error);
+          self->receive(sent->batch, *answer);
+          if (sent->pushes) self->finish_push();
+          sent->pushes = false;
+          if (sent->pulls) self->submit(std::move(sent->pulls));
+          ended = 1;
+        } catch (...) {
+          self->note(std::current_exception());
+        }
+        if (sent->pushes) self->finish_push();
+        for (; ended > 0; --ended) self->finish_message();
+      });
+}
+
+void Transfer::receive(const Batch& batch, const Message& answer) {
+  wire::PushPullReply reply;
+  if (!reply.ParseFromString(answer.body) || reply.versions_size() != static_cast<int>(batch.pulled.size()))
+    throw Corrupt("a server's answer cannot be parsed");
+  PayloadReader payload(answer.payload);
+  int encoded = 0;
+  for (std::size_t i = 0; i < batch.pulled.size(); ++i) {
+    const Batch::Pulled& pulled = batch.pulled[i];
+    if (pulled.codec) {
+      if (encoded == reply.pull_bytes_size()) throw Corrupt("a server's answer has raw weights for encoded ones");
+      const std::size_t bytes = reply.pull_bytes(encoded++), count = pulled.bytes / sizeof(float);
+      const EncodedBytes data(payload.next(bytes), bytes);
+      pulled.codec->check(data, static_cast<std::int64_t>(count));
+      pulled.codec->decode(data, static_cast<std::int64_t>(count), 0, {reinterpret_cast<float*>(pulled.out), count});
+    } else if (const std::byte* data = payload.next(pulled.bytes)) {
+      if (streams_)
+        stream_copy(data, pulled.out, pulled.bytes);
+      else
+        std::memcpy(pulled.out, data, pulled.bytes);
+    }
+    pulled.slice->base = reply.versions(static_cast<int>(i));
+  }
+  stream_end();
+  payload.expect_end();
+  Lock lock(mutex_);
+  longest_wait_ = std::max(longest_wait_, static_cast<std::int64_t>(reply.waited_microseconds()));
+}
+
+void Transfer::on_answered(std::int64_t waited_microseconds, const std::exception_ptr& error) {
+  {
+    Lock lock(mutex_);
+    longest_wait_ = std::max(longest_wait_, waited_microseconds);
+  }
+  if (error) note(error);
+  finish_message();
+}
+
+void Transfer::finish_push() {
+  // The step may end while the pulls wait.
+  if (pushing_.fetch_sub(1) == 1) step_.reset();
+}
+
+void Transfer::finish_message() {
+  if (messages_.fetch_sub(1) != 1) return;
+  std::exception_ptr error;
+  {
+    Lock lock(mutex_);
+    error = error_;
+  }
+  if (!error && pulls_left_) {
+    pulls_left_ = false;
+    step_.reset();  // the pushes were taken: the step may end while the pulls wait
+    return send(false, true);
+  }
+  *route_.waited_microseconds += longest_wait_;
+  step_.reset();
+  std::optional<Completion> completion = std::move(completion_);
+  completion_.reset();
+  // Let go after whoever waits has been told: there may be thousands.
+  const std::vector<Item> items = std::move(items_);
+  if (error)
+    completion->fail(std::move(error));
+  else
+    completion->done();
+}
+
+}  // namespace paceline

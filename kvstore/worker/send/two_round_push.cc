@@ -1,0 +1,168 @@
+#include "send/two_round_push.h"
+
+#include <paceline/error.h>
+#include <paceline/log.h>
+
+#include <array>
+#include <atomic>
+#include <optional>
+
+#include "parse_body.h"
+#include "payload.h"
+#include "store.pb.h"
+
+namespace paceline {
+namespace {
+
+// Ends a task when the last of some answers has come.
+class Gathered {
+ public:
+  Gathered(Completion completion, std::size_t answers) : completion_(std::move(completion)), left_(answers) {}
+
+  void count(std::exception_ptr error) {
+    if (error) {
+      Lock lock(mutex_);
+      if (!error_) error_ = std::move(error);
+    }
+    if (left_.fetch_sub(1) != 1) return;
+    Lock lock(mutex_);
+    if (error_)
+      completion_.fail(error_);
+    else
+      completion_.done();
+  }
+
+ private:
+  Completion completion_;
+  std::atomic<std::size_t> left_;
+  Mutex mutex_;
+  std::exception_ptr error_ PACELINE_GUARDED_BY(mutex_);
+};
+
+std::vector<std::byte> bytes_of(const Message& message, const wire::AgreeReply& body) {
+  PayloadReader payload(message.payload);
+  const std::byte* const data = payload.next(body.bytes());
+  return {data, data + body.bytes()};
+}
+
+}  // namespace
+
+TwoRoundPush::TwoRoundPush(Job job) : job_(std::move(job)) {
+  const std::size_t slices = job_.key->slices.size();
+  agreed_.resize(slices);
+  answers_.resize(slices);
+  means_.resize(slices);
+  over_.resize(slices);
+  gone_.resize(slices);
+}
+
+TwoRoundPush::~TwoRoundPush() {
+  if (answered_) return;
+  try {
+    for (std::size_t s = 0; s < over_.size(); ++s) {
+      if (over_[s]) continue;
+      wire::AgreeRequest body = request_for(job_.key->slices[s]);
+      body.set_abstains(true);
+      submit(job_.key->slices[s], message_of(MessageKind::kAgree, body),
+             [held = job_.held](const std::optional<Message>&, std::exception_ptr) {});
+    }
+  } catch (const std::exception& error) {
+    LOG(ERROR) << "the others may wait for key '" << job_.key->info.name
+               << "' until this worker ends: " << error.what();
+  }
+}
+
+wire::AgreeRequest TwoRoundPush::request_for(const RemoteSlice& slice) const {
+  wire::AgreeRequest body;
+  body.set_partition(slice.partition->id);
+  body.set_slice(slice.number);
+  body.set_round(job_.round);
+  return body;
+}
+
+void TwoRoundPush::submit(const RemoteSlice& slice, Message message, Node::ReplyHandler on_reply) const {
+  // It waits for other workers: it takes no room, for what they wait for may have to pass it.
+  (*job_.outboxes)[static_cast<std::size_t>(slice.partition->server)]->submit(job_.priority, 0, std::move(message),
+                                                                              std::move(on_reply));
+}
+
+void TwoRoundPush::start(Engine& engine, Job job) {
+  const std::shared_ptr<TwoRoundPush> push(new TwoRoundPush(std::move(job)));
+  const int priority = push->job_.priority;
+  const std::array talks{push->job_.key->order, push->job_.state.front().variable()};
+  std::vector<Variable> changes;
+  for (const NDArray& array : push->job_.state) changes.push_back(array.variable());
+  engine.push_async(
+      {"store.agree", {}, Lane::kCommunication, priority}, talks, talks,
+      [push](TaskContext&, Completion completion) { push->ask(std::move(completion), nullptr, &push->agreed_); });
+  engine.push({"store.encode", {}, Lane::kCompute, priority}, changes, changes,
+              [push](TaskContext&) { push->answer(); });
+  engine.push_async({"store.answer", {}, Lane::kCommunication, priority}, talks, talks,
+                    [push](TaskContext&, Completion completion) {
+                      push->ask(std::move(completion), &push->answers_, &push->means_);
+                    });
+  engine.push({"store.encode", {}, Lane::kCompute, priority}, changes, changes,
+              [push](TaskContext&) { push->finish(); });
+}
+
+void TwoRoundPush::ask(Completion completion, const std::vector<std::vector<std::byte>>* answers,
+                       std::vector<std::vector<std::byte>>* results) {
+  const std::vector<RemoteSlice>& slices = job_.key->slices;
+  const auto gathered = std::make_shared<Gathered>(std::move(completion), slices.size() + 1);
+  for (std::size_t s = 0; s < slices.size(); ++s) {
+    if (over_[s]) {
+      gathered->count(nullptr);
+      continue;
+    }
+    wire::AgreeRequest body = request_for(slices[s]);
+    PayloadWriter payload;
+    if (answers) {
+      const std::vector<std::byte>& bytes = (*answers)[s];
+      body.set_bytes(bytes.size());
+      payload.add(bytes.data(), bytes.size(), shared_from_this());
+    }
+    submit(slices[s], message_of(MessageKind::kAgree, body, payload.finish()),
+           [self = shared_from_this(), gathered, s, results](std::optional<Message> answer, std::exception_ptr error) {
+             try {
+               if (error) std::rethrow_exception(error);
+               const auto reply = parse_body<wire::AgreeReply>(*answer);
+               self->over_[s] = reply.over();
+               self->gone_[s] = reply.gone();
+               (*results)[s] = bytes_of(*answer, reply);
+             } catch (...) {
+               error = std::current_exception();
+             }
+             gathered->count(std::move(error));
+           });
+  }
+  gathered->count(nullptr);
+}
+
+std::vector<float*> TwoRoundPush::state_of(const RemoteSlice& slice) const {
+  std::vector<float*> pointers;
+  for (const NDArray& array : job_.state) pointers.push_back(static_cast<float*>(array.data()) + slice.begin);
+  return pointers;
+}
+
+void TwoRoundPush::answer() {
+  const std::vector<RemoteSlice>& slices = job_.key->slices;
+  const TwoRounds& codec = *job_.codec->codec->two_rounds();
+  for (std::size_t s = 0; s < slices.size(); ++s)
+    if (!over_[s]) answers_[s] = codec.answer(agreed_[s], slices[s].end - slices[s].begin, state_of(slices[s]));
+}
+
+void TwoRoundPush::finish() {
+  answered_ = true;
+  const std::shared_ptr<void> held = std::move(job_.held);  // the key is there as long
+  const std::vector<RemoteSlice>& slices = job_.key->slices;
+  const TwoRounds& codec = *job_.codec->codec->two_rounds();
+  // What a round went on without stays with the worker, for the next.
+  for (std::size_t s = 0; s < slices.size(); ++s) {
+    if (over_[s]) continue;
+    const EncodedBytes mean = means_[s];
+    codec.finish(agreed_[s], answers_[s], gone_[s] ? nullptr : &mean, slices[s].end - slices[s].begin,
+                 state_of(slices[s]));
+  }
+}
+
+}  // namespace paceline

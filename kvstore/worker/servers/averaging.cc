@@ -1,0 +1,452 @@
+#include "servers/averaging.h"
+
+#include <paceline/detail/array_builder.h>
+#include <paceline/error.h>
+#include <paceline/kernel.h>
+#include <paceline/mutex.h>
+#include <paceline/updater.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/saved_state.h"
+#include "draw.h"
+
+namespace paceline {
+namespace {
+
+using Form = AveragingOptions::Form;
+
+// A worker's blob that holds what its slice has counted: examples of the job, updates of the optimizer.
+constexpr const char* kCounters = ":counters";
+
+NDArray pack(const SliceCounters& counters) {
+  return NDArray::from<double>(
+      {static_cast<double>(counters.examples), static_cast<double>(counters.optimizer_updates)}, Shape{2});
+}
+
+struct LocalKey {
+  std::string name;
+  int slice = 0;
+  bool average = false;
+  Shape shape;
+  DType dtype = DType::kFloat32;
+  NDArray array;     // the caller's
+  Variable weights;  // stands for the weights inside the updater
+  NDArray base;      // what came from the servers last: the weights that the steps began from, or elastic's centre
+  NDArray sent;      // what goes there
+  std::int64_t examples = 0;  // seen since it was sent last
+  bool updated = false;       // likewise
+  bool exchanged = false;     // in the round that is open
+};
+
+template <class T>
+void subtract_from(const NDArray& from, const NDArray& what) {
+  const T* a = from.data_as<T>();
+  T* b = what.data_as<T>();
+  for (std::int64_t i = 0; i < what.size(); ++i) b[i] = a[i] - b[i];
+}
+
+// The optimizer's state at the worker, for checkpoints; gradients pass as they are.
+class LocalState final : public WorkerRule {
+ public:
+  explicit LocalState(std::function<NamedArrays()> save) : save_(std::move(save)) {}
+  NDArray prepare(const std::string&, const NDArray& gradient, const NDArray&) override { return gradient; }
+  NamedArrays state() const override { return save_(); }
+  void load(const NamedArrays& state) override { loaded_ = state; }
+  const NamedArrays& loaded() const { return loaded_; }
+
+ private:
+  const std::function<NamedArrays()> save_;
+  NamedArrays loaded_;
+};
+
+class AveragingExchange final : public Exchange {
+ public:
+  AveragingExchange(std::unique_ptr<ServersExchange> servers, const AveragingOptions& options, Engine& engine)
+      : servers_(std::move(servers)), options_(options), engine_(engine) {
+    if (options_.alpha == 0) options_.alpha = 0.9 / std::max(1, size());
+    begin_round();
+  }
+
+  ~AveragingExchange() override {
+    servers_.reset();  // what waits for an answer fails now
+    for (auto& [name, key] : keys_) engine_.wait_unused(key.weights);
+  }
+
+  int rank() const override { return servers_->rank(); }
+  int size() const override { return servers_->size(); }
+  int server_count() const override { return servers_->server_count(); }
+  bool leads() const override { return servers_->leads(); }
+  bool joined_late() const override { return servers_->joined_late(); }
+
+  void init(const std::vector<InitValue>& values) override {
+    std::vector<InitValue> bases;
+    for (const InitValue& value : values) {
+      NDArray base = value.value.to(Device{}).contiguous().clone();
+      bases.push_back({value.key, std::move(base), value.average});
+    }
+    servers_->init(bases);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      LocalKey key;
+      key.name = values[i].key;
+      key.array = values[i].value;
+      key.average = values[i].average;
+      key.base = bases[i].value;
+      key.shape = key.base.shape();
+      key.dtype = key.base.dtype();
+      key.weights = engine_.new_variable();
+      key.sent = NDArray(key.shape, key.dtype, {}, engine_);
+      key.base.wait();
+      const auto kind = key.average ? SliceInfo::Kind::kAverage : SliceInfo::Kind::kGradient;
+      const SliceInfo info{key.name, 0, key.base.size(), key.dtype, kind};
+      key.slice = updater_->add_slice(info, key.base.data());
+      values[i].value.copy_from(key.base);
+      values[i].value.wait();
+      keys_.emplace(key.name, std::move(key));
+    }
+    begin_round();
+  }
+
+  void set_optimizer(const Spec& optimizer) override {
+    drain();
+    updater_->set_rules(optimizer, "none", {});
+    // Pushed are differences, which the servers take as they are; or, elastic, weights: w <- w + alpha (x - w).
+    Spec at_servers{"sgd", {{"lr", "1"}}};
+    if (options_.form == Form::kElastic)
+      at_servers.options = {{"lr", str(options_.alpha)}, {"rescale", "-1"}, {"weight_decay", "1"}};
+    auto state = std::make_unique<LocalState>([this] { return local_state(); });
+    state_ = state.get();
+    servers_->set_rules(at_servers, optimizer.text() + " at the workers", std::move(state));
+  }
+
+  void set_learning_rate(double rate) override {
+    drain();
+    updater_->set_learning_rate(rate);
+  }
+
+  void push(const std::vector<PushItem>& items, std::int64_t examples, int priority) override {
+    require(examples >= 0, "a push of ", examples, " examples");
+    std::vector<LocalKey*> keys;
+    for (const PushItem& item : items) keys.push_back(&find(item.key, item.gradient, "the gradient"));
+    if (!takes_part_) wait_for_own_round(priority);
+    if (skipped_) return;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      LocalKey& key = *keys[i];
+      const NDArray gradient = items[i].gradient.to(Device{}).contiguous();
+      // The learning rate follows the examples of the whole job.
+      engine_.push({"store.update", {}, Lane::kCompute, priority}, std::array{gradient.variable()},
+                   std::array{key.weights},
+                   [this, slice = key.slice, gradient, seen = examples * share()](TaskContext&) {
+                     updater_->apply(slice, {0, updater_->version(slice), seen, gradient.data()});
+                   });
+      key.examples += examples;
+      key.updated = true;
+    }
+    if (steps_ + 1 >= options_.steps) exchange(keys, priority);
+  }
+
+  void pull(const std::vector<PullItem>& items, int priority) override {
+    for (const PullItem& item : items) {
+      LocalKey& key = find(item.key, item.out, "the output");
+      const bool direct = item.out.is_contiguous() && item.out.device() == Device{};
+      const NDArray out =
+          direct ? item.out : ArrayBuilder::host_side(item.out.shape(), key.dtype, item.out.device(), engine_);
+      engine_.push({"store.read", {}, Lane::kCompute, priority}, std::array{key.weights}, std::array{out.variable()},
+                   [this, slice = key.slice, out](TaskContext&) { updater_->read(slice, -1, out.data()); });
+      if (!direct) item.out.copy_from(out, priority);
+    }
+  }
+
+  void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, std::int64_t examples,
+                 int priority) override {
+    push(gradients, examples, priority);
+    pull(weights, priority);
+  }
+
+  void step_end(std::int64_t) override {
+    if (std::exchange(skipped_, false)) return;
+    if (++steps_ >= options_.steps) end_round();
+  }
+
+  void barrier() override {
+    end_round_of_commits();
+    servers_->barrier();
+    if (keys_.empty()) return;
+    // All are in the same round now: what they have learned since the last is exchanged, and all hold the same weights.
+    for (auto& [name, key] : keys_) key.exchanged = false;
+    end_round();
+    drain();
+    if (options_.form != Form::kElastic) return;
+    servers_->barrier();
+    std::vector<PullItem> centres;
+    for (auto& [name, key] : keys_) centres.push_back({name, key.base});
+    servers_->pull(centres, 0);
+    for (auto& [name, key] : keys_) take_base(key, 0);
+    drain();
+    servers_->barrier();  // nobody moves the centre before all have it
+  }
+
+  std::pair<int, int> data_part(std::int64_t epoch) override { return servers_->data_part(epoch); }
+  void data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) override {
+    servers_->data_begin(epoch, mine, all);
+  }
+  void data_commit(std::int64_t epoch, const PositionRanges& done) override {
+    // What was learned from them is lost with this worker until the servers have it.
+    const bool learned =
+        std::any_of(keys_.begin(), keys_.end(), [](const auto& entry) { return entry.second.updated; });
+    if (learned)
+      commits_.emplace_back(epoch, done);
+    else
+      servers_->data_commit(epoch, done);
+  }
+  PositionRanges data_committed(std::int64_t epoch) override { return servers_->data_committed(epoch); }
+  PositionRanges data_take_over(std::int64_t epoch, bool wait) override {
+    if (wait) end_round_of_commits();
+    return servers_->data_take_over(epoch, wait);
+  }
+
+  StoreReport report() override { return servers_->report(); }
+
+  StoreState save() override {
+    barrier();
+    return servers_->save();
+  }
+
+  void load(const StoreState& state) override {
+    drain();
+    servers_->load(state.arrays.empty() ? state : to_workers(SavedStore::read(state)));
+    std::map<std::string, NamedArrays> loaded;
+    for (const auto& [name, array] : state_ ? state_->loaded() : NamedArrays()) {
+      const std::size_t slash = name.rfind('/');
+      loaded[name.substr(0, slash)].emplace_back(name.substr(slash + 1), array);
+    }
+    for (auto& [name, key] : keys_) {
+      key.base.wait();
+      NamedArrays arrays{{"weight", key.base}};
+      SliceCounters counters;
+      for (const auto& [slot, array] : loaded[name]) {
+        if (slot != kCounters) {
+          arrays.emplace_back(slot, array);
+          continue;
+        }
+        const std::vector<double> numbers = array.to_vector<double>();
+        counters.examples = static_cast<std::int64_t>(numbers.at(0));
+        counters.optimizer_updates = static_cast<std::int64_t>(numbers.at(1));
+      }
+      updater_->load_slice(key.slice, arrays, counters);
+      key.updated = false;
+      key.examples = 0;
+      pull({{name, key.array}}, 0);
+      key.array.wait();
+    }
+    begin_round();
+  }
+
+  void finish() override {
+    drain();
+    std::vector<LocalKey*> rest;
+    for (auto& [name, key] : keys_)
+      if (key.updated) rest.push_back(&key);
+    send(rest, 0);
+    send_commits();
+    servers_->finish();
+  }
+
+ private:
+  LocalKey& find(const std::string& name, const NDArray& array, const char* use) {
+    const auto found = keys_.find(name);
+    require(found != keys_.end(), "key '", name, "' was not initialised");
+    LocalKey& key = found->second;
+    if (array.size() != key.shape.size() || array.dtype() != key.dtype)
+      throw InvalidArgument(
+          str(use, " of key '", name, "' is ", array.describe(), ", expected ", name_of(key.dtype), " ", key.shape));
+    return key;
+  }
+
+  // How many workers train at once.
+  std::int64_t share() const { return options_.form == Form::kFederated ? options_.chosen(size()) : size(); }
+
+  void begin_round() {
+    steps_ = 0;
+    takes_part_ = options_.takes_part(servers_->clock(), rank(), size());
+    for (auto& [name, key] : keys_) key.exchanged = false;
+  }
+
+  // Leaves the round to others: the gradient of this step, made from its weights, is dropped, and the next step waits
+  // for the weights of the next round that this worker takes part in.
+  void wait_for_own_round(int priority) {
+    servers_->enter();
+    do servers_->step_end(0);
+    while (!options_.takes_part(servers_->clock(), rank(), size()));
+    begin_round();
+    std::vector<PullItem> pulls;
+    for (auto& [name, key] : keys_) pulls.push_back({name, key.base});
+    servers_->pull_after(pulls, servers_->clock(), priority);
+    for (auto& [name, key] : keys_) take_base(key, priority);
+    skipped_ = true;
+  }
+
+  // Ends this worker's round, over all keys.
+  void end_round() {
+    std::vector<LocalKey*> rest;
+    for (auto& [name, key] : keys_)
+      if (!key.exchanged) rest.push_back(&key);
+    exchange(rest, 0);
+    send_commits();
+    servers_->step_end(0);
+    begin_round();
+  }
+
+  // The others may wait for what this worker has not committed yet.
+  void end_round_of_commits() {
+    if (!commits_.empty()) end_round();
+  }
+
+  // Behind the pushes of the round.
+  void send_commits() {
+    for (const auto& [epoch, done] : std::exchange(commits_, {})) servers_->data_commit(epoch, done);
+  }
+
+  // Tasks: sends what was learned since the last time and takes up what the servers make of the round.
+  void exchange(const std::vector<LocalKey*>& keys, int priority) {
+    if (keys.empty()) return;
+    servers_->enter();
+    if (options_.form == Form::kElastic)
+      for (LocalKey* key : keys) key->updated = true;  // it is drawn to the centre in any case
+    send(keys, priority);
+    std::vector<PullItem> pulls;
+    for (LocalKey* key : keys) {
+      key->exchanged = true;
+      pulls.push_back({key->name, key->base});
+    }
+    if (options_.form != Form::kElastic) servers_->pull_after(pulls, servers_->clock() + 1, priority);
+    for (LocalKey* key : keys) {
+      if (options_.form == Form::kElastic && !key->average)
+        take_elastic(*key, priority);
+      else
+        take_base(*key, priority);
+    }
+  }
+
+  void send(const std::vector<LocalKey*>& keys, int priority) {
+    std::map<std::int64_t, std::pair<std::vector<PushItem>, std::vector<PullItem>>> calls;  // by examples
+    for (LocalKey* key : keys) {
+      if (!key->updated) continue;
+      const bool difference = options_.form != Form::kElastic && !key->average;
+      engine_.push({"store.send", {}, Lane::kCompute, priority}, std::array{key->weights, key->base.variable()},
+                   std::array{key->sent.variable()},
+                   [this, slice = key->slice, base = key->base, sent = key->sent, difference](TaskContext&) {
+                     updater_->read(slice, -1, sent.data());
+                     if (!difference) return;
+                     if (sent.dtype() == DType::kFloat32)
+                       subtract_from<float>(base, sent);
+                     else
+                       subtract_from<double>(base, sent);
+                   });
+      auto& [pushes, pulls] = calls[key->examples];
+      pushes.push_back({key->name, key->sent});
+      // The centre that its own push has moved: in one message, so that no other push comes between.
+      if (options_.form == Form::kElastic) pulls.push_back({key->name, key->base});
+      key->examples = 0;
+      key->updated = false;
+    }
+    for (const auto& [examples, items] : calls) servers_->push_pull(items.first, items.second, examples, priority);
+  }
+
+  void take_base(LocalKey& key, int priority) {
+    engine_.push({"store.take", {}, Lane::kCompute, priority}, std::array{key.base.variable()}, std::array{key.weights},
+                 [this, slice = key.slice, base = key.base](TaskContext&) {
+                   updater_->change(slice, [&](void* weight) { std::memcpy(weight, base.data(), base.bytes()); });
+                 });
+  }
+
+  void take_elastic(LocalKey& key, int priority) {
+    engine_.push({"store.take", {}, Lane::kCompute, priority}, std::array{key.base.variable()}, std::array{key.weights},
+                 [this, slice = key.slice, base = key.base](TaskContext&) {
+                   // The centre has moved by alpha of the distance already.
+                   const double share = options_.alpha / (1 - options_.alpha);
+                   updater_->change(slice,
+                                    [&](void* weight) { draw(base.dtype(), base.data(), share, base.size(), weight); });
+                 });
+  }
+
+  void drain() {
+    for (auto& [name, key] : keys_) {
+      key.base.wait();  // throws what an exchange failed of
+      engine_.wait_unused(key.weights);
+    }
+  }
+
+  NamedArrays local_state() {
+    drain();
+    NamedArrays arrays;
+    for (const auto& [name, key] : keys_) {
+      SliceCounters counters;
+      for (const auto& [slot, array] : updater_->save_slice(key.slice, &counters))
+        if (slot != "weight") arrays.emplace_back(name + "/" + slot, array);
+      arrays.emplace_back(name + "/" + kCounters, pack(counters));
+    }
+    return arrays;
+  }
+
+  // The state of a checkpoint, whatever mode wrote it, shared out: optimizers live at the workers here. A worker gets
+  // the mean of its predecessors' state, or, where there were fewer, another's.
+  StoreState to_workers(SavedStore store) const {
+    const auto former = std::exchange(store.workers, {});
+    std::vector<int> ranks;
+    for (const auto& [rank, arrays] : former) ranks.push_back(rank);
+    for (int worker = 0; worker < size(); ++worker) {
+      SavedStore mine;
+      for (std::size_t i = 0; i < ranks.size(); ++i)
+        if (static_cast<int>(i) % size() == worker) mine.workers[static_cast<int>(i)] = former.at(ranks[i]);
+      if (mine.workers.empty() && !ranks.empty())
+        mine.workers[worker] = former.at(ranks[static_cast<std::size_t>(worker) % ranks.size()]);
+      NamedArrays& state = store.workers[worker];
+      state = share_of(mine, worker, size());
+      for (const auto& [name, array] : state)
+        kernels::scale(1.0 / static_cast<double>(std::max<std::size_t>(1, mine.workers.size())), array);
+      for (auto& [name, key] : store.keys) {
+        for (const auto& [slot, array] : key.slots) state.emplace_back(name + "/" + slot, array);
+        if (ranks.empty()) state.emplace_back(name + "/" + kCounters, pack(key.counters));
+      }
+      for (const auto& [name, array] : state) array.wait();
+    }
+    for (auto& [name, key] : store.keys) key.slots.clear();
+    return store.write();
+  }
+
+  std::unique_ptr<ServersExchange> servers_;
+  AveragingOptions options_;
+  Engine& engine_;
+  const std::unique_ptr<Updater> updater_ = make_updater();
+  std::map<std::string, LocalKey> keys_;
+  const LocalState* state_ = nullptr;                             // owned by servers_
+  std::int64_t steps_ = 0;                                        // of the round
+  std::vector<std::pair<std::int64_t, PositionRanges>> commits_;  // what the round has learned from: epoch, positions
+  bool takes_part_ = true;                                        // in the round
+  bool skipped_ = false;                                          // this step's gradient is dropped
+};
+
+}  // namespace
+
+void check_averaging(const ModeSetting& setting) {
+  require(setting.staleness.empty() || setting.staleness == "none",
+          "mode dist_local pushes no gradients that a staleness policy could correct; leave staleness=",
+          setting.staleness, " out");
+  require(!setting.compression.active() || AveragingOptions::parse(setting.mode.options).form != Form::kElastic,
+          "averaging=elastic sends weights, which compression would change; use averaging=average with it");
+}
+
+std::unique_ptr<Exchange> make_averaging_exchange(std::unique_ptr<ServersExchange> servers, const Spec& mode,
+                                                  const StoreOptions& options) {
+  return std::make_unique<AveragingExchange>(std::move(servers), AveragingOptions::parse(mode.options),
+                                             options.engine ? *options.engine : default_engine());
+}
+
+}  // namespace paceline

@@ -1,0 +1,110 @@
+#pragma once
+// The worker's side of row-sparse tables: one call of push_rows, pull_rows or push_pull_rows on its way.
+
+#include <paceline/mutex.h>
+#include <paceline/row_tables.h>
+
+#include <optional>
+#include <vector>
+
+#include "rows/block_pages.h"
+#include "rows/row_table.h"
+#include "send/row_order.h"
+#include "send/transfer.h"
+
+namespace paceline {
+
+namespace wire {
+class RowPart;
+}
+
+// The versions of the rows that a worker pulled, in memory that grows with them. Thread-safe.
+class RowVersions {
+ public:
+  explicit RowVersions(int block_bits) : pages_(block_bits, kNeverPulled) {}
+  // kNeverPulled where there is none.
+  void get(std::span<const std::int64_t> rows, std::uint64_t* versions);
+  void set(std::span<const std::int64_t> rows, const std::uint64_t* versions);
+  void clear();
+
+ private:
+  Mutex mutex_;
+  BlockPages<std::uint64_t> pages_ PACELINE_GUARDED_BY(mutex_);
+};
+
+struct RemoteTable {
+  RemoteTable(const TableSpec& table, int servers, Variable variable)
+      : spec(table),
+        layout(table, servers),
+        row_bytes(paceline::row_bytes(table)),
+        order(std::move(variable)),
+        pushes(static_cast<std::size_t>(layout.partitions())),
+        versions(layout.block_bits()) {}
+
+  const TableSpec spec;
+  const TableLayout layout;
+  const std::size_t row_bytes;
+  const Variable order;  // written by every task about this table, so that they are sent one after the other
+  std::vector<std::uint64_t> pushes;  // of each partition, the sequence number of the last; tasks that write `order`
+  RowVersions versions;
+  std::optional<std::uint64_t> last_step;  // the last in which rows were pushed
+};
+
+class RowTransfer : public std::enable_shared_from_this<RowTransfer> {
+ public:
+  // What a call does to one table; none where it only pushes or pulls.
+  struct Item {
+    RemoteTable* table = nullptr;
+    NDArray pushed_ids, gradients;
+    NDArray pulled_ids, out;
+    std::uint64_t need = 0;
+  };
+  // `everywhere`: every partition hears of a push, also those without rows (rounds wait for it).
+  RowTransfer(Transfer::Route route, std::vector<Item> items, std::shared_ptr<Step> step, std::uint64_t call,
+              std::int64_t examples, int priority, bool everywhere);
+  ~RowTransfer();
+
+  std::vector<Variable> reads() const;
+  std::vector<Variable> writes() const;
+  // Sends; ids and gradients are ready. `completion` ends when everything is answered.
+  void start(Completion completion);
+
+ private:
+  struct Ordered;
+  struct Piece;
+  struct Ids;
+  struct Pulled;
+  struct Outgoing;
+
+  static Ordered order(const Item& item);
+  void send(bool pushes, bool pulls);
+  // The pieces of the item's rows of a partition.
+  std::vector<Piece> cut(std::size_t item, int partition, bool pushes, bool pulls) const;
+  void add(std::size_t item, const Piece& piece, Outgoing& message);
+  static Ids ids_of(const std::vector<OrderedRow>& rows, RowRange range);
+  // Returns the ids.
+  Ids add_gradients(std::size_t item, const Piece& piece, wire::RowPart& part, Outgoing& message);
+  void submit(Outgoing& message);
+  void receive(const std::vector<Pulled>& pulled, const Message& answer);
+  void finish_message();
+
+  const Transfer::Route route_;
+  std::vector<Item> items_;
+  std::vector<Ordered> ordered_;  // the rows of each item; only start() and send() have them ordered
+  std::shared_ptr<Step> step_;
+  const std::uint64_t call_;
+  const std::int64_t examples_;
+  const int priority_;
+  const bool everywhere_;
+  std::optional<Completion> completion_;
+  bool pulls_left_ = false;
+  std::atomic<int> messages_{0};
+  Mutex mutex_;
+  std::exception_ptr error_ PACELINE_GUARDED_BY(mutex_);
+  std::int64_t longest_wait_ PACELINE_GUARDED_BY(mutex_) = 0;
+};
+
+// Throws InvalidArgument unless ids and values are those of a push to or pull from `table`; `use`: "the push to".
+void check_rows(const TableSpec& table, const NDArray& ids, const NDArray& values, const char* use);
+
+}  // namespace paceline

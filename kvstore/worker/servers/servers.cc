@@ -1,0 +1,442 @@
+#include "servers/servers.h"
+
+#include <paceline/detail/array_builder.h>
+#include <paceline/error.h>
+#include <paceline/log.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <exception>
+#include <utility>
+
+#include "parse_body.h"
+#include "send/two_round_push.h"
+#include "servers/averaging.h"
+#include "store.pb.h"
+
+namespace paceline {
+namespace {
+
+constexpr std::size_t kKeysAtOnce = 2500;      // in a task
+constexpr std::size_t kSentAtOnce = 64 << 10;  // bytes pushed and pulled; sending them takes less than waking a thread
+
+// Can its elements be sent or filled where they lie?
+bool fits(const NDArray& array) { return array.device() == Device{} && array.is_contiguous(); }
+
+}  // namespace
+
+ModeSetting ModeSetting::parse(const Spec& spec) {
+  ModeSetting setting;
+  setting.mode.name = spec.name;
+  Options rest = spec.options;
+  const auto take = [&](const std::string& key) {
+    std::string value = rest.get(key, "");
+    rest.erase(key);
+    return value;
+  };
+  setting.staleness = take("staleness");
+  setting.transport = take("transport");
+  for (const std::string& key : make_mode(Spec{spec.name, {}})->keys()) {
+    const bool given = rest.has(key);
+    const std::string value = take(key);
+    if (given) setting.mode.options.set(key, value);
+  }
+  make_mode(setting.mode);
+  setting.compression = CompressionSetting::take(&rest);
+  setting.compression.suit(spec.name == "dist_sync" && !make_mode(setting.mode)->drops_late());
+  const std::string policy = setting.staleness.empty() ? "dana+gap_aware" : setting.staleness;
+  for (const char* key : {"compression", "pull", "min_bytes", "except", "only", "bandwidth", "rules", "error_feedback"})
+    require(rest.get(key, "").empty(), "option '", key, "' of mode '", spec.text(),
+            "' is for gradients that are compressed; name a compression");
+  if (setting.compression.active()) compression_catalog().at(setting.compression.push.name)(rest);
+  for (const std::string& part : policy_parts(policy)) staleness_catalog().at(part)(rest);
+  reject_unknown(rest, spec);
+  setting.staleness_options = rest;
+  if (spec.name == "dist_local") check_averaging(setting);
+  return setting;
+}
+
+bool ModeSetting::holds_tables() const {
+  return mode.name == "dist_async" || (mode.name == "dist_sync" && !make_mode(mode)->drops_late());
+}
+
+ServersExchange::ServersExchange(const ClusterConfig& config, ModeSetting setting, const StoreOptions& options)
+    : setting_(std::move(setting)),
+      own_policy_(options.staleness),
+      mode_(make_mode(setting_.mode)),
+      engine_(options.engine ? *options.engine : default_engine()),
+      workers_(config.workers),
+      servers_(config.servers),
+      node_(std::make_unique<Node>(config, Node::Handlers{})),
+      client_(*node_) {
+  mode_->check_workers(workers_);
+  for (int s = 0; s < servers_; ++s)
+    outboxes_.push_back(
+        std::make_unique<Outbox>(*node_, PeerId{Role::kServer, s}, static_cast<std::size_t>(config.message_bytes)));
+  scheduler_ = std::make_unique<Outbox>(*node_, PeerId{Role::kScheduler, 0});
+  for (const auto& outbox : outboxes_) fusers_.push_back(std::make_unique<Fuser>(*outbox));
+  route_.outboxes = &outboxes_;
+  route_.fusers = &fusers_;
+  route_.pending = pending_;
+  route_.waited_microseconds = &waited_microseconds_;
+  constexpr std::int64_t kFarAhead = std::int64_t{1} << 60;
+  route_.pulls_wait = mode_->synchronous() || !mode_->may_pull({kFarAhead, 0});
+  // Over shm servers read gradients where they lie: a mode that keeps them must have copies of its own.
+  route_.copies = config.transport == "inproc" || (mode_->synchronous() && config.transport != "tcp");
+  node_->join();
+  node_->receive_while_waiting();
+  look_around();
+  if (setting_.compression.active()) {
+    compressor_ = std::make_unique<Compressor>(setting_.compression, engine_);
+    LOG(INFO) << setting_.compression.describe();
+  }
+  step_ = new_step(0);  // after the join: a step that ends tells the servers
+}
+
+ServersExchange::~ServersExchange() {
+  // A worker that ends by an exception is lost, not at its end.
+  if (!finished_ && std::uncaught_exceptions() == 0) node_->leave();
+  for (const auto& outbox : outboxes_) outbox->close();
+  scheduler_->close();
+  {
+    Lock lock(mutex_);
+    step_.reset();
+  }
+  node_.reset();
+  // Tasks that wait for a gradient still refer to this object; without servers they fail when they start.
+  pending_->wait_none();
+}
+
+RemoteKey& ServersExchange::find(const std::string& name) {
+  const auto found = keys_.find(name);
+  require(found != keys_.end(), "key '", name, "' was not initialised");
+  return *found->second;
+}
+
+RemoteKey& ServersExchange::find(const std::string& name, const NDArray& array, const char* use, RemoteKey*& previous) {
+  // Training names its keys in the same order in each step; looking one up costs more than all else that is done for
+  // it.
+  RemoteKey* const guess = previous ? previous->next : nullptr;
+  RemoteKey& key = guess && guess->info.name == name ? *guess : find(name);
+  if (previous) previous->next = &key;
+  previous = &key;
+  __builtin_prefetch(key.next);
+  // The text is made only when it is needed: a call may hold ten thousand keys.
+  if (array.size() != key.info.shape.size() || array.dtype() != key.info.dtype)
+    throw InvalidArgument(str(use, " of key '", name, "' is ", array.describe(), ", expected ", key.info.describe()));
+  return key;
+}
+
+NDArray ServersExchange::prepare_gradient(RemoteKey& key, const NDArray& gradient, int priority) {
+  NDArray update = gradient;
+  if (!fits(gradient)) {
+    update = ArrayBuilder::host_side(gradient.shape(), gradient.dtype(), gradient.device(), engine_);
+    update.copy_from(gradient, priority);
+  }
+  if (rule_ && !key.info.average)
+    update = rule_->prepare(key.info.name, update.view(key.info.shape), key.weight.to(Device{}));
+  return update;
+}
+
+void ServersExchange::push(const std::vector<PushItem>& items, std::int64_t examples, int priority) {
+  push_pull(items, {}, examples, priority);
+}
+
+void ServersExchange::pull(const std::vector<PullItem>& items, int priority) { push_pull({}, items, 0, priority); }
+
+void ServersExchange::push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
+                                std::int64_t examples, int priority) {
+  transfer(gradients, weights, examples, priority, false);
+}
+
+void ServersExchange::pull_after(const std::vector<PullItem>& items, std::uint64_t step, int priority) {
+  transfer({}, items, 0, priority, false, step);
+}
+
+void ServersExchange::pull_exactly(const std::vector<PullItem>& items) {
+  const auto start = std::chrono::steady_clock::now();
+  transfer({}, items, 0, 0, true);
+  double bytes = 0;
+  for (const PullItem& item : items) {
+    item.out.wait();
+    bytes += static_cast<double>(item.out.bytes());
+  }
+  Lock lock(mutex_);
+  if (compressor_ && bytes > 0)
+    compressor_->saw_transfer(bytes, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+}
+
+void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
+                               std::int64_t examples, int priority, bool exact, std::optional<std::uint64_t> need) {
+  require(examples >= 0, "a push of ", examples, " examples");
+  if (paused_) resume();
+  struct Named {
+    RemoteKey* key;
+    const NDArray *gradient, *out;
+  };
+  std::vector<Named> named;
+  Copies copies;
+  {
+    Lock lock(mutex_);
+    const bool two_rounds = compressor_ && compressor_->two_rounds();
+    const std::uint64_t step = step_->number();
+    const std::uint64_t call = ++calls_;
+    named.reserve(std::max(gradients.size(), weights.size()));
+    for (const PushItem& item : gradients) {
+      RemoteKey& key = find(item.key, item.gradient, "the gradient", last_key_);
+      if (key.call == call) throw InvalidArgument("key '" + item.key + "' is pushed twice in one call");
+      require(!two_rounds || key.last_step != step, "key '", item.key, "' is pushed twice in step ", step,
+              "; call step_end() between steps");
+      key.call = call;
+      key.place = named.size();
+      named.push_back({&key, &item.gradient, nullptr});
+    }
+    for (const PullItem& item : weights) {
+      RemoteKey& key = find(item.key, item.out, "the output", last_key_);
+      if (key.call == call && !named[key.place].out)
+        named[key.place].out = &item.out;
+      else
+        named.push_back({&key, nullptr, &item.out});
+    }
+    if (named.empty()) return;
+    const char* task = weights.empty() ? "store.push" : gradients.empty() ? "store.pull" : "store.push_pull";
+    std::vector<Transfer::Item> items;
+    items.reserve(std::min(kKeysAtOnce, named.size()));
+    std::vector<std::pair<RemoteKey*, NDArray>> predicted;
+    NDArray made;  // in the place of an array that cannot be sent or filled as it is
+    for (std::size_t i = 0; i < named.size(); ++i) {
+      // The first are on their way while the next are looked at.
+      if (items.size() == kKeysAtOnce && !two_rounds && !route_.pulls_wait) {
+        launch(task, std::exchange(items, {}), examples, priority);
+        items.reserve(std::min(kKeysAtOnce, named.size() - i));
+      }
+      const Named& name = named[i];
+      RemoteKey& key = *name.key;
+      if (!exact && goes_in_parts(key, name.gradient, name.out)) {
+        if (name.gradient) key.last_step = step;
+        const std::uint64_t wanted = !route_.pulls_wait ? 0 : need.value_or(key.last_step == step ? step + 1 : step);
+        transfer_parts(key, name.gradient, name.out, {task, examples, priority, wanted}, &copies);
+        continue;
+      }
+      Transfer::Item& item = items.emplace_back(Transfer::Item{&key, {}, {}});
+      if (name.gradient) {
+        const NDArray* gradient = name.gradient;
+        if (rule_ || !fits(*gradient)) gradient = &(made = prepare_gradient(key, *gradient, priority));
+        ++key.unpulled_pushes;
+        if (compressor_) {
+          item.encoded = compressor_->encode(key.info, key.slices, *gradient, rank(), workers_, priority);
+          made = item.encoded ? item.encoded->bytes : compressor_->with_momentum(key.info, *gradient, priority);
+          gradient = &made;
+        }
+        item.gradient = Transfer::Bytes::of(*gradient);
+        key.last_step = step;
+        pushed_in_step_ = true;
+      }
+      if (!name.out) continue;
+      if (compressor_ && !exact) item.pull_codec = compressor_->pull_codec(key.info);
+      // What a worker pushed in this step it pulls for the next one.
+      if (route_.pulls_wait) item.need = need.value_or(key.last_step == step ? step + 1 : step);
+      const NDArray* out = name.out;
+      if (!fits(*out)) {
+        out = &(made = ArrayBuilder::host_side(out->shape(), key.info.dtype, out->device(), engine_));
+        copies.emplace_back(*name.out, made);
+      }
+      item.out = Transfer::Bytes::of(*out);
+      if (rule_ && rule_->predicts() && key.unpulled_pushes > 0) predicted.emplace_back(&key, *out);
+      if (!key.weight.shares_memory_with(*out) || ArrayBuilder::data(key.weight) != item.out.data)
+        key.weight = out->shape() == key.info.shape ? *out : out->view(key.info.shape);
+    }
+    std::vector<RemoteKey*> proposed;
+    std::vector<Transfer::Item> later;  // pulls of what is only proposed
+    if (two_rounds) {
+      for (Transfer::Item& item : items) {
+        if (!item.encoded || !item.encoded->codec->codec->two_rounds()) continue;
+        proposed.push_back(item.key);
+        if (item.out) later.push_back({item.key, {}, item.out, item.need, nullptr, item.pull_codec});
+        item.out = {};
+      }
+    }
+    if (!items.empty()) launch(task, std::move(items), examples, priority);
+    for (RemoteKey* const key : proposed) finish_proposal(*key, priority);
+    if (!later.empty()) launch("store.pull", std::move(later), 0, priority);
+    for (const auto& [key, out] : predicted) predict(*key, out, priority);
+  }
+  for (const auto& [target, source] : copies) target.copy_from(source, priority);
+}
+
+void ServersExchange::predict(RemoteKey& key, const NDArray& out, int priority) {
+  if (key.info.average) return;
+  pending_->add();
+  const std::shared_ptr<Pending> done(pending_.get(), [pending = pending_](Pending*) { pending->remove(); });
+  std::vector<Variable> writes{out.variable()};
+  key.add_orders(&writes);
+  engine_.push({"store.predict", {}, Lane::kCompute, priority}, {}, writes,
+               [rule = rule_, &key, out, done, pushes = std::exchange(key.unpulled_pushes, 0)](TaskContext&) {
+                 std::vector<PulledRun> runs;
+                 for (const RemoteSlice& slice : key.slices) runs.push_back({slice.begin, slice.end, slice.base});
+                 rule->pulled(key.info.name, runs, pushes, out);
+               });
+}
+
+void ServersExchange::launch(const char* name, std::vector<Transfer::Item> items, std::int64_t examples, int priority) {
+  bool pushes = false;
+  std::size_t bytes = 0;
+  for (const Transfer::Item& item : items) {
+    pushes |= bool(item.gradient);
+    bytes += item.gradient.size + item.out.size;
+  }
+  const bool at_once = bytes <= kSentAtOnce;
+  auto transfer = std::make_shared<Transfer>(route_, std::move(items), pushes ? step_ : nullptr, examples, priority);
+  const auto reads = transfer->reads(), writes = transfer->writes();
+  engine_.push_async({name, {}, Lane::kCommunication, priority, at_once}, reads, writes,
+                     [transfer = std::move(transfer)](TaskContext&, Completion completion) {
+                       transfer->start(std::move(completion));
+                     });
+}
+
+void ServersExchange::finish_proposal(RemoteKey& key, int priority) {
+  pending_->add();
+  const std::shared_ptr<void> held(step_->delivery().get(),
+                                   [pending = pending_, delivery = step_->delivery()](void*) mutable {
+                                     delivery.reset();
+                                     pending->remove();
+                                   });
+  TwoRoundPush::start(engine_, {&key, compressor_->push_codec(), compressor_->arrays_of(key.info.name), step_->number(),
+                                priority, &outboxes_, held});
+}
+
+std::shared_ptr<Step> ServersExchange::new_step(std::uint64_t number) {
+  return std::make_shared<Step>(number, [this](std::uint64_t ended) {
+    wire::StepEnd body;
+    body.set_clock(ended + 1);
+    Message message = message_of(MessageKind::kStepEnd, body);
+    constexpr int kSoonest = 1 << 30;
+    for (const auto& outbox : outboxes_) {
+      outbox->end_step();
+      outbox->submit(kSoonest, 0, message, [](const std::optional<Message>&, const std::exception_ptr&) {});
+    }
+  });
+}
+
+void ServersExchange::step_end(std::int64_t) {
+  std::shared_ptr<Step> ended;  // released outside the lock: that may end it
+  Lock lock(mutex_);
+  auto next = new_step(step_->number() + 1);
+  step_->close(next);
+  last_delivery_ = step_->delivery();
+  ended = std::exchange(step_, std::move(next));
+  pushed_in_step_ = false;
+}
+
+void ServersExchange::when_pushed(std::function<void()> action) {
+  std::shared_ptr<Delivery> delivery;
+  {
+    Lock lock(mutex_);
+    delivery = pushed_in_step_ ? step_->delivery() : last_delivery_.lock();
+  }
+  if (!delivery) return action();
+  delivery->then(std::move(action));
+}
+
+namespace {
+
+template <class Messages>
+void add_delays(const Messages& messages, std::vector<Histogram>& delays) {
+  delays.resize(std::max(delays.size(), static_cast<std::size_t>(messages.size())));
+  for (int worker = 0; worker < messages.size(); ++worker) {
+    const auto& counts = messages[worker];
+    for (int i = 0; i < std::min(counts.values_size(), counts.counts_size()); ++i)
+      delays[static_cast<std::size_t>(worker)].add(counts.values(i), counts.counts(i));
+  }
+}
+
+void add_waits(const wire::Report& message, StoreReport& report) {
+  for (const wire::Report::Wait& wait : message.waits()) {
+    if (wait.worker() >= report.waits.size()) continue;
+    WorkerWait& sum = report.waits[wait.worker()];
+    sum.seconds = std::max(sum.seconds, wait.seconds());
+    sum.times = std::max(sum.times, wait.times());
+  }
+  report.furthest_ahead = std::max(report.furthest_ahead, message.furthest_ahead());
+}
+
+}  // namespace
+
+StoreReport ServersExchange::report() {
+  Message request;
+  request.header.kind = MessageKind::kReport;
+  StoreReport report;
+  report.clock = static_cast<std::int64_t>(clock());
+  report.waits.resize(static_cast<std::size_t>(size()));
+  for (const Message& answer : ask_every_server(request)) {
+    const auto body = parse_body<wire::Report>(answer);
+    add_delays(body.delays(), report.delays);
+    add_delays(body.row_delays(), report.row_delays);
+    report.pushes += body.pushes();
+    report.refused += body.refused();
+    report.pulled_bytes += body.pulled_bytes();
+    report.rows_refused += body.rows_refused();
+    report.rows_held += static_cast<std::int64_t>(body.rows());
+    report.row_bytes += body.row_bytes();
+    add_waits(body, report);
+  }
+  report.wait_seconds = 1e-6 * static_cast<double>(waited_microseconds_.load());
+  Lock lock(mutex_);
+  if (compressor_) compressor_->add_to(report);
+  return report;
+}
+
+std::vector<Message> ServersExchange::ask_servers(std::vector<std::pair<int, Message>> requests) {
+  struct Answers {
+    Mutex mutex;
+    CondVar arrived;
+    std::vector<Message> messages PACELINE_GUARDED_BY(mutex);
+    std::size_t missing PACELINE_GUARDED_BY(mutex) = 0;
+    std::exception_ptr error PACELINE_GUARDED_BY(mutex);
+  };
+  const auto answers = std::make_shared<Answers>();
+  {
+    Lock lock(answers->mutex);
+    answers->messages.resize(requests.size());
+    answers->missing = requests.size();
+  }
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    std::size_t bytes = 0;
+    for (const Frame& frame : requests[i].second.payload) bytes += frame.size;
+    outboxes_[static_cast<std::size_t>(requests[i].first)]->submit(
+        0, bytes, std::move(requests[i].second), [answers, i](std::optional<Message> answer, std::exception_ptr error) {
+          Lock lock(answers->mutex);
+          if (answer) answers->messages[i] = std::move(*answer);
+          if (error && !answers->error) answers->error = std::move(error);
+          --answers->missing;
+          answers->arrived.notify_all();
+        });
+  }
+  Lock lock(answers->mutex);
+  answers->arrived.wait(answers->mutex, [&]() PACELINE_NO_THREAD_SAFETY_ANALYSIS { return answers->missing == 0; });
+  if (answers->error) std::rethrow_exception(answers->error);
+  return std::move(answers->messages);
+}
+
+std::vector<Message> ServersExchange::ask_every_server(const Message& request) {
+  std::vector<std::pair<int, Message>> requests;
+  for (int s = 0; s < servers_; ++s) requests.emplace_back(s, request);
+  return ask_servers(std::move(requests));
+}
+
+std::unique_ptr<Exchange> make_servers_exchange(const ClusterConfig& config, const Spec& mode,
+                                                const StoreOptions& options) {
+  ModeSetting setting = ModeSetting::parse(mode);
+  require(config.servers > 0, "mode '", mode.name,
+          "' needs servers, and this job has none; start it with launch.py -s ",
+          "1 or more (DMLC_NUM_SERVER), or use mode ring or gossip, which have none");
+  ClusterConfig own = config;
+  if (!setting.transport.empty()) own.transport = setting.transport;
+  const bool local = mode.name == "dist_local";
+  auto servers = std::make_unique<ServersExchange>(own, setting, options);
+  if (!local) return servers;
+  return make_averaging_exchange(std::move(servers), setting.mode, options);
+}
+
+}  // namespace paceline

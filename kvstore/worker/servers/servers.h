@@ -1,0 +1,200 @@
+#pragma once
+// The exchange of the dist modes: weights live on servers, this process is one of the workers.
+
+#include <paceline/cluster.h>
+#include <paceline/exchange.h>
+#include <paceline/kvstore.h>
+#include <paceline/mode.h>
+#include <paceline/worker_rule.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "node.h"
+#include "scheduler_client.h"
+#include "send/compression_setting.h"
+#include "send/compressor.h"
+#include "send/transfer.h"
+#include "servers/rows.h"
+
+namespace paceline {
+
+struct SavedStore;
+namespace wire {
+class StepEnd;
+class StepEndReply;
+}  // namespace wire
+
+// A mode's text taken apart: what the servers' Mode knows, and what belongs to the staleness policy and the transport.
+struct ModeSetting {
+  Spec mode;
+  std::string staleness;  // empty: the mode's default
+  Options staleness_options;
+  std::string transport;  // empty: as the cluster says
+  CompressionSetting compression;
+
+  // Throws InvalidArgument on unknown names and keys, listing the known ones.
+  static ModeSetting parse(const Spec& spec);
+  bool holds_tables() const;
+};
+
+class ServersExchange final : public Exchange {
+ public:
+  // Joins the job; blocks as Node::join() does, and throws the same.
+  ServersExchange(const ClusterConfig& config, ModeSetting setting, const StoreOptions& options);
+  ~ServersExchange() override;
+
+  int rank() const override { return node_->rank(); }
+  int size() const override { return workers_; }
+  int server_count() const override { return servers_; }
+  bool leads() const override { return client_.leader() == rank(); }
+  bool joined_late() const override { return joined_late_; }
+
+  void init(const std::vector<InitValue>& values) override;
+  void set_optimizer(const Spec& optimizer) override;
+  void set_learning_rate(double rate) override;
+  void push(const std::vector<PushItem>& items, std::int64_t examples, int priority) override;
+  void pull(const std::vector<PullItem>& items, int priority) override;
+  void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, std::int64_t examples,
+                 int priority) override;
+  void init_tables(const std::vector<TableSpec>& tables) override;
+  void push_pull_rows(const std::vector<RowPush>& pushes, const std::vector<RowPull>& pulls, std::int64_t examples,
+                      int priority) override;
+  void step_end(std::int64_t examples) override;
+  void barrier() override;
+  std::pair<int, int> data_part(std::int64_t epoch) override;
+  void data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) override;
+  void data_commit(std::int64_t epoch, const PositionRanges& done) override;
+  PositionRanges data_committed(std::int64_t epoch) override;
+  PositionRanges data_take_over(std::int64_t epoch, bool wait) override;
+  StoreReport report() override;
+  StoreState save() override;
+  void load(const StoreState& state) override;
+  void finish() override;
+
+  // For an exchange that wraps this one.
+
+  // What the servers apply, and what this worker keeps, where the optimizer is the workers' own; `agreed` is what all
+  // workers must say alike.
+  void set_rules(const Spec& at_servers, const std::string& agreed, std::unique_ptr<WorkerRule> state);
+  // Task: pulls the weights that come of the steps before `step`.
+  void pull_after(const std::vector<PullItem>& items, std::uint64_t step, int priority);
+  // Steps that this worker has finished, in a job whose rounds it counts for.
+  std::uint64_t clock();
+  // Counts for the rounds again, where it did not.
+  void enter() {
+    if (paused_) resume();
+  }
+
+ private:
+  RemoteKey& find(const std::string& name);
+  // The key after `previous` in a call, for that array; throws InvalidArgument where it does not fit.
+  RemoteKey& find(const std::string& name, const NDArray& array, const char* use, RemoteKey*& previous);
+  NDArray prepare_gradient(RemoteKey& key, const NDArray& gradient, int priority);
+  // What is filled on the host for an array of an accelerator: the array, and its copy.
+  using Copies = std::vector<std::pair<NDArray, NDArray>>;
+  struct PartCall {
+    const char* task;
+    std::int64_t examples;
+    int priority;
+    std::uint64_t need;
+  };
+  // Are the key's arrays large and on an accelerator, and does nothing look at them as a whole? Then each part is sent
+  // when it is on the host, and what is pulled goes back part by part.
+  bool goes_in_parts(const RemoteKey& key, const NDArray* gradient, const NDArray* out) const PACELINE_REQUIRES(mutex_);
+  void transfer_parts(RemoteKey& key, const NDArray* gradient, const NDArray* out, const PartCall& call, Copies* copies)
+      PACELINE_REQUIRES(mutex_);
+  // `exact`: nothing is encoded. `need`: the steps that a pull waits for, where they are not this worker's own.
+  void transfer(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, std::int64_t examples,
+                int priority, bool exact, std::optional<std::uint64_t> need = std::nullopt);
+  void pull_exactly(const std::vector<PullItem>& items);
+  // Does the codec keep the optimizer's momentum?
+  bool momentum_is_encoded() const;
+  // Gives the momentum to the codec; what is left is the servers' optimizer.
+  Spec split_momentum(const Spec& optimizer, const std::string& policy);
+  // Moves what was pulled into `out` on, where the policy predicts.
+  void predict(RemoteKey& key, const NDArray& out, int priority) PACELINE_REQUIRES(mutex_);
+  void launch(const char* name, std::vector<Transfer::Item> items, std::int64_t examples, int priority);
+  // The rest of a push that only proposes.
+  void finish_proposal(RemoteKey& key, int priority) PACELINE_REQUIRES(mutex_);
+  // Runs when everything pushed so far was answered.
+  void when_pushed(std::function<void()> action);
+  std::shared_ptr<Step> new_step(std::uint64_t number);
+
+  void add_keys(const Layout& layout, const std::vector<InitValue>& values);
+  void send_values(const Layout& layout, const std::vector<InitValue>& values);
+  // Tells every server; the answer is the widest range of theirs.
+  wire::StepEndReply tell_servers(const wire::StepEnd& message);
+  // Finds out where the others are.
+  void look_around();
+  void set_clock(std::uint64_t clock);
+  // From pause until the next push, pull or barrier this worker holds nobody back.
+  void pause();
+  void resume();
+
+  SavedStore fetch_state();
+  void send_keys(const StoreState& state);
+  void send_state(const SavedStore& store);
+  NamedArrays fetch_blobs(int server, int worker, SavedStore* all);
+  void send_blobs(int server, int worker, const NamedArrays& arrays);
+  void clear_blobs();
+  // This worker's share of a state that was loaded, and the weights.
+  void take_state(const NamedArrays& mine);
+  // Tells every worker, at its next fetch_blobs(), that the state to load was refused.
+  void send_note(const char* name, const std::string& text);  // a blob for each worker
+
+  // The same for row-sparse tables.
+  void fetch_tables(StoreState& state);
+  void send_tables(const StoreState& state);
+  void forget_row_versions();
+  std::vector<const RemoteTable*> tables();
+
+  // Asks all at once and waits for every answer; throws the first failure.
+  std::vector<Message> ask_servers(std::vector<std::pair<int, Message>> requests);
+  std::vector<Message> ask_every_server(const Message& request);
+
+  const ModeSetting setting_;
+  const std::shared_ptr<const Staleness> own_policy_;  // the servers hold the same; null: by name
+  const std::unique_ptr<const Mode> mode_;
+  Engine& engine_;
+  int workers_ = 0, servers_ = 0;
+  std::unique_ptr<Node> node_;
+  SchedulerClient client_;
+  std::vector<std::unique_ptr<Outbox>> outboxes_;
+  std::vector<std::unique_ptr<Fuser>> fusers_;
+  std::unique_ptr<Outbox> scheduler_;
+  std::shared_ptr<Pending> pending_ = std::make_shared<Pending>();
+  std::atomic<std::int64_t> waited_microseconds_{0};
+  Transfer::Route route_;
+
+  Mutex mutex_;  // calls of push, pull and step_end may come from several threads
+  std::unordered_map<std::string, std::unique_ptr<RemoteKey>> keys_ PACELINE_GUARDED_BY(mutex_);
+  std::uint64_t calls_ PACELINE_GUARDED_BY(mutex_) = 0;
+  RemoteKey* last_key_ PACELINE_GUARDED_BY(mutex_) = nullptr;  // that a call named
+  std::map<std::string, std::unique_ptr<RemoteTable>> tables_ PACELINE_GUARDED_BY(mutex_);
+  std::uint64_t row_calls_ PACELINE_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<Step> step_ PACELINE_GUARDED_BY(mutex_);
+  std::weak_ptr<Delivery> last_delivery_ PACELINE_GUARDED_BY(mutex_);
+  bool pushed_in_step_ PACELINE_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<WorkerRule> rule_ PACELINE_GUARDED_BY(mutex_);
+  std::unique_ptr<Compressor> compressor_ PACELINE_GUARDED_BY(mutex_);  // null: nothing is encoded
+
+  std::map<std::uint32_t, std::unique_ptr<RemotePartition>> partitions_;
+  Spec optimizer_{"sgd", {}};
+  std::string policy_ = "none";  // of staleness, by name
+  std::uint32_t init_calls_ = 0, optimizer_calls_ = 0;
+  std::uint64_t rate_calls_ = 0, pauses_ = 0, table_loads_ = 0;
+  bool paused_ = false, finished_ = false;
+  bool joining_ = false;      // came after the start, and has not got the weights yet: nobody counts on it
+  bool joined_late_ = false;  // came when the others were on their way
+};
+
+std::unique_ptr<Exchange> make_servers_exchange(const ClusterConfig& config, const Spec& mode,
+                                                const StoreOptions& options);
+
+}  // namespace paceline

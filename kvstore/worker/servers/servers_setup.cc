@@ -1,0 +1,288 @@
+// The collective parts of ServersExchange: keys, rules, barriers, the end.
+#include <paceline/error.h>
+#include <paceline/log.h>
+
+#include <algorithm>
+
+#include "parse_body.h"
+#include "payload.h"
+#include "servers/servers.h"
+#include "store.pb.h"
+
+namespace paceline {
+
+void ServersExchange::init(const std::vector<InitValue>& values) {
+  std::vector<InitValue> here;
+  for (const InitValue& value : values) {
+    here.push_back({value.key, value.value.to(Device{}).contiguous(), value.average});
+    here.back().value.wait();
+  }
+  wire::InitRequest request;
+  request.set_call(++init_calls_);
+  const std::string compression = setting_.compression.text();
+  request.set_mode(setting_.mode.text() + (compression.empty() ? "" : " with " + compression));
+  for (const InitValue& value : here) {
+    KeyInfo key{value.key, value.value.dtype(), value.value.shape(), value.average};
+    key.row = setting_.compression.row_of(key);
+    write_key(key, request.add_keys());
+  }
+  auto reply = parse_body<wire::InitReply>(client_.ask(MessageKind::kInit, request));
+  request.clear_keys();
+  request.set_values(true);
+  const Layout layout = parse_layout(reply);
+  while (!reply.done()) {
+    if (reply.sender() == static_cast<std::uint32_t>(rank())) send_values(layout, here);
+    request.set_sender(reply.sender());
+    reply = parse_body<wire::InitReply>(client_.ask(MessageKind::kInit, request));
+  }
+  add_keys(layout, values);
+  std::vector<PullItem> pulls;
+  for (const InitValue& value : values) pulls.push_back({value.key, value.value});
+  pull_exactly(pulls);
+  request.set_values(false);
+  request.set_held(true);
+  client_.ask(MessageKind::kInit, request);
+  if (!std::exchange(joining_, false)) return;
+  // From now on the others count on it, and it needs what they have made of the weights by then.
+  resume();
+  pull_exactly(pulls);
+}
+
+void ServersExchange::look_around() {
+  const auto [passed, late] = client_.standing();
+  joining_ = late;
+  joined_late_ = late && passed > 0;
+  pauses_ = late ? 1 : 0;
+}
+
+void ServersExchange::send_values(const Layout& layout, const std::vector<InitValue>& values) {
+  std::map<std::string, const InitValue*> by_name;
+  for (const InitValue& value : values) by_name[value.key] = &value;
+  std::vector<std::pair<int, Message>> requests;
+  for (const KeyPartition& partition : layout.partitions) {
+    wire::InitValuesRequest body;
+    body.set_mode(setting_.mode.text());
+    KeyPartition renumbered = partition;
+    PayloadWriter payload;
+    std::map<int, int> numbers;
+    for (SliceRange& slice : renumbered.slices) {
+      const KeyInfo& key = layout.keys[static_cast<std::size_t>(slice.key)];
+      const auto [entry, first] = numbers.try_emplace(slice.key, body.keys_size());
+      if (first) write_key(key, body.add_keys());
+      slice.key = entry->second;
+      const NDArray& array = by_name.at(key.name)->value;
+      const std::size_t width = size_of(key.dtype);
+      payload.add(array.data_as<const std::byte>() + static_cast<std::size_t>(slice.begin) * width,
+                  static_cast<std::size_t>(slice.end - slice.begin) * width, std::make_shared<NDArray>(array));
+    }
+    write_partition(renumbered, body.mutable_partition());
+    requests.emplace_back(partition.server, message_of(MessageKind::kInitValues, body, payload.finish()));
+  }
+  ask_servers(std::move(requests));
+}
+
+void ServersExchange::add_keys(const Layout& layout, const std::vector<InitValue>& values) {
+  Lock lock(mutex_);
+  std::vector<RemoteKey*> keys;
+  for (const KeyInfo& info : layout.keys) {
+    auto key = std::make_unique<RemoteKey>();
+    key->info = info;
+    key->order = engine_.new_variable();
+    keys.push_back(key.get());
+    keys_[info.name] = std::move(key);
+  }
+  for (const InitValue& value : values) find(value.key).weight = value.value;
+  for (const KeyPartition& plan : layout.partitions) {
+    if (plan.server >= servers_) throw Corrupt(str("the scheduler placed keys on server ", plan.server));
+    auto partition = std::make_unique<RemotePartition>();
+    partition->id = static_cast<std::uint32_t>(plan.id);
+    partition->server = plan.server;
+    partition->slices = plan.slices.size();
+    for (std::size_t s = 0; s < plan.slices.size(); ++s) {
+      const SliceRange& range = plan.slices[s];
+      keys[static_cast<std::size_t>(range.key)]->slices.push_back(
+          {partition.get(), static_cast<std::uint32_t>(s), range.begin, range.end, 0});
+    }
+    partitions_[partition->id] = std::move(partition);
+  }
+  for (RemoteKey* key : keys) std::ranges::sort(key->slices, {}, &RemoteSlice::begin);
+}
+
+void ServersExchange::set_optimizer(const Spec& optimizer) {
+  make_optimizer(optimizer);
+  const bool encoded = momentum_is_encoded();
+  const std::string policy =
+      setting_.staleness.empty() ? mode_->default_staleness(encoded ? "sgd" : optimizer.name) : setting_.staleness;
+  make_staleness(policy, setting_.staleness_options);
+  auto rule = make_worker_rule(optimizer, policy, setting_.staleness_options);
+  const Spec served = encoded ? split_momentum(optimizer, policy) : optimizer;
+
+  wire::SetRules rules;
+  rules.set_call(++optimizer_calls_);
+  rules.set_optimizer(served.text());
+  if (encoded) rules.set_table_optimizer(optimizer.text());
+  rules.set_staleness(policy);
+  rules.set_staleness_options(setting_.staleness_options.text());
+  rules.set_own_policy(own_policy_ != nullptr);
+  client_.agree_on_rules(rules.call(), optimizer.text() + " with staleness=" + rules.staleness() +
+                                           (setting_.staleness_options.empty() ? "" : "," + rules.staleness_options()));
+
+  ask_every_server(message_of(MessageKind::kSetRules, rules));
+  Lock lock(mutex_);
+  if (rule && rule_) rule->load(rule_->state());
+  rule_ = std::move(rule);
+  optimizer_ = served;
+  policy_ = policy;
+}
+
+void ServersExchange::set_rules(const Spec& at_servers, const std::string& agreed, std::unique_ptr<WorkerRule> state) {
+  wire::SetRules rules;
+  rules.set_call(++optimizer_calls_);
+  rules.set_optimizer(at_servers.text());
+  rules.set_staleness("none");
+  client_.agree_on_rules(rules.call(), agreed);
+  ask_every_server(message_of(MessageKind::kSetRules, rules));
+  Lock lock(mutex_);
+  rule_ = std::move(state);
+  optimizer_ = at_servers;
+  policy_ = "none";
+}
+
+bool ServersExchange::momentum_is_encoded() const {
+  const auto codec = make_codec(setting_.compression.push);
+  return codec && codec->takes_momentum();
+}
+
+Spec ServersExchange::split_momentum(const Spec& optimizer, const std::string& policy) {
+  const std::string& name = setting_.compression.push.name;
+  const double momentum = make_optimizer(optimizer)->worker_momentum();
+  require(momentum >= 0, "compression '", name, "' keeps the optimizer's momentum at the workers, which optimizer '",
+          optimizer.name, "' cannot give up");
+  const auto parts = policy_parts(policy);
+  require(std::find(parts.begin(), parts.end(), "dana") == parts.end(), "compression '", name,
+          "' and staleness policy 'dana' both keep the optimizer's momentum; name another policy, such as gap_aware");
+  require(!optimizer.options.has("clip_gradient"), "compression '", name,
+          "' sends no gradients that clip_gradient could cut: leave it out (dgc has an option clip_norm)");
+  Options taken{{"momentum", optimizer.options.get("momentum", str(momentum).c_str())}};
+  if (optimizer.name == "nesterov") taken.set("nesterov", "1");
+  Spec served{"sgd", optimizer.options};
+  served.options.erase("momentum");
+  Lock lock(mutex_);
+  auto compressor = std::make_unique<Compressor>(setting_.compression, engine_, taken);
+  if (compressor_) compressor->take_state(*compressor_);
+  compressor_ = std::move(compressor);
+  return served;
+}
+
+void ServersExchange::set_learning_rate(double rate) {
+  require(rate >= 0, "the learning rate is ", rate, ", expected at least 0");
+  wire::SetRules rules;
+  rules.set_rate_call(++rate_calls_);
+  rules.set_learning_rate(rate);
+  ask_every_server(message_of(MessageKind::kSetRules, rules));
+}
+
+wire::StepEndReply ServersExchange::tell_servers(const wire::StepEnd& body) {
+  wire::StepEndReply widest;
+  for (const Message& answer : ask_every_server(message_of(MessageKind::kStepEnd, body))) {
+    const auto reply = parse_body<wire::StepEndReply>(answer);
+    widest.set_fastest(std::max(widest.fastest(), reply.fastest()));
+    widest.set_slowest(std::max(widest.slowest(), reply.slowest()));
+  }
+  return widest;
+}
+
+std::uint64_t ServersExchange::clock() {
+  Lock lock(mutex_);
+  return step_->number();
+}
+
+void ServersExchange::set_clock(std::uint64_t clock) {
+  Lock lock(mutex_);
+  if (step_->number() == clock) return;
+  step_->cancel();
+  step_ = new_step(clock);
+  pushed_in_step_ = false;
+}
+
+void ServersExchange::barrier() {
+  // What the program meets for before it has keys is over in a job that is on its way.
+  if (joining_ && joined_late_ && !client_.in_epoch()) return;
+  pending_->wait_none();
+  const std::uint64_t number = client_.next_barrier();
+  if (joining_) {
+    client_.meet(number, 0, true);
+    return;
+  }
+  wire::StepEnd body;
+  body.set_clock(clock());
+  body.set_number(number);
+  body.set_state(wire::StepEnd::INSIDE_BARRIER);
+  tell_servers(body);
+  body.set_clock(client_.meet(number, body.clock()));
+  body.set_state(wire::StepEnd::AFTER_BARRIER);
+  tell_servers(body);
+  paused_ = false;
+  set_clock(body.clock());
+}
+
+void ServersExchange::pause() {
+  pending_->wait_none();
+  wire::StepEnd body;
+  body.set_clock(clock());
+  body.set_number(++pauses_);
+  body.set_state(wire::StepEnd::PAUSED);
+  tell_servers(body);
+  paused_ = true;
+}
+
+void ServersExchange::resume() {
+  wire::StepEnd body;
+  body.set_clock(clock());
+  body.set_number(pauses_);
+  body.set_state(wire::StepEnd::RESUMED);
+  // In a synchronous mode the first round that no server can have closed; else no further than the slowest.
+  for (;;) {
+    const wire::StepEndReply others = tell_servers(body);
+    const std::uint64_t first = mode_->synchronous() ? others.fastest() + 1 : others.slowest();
+    if (body.clock() >= first) break;
+    body.set_clock(first);
+  }
+  paused_ = false;
+  set_clock(body.clock());
+}
+
+void ServersExchange::finish() {
+  if (std::exchange(finished_, true)) return;
+  pending_->wait_none();
+  wire::StepEnd body;
+  body.set_state(wire::StepEnd::FINISHED);
+  tell_servers(body);
+  node_->leave();
+  Lock lock(mutex_);
+  if (compressor_) compressor_->log_figures();
+}
+
+std::pair<int, int> ServersExchange::data_part(std::int64_t epoch) { return client_.data_part(epoch); }
+
+void ServersExchange::data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) {
+  client_.data_begin(epoch, mine, all);
+}
+
+void ServersExchange::data_commit(std::int64_t epoch, const PositionRanges& done) {
+  // Positions count as delivered when the gradients made of them are at the servers.
+  when_pushed([this, pending = pending_, message = SchedulerClient::commit_message(epoch, done)]() mutable {
+    pending->add();
+    scheduler_->submit(0, 0, std::move(message),
+                       [pending](const std::optional<Message>&, const std::exception_ptr&) { pending->remove(); });
+  });
+}
+
+PositionRanges ServersExchange::data_committed(std::int64_t epoch) { return client_.data_committed(epoch); }
+
+PositionRanges ServersExchange::data_take_over(std::int64_t epoch, bool wait) {
+  if (wait && !paused_ && !joining_) pause();
+  return client_.data_take_over(epoch, wait);
+}
+
+}  // namespace paceline

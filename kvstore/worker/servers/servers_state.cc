@@ -1,0 +1,306 @@
+// Checkpoints of ServersExchange: slices are gathered to whole keys and cut again, so that another number of servers
+// and workers can go on.
+#include <paceline/error.h>
+#include <paceline/log.h>
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+
+#include "checkpoint/saved_state.h"
+#include "parse_body.h"
+#include "payload.h"
+#include "servers/servers.h"
+#include "store.pb.h"
+
+namespace paceline {
+namespace {
+
+// Where slices of a key are, by partition and number.
+using SliceOwners = std::map<std::pair<std::uint32_t, std::uint32_t>, std::pair<const RemoteKey*, const RemoteSlice*>>;
+
+// The name of a blob that is no state but the reason why there is none. A rule's state begins with a key.
+constexpr const char* kRefusal = ":refused";
+// The last blob of a state: without it the worker that sent it was lost.
+constexpr const char* kWhole = ":whole";
+
+// Larger arrays of a worker's own state travel in pieces.
+constexpr std::int64_t kBlobBytes = std::int64_t{8} << 20;
+
+// The name of a piece: the array's, where the piece begins, and the shape of the whole.
+std::string name_of_piece(const std::string& name, std::int64_t begin, const Shape& shape) {
+  std::string text = str(name, '\n', begin, '\n');
+  for (const std::int64_t extent : shape) text += std::to_string(extent) + " ";
+  return text;
+}
+
+struct BlobPiece {
+  std::string name;
+  std::int64_t begin = 0;
+  Shape shape;  // of the whole array
+};
+
+BlobPiece parse_piece(const std::string& name, const Shape& own_shape) {
+  const std::size_t shape_at = name.rfind('\n');
+  const std::size_t begin_at = shape_at == std::string::npos ? shape_at : name.rfind('\n', shape_at - 1);
+  if (begin_at == std::string::npos) return {name, 0, own_shape};
+  BlobPiece piece{name.substr(0, begin_at), 0, {}};
+  std::istringstream(name.substr(begin_at + 1, shape_at - begin_at - 1)) >> piece.begin;
+  std::istringstream extents(name.substr(shape_at + 1));
+  std::vector<std::int64_t> shape;
+  for (std::int64_t extent; extents >> extent;) shape.push_back(extent);
+  piece.shape = Shape(shape);
+  if (piece.begin < 0 || piece.begin + own_shape.size() > piece.shape.size())
+    throw Corrupt("a piece of '" + piece.name + "' lies outside of it");
+  return piece;
+}
+
+std::byte* at(const NDArray& array, std::int64_t element) {
+  return static_cast<std::byte*>(array.data()) + static_cast<std::size_t>(element) * size_of(array.dtype());
+}
+
+}  // namespace
+
+StoreState ServersExchange::save() {
+  pending_->wait_none();
+  NamedArrays mine;
+  {
+    Lock lock(mutex_);
+    if (rule_) mine = rule_->state();
+    if (compressor_)
+      for (auto& entry : compressor_->state()) mine.push_back(std::move(entry));
+  }
+  for (const auto& [name, array] : mine) array.wait();
+  send_blobs(rank() % servers_, rank(), mine);
+  barrier();
+  StoreState state;
+  if (leads()) {
+    SavedStore store = fetch_state();
+    store.clock = clock();
+    for (int s = 0; s < servers_; ++s) fetch_blobs(s, -1, &store);
+    state = store.write();
+    fetch_tables(state);
+    state.counters.emplace_back("workers", std::to_string(workers_));
+    clear_blobs();
+  }
+  barrier();
+  return state;
+}
+
+SavedStore ServersExchange::fetch_state() {
+  SavedStore store;
+  SliceOwners owners;
+  {
+    Lock lock(mutex_);
+    for (const auto& [name, key] : keys_) {
+      SavedKey& saved = store.keys[name];
+      saved.weight = NDArray(key->info.shape, key->info.dtype, {}, engine_);
+      saved.weight.wait();
+      for (const RemoteSlice& slice : key->slices) owners[{slice.partition->id, slice.number}] = {key.get(), &slice};
+    }
+  }
+  std::vector<std::pair<int, Message>> requests;
+  std::vector<std::uint32_t> ids;
+  for (const auto& [id, partition] : partitions_) {
+    wire::SaveRequest body;
+    body.set_partition(id);
+    requests.emplace_back(partition->server, message_of(MessageKind::kSave, body));
+    ids.push_back(id);
+  }
+  const std::vector<Message> answers = ask_servers(std::move(requests));
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    const auto body = parse_body<wire::SaveReply>(answers[i]);
+    PayloadReader payload(answers[i].payload);
+    for (const wire::SavedSlice& part : body.slices()) {
+      const auto [key, slice] = owners.at({ids[i], part.slice()});
+      SavedKey& saved = store.keys[key->info.name];
+      SliceCounters& counters = saved.counters;
+      counters.version = std::max(counters.version, part.version());
+      counters.examples = std::max(counters.examples, part.examples());
+      counters.optimizer_updates = std::max(counters.optimizer_updates, part.optimizer_updates());
+      counters.policy_updates = std::max(counters.policy_updates, part.policy_updates());
+      for (const std::string& name : part.names()) {
+        NDArray& array = name == "weight" ? saved.weight : saved.slots[name];
+        if (array.is_none()) {
+          array = NDArray::zeros(key->info.shape, key->info.dtype, {}, engine_);
+          array.wait();
+        }
+        const std::size_t bytes = static_cast<std::size_t>(slice->end - slice->begin) * size_of(key->info.dtype);
+        const std::byte* data = payload.next(bytes);
+        if (data) std::memcpy(at(array, slice->begin), data, bytes);
+      }
+    }
+  }
+  return store;
+}
+
+void ServersExchange::send_blobs(int server, int worker, const NamedArrays& arrays) {
+  if (arrays.empty()) return;
+  wire::LoadRequest body;
+  PayloadWriter payload;
+  for (const auto& [name, array] : arrays) {
+    const std::int64_t most = kBlobBytes / static_cast<std::int64_t>(size_of(array.dtype()));
+    const bool whole = array.size() <= most;
+    for (std::int64_t begin = 0; begin < array.size() || begin == 0; begin += most) {
+      const std::int64_t count = std::min(most, array.size() - begin);
+      wire::Blob* blob = body.add_blobs();
+      blob->set_worker(static_cast<std::uint32_t>(worker));
+      blob->set_name(whole ? name : name_of_piece(name, begin, array.shape()));
+      blob->set_dtype(static_cast<int>(array.dtype()));
+      for (const std::int64_t extent : whole ? array.shape() : Shape{count}) blob->add_shape(extent);
+      payload.add(at(array, begin), static_cast<std::size_t>(count) * size_of(array.dtype()),
+                  std::make_shared<NDArray>(array));
+    }
+  }
+  std::vector<std::pair<int, Message>> requests;
+  requests.emplace_back(server, message_of(MessageKind::kLoad, body, payload.finish()));
+  ask_servers(std::move(requests));
+}
+
+NamedArrays ServersExchange::fetch_blobs(int server, int worker, SavedStore* all) {
+  wire::SaveRequest request;
+  request.set_blobs(true);
+  if (!all) request.set_worker(static_cast<std::uint32_t>(worker));
+  std::vector<std::pair<int, Message>> requests;
+  requests.emplace_back(server, message_of(MessageKind::kSave, request));
+  const Message answer = ask_servers(std::move(requests)).front();
+  const auto body = parse_body<wire::SaveReply>(answer);
+  PayloadReader payload(answer.payload);
+  NamedArrays mine;
+  std::map<std::pair<int, std::string>, NDArray> arrays;
+  for (const wire::Blob& blob : body.blobs()) {
+    wire::KeyDeclaration as_key;
+    as_key.set_name(blob.name());
+    as_key.set_dtype(blob.dtype());
+    *as_key.mutable_shape() = blob.shape();
+    const KeyInfo info = parse_key(as_key);
+    const BlobPiece piece = parse_piece(info.name, info.shape);
+    const int owner = static_cast<int>(blob.worker());
+    NDArray& array = arrays[{owner, piece.name}];
+    if (array.is_none()) {
+      array = NDArray(piece.shape, info.dtype, {}, engine_);
+      array.wait();
+    }
+    if (array.dtype() != info.dtype || array.shape() != piece.shape)
+      throw Corrupt("pieces of '" + piece.name + "' do not fit together");
+    const std::size_t bytes = static_cast<std::size_t>(info.shape.size()) * size_of(info.dtype);
+    const std::byte* data = payload.next(bytes);
+    if (data) std::memcpy(at(array, piece.begin), data, bytes);
+  }
+  for (const auto& [place, array] : arrays) {
+    const auto& [owner, name] = place;
+    if (owner == worker) mine.emplace_back(name, array);
+    if (all) all->workers[owner].emplace_back(name, array);
+  }
+  return mine;
+}
+
+void ServersExchange::load(const StoreState& state) {
+  pending_->wait_none();
+  barrier();  // what another worker pushed before it loads must not come after the state
+  std::exception_ptr refused;
+  if (leads()) {
+    try {
+      if (!state.tables_alone) send_keys(state);
+      send_tables(state);
+      send_note(kWhole, "sent");
+    } catch (const InvalidArgument& error) {
+      refused = std::current_exception();
+      send_note(kRefusal, error.what());
+    }
+  }
+  barrier();
+  NamedArrays mine = fetch_blobs(rank() % servers_, rank(), nullptr);
+  for (const auto& [name, array] : mine)
+    if (name == kRefusal && !refused)
+      refused = std::make_exception_ptr(
+          InvalidArgument(std::string(static_cast<const char*>(array.data()), static_cast<std::size_t>(array.size()))));
+  const bool whole = std::erase_if(mine, [](const auto& entry) { return entry.first == kWhole; }) > 0;
+  if (!whole && !refused)
+    refused = std::make_exception_ptr(NetworkError(
+        "the worker that loads the state for all was lost meanwhile: some weights are the state's and some are not"));
+  forget_row_versions();
+  if (!refused && !state.tables_alone) take_state(mine);
+  barrier();
+  if (leads()) clear_blobs();
+  barrier();
+  if (refused) std::rethrow_exception(refused);
+}
+
+void ServersExchange::send_keys(const StoreState& state) {
+  SavedStore store = SavedStore::read(state);
+  const auto named = make_staleness(policy_, setting_.staleness_options);
+  adapt_state(store, *make_optimizer(optimizer_), own_policy_ ? *own_policy_ : *named, has_part(policy_, "dana"));
+  send_state(store);
+  for (int worker = 0; worker < workers_; ++worker)
+    send_blobs(worker % servers_, worker, share_of(store, worker, workers_));
+  set_clock(std::max(clock(), store.clock));  // the barrier takes the others along
+}
+
+void ServersExchange::take_state(const NamedArrays& saved) {
+  NamedArrays mine = saved;
+  std::vector<PullItem> pulls;
+  {
+    Lock lock(mutex_);
+    if (compressor_) compressor_->load(&mine);
+    if (rule_)
+      rule_->load(mine);
+    else if (!mine.empty())
+      LOG(WARNING) << "the checkpoint's worker state is not used under this staleness policy and compression";
+    for (const auto& [name, key] : keys_) pulls.push_back({name, key->weight});
+  }
+  pull_exactly(pulls);
+}
+
+void ServersExchange::clear_blobs() {
+  wire::LoadRequest clear;
+  clear.set_clear_blobs(true);
+  ask_every_server(message_of(MessageKind::kLoad, clear));
+}
+
+void ServersExchange::send_note(const char* name, const std::string& text) {
+  const std::vector<std::uint8_t> bytes(text.begin(), text.end());
+  const NDArray array = NDArray::from(bytes, {static_cast<std::int64_t>(bytes.size())}, {}, engine_);
+  array.wait();
+  for (int worker = 0; worker < workers_; ++worker) send_blobs(worker % servers_, worker, {{name, array}});
+}
+
+void ServersExchange::send_state(const SavedStore& store) {
+  struct Builder {
+    int server = 0;
+    wire::LoadRequest body;
+    PayloadWriter payload;
+  };
+  std::map<std::uint32_t, Builder> builders;
+  Lock lock(mutex_);
+  store.require_known(keys_, tables_);
+  for (const auto& [name, key] : keys_) {
+    const SavedKey& saved = store.find(name, key->info.shape, key->info.dtype);
+    std::vector<std::pair<std::string, NDArray>> arrays{{"weight", saved.weight.contiguous()}};
+    for (const auto& [slot, array] : saved.slots) arrays.emplace_back(slot, array.contiguous());
+    for (const auto& [slot, array] : arrays) array.wait();
+    for (const RemoteSlice& slice : key->slices) {
+      Builder& builder = builders[slice.partition->id];
+      builder.server = slice.partition->server;
+      builder.body.set_partition(slice.partition->id);
+      wire::SavedSlice* part = builder.body.add_slices();
+      part->set_slice(slice.number);
+      part->set_version(saved.counters.version);
+      part->set_examples(saved.counters.examples);
+      part->set_optimizer_updates(saved.counters.optimizer_updates);
+      part->set_policy_updates(saved.counters.policy_updates);
+      for (const auto& [slot, array] : arrays) {
+        part->add_names(slot);
+        builder.payload.add(at(array, slice.begin),
+                            static_cast<std::size_t>(slice.end - slice.begin) * size_of(array.dtype()),
+                            std::make_shared<NDArray>(array));
+      }
+    }
+  }
+  std::vector<std::pair<int, Message>> requests;
+  for (auto& [id, builder] : builders)
+    requests.emplace_back(builder.server, message_of(MessageKind::kLoad, builder.body, builder.payload.finish()));
+  ask_servers(std::move(requests));
+}
+
+}  // namespace paceline
