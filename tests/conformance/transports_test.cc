@@ -10,6 +10,7 @@
 #include <atomic>
 #include <csignal>
 #include <filesystem>
+#include <future>
 #include <map>
 #include <thread>
 
@@ -328,6 +329,24 @@ TEST_P(Transports, an_address_is_bound_once) {
   }
   first.reset();
   EXPECT_EQ(second->bind(address), address);
+}
+
+// As a request does that is dropped unanswered, whose message a frame holds.
+TEST_P(Transports, the_owner_of_a_dropped_frame_may_send) {
+  auto transport = make_transport(Spec::parse(GetParam().transport));
+  if (GetParam().decorated) transport = make_faulty_transport(std::move(transport), Options::parse("delay_ms=1"));
+  constexpr LinkId kUnknown = 1 << 20;
+  std::promise<void> sent;
+  const auto owner = [&](const char*) {
+    transport->send(kUnknown, packet_of("answer"));
+    sent.set_value();
+  };
+  Frame frame;
+  frame.owner = std::shared_ptr<const char>("x", owner);
+  frame.data = reinterpret_cast<const std::byte*>(frame.owner.get());
+  frame.size = 1;
+  transport->send(kUnknown, {std::move(frame)});
+  sent.get_future().wait();
 }
 
 class ByteCount final : public TransportObserver {

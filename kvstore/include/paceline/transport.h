@@ -55,7 +55,8 @@ class Transport {
   virtual std::string bind(const std::string& address) = 0;
   // Opens a link to a bound address; returns at once, connects and reconnects in the background.
   virtual LinkId connect(const std::string& address) = 0;
-  // Sends without blocking; queued while the peer is away. Thread-safe. Unknown links are ignored.
+  // Sends without blocking; queued while the peer is away. Thread-safe. Unknown links are ignored. The owner of a frame
+  // may send in its turn when it goes.
   virtual void send(LinkId link, Packet packet) = 0;
   // Forgets a link and what is queued for it, and hangs up: a peer that connected may connect again.
   virtual void close(LinkId link) = 0;
