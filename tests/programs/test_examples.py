@@ -3,7 +3,7 @@
 import re
 import unittest
 
-from support import LAUNCHER, SOURCE_DIR, ProgramTest, data_folder, program
+from support import LAUNCHER, SOURCE_DIR, ProgramTest, program
 
 TRAINING = {"mnist", "image_classification", "sparse_linear", "factorization_machine", "char_lm"}
 EXPECTED = {
@@ -38,34 +38,6 @@ class Examples(ProgramTest):
         self.assertEqual(ended.out, "[worker 0] weight 1.000, expected 1.000\n")
         ended = self.run_program(program("kvstore"), "dist_asink")
         self.assert_one_clear_sentence(ended, "kvstore: unknown mode 'dist_asink'; known: local", code=1)
-
-
-class Readme(ProgramTest):
-    def last_loss(self, ended):
-        self.assertEqual(ended.code, 0, ended)
-        return float(re.findall(r"epoch 5  step [24]00  loss (\d\.\d+)  \d+ examples/s", ended.out)[-1])
-
-    def test_alone_and_in_a_job(self):
-        """The program of the README learns, alone and distributed, and has nothing left to do once it has."""
-        train = data_folder() / "train.manifest"
-        self.assertLess(self.last_loss(self.run_program(program("readme_program"), "local", train)), 0.5)
-        launch = (*LAUNCHER, "-n", 2, "-s", 2, "--server-command", program("paceline_server"))
-        self.assertEqual(self.run_program(program("readme_program"), "local", train).out, "")
-        (self.folder / "ckpt" / "checkpoint.safetensors").unlink()
-        job = self.run_program(*launch, program("readme_program"), "dist_async", train)
-        self.assertLess(self.last_loss(job), 0.5)
-        self.assertIn("the job is over", job.err)
-        self.assertNotIn("was lost", job.err)
-
-    def test_what_is_wrong_it_says_in_a_sentence(self):
-        for arguments, words in (
-            ((), "usage: "),
-            (("dist_asink", "x"), "unknown mode"),
-            (("local", "x"), "No such file"),
-        ):
-            ended = self.run_program(program("readme_program"), *arguments)
-            self.assert_one_clear_sentence(ended, words, code=1)
-            self.assertEqual(ended.err.count("\n"), 1, ended)
 
 
 class Tools(ProgramTest):

@@ -24,8 +24,8 @@
 #     One GoogleTest program `<name>_tests` (NAME is the module by default) of the module and those below it, so that it
 #     builds without the others; it sees private headers and <support/...> of tests/. Run it with tools/test.sh <name>.
 #     The target unit_tests builds them all.
-#   add_python_tests(<name> TIMEOUT <seconds> [ENVIRONMENT <variables>] MODULES <names>)
-#     Modules of unittest in tests/<name>/.
+#   add_python_tests(<name> TIMEOUT <seconds> [TARGET <target>] [ENVIRONMENT <variables>] MODULES <names>)
+#     Modules of unittest in tests/<name>/. TARGET builds what they need; without one, that may be anything.
 #   add_suite(<name> <kind> <command> <timeout> [TARGET <name>] [MATCH <pattern>] [ENVIRONMENT <variables>])
 #     Tells tests/runner of tests: a program of GoogleTest (kind gtest), or a command (kind command) that ends with 0 when
 #     it passes and with 77 when it cannot run here. MATCH takes only the tests whose full names fit the pattern. A test
@@ -273,8 +273,8 @@ function(add_unit_tests module)
 endfunction()
 
 function(add_python_tests name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "ENVIRONMENT;MODULES")
-  add_suite(${name} unittest "${arg_MODULES}" ${arg_TIMEOUT} ENVIRONMENT ${arg_ENVIRONMENT})
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;TARGET" "ENVIRONMENT;MODULES")
+  add_suite(${name} unittest "${arg_MODULES}" ${arg_TIMEOUT} TARGET ${arg_TARGET} ENVIRONMENT ${arg_ENVIRONMENT})
 endfunction()
 
 function(link_coverage target)
