@@ -22,7 +22,7 @@ from suites import SOURCE, suites_of
 
 COMMANDS = "compile_commands.json"
 LAUNCHER = ("tools/launch.py", "tools/paceline_launch/")
-NOTHING = ("docs/", "tests/recorded/", ".ci/", ".github/")
+NOTHING = ("tests/recorded/", ".ci/", ".github/")
 
 
 def git(*words):
@@ -76,13 +76,13 @@ class Choice:
     def for_file(self, path):
         """Adds what the change of one file can break; says in a few words what that is."""
         before = len(self.tests) + len(self.names)
-        if path.startswith(NOTHING) or (path.endswith(".md") and path != "README.md"):
+        if path.startswith(NOTHING):
             return "no test depends on it"
-        if path == "README.md":
-            self._suite("programs", "*Readme*")
-            return "the program that it shows"
+        if path.endswith(".md"):
+            self._suite("pages")
+            return "the tests of the pages"
         if path.startswith(LAUNCHER):
-            for suite in ("launch", "programs", "install"):
+            for suite in ("launch", "programs", "install", "pages"):
                 self._suite(suite)
             return "the jobs that are launched"
         if path.startswith("tests/benchmarks/") and path.endswith((".cc", ".h")):
@@ -92,7 +92,8 @@ class Choice:
             return self._test_file(path)
         if path.startswith("tools/") and path.endswith((".sh", ".py")):
             self._suite("scripts.*")
-            return "the tests of scripts"
+            self._suite("pages")
+            return "the tests of scripts and pages"
         if path.endswith((".cu", ".cuh")) and pathlib.Path(self.build).name not in ("cuda", "emulated"):
             return "CUDA alone: run tools/test.sh --emulated"
         if path.endswith("_test.cc"):
@@ -207,7 +208,8 @@ class Choice:
             next((s for s in self.suites if t == s or t.startswith(s + ".")), t.split(".")[0]) for t in self.tests
         }
         targets = {self.suites[name].target for name in wanted if name in self.suites and self.suites[name].target}
-        if any(name in self.suites and self.suites[name].kind == "unittest" for name in wanted):
+        chosen = [self.suites[name] for name in wanted if name in self.suites]
+        if any(suite.kind == "unittest" and not suite.target for suite in chosen):
             targets = {"all"}
         return sorted(targets | self._extra_targets)
 
@@ -216,7 +218,7 @@ class Choice:
         place = os.path.abspath(SOURCE / path)
         found = set()
         for suite in self.suites.values():
-            if suite.target:
+            if suite.kind == "gtest":
                 command = ["ninja", "-C", self.build, "-t", "inputs", os.path.relpath(suite.command[0], self.build)]
                 inputs = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
                 if any(one == place or one.startswith(place + "/") for one in inputs):

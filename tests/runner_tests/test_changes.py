@@ -75,6 +75,7 @@ class Choice(Tables):
                 ("nn", "gtest", "nn_tests"),
                 ("launch", "unittest", ""),
                 ("scripts.refusals", "command", ""),
+                ("pages", "unittest", "page_programs"),
             )
         ]
         (self.folder / "tests.json").write_text(json.dumps({"environment": {}, "suites": suites}))
@@ -115,9 +116,11 @@ class Choice(Tables):
         self.choice.for_file("tests/benchmarks/convergence.cc")
         self.assertEqual((self.choice.targets(), self.choice.tests, self.choice.names), (["all"], set(), set()))
 
-    def test_a_page_runs_nothing(self):
-        self.choice.for_file("CONTRIBUTING.md")
-        self.assertEqual((self.choice.tests, self.choice.names, self.choice.everything), (set(), set(), False))
+    def test_a_page_runs_the_tests_of_pages(self):
+        for path in ("CONTRIBUTING.md", "docs/reference.md"):
+            self.choice.for_file(path)
+            self.assertEqual((self.choice.tests, self.choice.names, self.choice.everything), (set(), {"pages"}, False))
+        self.assertEqual(self.choice.targets(), ["page_programs"])
 
     def test_the_launcher_runs_jobs(self):
         self.choice.for_file("tools/paceline_launch/ssh.py")
@@ -150,4 +153,4 @@ class Choice(Tables):
         with mock.patch.object(sys, "argv", words), contextlib.redirect_stdout(io.StringIO()):
             changes.main()
         self.assertEqual((self.folder / "chosen.tests").read_text(), "nn.Layers.One\n")
-        self.assertEqual((self.folder / "chosen.targets").read_text(), "nn_tests\n")
+        self.assertEqual((self.folder / "chosen.targets").read_text(), "nn_tests page_programs\n")
