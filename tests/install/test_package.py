@@ -1,13 +1,15 @@
-"""Uses the package as a stranger would: installs it, then builds and runs a program that only knows where it is."""
+"""Uses the package as the README says: installs it, then builds and runs the README's project of another program."""
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
 import unittest
 
-SOURCE = pathlib.Path(__file__).with_name("consumer")
+PROGRAM = pathlib.Path(__file__).with_name("train.cc")
+README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
 PATIENCE = 280  # seconds
 
 
@@ -17,11 +19,14 @@ class Package(unittest.TestCase):
         cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="package-"))
         cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
         cls.prefix, cls.build = cls.folder / "prefix", cls.folder / "build"
+        shutil.copy(PROGRAM, cls.folder)
+        shown = re.search(r"```cmake\n(.*?)```", README.read_text(), re.DOTALL).group(1)
+        (cls.folder / "CMakeLists.txt").write_text(shown)
         cmake = os.environ["PACELINE_CMAKE"]
         cls.run_command(cmake, "--install", os.environ["PACELINE_BUILD"], "--prefix", cls.prefix)
         cls.run_command(
             cmake,
-            *("-S", SOURCE, "-B", cls.build, "-G", os.environ["PACELINE_GENERATOR"]),
+            *("-S", cls.folder, "-B", cls.build, "-G", os.environ["PACELINE_GENERATOR"]),
             f"-DCMAKE_PREFIX_PATH={cls.prefix}",
             f"-DCMAKE_CXX_COMPILER={os.environ['PACELINE_COMPILER']}",
         )
@@ -33,11 +38,11 @@ class Package(unittest.TestCase):
         if done.returncode != 0:
             raise AssertionError(f"{words} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
 
-    def test_consumer(self):
-        self.run_command(self.build / "consumer")
+    def test_program(self):
+        self.run_command(self.build / "train")
 
     def test_job(self):
         launcher = self.prefix / "bin" / "launch.py"
         self.run_command(
-            launcher, "-n", 2, "-s", 1, "--log-dir", self.folder / "logs", self.build / "consumer", "dist_sync"
+            launcher, "-n", 2, "-s", 1, "--log-dir", self.folder / "logs", self.build / "train", "dist_sync"
         )

@@ -143,7 +143,7 @@ class WithoutTheLauncher(ProgramTest):
         (self.folder / "role.sh").write_text(self.role)
         variables = self.shown.split("\n")[0]
         train = "sh role.sh build/train dist_sync train.manifest"
-        lines = [f"SLURM_PROCID={number} {train} & pids=\"$pids $!\"" for number in range(4)]
+        lines = [f'SLURM_PROCID={number} {train} & pids="$pids $!"' for number in range(4)]
         self.check("\n".join([variables, *lines, 'for pid in $pids; do wait "$pid" || exit; done']))
 
 

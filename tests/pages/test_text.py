@@ -1,4 +1,4 @@
-"""What the pages say of names and of each other: variables, plugins, links, lengths. Reads the sources, runs nothing."""
+"""What the pages say of names and of each other: variables, plugins, links, lengths. Reads sources, runs nothing."""
 
 import ast
 import re
@@ -181,6 +181,15 @@ class Links(unittest.TestCase):
         index = set(re.findall(r"\(([\w-]+\.md)", (SOURCE / "docs" / "index.md").read_text()))
         self.assertEqual(pages - {"index.md"}, readme)
         self.assertEqual(pages - {"index.md"}, index)
+
+
+class Projects(unittest.TestCase):
+    def test_the_tutorial_builds_as_the_readme_does(self):
+        """tests/install builds the project of the README."""
+        shown = [re.findall(r"```cmake\n.*?```", (SOURCE / name).read_text(), re.DOTALL) for name in
+                 ("README.md", "docs/tutorial.md")]  # fmt: skip
+        self.assertEqual(len(shown[0]), 1)
+        self.assertEqual(shown[0], shown[1])
 
 
 class Lengths(unittest.TestCase):
