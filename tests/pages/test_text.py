@@ -126,6 +126,16 @@ class Launcher(unittest.TestCase):
         self.assertEqual(listed, options)
 
 
+class Trainer(unittest.TestCase):
+    def test_options(self):
+        """In the order of the struct, which designated initialisers must keep."""
+        header = (SOURCE / "nn/include/paceline/trainer.h").read_text()
+        struct = re.search(r"struct TrainerOptions {\n(.*?)\n};", header, re.DOTALL).group(1)
+        members = re.findall(r"(\w+)\s*=", re.sub(r"//.*", "", struct))
+        listed = [name for row in tables(section(REFERENCE, "## The trainer"))[0] for name in code_in(row[0])]
+        self.assertEqual(listed, members)
+
+
 class Messages(unittest.TestCase):
     """The messages on the page about troubles are those of the sources."""
 
