@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares kvbench with kvfloor, its floor: runs both in turns and prints medians and ratios.
+"""Compares kvbench with kvfloor, its floor: runs both in turns and prints medians and their ratios.
 
     tests/benchmarks/compare_floor.py [--bin build/cpu/bin] [--rounds 5] [--bf16] [-- flags of both, e.g. --servers 1]
 
@@ -13,32 +13,42 @@ twice to four times as long between two processors as on one.
 
 import argparse
 import json
-import os
-import statistics
-import subprocess
-import sys
+import resource
+
+from turns import in_turns, last_json, medians, ratios
 
 RATES = ["push_gbps", "pull_gbps", "both_gbps", "keys_per_second"]
 TRIPS = ["rtt_us_p50", "rtt_us_p99"]
-FIGURES = RATES + TRIPS
+FIGURES = RATES + TRIPS + ["cpu"]
+FLAGS = ["--servers", "2", "--workers", "2", "--keys", "25", "--key_bytes", "4000000"]
 ONE_SMALL_KEY = ["--keys", "1", "--key_bytes", "64", "--apart"]
 
 
-def figures_of(command):
-    result = subprocess.run(command, capture_output=True, text=True)
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(command)} failed:\n{result.stderr}")
-    return json.loads(result.stdout.strip().splitlines()[-1])
+def processor_seconds():
+    """Of all processes that this one has waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
-def run(command):
-    before = os.times()
-    figures = figures_of(command)
-    after = os.times()
-    used = after.children_user + after.children_system - before.children_user - before.children_system
-    figures["cpu"] = used / (figures["push_gbps"] + figures["pull_gbps"] + 2 * figures["both_gbps"])
-    trips = figures_of(command + ONE_SMALL_KEY)  # of flags given twice the last counts
+def run(command, seconds):
+    command = [*command, "--seconds", seconds]
+    before = processor_seconds()
+    figures = last_json(command)
+    used = processor_seconds() - before
+    # The rates are of one worker; those of a run move the bytes of all.
+    moved = seconds * figures["workers"] * (figures["push_gbps"] + figures["pull_gbps"] + 2 * figures["both_gbps"])
+    figures["cpu"] = used / moved
+    trips = last_json(command + ONE_SMALL_KEY)  # of flags given twice the last counts
     return figures | {name: trips[name] for name in TRIPS}
+
+
+def floor(folder, flags, seconds, bf16=False):
+    return run([f"{folder}/kvfloor", *flags, *(["--bf16"] if bf16 else [])], seconds)
+
+
+def store(folder, transport, flags, seconds, bf16=False):
+    compression = ["--compression", "bf16"] if bf16 else []
+    return run([f"{folder}/kvbench", "--transport", transport, *flags, *compression], seconds)
 
 
 def main():
@@ -50,40 +60,23 @@ def main():
     parser.add_argument("--bf16", action="store_true", help="compress both")
     parser.add_argument("flags", nargs="*", help="for all programs, after --")
     arguments = parser.parse_args()
-    flags = arguments.flags or ["--servers", "2", "--workers", "2", "--keys", "25", "--key_bytes", "4000000"]
-    flags += ["--seconds", str(arguments.seconds)]
+    flags = arguments.flags or FLAGS
+    how = flags, arguments.seconds, arguments.bf16
 
-    commands = {"floor": [f"{arguments.bin}/kvfloor", *flags] + (["--bf16"] if arguments.bf16 else [])}
+    programs = {"floor": lambda: floor(arguments.bin, *how)}
     for transport in arguments.transports.split(","):
-        compression = ["--compression", "bf16"] if arguments.bf16 else []
-        commands[transport] = [f"{arguments.bin}/kvbench", "--transport", transport, *flags, *compression]
+        programs[transport] = lambda transport=transport: store(arguments.bin, transport, *how)
+    runs = in_turns(programs, arguments.rounds, lambda run: f"both {run['both_gbps']:.3f} GB/s")
 
-    runs = {name: [] for name in commands}
-    for round_number in range(arguments.rounds):
-        for name, command in commands.items():
-            runs[name].append(run(command))
-            print(f"round {round_number + 1} {name}: both {runs[name][-1]['both_gbps']:.3f} GB/s", file=sys.stderr)
-
-    # The figures are of one worker; those of a run move the bytes of all.
-    workers = runs["floor"][0]["workers"]
-    summary = {}
-    for name, results in runs.items():
-        median = {figure: statistics.median(result[figure] for result in results) for figure in FIGURES}
-        median["cpu"] = statistics.median(r["cpu"] for r in results) / (workers * arguments.seconds)
-        median["ratio"] = {
-            figure: statistics.median(
-                mine[figure] / floor[figure] for mine, floor in zip(results, runs["floor"], strict=True)
-            )
-            for figure in FIGURES + ["cpu"]
-        }
-        summary[name] = median
-
-    columns = FIGURES + ["cpu"]
-    print(f"{'median':12}" + "".join(f"{column:>17}" for column in columns))
+    summary = {
+        name: {**medians(results, FIGURES), "ratio": ratios(results, runs["floor"], FIGURES)}
+        for name, results in runs.items()
+    }
+    print(f"{'median':12}" + "".join(f"{figure:>17}" for figure in FIGURES))
     for name, median in summary.items():
-        print(f"{name:12}" + "".join(f"{median[column]:17.3f}" for column in columns))
+        print(f"{name:12}" + "".join(f"{median[figure]:17.3f}" for figure in FIGURES))
         if name != "floor":
-            print(f"{'  to floor':12}" + "".join(f"{median['ratio'][column]:17.2f}" for column in columns))
+            print(f"{'  to floor':12}" + "".join(f"{median['ratio'][figure]:17.2f}" for figure in FIGURES))
     print(json.dumps({"rounds": arguments.rounds, "flags": flags, "programs": summary}))
 
 

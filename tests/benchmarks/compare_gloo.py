@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compares kvbench in mode ring with the all-reduce of gloo, which PyTorch brings: runs both in turns and prints
-medians and ratios.
+medians and their ratios.
 
     tests/benchmarks/compare_gloo.py [--bin build/cpu/bin] [--rounds 5] [--python PYTHON]
 
@@ -22,6 +22,11 @@ import socket
 import statistics
 import subprocess
 import sys
+
+from turns import ProgramFailed, in_turns, last_json, ratio
+
+WORKERS, KEYS, KEY_BYTES = 2, 25, 4000000
+TRANSPORTS, OPTIMIZERS = ("tcp", "shm"), ("assign", "sgd")
 
 # Arguments: port, rank, workers, elements, seconds. Rank 0 prints the seconds of a call.
 GLOO = """
@@ -48,36 +53,38 @@ if rank == 0:
 """
 
 
-def gloo(arguments):
+def gloo(python, workers, keys, key_bytes, seconds):
+    """GB/s of an all-reduce."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    elements = arguments.keys * (arguments.key_bytes // 4)
-    workers = [
+    elements = keys * (key_bytes // 4)
+    processes = [
         subprocess.Popen(
-            [arguments.python, "-c", GLOO]
-            + [str(value) for value in (port, rank, arguments.workers, elements, arguments.seconds)],
+            [python, "-c", GLOO, *map(str, (port, rank, workers, elements, seconds))],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for rank in range(arguments.workers)
+        for rank in range(workers)
     ]
-    answers = [worker.communicate() for worker in workers]
-    for worker, (_, errors) in zip(workers, answers, strict=True):
-        if worker.returncode != 0:
-            sys.exit(f"gloo failed:\n{errors}")
+    answers = [process.communicate() for process in processes]
+    for process, (_, errors) in zip(processes, answers, strict=True):
+        if process.returncode != 0:
+            raise ProgramFailed(f"gloo failed:\n{errors}")
     return 4e-9 * elements / float(answers[0][0])
 
 
-def ring(arguments, transport, optimizer):
-    command = [f"{arguments.bin}/kvbench", "--mode", "ring", "--transport", transport, "--optimizer", optimizer]
-    for flag in ("workers", "keys", "key_bytes", "seconds"):
-        command += [f"--{flag}", str(getattr(arguments, flag))]
-    result = subprocess.run(command, capture_output=True, text=True)
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(command)} failed:\n{result.stderr}")
-    return json.loads(result.stdout.strip().splitlines()[-1])["both_gbps"]
+def ring(folder, transport, optimizer, workers, keys, key_bytes, seconds):
+    """GB/s of an exchange."""
+    command = [f"{folder}/kvbench", "--mode", "ring", "--transport", transport, "--optimizer", optimizer]
+    command += ["--workers", workers, "--keys", keys, "--key_bytes", key_bytes, "--seconds", seconds]
+    return last_json(command)["both_gbps"]
+
+
+def has_gloo(python):
+    probe = [python, "-c", "import torch.distributed as group; assert group.is_gloo_available()"]
+    return subprocess.run(["timeout", "60", *probe], capture_output=True).returncode == 0
 
 
 def main():
@@ -86,40 +93,31 @@ def main():
     parser.add_argument("--python", default=sys.executable, help="interpreter with PyTorch")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1, help="of each measurement")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--keys", type=int, default=25)
-    parser.add_argument("--key_bytes", type=int, default=4000000)
+    parser.add_argument("--workers", type=int, default=WORKERS)
+    parser.add_argument("--keys", type=int, default=KEYS)
+    parser.add_argument("--key_bytes", type=int, default=KEY_BYTES)
     arguments = parser.parse_args()
-    probe = [arguments.python, "-c", "import torch.distributed as group; assert group.is_gloo_available()"]
-    if subprocess.run(["timeout", "60", *probe], capture_output=True).returncode != 0:
+    if not has_gloo(arguments.python):
         sys.exit(
             f"{arguments.python} has no PyTorch with gloo. Make an environment that has,\n"
             "    python3 -m venv /tmp/torch && /tmp/torch/bin/pip install torch 'numpy<2'\n"
             "and run this with --python /tmp/torch/bin/python"
         )
 
-    programs = {"gloo": gloo}
-    for transport in "tcp", "shm":
-        for optimizer in "assign", "sgd":
-            programs[f"{transport}, {optimizer}"] = lambda a, t=transport, o=optimizer: ring(a, t, o)
-    runs = {name: [] for name in programs}
-    for number in range(arguments.rounds):
-        for name, program in programs.items():
-            runs[name].append(program(arguments))
-            print(f"round {number + 1} {name}: {runs[name][-1]:.3f} GB/s", file=sys.stderr)
+    size = arguments.workers, arguments.keys, arguments.key_bytes, arguments.seconds
+    programs = {"gloo": lambda: gloo(arguments.python, *size)}
+    for transport in TRANSPORTS:
+        for optimizer in OPTIMIZERS:
+            programs[f"{transport}, {optimizer}"] = lambda t=transport, o=optimizer: ring(arguments.bin, t, o, *size)
+    runs = in_turns(programs, arguments.rounds, lambda rate: f"{rate:.3f} GB/s")
     summary = {}
-    for name, figures in runs.items():
-        ratio = statistics.median(mine / gloo for mine, gloo in zip(figures, runs["gloo"], strict=True))
-        summary[name] = {"gbps": statistics.median(figures), "to_gloo": ratio}
-        print(f"{name:13}{summary[name]['gbps']:8.3f} GB/s{ratio:8.2f} times gloo")
+    for name, rates in runs.items():
+        summary[name] = {"gbps": statistics.median(rates), "to_gloo": ratio(rates, runs["gloo"])}
+        print(f"{name:13}{summary[name]['gbps']:8.3f} GB/s{summary[name]['to_gloo']:8.2f} times gloo")
+    megabytes = 1e-6 * arguments.keys * arguments.key_bytes
     print(
         json.dumps(
-            {
-                "rounds": arguments.rounds,
-                "workers": arguments.workers,
-                "megabytes": 1e-6 * arguments.keys * arguments.key_bytes,
-                "programs": summary,
-            }
+            {"rounds": arguments.rounds, "workers": arguments.workers, "megabytes": megabytes, "programs": summary}
         )
     )
 

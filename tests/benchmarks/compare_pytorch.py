@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compares train_benchmark with PyTorch: runs both in turns, on the same network, batch and number of threads, and
-prints medians and ratios.
+prints medians and their ratios.
 
     tests/benchmarks/compare_pytorch.py [--bin build/cpu/bin] [--rounds 5] [--seconds 5] [--threads 2] [--networks ...]
 
@@ -12,12 +12,12 @@ version below in a folder of its own, which is deleted at the end.
 """
 
 import argparse
-import json
 import pathlib
-import statistics
 import subprocess
 import sys
 import tempfile
+
+from turns import in_turns, last_json, medians
 
 PYTORCH = "torch==2.5.1"
 BATCHES = {"mlp": 128, "lenet": 64, "resnet20": 128, "lstm": 32, "transformer": 32}
@@ -37,35 +37,32 @@ MULTIPLY_ADDS = {
 STEPS = pathlib.Path(__file__).resolve().parents[2] / "tools/pytorch_steps.py"
 
 
-def run(command):
-    result = subprocess.run([str(word) for word in command], capture_output=True, text=True)
-    if result.returncode != 0:
-        sys.exit(f"{command[0]} failed:\n{result.stderr}")
-    return json.loads(result.stdout.strip().splitlines()[-1])
+def ours(folder, network, threads, seconds, captured=True):
+    flags = ["--network", network, "--batch_size", BATCHES[network], "--threads", threads, "--seconds", seconds]
+    return last_json([f"{folder}/train_benchmark", *flags, f"--captured={str(captured).lower()}"])
+
+
+def pytorch(python, network, threads, seconds):
+    return last_json([python, STEPS, network, BATCHES[network], seconds, "--threads", threads])
 
 
 def compare(arguments, python, network):
-    figures = {"ours": [], "eager": [], "pytorch": []}
-    flags = ["--network", network, "--batch_size", BATCHES[network], "--threads", arguments.threads,
-             "--seconds", arguments.seconds]  # fmt: skip
-    for _ in range(arguments.rounds):
-        figures["ours"].append(run([arguments.bin / "train_benchmark", *flags]))
-        figures["eager"].append(run([arguments.bin / "train_benchmark", *flags, "--captured=false"]))
-        figures["pytorch"].append(
-            run([python, STEPS, network, BATCHES[network], arguments.seconds, "--threads", arguments.threads])
-        )
-
-    def median(who, figure):
-        return statistics.median(one[figure] for one in figures[who])
-
-    if len({one["parameters"] for runs in figures.values() for one in runs}) != 1:
-        sys.exit(f"{network}: the two have different numbers of parameters: {figures}")
-    ours, eager, theirs = (median(who, "samples_per_second") for who in ("ours", "eager", "pytorch"))
-    fraction = MULTIPLY_ADDS[network] / (1e9 * median("ours", "gemm_gmacs"))
+    how = network, arguments.threads, arguments.seconds
+    programs = {
+        "captured": lambda: ours(arguments.bin, *how),
+        "eager": lambda: ours(arguments.bin, *how, captured=False),
+        "pytorch": lambda: pytorch(python, *how),
+    }
+    runs = in_turns(programs, arguments.rounds, lambda run: f"{run['samples_per_second']:.0f} {network}")
+    if len({one["parameters"] for results in runs.values() for one in results}) != 1:
+        sys.exit(f"{network}: the two have different numbers of parameters: {runs}")
+    median = {name: medians(results, ["samples_per_second", "peak_memory_mb"]) for name, results in runs.items()}
+    captured, eager, theirs = (median[name]["samples_per_second"] for name in programs)
+    fraction = MULTIPLY_ADDS[network] / (1e9 * medians(runs["captured"], ["gemm_gmacs"])["gemm_gmacs"])
     print(
-        f"{network:11} {BATCHES[network]:5} {ours:10.0f} {eager:10.0f} {theirs:10.0f} {ours / theirs:6.2f} "
-        f"{ours * fraction:9.3f} {theirs * fraction:8.3f} "
-        f"{median('ours', 'peak_memory_mb'):8.0f} {median('pytorch', 'peak_memory_mb'):8.0f}",
+        f"{network:11} {BATCHES[network]:5} {captured:10.0f} {eager:10.0f} {theirs:10.0f} {captured / theirs:6.2f} "
+        f"{captured * fraction:9.3f} {theirs * fraction:8.3f} "
+        f"{median['captured']['peak_memory_mb']:8.0f} {median['pytorch']['peak_memory_mb']:8.0f}",
         flush=True,
     )
 

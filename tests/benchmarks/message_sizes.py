@@ -13,8 +13,9 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
+
+from turns import last_json, turned
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -37,14 +38,11 @@ def main():
     if arguments.keep and arguments.keep.exists():
         runs.update(json.loads(arguments.keep.read_text()))
     for number in range(arguments.rounds):
-        for name in names[number % len(names) :] + names[: number % len(names)]:
+        for name in turned(names, number):
             environment = dict(os.environ, PACELINE_MESSAGE_BYTES="0" if name == "chosen" else str(1024 * int(name)))
             if arguments.gbit:
                 environment["PACELINE_FAULTS"] = f"bytes_per_second={arguments.gbit * 125e6:g}"
-            result = subprocess.run(command, env=environment, capture_output=True, text=True)
-            if result.returncode != 0:
-                sys.exit(f"{' '.join(command)} failed:\n{result.stderr}")
-            runs[name].append(json.loads(result.stdout.strip().splitlines()[-1])["both_gbps"])
+            runs[name].append(last_json(command, environment)["both_gbps"])
     if arguments.keep:
         arguments.keep.write_text(json.dumps(runs))
 
