@@ -13,11 +13,11 @@
 #include <chrono>
 #include <ctime>
 #include <iostream>
-#include <random>
 #include <thread>
 #include <vector>
 
 #include "../../tools/flags.h"
+#include "task_graph.h"
 
 DEFINE_int64(tasks, 1000000, "tasks per round");
 DEFINE_int32(predecessors, 3, "earlier tasks whose variable a task reads");
@@ -35,18 +35,6 @@ constexpr char kUsage[] =
     "The last line is a JSON object.";
 
 using namespace paceline;
-
-// The predecessors of all tasks, one after the other.
-std::vector<std::uint32_t> draw_graph() {
-  std::mt19937_64 random(FLAGS_seed);
-  std::vector<std::uint32_t> graph;
-  graph.reserve(static_cast<std::size_t>(FLAGS_tasks * FLAGS_predecessors));
-  for (std::int64_t task = 0; task < FLAGS_tasks; ++task)
-    for (int i = 0; i < FLAGS_predecessors; ++i)
-      graph.push_back(
-          static_cast<std::uint32_t>(random() % static_cast<std::uint64_t>(std::max<std::int64_t>(task, 1))));
-  return graph;
-}
 
 struct Cost {
   double seconds;
@@ -115,7 +103,7 @@ int main(int argc, char** argv) {
       return 0;
     }
     const auto engine = make_threaded_engine({.cpu_lanes = FLAGS_threads, .queue_limit = FLAGS_queue_limit});
-    const std::vector<std::uint32_t> graph = draw_graph();
+    const std::vector<std::uint32_t> graph = benchmarks::draw_graph(FLAGS_tasks, FLAGS_predecessors, FLAGS_seed);
     run_round(*engine, graph);
     const double tasks = static_cast<double>(FLAGS_tasks);
     std::vector<Cost> costs;

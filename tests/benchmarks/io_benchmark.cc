@@ -6,6 +6,7 @@
 
 #include <benchmark/benchmark.h>
 #include <paceline/image.h>
+#include <turbojpeg.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -119,6 +120,29 @@ BENCHMARK_CAPTURE(decode, png_32x32_colour, picture(32, 3), ImageEncoding::kPng)
 BENCHMARK_CAPTURE(decode, jpeg_32x32_colour, picture(32, 3), ImageEncoding::kJpeg);
 BENCHMARK_CAPTURE(decode, png_256x256_colour, picture(256, 3), ImageEncoding::kPng);
 BENCHMARK_CAPTURE(decode, jpeg_256x256_colour, picture(256, 3), ImageEncoding::kJpeg);
+
+// The peer of decode/jpeg_*: TurboJPEG alone, with the same exact transform, into memory that it keeps.
+void turbojpeg(benchmark::State& state, const Image& image) {
+  const std::string bytes = ImageCodec().encode(image, ImageEncoding::kJpeg, 90);
+  const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
+  const tjhandle decompressor = tjInitDecompress();
+  std::vector<unsigned char> pixels(image.pixels.size());
+  for (auto _ : state) {
+    int width = 0, height = 0, subsampling = 0, space = 0;
+    if (tjDecompressHeader3(decompressor, data, bytes.size(), &width, &height, &subsampling, &space) != 0 ||
+        tjDecompress2(decompressor, data, bytes.size(), pixels.data(), width, 0, height,
+                      image.channels == 1 ? TJPF_GRAY : TJPF_RGB, TJFLAG_ACCURATEDCT) != 0) {
+      state.SkipWithError(tjGetErrorStr2(decompressor));
+      break;
+    }
+    benchmark::DoNotOptimize(pixels.data());
+  }
+  tjDestroy(decompressor);
+  state.SetItemsProcessed(state.iterations());
+}
+BENCHMARK_CAPTURE(turbojpeg, jpeg_28x28_grey, digit());
+BENCHMARK_CAPTURE(turbojpeg, jpeg_32x32_colour, picture(32, 3));
+BENCHMARK_CAPTURE(turbojpeg, jpeg_256x256_colour, picture(256, 3));
 
 // A shuffled epoch in batches of 64.
 void load(benchmark::State& state, const Image& image, ImageEncoding encoding, int count) {
