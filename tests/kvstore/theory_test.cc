@@ -1,6 +1,6 @@
 // The staleness correction against closed-form theory, through real servers: Levin & May 1976 for the limits of
 // constant delay, Mitliagkas et al. 2016 for workers without memory, Zheng et al. 2017, Hakimi et al. 2019. What takes
-// longer than a test may is disabled here and run as tests/benchmarks/README.md says.
+// longer than a test may is disabled here and run as tests/benchmarks/convergence.md says.
 #include <gtest/gtest.h>
 #include <support/cluster_in_process.h>
 #include <support/logistic_problem.h>
