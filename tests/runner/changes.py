@@ -21,6 +21,7 @@ from records import durations
 from suites import SOURCE, suites_of
 
 COMMANDS = "compile_commands.json"
+BENCH = "tests/runner_tests/test_bench.py"
 LAUNCHER = ("tools/launch.py", "tools/paceline_launch/")
 NOTHING = ("tests/recorded/", ".ci/", ".github/")
 
@@ -80,6 +81,8 @@ class Choice:
             return "no test depends on it"
         if path.endswith(".md"):
             self._suite("pages")
+            if path == "tests/benchmarks/README.md":
+                self.names.add(BENCH)
             return "the tests of the pages"
         if path.startswith(LAUNCHER):
             for suite in ("launch", "programs", "install", "pages"):
@@ -88,6 +91,9 @@ class Choice:
         if path.startswith("tests/benchmarks/") and path.endswith((".cc", ".h")):
             self._extra_targets.add("all")
             return "no test runs it, but it is compiled"
+        if path.startswith("tests/benchmarks/") and path.endswith(".py"):
+            self.names.add(BENCH)
+            return "the tests of tools/bench.sh"
         if path.startswith("tests/"):
             return self._test_file(path)
         if path.startswith("tools/") and path.endswith((".sh", ".py")):

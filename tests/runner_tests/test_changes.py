@@ -116,6 +116,13 @@ class Choice(Tables):
         self.choice.for_file("tests/benchmarks/convergence.cc")
         self.assertEqual((self.choice.targets(), self.choice.tests, self.choice.names), (["all"], set(), set()))
 
+    def test_a_script_that_measures_runs_its_tests(self):
+        self.choice.for_file("tests/benchmarks/turns.py")
+        self.assertEqual(self.choice.names, {"tests/runner_tests/test_bench.py"})
+        self.choice.for_file("tests/benchmarks/README.md")  # whose tables that script writes
+        self.assertEqual(self.choice.names, {"tests/runner_tests/test_bench.py", "pages"})
+        self.assertFalse(self.choice.everything)
+
     def test_a_page_runs_the_tests_of_pages(self):
         for path in ("CONTRIBUTING.md", "docs/reference.md"):
             self.choice.for_file(path)

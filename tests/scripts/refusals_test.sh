@@ -30,6 +30,11 @@ expect 2 "mode 'device' is one process without servers" "$tools/quickstart.sh" -
 expect 1 "does not exist: $empty/nothing" "$tools/quickstart.sh" --data "$empty/nothing"
 expect 1 "holds neither train-images-idx3-ubyte nor" "$tools/quickstart.sh" --data "$empty"
 expect 2 "unknown option '--fast'" "$tools/test.sh" --fast
+expect 2 "unknown subject 'stroe'; known: engine operators training store sparse" "$tools/bench.sh" stroe
+expect 2 "argument --turns: expected a number above 0, not '0'" "$tools/bench.sh" --turns=0
+expect 2 "unrecognized arguments: --againts=x" "$tools/bench.sh" --againts=x
+expect 2 "expected a number above 0, not 'many'" "$tools/bench.sh" --minutes many store
+expect 2 "--write records this tree beside its peers" "$tools/bench.sh" --write --bin "$empty"
 expect 2 "unknown option 'g++'" "$tools/install_dependencies.sh" g++
 expect 2 "unknown option 'tydi'; known: format names shell python tidy --fix --help" "$tools/lint.sh" tydi
 
@@ -56,7 +61,7 @@ expect 1 "bytes, more than 40000000; the largest of it unpacked: " env PATH="$em
   "$tools/bundle.sh" --build "$empty/cuda" --out "$empty/bundle"
 expect 2 "unknown option '--size'" "$tools/bundle.sh" --size
 
-for script in quickstart.sh test.sh install_dependencies.sh lint.sh gpu_check.sh bundle.sh; do
+for script in quickstart.sh test.sh install_dependencies.sh lint.sh gpu_check.sh bundle.sh bench.sh; do
   "$tools/$script" --help | grep -q "^tools/$script" || { echo "$script --help does not say how it is used"; failures=$((failures + 1)); }
 done
 [ "$("$tools/install_dependencies.sh" --list | sort | uniq -d)" = "" ] || { echo "a package is listed twice"; failures=$((failures + 1)); }
