@@ -4,7 +4,8 @@
     tests/benchmarks/compare_floor.py [--bin build/cpu/bin] [--rounds 5] [--bf16] [-- flags of both, e.g. --servers 1]
 
 Each round runs every program once, so that whatever else the machine does hits all of them. "cpu" is the processor time
-that all processes of a run used for each gigabyte that they moved (seconds), which other load disturbs least.
+that all processes of a run used for each gigabyte that they moved (seconds), which other load disturbs least. "to
+floor" is ours by the floor's: less is better for "cpu" and the round trips.
 
 Round trips come from runs of their own with one small key, workers on half of the processors and servers on the others
 (`--apart`): where the system places threads, a program keeps for a whole run what it happened to get, and a trip takes
