@@ -19,7 +19,8 @@
 #   --against=BUILD  measures beside another build of ours in place of the peers, in ten turns: a folder with its
 #                    programs, or a commit, which is built in build/bench/COMMIT. That build also runs beside itself.
 #                    Prints the geometric mean of the ratios now/before and before/before with their lower bounds. Ends
-#                    with 1 where the first mean is below the second bound: then this tree is slower
+#                    with 1 where the first mean is below the second bound, so that this tree is slower, and where fewer
+#                    than five turns cannot say
 #   --bin=FOLDER     measures the programs of this folder; otherwise the preset cpu is built
 #   --python=PYTHON  interpreter with PyTorch; otherwise python3, or the one in build/bench/pytorch
 #   --taskflow=DIR   folder with taskflow/taskflow.hpp; otherwise build/bench/taskflow, or /usr/include
@@ -29,7 +30,7 @@
 set -euo pipefail
 for word; do
   case $word in
-    --help | -h) sed -n '2,33s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    --help | -h) sed -n '2,34s/^# \{0,1\}//p' "$0"; exit 0 ;;
   esac
 done
 exec python3 -B "$(dirname "$0")/../tests/benchmarks/bench.py" "$@"

@@ -242,22 +242,26 @@ def report_build(found, what, turns):
                     continue
                 speeds.append(new.pair())
                 controls.append(control.pair())
-                if new.ratio() < (control.at_least() or control.ratio()):
+                if new.ratio() < min(1, control.at_least() or 0):
                     slower.append(f"{name}: {figure.name} ({new.ratio():.3f})")
     if not speeds:
         refuse("the two builds have no figure in common", 1)
     mean, bound = geometric_mean_of_ratios(speeds), lower_bound(speeds)
     control, control_bound = geometric_mean_of_ratios(controls), lower_bound(controls)
-    fine = mean >= control_bound
-    verdict = "Nothing is slower on the whole" if fine else "It is slower on the whole"
+    fine = mean >= min(1, control_bound)
     lines = [
         f"{what}, {turns} turns. A ratio above 1 is better now.", "",
         *tables.table(HEADER_AGAINST, rows), "",
         f"Geometric mean of {len(speeds)} figures: now/before {mean:.3f}, at least {bound:.3f} with 95 % confidence; "
         f"before/before {control:.3f}, at least {control_bound:.3f}.",
-        f"{verdict}: {mean:.3f} is {'not ' if fine else ''}below {control_bound:.3f}. "
-        f"A loss of {max(0, 1 - bound):.1%} cannot be excluded.",
     ]  # fmt: skip
+    if turns < tables.ENOUGH:
+        return [*lines, f"{turns} turns are too few to say whether it is slower; {tables.ENOUGH} are wanted."], False
+    verdict = ("Nothing is slower", "not below") if fine else ("It is slower", "below")
+    lines.append(
+        f"{verdict[0]} on the whole: {mean:.3f} is {verdict[1]} {min(1, control_bound):.3f}. "
+        f"A loss of {max(0, 1 - bound):.1%} cannot be excluded."
+    )
     if slower:
         lines.append("Each below the bound of its own before/before, one in twenty by chance: " + "; ".join(slower))
     return lines, fine

@@ -185,6 +185,16 @@ class AgainstABuild(unittest.TestCase):
         self.assertIn("It is slower on the whole: 0.500 is below 1.000. A loss of 50.0% cannot be excluded.", text)
         self.assertIn("store: rate, GB/s (0.500)", text)
 
+    def test_what_is_faster_is_never_slower(self):
+        text, fine = self.report([11] * 5, [10] * 5, [12] * 5)
+        self.assertTrue(fine)
+        self.assertNotIn("Each below", text)
+
+    def test_few_turns_prove_nothing(self):
+        text, fine = self.report([10] * 4, [10] * 4, [10] * 4)
+        self.assertFalse(fine)
+        self.assertIn("4 turns are too few", text)
+
 
 class Runs(unittest.TestCase):
     def setUp(self):
@@ -223,7 +233,7 @@ class Runs(unittest.TestCase):
     def test_against_a_folder(self):
         for factor, code in ((1, 0), (0.5, 1)):
             program(self.folder, "other/bin/engine_benchmark", {name: v * factor for name, v in ENGINE.items()})
-            given, output = self.run_bench(f"--against={self.folder}/other")
+            given, output = self.run_bench("--turns=5", f"--against={self.folder}/other")
             self.assertIn(f"Geometric mean of 6 figures: now/before {2 ** (-4 / 6) if code else 1:.3f}", output)
             self.assertEqual(given, code)
 
