@@ -37,6 +37,8 @@ expect 2 "expected a number above 0, not 'many'" "$tools/bench.sh" --minutes man
 expect 2 "--write records this tree beside its peers" "$tools/bench.sh" --write --bin "$empty"
 expect 2 "unknown option 'g++'" "$tools/install_dependencies.sh" g++
 expect 2 "unknown option 'tydi'; known: format names shell python tidy --fix --help" "$tools/lint.sh" tydi
+expect 2 "unknown option '--apo'; known: --api --pages --help" "$tools/docs.sh" --apo
+expect 2 "--api and --pages exclude each other" "$tools/docs.sh" --api --pages
 
 mkdir "$empty/no_gpu"
 printf '#!/bin/sh\nexit 9\n' >"$empty/no_gpu/nvidia-smi"
@@ -61,7 +63,7 @@ expect 1 "bytes, more than 40000000; the largest of it unpacked: " env PATH="$em
   "$tools/bundle.sh" --build "$empty/cuda" --out "$empty/bundle"
 expect 2 "unknown option '--size'" "$tools/bundle.sh" --size
 
-for script in quickstart.sh test.sh install_dependencies.sh lint.sh gpu_check.sh bundle.sh bench.sh; do
+for script in quickstart.sh test.sh install_dependencies.sh lint.sh docs.sh gpu_check.sh bundle.sh bench.sh; do
   "$tools/$script" --help | grep -q "^tools/$script" || { echo "$script --help does not say how it is used"; failures=$((failures + 1)); }
 done
 [ "$("$tools/install_dependencies.sh" --list | sort | uniq -d)" = "" ] || { echo "a package is listed twice"; failures=$((failures + 1)); }

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""tools/docs/api.py FOLDER: the API reference from the public headers, by Doxygen, as HTML in FOLDER/api.
+
+Ends with 1 and a line for each public name without a comment, and for whatever else Doxygen finds wrong.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TAGS = ".api.tag"  # which page describes which header; MkDocs copies no file whose name begins with a dot
+
+
+def public_headers(root=ROOT):
+    """The installed headers, relative to the root: those of the modules, and one for each folder of operators."""
+    headers = [path for path in root.glob("*/include/paceline/*.h")]
+    headers += [path for path in root.glob("ops/*/*.h") if path.stem == path.parent.name]
+    return sorted(path.relative_to(root).as_posix() for path in headers)
+
+
+def sentence(line):
+    """One line of Doxygen's warnings in our words."""
+    line = line.removeprefix(f"{ROOT}/").replace(" warning: ", " ", 1)
+    found = re.match(r"(\S+?:\d+:) (?:Compound|Member) (.+?)(?: \((\w+)\) of (\w+) (.+))? is not documented\.$", line)
+    if not found:
+        return line
+    place, name, kind, _, owner = found.groups()
+    what = f"{owner}::{name}" if owner and not owner.endswith(".h") else name
+    return f"{place} {what} has no comment{f' ({kind})' if kind else ''}"
+
+
+def build(folder, headers=None, root=ROOT):
+    """Runs Doxygen; returns the findings."""
+    folder = pathlib.Path(folder).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    version = re.search(r"project\(paceline VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())
+    log = folder / ".api.log"
+    settings = (ROOT / "tools/docs/Doxyfile").read_text() + "\n".join(
+        [
+            f"PROJECT_NUMBER = {version.group(1) if version else ''}",
+            f"INPUT = {' '.join(headers or public_headers())} {ROOT}/tools/docs/namespaces.dox",
+            f'FILTER_PATTERNS = *.h="{sys.executable} {ROOT}/tools/docs/doc_comments.py"',
+            f"STRIP_FROM_PATH = {root}",
+            f"OUTPUT_DIRECTORY = {folder}",
+            f"GENERATE_TAGFILE = {folder / TAGS}",
+            f"WARN_LOGFILE = {log}",
+        ]
+    )
+    done = subprocess.run(["doxygen", "-"], input=settings, text=True, cwd=root, capture_output=True)
+    findings = dict.fromkeys(sentence(line) for line in log.read_text().splitlines() if line.strip())
+    if done.returncode != 0 and not findings:
+        findings = [f"doxygen ended with exit code {done.returncode}: {done.stderr.strip()}"]
+    return sorted(findings)
+
+
+def pages_of_headers(folder):
+    """Header -> its page, relative to FOLDER."""
+    compounds = ElementTree.parse(pathlib.Path(folder) / TAGS).getroot().findall("compound[@kind='file']")
+    pages = {}
+    for compound in compounds:
+        path = (compound.findtext("path") or "") + (compound.findtext("name") or "")
+        pages[path.removeprefix(f"{ROOT}/")] = f"api/{compound.findtext('filename')}"
+    return pages
+
+
+def main():
+    findings = build(sys.argv[1])
+    if findings:
+        print("\n".join(findings))
+        count = sum(" has no comment" in finding for finding in findings)
+        print(
+            f"docs: {count} public names without a comment, {len(findings) - count} other findings; a comment stands above "
+            "a declaration or a group of them, or behind it (tools/docs/doc_comments.py has the rules)",
+            file=sys.stderr,
+        )
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
