@@ -72,8 +72,8 @@ def main():
         print("\n".join(findings))
         count = sum(" has no comment" in finding for finding in findings)
         print(
-            f"docs: {count} public names without a comment, {len(findings) - count} other findings; a comment stands above "
-            "a declaration or a group of them, or behind it (tools/docs/doc_comments.py has the rules)",
+            f"docs: {count} public names without a comment, {len(findings) - count} other findings; a comment "
+            "stands above a declaration or a group of them, or behind it (tools/docs/doc_comments.py has the rules)",
             file=sys.stderr,
         )
     return 1 if findings else 0

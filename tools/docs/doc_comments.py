@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """tools/docs/doc_comments.py HEADER: the header with its ordinary comments as Doxygen's, on standard output.
 
-Doxygen calls it for each header (INPUT_FILTER). Line numbers stay what they are. The rules, for those who write headers:
+Doxygen calls it for each header. Line numbers stay what they are. The rules, for those who write headers:
 
 - The comment behind `#pragma once` describes the file.
 - A comment belongs to the declaration right below it, and to those that follow without an empty line and without a
@@ -58,7 +58,9 @@ class Declaration:
 def tokenize(text):
     tokens, line = [], 1
     for match in TOKEN.finditer(text):
-        tokens.append(Token(match.lastgroup if match.lastgroup != "mark" else "text", match.group(), match.start(), line))
+        tokens.append(
+            Token(match.lastgroup if match.lastgroup != "mark" else "text", match.group(), match.start(), line)
+        )
         line += match.group().count("\n")
     return tokens
 
@@ -173,7 +175,11 @@ class Parser:
         self.skip("{", "}")
         declaration.last = self.code[self.place - 1]
         # A body ends a function; an initialiser is followed by a semicolon or a comma.
-        return "(" in words and "=" not in words and (self.place == len(self.code) or self.code[self.place].text not in ";,")
+        return (
+            "(" in words
+            and "=" not in words
+            and (self.place == len(self.code) or self.code[self.place].text not in ";,")
+        )
 
 
 def without_template(words):
@@ -258,8 +264,10 @@ def attach(parser):
             declaration.own = above(first.line) if alone else []
             last = declaration.last
             after = comments.get(last.line)
-            if after and after.start >= last.end and not any(
-                other.line == last.line and other.start >= last.end for other in parser.code
+            if (
+                after
+                and after.start >= last.end
+                and not any(other.line == last.line and other.start >= last.end for other in parser.code)
             ):
                 declaration.trailing = [after]
             if declaration.own:
@@ -367,7 +375,13 @@ def filtered(text):
             used.update(id(token) for token in declaration.own)
             replace_block(edits, declaration.own, trailing)
         elif declaration.docs or trailing:
-            edits.append((start, start, "/** " + " <p> ".join([one_line(declaration.docs)] * bool(declaration.docs) + trailing) + " */ "))
+            edits.append(
+                (
+                    start,
+                    start,
+                    "/** " + " <p> ".join([one_line(declaration.docs)] * bool(declaration.docs) + trailing) + " */ ",
+                )
+            )
 
     return apply(text, edits)
 

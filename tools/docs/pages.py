@@ -2,9 +2,12 @@
 """tools/docs/pages.py stage FOLDER    docs/*.md as MkDocs is to read them, beside the API reference in FOLDER/api
 tools/docs/pages.py check SITE      every link of the pages that MkDocs has built leads to a file, and to its heading
 
-A page may link to any file of the source tree, as it does where the tree is browsed. In the site a public header becomes
-its page of the API reference, a page outside docs/ is copied into source/ with what it links to, a folder becomes its
-README.md or a list of its files, and any other file a copy that the browser shows as text.
+A page may link to any file of the source tree, as where the tree is browsed. In the site
+
+- a public header becomes its page of the API reference,
+- a page outside docs/ is copied into source/, with what it links to,
+- a folder becomes its README.md, or a list of its files,
+- any other file becomes a copy that the browser shows as text.
 """
 
 import html.parser
@@ -19,7 +22,9 @@ import api
 
 ROOT = api.ROOT
 FENCE = re.compile(r"^\s*(```|~~~)")
-LINK = re.compile(r"(?P<before>\]\(\s*<?)(?P<target>[^)\s>]+)(?P<after>[^)]*\))|^(?P<mark>\s{0,3}\[[^\]]+\]:\s+)(?P<url>\S+)")
+LINK = re.compile(
+    r"(?P<before>\]\(\s*<?)(?P<target>[^)\s>]+)(?P<after>[^)]*\))|^(?P<mark>\s{0,3}\[[^\]]+\]:\s+)(?P<url>\S+)"
+)
 CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)")
 
 
@@ -82,9 +87,11 @@ class Stage:
 
                 def change(part, number=number):
                     return LINK.sub(
-                        lambda found: (found["before"] or found["mark"])
-                        + self.link(source, found["target"] or found["url"], number)
-                        + (found["after"] or ""),
+                        lambda found: (
+                            (found["before"] or found["mark"])
+                            + self.link(source, found["target"] or found["url"], number)
+                            + (found["after"] or "")
+                        ),
                         part,
                     )
 
@@ -146,7 +153,7 @@ def first_sentence(header):
 
 
 class Links(html.parser.HTMLParser):
-    """What a page links to or shows, and the names that can be linked to in it. The theme's own files are its matter."""
+    """What a page links to or shows, and the names in it that a link can lead to.."""
 
     def __init__(self, path):
         super().__init__()
@@ -177,12 +184,20 @@ def check(site):
             parts = urllib.parse.urlsplit(link)
             if parts.scheme or parts.netloc or name == "404.html":
                 continue
-            target = page if not parts.path else pathlib.Path(os.path.normpath(page.parent / urllib.parse.unquote(parts.path)))
+            target = (
+                page
+                if not parts.path
+                else pathlib.Path(os.path.normpath(page.parent / urllib.parse.unquote(parts.path)))
+            )
             if target.is_dir():
                 target = target / "index.html"
             if not target.is_file():
                 problems.append(f"{name}: the link to '{link}' leads to no file")
-            elif parts.fragment and target.suffix == ".html" and urllib.parse.unquote(parts.fragment) not in names(target):
+            elif (
+                parts.fragment
+                and target.suffix == ".html"
+                and urllib.parse.unquote(parts.fragment) not in names(target)
+            ):
                 problems.append(f"{name}: the link to '{link}' names a heading that is not there")
     return problems
 
