@@ -10,6 +10,8 @@ import subprocess
 import sys
 from xml.etree import ElementTree
 
+import doc_comments
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TAGS = ".api.tag"  # which page describes which header; MkDocs copies no file whose name begins with a dot
 
@@ -32,6 +34,22 @@ def sentence(line):
     return f"{place} {what} has no comment{f' ({kind})' if kind else ''}"
 
 
+def values_without_comment(header, root=ROOT):
+    """Enumerators, of which Doxygen says nothing before 1.9.8."""
+    parser = doc_comments.Parser((root / header).read_text(encoding="utf-8"))
+    doc_comments.attach(parser)
+
+    def walk(declarations):
+        for one in declarations:
+            if not one.public or (one.kind == "namespace" and "detail" in one.words):
+                continue
+            if one.kind == "enumerator" and one.tokens and not one.docs and not one.trailing:
+                yield f"{header}:{one.tokens[0].line}: {one.words[0]} has no comment (enumerator)"
+            yield from walk(one.members)
+
+    yield from walk(parser.declarations[:1])
+
+
 def build(folder, headers=None, root=ROOT):
     """Runs Doxygen; returns the findings."""
     folder = pathlib.Path(folder).resolve()
@@ -51,6 +69,8 @@ def build(folder, headers=None, root=ROOT):
     )
     done = subprocess.run(["doxygen", "-"], input=settings, text=True, cwd=root, capture_output=True)
     findings = dict.fromkeys(sentence(line) for line in log.read_text().splitlines() if line.strip())
+    for header in headers or public_headers():
+        findings.update(dict.fromkeys(values_without_comment(header, root)))
     if done.returncode != 0 and not findings:
         findings = [f"doxygen ended with exit code {done.returncode}: {done.stderr.strip()}"]
     return sorted(findings)

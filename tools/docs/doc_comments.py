@@ -9,7 +9,7 @@ Doxygen calls it for each header. Line numbers stay what they are. The rules, fo
 - A comment behind a declaration on its last line, or behind an enumerator, belongs to it, after the comment above it.
 - The enumerators of an enum on one line, and the constructors of a class that has nothing but constructors, have the
   comment of their type.
-- Left out: forward declarations, and without a comment of their own destructors, comparisons, copies and moves,
+- Left out: macros, forward declarations, and without a comment of their own destructors, comparisons, copies and moves,
   inherited constructors, defaulted and deleted functions.
 """
 
@@ -49,6 +49,7 @@ class Declaration:
     own: list = field(default_factory=list)  # comments above it
     docs: list = field(default_factory=list)  # the same, or those of its group
     trailing: list = field(default_factory=list)
+    public: bool = True  # in its class
 
     @property
     def words(self):
@@ -70,7 +71,9 @@ class Parser:
 
     def __init__(self, text):
         self.all = tokenize(text)
-        self.code = [token for token in self.all if token.kind not in ("comment", "space", "directive")]
+        self.code = without_annotations(
+            [token for token in self.all if token.kind not in ("comment", "space", "directive")]
+        )
         self.place = 0
         self.declarations = []  # all, in order
         self.scope("namespace")
@@ -85,7 +88,7 @@ class Parser:
             if depth == 0:
                 return
 
-    def scope(self, kind):
+    def scope(self, kind, public=True):
         """Reads declarations up to the brace that closes the scope; returns those of the scope itself."""
         siblings = []
         while self.place < len(self.code):
@@ -96,11 +99,13 @@ class Parser:
                     break
                 self.place += 1
             elif token.text in ("public", "private", "protected") and following == ":":
+                public = token.text == "public"
                 self.place += 2
             elif kind == "enum":
                 siblings.append(self.enumerator())
             else:
                 siblings.append(self.declaration())
+                siblings[-1].public = public
         return siblings
 
     def enumerator(self):
@@ -165,21 +170,40 @@ class Parser:
             declaration.last = self.code[self.place]
             self.place += 1
             return True
-        kind = "enum" if "enum" in words else "class" if {"class", "struct", "union"} & set(words) else ""
-        if kind and "(" not in words and "=" not in words:
+        kind = {"enum": "enum", "class": "class", "struct": "class", "union": "class"}.get(words[0] if words else "", "")
+        if kind and "=" not in words:
             declaration.kind = kind
-            declaration.members = self.scope(kind)
+            declaration.members = self.scope(kind, "class" not in words)
             self.place += 1
             return False
         self.place -= 1
         self.skip("{", "}")
         declaration.last = self.code[self.place - 1]
+        if ":" in words and re.fullmatch(r"\w+|>", words[-1]):  # a member's initialiser in a constructor's list
+            declaration.tokens.append(declaration.last)
+            return False
         # A body ends a function; an initialiser is followed by a semicolon or a comma.
         return (
             "(" in words
             and "=" not in words
             and (self.place == len(self.code) or self.code[self.place].text not in ";,")
         )
+
+
+def without_annotations(tokens):
+    """The tokens without our macros, which stand for attributes, and what they are given."""
+    result, place = [], 0
+    while place < len(tokens):
+        if not tokens[place].text.startswith("PACELINE_"):
+            result.append(tokens[place])
+            place += 1
+            continue
+        place += 1
+        depth = 0
+        while place < len(tokens) and (depth or tokens[place].text == "("):
+            depth += (tokens[place].text == "(") - (tokens[place].text == ")")
+            place += 1
+    return result
 
 
 def without_template(words):
@@ -263,7 +287,7 @@ def attach(parser):
             alone = all(other.line != first.line or other.start >= first.start for other in parser.code)
             declaration.own = above(first.line) if alone else []
             last = declaration.last
-            after = comments.get(last.line)
+            after = comments.get(last.line) if declaration.kind != "namespace" else None
             if (
                 after
                 and after.start >= last.end
@@ -345,6 +369,9 @@ def filtered(text):
     parser = Parser(text)
     attach(parser)
     edits = []  # (start, end, replacement)
+    for token in parser.all:
+        if token.kind == "directive" and re.match(r"\s*#\s*define", token.text):
+            edits.append((token.start, token.end, None))
 
     first = next((token for token in parser.all if token.kind == "directive"), None)
     head = []

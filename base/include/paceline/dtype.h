@@ -12,45 +12,50 @@
 
 namespace paceline {
 
+// The type of an array's elements.
 enum class DType : std::int8_t {
-  kFloat32 = 0,
-  kFloat64 = 1,
-  kFloat16 = 2,
-  kUint8 = 3,
-  kInt32 = 4,
-  kInt8 = 5,
-  kInt64 = 6,
-  kBool = 7,
-  kBfloat16 = 12,
+  kFloat32 = 0,    // float
+  kFloat64 = 1,    // double
+  kFloat16 = 2,    // float16: IEEE binary16
+  kUint8 = 3,      // std::uint8_t
+  kInt32 = 4,      // std::int32_t
+  kInt8 = 5,       // std::int8_t
+  kInt64 = 6,      // std::int64_t
+  kBool = 7,       // bool, one byte
+  kBfloat16 = 12,  // bfloat16: the upper half of a float
 };
 
-// IEEE binary16 storage; converts to and from float, round to nearest even, keeps NaN and infinity.
+// IEEE binary16 storage. Arithmetic goes through float.
 struct float16 {
-  std::uint16_t bits = 0;
+  std::uint16_t bits = 0;  // sign, 5 bits of exponent, 10 of fraction
   float16() = default;
+  // Conversion rounds to nearest, ties to even; NaN and infinity stay what they are.
   PACELINE_HOST_DEVICE inline float16(float value);
   PACELINE_HOST_DEVICE inline operator float() const;
 };
 
-// The upper half of a float32; round to nearest even, keeps NaN and infinity.
+// The upper half of a float32. Arithmetic goes through float.
 struct bfloat16 {
-  std::uint16_t bits = 0;
+  std::uint16_t bits = 0;  // sign, 8 bits of exponent, 7 of fraction
   bfloat16() = default;
+  // Conversion rounds to nearest, ties to even; NaN and infinity stay what they are.
   PACELINE_HOST_DEVICE inline bfloat16(float value);
   PACELINE_HOST_DEVICE inline operator float() const;
 };
 
-std::size_t size_of(DType dtype);
+std::size_t size_of(DType dtype);          // bytes of an element
 std::string name_of(DType dtype);          // "float32"
-DType parse_dtype(std::string_view name);  // throws InvalidArgument listing the known names
+DType parse_dtype(std::string_view name);  // the type of that name; throws InvalidArgument listing the known ones
 bool is_valid(std::int64_t type_flag);     // may this number be cast to DType?
-bool is_floating(DType dtype);
+bool is_floating(DType dtype);             // float64, float32, float16 or bfloat16
 
+// Carries a type to a generic lambda: visit_dtype().
 template <class T>
 struct TypeTag {
-  using type = T;
+  using type = T;  // the type
 };
 
+// The DType of a C++ type.
 template <class T>
 constexpr DType dtype_of();
 template <>
@@ -90,7 +95,8 @@ constexpr DType dtype_of<bool>() {
   return DType::kBool;
 }
 
-// Calls `visitor(TypeTag<T>{})` with the C++ type of `dtype` and returns its result.
+// Calls `visitor(TypeTag<T>{})` with the C++ type of `dtype` and returns its result. Throws InvalidArgument for a
+// number that is no DType.
 template <class Visitor>
 decltype(auto) visit_dtype(DType dtype, Visitor&& visitor) {
   switch (dtype) {
@@ -119,18 +125,18 @@ decltype(auto) visit_floating(DType dtype, std::string_view who, Visitor&& visit
   }
 }
 
-// The type in which sums and products of T are accumulated.
+// The type in which sums and products of T are accumulated: float for the half types, else T.
 template <class T>
 struct Accumulator {
-  using type = T;
+  using type = T;  // itself
 };
 template <>
 struct Accumulator<float16> {
-  using type = float;
+  using type = float;  // wider
 };
 template <>
 struct Accumulator<bfloat16> {
-  using type = float;
+  using type = float;  // wider
 };
 template <class T>
 using accumulator_t = typename Accumulator<T>::type;

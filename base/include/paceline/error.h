@@ -8,6 +8,7 @@
 
 namespace paceline {
 
+// The base of every exception of the library.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -25,13 +26,14 @@ class NotAvailable : public Error {
   using Error::Error;
 };
 
+// A host or a device has no memory left for an array; the message says how much was asked for.
 class OutOfMemory : public Error {
  public:
   using Error::Error;
 };
 
-// An accelerator failed: a kernel's fault, or the device is gone. This process cannot use it any more; other devices it
-// can.
+// An accelerator failed: a kernel faulted, or the device is gone. This process cannot use that device any more. It can
+// use the others.
 class DeviceError : public Error {
  public:
   using Error::Error;
@@ -61,7 +63,7 @@ class Corrupt : public Error {
   using Error::Error;
 };
 
-// Joins the parts with operator<<: str("axis ", axis, " is outside").
+// The parts, joined by operator<<: str("axis ", axis, " is outside").
 template <class... Parts>
 std::string str(const Parts&... parts) {
   std::ostringstream out;

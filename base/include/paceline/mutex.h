@@ -5,6 +5,8 @@
 #include <condition_variable>
 #include <mutex>
 
+// Annotations for clang's thread-safety analysis; nothing for other compilers. They say what a class is, which mutex
+// guards a member, and which mutex a function needs, takes, releases or must not hold.
 #ifdef __clang__
 #define PACELINE_THREAD_ANNOTATION(x) __attribute__((x))
 #else
@@ -21,8 +23,10 @@
 
 namespace paceline {
 
+// A std::mutex with annotations. Not recursive.
 class PACELINE_CAPABILITY("mutex") Mutex {
  public:
+  // Blocks until the calling thread holds the mutex, or gives it back.
   void lock() PACELINE_ACQUIRE() { mutex_.lock(); }
   void unlock() PACELINE_RELEASE() { mutex_.unlock(); }
 
@@ -30,8 +34,10 @@ class PACELINE_CAPABILITY("mutex") Mutex {
   std::mutex mutex_;
 };
 
+// Holds a Mutex from construction to destruction.
 class PACELINE_SCOPED_CAPABILITY Lock {
  public:
+  // Blocks until the mutex is free.
   explicit Lock(Mutex& mutex) PACELINE_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
   ~Lock() PACELINE_RELEASE() { mutex_.unlock(); }
   Lock(const Lock&) = delete;
@@ -44,16 +50,18 @@ class PACELINE_SCOPED_CAPABILITY Lock {
 // Waits on a Mutex that the caller holds.
 class CondVar {
  public:
+  // Blocks until `ready()` holds. It is asked under the mutex, at first and after each notification.
   template <class Predicate>
   void wait(Mutex& mutex, Predicate ready) PACELINE_REQUIRES(mutex) PACELINE_NO_THREAD_SAFETY_ANALYSIS {
     condition_.wait(mutex, ready);
   }
-  // False if `timeout` passed and `ready()` is still false.
+  // The same for at most `timeout`. False if that has passed and `ready()` is still false.
   template <class Predicate>
   bool wait_for(Mutex& mutex, std::chrono::nanoseconds timeout, Predicate ready)
       PACELINE_REQUIRES(mutex) PACELINE_NO_THREAD_SAFETY_ANALYSIS {
     return condition_.wait_for(mutex, timeout, ready);
   }
+  // Wakes one waiting thread, or all of them. The caller need not hold the mutex.
   void notify_one() { condition_.notify_one(); }
   void notify_all() { condition_.notify_all(); }
 

@@ -1,6 +1,5 @@
 #pragma once
-// A C++ number that takes part in a computation with arrays. Its category, boolean, integer or floating, may lift the
-// type of the result; its width does not.
+// C++ numbers in computations with arrays, and the types of results.
 
 #include <paceline/dtype.h>
 
@@ -11,13 +10,17 @@
 
 namespace paceline {
 
+// The rank of a type in promotion, from low to high.
 enum class Category : std::uint8_t { kBool, kInteger, kFloating };
 
+// The category of an element type.
 Category category_of(DType dtype);
 
+// A C++ number that takes part in a computation with arrays. Its category may raise the type of the result; its width
+// does not.
 class Number {
  public:
-  // Throws InvalidArgument for an integer that a double does not hold exactly.
+  // Takes a bool or an integer. Throws InvalidArgument for an integer that a double does not hold exactly.
   template <std::integral T>
   Number(T value)
       : value_(static_cast<double>(value)), category_(std::same_as<T, bool> ? Category::kBool : Category::kInteger) {
@@ -28,9 +31,11 @@ class Number {
               " has more than 53 significant bits; put it into an array of int64");
     }
   }
+  // Takes any floating-point number as it is.
   template <std::floating_point T>
   Number(T value) : value_(static_cast<double>(value)), category_(Category::kFloating) {}
 
+  // The number and its category, as given.
   double value() const { return value_; }
   Category category() const { return category_; }
 
@@ -39,17 +44,18 @@ class Number {
   Category category_;
 };
 
-// Does the type hold the number: an integer exactly, a floating type within its range? NaN and the infinities are
+// Can the type hold the number: an integer type exactly, a floating type within its range? NaN and the infinities are
 // numbers of every floating type; bool holds 0 and 1.
 bool holds(DType dtype, double number);
-// Throws InvalidArgument "[who] ..." where it does not.
+// Throws InvalidArgument "[who] ..." where holds() is false.
 void require_holds(const char* who, DType dtype, double number);
 
-// The type of a result of both: that of the two whose category is higher; of two integers or two floating types, one
-// that holds the values of both (int32 for uint8 with int8, float32 for float16 with bfloat16). PyTorch's table, but
-// that it has int16 for uint8 with int8.
+// The type of a result of both operands. The operand with the higher category decides. Within a category it is the
+// smallest type that holds the values of both: float32 for float16 with bfloat16. This is PyTorch's table but for uint8
+// with int8, which gives int32 here and int16 there.
 DType result_type(DType a, DType b);
-// Of an array of type `a` and a number: a, unless the number's category is higher; then int64 or float32.
+// The type of a result of an array of type `a` and a number: `a`, or int64 or float32 where the number's category is
+// higher.
 DType result_type(DType a, Category number);
 
 }  // namespace paceline

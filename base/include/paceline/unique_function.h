@@ -12,11 +12,14 @@ namespace paceline {
 template <class Signature>
 class UniqueFunction;
 
+// Like std::function<Result(Args...)>, but it cannot be copied, and takes closures that cannot be copied. Closures of
+// up to 64 bytes are stored inside. Not thread-safe.
 template <class Result, class... Args>
 class UniqueFunction<Result(Args...)> {
  public:
   UniqueFunction() = default;
 
+  // Takes what can be called with Args and gives a Result.
   template <class F, class = std::enable_if_t<!std::is_same_v<std::decay_t<F>, UniqueFunction> &&
                                               std::is_invocable_r_v<Result, std::decay_t<F>&, Args...>>>
   UniqueFunction(F&& function) {  // implicit, as for std::function
@@ -31,6 +34,7 @@ class UniqueFunction<Result(Args...)> {
     }
   }
 
+  // Leaves `other` empty.
   UniqueFunction(UniqueFunction&& other) noexcept { take(other); }
   UniqueFunction& operator=(UniqueFunction&& other) noexcept {
     if (this != &other) {
@@ -41,11 +45,14 @@ class UniqueFunction<Result(Args...)> {
   }
   ~UniqueFunction() { reset(); }
 
+  // Destroys the closure.
   void reset() {
     if (operations_) std::exchange(operations_, nullptr)->destroy(storage_);
   }
+  // Does it hold a closure?
   explicit operator bool() const { return operations_ != nullptr; }
 
+  // Calls the closure. There must be one (asserted).
   Result operator()(Args... args) {
     assert(operations_);
     return operations_->call(storage_, std::forward<Args>(args)...);
