@@ -9,8 +9,8 @@ Doxygen calls it for each header. Line numbers stay what they are. The rules, fo
 - A comment behind a declaration on its last line, or behind an enumerator, belongs to it, after the comment above it.
 - The enumerators of an enum on one line, and the constructors of a class that has nothing but constructors, have the
   comment of their type.
-- Left out: macros, forward declarations, and without a comment of their own destructors, comparisons, copies and moves,
-  inherited constructors, defaulted and deleted functions.
+- Left out: what is private, macros and forward declarations. Without a comment of their own also destructors,
+  comparisons, copies and moves, inherited constructors, defaulted and deleted functions.
 """
 
 import re
@@ -99,7 +99,7 @@ class Parser:
                     break
                 self.place += 1
             elif token.text in ("public", "private", "protected") and following == ":":
-                public = token.text == "public"
+                public = token.text != "private"
                 self.place += 2
             elif kind == "enum":
                 siblings.append(self.enumerator())
@@ -171,7 +171,8 @@ class Parser:
             self.place += 1
             return True
         kind = {"enum": "enum", "class": "class", "struct": "class", "union": "class"}.get(words[0] if words else "", "")
-        if kind and "=" not in words:
+        initialises = any(word == "=" and words[place - 1] != "operator" for place, word in enumerate(words))
+        if kind and not initialises:
             declaration.kind = kind
             declaration.members = self.scope(kind, "class" not in words)
             self.place += 1
@@ -183,11 +184,8 @@ class Parser:
             declaration.tokens.append(declaration.last)
             return False
         # A body ends a function; an initialiser is followed by a semicolon or a comma.
-        return (
-            "(" in words
-            and "=" not in words
-            and (self.place == len(self.code) or self.code[self.place].text not in ";,")
-        )
+        following = self.code[self.place].text if self.place < len(self.code) else ""
+        return "(" in words and not initialises and following not in (";", ",")
 
 
 def without_annotations(tokens):
@@ -390,7 +388,7 @@ def filtered(text):
         if not declaration.tokens:
             continue
         start = declaration.tokens[0].start
-        if is_forward(declaration) or (
+        if not declaration.public or is_forward(declaration) or (
             goes_without_saying(declaration, getattr(declaration, "owner", ""))
             and not declaration.own
             and not declaration.trailing
