@@ -38,6 +38,8 @@ def values_without_comment(header, root=ROOT):
     """Enumerators, of which Doxygen says nothing before 1.9.8."""
     parser = doc_comments.Parser((root / header).read_text(encoding="utf-8"))
     doc_comments.attach(parser)
+    if parser.place < len(parser.code):
+        yield f"{header}:{parser.code[parser.place].line}: tools/docs/doc_comments.py cannot read what stands here"
 
     def walk(declarations):
         for one in declarations:

@@ -162,7 +162,7 @@ class Parser:
 
     def braces(self, declaration):
         """What an opening brace begins; True where the declaration ends with its closing one."""
-        words = without_template(declaration.words)
+        words = outside_brackets(without_template(declaration.words))
         self.place += 1
         if "namespace" in words or words[:1] == ["extern"]:
             declaration.kind = "namespace"
@@ -170,7 +170,9 @@ class Parser:
             declaration.last = self.code[self.place]
             self.place += 1
             return True
-        kind = {"enum": "enum", "class": "class", "struct": "class", "union": "class"}.get(words[0] if words else "", "")
+        kind = {"enum": "enum", "class": "class", "struct": "class", "union": "class"}.get(
+            words[0] if words else "", ""
+        )
         initialises = any(word == "=" and words[place - 1] != "operator" for place, word in enumerate(words))
         if kind and not initialises:
             declaration.kind = kind
@@ -216,6 +218,17 @@ def without_template(words):
         else:
             return []
     return words
+
+
+def outside_brackets(words):
+    """The words without what stands in round brackets."""
+    result, depth = [], 0
+    for word in words:
+        depth -= word == ")"
+        if depth == 0:
+            result.append(word)
+        depth += word == "("
+    return result
 
 
 def constructs(declaration, name):
@@ -351,7 +364,7 @@ def lines_of(block):
         if code and not is_code:
             result[-1] += "\\endcode"
         code = is_code
-        result.append(text if is_code else escape(text.strip()))
+        result.append(text if is_code else escape(text.removeprefix(" ")))
     if code:
         result[-1] += "\\endcode"
     return result
@@ -388,10 +401,14 @@ def filtered(text):
         if not declaration.tokens:
             continue
         start = declaration.tokens[0].start
-        if not declaration.public or is_forward(declaration) or (
-            goes_without_saying(declaration, getattr(declaration, "owner", ""))
-            and not declaration.own
-            and not declaration.trailing
+        if (
+            not declaration.public
+            or is_forward(declaration)
+            or (
+                goes_without_saying(declaration, getattr(declaration, "owner", ""))
+                and not declaration.own
+                and not declaration.trailing
+            )
         ):
             edits.append((start, declaration.last.end, None))
             continue

@@ -1,5 +1,6 @@
 #pragma once
-// How an array tells the Recorder of the calling thread (<paceline/recorder.h>) what it does without an operator.
+// How an array tells the Recorder of the calling thread (<paceline/recorder.h>) of copies and fills, which are no
+// operators. For the library; users see Recorder.
 
 #include <paceline/engine.h>
 

@@ -1,6 +1,6 @@
 #pragma once
-// A kernel is a pair of functions {cpu, cuda} over raw tensors; launch() pushes it to the engine with its read and
-// write sets. Operators, optimizers and codecs are built from kernels.
+// Kernels: functions over raw memory for the CPU and for CUDA. launch() pushes one to the engine with the arrays that
+// it reads and writes. Operators, optimizers and codecs are built from kernels.
 
 #include <paceline/ndarray.h>
 
@@ -12,71 +12,80 @@ namespace paceline {
 
 // An array as a kernel sees it. Valid only while the kernel runs.
 struct Tensor {
-  void* data;
-  Shape shape;
-  Strides strides;
-  DType dtype;
+  void* data;       // the first element, in the memory of the kernel's device
+  Shape shape;      // sizes, in elements
+  Strides strides;  // distances, in elements
+  DType dtype;      // of the elements
 
+  // The first element as a T, which must be the type of the elements.
   template <class T>
   T* as() const {
     return static_cast<T*>(data);
   }
+  // The number of elements.
   std::int64_t size() const { return shape.size(); }
 };
 
-// Kernels neither allocate nor synchronise. On the CPU and the simulated device they run on one thread, which may use a
-// team of `team_size()` (cores.h) OpenMP threads.
+// What a kernel is told besides its arrays. Kernels neither allocate nor synchronise. On the CPU and the simulated
+// device a kernel runs on one thread, which may use a team of `team_size()` OpenMP threads (cores.h).
 struct KernelContext {
-  Device device;
+  Device device;        // where it runs
   void* native_stream;  // cudaStream_t on CUDA devices
   void* workspace;      // LaunchOptions::workspace_bytes, 64-byte aligned, uninitialised
   std::uint64_t seed;   // LaunchOptions::seed
 };
 
+// The function of a kernel. On CUDA devices it only issues work to the stream. `attributes` are those of launch().
 using KernelFunction = void (*)(const KernelContext& context, std::span<const Tensor> inputs,
                                 std::span<const Tensor> outputs, const void* attributes);
 
+// A computation by device. Constant, and kept alive by the caller until its launches are complete.
 struct Kernel {
-  const char* name;               // a literal
-  KernelFunction cpu = nullptr;   // also runs on sim:N
-  KernelFunction cuda = nullptr;  // null: not available there
-  // Computes each place of dense outputs from the same place of the inputs, or from single numbers; a part of the
-  // places may be asked for, and an output may be one of the inputs.
+  const char* name;               // for traces and errors; a literal
+  KernelFunction cpu = nullptr;   // on the CPU, and on simulated devices
+  KernelFunction cuda = nullptr;  // on CUDA devices; null: not available there
+  // True: each place of dense outputs depends on the same place of the inputs, or on single numbers, alone. Then a
+  // launch may ask for a part of the places, and an output may be one of the inputs.
   bool elementwise = false;
 };
 
+// What a launch may say.
 struct LaunchOptions {
-  int priority = 0;
-  std::size_t workspace_bytes = 0;
-  std::uint64_t seed = 0;
+  int priority = 0;                 // TaskInfo::priority
+  std::size_t workspace_bytes = 0;  // of KernelContext::workspace
+  std::uint64_t seed = 0;           // KernelContext::seed
 };
 
-// Pushes the kernel to the device of outputs[0]; all arrays must be on it and of one engine. An output that is also an
-// input, or a view that does not cover its memory, keeps its old value readable. `attributes` is passed as it is and
-// kept alive. Throws InvalidArgument (devices or engines differ), NotAvailable (no kernel for that device).
+// Pushes the kernel to the device of outputs[0] and returns at once. All arrays must be on that device and of one
+// engine. The kernel may read the old value of an output that is also an input, and of one that is a view of a part of
+// its memory. `attributes` is handed to the kernel and kept alive until it is complete. Throws InvalidArgument where
+// devices or engines differ, NotAvailable where the kernel has no function for the device.
 void launch(const Kernel& kernel, std::span<const NDArray> inputs, std::span<const NDArray> outputs,
             std::shared_ptr<const void> attributes = nullptr, const LaunchOptions& options = {});
 
-// The same with a closure, for host devices (cpu, sim); throws NotAvailable on CUDA.
+// A closure as a kernel, for devices of the host (cpu, sim).
 using HostKernel = UniqueFunction<void(const KernelContext&, std::span<const Tensor>, std::span<const Tensor>)>;
+// Like launch(), with a closure. Throws NotAvailable on CUDA devices.
 void launch_host(const char* name, std::span<const NDArray> inputs, std::span<const NDArray> outputs, HostKernel work,
                  const LaunchOptions& options = {});
 
-// Gradient-free arithmetic on whole arrays. Shapes and types must match unless said; asynchronous.
+// Arithmetic on whole arrays that no Tape follows. Asynchronous. Throws InvalidArgument where shapes or types differ
+// that need not.
 namespace kernels {
-void add(const NDArray& a, const NDArray& b, const NDArray& out, int priority = 0);  // out may be a or b
+void add(const NDArray& a, const NDArray& b, const NDArray& out, int priority = 0);  // out = a + b; out may be a or b
 void axpy(double alpha, const NDArray& x, const NDArray& y, int priority = 0);       // y += alpha * x
 void scale(double alpha, const NDArray& x, int priority = 0);                        // x *= alpha
 // out = the sum of all `parts`, added in the order given (bitwise the same from run to run).
 void sum_of(std::span<const NDArray> parts, const NDArray& out, int priority = 0);
-void reduce_sum(const NDArray& x, const NDArray& out);      // out: one element
-void sum_of_squares(const NDArray& x, const NDArray& out);  // out: one float64 element
-// out = alpha * op(a) op(b) + beta * out; 2-d, or 3-d as a batch; row-major or transposed. oneDNN, OpenBLAS; cuBLAS,
-// which adds float16 and bfloat16 up in float32, and takes float32 as it is unless PACELINE_TF32=1 is set (then factors
-// of products and convolutions are rounded to TF32, for tensor cores).
+void reduce_sum(const NDArray& x, const NDArray& out);      // the sum of all elements; out has one element
+void sum_of_squares(const NDArray& x, const NDArray& out);  // out: one element of float64
+// out = alpha * op(a) op(b) + beta * out, where op() transposes on request. Arrays are 2-d, or 3-d as a batch of
+// matrices. By oneDNN or OpenBLAS on the CPU, by cuBLAS on CUDA devices. float16 and bfloat16 are added up in float32
+// there. With PACELINE_TF32=1 the factors of float32 products and convolutions are rounded to TF32, for tensor cores.
 void gemm(const NDArray& a, bool transpose_a, const NDArray& b, bool transpose_b, const NDArray& out, double alpha = 1,
           double beta = 0);
-// Uniform in [low, high) and normal numbers from a counter-based generator: the same for every device and team size.
+// Fill `out` with uniform numbers of [low, high), or with normal ones, of a counter-based generator (random.h): the
+// same for every device and team size. Floating types.
 void fill_uniform(const NDArray& out, double low, double high, std::uint64_t seed);
 void fill_normal(const NDArray& out, double mean, double deviation, std::uint64_t seed);
 }  // namespace kernels

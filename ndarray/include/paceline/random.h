@@ -1,6 +1,6 @@
 #pragma once
-// Random numbers from a counter: number i of a seed is a function of (seed, i) alone, so every device, thread and team
-// size draws the same ones, in any order. Philox4x32-10 (Salmon et al., 2011); known answers are in the tests.
+// Random numbers from a counter: number i of a seed is a function of the seed and i alone. So every device, thread and
+// team size draws the same numbers, in any order. The generator is Philox4x32-10 (Salmon et al., 2011).
 
 #include <paceline/host_device.h>
 
@@ -10,16 +10,18 @@
 
 namespace paceline {
 
+// A block of 128 random bits.
 struct RandomBits {
-  std::uint32_t word[4];
+  std::uint32_t word[4];  // independent of each other
 };
 
+// Two independent numbers.
 struct RandomPair {
-  double first;
-  double second;
+  double first;   // one of them
+  double second;  // the other
 };
 
-// The generator's function itself: four words of counter and two of key to four random words.
+// The generator itself: makes four random words of four words of counter and two of key.
 PACELINE_HOST_DEVICE inline RandomBits philox(RandomBits counter, std::uint32_t key0, std::uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t a = std::uint64_t{0xD2511F53u} * counter.word[0];
@@ -32,29 +34,29 @@ PACELINE_HOST_DEVICE inline RandomBits philox(RandomBits counter, std::uint32_t 
   return counter;
 }
 
-// Block number `index` of the sequence (seed, stream). Sequences of different streams have nothing in common.
+// Block `index` of the sequence that `seed` and `stream` name. Sequences of different streams have nothing in common.
 PACELINE_HOST_DEVICE inline RandomBits random_bits(std::uint64_t seed, std::uint64_t index, std::uint64_t stream = 0) {
   return philox({{static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
                   static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32)}},
                 static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32));
 }
 
-// In [0, 1), with 24 random bits, every value exact.
+// A number in [0, 1) from 24 of the bits. Every value is exact.
 PACELINE_HOST_DEVICE inline float uniform_float(std::uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
 
-// In [0, 1), with 53 random bits.
+// A number in [0, 1) from 53 of the bits. Every value is exact.
 PACELINE_HOST_DEVICE inline double uniform_double(std::uint32_t high, std::uint32_t low) {
   return static_cast<double>((std::uint64_t{high} << 21) | (low >> 11)) * 0x1p-53;
 }
 
-// Number `index` of the sequence, in [0, 1). Neighbours share a block: loops take four numbers from random_bits().
+// Number `index` of the sequence, in [0, 1). Four neighbours share a block: in a loop, take them from random_bits().
 PACELINE_HOST_DEVICE inline float random_uniform(std::uint64_t seed, std::uint64_t index, std::uint64_t stream = 0) {
   return uniform_float(random_bits(seed, index / 4, stream).word[index % 4]);
 }
 
-// Two independent standard normal numbers from two uniform ones (Box and Muller). Only +, -, *, / and square root,
-// which IEEE 754 defines to the last bit: with contraction to fused operations switched off (-ffp-contract=off,
-// -fmad=false) the result is the same on every processor. `u` in (0, 1], `v` in [0, 1).
+// Two independent standard normal numbers from two uniform ones, `u` in (0, 1] and `v` in [0, 1) (Box and Muller). It
+// uses only +, -, *, / and the square root, which IEEE 754 defines to the last bit. So the result is the same on every
+// processor where operations are not fused (-ffp-contract=off, -fmad=false).
 PACELINE_HOST_DEVICE inline RandomPair normal_pair(double u, double v) {
   // log u = exponent * log 2 + 2 atanh((m - 1) / (m + 1)), m in [sqrt(1/2), sqrt(2))
   const std::uint64_t bits = std::bit_cast<std::uint64_t>(u);
