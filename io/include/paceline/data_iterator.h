@@ -1,6 +1,7 @@
 #pragma once
-// Where batches come from. Positions are numbers in the epoch's order, 0 .. count-1; they identify records for exactly
-// once delivery: each batch carries its positions, the trainer commits them when the push is acknowledged.
+// Where batches come from. A position is a number in the order of an epoch, from 0 to count - 1. Positions identify
+// records, so that each is delivered once: a batch carries its positions, and the trainer commits them when the push of
+// its gradients is acknowledged.
 
 #include <paceline/ndarray.h>
 
@@ -15,109 +16,116 @@ namespace paceline {
 // Positions from here on are never those of records.
 constexpr std::int64_t kNotData = std::int64_t{1} << 62;
 
-// [begin, end)
+// The positions from `begin` to `end` - 1.
 struct Range {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
+  std::int64_t begin = 0;  // the first
+  std::int64_t end = 0;    // behind the last
   friend bool operator==(const Range&, const Range&) = default;
 };
 
-// A set of positions as sorted disjoint ranges; what a cursor and a checkpoint hold.
+// A set of positions. Checkpoints hold it as text.
 class RangeSet {
  public:
+  // Add positions to the set, or take them out. An empty range changes nothing.
   void add(Range range);
   void subtract(Range range);
-  bool contains(std::int64_t position) const;
-  std::int64_t count() const;
-  bool empty() const { return ranges_.empty(); }
+  bool contains(std::int64_t position) const;     // is it in the set?
+  std::int64_t count() const;                     // how many there are
+  bool empty() const { return ranges_.empty(); }  // are there none?
+  // As ranges that are sorted, disjoint and not empty.
   const std::vector<Range>& ranges() const& { return ranges_; }
   std::vector<Range> ranges() && { return std::move(ranges_); }
   std::string text() const;                        // "0-64,128-192"
-  static RangeSet parse(const std::string& text);  // throws Corrupt
+  static RangeSet parse(const std::string& text);  // reads text(); throws Corrupt
   friend bool operator==(const RangeSet&, const RangeSet&) = default;
 
  private:
   std::vector<Range> ranges_;
 };
 
+// Some examples of an epoch. A handle, as its arrays are.
 struct Batch {
-  NDArray data;               // (examples, ...) float32
-  NDArray label;              // (examples) int32 class numbers, or (examples, width) float32
-  std::int64_t examples = 0;  // the last batch of a part may be smaller; nothing is padded
-  std::int64_t epoch = 0;
-  std::vector<Range> positions;
+  NDArray data;                  // (examples, ...) float32
+  NDArray label;                 // (examples) int32 class numbers, or (examples, width) float32
+  std::int64_t examples = 0;     // how many; the last batch of a part may be smaller, as nothing is padded
+  std::int64_t epoch = 0;        // from 0
+  std::vector<Range> positions;  // of the examples, for commit()
 };
 
-// Part `index` of `count` of an epoch; count 0: none, for one that came later and only takes over.
+// Which of the equal parts of an epoch a process delivers.
 struct Part {
-  int index = 0;
-  int count = 1;
+  int index = 0;  // from 0
+  int count = 1;  // of parts; 0: this process has none, as it came later, and only takes over
 };
 
-// Decides which positions this process delivers. FixedSource is rank and world; nn::shared_source(store) follows the
-// live workers and takes over what a lost one did not commit. Functions may block on the network and throw
-// NetworkError.
+// Decides which positions this process delivers. fixed_source() gives each process a part; nn::shared_source(store)
+// follows the live workers and takes over what a lost one did not commit. Functions may block on the network and throw
+// NetworkError. One thread at a time.
 class Source {
  public:
   virtual ~Source() = default;
-  // This process's part of `epoch`; decided once per epoch.
+  // This process's part of `epoch`, decided once for each epoch.
   virtual Part part(std::int64_t epoch) = 0;
-  // Tells, before the first batch, the positions this process will deliver in `epoch`, and those that all processes
-  // together will (the same at each), so that the part of one that is lost before it begins is known too.
+  // Called before the first batch of `epoch`. `mine` are the positions that this process will deliver. `all` are those
+  // of all processes together, the same at each: so the part of a process that is lost before it begins is known too.
   virtual void begin(std::int64_t epoch, const RangeSet& mine, const RangeSet& all) = 0;
-  // The update made from these positions was acknowledged. From kNotData on they are no records, but what workers tell
-  // each other; passed on like the others.
+  // The update from these positions was acknowledged. Positions from kNotData on are no records: workers tell each
+  // other something by them. They are passed on like the others.
   virtual void commit(std::int64_t epoch, const std::vector<Range>& positions) = 0;
-  // After the own part: positions that lost workers left, to be delivered here. Blocks until there are some, or every
-  // position of the epoch is committed: then it is empty. Commit first what was delivered.
+  // Positions that lost workers left and that this process is to deliver. Call it after the own part, with everything
+  // committed that was delivered. Blocks until there are some, or until every position of the epoch is committed: then
+  // the set is empty.
   virtual RangeSet take_over(std::int64_t epoch) = 0;
 };
 
-// Part `index` of `count`, never takes over.
+// A source with this part of every epoch, which takes nothing over. Throws InvalidArgument where there is no such part.
 std::shared_ptr<Source> fixed_source(Part part = {});
 
-// An epoch of batches. One thread uses an iterator; it may read ahead with threads of its own.
+// Delivers the batches of epochs. One thread uses an iterator; the iterator may read ahead with threads of its own.
 class DataIterator {
  public:
   virtual ~DataIterator() = default;
 
-  // Was it given a Source? Without one, every process delivers all records.
+  // Was the iterator given a Source? Without one, every process delivers all records.
   virtual bool has_source() const { return true; }
 
-  // Where the batches of the next start() are used: for an accelerator they may be made on it, or lie in memory that it
-  // copies from beside its work (pinned). Trainer says it.
+  // Says where the batches of the next start() are used. For an accelerator they may be made on it, or lie in pinned
+  // memory, from which it copies beside its work. Trainer calls it.
   virtual void deliver_to(Device) {}
 
-  // Starts epoch `epoch` (from 0). `done`: positions, of any part, that a checkpoint says were committed; they are not
-  // delivered. Throws InvalidArgument where a part would be empty ("4 workers share 3 records").
+  // Starts an epoch, counted from 0. Positions in `done`, which a checkpoint says were committed, are not delivered.
+  // Throws InvalidArgument where a part would be empty ("4 workers share 3 records").
   virtual void start(std::int64_t epoch, const RangeSet& done = {}) = 0;
 
-  // False at the end of the part. Blocks until a batch is ready. Throws IoError and Corrupt (file, offset, record)
-  // under the policy `fail`.
+  // Blocks until a batch is ready. False at the end of the part. Throws IoError, and Corrupt with file, offset and
+  // record where damage is not to be skipped.
   virtual bool next(Batch& batch) = 0;
 
-  // At the end of the part: asks the Source for what lost workers left. True: next() delivers it. False: the epoch is
-  // complete. Blocks as Source::take_over does.
+  // Asks the Source for what lost workers left, at the end of the part. True: next() delivers it. False: the epoch is
+  // complete. Blocks as Source::take_over() does.
   virtual bool take_over() = 0;
 
-  // Records of the whole data set.
+  // The number of records in the whole data set.
   virtual std::int64_t size() const = 0;
-  // The shape of a full batch's data; () where only a batch tells.
+  // The shape of a full batch's data; () where only a batch can tell.
   virtual Shape batch_shape() const { return {}; }
-  // The batch's positions were used: forwards them to the Source, those from kNotData on, too, which
-  // Trainer::evaluate() adds.
+  // The batch was used: tells the Source its positions, also those from kNotData on, which Trainer::evaluate() adds.
   virtual void commit(const Batch& batch) = 0;
-  // The positions of records that commit() has seen in the current epoch; saved in checkpoints.
+  // The positions of records that commit() has seen in the current epoch. Checkpoints hold them.
   virtual RangeSet committed() const = 0;
 };
 
-// The batches of one epoch for a range-based for loop: for (Batch& batch : EpochRange(data, e, {})) ...
+// The batches of one epoch for a range-based for loop: for (Batch& batch : EpochRange(data, e, {})) ... The iterator
+// must outlive it. A batch is valid until the next one.
 class EpochRange {
  public:
+  // Calls data.start(epoch, done).
   EpochRange(DataIterator& data, std::int64_t epoch, const RangeSet& done) : data_(data) { data_.start(epoch, done); }
+  // What the loop needs: a place in the epoch, whose ++ calls next(), and its end.
   struct End {};
   class Iterator {
    public:
+    // As for any input iterator. They throw what next() throws.
     explicit Iterator(DataIterator& data) : data_(data) { ++*this; }
     Batch& operator*() { return batch_; }
     Iterator& operator++() {
@@ -131,6 +139,7 @@ class EpochRange {
     Batch batch_;
     bool more_ = false;
   };
+  // The first batch, and what is behind the last.
   Iterator begin() { return Iterator(data_); }
   End end() const { return {}; }
 

@@ -7,15 +7,17 @@
 
 namespace paceline {
 
+// An array of unsigned bytes.
 struct IdxFile {
-  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> shape;   // sizes of its axes
   std::vector<std::uint8_t> values;  // row-major
 };
 
-// Reads an IDX file of unsigned bytes. Throws IoError; Corrupt where it is truncated, too long, of another type.
+// Reads an IDX file of unsigned bytes. Throws IoError, and Corrupt where it is too short, too long, or of another type.
 IdxFile read_idx(const std::string& path);
 
-// Writes one, compressed where `path` ends in ".gz"; same bytes for same values. Replaces `path` at the end only.
+// Writes an IDX file, compressed where `path` ends in ".gz". The same values give the same bytes. An existing file is
+// replaced once the new one is complete. Throws IoError.
 void write_idx(const std::string& path, const IdxFile& file);
 
 }  // namespace paceline

@@ -1,5 +1,5 @@
 #pragma once
-// Images in memory, their encodings, and MXNet's image record (labels, id and an encoded image).
+// Images in memory, their encodings, and MXNet's record of an image.
 
 #include <cstdint>
 #include <memory>
@@ -10,22 +10,22 @@
 
 namespace paceline {
 
-// Rows of interleaved 8-bit values: 1 channel is grey, 3 are red, green, blue.
+// An image in memory.
 struct Image {
-  int height = 0;
-  int width = 0;
-  int channels = 0;
-  std::vector<std::uint8_t> pixels;  // height * width * channels
+  int height = 0;                    // in pixels
+  int width = 0;                     // in pixels
+  int channels = 0;                  // 1: grey; 3: red, green, blue
+  std::vector<std::uint8_t> pixels;  // (height, width, channels), row-major
 };
 
 // Encodings of an image. kRaw is binary PNM (P5 grey, P6 colour): the pixels behind a header of some 15 bytes. It costs
-// no decoding, and MXNet's reader (OpenCV) reads it too. PNG is lossless, JPEG is not.
+// no decoding, and MXNet's reader takes it. kPng keeps every pixel, kJpeg does not.
 enum class ImageEncoding { kRaw, kPng, kJpeg };
 
-// "raw", "png" or "jpg" ("jpeg" too); throws InvalidArgument listing them.
+// The encoding called "raw", "png", "jpg" or "jpeg". Throws InvalidArgument listing them for other names.
 ImageEncoding parse_image_encoding(std::string_view name);
 
-// Holds what the libraries keep between calls. One thread at a time.
+// Encodes and decodes images. It holds what the libraries keep between calls; one thread at a time may use it.
 class ImageCodec {
  public:
   ImageCodec();
@@ -33,11 +33,12 @@ class ImageCodec {
   ImageCodec(const ImageCodec&) = delete;
   ImageCodec& operator=(const ImageCodec&) = delete;
 
-  // Decodes JPEG, PNG or PNM, told by the first bytes, into `image`, whose memory is reused. `channels` 1 or 3
-  // converts; 0 keeps what is stored. Transparency is dropped. Throws Corrupt with the reason alone: the caller names
-  // the image.
+  // Decodes JPEG, PNG or PNM into `image`, whose memory is reused. The first bytes tell which it is. `channels` 1 or 3
+  // converts; 0 keeps what is stored. Transparency is dropped. Throws Corrupt with the reason alone, as the caller
+  // knows the image's name.
   void decode(std::string_view bytes, Image& image, int channels = 0);
-  // `quality` is JPEG's 1 to 100; the others ignore it. Throws InvalidArgument.
+  // The encoded image. `quality` is JPEG's, 1 to 100; other encodings ignore it. Throws InvalidArgument for an image or
+  // a quality that cannot be.
   std::string encode(const Image& image, ImageEncoding encoding, int quality = 95);
 
  private:
@@ -45,25 +46,26 @@ class ImageCodec {
   std::unique_ptr<State> state_;
 };
 
-// Bilinear; averages where it shrinks. Throws Corrupt where that would take more than 2^28 pixels.
+// The image in another size: bilinear, with averages where it shrinks. Throws Corrupt where that would take more than
+// 2^28 pixels.
 Image resize(const Image& image, int height, int width);
-// The rectangle with its upper left corner at (top, left); throws InvalidArgument where it is not inside.
+// The rectangle whose upper left corner is (top, left). Throws InvalidArgument where it is not inside.
 Image crop(const Image& image, int top, int left, int height, int width);
 
-// MXNet's record of an image: a header of 24 bytes (flag u32, label f32, id u64, id2 u64), `flag` further labels f32,
-// the encoded image. One label is stored with flag 0.
+// MXNet's record of an encoded image: a header of 24 bytes (flag u32, label f32, id u64, id2 u64), `flag` further
+// labels f32, then the image. One label is stored with flag 0.
 std::string pack_image_record(std::span<const float> labels, std::uint64_t id, std::string_view image);
 
-// Points into the record.
+// What is in a record of an image. It points into the record, which must outlive it.
 class ImageRecord {
  public:
   // Throws Corrupt with the reason alone where the record is too short.
   explicit ImageRecord(std::string_view record);
 
-  int label_count() const { return label_count_; }
-  float label(int i) const;
-  std::uint64_t id() const { return id_; }
-  std::string_view image() const { return image_; }
+  int label_count() const { return label_count_; }   // the number of labels
+  float label(int i) const;                          // label i, from 0
+  std::uint64_t id() const { return id_; }           // the number that the packer gave the image
+  std::string_view image() const { return image_; }  // the encoded image
 
  private:
   std::string_view labels_;

@@ -1,6 +1,6 @@
 #pragma once
-// Sparse examples, as text in LibSVM's format: on each line a label, then index:value pairs in any order; what follows
-// a # is left out, as are empty lines. Labels and values are finite; those too small for a float are 0.
+// Sparse examples, as text in LibSVM's format: on each line a label, then index:value pairs in any order. Empty lines
+// and what follows a # are left out. Labels and values are finite; those too small for a float are 0.
 
 #include <paceline/data_iterator.h>
 #include <paceline/memory_iterator.h>
@@ -19,33 +19,37 @@ struct SparseRows {
   Shape shape;      // (rows, features)
 };
 
+// A sparse data set in memory.
 struct SparseExamples {
-  SparseRows data;
-  NDArray label;  // float32 (rows)
+  SparseRows data;  // a row for each example
+  NDArray label;    // float32 (rows)
 };
 
+// How a file is read.
 struct LibsvmOptions {
-  std::int64_t features = 0;  // 0: as the largest index says
-  bool from_zero = false;     // do indices count from 0 as MXNet's do, or from 1 as LibSVM's own?
+  std::int64_t features = 0;  // columns of the matrix; 0: as the largest index says
+  bool from_zero = false;     // indices count from 0 as MXNet's do, instead of from 1 as LibSVM's own
 };
 
-// Throws IoError; Corrupt "PATH:LINE: ..." where a line is not in the format or an index is outside.
+// Reads a file. Throws IoError, and Corrupt "PATH:LINE: ..." where a line is not in the format or an index is outside.
 SparseExamples load_libsvm(const std::string& path, const LibsvmOptions& options = {});
 
+// Some sparse examples of an epoch; as Batch.
 struct SparseBatch {
-  SparseRows data;
-  NDArray label;  // float32 (examples)
-  std::int64_t examples = 0;
-  std::int64_t epoch = 0;
-  std::vector<Range> positions;
+  SparseRows data;               // a row for each example
+  NDArray label;                 // float32 (examples)
+  std::int64_t examples = 0;     // how many
+  std::int64_t epoch = 0;        // from 0
+  std::vector<Range> positions;  // of the examples, for commit()
 };
 
-// Deals sparse examples as MemoryIterator deals dense ones; its functions mean the same. One thread uses it.
+// Deals sparse examples as MemoryIterator deals dense ones. One thread uses it.
 class SparseIterator {
  public:
   // Throws InvalidArgument where there are no examples.
   explicit SparseIterator(SparseExamples examples, MemoryIteratorOptions options = {});
 
+  // As the functions of DataIterator with these names.
   void start(std::int64_t epoch, const RangeSet& done = {}) { rows_.start(epoch, done); }
   bool next(SparseBatch& batch);
   bool take_over() { return rows_.take_over(); }

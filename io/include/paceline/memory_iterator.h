@@ -1,5 +1,5 @@
 #pragma once
-// Batches of arrays that lie in memory; for small data and tests.
+// Batches from arrays in memory, for small data and tests.
 
 #include <paceline/data_iterator.h>
 
@@ -9,19 +9,20 @@
 
 namespace paceline {
 
+// How examples are dealt.
 struct MemoryIteratorOptions {
   std::int64_t batch = 64;                    // examples in a batch of this process
   std::optional<std::uint64_t> shuffle = {};  // seed of the order; none: as given
   std::shared_ptr<Source> source = {};        // none: all examples
 };
 
-// Deals positions like Partition::kRecords of the RecordLoader: step k of all parts together is the same set of
+// Deals positions as a RecordLoader with Partition::kRecords does: step k of all parts together is the same set of
 // examples for every number of parts.
 class MemoryIterator final : public DataIterator {
  public:
-  // Example i is data[i] with label[i]; both are read once, here, and blocks until they are computed. Any type and
-  // device; the batches are float32, labels int32 where they were integers. Throws InvalidArgument where the counts
-  // differ or are 0.
+  // Example i is data[i] with label[i]. Both arrays are read here, once: it blocks until they are computed. They may be
+  // of any type, on any device. Batches are float32; labels are int32 where they were integers. Throws InvalidArgument
+  // where the counts differ or are 0.
   MemoryIterator(const NDArray& data, const NDArray& label, MemoryIteratorOptions options = {});
   ~MemoryIterator() override;
 

@@ -1,7 +1,7 @@
 #pragma once
-// Record files, byte for byte those of MXNet (dmlc RecordIO): a writer, a strict sequential reader, and random access
-// by index. Beside `x.rec` lie `x.idx` (MXNet's index: key, offset) and `x.crc` (key, CRC32C and length of each
-// record), which other readers never open. Offsets are 64-bit; a record is shorter than 2^29 bytes.
+// Record files, byte for byte those of MXNet (dmlc RecordIO): a writer, a strict reader from front to back, and random
+// access by index. Beside `x.rec` lie `x.idx` (MXNet's index: key and offset) and `x.crc` (key, CRC-32C and length of
+// each record), which other readers never open. Offsets have 64 bits; a record is shorter than 2^29 bytes.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,34 +14,35 @@ namespace paceline {
 
 // One place where a record file does not follow its format or its checksum.
 struct RecordDamage {
-  std::string file;
+  std::string file;          // its path
   std::uint64_t offset = 0;  // of the record's head, in bytes
   std::int64_t record = 0;   // place in the file, from 0
-  std::string reason;
+  std::string reason;        // "wrong magic number"
   // "train.rec: record 17 at offset 13592 is damaged: wrong magic number".
   std::string text() const;
 };
 
 // What a reader does at a damaged record.
 enum class OnDamage {
-  kFail,  // throw Corrupt
-  kSkip,  // go on with the next record that can be read; count and list what was skipped
+  kFail,  // throws Corrupt
+  kSkip,  // goes on with the next record that can be read; counts and lists what was skipped
 };
 
-// Writes a new file; an existing one is replaced. Not thread-safe. Throws IoError.
+// Writes a record file. Not thread-safe. Every function may throw IoError.
 class RecordWriter {
  public:
+  // Begins a new file; an existing one is replaced.
   explicit RecordWriter(const std::string& path);
-  ~RecordWriter();  // closes without throwing; call close() to learn of a full disk
+  ~RecordWriter();  // closes the file and does not throw; call close() to learn of a full disk
   RecordWriter(const RecordWriter&) = delete;
   RecordWriter& operator=(const RecordWriter&) = delete;
 
-  // Appends a record and returns the offset of its head. Throws InvalidArgument for 2^29 bytes or more.
+  // Appends a record and returns the offset of its head in bytes. Throws InvalidArgument for 2^29 bytes or more.
   std::uint64_t write(std::string_view record);
-  // Bytes written so far and their CRC32C.
+  // The number of bytes written so far, and their CRC-32C.
   std::uint64_t bytes() const;
   std::uint32_t checksum() const;
-  // Writes what is buffered and makes it durable. Further writes are not allowed.
+  // Writes what is buffered and makes it durable. Nothing can be written afterwards.
   void close();
 
  private:
@@ -49,21 +50,21 @@ class RecordWriter {
   std::unique_ptr<State> state_;
 };
 
-// Reads a file from front to back. Strict: checks magic numbers, the order of parts, lengths and padding. Not
-// thread-safe. Constructor throws IoError.
+// Reads a file from front to back, and checks magic numbers, the order of parts, lengths and padding. Not thread-safe.
 class RecordReader {
  public:
+  // Opens the file. Throws IoError.
   explicit RecordReader(const std::string& path, OnDamage on_damage = OnDamage::kFail);
   ~RecordReader();
   RecordReader(const RecordReader&) = delete;
   RecordReader& operator=(const RecordReader&) = delete;
 
-  // False at the end of the file. Throws Corrupt (file, offset, record) under kFail, IoError. Under kSkip it looks for
-  // the next record head on a 4-byte boundary, as dmlc's splitters do.
+  // Reads the next record; false at the end of the file. Throws IoError. At damage, kFail throws Corrupt with file,
+  // offset and record; kSkip looks for the next head of a record on a boundary of 4 bytes, as dmlc's splitters do.
   bool next(std::string& record);
-  // Of the record that next() gave last.
+  // The offset in bytes of the record that next() gave last.
   std::uint64_t offset() const;
-  // Damaged places so far, under kSkip; each may have held several records.
+  // The damaged places so far, under kSkip. Each may have held several records.
   const std::vector<RecordDamage>& damage() const;
 
  private:
@@ -71,53 +72,58 @@ class RecordReader {
   std::unique_ptr<State> state_;
 };
 
+// Where a record is.
 struct RecordIndexEntry {
-  std::int64_t key = 0;
-  std::uint64_t offset = 0;
+  std::int64_t key = 0;      // its number, as the packer gave it
+  std::uint64_t offset = 0;  // of its head, in bytes
   friend bool operator==(const RecordIndexEntry&, const RecordIndexEntry&) = default;
 };
+// The records of a file, in its order.
 using RecordIndex = std::vector<RecordIndexEntry>;
 
-// MXNet's text index. Reading throws IoError, Corrupt (file, line).
+// Write and read MXNet's index, which is text. They throw IoError; reading throws Corrupt with file and line.
 void write_index(const std::string& path, const RecordIndex& index);
 RecordIndex read_index(const std::string& path);
-// Builds an index by reading the records; keys are 0, 1, 2, ... Throws IoError, Corrupt.
+// Makes an index by reading the records. Keys are 0, 1, 2, ... Throws IoError, Corrupt.
 RecordIndex scan_index(const std::string& record_path);
 
+// The checksum of a record.
 struct RecordChecksum {
-  std::int64_t key = 0;
-  std::uint32_t crc32c = 0;
-  std::uint64_t length = 0;  // of the record, without framing
+  std::int64_t key = 0;      // as in the index
+  std::uint32_t crc32c = 0;  // of the record, without framing
+  std::uint64_t length = 0;  // of the record in bytes, without framing
   friend bool operator==(const RecordChecksum&, const RecordChecksum&) = default;
 };
 
-// Lines `key\tcrc32c (8 hexadecimal digits)\tlength`, in the order of the index.
+// Write and read lines `key\tcrc32c\tlength`, with 8 hexadecimal digits of the checksum, in the order of the index.
+// They throw IoError; reading throws Corrupt with file and line.
 void write_checksums(const std::string& path, const std::vector<RecordChecksum>& checksums);
 std::vector<RecordChecksum> read_checksums(const std::string& path);
 
-// The companions of `x.rec`: `x.idx` and `x.crc`.
+// The paths of the files that belong to `x.rec`: `x.idx` and `x.crc`.
 std::string index_path(const std::string& record_path);
 std::string checksum_path(const std::string& record_path);
 
-// Random access to the records of one file by place (0 .. size()-1 in file order).
+// Random access to the records of one file by place, from 0 to size() - 1 in the order of the file. Thread-safe after
+// construction.
 class RecordFile {
  public:
-  // Opens the file and reads its index; checks every record against `x.crc` where that exists. Throws IoError naming
-  // host and path where a file is missing, Corrupt where index or checksums do not fit the file.
+  // Opens the file and reads its index. Where `x.crc` exists, every record is checked against it when it is read.
+  // Throws IoError naming host and path where a file is missing, Corrupt where index or checksums do not fit the file.
   explicit RecordFile(const std::string& path);
   ~RecordFile();
   RecordFile(const RecordFile&) = delete;
   RecordFile& operator=(const RecordFile&) = delete;
 
-  const std::string& path() const;
-  std::int64_t size() const;
-  std::uint64_t bytes() const;
-  bool has_checksums() const;
-  std::int64_t key(std::int64_t place) const;
-  std::uint64_t offset(std::int64_t place) const;
-  // Thread-safe. Throws IoError, Corrupt (file, offset, record).
+  const std::string& path() const;                 // of the record file
+  std::int64_t size() const;                       // the number of records
+  std::uint64_t bytes() const;                     // of the record file
+  bool has_checksums() const;                      // is there an `x.crc`?
+  std::int64_t key(std::int64_t place) const;      // of a record, from the index
+  std::uint64_t offset(std::int64_t place) const;  // of a record's head, in bytes
+  // Reads a record. Throws IoError, and Corrupt with file, offset and record.
   void read(std::int64_t place, std::string& record) const;
-  // As read(); false and the reason instead of Corrupt.
+  // As read(), but instead of throwing Corrupt it gives false and the reason.
   bool try_read(std::int64_t place, std::string& record, RecordDamage& damage) const;
 
  private:
