@@ -50,6 +50,7 @@ class Declaration:
     docs: list = field(default_factory=list)  # the same, or those of its group
     trailing: list = field(default_factory=list)
     public: bool = True  # in its class
+    head: int = 0  # of a type: how many tokens stand before its body
 
     @property
     def words(self):
@@ -176,6 +177,7 @@ class Parser:
         initialises = any(word == "=" and words[place - 1] != "operator" for place, word in enumerate(words))
         if kind and not initialises:
             declaration.kind = kind
+            declaration.head = len(declaration.tokens)
             declaration.members = self.scope(kind, "class" not in words)
             self.place += 1
             return False
@@ -413,6 +415,7 @@ def filtered(text):
             edits.append((start, declaration.last.end, None))
             continue
         trailing = [one_line(declaration.trailing)] if declaration.trailing else []
+        edits += one_by_one(declaration, " <p> ".join([one_line(declaration.docs)] * bool(declaration.docs) + trailing))
         if declaration.own and not any(id(token) in used for token in declaration.own):
             used.update(id(token) for token in declaration.own)
             replace_block(edits, declaration.own, trailing)
@@ -426,6 +429,25 @@ def filtered(text):
             )
 
     return apply(text, edits)
+
+
+def one_by_one(declaration, said):
+    """Edits that make one declaration of each variable, with the comment, which Doxygen gives to the first alone."""
+    tokens, words = declaration.tokens, declaration.words
+    if declaration.kind == "enum" and declaration.head < len(tokens):  # enum class Name { ... } variable = ...;
+        start = tokens[declaration.head].start
+        return [(start, start, f"; /** {said} */ {words[2 if words[1] == 'class' else 1]} ")]
+    if declaration.kind != "other" or "(" in words or words[0] in ("using", "template", "friend"):
+        return []
+    edits, depth, name = [], 0, None
+    for token, following in zip(tokens, tokens[1:], strict=False):
+        depth += (token.text in "<[{") - (token.text in ">]}")
+        if depth == 0 and name is None and following.text in ("=", ",", "["):
+            name = token  # of the first variable; the type stands before it
+        if depth == 0 and token.text == ",":
+            kind = " ".join(words[: tokens.index(name)])
+            edits.append((token.start, token.end, f"; /** {said} */ {kind}"))
+    return edits
 
 
 def replace_block(edits, block, trailing, opening="/** "):

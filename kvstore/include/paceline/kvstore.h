@@ -1,30 +1,32 @@
 #pragma once
 // KVStore: parameters by name, pushed gradients, pulled weights. The same program runs alone and distributed: the mode
 // is one string, `NAME[:key=value,...]`.
-//   local                                   in this process; several devices push parts of one gradient (exchange.h)
-//   device                                  the same, summed on the first of the devices; or `nccl`. In both, weights
-//                                           on an accelerator stay there; NCCL sums if it can (PACELINE_NCCL=0: not)
-//   dist_sync[:backup=b]                    rounds over the live workers, bitwise the same from run to run; with backup
-//                                           they close without the last b, whose pushes are refused; also
-//                                           `dist_sync_device` and `dist_device_sync`
-//   dist_async[:bound=s][,staleness=P][,..] each push as it arrives, corrected for its delay; with a bound nobody
-//                                           computes more than s steps ahead of the slowest; with bound=lo..hi the
-//                                           servers choose one of them at every step, where the wait is predicted
-//                                           shortest
-//   dist_local:steps=H[,averaging=A]        every worker trains alone, and each H steps the weights meet: `average`
-//   (the
-//                                           mean, by examples), `elastic` (drawn to a centre by alpha, asynchronously)
-//                                           or `federated` (a `fraction` of the workers in each round, drawn by `seed`;
-//                                           one that is left out drops a step and waits); after a barrier all are equal
-//   ring                                    no server: workers add up each other's gradients in rank order
-//   gossip[:steps=H][,seed=S]               no server: every worker trains alone, and each H steps its weights and
-//   those
-//                                           of another one, drawn by `seed`, move to their mean; nobody waits; after a
-//                                           barrier all hold the mean
-// Keys of every dist mode: staleness, transport, and the policy's own options; compression (compression.h) with the
-// codec's own options, pull (codec of the weights: none, bf16, fp16; the same as `compression` where that is one of
-// them), min_bytes (4096: smaller keys travel raw), except and only (patterns of key names joined by '+', as
-// `except=*bias*+norm*`), bandwidth (bytes per second, or `measured`: encode only keys where that was measured to pay).
+//
+// - `local`: in this process. Several devices may push parts of one gradient (exchange.h).
+// - `device`, or `nccl`: the same, summed on the first of the devices. In `local` and `device` weights on an
+// accelerator
+//   stay there, and NCCL sums if it can (PACELINE_NCCL=0: never).
+// - `dist_sync[:backup=b]`, or `dist_sync_device`, `dist_device_sync`: rounds over the live workers, bitwise the same
+// from
+//   run to run. With backup a round closes without the last b workers, whose pushes are refused.
+// - `dist_async[:bound=s][,staleness=P]`: servers apply each push as it arrives, corrected for its delay. With a bound
+// nobody
+//   computes more than s steps ahead of the slowest. With bound=lo..hi the servers choose s in lo..hi at each step to
+//   minimise the predicted wait.
+// - `dist_local:steps=H[,averaging=A]`: every worker trains alone, and each H steps their weights meet. `average` takes
+// the
+//   mean by examples. `elastic` draws them to a centre by alpha, asynchronously. `federated` takes a `fraction` of the
+//   workers in each round, drawn by `seed`; a worker that is left out drops a step and waits. After a barrier all are
+//   equal.
+// - `ring`: no server. The workers add up each other's gradients in rank order.
+// - `gossip[:steps=H][,seed=S]`: no server. Every worker trains alone, and each H steps it and another worker, drawn by
+//   `seed`, move to the mean of their weights. Nobody waits. After a barrier all hold the mean.
+//
+// Keys of every dist mode: `staleness` and the policy's options, `transport`, `compression` (compression.h) and the
+// codec's options, `pull` (the codec of weights: none, bf16 or fp16; by default `compression` where it is one of them),
+// `min_bytes` (4096: smaller keys travel raw), `except` and `only` (patterns of key names joined by +, as
+// `except=*bias*+norm*`), and `bandwidth` (bytes per second, or `measured`: encodes only keys for which that was
+// measured to pay).
 
 #include <paceline/cluster.h>
 #include <paceline/exchange.h>
@@ -36,66 +38,72 @@
 
 namespace paceline {
 
+// What a mode's text cannot say.
 struct StoreOptions {
-  // A policy of the user's own, an object instead of a name. Servers must have it too: pass it to serve(), or start the
-  // same program in every role; set_optimizer() throws InvalidArgument where a server (paceline_server) has none.
+  // A staleness policy of the user's own. Servers need it too: pass it to serve(), or start the same program in every
+  // role. set_optimizer() throws InvalidArgument where a server has none, as paceline_server has.
   std::shared_ptr<const Staleness> staleness;
   Engine* engine = nullptr;              // default_engine() where null
   double start_deadline_seconds = 60;    // until every process of the job has joined
   double silence_deadline_seconds = 15;  // until a silent peer is lost
 };
 
+// The store of a worker. One thread at a time calls it.
 class KVStore {
  public:
-  // Distributed modes read the job from the environment (cluster.h) and join it: blocks until every process is there;
-  // throws Timeout naming who is missing. In a process whose DMLC_ROLE is scheduler or server it serves and then ends
-  // the process. Throws InvalidArgument on unknown modes and keys, listing the known ones.
+  // Makes a store. A distributed mode reads the job from the environment (cluster.h) and joins it: that blocks until
+  // every process is there, and throws Timeout naming who is missing. In a process whose DMLC_ROLE is scheduler or
+  // server, create() serves, and then ends the process. Throws InvalidArgument listing what is known on unknown modes
+  // and keys.
   static std::shared_ptr<KVStore> create(const std::string& mode, const StoreOptions& options = {});
-  // Throws as create() does where the mode's text is wrong or, with `tables`, where the mode holds no row-sparse
-  // tables; joins nothing.
+  // Throws as create() does where the mode's text is wrong, or, with `tables`, where the mode holds no row-sparse
+  // tables. Joins no job.
   static void check(const std::string& mode, bool tables = false);
-  // The same as create() for a worker of a job that the caller describes instead of the environment; several may live
-  // in one process. Not for `local`.
+  // Like create(), for a worker of a job that the caller describes instead of the environment. Several may live in one
+  // process. Not for `local` and `device`.
   static std::shared_ptr<KVStore> join(const ClusterConfig& config, const std::string& mode,
                                        const StoreOptions& options = {});
-  // Over an exchange of the caller's own.
+  // A store on an exchange of the caller's own.
   explicit KVStore(std::unique_ptr<Exchange> exchange, Spec mode);
   ~KVStore();
 
-  const Spec& mode() const;
-  bool is_distributed() const;
-  bool holds_tables() const;  // row-sparse ones; not ring, gossip, dist_local and dist_sync with backup
+  const Spec& mode() const;     // as create() was given it, with the mode's own name
+  bool is_distributed() const;  // false for `local` and `device`
+  bool holds_tables() const;    // row-sparse ones; not ring, gossip, dist_local and dist_sync with backup
+  // What the store stands on; lives as long as the store.
   Exchange& exchange();
 
-  int rank() const;
-  int size() const;
+  int rank() const;  // of this worker, from 0
+  int size() const;  // the number of workers at the start
 
-  // Collective; rank 0's values count, every worker's arrays hold them on return. Blocks. A different shape or type at
-  // another worker throws InvalidArgument naming both. May be called again for further keys.
+  // Collective: every worker calls it with the same keys. Rank 0's values count, and every worker's arrays hold them on
+  // return. Blocks. Where another worker has another shape or type, InvalidArgument names both. May be called again for
+  // further keys.
   void init(const std::vector<InitValue>& values);
-  // Collective in effect: names a registered optimizer and its parameters; acknowledged by every server before it
-  // returns. The first worker's call counts, another spec from another worker throws InvalidArgument.
+  // Every worker names the same optimizer. Blocks until every server has it. The first worker's call counts; another
+  // spec from another worker throws InvalidArgument.
   void set_optimizer(const Spec& optimizer);
-  // Acknowledged by every server before it returns.
+  // Blocks until every server has the rate.
   void set_learning_rate(double rate);
 
-  // Engine tasks, see Exchange. Gradients are means over `examples`. A push throws InvalidArgument before
-  // set_optimizer().
+  // Pushes and pulls are engine tasks, as Exchange says, and return at once. Gradients are means over `examples`. A
+  // push throws InvalidArgument before set_optimizer(). Tasks of larger priority go first.
   void push(const std::string& key, const NDArray& gradient, std::int64_t examples = 1, int priority = 0);
-  // The next push of the key counts its delay from the last pull of it, into whatever array: pull last what you compute
-  // from.
+  // The next push of the key counts its delay from the last pull of that key, into whatever array. So the last pull
+  // must be of the weights that you compute from.
   void pull(const std::string& key, const NDArray& out, int priority = 0);
+  // Both in one round trip, for several keys.
   void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
                  std::int64_t examples = 1, int priority = 0);
-  // Row-sparse tables, see row_tables.h and Exchange.
+  // Row-sparse tables: see row_tables.h, and the functions of Exchange with these names.
   void init_table(const TableSpec& table);
   void push_rows(const std::vector<RowPush>& rows, std::int64_t examples = 1, int priority = 0);
   void pull_rows(const std::vector<RowPull>& rows, int priority = 0);
   void push_pull_rows(const std::vector<RowPush>& gradients, const std::vector<RowPull>& rows,
                       std::int64_t examples = 1, int priority = 0);
+  // As the functions of Exchange with these names.
   void step_end(std::int64_t examples);
   void barrier();
-
   StoreReport report();
   StoreState save();
   void load(const StoreState& state);

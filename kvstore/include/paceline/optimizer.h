@@ -1,7 +1,6 @@
 #pragma once
-// Optimizers: the update rule runs where the weights live (a server, or this process in `local`). Chosen by a spec, for
-// instance `sgd:lr=0.05,momentum=0.9`; typed forms are in namespace optim. Nothing that can become code crosses the
-// wire.
+// Optimizers. The update rule runs where the weights are: on a server, or in this process in `local`. A spec names it,
+// such as `sgd:lr=0.05,momentum=0.9`; namespace optim has typed forms. What crosses the wire cannot become code.
 
 #include <paceline/catalog.h>
 #include <paceline/device.h>
@@ -15,14 +14,16 @@
 
 namespace paceline {
 
-// Keys that every optimizer knows: lr (0.01), weight_decay (0), rescale (1), clip_gradient (0 = off, by value), and
-// schedule (constant | linear | step | cosine, counted in examples) with schedule_examples, schedule_end (0),
-// schedule_warmup, schedule_every, schedule_factor (0.1).
+// The learning rate over time. Every optimizer knows these keys: lr (0.01), weight_decay (0), rescale (1),
+// clip_gradient (by value; 0: off), and schedule (constant, linear, step or cosine) with schedule_examples,
+// schedule_end (0), schedule_warmup, schedule_every and schedule_factor (0.1), as optim::Schedule explains them.
 class LearningRate {
  public:
+  // Reads lr and the keys of the schedule. Throws InvalidArgument on values out of range.
   static LearningRate parse(const Options& options);
-  // The rate after `examples` examples of the whole job were applied; the same for one worker and for eight.
+  // The rate once `examples` examples of the whole job are applied: the same for one worker and for eight.
   double at(std::int64_t examples) const;
+  // The rate that the schedule changes.
   double base() const { return base_; }
   void set_base(double rate) { base_ = rate; }
 
@@ -38,118 +39,125 @@ class Optimizer;
 
 // What is done to a gradient before any rule sees it: g = clip(rescale * g) + weight_decay * w.
 struct Preparation {
-  double rescale = 1;
-  double clip_gradient = 0;
-  double weight_decay = 0;
+  double rescale = 1;        // a factor
+  double clip_gradient = 0;  // each element is limited to this magnitude; 0: not
+  double weight_decay = 0;   // how much of the weight is added
 
+  // Reads the keys of these names; without weight_decay where that is the optimizer's own.
   static Preparation parse(const Options& options);
-  // For an optimizer: without the weight decay where it is the optimizer's own.
   static Preparation parse(const Options& options, const Optimizer& optimizer);
+  // Does it change a gradient at all?
   bool changes() const { return rescale != 1 || clip_gradient > 0 || weight_decay != 0; }
+  // Changes `count` elements of the gradient in place. T is float or double.
   template <class T>
   void apply(T* gradient, const T* weight, std::int64_t count) const;
 };
 
 // What an optimizer sees of one update, the same for every element of a slice.
 struct UpdateStep {
-  double learning_rate = 0;
-  std::int64_t count = 0;  // updates this slice has taken, this one included (Adam's t)
+  double learning_rate = 0;  // at this update
+  std::int64_t count = 0;    // updates that the slice has taken, this one included (Adam's t)
 };
 
-// How far one update moves a weight: learning rate times `gain` times a typical gradient, or, where `normalised`, times
-// 1. Momentum's gain is that for gradients that know nothing of each other: sqrt(1 + m^2 + m^4 + ...).
+// How far one update moves a weight: learning rate * gain * typical gradient, or learning rate * gain where
+// `normalised`. Momentum m has the gain for gradients that are independent of each other: sqrt(1 + m^2 + m^4 + ...).
 struct StepSize {
-  double gain = 1;
-  bool normalised = false;
+  double gain = 1;          // a factor
+  bool normalised = false;  // the size of gradients does not matter, as with Adam
 };
 
-// One key of update_cuda(): whole arrays.
+// One key of Optimizer::update_cuda().
 struct DeviceUpdate {
-  Tile<float> arrays;
-  UpdateStep step;
+  Tile<float> arrays;  // whole arrays, in the device's memory
+  UpdateStep step;     // of that key
 };
 
-// Update rule over tiles. The Preparation is already in tile.gradient. Thread-safe (constant).
+// An update rule over tiles. Constant, and so thread-safe: what changes is in state arrays, which the slices own.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  // Names of the per-element state arrays, in the order of Tile::state: {"momentum"}. The slice owns them; they are
-  // saved, moved and replicated with it. They start as zeros.
+  // The names of state arrays, in the order of Tile::state: {"momentum"}. They have an element for each of a slice's,
+  // begin with zeros, and are saved and moved with the slice.
   virtual std::vector<std::string> state_names() const = 0;
+  // Updates the weights of a tile in place. The Preparation is already in tile.gradient.
   virtual void update(const Tile<float>& tile, const UpdateStep& step) const = 0;
   virtual void update(const Tile<double>& tile, const UpdateStep& step) const = 0;
-  // The same, after the Preparation, for many whole arrays in the memory of a CUDA device, issued to `stream` (a
-  // cudaStream_t) in one launch for dozens of them; gradients stay as they are. Throws NotAvailable where the optimizer
-  // has no kernel.
+  // The same for whole arrays in the memory of a CUDA device, the Preparation included; gradients stay as they are.
+  // Issues to `stream`, a cudaStream_t, one launch for dozens of arrays. Throws NotAvailable where the optimizer has no
+  // kernel.
   virtual void update_cuda(std::span<const DeviceUpdate> updates, const Preparation& preparation, Device device,
                            void* stream) const;
+  // How far updates move weights; staleness policies ask.
   virtual StepSize step_size() const { return {}; }
-  // The new weights do not depend on the old ones: what update() finds in tile.weight is of no meaning.
+  // True: the new weights do not depend on the old ones, so tile.weight may hold anything before update().
   virtual bool replaces() const { return false; }
-  // update() leaves tile.gradient as it is, and takes the weights from tile.before unless that is null: where no other
-  // rule has a part in it, it reads both where they lie.
+  // True: update() leaves tile.gradient as it is, and reads the weights from tile.before unless that is null. So where
+  // no other rule takes part, it reads gradient and weights in place.
   virtual bool in_one_pass() const { return false; }
-  // The option weight_decay is the rule's: the Preparation leaves it out.
+  // True: the rule itself does weight_decay, and the Preparation leaves it out.
   virtual bool decays_weights() const { return false; }
-  // The momentum that a WorkerRule (dana) can take over, the server then running plain SGD; -1: it cannot.
+  // The momentum that a WorkerRule (dana) can take over, so that the server runs plain SGD; -1: it cannot.
   virtual double worker_momentum() const { return -1; }
 };
 
-// Throws InvalidArgument on an unknown name or key, listing the known ones.
+// The optimizer of a spec. Throws InvalidArgument on an unknown name or key, listing the known ones.
 std::unique_ptr<Optimizer> make_optimizer(const Spec& spec);
+// Every optimizer by name.
 const Catalog<std::unique_ptr<Optimizer> (*)(const Options&)>& optimizer_catalog();
 
+// Optimizers as structs: each converts to its spec.
 namespace optim {
 
+// How the learning rate changes, counted in examples of the whole job.
 struct Schedule {
-  std::string form = "constant";
-  std::int64_t examples = 0;  // linear, cosine: until here
-  double end = 0;             // the rate there, as a fraction of lr
-  std::int64_t warmup = 0;    // linear from 0, any form
-  std::int64_t every = 0;     // step: multiply by factor each time
-  double factor = 0.1;
+  std::string form = "constant";  // constant, linear, step or cosine
+  std::int64_t examples = 0;      // linear, cosine: the rate reaches its end here
+  double end = 0;                 // linear, cosine: the rate there, as a fraction of lr
+  std::int64_t warmup = 0;        // every form: the rate grows from 0 over so many
+  std::int64_t every = 0;         // step: the rate is multiplied by `factor` each time
+  double factor = 0.1;            // step: see `every`
 };
 
-// Spec `sgd`, `momentum` or `nesterov`. mom = momentum * mom + g; w -= lr * mom; with nesterov:
+// Spec `sgd`, `momentum` or `nesterov`: mom = momentum * mom + g, w -= lr * mom. With nesterov the second is
 // w -= lr * (g + momentum * mom).
 struct SGD {
-  double lr = 0.01;
-  double momentum = 0;
-  bool nesterov = false;
-  double weight_decay = 0;
-  double clip_gradient = 0;
-  Schedule schedule = {};
-  operator Spec() const;
+  double lr = 0.01;          // learning rate
+  double momentum = 0;       // 0: none, and no state
+  bool nesterov = false;     // Nesterov's form
+  double weight_decay = 0;   // see Preparation
+  double clip_gradient = 0;  // see Preparation
+  Schedule schedule = {};    // of the learning rate
+  operator Spec() const;     // its spec
 };
 
-// Spec `assign`. The weights become the gradient, which in synchronous modes is the mean of the workers': the store is
-// an all-reduce.
+// Spec `assign`: the gradient becomes the weights. In synchronous modes it is the mean of the workers' gradients, so
+// the store is an all-reduce.
 struct Assign {
-  operator Spec() const;
+  operator Spec() const;  // its spec
 };
 
-// Spec `adam`. Kingma & Ba 2015, with bias correction. With moments m and v after t updates,
-//   w -= lr * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon),
-// so epsilon stands beside the uncorrected root, as in MXNet. PyTorch adds it to the corrected one, sqrt(v / (1 -
-// beta2^t)): its epsilon is this one divided by sqrt(1 - beta2^t), which matters only in the first steps.
+// Spec `adam` (Kingma & Ba 2015), with bias correction. With moments m and v after t updates it does
+// w -= lr * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon). So epsilon stands beside the uncorrected root,
+// as in MXNet. PyTorch adds it to the corrected root, sqrt(v / (1 - beta2^t)): its epsilon is this one divided by
+// sqrt(1 - beta2^t), which matters only in the first steps.
 struct Adam {
-  double lr = 0.001;
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  double weight_decay = 0;
-  double clip_gradient = 0;
-  Schedule schedule = {};
-  operator Spec() const;
+  double lr = 0.001;                                  // learning rate
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // see above
+  double weight_decay = 0;                            // see Preparation
+  double clip_gradient = 0;                           // see Preparation
+  Schedule schedule = {};                             // of the learning rate
+  operator Spec() const;                              // its spec
 };
 
-// Spec `adamw`. Adam with decoupled weight decay (Loshchilov & Hutter 2019): w shrinks by lr * weight_decay * w beside
-// Adam's step, which does not see it.
+// Spec `adamw`: Adam with decoupled weight decay (Loshchilov & Hutter 2019). w shrinks by lr * weight_decay * w beside
+// Adam's step, which does not see the decay.
 struct AdamW {
-  double lr = 0.001;
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  double weight_decay = 0.01;
-  double clip_gradient = 0;
-  Schedule schedule = {};
-  operator Spec() const;
+  double lr = 0.001;                                  // learning rate
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // as in Adam
+  double weight_decay = 0.01;                         // see above
+  double clip_gradient = 0;                           // see Preparation
+  Schedule schedule = {};                             // of the learning rate
+  operator Spec() const;                              // its spec
 };
 
 }  // namespace optim

@@ -1,10 +1,10 @@
 #pragma once
-// Row-sparse tables: embeddings and wide linear models, of which a step touches few rows. Only the rows named travel,
-// are updated and take memory; a table may be larger than the memory of one server.
+// Row-sparse tables: embeddings and wide linear models, of which a step touches few rows. Only the rows that a call
+// names travel, are updated and take memory. So a table may be larger than the memory of one server.
 //
-// A row exists from its first update on. Until then it is what the initializer makes of the seed, the table's name and
-// the row's number, wherever it lives. Optimizers are lazy: a row that is not pushed is not touched, and each row has
-// its own state, its own version and so its own delays. A step counter (Adam's) counts the updates of the row.
+// A row exists from its first update on. Before, it is what the initializer makes of the seed, the table's name and the
+// row's number, the same at every place. Optimizers are lazy: they touch a row only when it is pushed. Each row has a
+// state, a version and delays of its own. A counter of steps, as Adam's, counts the updates of the row.
 
 #include <paceline/ndarray.h>
 #include <paceline/options.h>
@@ -14,25 +14,29 @@
 
 namespace paceline {
 
+// A table as every worker declares it.
 struct TableSpec {
-  std::string name;
-  std::int64_t rows = 0;          // ids are 0 .. rows - 1
+  std::string name;               // differs from those of other tables and keys
+  std::int64_t rows = 0;          // ids are 0 to rows - 1
   std::int64_t width = 0;         // elements of a row
   DType dtype = DType::kFloat32;  // or float64
-  // zeros, normal:sigma=0.01 or uniform:bound=0.01 (from -bound to bound); the latter with seed=0.
+  // Of rows that were never updated: `zeros`, `normal` (sigma 0.01, seed 0), or `uniform` from -bound to bound (bound
+  // 0.01, seed 0).
   Spec initializer = {"zeros", {}};
 };
 
+// Gradients of some rows.
 struct RowPush {
-  std::string table;
-  NDArray ids;        // int64 (n), in any order; the gradients of an id that occurs more than once are added up
+  std::string table;  // its name
+  NDArray ids;        // int64 (n), in any order; gradients of an id that occurs more than once are added up
   NDArray gradients;  // (n, width), of the table's type
 };
 
+// Rows to be read.
 struct RowPull {
-  std::string table;
-  NDArray ids;  // int64 (n); may repeat
-  NDArray out;  // (n, width)
+  std::string table;  // its name
+  NDArray ids;        // int64 (n), in any order; an id may occur more than once
+  NDArray out;        // (n, width), of the table's type; is overwritten
 };
 
 }  // namespace paceline

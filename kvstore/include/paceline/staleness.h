@@ -1,8 +1,8 @@
 #pragma once
-// Staleness policies: what a server does to a gradient that was computed from old weights. Chosen by name and combined
-// with '+', in order: `dana+gap_aware`. Users may pass an object of their own in StoreOptions.
-// Sources: Zhang et al. 2016 (inverse delay), Mishchenko et al. 2022 (delay-adaptive steps), Zheng et al. 2017 (delay
-// compensation), Barkai et al. 2020 (gap aware), Hakimi et al. 2019 (DANA).
+// Staleness policies: what a server does to a gradient that was computed from old weights. A mode names one, or several
+// joined by '+', in order: `dana+gap_aware`. Users may pass an object of their own in StoreOptions. Sources: Zhang et
+// al. 2016 (inverse delay), Mishchenko et al. 2022 (delay-adaptive steps), Zheng et al. 2017 (delay compensation),
+// Barkai et al. 2020 (gap aware), Hakimi et al. 2019 (DANA).
 
 #include <paceline/catalog.h>
 #include <paceline/host_device.h>
@@ -18,46 +18,49 @@ namespace paceline {
 
 // What a policy knows of one push, the same for every element of the slice.
 struct StaleContext {
-  std::int64_t delay = 0;     // other updates that came between pull and push
-  double learning_rate = 0;   // that will be used
+  std::int64_t delay = 0;     // the number of other updates between pull and push
+  double learning_rate = 0;   // of this update
   double peak_rate = 0;       // the largest of the schedule
   StepSize step_size;         // of the optimizer
-  std::int64_t count = 0;     // updates the policy's state has seen before this one
+  std::int64_t count = 0;     // updates that the policy's state has seen before this one
   std::int64_t examples = 0;  // the gradient is the mean over that many
-  int workers = 1;            // live workers
+  int workers = 1;            // the number of live workers
 };
 
-// Corrects tile.gradient in place. A delay of 0 must leave it bit for bit as it is. Thread-safe (constant).
+// A policy. Constant, and so thread-safe: what changes is in state arrays, which the slices own.
 class Staleness {
  public:
   virtual ~Staleness() = default;
-  // Per-element state, as in Optimizer; owned by the slice, shared by all workers.
+  // The names of state arrays, as in Optimizer. All workers share them.
   virtual std::vector<std::string> state_names() const { return {}; }
-  // True: the server keeps, per worker and slice, the weights that worker pulled (snapshots shared between workers that
-  // pulled the same version). The memory it costs is reported when there are weights.
+  // True: the server keeps for each worker and slice the weights that the worker pulled; workers that pulled the same
+  // version share them. The server's log says what memory that takes, once there are weights.
   virtual bool needs_pulled() const { return false; }
-  // False: the push is refused (policy `discard`), counted and reported.
+  // False: the push is refused, counted and reported, as `discard` does.
   virtual bool accepts(const StaleContext&) const { return true; }
   // False: correct() would change nothing, neither the gradient nor a state.
   virtual bool corrects(const StaleContext&) const { return true; }
+  // Corrects tile.gradient in place. A delay of 0 must leave it bit for bit as it is.
   virtual void correct(const Tile<float>& tile, const StaleContext& context) const = 0;
   virtual void correct(const Tile<double>& tile, const StaleContext& context) const = 0;
 };
 
-// `inverse_delay`, `delay_compensated:lambda=2` or `dana+gap_aware`; options hold for every part that knows them. The
-// worker's halves of `dana` and `predict` are a WorkerRule; their server halves are the identity. Throws
-// InvalidArgument.
+// The policy of a name such as `inverse_delay` or `dana+gap_aware`. Options hold for every part that knows them. The
+// worker's halves of `dana` and `predict` are WorkerRules; their halves at the server do nothing. Throws
+// InvalidArgument listing what is known.
 std::unique_ptr<Staleness> make_staleness(const std::string& policy, const Options& options);
+// Every policy by name.
 const Catalog<std::unique_ptr<Staleness> (*)(const Options&)>& staleness_catalog();
-// "dana+gap_aware" -> {"dana", "gap_aware"}
+// The parts of a name: {"dana", "gap_aware"} for "dana+gap_aware".
 std::vector<std::string> policy_parts(const std::string& policy);
+// Is `part` one of them?
 bool has_part(const std::string& policy, const std::string& part);
 
-// One element of a tile, for policies without state written as a function of one number.
+// What element_rule() shows of one element.
 template <class T>
 struct StaleElement {
-  T weight, pulled;
-  StaleContext context;
+  T weight, pulled;      // the weight now, and as it was pulled; both are the present one unless the rule needs_pulled
+  StaleContext context;  // of the push
 };
 
 namespace detail {
@@ -85,7 +88,8 @@ class ElementPolicy final : public Staleness {
 };
 }  // namespace detail
 
-// Makes a policy of a functor `T operator()(T gradient, const StaleElement<T>&) const`, usable on CPU and CUDA.
+// A policy without state from a functor `T operator()(T gradient, const StaleElement<T>&) const`, for float and double.
+// It is not called for a delay of 0. `needs_pulled`: the functor looks at StaleElement::pulled.
 template <class Rule>
 std::unique_ptr<Staleness> element_rule(Rule rule = {}, bool needs_pulled = true) {
   return std::make_unique<detail::ElementPolicy<Rule>>(rule, needs_pulled);
