@@ -17,16 +17,12 @@ namespace paceline {
 // the same record for every number of parts.
 enum class Partition {
   // Part r of n has the positions [N r / n, N (r+1) / n) and opens only the shards that hold them. Positions are
-  // shuffled
-  // within a shard, and the shards of a part are drawn from at random. So a data set that was shuffled when it was
-  // packed
-  // is shuffled well.
+  // shuffled within a shard, and the shards of a part are drawn from at random. So a data set that was shuffled when it
+  // was packed is shuffled well.
   kShards,
   // One permutation of the whole data set is dealt out step by step. In step k the batches of all n parts together are
-  // the
-  // positions [k n b, (k+1) n b), where b is `batch`. So 1, 2 and 4 workers with the same n b see the same global
-  // batches.
-  // Every part opens every shard.
+  // the positions [k n b, (k+1) n b), where b is `batch`. So 1, 2 and 4 workers with the same n b see the same global
+  // batches. Every part opens every shard.
   kRecords,
 };
 

@@ -86,9 +86,8 @@ struct RoundCopies {
   std::shared_ptr<std::byte[]> place = nullptr;
 };
 
-// Holds the only copy of the weights. Functions that name a slice are thread-safe, and so are the counts at the end:
-// calls for the same slice take turns, calls for different slices run at once. The others, which change rules or add
-// slices, run alone.
+// Holds the only copy of the weights. Thread-safe: calls for the same slice take turns, calls for different slices run
+// at once. A call that changes rules or adds slices waits for the others, and they for it.
 class Updater {
  public:
   virtual ~Updater() = default;
@@ -156,7 +155,7 @@ class Updater {
   virtual std::size_t pulled_bytes() const = 0;       // memory of remembered weights at present
 };
 
-// An updater without slices. It applies nothing before set_rules().
+// An updater without slices, whose rules are the optimizer `sgd` and the policy `none`.
 std::unique_ptr<Updater> make_updater();
 
 // A number for a name, the same in every process.

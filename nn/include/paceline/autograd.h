@@ -1,6 +1,6 @@
 #pragma once
-// Reverse-mode differentiation: a Tape records what happens to arrays while it is alive on this thread and computes
-// gradients afterwards.
+// Reverse-mode differentiation: a Tape records what happens to arrays on this thread, and computes gradients
+// afterwards.
 //
 //   Tape tape;
 //   tape.watch(weight, gradient);
@@ -14,42 +14,46 @@
 
 namespace paceline {
 
+// How backward() works.
 struct BackwardOptions {
-  bool accumulate = false;  // adds to the watched gradients, instead of overwriting them
-  bool keep = false;        // keeps the record, for further calls of backward()
+  bool accumulate = false;  // adds to the watched gradients instead of overwriting them
+  bool keep = false;        // keeps the record for further calls of backward()
 };
 
-// Follows operators, views, and the copies and writes of NDArray's methods. Writing in place through any view is
-// differentiated like the rest; where a gradient needs what was overwritten, backward() names the operator.
+// Follows operators, views, and the copies and writes of NDArray's methods. A write in place through any view is
+// differentiated like the rest. Where a gradient needs what was overwritten, backward() names the operator. One thread
+// uses a tape.
 class Tape final : public Recorder {
  public:
-  // Becomes the recorder of this thread until stop(), backward() or destruction, the first of which must be called on
-  // this thread; tapes nest.
+  // Becomes the recorder of this thread until stop(), backward() or destruction; that call must be made on this thread.
+  // Tapes nest.
   Tape();
   ~Tape() override;
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
-  // Gradients with respect to `value` go into `gradient` (same shape and type), which stays the caller's. A weight that
-  // the loss does not depend on gets zeros. `value` may be computed from watched arrays, whose gradients stay what they
-  // are, or be watched already: each gets its gradient. While the tape records, nobody may write into `value`.
+  // The gradient with respect to `value` goes into `gradient`, an array of the caller's with the same shape and type.
+  // It gets zeros where the loss does not depend on `value`. `value` may be computed from watched arrays, whose
+  // gradients do not change by that, and may be watched already: then each `gradient` is filled. While the tape
+  // records, nobody may write into `value`.
   void watch(const NDArray& value, const NDArray& gradient);
-  // The same for a table whose gradient may be row-sparse: read it with sparse_gradient() after backward(), which does
-  // not add to that of an earlier one.
+  // Watches a table whose gradient may be row-sparse. Read that by sparse_gradient() after backward(), which does not
+  // add to an earlier one.
   void watch_sparse(const NDArray& value);
   Gradient sparse_gradient(const NDArray& value) const;
 
-  // Records nothing more; calls backward() can still be made.
+  // Records nothing more. backward() may follow.
   void stop();
 
-  // Starts from d loss / d loss = 1, of one element, and fills the watched gradients. Asynchronous. The record is used
-  // up unless options.keep. Throws InvalidArgument when the loss has several elements or does not depend on anything
-  // watched, when the record is used up, or when an array that a gradient needs was written in place after it was
-  // recorded (named with its operator).
+  // Fills the watched gradients, from d loss / d loss = 1. Asynchronous. The record is used up unless options.keep.
+  // Throws InvalidArgument where the loss has several elements or depends on nothing that is watched, where the record
+  // is used up, and where an array that a gradient needs was written in place after it was recorded; the message names
+  // the operator.
   void backward(const NDArray& loss, BackwardOptions options = {});
-  // Starts from `gradient`, the one with respect to `result`, of any shape.
+  // The same from `gradient`, which is the gradient with respect to `result` and has its shape.
   void backward(const NDArray& result, const NDArray& gradient, BackwardOptions options = {});
 
+  // What operators and arrays report (recorder.h); not for users.
   Seen see(const OpDef& op, const std::vector<NDArray>& inputs, const NDArray* target) override;
   void record(OpCall call, Seen seen, const std::vector<NDArray>& inputs, const std::vector<NDArray>& outputs) override;
   void wrote_constants(const NDArray& array) override;
@@ -61,17 +65,17 @@ class Tape final : public Recorder {
   std::unique_ptr<Impl> impl_;
 };
 
-// The same elements as a constant: nothing that is computed from the result, or from views of it, has a gradient with
-// respect to x. Shares the memory; while a Tape records, what it follows cannot be written there.
+// x as a constant: what is computed from the result, or from views of it, has no gradient with respect to x. The result
+// shares the memory of x. While a Tape records, it refuses to write there what it follows.
 NDArray stop_gradient(const NDArray& x);
 
-// Scales gradients (floating types, on any devices) in place, where their norm as one vector is above `max_norm`, to
-// that norm, by max_norm / (norm + 1e-6), and returns the norm they had: one float64 element on the first one's device.
-// Asynchronous; records nothing. Norms that are not finite make gradients that are not. Throws InvalidArgument for no
-// gradients and a max_norm that is not above 0. Pascanu et al. 2013, "On the difficulty of training recurrent neural
-// networks".
+// Limits the norm of all gradients as one vector (Pascanu et al. 2013, "On the difficulty of training recurrent neural
+// networks"). Where it is above `max_norm`, they are scaled in place by max_norm / (norm + 1e-6). Returns the norm that
+// they had: one float64 element on the first gradient's device. Gradients may be of any floating type, on any devices.
+// A norm that is not finite makes gradients that are not. Asynchronous; records nothing. Throws InvalidArgument for no
+// gradients, and for a `max_norm` that is not above 0.
 NDArray clip_global_norm(const std::vector<NDArray>& gradients, double max_norm);
-// That norm alone; finite where all of them are.
+// The norm of all gradients as one vector, as above. It is finite where all of them are.
 NDArray global_norm(const std::vector<NDArray>& gradients);
 
 }  // namespace paceline

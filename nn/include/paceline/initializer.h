@@ -1,5 +1,5 @@
 #pragma once
-// How weights start. Counter-based random numbers: the same seed and name give the same weights on every device.
+// How weights start. Random numbers are counter-based: the same seed and name give the same weights on every device.
 
 #include <paceline/ndarray.h>
 
@@ -11,13 +11,14 @@ namespace paceline::nn {
 // Fills a new weight; `seed` is derived from the network's seed and the parameter's name.
 using Initializer = std::function<void(const NDArray& weight, std::uint64_t seed)>;
 
-// Fan-in is the product of all sizes but the first (the weight of a layer is (out, in, ...)), fan-out that of all but
-// the second.
-Initializer constant(double value);
-Initializer uniform(double scale);  // [-scale, scale)
-Initializer normal(double deviation);
-Initializer xavier_uniform(double gain = 1);  // Glorot & Bengio 2010
-Initializer he_normal();                      // He et al. 2015
-Initializer lecun_uniform();                  // [-1/sqrt(fan_in), 1/sqrt(fan_in))
+Initializer constant(double value);    // `value` everywhere
+Initializer uniform(double scale);     // uniform in [-scale, scale)
+Initializer normal(double deviation);  // normal with mean 0
+
+// By the fan of a weight (out, in, ...): fan-in is the product of all sizes but the first, fan-out that of all but the
+// second. Of Glorot & Bengio 2010, of He et al. 2015, and uniform in [-1/sqrt(fan_in), 1/sqrt(fan_in)).
+Initializer xavier_uniform(double gain = 1);
+Initializer he_normal();
+Initializer lecun_uniform();
 
 }  // namespace paceline::nn

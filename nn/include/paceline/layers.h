@@ -1,5 +1,6 @@
 #pragma once
-// The layers. Each is a Module; sizes of inputs are inferred at the first call.
+// The layers. Each is a Module. Sizes of inputs are inferred at the first call. Wrong sizes throw InvalidArgument, at
+// the latest in that call.
 
 #include <paceline/module.h>
 #include <paceline/ops/dense.h>
@@ -8,7 +9,7 @@
 
 namespace paceline::nn {
 
-// One after the other; children are named "0", "1", ...
+// Modules one after the other. Children are named "0", "1", ...
 struct Sequential : Module {
   Sequential(std::initializer_list<Module> modules);
   explicit Sequential(const std::vector<Module>& modules);
@@ -17,36 +18,39 @@ struct Sequential : Module {
       : Sequential({first, static_cast<const Module&>(rest)...}) {}
 };
 
-// body(x) + shortcut(x), of equal shapes; without a shortcut body(x) + x.
+// body(x) + shortcut(x), of equal shapes. Without a shortcut it is body(x) + x.
 struct Residual : Module {
   explicit Residual(const Module& body);
   Residual(const Module& body, const Module& shortcut);
 };
 
-// The body, of which a Tape keeps the input only, and rows that came from a store: everything inside is computed again
-// for the gradients (Chen et al., "Training deep nets with sublinear memory cost", 2016). With the same numbers, but
-// for the rounding of a Dense with kGeluTanh on a CUDA device (dense.h): at first nothing inside is recorded. Less
-// memory for a third more time.
+// The body, computed again for the gradients (Chen et al., "Training deep nets with sublinear memory cost", 2016). A
+// Tape keeps only the input, and rows that came from a store: less memory for a third more time. The numbers are the
+// same, but for the rounding of a Dense with kGeluTanh on a CUDA device (dense.h), as nothing inside is recorded at
+// first.
 struct Recompute : Module {
   explicit Recompute(const Module& body);
 };
 
+// Options of Dense.
 struct DenseOptions {
-  bool bias = true;
-  bool flatten = true;
-  Initializer weight = lecun_uniform();
+  bool bias = true;                      // adds a bias, which begins with 0
+  bool flatten = true;                   // x of more than two axes becomes (n, rest); false: works on the last axis
+  Initializer weight = lecun_uniform();  // of the weight
   Activation activation = Activation::kNone;  // of the result (ops/dense/dense.h)
 };
+// Fully connected: gives `outputs` numbers for each example.
 struct Dense : Module {
   explicit Dense(std::int64_t outputs, const DenseOptions& options = {});
 };
 
-// Over one, two or three axes; numbers hold for each of them.
+// Options of convolutions. Numbers hold for each spatial axis.
 struct ConvOptions {
-  std::int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
-  bool bias = true;
-  Initializer weight = lecun_uniform();
+  std::int64_t stride = 1, padding = 0, dilation = 1, groups = 1;  // as in convolution.h
+  bool bias = true;                                                // adds a bias for each channel
+  Initializer weight = lecun_uniform();                            // of the weight
 };
+// Convolutions over one, two or three spatial axes: x (n, in, sizes...) gives (n, channels, results...).
 struct Conv1d : Module {
   Conv1d(std::int64_t channels, std::int64_t kernel, const ConvOptions& options = {});
 };
@@ -56,15 +60,15 @@ struct Conv2d : Module {
 struct Conv3d : Module {
   Conv3d(std::int64_t channels, std::int64_t kernel, const ConvOptions& options = {});
 };
-// The gradient of a convolution as a layer; over as many axes as the input has behind its channels.
+// The gradient of a convolution as a layer (transposed_convolution()), over all axes behind the channels.
 struct TransposedConv : Module {
   TransposedConv(std::int64_t channels, std::int64_t kernel, const ConvOptions& options = {},
                  std::int64_t output_padding = 0);
 };
 
-// Over all axes behind the channels.
+// Pooling over all axes behind the channels. A stride of 0 is the kernel's size.
 struct MaxPool : Module {
-  explicit MaxPool(std::int64_t kernel, std::int64_t stride = 0, std::int64_t padding = 0);  // stride 0: the kernel
+  explicit MaxPool(std::int64_t kernel, std::int64_t stride = 0, std::int64_t padding = 0);
 };
 struct AveragePool : Module {
   explicit AveragePool(std::int64_t kernel, std::int64_t stride = 0, std::int64_t padding = 0);
@@ -73,56 +77,60 @@ struct GlobalAveragePool : Module {
   GlobalAveragePool();
 };
 
+// Options of BatchNorm.
 struct BatchNormOptions {
-  double momentum = 0.9, epsilon = 1e-5;
+  double momentum = 0.9, epsilon = 1e-5;  // as in batch_norm.h
 };
+// Batch normalisation of x (n, channels, ...) with a trained scale and shift (batch_norm()).
 struct BatchNorm : Module {
   explicit BatchNorm(const BatchNormOptions& options = {});
 };
 
-// Over the last axis.
+// Layer normalisation over the last axis, with a trained scale and shift.
 struct LayerNorm : Module {
   explicit LayerNorm(double epsilon = 1e-5);
 };
 
+// In training, sets a share `rate` of the elements to 0 and scales the others so that the mean stays.
 struct Dropout : Module {
   explicit Dropout(double rate = 0.5);
 };
 
-// x: class numbers, of any type; gives vectors of `width`.
-//
-// With `sparse_grad` the gradient is of the rows in x alone, which a Tape must be asked for (watch_sparse()), and a
-// Trainer trains them as a row-sparse table of its store.
+// Options of Embedding.
 struct EmbeddingOptions {
-  Initializer weight = normal(0.01);
+  Initializer weight = normal(0.01);  // of the weight (rows, width)
+  // The gradient is of the rows in x alone. A Tape gives it by watch_sparse(). A Trainer trains the weight as a
+  // row-sparse table of its store.
   bool sparse_grad = false;
   DType dtype = DType::kFloat32;  // or float64, without sparse_grad
 };
+// A vector of `width` numbers for each class number in x, which may be of any type and shape: (...) gives (..., width).
 struct Embedding : Module {
   Embedding(std::int64_t rows, std::int64_t width, const EmbeddingOptions& options = {});
 };
 
-// x (examples, steps, width); adds a vector of its own, which is trained, to each step.
+// Adds a trained vector to each step of x (examples, steps, width).
 struct PositionalEmbedding : Module {
   explicit PositionalEmbedding(const Initializer& weight = normal(0.01));
 };
 
-// x (examples, steps, width): every step looks at all steps, or, with `causal`, at those up to itself. The width is
-// divided among the heads.
+// Options of SelfAttention.
 struct AttentionOptions {
-  bool causal = false, bias = true;
-  Initializer weight = xavier_uniform();
+  bool causal = false, bias = true;       // a step sees the steps up to itself only; projections add a bias
+  Initializer weight = xavier_uniform();  // of the projections
 };
+// Attention among the steps of x (examples, steps, width). The width is divided among the heads.
 struct SelfAttention : Module {
   explicit SelfAttention(int heads, const AttentionOptions& options = {});
 };
 
-// x (steps, examples, width); gives the states (steps, examples, hidden) of the last layer, from zeros, with
-// bidirectional those of both directions side by side.
+// Options of recurrent layers.
 struct RecurrentOptions {
-  int layers = 1;
-  bool bidirectional = false, bias = true;
+  int layers = 1;                           // one on the other
+  bool bidirectional = false, bias = true;  // runs over the steps in both directions, too; adds biases
 };
+// Recurrent networks: x (steps, examples, width) gives the states (steps, examples, hidden) of the last layer, which
+// begin with zeros. If bidirectional, the states of both directions stand side by side: (steps, examples, 2 hidden).
 struct Rnn : Module {
   explicit Rnn(std::int64_t hidden, const RecurrentOptions& options = {});
 };
@@ -133,9 +141,11 @@ struct Lstm : Module {
   explicit Lstm(std::int64_t hidden, const RecurrentOptions& options = {});
 };
 
+// x (n, ...) as (n, rest).
 struct Flatten : Module {
   Flatten();
 };
+// Element-wise functions (unary.h).
 struct Relu : Module {
   Relu();
 };

@@ -1,5 +1,5 @@
 #pragma once
-// Metrics over many batches. update() is asynchronous: it keeps arrays; value() blocks.
+// Metrics over many batches.
 
 #include <paceline/data_iterator.h>
 #include <paceline/loss.h>
@@ -11,15 +11,17 @@
 
 namespace paceline::nn {
 
-// Fraction of examples whose largest score is at the label. A label that is no class, such as -1, 1.7 or NaN, counts as
-// wrong; examples with the ignored label do not count.
+// The fraction of examples whose largest score is at the label. A label that is no class, such as -1, 1.7 or NaN,
+// counts as wrong. Not thread-safe.
 class Accuracy {
  public:
+  // Examples with `ignored_label` do not count.
   explicit Accuracy(std::optional<std::int64_t> ignored_label = std::nullopt) : ignored_label_(ignored_label) {}
-  // scores (n, classes), labels (n) of any type.
+  // Counts a batch: scores (n, classes), labels (n) of any type. Returns at once; keeps the arrays until they are
+  // computed.
   void update(const NDArray& scores, const NDArray& label);
-  double value();           // blocks
-  std::int64_t examples();  // blocks
+  double value();           // the fraction so far; blocks until it is computed
+  std::int64_t examples();  // how many count so far; blocks likewise
 
  private:
   void fetch_oldest();
@@ -29,22 +31,24 @@ class Accuracy {
   std::int64_t right_ = 0, examples_ = 0;
 };
 
-// Area under the ROC curve of scores and labels (above 0.5: positive): how often a positive example has a higher score
-// than a negative one, equal scores counting half. Blocks. Throws InvalidArgument where one of the two is missing
-// or a score is NaN.
+// The area under the ROC curve: how often a positive example, whose label is above 0.5, has a higher score than a
+// negative one. Equal scores count half. Blocks. Throws InvalidArgument where there is no positive or no negative
+// example, or a score is NaN.
 double roc_auc(const NDArray& scores, const NDArray& label);
 
+// What evaluate() found.
 struct Evaluation {
-  std::int64_t examples = 0;
-  // Of the labels in [0, classes), the fraction at the largest score; others, such as -1, are not counted. 0 where
-  // there are none, and where the labels are no class numbers: one class, or not one label for each row of the scores.
+  std::int64_t examples = 0;  // how many there were
+  // Of the labels in [0, classes), the fraction at the largest score; other labels, such as -1, do not count. 0 where
+  // there are none, and where labels are no class numbers: with one class, or without one label for each row of the
+  // scores.
   double accuracy = 0;
   double loss = 0;  // the mean over the examples
 };
-// Runs the network over one epoch of `data`, not training; the loss is a mean over the examples of a batch. With none
-// (nullptr), throws InvalidArgument where the labels are no class numbers.
+// Runs the network over one epoch of `data`, without training. The loss must be a mean over the examples of a batch.
+// Without a loss (nullptr), InvalidArgument is thrown where the labels are no class numbers. Blocks.
 Evaluation evaluate(const Module& net, DataIterator& data, const Loss& loss, Device device = {});
-// The accuracy, without a loss.
+// The accuracy alone, without a loss.
 double evaluate(const Module& net, DataIterator& data, Device device = {});
 
 }  // namespace paceline::nn
