@@ -1,9 +1,10 @@
 #pragma once
-// The network API.
+// The network API in one header.
 
 #include <paceline/autograd.h>
 #include <paceline/initializer.h>
 #include <paceline/layers.h>
+#include <paceline/load_weights.h>
 #include <paceline/loss.h>
 #include <paceline/metric.h>
 #include <paceline/models.h>
