@@ -5,8 +5,8 @@
 
 namespace paceline {
 
-// A matrix by rows: the elements of row i are values[starts[i]] to values[starts[i + 1] - 1], in the columns of the
-// same places. Elements of one place add up; the others are 0.
+// A sparse matrix by rows: the elements of row i are values[starts[i]] to values[starts[i + 1] - 1], in the columns of
+// the same places. Elements of one row and column add up; all others are 0.
 struct Csr {
   NDArray starts;   // int64 (rows + 1), from 0, never falling
   NDArray columns;  // int64 (elements)
@@ -14,14 +14,16 @@ struct Csr {
   Shape shape;      // (rows, columns)
 };
 
+// The arguments of csr_matmul().
 struct CsrMatmulAttributes {
-  Shape shape = {};
-  bool transpose = false;
+  Shape shape = {};        // of the sparse matrix
+  bool transpose = false;  // multiplies by its transpose
 };
 
-// a b, or the transpose of a times b; `b` is (columns, n), or (rows, n), of the type of a's values. Gradients go to the
-// values and to b. float16 and bfloat16 are summed in float32. Throws InvalidArgument "[csr_matmul] ..." on shapes and
-// types; starts that fall and columns outside the matrix fail the task.
+// The product of `a` and a matrix b (columns, n), or with `transpose` of the transpose of `a` and b (rows, n). b has
+// the type of a's values. Gradients go to the values and to b. float16 and bfloat16 are summed in float32. Throws
+// InvalidArgument "[csr_matmul] ..." on shapes and types. Starts that fall, and columns outside the matrix, fail the
+// task.
 NDArray csr_matmul(const Csr& a, const NDArray& b, bool transpose = false);
 
 }  // namespace paceline

@@ -1,16 +1,18 @@
 #pragma once
-// cumprod(x, axis): element i of a line along `axis` is the product of the elements 0 to i. Any type but bool; floating
-// types are multiplied in float64, integers wrap in their type. A 0-d array is a line of one element. The gradient is
-// right where elements are 0. Throws InvalidArgument on a wrong axis.
+// Cumulative products.
 
 #include <paceline/op.h>
 
 namespace paceline {
 
+// The arguments of cumprod().
 struct CumprodAttributes {
-  int axis = -1;
+  int axis = -1;  // negative: from the back
 };
 
+// Element i of a line along `axis` is the product of the elements 0 to i. Any type but bool. Floating types are
+// multiplied in float64; integers wrap in their type. A 0-d array is a line of one element. The gradient is right where
+// elements are 0. Throws InvalidArgument on a wrong axis.
 NDArray cumprod(const NDArray& x, int axis = -1);
 
 }  // namespace paceline

@@ -1,16 +1,18 @@
 #pragma once
-// Looks rows up: ids (any shape, int32 or int64), weight (rows, ...) -> ids.shape + weight.shape[1:]. With
-// `sparse_gradient` the weight's gradient is row-sparse (the ids as they came, repeated ones included). An id outside
-// the table fails the task with InvalidArgument.
+// Rows of a table.
 
 #include <paceline/op.h>
 
 namespace paceline {
 
+// The arguments of embedding().
 struct EmbeddingAttributes {
-  bool sparse_gradient = false;
+  bool sparse_gradient = false;  // the weight's gradient is row-sparse
 };
 
+// The rows of `weight` (rows, ...) that `ids` name, which are int32 or int64 of any shape. The result has the shape of
+// ids, then that of a row. With `sparse_gradient` the weight's gradient is row-sparse: its rows are the ids as they
+// are, repeated ones included. An id outside the table fails the task with InvalidArgument.
 NDArray embedding(const NDArray& ids, const NDArray& weight, bool sparse_gradient = false);
 
 }  // namespace paceline

@@ -1,13 +1,14 @@
 #pragma once
-// where(condition, a, b): elements of a where the condition holds, else of b. `condition` is bool; a and b of other
-// types are converted to result_type() (binary.h); the three shapes broadcast. What is not chosen gets gradient 0,
-// whatever it is (NaN included). Throws InvalidArgument on other types, or shapes that do not broadcast.
+// Choice by a condition.
 
 #include <paceline/number.h>
 #include <paceline/op.h>
 
 namespace paceline {
 
+// Elements of a where the condition holds, else of b. `condition` is bool. a and b are converted to result_type()
+// (binary.h) where their types differ. The three shapes broadcast. What is not chosen gets gradient 0, even where it is
+// NaN. Throws InvalidArgument on other types, and on shapes that do not broadcast.
 NDArray where(const NDArray& condition, const NDArray& a, const NDArray& b);
 NDArray where(const NDArray& condition, const NDArray& a, Number b);
 NDArray where(const NDArray& condition, Number a, const NDArray& b);
