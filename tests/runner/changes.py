@@ -23,7 +23,7 @@ from suites import SOURCE, suites_of
 COMMANDS = "compile_commands.json"
 BENCH = "tests/runner_tests/test_bench.py"
 LAUNCHER = ("tools/launch.py", "tools/paceline_launch/")
-NOTHING = ("tests/recorded/", ".ci/", ".github/")
+NOTHING = ("tests/recorded/", ".ci/", ".github/", ".editorconfig", ".pre-commit-config.yaml")
 
 
 def git(*words):
@@ -96,6 +96,9 @@ class Choice:
             return "the tests of tools/bench.sh"
         if path.startswith("tests/"):
             return self._test_file(path)
+        if path.startswith("tools/docs/") or path == "mkdocs.yml":
+            self._suite("scripts.docs")
+            return "the tests of the documentation's scripts"
         if path.startswith("tools/") and path.endswith((".sh", ".py")):
             self._suite("scripts.*")
             self._suite("pages")
@@ -106,6 +109,7 @@ class Choice:
             return self._tests_of(path)
         if "/include/paceline/" in path or is_operators_header(path):
             self._suite("install")
+            self._suite("scripts.docs")
             self._extra_targets.update(("all", "all_verify_interface_header_sets"))
         if path.endswith((".cc", ".h")) and self._sources(path):
             return f"{len(self.tests) + len(self.names) - before} more tests that run it"
@@ -215,7 +219,8 @@ class Choice:
         }
         targets = {self.suites[name].target for name in wanted if name in self.suites and self.suites[name].target}
         chosen = [self.suites[name] for name in wanted if name in self.suites]
-        if any(suite.kind == "unittest" and not suite.target for suite in chosen):
+        programs = [suite for suite in chosen if suite.kind == "unittest" and not suite.target]
+        if any(not suite.name.startswith("scripts.") for suite in programs):  # those need no program
             targets = {"all"}
         return sorted(targets | self._extra_targets)
 

@@ -76,6 +76,7 @@ class Choice(Tables):
                 ("launch", "unittest", ""),
                 ("scripts.refusals", "command", ""),
                 ("pages", "unittest", "page_programs"),
+                ("scripts.docs", "unittest", ""),
             )
         ]
         (self.folder / "tests.json").write_text(json.dumps({"environment": {}, "suites": suites}))
@@ -111,6 +112,13 @@ class Choice(Tables):
     def test_a_public_header_is_compiled_everywhere(self):
         self.choice.for_file("nn/include/paceline/nn.h")
         self.assertLessEqual({"all", "all_verify_interface_header_sets"}, set(self.choice.targets()))
+
+    def test_a_public_header_has_comments(self):
+        for path in ("nn/include/paceline/nn.h", "ops/softmax/softmax.h", "tools/docs/api.py", "mkdocs.yml"):
+            choice = changes.Choice(str(self.folder))
+            choice.for_file(path)
+            self.assertIn("scripts.docs", choice.names, path)
+        self.assertEqual(choice.targets(), [])
 
     def test_a_benchmark_is_compiled(self):
         self.choice.for_file("tests/benchmarks/convergence.cc")

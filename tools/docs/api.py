@@ -23,15 +23,21 @@ def public_headers(root=ROOT):
     return sorted(path.relative_to(root).as_posix() for path in headers)
 
 
-def sentence(line):
+def sentence(line, root=ROOT):
     """One line of Doxygen's warnings in our words."""
-    line = line.removeprefix(f"{ROOT}/").replace(" warning: ", " ", 1)
+    line = line.removeprefix(f"{root}/").replace(" warning: ", " ", 1)
     found = re.match(r"(\S+?:\d+:) (?:Compound|Member) (.+?)(?: \((\w+)\) of (\w+) (.+))? is not documented\.$", line)
     if not found:
         return line
     place, name, kind, _, owner = found.groups()
     what = f"{owner}::{name}" if owner and not owner.endswith(".h") else name
     return f"{place} {what} has no comment{f' ({kind})' if kind else ''}"
+
+
+def place_of(finding):
+    """File and line, to sort by."""
+    found = re.match(r"(\S+?):(\d+):", finding)
+    return (found[1], int(found[2]), finding) if found else ("", 0, finding)
 
 
 def values_without_comment(header, root=ROOT):
@@ -70,12 +76,12 @@ def build(folder, headers=None, root=ROOT):
         ]
     )
     done = subprocess.run(["doxygen", "-"], input=settings, text=True, cwd=root, capture_output=True)
-    findings = dict.fromkeys(sentence(line) for line in log.read_text().splitlines() if line.strip())
+    findings = dict.fromkeys(sentence(line, root) for line in log.read_text().splitlines() if line.strip())
     for header in headers or public_headers():
         findings.update(dict.fromkeys(values_without_comment(header, root)))
     if done.returncode != 0 and not findings:
         findings = [f"doxygen ended with exit code {done.returncode}: {done.stderr.strip()}"]
-    return sorted(findings)
+    return sorted(findings, key=place_of)
 
 
 def pages_of_headers(folder):
