@@ -21,7 +21,7 @@ for word; do
 done
 $api || $pages || fail "--api and --pages exclude each other: without both, the whole site is built" 2
 
-readonly staged=build/docs_pages site=build/docs
+readonly staged=build/docs_pages site=build/docs log=build/docs_pages.log
 tools/install_dependencies.sh --docs
 # Two runs in one tree would write the same files.
 mkdir -p build
@@ -37,10 +37,13 @@ if $pages; then
   [ -f "$staged/.api.tag" ] || fail "there is no API reference of an earlier run: leave --pages out"
   find "$staged" -mindepth 1 -maxdepth 1 ! -name api ! -name '.api.*' -exec rm -r {} +
   if python3 tools/docs/pages.py stage "$staged"; then
-    if mkdocs --quiet build --strict --clean; then
+    if mkdocs build --strict --clean >"$log" 2>&1; then
       python3 tools/docs/pages.py check "$site" || failed+=("links to headings and files")
     else
-      failed+=("the pages, see what MkDocs says")
+      # What MkDocs takes for an error are its warnings; where it fails otherwise, it says why at the end.
+      sed -i 's/\x1b\[[0-9;]*m//g' "$log"
+      grep -E '^(WARNING|ERROR)' "$log" >&2 || tail -n 5 "$log" >&2
+      failed+=("the pages, see what MkDocs says in $log")
     fi
   else
     failed+=("links to files")

@@ -180,6 +180,8 @@ def check(site):
     pages = [page for page in sorted(site.rglob("*.html")) if page.relative_to(site).parts[0] != "api"]
     for page in pages:
         name = page.relative_to(site).as_posix()
+        source = f"docs/{name.removesuffix('.html')}.md"
+        shown = source if (ROOT / source).exists() else name
         for link in dict.fromkeys(Links(page).links):
             parts = urllib.parse.urlsplit(link)
             if parts.scheme or parts.netloc or name == "404.html":
@@ -192,13 +194,13 @@ def check(site):
             if target.is_dir():
                 target = target / "index.html"
             if not target.is_file():
-                problems.append(f"{name}: the link to '{link}' leads to no file")
+                problems.append(f"{shown}: the link to '{link}' leads to no file")
             elif (
                 parts.fragment
                 and target.suffix == ".html"
                 and urllib.parse.unquote(parts.fragment) not in names(target)
             ):
-                problems.append(f"{name}: the link to '{link}' names a heading that is not there")
+                problems.append(f"{shown}: the link to '{link}' names a heading that is not there")
     return problems
 
 
