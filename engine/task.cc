@@ -2,6 +2,8 @@
 
 #include <paceline/error.h>
 
+#include <boost/container/small_vector.hpp>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -45,19 +47,18 @@ Task* Task::make(Kind kind, const TaskInfo& info, WorkerPool* pool, std::uint32_
         throw InvalidArgument(
             str("[", info.name, "] was given ", variable ? "a variable of another engine" : "an empty variable"));
 
-  const std::size_t most = reads.size() + writes.size();
-  std::array<std::uintptr_t, kInlineAccesses> few;
-  std::vector<std::uintptr_t> many(most > kInlineAccesses ? most : 0);
-  std::uintptr_t* const begin = many.empty() ? few.data() : many.data();
-  std::uintptr_t* end = begin;
-  for (const Variable& variable : reads) *end++ = Access::tagged(variable.state(), kRead);
-  for (const Variable& variable : writes) *end++ = Access::tagged(variable.state(), kWrite);
-  sort_by_variable(begin, end);
+  boost::container::small_vector<std::uintptr_t, kInlineAccesses> all(reads.size() + writes.size(),
+                                                                      boost::container::default_init);
+  std::uintptr_t* const end = all.data() + all.size();
+  std::uintptr_t* next = all.data();
+  for (const Variable& variable : reads) *next++ = Access::tagged(variable.state(), kRead);
+  for (const Variable& variable : writes) *next++ = Access::tagged(variable.state(), kWrite);
+  sort_by_variable(all.data(), end);
 
   auto* task = new (Slab<Task>::take()) Task(kind, info, pool);
-  if (most > kInlineAccesses) task->accesses = new Access[most];
+  if (all.size() > kInlineAccesses) task->accesses = new Access[all.size()];
   Access* last = task->accesses;
-  for (const std::uintptr_t* at = begin; at < end; ++last) {
+  for (const std::uintptr_t* at = all.data(); at < end; ++last) {
     std::uintptr_t tagged = *at++;
     while (at < end && Access::variable(*at) == Access::variable(tagged)) tagged |= *at++;
     last->set(tagged, task);
