@@ -10,8 +10,8 @@ struct FlipAttributes {
   std::vector<int> axes;  // empty: all
 };
 
-// The elements in reverse order along each of the axes, of which negative ones count from the back; along all axes
-// where none is given. Any type. Throws InvalidArgument on wrong or repeated axes.
+// The elements in reverse order along each of the axes, or along all where none is given. Negative axes count from the
+// back. Any type. Throws InvalidArgument on wrong or repeated axes.
 NDArray flip(const NDArray& x, std::vector<int> axes = {});
 
 }  // namespace paceline

@@ -46,9 +46,9 @@ class Tape final : public Recorder {
   void stop();
 
   // Fills the watched gradients, from d loss / d loss = 1. Asynchronous. The record is used up unless options.keep.
-  // Throws InvalidArgument where the loss has several elements or depends on nothing that is watched, where the record
-  // is used up, and where an array that a gradient needs was written in place after it was recorded; the message names
-  // the operator.
+  // Throws InvalidArgument where the loss has several elements, depends on nothing that is watched, or the record is
+  // used up. Throws it also where an array that a gradient needs was written in place after it was recorded: the
+  // message names the operator.
   void backward(const NDArray& loss, BackwardOptions options = {});
   // The same from `gradient`, which is the gradient with respect to `result` and has its shape.
   void backward(const NDArray& result, const NDArray& gradient, BackwardOptions options = {});

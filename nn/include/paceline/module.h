@@ -40,15 +40,17 @@ struct Context {
   NDArray call = {};
   Device device = {};        // where it runs: the layer's own device, or that of its input
   bool recomputing = false;  // computes again for the gradients: statistics were updated before
-  // Mixed precision. Where this is bfloat16 or float16, weights stay float32, and
-  //   Dense, Conv1d to Conv3d, TransposedConv, SelfAttention, Rnn, Gru, Lstm, ColumnParallelDense, RowParallelDense
-  //                  take their input and weights in it (cast from float32) and give it;
-  //   LayerNorm      takes and gives float32; Embedding gives float32;
-  //   BatchNorm      gives what it takes; its weights, statistics and sums are float32;
-  //   Residual, PositionalEmbedding   add in float32 where either side is;
-  //   all others     (activations, pools, Dropout, Flatten, Lambda) give what they take.
-  // Inside operators, sums of all of them are float32 (attention, softmax and recurrent cells on the CPU altogether).
-  // A Trainer hands the loss its input in float32. float64 stays float64.
+  // Mixed precision. Where this is bfloat16 or float16, weights stay float32. Then
+  //
+  // - Dense, Conv1d to Conv3d, TransposedConv, SelfAttention, Rnn, Gru, Lstm, ColumnParallelDense and RowParallelDense
+  //   take their input and weights in this type, cast from float32, and give it;
+  // - LayerNorm takes and gives float32; Embedding gives float32;
+  // - BatchNorm gives what it takes; its weights, statistics and sums are float32;
+  // - Residual and PositionalEmbedding add in float32 where either side is float32;
+  // - all others (activations, pools, Dropout, Flatten, Lambda) give what they take.
+  //
+  // Inside operators, sums are float32; attention, softmax and recurrent cells on the CPU compute in it altogether. A
+  // Trainer hands the loss its input in float32. float64 stays float64.
   DType compute = DType::kFloat32;
   // Convolutions take their input with the channels last in memory (copy.h), which is fastest on GPUs in half types,
   // and only costs a copy on the CPU. Shapes stay (n, channels, sizes...), and numbers stay the same up to rounding.
