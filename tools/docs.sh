@@ -2,7 +2,7 @@
 # tools/docs.sh [--api] [--pages]
 # Builds the documentation site in build/docs: the pages of docs/ by MkDocs, and the API reference from the comments of the
 # public headers by Doxygen. Installs both where they are missing. Open build/docs/index.html.
-# Ends with 1, and says where, when a public name has no comment or a link leads nowhere.
+# Ends with 1, and says where, when a public name has no comment, a link leads nowhere, or mkdocs.yml leaves a page out.
 #   --api    only examines the comments of the public headers
 #   --pages  leaves the API reference as an earlier run has built it
 set -euo pipefail
@@ -46,7 +46,7 @@ if $pages; then
       failed+=("the pages, see what MkDocs says in $log")
     fi
   else
-    failed+=("links to files")
+    failed+=("links to files, and the pages that mkdocs.yml names")
   fi
 fi
 if [ ${#failed[@]} -gt 0 ]; then

@@ -167,6 +167,7 @@ class Pages(unittest.TestCase):
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="docs-test-"))
         self.addCleanup(shutil.rmtree, self.root)
         self.write("docs/index.md", "# Start\n")
+        self.write("mkdocs.yml", "nav:\n  - Start: index.md\n")
         self.write(
             f"site/{api.TAGS}",
             "<tagfile><compound kind='file'><name>x.h</name><path>nn/include/paceline/</path>"
@@ -207,6 +208,11 @@ class Pages(unittest.TestCase):
         self.assertEqual(problems, ["docs/index.md:3: the link to '../none.h' leads to no file"])
         self.assertIn("`[b](no.md)`\n\n```\n[c](no.md)\n", text)
 
+    def test_a_page_that_the_site_does_not_name_is_refused(self):
+        self.write("docs/lost.md", "Nobody finds me.\n")
+        problems, _ = self.staged("# Start\n")
+        self.assertEqual(problems, ["docs/lost.md: mkdocs.yml does not name this page"])
+
     def test_headings_that_are_not_there_are_refused(self):
         self.write("html/a.html", '<h1 id="one">A</h1><a href="b.html#two">b</a><a href="#one">a</a>')
         self.write("html/b.html", '<h1 id="first">B</h1><a href="a.html#one">a</a><a href="c.html">c</a>')
@@ -239,6 +245,7 @@ class Reference(unittest.TestCase):
 
     def test_every_public_name_has_a_comment(self):
         self.assertEqual(api.build(self.folder), [])
+        self.assertEqual(sorted(api.pages_of_headers(self.folder)), api.public_headers())
 
 
 if __name__ == "__main__":

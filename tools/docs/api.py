@@ -8,6 +8,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 from xml.etree import ElementTree
 
 import doc_comments
@@ -23,9 +24,9 @@ def public_headers(root=ROOT):
     return sorted(path.relative_to(root).as_posix() for path in headers)
 
 
-def sentence(line, root=ROOT):
-    """One line of Doxygen's warnings in our words."""
-    line = line.removeprefix(f"{root}/").replace(" warning: ", " ", 1)
+def sentence(line, folder):
+    """One line of Doxygen's warnings in our words; `folder` holds the headers."""
+    line = line.removeprefix(f"{folder}/").replace(" warning: ", " ", 1)
     found = re.match(r"(\S+?:\d+:) (?:Compound|Member) (.+?)(?: \((\w+)\) of (\w+) (.+))? is not documented\.$", line)
     if not found:
         return line
@@ -59,28 +60,35 @@ def values_without_comment(header, root=ROOT):
 
 
 def build(folder, headers=None, root=ROOT):
-    """Runs Doxygen; returns the findings."""
+    """Runs Doxygen on the filtered headers; returns the findings."""
     folder = pathlib.Path(folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    headers = headers or public_headers()
     version = re.search(r"project\(paceline VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())
-    log = folder / ".api.log"
-    settings = (ROOT / "tools/docs/Doxyfile").read_text() + "\n".join(
-        [
-            f"PROJECT_NUMBER = {version.group(1) if version else ''}",
-            f"INPUT = {' '.join(headers or public_headers())} {ROOT}/tools/docs/namespaces.dox",
-            f'FILTER_PATTERNS = *.h="{sys.executable} {ROOT}/tools/docs/doc_comments.py"',
-            f"STRIP_FROM_PATH = {root}",
-            f"OUTPUT_DIRECTORY = {folder}",
-            f"GENERATE_TAGFILE = {folder / TAGS}",
-            f"WARN_LOGFILE = {log}",
-        ]
-    )
-    done = subprocess.run(["doxygen", "-"], input=settings, text=True, cwd=root, capture_output=True)
-    findings = dict.fromkeys(sentence(line, root) for line in log.read_text().splitlines() if line.strip())
-    for header in headers or public_headers():
+    # One process filters all of them; as Doxygen's INPUT_FILTER it would start twice for each.
+    with tempfile.TemporaryDirectory(prefix="paceline-docs-") as source:
+        for header in headers:
+            place = pathlib.Path(source) / header
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(doc_comments.filtered((root / header).read_text(encoding="utf-8")), encoding="utf-8")
+        log = pathlib.Path(source) / "log"
+        settings = (ROOT / "tools/docs/Doxyfile").read_text() + "\n".join(
+            [
+                f"PROJECT_NUMBER = {version.group(1) if version else ''}",
+                f"INPUT = {' '.join(headers)} {ROOT}/tools/docs/namespaces.dox",
+                f"STRIP_FROM_PATH = {source}",
+                f"OUTPUT_DIRECTORY = {folder}",
+                f"GENERATE_TAGFILE = {folder / TAGS}",
+                f"WARN_LOGFILE = {log}",
+            ]
+        )
+        done = subprocess.run(["doxygen", "-"], input=settings, text=True, cwd=source, capture_output=True)
+        lines = log.read_text().splitlines() if log.exists() else []
+    findings = dict.fromkeys(sentence(line, source) for line in lines if line.strip())
+    for header in headers:
         findings.update(dict.fromkeys(values_without_comment(header, root)))
     if done.returncode != 0 and not findings:
-        findings = [f"doxygen ended with exit code {done.returncode}: {done.stderr.strip()}"]
+        return [f"doxygen ended with exit code {done.returncode}: {done.stderr.strip()}"]
     return sorted(findings, key=place_of)
 
 
@@ -90,7 +98,10 @@ def pages_of_headers(folder):
     pages = {}
     for compound in compounds:
         path = (compound.findtext("path") or "") + (compound.findtext("name") or "")
-        pages[path.removeprefix(f"{ROOT}/")] = f"api/{compound.findtext('filename')}"
+        # Doxygen gives the path with that of the folder it read.
+        pages[re.sub(r"^.*/(?=\w+/include/paceline/|ops/\w+/\w+\.h$)", "", path)] = (
+            f"api/{compound.findtext('filename')}"
+        )
     return pages
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """tools/docs/doc_comments.py HEADER: the header with its ordinary comments as Doxygen's, on standard output.
 
-Doxygen calls it for each header. Line numbers stay what they are. The rules, for those who write headers:
+api.py hands it to Doxygen. Line numbers stay what they are. The rules, for those who write headers:
 
 - The comment behind `#pragma once` describes the file.
 - A comment belongs to the declaration right below it, and to those that follow without an empty line and without a

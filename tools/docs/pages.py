@@ -108,6 +108,10 @@ class Stage:
                 rows.append(f"- [{file.name}]({link})")
         return "\n".join(rows) + "\n"
 
+    def navigation(self):
+        """The pages that mkdocs.yml names."""
+        return re.findall(r": (\S+\.md)$", (self.root / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+
     def api_page(self):
         """The page that leads to the API reference: a line for each header."""
         text = ["# API reference", "", "By header; [all names](api/index.html), with a search.", ""]
@@ -124,6 +128,8 @@ class Stage:
         for source in sorted((self.root / "docs").rglob("*")):
             if source.is_file():
                 self.place_of(source)
+                if source.suffix == ".md" and source.name not in self.navigation():
+                    self.problems.append(f"{source.relative_to(self.root)}: mkdocs.yml does not name this page")
         while self.waiting:
             source = self.waiting.pop()
             if source in self.done:
@@ -211,7 +217,7 @@ def main():
     problems = Stage(sys.argv[2]).run() if sys.argv[1] == "stage" else check(sys.argv[2])
     if problems:
         print("\n".join(problems))
-        print(f"docs: {len(problems)} links lead nowhere, see above", file=sys.stderr)
+        print(f"docs: {len(problems)} findings in the pages, see above", file=sys.stderr)
     return 1 if problems else 0
 
 
