@@ -61,8 +61,8 @@ class Transport {
   virtual std::string bind(const std::string& address) = 0;
   // Opens a link to a bound address. Returns at once; connects and reconnects in the background.
   virtual LinkId connect(const std::string& address) = 0;
-  // Sends without blocking. The packet is queued while the peer is away. Unknown links are ignored. The owner of a frame
-  // may send, too, when its last reference is released. Thread-safe.
+  // Sends without blocking. The packet is queued while the peer is away. Unknown links are ignored. The owner of a
+  // frame may send, too, when its last reference is released. Thread-safe.
   virtual void send(LinkId link, Packet packet) = 0;
   // Forgets a link and what is queued for it, and hangs up. A peer that had connected may connect again.
   virtual void close(LinkId link) = 0;
