@@ -1,0 +1,43 @@
+// How far a thread may run ahead of the tasks that it has pushed.
+#include <gtest/gtest.h>
+#include <paceline/detail/run_ahead.h>
+
+#include <atomic>
+#include <chrono>
+#include <latch>
+#include <thread>
+#include <vector>
+
+namespace paceline::detail {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(RunAhead, AThreadWaitsUntilHalfIsFree) {
+  constexpr std::int64_t kPart = RunAhead::kMost / 4;
+  std::vector<RunAhead> held;
+  std::latch full{1};
+  std::atomic<bool> went_on = false;
+  std::chrono::steady_clock::duration waited{};
+  std::thread pusher([&] {
+    for (int i = 0; i < 5; ++i) held.emplace_back(kPart);
+    full.count_down();
+    const auto begin = std::chrono::steady_clock::now();
+    const RunAhead next(kPart);
+    waited = std::chrono::steady_clock::now() - begin;
+    went_on = true;
+  });
+  full.wait();
+  const auto begin = std::chrono::steady_clock::now();
+  while (held.size() > 3) held.pop_back();
+  std::this_thread::sleep_for(20ms);
+  const bool too_early = went_on;
+  // When nothing becomes free for a second, it may go on without room.
+  EXPECT_TRUE(!too_early || std::chrono::steady_clock::now() - begin > 900ms);
+  held.pop_back();
+  pusher.join();
+  EXPECT_LT(waited, 1900ms) << "it noticed the room by looking again";
+}
+
+}  // namespace
+}  // namespace paceline::detail
