@@ -17,6 +17,7 @@
 namespace paceline {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 using testing::UnorderedElementsAre;
@@ -413,6 +414,7 @@ class Recorder : public EngineObserver {
   void on_start(const TaskEvent& event) override {
     const Lock lock(mutex_);
     EXPECT_TRUE(open_.insert({event.id, event.info.name}).second);
+    ids_.push_back(event.id);
   }
   void on_finish(const TaskEvent& event) override {
     const Lock lock(mutex_);
@@ -424,11 +426,16 @@ class Recorder : public EngineObserver {
     EXPECT_TRUE(open_.empty());
     return lines_;
   }
+  std::vector<std::uint64_t> ids() {
+    const Lock lock(mutex_);
+    return ids_;
+  }
 
  private:
   Mutex mutex_;
   std::map<std::uint64_t, std::string> open_;
   std::vector<std::string> lines_;
+  std::vector<std::uint64_t> ids_;
 };
 
 TEST_P(EngineConformance, ObserversSeeEveryTaskFromThenOn) {
@@ -444,6 +451,7 @@ TEST_P(EngineConformance, ObserversSeeEveryTaskFromThenOn) {
   engine_->push(task("skipped"), {{variable}}, {{variable}}, [](TaskContext&) {});
   EXPECT_THROW(engine_->wait(variable), IoError);
   EXPECT_THAT(recorder->lines(), UnorderedElementsAre("works", "answers", "throws failed", "skipped failed"));
+  EXPECT_THAT(recorder->ids(), ElementsAre(2, 3, 4, 5)) << "the first task of an engine has number 1";
 }
 
 std::unique_ptr<Engine> threaded() { return make_threaded_engine(); }

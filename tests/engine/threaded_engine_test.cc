@@ -7,15 +7,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <latch>
 #include <numeric>
 #include <random>
+#include <semaphore>
 #include <thread>
 
 namespace paceline {
@@ -104,7 +105,9 @@ TEST(ThreadedEngine, RefusesWhatIsNotItsOwn) {
   const Variable variable = other->new_variable();
   EXPECT_THROW(engine->wait(variable), InvalidArgument);
   EXPECT_THROW(engine->push({"foreign"}, {}, {{variable}}, [](TaskContext&) {}), InvalidArgument);
-  EXPECT_THROW(engine->push({"nowhere", Device("sim:16")}, {}, {}, [](TaskContext&) {}), NotAvailable);
+  engine->push({"here", Device("sim:0")}, {}, {}, [](TaskContext&) {});
+  for (const char* device : {"cpu:16", "cuda:16", "sim:16"})
+    EXPECT_THROW(engine->push({"nowhere", Device(device)}, {}, {}, [](TaskContext&) {}), NotAvailable) << device;
   other->wait(variable);
 }
 
@@ -238,6 +241,30 @@ TEST(ThreadedEngine, ComputeThreadsHaveATeamAndIoThreadsNone) {
   EXPECT_EQ(io, 1);
 }
 
+TEST(ThreadedEngine, SleepsWhileThereIsNothingToDo) {
+  const auto engine = make_threaded_engine({.cpu_lanes = 2});
+  for (const Lane lane : {Lane::kCompute, Lane::kCopyIn})
+    for (int i = 0; i < 20; ++i) engine->push({"work", Device("cpu"), lane}, {}, {}, [](TaskContext&) {});
+  engine->wait_all();
+  // They look for more work first, on a busy machine for long: every other program has its turn in between.
+  const auto sleep = [] {
+    struct rusage before {
+    }, after{};
+    ::getrusage(RUSAGE_SELF, &before);
+    std::this_thread::sleep_for(200ms);
+    ::getrusage(RUSAGE_SELF, &after);
+    const auto milliseconds = [](const timeval& from, const timeval& to) {
+      return (to.tv_sec - from.tv_sec) * 1000 + (to.tv_usec - from.tv_usec) / 1000;
+    };
+    const long turns = after.ru_nvcsw + after.ru_nivcsw - before.ru_nvcsw - before.ru_nivcsw;
+    return milliseconds(before.ru_utime, after.ru_utime) + milliseconds(before.ru_stime, after.ru_stime) < 20 &&
+           turns < 20;
+  };
+  bool asleep = false;
+  for (int i = 0; i < 50 && !asleep; ++i) asleep = sleep();
+  EXPECT_TRUE(asleep);
+}
+
 TEST(ThreadedEngine, TheDefaultEngineIsOne) {
   EXPECT_EQ(&default_engine(), &default_engine());
   const Variable variable = default_engine().new_variable();
@@ -297,6 +324,22 @@ TEST(ThreadedEngine, DependentTasksOfOtherStreamsAndDevicesAreIssuedToo) {
   ASSERT_EQ(order.size(), static_cast<std::size_t>(kTasks));
   EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
   EXPECT_EQ(detail::simulated_host_waits(), waits);
+}
+
+TEST(ThreadedEngine, ReadersInTwoStreamsRunAtOnce) {
+  const auto engine = make_threaded_engine();
+  const Variable variable = engine->new_variable();
+  std::latch issued{1};
+  std::binary_semaphore second_runs{0};
+  bool met = false;
+  engine->push({"first", Device("sim:0")}, {{variable}}, {},
+               [&](TaskContext& context) { context.stream->enqueue([&] { met = second_runs.try_acquire_for(10s); }); });
+  engine->push({"next of its lane", Device("sim:0")}, {}, {}, [&](TaskContext&) { issued.count_down(); });
+  issued.wait();
+  engine->push({"second", Device("sim:0"), Lane::kCopyOut}, {{variable}}, {},
+               [&](TaskContext& context) { context.stream->enqueue([&] { second_runs.release(); }); });
+  engine->wait_unused(variable);
+  EXPECT_TRUE(met);
 }
 
 TEST(ThreadedEngine, TasksOfTheHostWaitUntilTheDeviceIsDone) {
@@ -361,6 +404,24 @@ TEST(ThreadedEngine, WorkThatFailsOnItsDeviceNamesItsTaskAndLeavesOtherDevicesAl
   engine->wait(faulty);
 }
 
+TEST(ThreadedEngine, AFailureOfWhatHasBeenOverwrittenDoesNotPoison) {
+  const auto engine = make_threaded_engine();
+  const Variable variable = engine->new_variable();
+  std::latch overwritten{1};
+  engine->push({"broken kernel", Device("sim:3")}, {}, {{variable}}, [&](TaskContext& context) {
+    context.stream->enqueue([&] {
+      overwritten.wait();
+      detail::break_simulated_device(3);
+    });
+  });
+  const TaskInfo elsewhere{"overwrite", Device("sim:2")};
+  engine->push(elsewhere, {}, {{variable}}, [](TaskContext& context) { context.stream->enqueue([] {}); });
+  engine->push(elsewhere, {}, {}, [&](TaskContext&) { overwritten.count_down(); });  // the one before it is issued
+  engine->wait(variable);
+  EXPECT_THROW(engine->wait_all(), DeviceError);
+  detail::break_simulated_device(3, false);
+}
+
 // Nothing can be recorded behind it, but it is in the stream.
 TEST(ThreadedEngine, WhatIssuedWorkUsesIsKeptWhereItsEndCannotBeRecorded) {
   const auto engine = make_threaded_engine();
@@ -421,6 +482,9 @@ struct Library {
 };
 
 // NOLINTBEGIN(concurrency-mt-unsafe): to end a program amid tasks is what is tested
+// For the engine to rest, not for it to give up waiting, which takes five seconds.
+constexpr unsigned kSecondsToEnd = 4;
+
 [[noreturn]] void end_amid_tasks(bool from_a_task) {
   static const Library library;
   Engine& engine = default_engine();
@@ -428,11 +492,15 @@ struct Library {
   for (int i = 0; i < 1000; ++i) {
     engine.push({"use the library"}, {}, {}, [from_a_task, i](TaskContext&) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      if (from_a_task && i == 20) std::exit(5);
+      if (from_a_task && i == 20) {
+        alarm(kSecondsToEnd);
+        std::exit(5);
+      }
       if (torn_down && !from_a_task) std::_Exit(1);
     });
   }
   if (from_a_task) engine.wait_all();
+  alarm(kSecondsToEnd);
   std::exit(4);
 }
 
@@ -442,7 +510,10 @@ struct Library {
   Engine& engine = default_engine();
   Gate gate(engine, Device("cpu"));
   const pid_t child = fork();
-  if (child == 0) std::exit(6);
+  if (child == 0) {
+    alarm(kSecondsToEnd);
+    std::exit(6);
+  }
   int status = 0;
   waitpid(child, &status, 0);
   gate.open();
