@@ -3,10 +3,12 @@
 
 #include <gmock/gmock.h>
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
@@ -336,6 +338,21 @@ TEST_F(FilesTest, AFailureBeforeTheEndLeavesTheOldFile) {
   EXPECT_EQ(read(path()), "new");
   EXPECT_EQ(std::filesystem::status(path()).permissions(),
             std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+}
+
+// A daemon may have closed its standard input: the next file is number 0.
+TEST_F(FilesTest, AFileMayHaveTheNumberOfTheStandardInput) {
+  write("old");
+  const int input = ::dup(STDIN_FILENO);
+  ::close(STDIN_FILENO);
+  errno = EEXIST;  // from whatever was done before
+  const std::string failure = failure_of([&] { detail::AtomicFile::write_text(path(), "new"); });
+  const bool closed = ::fcntl(STDIN_FILENO, F_GETFD) == -1;
+  if (input >= 0) ::dup2(input, STDIN_FILENO), ::close(input);
+  EXPECT_EQ(failure, "nothing was thrown");
+  EXPECT_TRUE(closed) << "a file or folder was left open";
+  EXPECT_EQ(read(path()), "new");
+  EXPECT_EQ(files(), 1u);
 }
 
 // The same file as other programs write it: what is damaged there can load.
