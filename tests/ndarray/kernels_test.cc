@@ -412,6 +412,15 @@ TEST(CopyTest, ANumberIsReadWhileTheOnlyThreadIsBusy) {
   EXPECT_FALSE(in_vain);
 }
 
+// In place, so that what two threads do twice shows.
+TEST(ParallelRanges, ThreadsShareOneLongRow) {
+  const TeamScope scope(4);
+  const auto engine = make_serial_engine();  // it runs kernels on this thread, with its team
+  const NDArray x = NDArray::full({300001}, 1, DType::kFloat32, {}, *engine);
+  kernels::scale(2, x);
+  EXPECT_EQ(x.to_vector<float>(), std::vector<float>(300001, 2));
+}
+
 TEST(ParallelRanges, GivesEachThreadAsMuch) {
   const TeamScope scope(2);
   const std::int64_t team = team_size();  // 1 where OpenMP allows no second thread

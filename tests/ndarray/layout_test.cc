@@ -88,5 +88,28 @@ TEST(Layouts, KnowThatPartsAreApart) {
   EXPECT_FALSE(covers(Layout::of(block.at(0)), Layout::of(block.narrow(0, 0, 2))));
 }
 
+TEST(Layouts, BlocksNoteWhatWritesTouch) {
+  const NDArray block = NDArray::zeros({6, 8});
+  const std::uint64_t before = writes_to(block);
+  block.at(0).fill(1);
+  EXPECT_TRUE(written_since(block.at(5), before)) << "nobody noted";
+  const NotesWrites notes;
+  const std::uint64_t count = writes_to(block);
+  EXPECT_FALSE(written_since(block, count));
+  block.at(1).fill(1);
+  block.at(2).fill(1);
+  block.at(4).narrow(0, 0, 4).fill(1);
+  EXPECT_TRUE(written_since(block, count));
+  for (const std::int64_t row : {1, 2, 4}) EXPECT_TRUE(written_since(block.at(row), count)) << row;
+  for (const std::int64_t row : {0, 3, 5}) EXPECT_FALSE(written_since(block.at(row), count)) << row;
+  EXPECT_FALSE(written_since(block.at(4).narrow(0, 4, 8), count));
+  EXPECT_FALSE(written_since(block, count, Layout::of(block.at(3))));
+  EXPECT_FALSE(written_since(block.at(1), count + 1)) << "the later writes";
+  EXPECT_FALSE(written_before_the_latest(block, count, Layout::of(block.at(4))));
+  EXPECT_TRUE(written_since(block.at(5), before)) << "the first write was not noted";
+  block.fill(1);
+  EXPECT_TRUE(written_since(block.at(5), count));
+}
+
 }  // namespace
 }  // namespace paceline::detail

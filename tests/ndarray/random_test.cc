@@ -78,6 +78,19 @@ TEST(RandomFill, MeanAndDeviationMoveTheSameNumbers) {
   for (std::size_t i = 0; i < z.size(); ++i) ASSERT_DOUBLE_EQ(x[i], 5 + 2 * z[i]);
 }
 
+TEST(RandomFill, UniformNumbersAreThoseOfTheGenerator) {
+  const NDArray single({1001}), wide({1001}, DType::kFloat64);
+  kernels::fill_uniform(single, 0, 1, 6);
+  kernels::fill_uniform(wide, 0, 1, 6);
+  const std::vector<float> floats = single.to_vector<float>();
+  const std::vector<double> doubles = wide.to_vector<double>();
+  for (std::size_t i = 0; i < floats.size(); ++i) {
+    ASSERT_EQ(floats[i], random_uniform(6, i)) << i;
+    const RandomBits bits = random_bits(6, i / 2);
+    ASSERT_EQ(doubles[i], uniform_double(bits.word[i % 2 * 2], bits.word[i % 2 * 2 + 1])) << i;
+  }
+}
+
 TEST_P(RandomFillTest, NumbersDependOnSeedAndPlaceOnly) {
   const NDArray large({300000}, GetParam());
   const NDArray small({1001}, GetParam(), Device("sim:0"));
