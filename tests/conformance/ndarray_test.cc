@@ -59,10 +59,19 @@ TEST_P(NDArrayTest, WhatComesFromAnAcceleratorArrivesInPinnedMemory) {
   EXPECT_THAT(here.to(device()).to_vector<float>(), ElementsAre(0, 2, 4, 6, 8, 10));
 }
 
+TEST_P(NDArrayTest, TheHostsSideOfACopyIsPinnedForAnAcceleratorOnly) {
+  const detail::MemoryPool& pinned = detail::memory_pool(device(), detail::MemoryKind::kPinned);
+  const std::int64_t before = pinned.statistics().allocations;
+  const NDArray side = ArrayBuilder::host_side({2, 3}, DType::kFloat32, device(), engine());
+  EXPECT_EQ(side.device(), Device());
+  EXPECT_EQ(pinned.statistics().allocations, before + (device().is_cpu() ? 0 : 1));
+}
+
 TEST_P(NDArrayTest, ViewsShareMemory) {
   const NDArray x = count({4, 6});
   EXPECT_THAT(x.narrow(0, 1, 3).narrow(1, 2, 4).to_vector<float>(), ElementsAre(8, 9, 14, 15));
   EXPECT_THAT(x.at(2).to_vector<float>(), ElementsAre(12, 13, 14, 15, 16, 17));
+  EXPECT_EQ(x.view({-1, 8}).shape(), Shape({3, 8}));
   EXPECT_THAT(x.view({2, -1}).at(1).to_vector<int>(), ElementsAre(12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23));
   const NDArray columns = x.permute({1, 0});
   EXPECT_FALSE(columns.is_contiguous());
