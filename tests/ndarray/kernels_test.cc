@@ -8,10 +8,12 @@
 #include <paceline/row_sparse.h>
 
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -394,6 +396,30 @@ TEST_P(KernelsTest, ScatterAddRefusesWhatDoesNotFit) {
   if (!on_host()) return;
   scatter_add(table, {rows, count({2, 2}), {4, 2}});
   EXPECT_THROW(table.wait(), InvalidArgument);
+}
+
+// What is destroyed after the library for products, and before the engine hears of the end if nobody sees to it.
+struct Later {
+  ~Later() { std::this_thread::sleep_for(std::chrono::milliseconds(100)); }
+};
+
+// NOLINTBEGIN(concurrency-mt-unsafe): to end a program amid tasks is what is tested
+[[noreturn]] void end_amid_products() {
+  default_engine();
+  static const Later later;
+  for (std::int64_t i = 1; i < 3000; ++i) {  // of a new size each, for which something has to be made
+    const NDArray a = NDArray::zeros({1 + i % 50, 1 + i / 50}), out({1 + i % 50, 1 + i % 50});
+    kernels::gemm(a, false, a, true, out);
+    if (i == 100) out.wait();
+  }
+  alarm(4);  // the engine gives up waiting for a task after five seconds
+  std::exit(4);
+}
+// NOLINTEND(concurrency-mt-unsafe)
+
+TEST(EndOfTheProgram, NoProductIsComputedOnceItsLibraryIsTornDown) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(end_amid_products(), testing::ExitedWithCode(4), "");
 }
 
 TEST(CopyTest, ANumberIsReadWhileTheOnlyThreadIsBusy) {
