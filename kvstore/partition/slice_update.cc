@@ -63,10 +63,11 @@ void update_tiles(Slice& slice, const Rules& rules, const Snapshot& pulled, cons
   const T* before = reinterpret_cast<const T*>(slice.weight.data());
   T* weight = reinterpret_cast<T*>(written.bytes);
   const std::int64_t count = slice.count();
-  const bool keeps = !rules.optimizer->replaces() || rules.preparation.weight_decay != 0;
+  const bool corrects = rules.staleness->corrects(context);
+  // The weights as they were are needed.
+  const bool keeps = !rules.optimizer->replaces() || rules.preparation.weight_decay != 0 || corrects;
   // Nothing but the optimizer touches gradient and weights.
-  const bool one_pass =
-      rules.optimizer->in_one_pass() && !rules.preparation.changes() && !rules.staleness->corrects(context);
+  const bool one_pass = rules.optimizer->in_one_pass() && !rules.preparation.changes() && !corrects;
   const auto update_range = [&](std::int64_t first, std::int64_t last) {
     alignas(64) std::array<T, static_cast<std::size_t>(Tile<T>::kElements)> scratch, pulled_scratch;
     std::vector<T*> state = arrays;
