@@ -64,6 +64,17 @@ std::vector<Contribution> Agreement::contributions() const {
   return all;
 }
 
+void Agreement::add_to(Digest& digest) const {
+  digest.add(round_);
+  digest.add(agreed_->data(), agreed_->size());
+  if (mean_) digest.add(mean_->data(), mean_->size());
+  for (const auto& [worker, member] : members_) {
+    digest.add(worker);
+    digest.add(member.incarnation);
+    digest.add(member.encoded.data(), member.encoded.size());
+  }
+}
+
 void Agreement::close() {
   const std::vector<TwoRounds::Part> answers = parts_of(contributions(), agreed_->size());
   mean_ = std::make_shared<std::vector<std::byte>>(answers.empty() ? std::vector<std::byte>()

@@ -10,6 +10,8 @@
 #include <memory>
 #include <vector>
 
+#include "digest.h"
+
 namespace paceline {
 
 class Agreement {
@@ -42,6 +44,7 @@ class Agreement {
   std::vector<Contribution> contributions() const;
   // Makes the mean.
   void close();
+  void add_to(Digest& digest) const;
 
  private:
   struct Member {

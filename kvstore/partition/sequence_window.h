@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <set>
 
+#include "digest.h"
+
 namespace paceline {
 
 class SequenceWindow {
@@ -14,6 +16,8 @@ class SequenceWindow {
 
   // May this number come at all? Numbers start at 1.
   bool plausible(std::uint64_t sequence) const { return sequence > 0 && sequence <= floor_ + kWidth; }
+
+  bool has(std::uint64_t sequence) const { return sequence <= floor_ || above_.count(sequence) > 0; }
 
   // True the first time.
   bool take(std::uint64_t sequence) {
@@ -26,6 +30,11 @@ class SequenceWindow {
       ++floor_;
     }
     return true;
+  }
+
+  void add_to(Digest& digest) const {
+    digest.add(floor_);
+    for (const std::uint64_t sequence : above_) digest.add(sequence);
   }
 
  private:
@@ -45,11 +54,14 @@ struct TakenPushes {
     window = {};
     return true;
   }
-  // Throws where no such push can come.
-  void expect(int worker, std::uint64_t of, std::uint64_t sequence) const {
-    require(incarnation == of, "worker ", worker, " has returned since this push was sent");
-    require(window.plausible(sequence), "push number ", sequence, " of worker ", worker,
+  // Was that push taken before? Throws where no such push can come.
+  bool holds(int worker, std::uint64_t of, std::uint64_t sequence) const {
+    const bool renewed = of > incarnation;
+    require(incarnation == of || renewed, "worker ", worker, " has returned since this push was sent");
+    const SequenceWindow fresh;
+    require((renewed ? fresh : window).plausible(sequence), "push number ", sequence, " of worker ", worker,
             " is far ahead of those before it");
+    return !renewed && window.has(sequence);
   }
 };
 

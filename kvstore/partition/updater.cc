@@ -11,7 +11,6 @@
 #include <span>
 #include <utility>
 
-#include "blocks.h"
 #include "delay_book.h"
 #include "slice_update.h"
 #include "stream_copy.h"
@@ -62,6 +61,12 @@ class UpdaterImpl final : public Updater {
   int add_slices(std::span<const std::pair<SliceInfo, const void*>> slices) override {
     std::unique_lock lock(rules_mutex_);
     const int first = static_cast<int>(slices_.size());
+    std::size_t small = 0;
+    for (const auto& [info, initial] : slices) {
+      const std::size_t bytes = static_cast<std::size_t>(info.end - info.begin) * size_of(info.dtype);
+      if (bytes <= Slab::kMost) small += (bytes + 15) / 16 * 16;
+    }
+    slab_.expect(small);
     for (const auto& [info, initial] : slices) add(info, initial);
     return first;
   }
@@ -84,25 +89,29 @@ class UpdaterImpl final : public Updater {
     return apply(index, contribution, delays, copy);
   }
 
-  int apply_all(std::span<const SliceContribution> contributions) override {
+  int apply_all(std::span<SliceContribution> contributions) override {
     std::shared_lock rules_lock(rules_mutex_);
     DelayBook::Row delays(delays_);
     int refused = 0;
     for (std::size_t i = 0; i < contributions.size(); ++i) {
       prefetch(contributions, i);
-      refused += apply(contributions[i].slice, contributions[i].contribution, delays, nullptr).refused;
+      Contribution& contribution = contributions[i].contribution;
+      const Applied applied = apply(contributions[i].slice, contribution, delays, nullptr);
+      contribution.scalars = applied.scalars;
+      refused += applied.refused;
     }
     return refused;
   }
 
-  Applied apply_round(int index, const std::vector<Contribution>& contributions, const RoundCopies& copies) override {
+  Applied apply_round(int index, const std::vector<Contribution>& contributions, const RoundCopies& copies,
+                      const ResolvedScalars& scalars) override {
     require(!contributions.empty(), "a round without contributions");
     std::shared_lock rules_lock(rules_mutex_);
     Slice& slice = at(index);
     const SliceLock lock(slice.mutex);
     std::int64_t examples = 0;
     for (const Contribution& contribution : contributions) examples += contribution.examples;
-    const StaleContext context = context_of(slice, examples);
+    const StaleContext context = context_of(slice, examples, 0, scalars);
     if (slice.is_average()) {
       average(slice, contributions);
       for (void* copy : {copies.mean, copies.weight, static_cast<void*>(copies.place.get())})
@@ -113,7 +122,7 @@ class UpdaterImpl final : public Updater {
     if (copies.place) copy_weights(slice, copies.place.get());
     DelayBook::Row delays(delays_);
     for (const Contribution& contribution : contributions) delays.add(contribution.worker, 0);
-    return {count_update(slice, examples), 0, false};
+    return {count_update(slice, examples), 0, false, {context.learning_rate, context.factor}};
   }
 
   bool only_weights() const override {
@@ -304,18 +313,19 @@ class UpdaterImpl final : public Updater {
       if (copy) copy_weights(slice, copy);
       return {++slice.version, 0, false};
     }
-    StaleContext context = context_of(slice, contribution.examples);
-    context.delay = static_cast<std::int64_t>(slice.version - contribution.version);
+    const StaleContext context =
+        context_of(slice, contribution.examples, slice.version - contribution.version, contribution.scalars);
+    const ResolvedScalars scalars{context.learning_rate, context.factor};
     if (!rules_->staleness->accepts(context)) {
       ++refused_;
       if (copy) copy_weights(slice, copy);
-      return {slice.version, context.delay, true};
+      return {slice.version, context.delay, true, scalars};
     }
     Snapshot pulled = find_pulled(slice, contribution.worker);
     if (pulled.version != contribution.version) pulled = {};
     update(slice, *rules_, contribution, pulled, context, copy);
     delays.add(contribution.worker, context.delay);
-    return {count_update(slice, contribution.examples), context.delay, false};
+    return {count_update(slice, contribution.examples), context.delay, false, scalars};
   }
 
   std::uint64_t read(Slice& slice, int worker, void* out) const {
@@ -409,14 +419,17 @@ class UpdaterImpl final : public Updater {
     }
   }
 
-  StaleContext context_of(const Slice& slice, std::int64_t examples) const PACELINE_REQUIRES(slice.mutex) {
+  StaleContext context_of(const Slice& slice, std::int64_t examples, std::uint64_t delay,
+                          const ResolvedScalars& scalars) const PACELINE_REQUIRES(slice.mutex) {
     StaleContext context;
-    context.learning_rate = rules_->rate.at(slice.examples);
+    context.delay = static_cast<std::int64_t>(delay);
+    context.learning_rate = scalars.resolved() ? scalars.learning_rate : rules_->rate.at(slice.examples);
     context.peak_rate = rules_->rate.base();
     context.step_size = rules_->step_size;
     context.count = slice.counters().policy_updates;
     context.examples = examples;
     context.workers = workers_;
+    context.factor = scalars.resolved() ? scalars.factor : rules_->staleness->factor(context);
     return context;
   }
 
@@ -442,7 +455,7 @@ class UpdaterImpl final : public Updater {
   std::shared_ptr<Rules> rules_;
   std::shared_ptr<const Staleness> own_;  // the user's policy
   Slab slab_;
-  Blocks<Slice> slices_;
+  std::deque<Slice> slices_;  // which never move
   std::deque<char> names_;  // one behind the other
   int workers_ = 1;
   DelayBook delays_;

@@ -5,6 +5,7 @@
 
 #include <paceline/detail/host_memory.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -19,6 +20,8 @@ class Slab {
  public:
   // Aligned to 16 bytes, sizes of whole cache lines to those. Of at most kMost bytes.
   static constexpr std::size_t kMost = 4096;
+  // What is allocated next has about that many bytes in all.
+  void expect(std::size_t bytes) { expected_ = bytes + kCacheLine; }
   std::byte* allocate(std::size_t bytes) {
     constexpr std::size_t kAlignment = 16;
     bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -26,16 +29,17 @@ class Slab {
     next_ += beside;
     left_ -= beside;
     if (bytes > left_) {
-      chunks_.emplace_back(new (kLine) std::byte[kChunk]);
+      const std::size_t chunk = std::max(bytes, std::clamp(std::exchange(expected_, 0), kLeastChunk, kMostChunk));
+      chunks_.emplace_back(new (kLine) std::byte[chunk]);
       next_ = chunks_.back().get();
-      left_ = kChunk;
+      left_ = chunk;
     }
     left_ -= bytes;
     return std::exchange(next_, next_ + bytes);
   }
 
  private:
-  static constexpr std::size_t kChunk = 256 << 10, kCacheLine = 64;
+  static constexpr std::size_t kLeastChunk = kMost, kMostChunk = 1 << 20, kCacheLine = 64;
   static constexpr std::align_val_t kLine{kCacheLine};
   struct Free {
     void operator()(std::byte* chunk) const { operator delete[](chunk, kLine); }
@@ -43,7 +47,7 @@ class Slab {
 
   std::vector<std::unique_ptr<std::byte[], Free>> chunks_;
   std::byte* next_ = nullptr;
-  std::size_t left_ = 0;
+  std::size_t left_ = 0, expected_ = 0;
 };
 
 // One word, for there may be millions. Not thread-safe, but snapshots may be let go on any thread. Who uses it knows

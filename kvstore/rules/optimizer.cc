@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "integer_power.h"
+
 namespace paceline {
 
 LearningRate LearningRate::parse(const Options& options) {
@@ -40,7 +42,7 @@ double LearningRate::at(std::int64_t examples) const {
     case Form::kConstant: break;
     case Form::kLinear: return base_ * (1 - progress * (1 - end_));
     case Form::kCosine: return base_ * (end_ + (1 - end_) * 0.5 * (1 + std::cos(std::numbers::pi * progress)));
-    case Form::kStep: return base_ * std::pow(factor_, static_cast<double>(examples / every_));
+    case Form::kStep: return base_ * integer_power(factor_, examples / every_);
   }
   return base_;
 }

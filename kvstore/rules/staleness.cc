@@ -23,6 +23,12 @@ class Chain final : public Staleness {
       if (!part.policy->accepts(context)) return false;
     return true;
   }
+  // At most one part has one: parts of the same name have the same options.
+  double factor(const StaleContext& context) const override {
+    for (const Part& part : parts_)
+      if (const double factor = part.policy->factor(context); factor != 1) return factor;
+    return 1;
+  }
   bool corrects(const StaleContext& context) const override {
     for (const Part& part : parts_)
       if (part.policy->corrects(context)) return true;

@@ -1,5 +1,5 @@
 #pragma once
-// The partitions of a server. What a ServedPartition holds belongs to its shard, except for the sizes.
+// The partitions of a server. What a ServedPartition holds belongs to its shard, except for sizes and figures.
 
 #include <paceline/error.h>
 #include <paceline/mutex.h>
@@ -7,7 +7,7 @@
 #include <map>
 #include <memory>
 
-#include "shard.h"
+#include "served_partition.h"
 
 namespace paceline {
 
@@ -26,8 +26,15 @@ class PartitionTable {
   }
   void add(std::unique_ptr<ServedPartition> partition) {
     Lock lock(mutex_);
-    for (const ServedSlice& slice : partition->slices) bytes_ += slice.bytes;
-    partitions_[static_cast<std::uint32_t>(partition->id)] = std::move(partition);
+    for (const Partition::Slice& slice : partition->state.slices()) bytes_ += slice.bytes;
+    partitions_[partition->state.id()] = std::move(partition);
+  }
+  // Over all partitions.
+  Partition::Figures figures() const {
+    Partition::Figures all;
+    Lock lock(mutex_);
+    for (const auto& [id, partition] : partitions_) all.add(partition->state.figures());
+    return all;
   }
   std::size_t bytes() const {
     Lock lock(mutex_);

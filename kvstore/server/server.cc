@@ -34,13 +34,12 @@ void give_freed_memory_back() {
 }  // namespace
 
 struct Server::Impl {
-  std::unique_ptr<Updater> updater = make_updater();
   PartitionTable table;
   CodecCache codecs;  // of the request handler
   Waits waits;
   const bool own_policy;  // of the user: it may take its time
   std::unique_ptr<ServerControl> control;
-  std::vector<std::unique_ptr<DenseShard>> shards;  // destroyed first: their threads use what is above
+  std::vector<std::unique_ptr<Shard>> shards;  // destroyed first: their threads use what is above
 
   std::atomic<std::uint64_t> moved{0};  // bytes, about
 
@@ -52,10 +51,10 @@ struct Server::Impl {
 
   std::unique_ptr<Node> node;  // last: its handlers use the rest, and stop first
 
-  Impl(const ClusterConfig& config, std::shared_ptr<const Staleness> policy, int shard_count)
+  Impl(const ClusterConfig& config, std::shared_ptr<const Staleness> policy, int shard_count, PartitionLog* log)
       : own_policy(policy != nullptr) {
-    for (int i = 0; i < shard_count; ++i) shards.push_back(std::make_unique<DenseShard>(*updater, waits, i));
-    control = std::make_unique<ServerControl>(*updater, table, shards, waits, std::move(policy));
+    for (int i = 0; i < shard_count; ++i) shards.push_back(std::make_unique<Shard>(waits, i));
+    control = std::make_unique<ServerControl>(table, shards, waits, std::move(policy), log);
     Node::Handlers handlers;
     handlers.on_request = [this](const Request& request) { on_request(request); };
     handlers.on_roster = [this](const Roster& roster) { on_roster(roster); };
@@ -92,7 +91,7 @@ struct Server::Impl {
       served.partition = table.find(part.partition());
       if (!served.partition) throw Corrupt(str("this server has no partition ", part.partition()));
       if (part.push_size() != part.base_size()) throw Corrupt("a push without a version for each slice");
-      const std::vector<ServedSlice>& slices = served.partition->slices;
+      const std::vector<Partition::Slice>& slices = served.partition->state.slices();
       served.gradients.reserve(static_cast<std::size_t>(part.push_size()));
       int encoded = 0;
       for (int i = 0; i < part.push_size(); ++i) {
@@ -127,11 +126,11 @@ struct Server::Impl {
 
   // One job per shard, so that a message of many parts costs few hand-overs.
   static void post_parts(const std::shared_ptr<PushPullCall>& call, bool short_work) {
-    std::map<DenseShard*, std::vector<int>> jobs;
+    std::map<Shard*, std::vector<int>> jobs;
     for (std::size_t p = 0; p < call->parts.size(); ++p)
       jobs[call->parts[p].partition->shard].push_back(static_cast<int>(p));
     for (auto& [shard, parts] : jobs) {
-      DenseShard::Job job = [call, parts = std::move(parts)](DenseShard& self) {
+      Shard::Job job = [call, parts = std::move(parts)](Shard& self) {
         for (const int part : parts) self.run(call, part);
       };
       short_work ? shard->post_short(std::move(job)) : shard->post(std::move(job));
@@ -143,7 +142,7 @@ struct Server::Impl {
     const auto body = std::make_shared<const wire::StepEnd>(parse_body<wire::StepEnd>(request.message()));
     const auto left = std::make_shared<std::atomic<std::size_t>>(shards.size());
     for (const auto& shard : shards) {
-      shard->post([request, body, left](DenseShard& self) {
+      shard->post([request, body, left](Shard& self) {
         const WorkerClocks::Range others = self.step_end(request.from().rank, request.incarnation(), *body);
         if (left->fetch_sub(1) != 1) return;
         wire::StepEndReply reply;
@@ -159,16 +158,16 @@ struct Server::Impl {
   void agree(const Request& request) {
     const auto body = std::make_shared<const wire::AgreeRequest>(parse_body<wire::AgreeRequest>(request.message()));
     ServedPartition* const partition = table.find(body->partition());
-    if (!partition || body->slice() >= partition->slices.size())
+    if (!partition || body->slice() >= partition->state.slices().size())
       throw Corrupt(str("this server has no slice ", body->slice(), " of partition ", body->partition()));
-    partition->shard->post([request, body, partition](DenseShard& self) {
+    partition->shard->post([request, body, partition](Shard& self) {
       answer_or_refuse(request, [&] { self.agree(request, *body, *partition); });
     });
   }
 
   void on_roster(const Roster& roster) {
     const auto shared = std::make_shared<const Roster>(roster);
-    for (const auto& shard : shards) shard->post([shared](DenseShard& self) { self.set_roster(*shared); });
+    for (const auto& shard : shards) shard->post([shared](Shard& self) { self.set_roster(*shared); });
     control->set_live_workers(static_cast<int>(roster.live(Role::kWorker).size()));
     Lock lock(mutex);
     bool anybody = false;
@@ -194,9 +193,8 @@ struct Server::Impl {
     if (!finished) LOG(WARNING) << name_of(peer.id) << " was lost; the job goes on without it";
     // In each shard's order, for it may be back already: what its next incarnation pulls comes behind this.
     for (const auto& shard : shards) {
-      shard->post([this, rank = peer.id.rank](DenseShard& self) {
-        self.drop_worker(rank);
-        control->drop_worker(rank, self);
+      shard->post([rank = peer.id.rank](Shard& self) {
+        self.apply_to_all(LostEntry{{}, rank});
       });
     }
   }
@@ -222,10 +220,10 @@ struct Server::Impl {
   }
 };
 
-Server::Server(const ClusterConfig& config, std::shared_ptr<const Staleness> policy, int shards)
-    : impl_(
-          std::make_unique<Impl>(config, std::move(policy),
-                                 shards > 0 ? shards : std::clamp(core_budget() / 2, std::min(core_budget(), 2), 4))) {}
+Server::Server(const ClusterConfig& config, std::shared_ptr<const Staleness> policy, int shards, PartitionLog* log)
+    : impl_(std::make_unique<Impl>(config, std::move(policy),
+                                   shards > 0 ? shards : std::clamp(core_budget() / 2, std::min(core_budget(), 2), 4),
+                                   log)) {}
 
 Server::~Server() = default;
 

@@ -8,11 +8,15 @@
 
 namespace paceline {
 
+class PartitionLog;
+
 class Server {
  public:
   // `policy`: a staleness policy of the user's own instead of the one that workers name (servers in the user's
-  // process). `shards`: threads that apply pushes; 0: by the cores.
-  explicit Server(const ClusterConfig& config, std::shared_ptr<const Staleness> policy = nullptr, int shards = 0);
+  // process). `shards`: threads that apply pushes; 0: by the cores. `log`: keeps the logs of the partitions, and must
+  // outlive the server; null: nobody does.
+  explicit Server(const ClusterConfig& config, std::shared_ptr<const Staleness> policy = nullptr, int shards = 0,
+                  PartitionLog* log = nullptr);
   // To the others it looks like a crash unless run() has returned.
   ~Server();
 

@@ -14,13 +14,6 @@
 namespace paceline {
 namespace {
 
-void reply(const Request& request, const google::protobuf::MessageLite& body, std::vector<Frame> payload = {}) {
-  Message message;
-  message.body = body.SerializeAsString();
-  message.payload = std::move(payload);
-  request.reply(std::move(message));
-}
-
 // What a policy costs in memory, beside weights and the optimizer's state.
 std::string cost_of(const Staleness& policy, std::size_t weights, int workers) {
   const std::size_t pulled = policy.needs_pulled() ? weights * static_cast<std::size_t>(workers) : 0;
@@ -31,11 +24,9 @@ std::string cost_of(const Staleness& policy, std::size_t weights, int workers) {
 
 }  // namespace
 
-ServerControl::ServerControl(Updater& updater, PartitionTable& table, std::vector<std::unique_ptr<DenseShard>>& shards,
-                             const Waits& waits, std::shared_ptr<const Staleness> policy)
-    : updater_(updater), table_(table), shards_(shards), waits_(waits), policy_(std::move(policy)) {
-  if (policy_) updater_.set_staleness(policy_);
-}
+ServerControl::ServerControl(PartitionTable& table, std::vector<std::unique_ptr<Shard>>& shards,
+                             const Waits& waits, std::shared_ptr<const Staleness> policy, PartitionLog* log)
+    : table_(table), shards_(shards), waits_(waits), policy_(std::move(policy)), log_(log) {}
 
 bool ServerControl::on_request(const Request& request) {
   switch (request.message().header.kind) {
@@ -44,15 +35,20 @@ bool ServerControl::on_request(const Request& request) {
     case MessageKind::kReport: report(request); return true;
     case MessageKind::kSave: save(request); return true;
     case MessageKind::kLoad: load(request); return true;
-    default: return tables_.on_request(request, [this](const std::string& mode) { set_mode(mode); });
+    default:
+      return tables_.on_request(request, {[this](const std::string& mode) { set_mode(mode); },
+                                          [this](RowPartition& partition) {
+                                            if (log_) partition.set_observer(log_->begin(partition));
+                                            begin_with_rules(partition);
+                                          }});
   }
 }
 
 void ServerControl::set_live_workers(int live) {
   Lock lock(mutex_);
   live_workers_ = std::max(live, 1);
-  updater_.set_workers(live_workers_);
-  tables_.set_live_workers(live_workers_);
+  for (const auto& shard : shards_)
+    shard->post([entry = WorkersEntry{{}, live_workers_}](Shard& self) { self.apply_to_all(entry); });
 }
 
 void ServerControl::set_mode(const std::string& text) {
@@ -60,7 +56,7 @@ void ServerControl::set_mode(const std::string& text) {
   if (text == mode_) return;
   require(mode_.empty(), "this job runs mode ", mode_, ", not ", text);
   const std::shared_ptr<const Mode> mode = make_mode(Spec::parse(text));
-  for (const auto& shard : shards_) shard->post([mode](DenseShard& self) { self.set_mode(mode); });
+  for (const auto& shard : shards_) shard->post([mode](Shard& self) { self.set_mode(mode); });
   mode_ = text;
 }
 
@@ -75,11 +71,11 @@ void ServerControl::tell_cost() {
 void ServerControl::init_values(const Request& request) {
   const auto body = parse_body<wire::InitValuesRequest>(request.message());
   set_mode(body.mode());
-  DenseShard& shard = shard_of(body.partition().id());
-  shard.post([this, request](DenseShard& self) { answer_or_refuse(request, [&] { add_partition(request, self); }); });
+  Shard& shard = shard_of(body.partition().id());
+  shard.post([this, request](Shard& self) { answer_or_refuse(request, [&] { add_partition(request, self); }); });
 }
 
-void ServerControl::add_partition(const Request& request, DenseShard& shard) {
+void ServerControl::add_partition(const Request& request, Shard& shard) {
   const auto body = parse_body<wire::InitValuesRequest>(request.message());
   if (table_.find(body.partition().id())) return request.reply({});
   std::vector<KeyInfo> keys;
@@ -93,25 +89,39 @@ void ServerControl::add_partition(const Request& request, DenseShard& shard) {
     const auto kind = key.average ? SliceInfo::Kind::kAverage : SliceInfo::Kind::kGradient;
     SliceInfo info{key.name, range.begin, range.end, key.dtype, kind};
     const std::size_t bytes = static_cast<std::size_t>(range.end - range.begin) * size_of(key.dtype);
-    if (bytes > ServedSlice::kMost) throw Corrupt(str("a slice of key '", key.name, "' has ", bytes, " bytes"));
     slices.emplace_back(std::move(info), payload.next(bytes));
   }
   payload.expect_end();
 
-  auto partition = std::make_unique<ServedPartition>();
-  partition->id = plan.id;
-  partition->shard = &shard;
-  partition->first = updater_.add_slices(slices);
-  partition->slices.reserve(slices.size());
-  for (const auto& [info, initial] : slices) {
-    const bool average = info.kind == SliceInfo::Kind::kAverage;
-    const std::size_t bytes = static_cast<std::size_t>(info.end - info.begin) * size_of(info.dtype);
-    partition->slices.push_back(
-        {static_cast<std::uint32_t>(bytes), average, info.dtype == DType::kFloat32 && !average});
-  }
+  auto partition = std::make_unique<ServedPartition>(plan.id, slices, policy_, shard);
+  if (log_) partition->state.set_observer(log_->begin(partition->state, slices));
+  begin_with_rules(partition->state);
+  shard.add(*partition);
   table_.add(std::move(partition));
   cost_is_told_ = false;
   request.reply({});
+}
+
+// Entries that are on their way to the shard come again, in the order in which they were set.
+template <class State>
+void ServerControl::begin_with_rules(State& partition) {
+  Lock lock(mutex_);
+  WorkersEntry workers{{}, live_workers_};
+  partition.apply(workers);
+  if (rules_) {
+    RulesEntry rules = *rules_;
+    partition.apply(rules);
+  }
+  if (!learning_rate_) return;
+  RateEntry rate{{}, *learning_rate_};
+  partition.apply(rate);
+}
+
+// Throws what the partitions would throw.
+void ServerControl::check(const RulesEntry& rules) const {
+  make_updater()->set_rules(rules.optimizer, rules.staleness, rules.staleness_options);
+  const Spec& of_tables = rules.table_optimizer.name.empty() ? rules.optimizer : rules.table_optimizer;
+  RowRules::make(of_tables, rules.staleness, rules.staleness_options, policy_);
 }
 
 void ServerControl::set_rules(const Request& request) {
@@ -123,10 +133,13 @@ void ServerControl::set_rules(const Request& request) {
             "the workers correct staleness by an object of their program, which this "
             "server does not have: run your own program in every role instead of paceline_server");
     const Options options = Options::parse(body.staleness_options());
-    updater_.set_rules(Spec::parse(body.optimizer()), body.staleness(), options);
-    const std::string& of_tables = body.table_optimizer().empty() ? body.optimizer() : body.table_optimizer();
-    tables_.set_rules(RowRules::make(Spec::parse(of_tables), body.staleness(), options, policy_));
+    RulesEntry rules{{}, Spec::parse(body.optimizer()), body.staleness(), options, {}};
+    if (!body.table_optimizer().empty()) rules.table_optimizer = Spec::parse(body.table_optimizer());
+    check(rules);
     rules_call_ = body.call();
+    rules_ = std::move(rules);
+    learning_rate_.reset();
+    for (const auto& shard : shards_) shard->post([entry = *rules_](Shard& self) { self.apply_to_all(entry); });
     LOG(INFO) << "optimizer " << body.optimizer() << ", staleness policy "
               << (policy_ ? std::string("of the user's own") : body.staleness());
     staleness_ = policy_ ? policy_ : make_staleness(body.staleness(), options);
@@ -135,24 +148,24 @@ void ServerControl::set_rules(const Request& request) {
   if (body.rate_call() > 0) {
     std::uint64_t& last = rate_calls_[request.incarnation()];
     if (body.rate_call() > last) {
-      updater_.set_learning_rate(body.learning_rate());
-      tables_.set_learning_rate(body.learning_rate());
+      require(body.learning_rate() >= 0, "the learning rate is ", body.learning_rate(), ", expected at least 0");
+      learning_rate_ = body.learning_rate();
+      for (const auto& shard : shards_)
+        shard->post([entry = RateEntry{{}, *learning_rate_}](Shard& self) { self.apply_to_all(entry); });
     }
     last = std::max(last, body.rate_call());
   }
-  if (!changed) return request.reply({});
   const auto left = std::make_shared<std::atomic<std::size_t>>(shards_.size());
-  for (const auto& shard : shards_) {
-    shard->post([request, left](DenseShard& self) {
-      self.remember_pulled();
+  for (const auto& shard : shards_)
+    shard->post([request, left](Shard&) {
       if (left->fetch_sub(1) == 1) request.reply({});
     });
-  }
 }
 
 void ServerControl::report(const Request& request) const {
   wire::Report report;
-  for (const Histogram& delays : updater_.delays()) {
+  const Partition::Figures figures = table_.figures();
+  for (const Histogram& delays : figures.delays) {
     wire::Report::Delays* out = report.add_delays();
     for (const auto& [value, count] : delays.counts()) {
       out->add_values(value);
@@ -160,10 +173,10 @@ void ServerControl::report(const Request& request) const {
     }
     report.set_pushes(report.pushes() + delays.count());
   }
-  std::int64_t refused = updater_.refused();
+  std::int64_t refused = figures.refused;
   for (const auto& shard : shards_) refused += shard->late();
   report.set_refused(refused);
-  report.set_pulled_bytes(updater_.pulled_bytes());
+  report.set_pulled_bytes(figures.pulled_bytes);
   for (const auto& [worker, wait] : waits_.workers()) {
     wire::Report::Wait* out = report.add_waits();
     out->set_worker(static_cast<std::uint32_t>(worker));
@@ -176,7 +189,8 @@ void ServerControl::report(const Request& request) const {
 }
 
 void ServerControl::log_report() const {
-  const std::vector<Histogram> delays = updater_.delays();
+  const Partition::Figures figures = table_.figures();
+  const std::vector<Histogram>& delays = figures.delays;
   std::int64_t late = 0;
   for (const auto& shard : shards_) late += shard->late();
   std::map<int, Waits::OfWorker> waits = waits_.workers();
@@ -189,7 +203,7 @@ void ServerControl::log_report() const {
               << histogram.mean() << " p50 " << histogram.quantile(0.5) << " p99 " << histogram.quantile(0.99)
               << (held_back ? str("; held back ", wait.times, " times, for ", wait.seconds, " s") : "");
   }
-  if (const std::int64_t refused = updater_.refused() + late; refused > 0)
+  if (const std::int64_t refused = figures.refused + late; refused > 0)
     LOG(INFO) << "slices refused: " << refused << ", of them " << late << " too late for their round";
   if (waits_.furthest_ahead() > 0)
     LOG(INFO) << "no worker began a step more than " << waits_.furthest_ahead() << " ahead of the slowest";
@@ -209,14 +223,14 @@ void ServerControl::save(const Request& request) {
     return reply(request, answer, payload.finish());
   }
   ServedPartition& partition = table_.at(body.partition());
-  partition.shard->post([this, request, &partition](DenseShard&) {
+  partition.shard->post([request, &partition](Shard&) {
     answer_or_refuse(request, [&] {
       wire::SaveReply answer;
       PayloadWriter payload;
-      for (std::size_t s = 0; s < partition.slices.size(); ++s) {
+      for (std::size_t s = 0; s < partition.state.slices().size(); ++s) {
         SliceCounters counters;
         wire::SavedSlice* slice = answer.add_slices();
-        for (const auto& [name, array] : updater_.save_slice(partition.number(s), &counters)) {
+        for (const auto& [name, array] : partition.state.save(s, &counters)) {
           slice->add_names(name);
           array.wait();
           payload.add(array.data(), array.bytes(), std::make_shared<NDArray>(array));
@@ -252,22 +266,23 @@ void ServerControl::load(const Request& request) {
     return request.reply({});
   }
   ServedPartition& partition = table_.at(body.partition());
-  partition.shard->post([this, request, &partition, body](DenseShard&) {
+  partition.shard->post([request, &partition, body](Shard&) {
     answer_or_refuse(request, [&] {
       PayloadReader payload(request.message().payload);
       for (const wire::SavedSlice& saved : body.slices()) {
-        if (saved.slice() >= partition.slices.size()) throw Corrupt("a checkpoint names a slice that does not exist");
-        const ServedSlice& slice = partition.slices[saved.slice()];
-        const int number = partition.number(saved.slice());
-        const SliceInfo info = updater_.info(number);
+        if (saved.slice() >= partition.state.slices().size())
+          throw Corrupt("a checkpoint names a slice that does not exist");
+        const std::size_t bytes = partition.state.slices()[saved.slice()].bytes;
+        const SliceInfo info = partition.state.info(saved.slice());
         NamedArrays arrays;
         for (const std::string& name : saved.names()) {
-          const std::byte* data = payload.next(slice.bytes);
+          const std::byte* data = payload.next(bytes);
           arrays.emplace_back(name, NDArray::wrap(const_cast<std::byte*>(data), Shape{info.end - info.begin},
                                                   info.dtype, std::make_shared<Request>(request)));
         }
-        updater_.load_slice(number, arrays,
-                            {saved.version(), saved.examples(), saved.optimizer_updates(), saved.policy_updates()});
+        LoadEntry entry{{}, saved.slice(), &arrays,
+                        {saved.version(), saved.examples(), saved.optimizer_updates(), saved.policy_updates()}};
+        partition.state.apply(entry);
       }
       payload.expect_end();
       request.reply({});

@@ -2,31 +2,33 @@
 // What a server does besides pushes and pulls: initial values, rules, reports, checkpoints.
 
 #include <paceline/mutex.h>
-#include <paceline/updater.h>
 
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "node.h"
 #include "parse_body.h"
+#include "partition_log.h"
 #include "partition_table.h"
+#include "replies.h"
+#include "shard.h"
 #include "table_control.h"
 
 namespace paceline {
 
 class ServerControl {
  public:
-  // `policy`: the user's own, instead of the one that workers name; may be null.
-  ServerControl(Updater& updater, PartitionTable& table, std::vector<std::unique_ptr<DenseShard>>& shards,
-                const Waits& waits, std::shared_ptr<const Staleness> policy);
+  // `policy`: the user's own, instead of the one that workers name; may be null, as may `log`.
+  ServerControl(PartitionTable& table, std::vector<std::unique_ptr<Shard>>& shards,
+                const Waits& waits, std::shared_ptr<const Staleness> policy, PartitionLog* log);
 
   // True if the request was one of these; it is answered now or by a shard. Throws what the request is refused with.
   bool on_request(const Request& request);
   void set_live_workers(int live);
-  void drop_worker(int worker, const DenseShard& shard) { tables_.drop_worker(worker, shard); }
   // Logs what the policy takes beside the weights, unless both are as they were last time. Called when steps end.
   void tell_cost();
   // Figures of this server so far, for the log.
@@ -34,24 +36,31 @@ class ServerControl {
 
  private:
   void init_values(const Request& request);
-  void add_partition(const Request& request, DenseShard& shard);
+  void add_partition(const Request& request, Shard& shard);
+  // `State`: Partition or RowPartition.
+  template <class State>
+  void begin_with_rules(State& partition);
   void set_mode(const std::string& text);
+  void check(const RulesEntry& rules) const;
   void set_rules(const Request& request);
   void report(const Request& request) const;
   void save(const Request& request);
   void load(const Request& request);
-  DenseShard& shard_of(std::uint32_t partition) { return *shards_[partition % shards_.size()]; }
+  Shard& shard_of(std::uint32_t partition) { return *shards_[partition % shards_.size()]; }
 
-  Updater& updater_;
   PartitionTable& table_;
-  std::vector<std::unique_ptr<DenseShard>>& shards_;
+  std::vector<std::unique_ptr<Shard>>& shards_;
   const Waits& waits_;
   const std::shared_ptr<const Staleness> policy_;
-  TableControl tables_{shards_};
+  PartitionLog* const log_;
+  TableControl tables_{shards_, policy_};
 
   Mutex mutex_;
   std::string mode_ PACELINE_GUARDED_BY(mutex_);
   std::uint32_t rules_call_ PACELINE_GUARDED_BY(mutex_) = 0;
+  // What a new partition begins with.
+  std::optional<RulesEntry> rules_ PACELINE_GUARDED_BY(mutex_);
+  std::optional<double> learning_rate_ PACELINE_GUARDED_BY(mutex_);
   std::shared_ptr<const Staleness> staleness_ PACELINE_GUARDED_BY(mutex_);  // null before the first rules
   std::atomic<bool> cost_is_told_ = false;
   std::map<std::uint64_t, std::uint64_t> rate_calls_ PACELINE_GUARDED_BY(mutex_);  // by incarnation
@@ -63,15 +72,5 @@ class ServerControl {
   };
   std::map<std::pair<std::uint32_t, std::string>, StoredBlob> blobs_ PACELINE_GUARDED_BY(mutex_);
 };
-
-// Runs `work` and refuses the request with what it throws.
-template <class Work>
-void answer_or_refuse(const Request& request, Work work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    request.refuse(error);
-  }
-}
 
 }  // namespace paceline

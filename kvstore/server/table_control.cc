@@ -8,6 +8,7 @@
 
 #include "parse_body.h"
 #include "payload.h"
+#include "replies.h"
 #include "store.pb.h"
 
 namespace paceline {
@@ -16,13 +17,6 @@ namespace {
 constexpr std::size_t kSavedBytes = std::size_t{8} << 20;
 // More than a worker asks for in a message.
 constexpr std::size_t kAnswerBytes = std::size_t{64} << 20;
-
-void reply(const Request& request, const google::protobuf::MessageLite& body, std::vector<Frame> payload = {}) {
-  Message message;
-  message.body = body.SerializeAsString();
-  message.payload = std::move(payload);
-  request.reply(std::move(message));
-}
 
 // Finds arrays of rows in a payload; what a message announces may be anything.
 class RowReader {
@@ -45,19 +39,11 @@ class RowReader {
   std::size_t bytes_ = 0;
 };
 
-void answer_or_refuse(const Request& request, const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    request.refuse(error);
-  }
-}
-
 }  // namespace
 
-bool TableControl::on_request(const Request& request, const std::function<void(const std::string&)>& set_mode) {
+bool TableControl::on_request(const Request& request, const OfServer& server) {
   switch (request.message().header.kind) {
-    case MessageKind::kDeclareTable: declare(request, set_mode); return true;
+    case MessageKind::kDeclareTable: declare(request, server); return true;
     case MessageKind::kPushPullRows: push_pull(request); return true;
     case MessageKind::kSaveRows: save(request); return true;
     case MessageKind::kLoadRows: load(request); return true;
@@ -65,7 +51,7 @@ bool TableControl::on_request(const Request& request, const std::function<void(c
   }
 }
 
-void TableControl::declare(const Request& request, const std::function<void(const std::string&)>& set_mode) {
+void TableControl::declare(const Request& request, const OfServer& server) {
   const auto body = parse_body<wire::DeclareTable>(request.message());
   const TableSpec spec = parse_table(body);
   constexpr std::uint32_t kMostServers = 1 << 16;
@@ -75,7 +61,7 @@ void TableControl::declare(const Request& request, const std::function<void(cons
   for (const std::uint32_t partition : body.partitions())
     if (partition >= static_cast<std::uint32_t>(layout.partitions()))
       throw Corrupt(str("table '", spec.name, "' has no partition ", partition));
-  set_mode(body.mode());
+  server.set_mode(body.mode());
 
   Lock lock(mutex_);
   const int worker = request.from().rank;
@@ -90,10 +76,12 @@ void TableControl::declare(const Request& request, const std::function<void(cons
   for (const std::uint32_t partition : body.partitions()) {
     auto& served = table.partitions[partition];
     if (served) continue;
-    DenseShard& shard = *shards_[partition / body.servers() % shards_.size()];
-    served = std::make_unique<ServedRows>(spec, layout, static_cast<int>(partition), shard);
-    if (rules_) served->table.set_rules(rules_);
-    served->table.set_workers(live_workers_);
+    Shard& shard = *shards_[partition / body.servers() % shards_.size()];
+    served = std::make_unique<ServedRows>(spec, layout, partition, policy_, shard);
+    shard.post([begin = server.begin, rows = served.get()](Shard& self) {
+      begin(rows->state);
+      self.tables().add(*rows);
+    });
   }
   request.reply({});
 }
@@ -114,7 +102,7 @@ void TableControl::push_pull(const Request& request) {
   if (!call->body.ParseFromString(message.body)) throw Corrupt("the body of a push of rows cannot be parsed");
   if (call->body.examples() < 0) throw Corrupt("a push of a negative number of examples");
   RowReader payload(message.payload);
-  std::map<DenseShard*, std::vector<int>> jobs;
+  std::map<Shard*, std::vector<int>> jobs;
   std::size_t answer_bytes = 0;
   for (const wire::RowPart& request_part : call->body.parts()) {
     RowCall::Part& part = call->parts.emplace_back();
@@ -125,7 +113,7 @@ void TableControl::push_pull(const Request& request) {
     part.push.counted = request_part.last() ? call->body.examples() : 0;
     part.push.ids = payload.ids(request_part.pushed());
     part.push.versions = payload.next<std::uint64_t>(request_part.pushed());
-    const std::size_t row_bytes = part.served->table.row_bytes();
+    const std::size_t row_bytes = part.served->state.row_bytes();
     if (request_part.array() > 0) {
       part.push.places = payload.next<std::uint32_t>(request_part.pushed());
       part.push.sums = payload.next<std::byte>(request_part.sums(), row_bytes);
@@ -135,7 +123,7 @@ void TableControl::push_pull(const Request& request) {
     part.push.values = payload.next<std::byte>(part.push.places ? part.push.array : request_part.pushed(), row_bytes);
     part.same = request_part.same();
     part.pulled = part.same ? part.push.ids : payload.ids(request_part.pulled());
-    answer_bytes += part.pulled.size() * part.served->table.row_bytes();
+    answer_bytes += part.pulled.size() * part.served->state.row_bytes();
     if (answer_bytes > kAnswerBytes) throw Corrupt(str("a pull of ", answer_bytes, " bytes of rows in one message"));
     jobs[part.served->shard].push_back(static_cast<int>(call->parts.size()) - 1);
   }
@@ -143,7 +131,7 @@ void TableControl::push_pull(const Request& request) {
   call->aligned = payload.payload().take_copies();
   call->parts_left = static_cast<int>(call->parts.size()) + 1;
   for (auto& [shard, parts] : jobs) {
-    shard->post([call, parts = std::move(parts)](DenseShard& self) {
+    shard->post([call, parts = std::move(parts)](Shard& self) {
       for (const int part : parts) self.tables().run(call, part);
     });
   }
@@ -157,39 +145,9 @@ void TableControl::for_each(Visitor visit) const {
     for (const auto& [partition, served] : table.partitions) visit(*served);
 }
 
-void TableControl::set_rules(std::shared_ptr<const RowRules> rules) {
-  for_each([&](ServedRows& served) { served.table.set_rules(rules); });
-  Lock lock(mutex_);
-  rules_ = std::move(rules);
-}
-
-void TableControl::set_learning_rate(double rate) {
-  std::shared_ptr<const RowRules> rules;
-  {
-    Lock lock(mutex_);
-    if (!rules_) return;
-    rules = rules_->with_rate(rate);
-  }
-  set_rules(std::move(rules));
-}
-
-void TableControl::set_live_workers(int live) {
-  {
-    Lock lock(mutex_);
-    live_workers_ = live;
-  }
-  for_each([live](ServedRows& served) { served.table.set_workers(live); });
-}
-
-void TableControl::drop_worker(int worker, const DenseShard& shard) {
-  for_each([&](ServedRows& served) {
-    if (served.shard == &shard) served.table.drop_worker(worker);
-  });
-}
-
 void TableControl::write_figures(wire::Report* report) const {
   RowFigures all;
-  for_each([&all](const ServedRows& served) { all.add(served.table.figures()); });
+  for_each([&all](const ServedRows& served) { all.add(served.state.figures()); });
   for (const auto& shard : shards_) all.refused += shard->tables().late();
   for (const Histogram& delays : all.delays) {
     wire::Report::Delays* out = report->add_row_delays();
@@ -208,9 +166,9 @@ void TableControl::save(const Request& request) {
   const auto body = parse_body<wire::SaveRowsRequest>(request.message());
   ServedRows& served = find(body.table(), body.partition());
   const std::int64_t begin = std::max<std::int64_t>(body.begin(), 0);
-  served.shard->post([request, &served, begin](DenseShard&) {
+  served.shard->post([request, &served, begin](Shard&) {
     answer_or_refuse(request, [&] {
-      const auto saved = std::make_shared<const SavedRowArrays>(served.table.save(begin, kSavedBytes));
+      const auto saved = std::make_shared<const SavedRowArrays>(served.state.save(begin, kSavedBytes));
       wire::SavedRows answer;
       answer.set_count(saved->ids.size());
       answer.set_examples(saved->examples);
@@ -231,7 +189,7 @@ void TableControl::save(const Request& request) {
 void TableControl::load(const Request& request) {
   const auto body = parse_body<wire::LoadRowsRequest>(request.message());
   ServedRows& served = find(body.table(), body.partition());
-  served.shard->post([request, &served, body](DenseShard& self) {
+  served.shard->post([request, &served, body](Shard& self) {
     answer_or_refuse(request, [&] {
       RowReader payload(request.message().payload);
       RowCall::Part rows;
@@ -240,14 +198,12 @@ void TableControl::load(const Request& request) {
       const auto* versions = payload.next<std::uint64_t>(body.rows().count());
       std::vector<std::pair<std::string, const std::byte*>> arrays;
       for (const std::string& name : body.rows().names())
-        arrays.emplace_back(name, payload.next<std::byte>(body.rows().count(), served.table.row_bytes()));
+        arrays.emplace_back(name, payload.next<std::byte>(body.rows().count(), served.state.row_bytes()));
       payload.payload().expect_end();
       self.tables().check(rows);
-      std::uint64_t& last = served.loads[request.incarnation()];
-      if (body.load() < last) return request.reply({});  // late
-      if (body.load() > last) served.table.clear();
-      last = body.load();
-      served.table.load(rows.pulled, versions, arrays, body.rows().examples());
+      RowLoadEntry entry{{},       request.incarnation(), body.load(), rows.pulled, versions, &arrays,
+                         body.rows().examples()};
+      served.state.apply(entry);
       request.reply({});
     });
   });

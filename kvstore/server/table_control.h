@@ -1,6 +1,5 @@
 #pragma once
-// What a server does about row-sparse tables: takes their messages apart, hands the parts to the shards, and keeps the
-// rules that new tables start with.
+// What a server does about row-sparse tables: takes their messages apart and hands the parts to the shards.
 
 #include <paceline/mutex.h>
 
@@ -21,17 +20,18 @@ class Report;
 
 class TableControl {
  public:
-  explicit TableControl(std::vector<std::unique_ptr<DenseShard>>& shards) : shards_(shards) {}
+  // `policy`: the user's own staleness policy; may be null.
+  TableControl(std::vector<std::unique_ptr<Shard>>& shards, std::shared_ptr<const Staleness> policy)
+      : shards_(shards), policy_(std::move(policy)) {}
 
   // True if the request was about tables; it is answered now or by a shard. Throws what the request is refused with.
-  // `set_mode` gets the mode that a worker declares.
-  bool on_request(const Request& request, const std::function<void(const std::string&)>& set_mode);
+  // `set_mode` gets the mode that a worker declares; `begin` gives a new partition the rules there are.
+  struct OfServer {
+    std::function<void(const std::string&)> set_mode;
+    std::function<void(RowPartition&)> begin;
+  };
+  bool on_request(const Request& request, const OfServer& server);
 
-  void set_rules(std::shared_ptr<const RowRules> rules);
-  void set_learning_rate(double rate);
-  void set_live_workers(int live);
-  // Of the rows that this shard serves.
-  void drop_worker(int worker, const DenseShard& shard);
   void write_figures(wire::Report* report) const;
 
  private:
@@ -42,7 +42,7 @@ class TableControl {
     std::map<std::uint32_t, std::unique_ptr<ServedRows>> partitions;
   };
 
-  void declare(const Request& request, const std::function<void(const std::string&)>& set_mode);
+  void declare(const Request& request, const OfServer& server);
   void push_pull(const Request& request);
   void save(const Request& request);
   void load(const Request& request);
@@ -51,11 +51,10 @@ class TableControl {
   template <class Visitor>
   void for_each(Visitor visit) const;
 
-  std::vector<std::unique_ptr<DenseShard>>& shards_;
+  std::vector<std::unique_ptr<Shard>>& shards_;
+  const std::shared_ptr<const Staleness> policy_;
   mutable Mutex mutex_;
   std::map<std::uint64_t, ServedTable> tables_ PACELINE_GUARDED_BY(mutex_);  // by hash of the name
-  std::shared_ptr<const RowRules> rules_ PACELINE_GUARDED_BY(mutex_);
-  int live_workers_ PACELINE_GUARDED_BY(mutex_) = 1;
 };
 
 }  // namespace paceline

@@ -19,7 +19,7 @@ Message RowCall::answer() {
   PayloadWriter payload;
   for (const Part& part : parts) {
     payload.add(part.versions.get(), part.pulled.size() * sizeof(std::uint64_t), part.versions);
-    payload.add(part.values.get(), part.pulled.size() * part.served->table.row_bytes(), part.values);
+    payload.add(part.values.get(), part.pulled.size() * part.served->state.row_bytes(), part.values);
   }
   Message message;
   message.body = reply.SerializeAsString();
@@ -40,23 +40,23 @@ void TableShard::run(const std::shared_ptr<RowCall>& call, int part) {
 }
 
 void TableShard::check(const RowCall::Part& part) {
-  const ServedRows& served = *part.served;
-  const std::int64_t rows = served.table.spec().rows;
+  const RowPartition& state = part.served->state;
+  const std::int64_t rows = state.spec().rows;
   for (const auto& ids : {part.push.ids, part.pulled}) {
     std::int64_t last = -1, block = -1;
     for (const std::int64_t id : ids) {
-      const bool same_block = id >> served.layout.block_bits() == block;
-      if (id <= last || id >= rows || (!same_block && served.layout.partition_of(id) != served.partition))
-        throw Corrupt(str("a message about table '", served.table.spec().name, "' names row ", id, " after row ", last,
-                          " in partition ", served.partition));
+      const bool same_block = id >> state.layout().block_bits() == block;
+      if (id <= last || id >= rows || (!same_block && state.layout().partition_of(id) != static_cast<int>(state.number())))
+        throw Corrupt(str("a message about table '", state.spec().name, "' names row ", id, " after row ", last,
+                          " in partition ", state.number()));
       last = id;
-      block = id >> served.layout.block_bits();
+      block = id >> state.layout().block_bits();
     }
   }
   if (!part.push.places) return;
   for (const std::uint32_t place : std::span(part.push.places, part.push.ids.size()))
     if (place >= part.push.array + part.sums)
-      throw Corrupt(str("a message about table '", served.table.spec().name, "' has a gradient at ", place, " of ",
+      throw Corrupt(str("a message about table '", state.spec().name, "' has a gradient at ", place, " of ",
                         part.push.array, " + ", part.sums));
 }
 
@@ -66,83 +66,79 @@ void TableShard::push(Waiting& pull) {
   if (request.sequence() == 0) return;
   RowCall::Part& part = call->parts[static_cast<std::size_t>(pull.part)];
   ServedRows& served = *part.served;
-  TakenPushes& taken = served.taken[call->worker()];
-  if (taken.renew(call->request.incarnation())) served.contributed.erase(call->worker());
-  taken.expect(call->worker(), call->request.incarnation(), request.sequence());
-  if (!taken.window.take(request.sequence())) return;
-  if (mode_ && mode_->synchronous()) return contribute(call, pull.part);
+  if (served.state.is_taken(call->from(), request.sequence())) return;
+  RowPushEntry entry;
+  entry.from = call->from();
+  entry.sequence = request.sequence();
+  entry.step = call->body.round();
+  entry.call = call->body.call();
+  entry.rows = part.push;
+  entry.pieces = request.pieces();
+  entry.owner = call;
+  if (mode_ && mode_->synchronous()) return contribute(call, entry, served);
   std::optional<RowAnswer> answer;
   if (part.same && (!mode_ || gate_.passes(pull, request.need()))) answer = answer_to(*call, part);
-  call->refused += served.table.apply(part.push, answer ? &*answer : nullptr);
+  entry.reads = answer.has_value();
+  served.state.apply(entry, answer ? &*answer : nullptr);
+  call->refused += entry.refused;
 }
 
 RowAnswer TableShard::answer_to(RowCall& call, RowCall::Part& part) {
   part.versions = detail::allocate_host(part.pulled.size() * sizeof(std::uint64_t));
-  part.values = detail::allocate_host(part.pulled.size() * part.served->table.row_bytes());
+  part.values = detail::allocate_host(part.pulled.size() * part.served->state.row_bytes());
   return {call.worker(), call.body.call(), reinterpret_cast<std::uint64_t*>(part.versions.get()), part.values.get()};
 }
 
-void TableShard::contribute(const std::shared_ptr<RowCall>& call, int part) {
-  const RowCall::Part& rows = call->parts[static_cast<std::size_t>(part)];
-  ServedRows& served = *rows.served;
-  const std::uint64_t round = call->body.round();
-  ServedRows::Contributed& before = served.contributed[call->worker()];
-  require(round >= before.rounds || (round + 1 == before.rounds && call->body.call() == before.call), "worker ",
-          call->worker(), " pushed rows of table '", served.table.spec().name, "' twice in step ", round,
-          "; call step_end() between steps");
-  before = {round + 1, call->body.call()};
+void TableShard::contribute(const std::shared_ptr<RowCall>& call, RowPushEntry& entry, ServedRows& served) {
+  served.state.expect_contribution(entry.from, entry.step, entry.call);
   advance(served);
-  if (round < served.next_round) {
-    late_ += static_cast<std::int64_t>(rows.push.ids.size());
-    call->refused += rows.push.ids.size();
+  entry.next_round = next_round(served.state);
+  entry.verdict = entry.step < entry.next_round ? Verdict::kLate : Verdict::kKept;
+  served.state.apply(entry);
+  if (entry.verdict == Verdict::kLate) {
+    late_ += static_cast<std::int64_t>(entry.rows.ids.size());
+    call->refused += entry.rows.ids.size();
     return;
   }
-  ServedRows::Kept& kept = served.rounds[round][call->worker()];
-  // What a lost incarnation of the worker said for the round gives way.
-  if (!kept.pieces.empty() && kept.pieces.front().first->request.incarnation() != call->request.incarnation())
-    kept.pieces.clear();
-  kept.pieces.emplace_back(call, part);
-  kept.expected = call->body.parts(part).pieces();
   active_.insert(&served);
   advance(served);
   answer_waiting(served);
 }
 
-void TableShard::advance(ServedRows& served) {
-  const std::optional<std::uint64_t> slowest = clocks_.slowest();
-  while (!served.rounds.empty()) {
-    const std::uint64_t round = served.rounds.begin()->first;
-    if (served.next_round < round)  // rounds without a contribution are over when every worker is past them
-      served.next_round = std::max(served.next_round, std::min(slowest.value_or(round), round));
-    if (served.next_round < round) return;
-
-    const auto& kept = served.rounds.begin()->second;
-    Round state;
-    for (const auto& [worker, pieces] : kept) state.contributed += pieces.complete();
-    state.expected = state.contributed;
-    clocks_.for_each_contributing([&](int worker, std::uint64_t clock) {
-      const auto found = kept.find(worker);
-      state.expected += clock <= round && (found == kept.end() || !found->second.complete());
-    });
-    if (!mode_->round_complete(state)) return;
-    apply(served, kept);
-    served.rounds.erase(served.rounds.begin());
-    served.next_round = round + 1;
-  }
-  served.next_round = std::max(served.next_round, slowest.value_or(served.next_round));
-  if (served.waiting.empty()) active_.erase(&served);
+std::uint64_t TableShard::next_round(const RowPartition& state) const {
+  const OpenRounds<RowPartition::Kept>& rounds = state.rounds();
+  const std::uint64_t slowest = clocks_.slowest().value_or(rounds.empty() ? rounds.next_round : rounds.oldest());
+  return std::max(rounds.next_round, rounds.empty() ? slowest : std::min(slowest, rounds.oldest()));
 }
 
-void TableShard::apply(ServedRows& served, const std::map<int, ServedRows::Kept>& kept) {
-  std::vector<RowGradients> contributions;
-  for (const auto& [worker, contribution] : kept)
-    for (const auto& [call, part] : contribution.pieces)
-      contributions.push_back(call->parts[static_cast<std::size_t>(part)].push);
-  try {
-    served.table.apply_round(contributions);
-  } catch (const Error& error) {
-    LOG(ERROR) << "a round of table '" << served.table.spec().name << "' was dropped: " << error.what();
+void TableShard::advance(ServedRows& served) {
+  RowPartition& state = served.state;
+  while (!state.rounds().empty()) {
+    const OpenRounds<RowPartition::Kept>& rounds = state.rounds();
+    RowCloseEntry entry{{}, rounds.oldest()};
+    if (next_round(state) < entry.round) break;
+
+    const auto& kept = rounds.contributions();
+    Round round;
+    for (const auto& [worker, pieces] : kept) round.contributed += pieces.complete();
+    round.expected = round.contributed;
+    clocks_.for_each_contributing([&](int worker, std::uint64_t clock) {
+      const auto found = kept.find(worker);
+      round.expected += clock <= entry.round && (found == kept.end() || !found->second.complete());
+    });
+    if (!mode_->round_complete(round)) break;
+    try {
+      state.apply(entry);
+      served.failure = nullptr;
+    } catch (const Error& error) {
+      LOG(ERROR) << "round " << entry.round << " of table '" << state.spec().name
+                 << "' could not be applied: " << error.what();
+      served.failure = std::current_exception();
+    }
   }
+  // What the clocks say of rounds without contributions must not be forgotten when they go back.
+  if (RowSkipEntry skip{{}, next_round(state)}; skip.next_round > state.rounds().next_round) state.apply(skip);
+  if (state.rounds().empty() && served.waiting.empty()) active_.erase(&served);
 }
 
 void TableShard::answer_waiting(ServedRows& served) {
@@ -160,19 +156,27 @@ void TableShard::pull(Waiting waiting) {
   if (mode_ && reads) {
     if (mode_->synchronous()) {
       advance(served);
-      // Whoever is past its last step (or lost) waits for the others no more than they for it.
-      if (served.next_round < need && clocks_.slowest()) {
+      // A worker that is past its last step, or lost, waits for the others no more than they for it.
+      if (served.state.rounds().next_round < need && clocks_.slowest()) {
         active_.insert(&served);
         gate_.hold(waiting, need);
         served.waiting.push_back(std::move(waiting));
         return;
+      }
+      if (served.failure) {
+        call.fail(served.failure);
+        return call.finish_part();
       }
     } else if (!gate_.passes(waiting, need)) {
       waiting_for_clocks_.push_back(std::move(waiting));
       return;
     }
   }
-  if (reads) served.table.read(part.pulled, answer_to(call, part));
+  if (reads) {
+    const RowAnswer answer = answer_to(call, part);
+    RowReadEntry entry{{}, call.from(), answer.call, part.pulled};
+    served.state.apply(entry, &answer);
+  }
   gate_.finish(waiting, need);
 }
 

@@ -1,21 +1,21 @@
 #pragma once
-// Pushes and pulls of row-sparse tables, as a shard of a server sees them: what DenseShard does for slices, for the
-// partitions of tables. All of it runs on the shard's thread.
+// Pushes and pulls of row-sparse tables, as a shard of a server sees them: what a Sequencer does for dense keys. Rounds
+// are those of a table's partition. All of it runs on the shard's thread.
 
 #include <atomic>
-#include <map>
+#include <exception>
 #include <memory>
 #include <set>
+#include <span>
 #include <vector>
 
-#include "rows/row_table.h"
-#include "sequence_window.h"
+#include "rows/row_partition.h"
 #include "served_call.h"
 #include "sparse.pb.h"
 
 namespace paceline {
 
-class DenseShard;
+class Shard;
 struct ServedRows;
 
 // A kPushPullRows request.
@@ -34,70 +34,65 @@ struct RowCall final : ServedCall {
   std::vector<std::unique_ptr<std::byte[]>> aligned;  // what a transport did not align
 
   using ServedCall::ServedCall;
+  WorkerIncarnation from() const { return {worker(), request.incarnation()}; }
 
  protected:
   Message answer() override;
 };
 
-// A partition of a table at its server. Belongs to its shard, save for the table and what never changes.
+// A partition of a table at its server, and who waits for it. Belongs to its shard, save for figures and sizes.
 struct ServedRows {
-  // Pieces of a contribution that wait for their round; the calls keep the bytes alive.
-  struct Kept {
-    std::vector<std::pair<std::shared_ptr<RowCall>, int>> pieces;
-    std::size_t expected = 0;
-    bool complete() const { return pieces.size() >= expected; }
-  };
-  struct Contributed {
-    std::uint64_t rounds = 0;  // the round after the last that the worker pushed in
-    std::uint64_t call = 0;    // by which call
-  };
-  using Waiting = WaitingPull<RowCall>;
+  RowPartition state;
+  Shard* const shard;
+  std::vector<WaitingPull<RowCall>> waiting;  // pulls that need a round
+  std::exception_ptr failure;                 // of the last round, where it could not be applied
 
-  ServedRows(const TableSpec& spec, const TableLayout& layout, int number, DenseShard& owner)
-      : table(spec, layout.block_bits()), layout(layout), partition(number), shard(&owner) {}
-
-  RowTable table;
-  const TableLayout layout;
-  const int partition;
-  DenseShard* const shard;
-  std::map<int, TakenPushes> taken;              // by worker
-  std::map<std::uint64_t, std::uint64_t> loads;  // by incarnation, the last load that it began
-  std::uint64_t next_round = 0;                  // all before it are closed
-  std::map<std::uint64_t, std::map<int, Kept>> rounds;
-  std::map<int, Contributed> contributed;
-  std::vector<Waiting> waiting;  // pulls that need a round
+  ServedRows(const TableSpec& spec, const TableLayout& layout, std::uint32_t number,
+             std::shared_ptr<const Staleness> policy, Shard& owner)
+      : state(spec, layout, number, std::move(policy)), shard(&owner) {}
 };
 
 class TableShard {
  public:
   // All are the shard's.
-  TableShard(WorkerClocks& clocks, const std::shared_ptr<const Mode>& mode, Waits& waits)
-      : clocks_(clocks), mode_(mode), gate_(clocks, mode, waits) {}
+  TableShard(const WorkerClocks& clocks, const std::shared_ptr<const Mode>& mode, PullGate& gate)
+      : clocks_(clocks), mode_(mode), gate_(gate) {}
 
   void run(const std::shared_ptr<RowCall>& call, int part);
   // Throws Corrupt unless the rows ascend and belong to the partition, and gradients are where places say.
   static void check(const RowCall::Part& part);
+  void add(ServedRows& rows) { partitions_.push_back(&rows); }
+  template <class Entry>
+  void apply_to_all(const Entry& entry) {
+    for (ServedRows* const served : partitions_) {
+      Entry own = entry;
+      served->state.apply(own);
+    }
+  }
   // Clocks or the roster have changed: everything that waits is looked at again.
   void reconsider();
   // Rows that came after their round was closed.
   std::int64_t late() const { return late_; }
 
  private:
-  using Waiting = ServedRows::Waiting;
+  using Waiting = WaitingPull<RowCall>;
 
   void push(Waiting& pull);
-  void contribute(const std::shared_ptr<RowCall>& call, int part);
+  void contribute(const std::shared_ptr<RowCall>& call, RowPushEntry& entry, ServedRows& served);
+  // The round after those that are over, by the clocks, too: one that nobody contributed to is over when every worker is
+  // past it.
+  std::uint64_t next_round(const RowPartition& state) const;
   void advance(ServedRows& served);
-  void apply(ServedRows& served, const std::map<int, ServedRows::Kept>& kept);
   void answer_waiting(ServedRows& served);
   // The room for the answer to a part.
   static RowAnswer answer_to(RowCall& call, RowCall::Part& part);
   // Answers the pulls of a part, or parks it.
   void pull(Waiting waiting);
 
-  WorkerClocks& clocks_;
+  const WorkerClocks& clocks_;
   const std::shared_ptr<const Mode>& mode_;
-  PullGate gate_;
+  PullGate& gate_;
+  std::vector<ServedRows*> partitions_;
   std::set<ServedRows*> active_;  // with rounds or pulls that wait
   std::vector<Waiting> waiting_for_clocks_;
   std::atomic<std::int64_t> late_{0};

@@ -8,7 +8,7 @@
 
 #include "hand_made_worker.h"
 #include "key_partition.h"
-#include "shard.h"
+#include "round_number.h"
 
 namespace paceline::test {
 namespace {

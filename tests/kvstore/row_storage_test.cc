@@ -118,8 +118,9 @@ TEST(RowTable, AnswersWithAPushWhatAReadAfterItWould) {
       call += random() % 4 == 0 ? 0 : 1;  // parts of a call may name a row again
       Answered one(ids.size(), kWidth), other(ids.size(), kWidth);
       const RowAnswer answer = one.in(worker, call);
-      const std::uint64_t refused_together = together.apply(push, &answer);
-      ASSERT_EQ(refused_together, apart.apply(push));
+      RowScalars of_together, of_apart;
+      const std::uint64_t refused_together = together.apply(push, &of_together, &answer);
+      ASSERT_EQ(refused_together, apart.apply(push, &of_apart));
       apart.read(ids, other.in(worker, call));
       ASSERT_EQ(one.versions, other.versions);
       ASSERT_EQ(one.values, other.values);

@@ -25,6 +25,17 @@ struct StaleContext {
   std::int64_t count = 0;     // updates that the policy's state has seen before this one
   std::int64_t examples = 0;  // the gradient is the mean over that many
   int workers = 1;            // the number of live workers
+  double factor = 1;          // Staleness::factor() of the above
+};
+
+// The numbers of one update that the C library may round differently on another processor. A process that repeats an
+// update of another process takes its numbers, and gets the same bits.
+struct ResolvedScalars {
+  static constexpr double kUnresolved = -1;  // the learning rate where nothing is resolved
+  double learning_rate = kUnresolved;        // of the update
+  double factor = 1;                         // Staleness::factor() for it
+  // Are they known?
+  bool resolved() const { return learning_rate >= 0; }
 };
 
 // A policy. Constant, and so thread-safe: what changes is in state arrays, which the slices own.
@@ -38,6 +49,9 @@ class Staleness {
   virtual bool needs_pulled() const { return false; }
   // False: the push is refused, counted and reported, as `discard` does.
   virtual bool accepts(const StaleContext&) const { return true; }
+  // A number that correct() needs and the C library computes, such as a power of the delay. It is computed once for each
+  // push and slice; correct() finds it in StaleContext::factor.
+  virtual double factor(const StaleContext&) const { return 1; }
   // False: correct() would change nothing, neither the gradient nor a state.
   virtual bool corrects(const StaleContext&) const { return true; }
   // Corrects tile.gradient in place. A delay of 0 must leave it bit for bit as it is.

@@ -44,6 +44,8 @@ struct Contribution {
   const void* gradient = nullptr;  // (end - begin) elements of the slice's type; read only during the call
   const Codec* codec = nullptr;  // a float32 gradient is encoded with it, and has passed its check(); null: not encoded
   std::size_t bytes = 0;         // of an encoded gradient
+  // Taken where they are resolved; else computed, and left here by apply_all().
+  ResolvedScalars scalars = {};
 };
 
 // What a slice has counted; saved and loaded with it.
@@ -75,6 +77,7 @@ struct Applied {
   std::uint64_t version = 0;  // of the weights afterwards
   std::int64_t delay = 0;     // updates between pull and push
   bool refused = false;       // the policy refused it, which is counted
+  ResolvedScalars scalars = {};  // that the update took
 };
 
 // Where the pass that makes a round's results writes copies of whole slices; null: nowhere.
@@ -117,11 +120,12 @@ class Updater {
   // `copy` unless that is null, also where the policy refuses. Throws InvalidArgument for a version from the future.
   virtual Applied apply(int slice, const Contribution& contribution, void* copy = nullptr) = 0;
   // Applies each in turn, faster where there are many small ones. Returns how many the policy refused.
-  virtual int apply_all(std::span<const SliceContribution> contributions) = 0;
+  virtual int apply_all(std::span<SliceContribution> contributions) = 0;
   // Applies the mean of several contributions as one update of delay 0. They are weighted by their examples and summed
   // in the order given. A worker below 0 is in no histogram of delays.
+  // `scalars` are taken where they are resolved.
   virtual Applied apply_round(int slice, const std::vector<Contribution>& contributions,
-                              const RoundCopies& copies = {}) = 0;
+                              const RoundCopies& copies = {}, const ResolvedScalars& scalars = {}) = 0;
   // Is there no state but the weights? Then take_round() can stand in for apply_round().
   virtual bool only_weights() const = 0;
   // The update of a round that another process has made: `weights` are what apply_round() left there. The updater keeps

@@ -111,9 +111,10 @@ void RowTable::set_workers(int live) {
   workers_ = live;
 }
 
-StaleContext RowTable::context() const {
+StaleContext RowTable::context(RowScalars* scalars) const {
   StaleContext context;
-  context.learning_rate = rules_->rate.at(examples_);
+  if (!scalars->resolved()) scalars->learning_rate = rules_->rate.at(examples_);
+  context.learning_rate = scalars->learning_rate;
   context.peak_rate = rules_->rate.base();
   context.step_size = rules_->optimizer->step_size();
   context.workers = workers_;
@@ -169,22 +170,38 @@ class RowTable::Answering {
   bool streams_ = false;
 };
 
-std::uint64_t RowTable::apply(const RowGradients& push, const RowAnswer* answer) {
+std::uint64_t RowTable::apply(const RowGradients& push, RowScalars* scalars, const RowAnswer* answer) {
   Lock lock(mutex_);
   std::optional<Answering> answering;
   if (answer) answering.emplace(*this, *answer, push.ids.size());
   return with_type(spec_.dtype, [&]<class T>(T*) PACELINE_NO_THREAD_SAFETY_ANALYSIS {
-    return apply_rows<T>(push, answering ? &*answering : nullptr);
+    return apply_rows<T>(push, scalars, answering ? &*answering : nullptr);
   });
 }
 
+namespace {
+
+double factor_for(const StaleContext& context, const Staleness& policy, bool resolved, RowScalars* scalars) {
+  if (resolved || scalars->factors.count(context.delay) > 0) {
+    const auto known = scalars->factors.find(context.delay);
+    return known == scalars->factors.end() ? 1 : known->second;
+  }
+  const double factor = policy.factor(context);
+  if (factor != 1) scalars->factors.emplace(context.delay, factor);
+  return factor;
+}
+
+}  // namespace
+
 template <class T>
-std::uint64_t RowTable::apply_rows(const RowGradients& push, Answering* answering) {
+std::uint64_t RowTable::apply_rows(const RowGradients& push, RowScalars* scalars, Answering* answering) {
   const std::size_t count = push.ids.size();
   slots_.resize(count);
   rows_.find(push.ids, slots_.data());
-  StaleContext context = this->context();
+  const bool resolved = scalars->resolved();
+  StaleContext context = this->context(scalars);
   context.examples = push.examples;
+  std::int64_t factor_of = 0;  // the delay that context.factor belongs to
   DelayCounts delays;
   std::uint64_t refused = 0;
   for (std::size_t i = 0; i < count; ++i) {
@@ -197,6 +214,10 @@ std::uint64_t RowTable::apply_rows(const RowGradients& push, Answering* answerin
     const std::uint64_t from = push.versions[i] == kNeverPulled ? version : push.versions[i];
     context.delay = static_cast<std::int64_t>(version - from);
     context.count = static_cast<std::int64_t>(version);
+    if (context.delay != factor_of) {
+      factor_of = context.delay;
+      context.factor = factor_for(context, *rules_->staleness, resolved, scalars);
+    }
     if (from > version || !rules_->staleness->accepts(context)) {
       ++refused;
     } else {
@@ -243,13 +264,13 @@ void RowTable::update(std::byte* body, const T* gradient, const T* pulled, const
   }
 }
 
-void RowTable::apply_round(const std::vector<RowGradients>& contributions) {
+void RowTable::apply_round(const std::vector<RowGradients>& contributions, RowScalars* scalars) {
   Lock lock(mutex_);
-  with_type(spec_.dtype, [&]<class T>(T*) PACELINE_NO_THREAD_SAFETY_ANALYSIS { apply_mean<T>(contributions); });
+  with_type(spec_.dtype, [&]<class T>(T*) PACELINE_NO_THREAD_SAFETY_ANALYSIS { apply_mean<T>(contributions, scalars); });
 }
 
 template <class T>
-void RowTable::apply_mean(const std::vector<RowGradients>& contributions) {
+void RowTable::apply_mean(const std::vector<RowGradients>& contributions, RowScalars* scalars) {
   struct Entry {
     std::int64_t row;
     std::size_t from;
@@ -270,7 +291,7 @@ void RowTable::apply_mean(const std::vector<RowGradients>& contributions) {
   std::sort(entries.begin(), entries.end(),
             [](const Entry& a, const Entry& b) { return a.row != b.row ? a.row < b.row : a.from < b.from; });
 
-  StaleContext context = this->context();
+  StaleContext context = this->context(scalars);
   context.examples = total;
   std::vector<T> mean(static_cast<std::size_t>(spec_.width));
   for (std::size_t i = 0; i < entries.size();) {
@@ -390,6 +411,24 @@ void RowTable::clear() {
 void RowTable::drop_worker(int worker) {
   Lock lock(mutex_);
   pulled_.erase(worker);
+}
+
+void RowTable::add_to(Digest& digest) const {
+  Lock lock(mutex_);
+  const auto add = [&digest](const RowStore& store, std::size_t head_bytes, std::size_t body_bytes) {
+    for (const std::int64_t row : store.rows_from(0, store.size())) {
+      const RowStore::Record record = store.record(store.find(row));
+      digest.add(row);
+      digest.add(record.head, head_bytes);
+      digest.add(record.body, body_bytes);
+    }
+  };
+  digest.add(examples_);
+  add(rows_, kHead, state_offset(rules_->state_names.size()));
+  for (const auto& [worker, store] : pulled_) {
+    digest.add(worker);
+    add(store, kRememberedHead, row_bytes_);
+  }
 }
 
 RowFigures RowTable::figures() const {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "digest.h"
 #include "rows/row_rules.h"
 #include "rows/row_store.h"
 #include "rows/table_layout.h"
@@ -21,6 +22,13 @@ namespace paceline {
 
 // A worker's version of a row that it never pulled: the row counts as pulled now.
 constexpr std::uint64_t kNeverPulled = std::numeric_limits<std::uint64_t>::max();
+
+// ResolvedScalars of an update of rows: rows of one push may have different delays.
+struct RowScalars {
+  double learning_rate = ResolvedScalars::kUnresolved;
+  std::map<std::int64_t, double> factors;  // by delay, those that are not 1
+  bool resolved() const { return learning_rate >= 0; }
+};
 
 // Gradients for rows, each once. Not kept.
 struct RowGradients {
@@ -81,10 +89,11 @@ class RowTable {
 
   // Updates each row, corrected for its own delay, then reads it where there is an `answer`: once in the caches instead
   // of twice. Returns how many updates were refused.
-  std::uint64_t apply(const RowGradients& push, const RowAnswer* answer = nullptr);
+  // `scalars` are taken where they are resolved, else they are computed and left there.
+  std::uint64_t apply(const RowGradients& push, RowScalars* scalars, const RowAnswer* answer = nullptr);
   // The mean of several contributions weighted by their examples, summed in the order given; a row that a contribution
   // lacks counts as zeros there. One update of delay 0 for each row.
-  void apply_round(const std::vector<RowGradients>& contributions);
+  void apply_round(const std::vector<RowGradients>& contributions, RowScalars* scalars);
 
   void read(std::span<const std::int64_t> ids, const RowAnswer& answer);
 
@@ -98,6 +107,8 @@ class RowTable {
   // Forgets what a lost worker pulled.
   void drop_worker(int worker);
   RowFigures figures() const;
+  // All rows with their state, and what workers pulled.
+  void add_to(Digest& digest) const;
 
  private:
   // A record: the row's version | its weights, then its state. Remembered: call, version | weights.
@@ -106,13 +117,15 @@ class RowTable {
   class Answering;
 
   template <class T>
-  std::uint64_t apply_rows(const RowGradients& push, Answering* answering) PACELINE_REQUIRES(mutex_);
+  std::uint64_t apply_rows(const RowGradients& push, RowScalars* scalars, Answering* answering)
+      PACELINE_REQUIRES(mutex_);
   template <class T>
-  void apply_mean(const std::vector<RowGradients>& contributions) PACELINE_REQUIRES(mutex_);
+  void apply_mean(const std::vector<RowGradients>& contributions, RowScalars* scalars) PACELINE_REQUIRES(mutex_);
   template <class T>
   void update(std::byte* body, const T* gradient, const T* pulled, const StaleContext& context)
       PACELINE_REQUIRES(mutex_);
-  StaleContext context() const PACELINE_REQUIRES(mutex_);
+  // Resolves the learning rate where the scalars have none.
+  StaleContext context(RowScalars* scalars) const PACELINE_REQUIRES(mutex_);
   // The row's record, made where there was none.
   RowStore::Record touch(std::int64_t row, RowStore::Slot slot) PACELINE_REQUIRES(mutex_);
   const std::byte* remembered(int worker, std::int64_t row, std::uint64_t version) const PACELINE_REQUIRES(mutex_);

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "integer_power.h"
 #include "optimizer/tile_optimizer.h"
 
 namespace paceline {
@@ -14,8 +15,7 @@ struct AdamRule {
   double beta1, beta2, epsilon;
   // Both bias corrections in the rate, so that the element needs no power.
   double rate(const UpdateStep& step) const {
-    const double t = static_cast<double>(step.count);
-    return step.learning_rate * std::sqrt(1 - std::pow(beta2, t)) / (1 - std::pow(beta1, t));
+    return step.learning_rate * std::sqrt(1 - integer_power(beta2, step.count)) / (1 - integer_power(beta1, step.count));
   }
   template <class T>
   struct Bound {

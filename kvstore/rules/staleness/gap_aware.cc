@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "integer_power.h"
+
 namespace paceline {
 namespace {
 
@@ -29,7 +31,7 @@ class GapAware final : public Staleness {
     // From the first late gradient on: those made of the initial weights arrive together, and unchecked they do the
     // most harm. C cannot vanish, for this gradient is part of the corrected average.
     if (context.delay == 0 || !tile.pulled) return;
-    const double correction = 1 - std::pow(decay_, static_cast<double>(context.count + 1));
+    const double correction = 1 - integer_power(decay_, context.count + 1);
     const T scale = static_cast<T>(context.peak_rate * context.step_size.gain);
     const T unbias = static_cast<T>(1 / correction);
     const T floor = static_cast<T>(1e-8);

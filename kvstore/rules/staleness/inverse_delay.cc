@@ -3,24 +3,29 @@
 #include <algorithm>
 #include <cmath>
 
-#include "staleness/delay_factor.h"
+#include "staleness/divided.h"
 
 namespace paceline {
 namespace {
 
-struct InverseDelay {
-  double power, offset;
-  double operator()(const StaleContext& context) const {
-    return std::pow(std::max(1.0, static_cast<double>(context.delay) + offset), power);
+class InverseDelay final : public Divided<InverseDelay> {
+ public:
+  InverseDelay(double power, double offset) : power_(power), offset_(offset) {}
+  double factor(const StaleContext& context) const override {
+    return std::pow(std::max(1.0, static_cast<double>(context.delay) + offset_), power_);
   }
+  double divisor(const StaleContext& context) const { return context.factor; }
+
+ private:
+  const double power_, offset_;
 };
 
 }  // namespace
 
 std::unique_ptr<Staleness> make_inverse_delay_staleness(const Options& options) {
-  const InverseDelay rule{options.get("power", 1.0), options.get("offset", 0.0)};
-  require(rule.power >= 0 && rule.offset >= 0, "inverse_delay needs power >= 0 and offset >= 0");
-  return std::make_unique<DelayFactor<InverseDelay>>(rule);
+  const double power = options.get("power", 1.0), offset = options.get("offset", 0.0);
+  require(power >= 0 && offset >= 0, "inverse_delay needs power >= 0 and offset >= 0");
+  return std::make_unique<InverseDelay>(power, offset);
 }
 
 }  // namespace paceline

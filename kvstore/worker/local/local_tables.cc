@@ -71,7 +71,8 @@ void LocalTables::push(const RowPush& rows, std::int64_t examples, int priority)
                                static_cast<const std::byte*>(gradients.data()),
                                values.get() + each.begins[static_cast<std::size_t>(p)] * row_bytes(spec));
                  const std::vector<std::uint64_t> versions(each.ids.size(), kNeverPulled);
-                 table.rows.apply({0, examples, examples, each.ids, versions.data(), values.get()});
+                 RowScalars scalars;
+                 table.rows.apply({0, examples, examples, each.ids, versions.data(), values.get()}, &scalars);
                });
 }
 

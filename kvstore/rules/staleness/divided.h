@@ -1,26 +1,24 @@
 #pragma once
-// Makes a policy of a divisor that follows from the delay alone.
+// What the policies share whose correction is one divisor for the whole slice.
 
 #include <paceline/staleness.h>
 
 namespace paceline {
 
-template <class Divisor>
-class DelayFactor final : public Staleness {
+// `Policy` is the class itself; its divisor(context) is 1 where nothing is corrected.
+template <class Policy>
+class Divided : public Staleness {
  public:
-  explicit DelayFactor(Divisor divisor) : divisor_(divisor) {}
   void correct(const Tile<float>& tile, const StaleContext& context) const override { run(tile, context); }
   void correct(const Tile<double>& tile, const StaleContext& context) const override { run(tile, context); }
 
  private:
   template <class T>
   void run(const Tile<T>& tile, const StaleContext& context) const {
-    const double divisor = context.delay == 0 ? 1 : divisor_(context);
+    const double divisor = context.delay == 0 ? 1 : static_cast<const Policy&>(*this).divisor(context);
     if (divisor == 1) return;
     for (std::int64_t i = 0; i < tile.count; ++i) tile.gradient[i] /= static_cast<T>(divisor);
   }
-
-  Divisor divisor_;
 };
 
 }  // namespace paceline

@@ -1,0 +1,44 @@
+#pragma once
+// A 64-bit number of a state, for comparing two copies of it. Not for keeping anybody out.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace paceline {
+
+class Digest {
+ public:
+  void add(const void* data, std::size_t bytes) {
+    const auto* next = static_cast<const std::byte*>(data);
+    mix(bytes);
+    for (; bytes >= sizeof(std::uint64_t); bytes -= sizeof(std::uint64_t), next += sizeof(std::uint64_t)) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, next, sizeof word);
+      mix(word);
+    }
+    std::uint64_t rest = 0;
+    if (bytes > 0) std::memcpy(&rest, next, bytes);
+    mix(rest);
+  }
+  template <class T>
+    requires std::is_integral_v<T>
+  void add(T number) {
+    mix(static_cast<std::uint64_t>(number));
+  }
+  std::uint64_t value() const { return state_; }
+
+ private:
+  // The finisher of SplitMix64 over the sum so far.
+  void mix(std::uint64_t word) {
+    std::uint64_t z = (state_ ^ word) + 0x9e3779b97f4a7c15ULL;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+    state_ = z ^ (z >> 31);
+  }
+
+  std::uint64_t state_ = 0;
+};
+
+}  // namespace paceline

@@ -1,0 +1,52 @@
+#pragma once
+// A kPushPull request on its way through the shards of a server.
+
+#include <paceline/compression.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "partition.h"
+#include "payload.h"
+#include "served_call.h"
+#include "store.pb.h"
+
+namespace paceline {
+
+class Shard;
+struct ServedPartition;
+
+// A gradient in a request's payload.
+struct PushedSlice {
+  const std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  const Codec* codec = nullptr;  // null: raw
+};
+
+struct PushPullCall final : ServedCall {
+  // What the shard of a partition answers.
+  struct Part {
+    ServedPartition* partition = nullptr;
+    std::vector<PushedSlice> gradients;
+    std::vector<std::uint64_t> versions;       // of the pulled slices
+    std::vector<std::uint64_t> encoded_bytes;  // of those that are encoded
+    PayloadWriter payload;
+  };
+
+  wire::PushPullRequest body;
+  std::vector<Part> parts;
+  std::vector<std::shared_ptr<const Codec>> codecs;   // that the request names
+  std::vector<std::unique_ptr<std::byte[]>> aligned;  // copies of gradients that a transport did not align
+
+  using ServedCall::ServedCall;
+  WorkerIncarnation from() const { return {worker(), request.incarnation()}; }
+  // The codec of that number, null for 0.
+  std::shared_ptr<const Codec> codec(std::uint32_t number) const;
+
+ protected:
+  Message answer() override;
+};
+
+}  // namespace paceline

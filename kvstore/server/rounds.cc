@@ -1,0 +1,124 @@
+#include "rounds.h"
+
+#include <paceline/error.h>
+#include <paceline/log.h>
+
+#include <algorithm>
+#include <set>
+
+namespace paceline {
+namespace {
+
+// A slice that is named twice in one push; none: no slice is.
+std::optional<int> named_twice(std::span<const SliceContribution> gradients) {
+  const auto ascends = [](const SliceContribution& a, const SliceContribution& b) { return a.slice >= b.slice; };
+  if (std::adjacent_find(gradients.begin(), gradients.end(), ascends) == gradients.end()) return {};
+  std::set<int> seen;
+  for (const SliceContribution& gradient : gradients)
+    if (!seen.insert(gradient.slice).second) return gradient.slice;
+  return {};
+}
+
+}  // namespace
+
+void RoundSequencer::push(Pushed& pushed) {
+  const Partition& state = pushed.partition.state;
+  const PushEntry& entry = pushed.entry;
+  std::optional<int> twice = named_twice(entry.gradients);
+  for (const SliceContribution& gradient : entry.gradients) {
+    const auto slice = static_cast<std::size_t>(gradient.slice);
+    if (!twice && entry.step < state.contributed(entry.from, slice, entry.step)) twice = gradient.slice;
+  }
+  if (twice)
+    throw InvalidArgument(str("worker ", entry.from.worker, " pushed key '",
+                              state.key_of(static_cast<std::size_t>(*twice)), "' twice in step ", entry.step,
+                              "; call step_end() between steps"));
+  places_.clear();
+  for (std::size_t i = 0; i < entry.gradients.size(); ++i) places_.push_back(place(pushed, i));
+  pushed.entry.rounds = places_;
+  pushed.partition.state.apply(pushed.entry);
+
+  std::vector<std::uint32_t> kept;
+  kept.reserve(places_.size());
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    if (places_[i].verdict == Verdict::kKept) {
+      kept.push_back(static_cast<std::uint32_t>(entry.gradients[i].slice));
+    } else {
+      ++shard_.late;
+      ++pushed.call->refused;
+    }
+  }
+  for (const std::uint32_t slice : kept) {
+    advance(pushed.partition, slice);
+    answer_waiting(pushed.partition, slice);
+  }
+}
+
+void RoundSequencer::close(ServedPartition& partition, std::uint32_t slice) {
+  const std::uint64_t round = partition.state.find_rounds(slice)->oldest();
+  CloseEntry entry{{}, slice, round};
+  try {
+    partition.state.apply(entry);
+    if (!partition.failures.empty()) partition.failures.erase(slice);
+  } catch (const Error& error) {
+    LOG(ERROR) << "round " << round << " of key '" << partition.state.key_of(slice)
+               << "' could not be applied: " << error.what();
+    partition.failures[slice] = std::current_exception();
+  }
+}
+
+void RoundSequencer::pull(Waiting waiting) {
+  const wire::Part& request = request_of(waiting);
+  for (const std::uint32_t slice : request.pull()) {
+    if (!waits_for(waiting, slice)) continue;
+    shard_.gate.hold(waiting, request.need());
+    partition_of(waiting).watches[slice].pulls.push_back(std::move(waiting));
+    return;
+  }
+  if (!fails(waiting)) return answer(waiting);
+  waiting.call->finish_part();
+}
+
+bool RoundSequencer::fails(const Waiting& waiting) const {
+  const auto& failures = partition_of(waiting).failures;
+  if (failures.empty()) return false;
+  for (const std::uint32_t slice : request_of(waiting).pull()) {
+    const auto failure = failures.find(slice);
+    if (failure == failures.end()) continue;
+    waiting.call->fail(failure->second);
+    return true;
+  }
+  return false;
+}
+
+void RoundSequencer::answer_waiting(ServedPartition& partition, std::uint32_t slice) {
+  if (partition.watches.empty()) return;
+  answer_asking(partition, slice);
+  const auto found = partition.watches.find(slice);
+  if (found == partition.watches.end()) return;
+  Watch& watch = found->second;
+  std::vector<Waiting> waiting;
+  waiting.swap(watch.pulls);
+  for (Waiting& entry : waiting) pull(std::move(entry));  // which may add watches
+  if (watch.empty()) partition.watches.erase(slice);
+}
+
+void RoundSequencer::reconsider(const Partitions& partitions) {
+  for (ServedPartition* const partition : partitions) {
+    std::set<std::uint32_t> slices;
+    for (const std::uint32_t slice : partition->state.open_slices()) slices.insert(slice);
+    for (auto& [slice, watch] : partition->watches) {
+      slices.insert(slice);
+      std::erase_if(watch.pulls, [this](const Waiting& waiting) { return is_gone(waiting); });
+      std::erase_if(watch.asking, [this](const Watch::Asking& asking) {
+        return !shard_.clocks.is_live(asking.request.from().rank, asking.request.incarnation());
+      });
+    }
+    for (const std::uint32_t slice : slices) {
+      advance(*partition, slice);
+      answer_waiting(*partition, slice);
+    }
+  }
+}
+
+}  // namespace paceline
