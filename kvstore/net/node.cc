@@ -13,6 +13,7 @@
 #include "node_impl.h"
 #include "refusal.h"
 #include "transport/address.h"
+#include "transport/transport_setting.h"
 
 namespace paceline {
 namespace {
@@ -50,9 +51,9 @@ std::string listening_host(const std::string& host) {
 Request::State::~State() {
   if (answered.exchange(true)) return;
   if (const auto owner = node.lock()) {
-    Message message;
-    message.body = refusal_of(NetworkError(std::string(name_of(message.header.kind)) + " was dropped unanswered"));
-    owner->answer(*this, MessageKind::kRefusal, std::move(message));
+    Message refusal;
+    refusal.body = refusal_of(NetworkError(std::string(name_of(message.header.kind)) + " was dropped unanswered"));
+    owner->answer(*this, MessageKind::kRefusal, std::move(refusal));
   }
 }
 
@@ -170,7 +171,7 @@ void Node::Impl::start() {
               .count());
     }
   }
-  const bool inproc = config_.transport.rfind("inproc", 0) == 0;
+  const bool inproc = TransportSetting::parse(config_.transport).in_process();
   const auto place = [&](const std::string& name) { return config_.scheduler_host + "/" + name; };
   scheduler_address_ = inproc ? place("scheduler") : join_host_port(config_.scheduler_host, config_.scheduler_port);
   {

@@ -73,6 +73,7 @@ struct EchoServer {
   void answer(const Request& request) {
     ++requests;
     if (request.message().body == "refuse") throw InvalidArgument("it is refused");
+    if (request.message().body == "forget") return;
     Message message;
     message.body = std::to_string(node.rank()) + ": " + request.message().body;
     message.payload = request.message().payload;
@@ -113,6 +114,8 @@ TEST_P(Nodes, join_ask_and_leave) {
       }
       EXPECT_EQ(error_of_call([&] { node.ask_and_wait({Role::kServer, 0}, text_message("refuse")); }), "it is refused");
       EXPECT_THROW(node.ask_and_wait({Role::kServer, 0}, text_message("refuse")), InvalidArgument);
+      EXPECT_EQ(error_of_call([&] { node.ask_and_wait({Role::kServer, 0}, text_message("forget")); }),
+                "push_pull was dropped unanswered");
       EXPECT_THAT(error_of_call([&] {
                     node.ask_and_wait({Role::kServer, 7}, text_message("x"));
                   }),

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <paceline/kvstore.h>
 #include <paceline/transport.h>
 #include <sys/socket.h>
 
@@ -13,6 +14,7 @@
 #include <thread>
 
 #include "transport/address.h"
+#include "transport/transport_setting.h"
 
 namespace paceline {
 namespace {
@@ -81,6 +83,17 @@ TEST(Address, AHostNameThatMeansLoopbackHereIsNotAnnouncedSo) {
   if (outer == interfaces.end() || outer->number.find(':') != std::string::npos)
     GTEST_SKIP() << "this host has no network interface with an IPv4 address";
   EXPECT_EQ(announced_host("127.0.0.1", "hostA"), outer->number);
+}
+
+TEST(TransportSetting, IsWhatItsNameSaysWhateverTheOptions) {
+  const auto tcp = TransportSetting::parse("tcp:io_threads=2"), shm = TransportSetting::parse("shm:host=a"),
+             inproc = TransportSetting::parse("inproc");
+  EXPECT_FALSE(tcp.lends_memory());
+  EXPECT_TRUE(shm.lends_memory() && !shm.in_process());
+  EXPECT_TRUE(inproc.lends_memory() && inproc.in_process());
+  EXPECT_THROW(TransportSetting::parse("tcpp"), InvalidArgument);
+  for (const std::string mode : {"dist_sync", "dist_async", "dist_local", "ring", "gossip"})
+    EXPECT_THROW(KVStore::check(mode + ":transport=tcpp"), InvalidArgument) << mode;
 }
 
 }  // namespace

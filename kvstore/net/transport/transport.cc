@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "transport/transport_setting.h"
 #include "transport_catalog.h"
 
 namespace paceline {
@@ -21,6 +22,12 @@ std::unique_ptr<Transport> make_transport(const Spec& spec) {
   std::unique_ptr<Transport> transport = transport_catalog().at(spec.name)(spec.options);
   spec.options.reject_unknown(spec.name);
   return transport;
+}
+
+TransportSetting TransportSetting::parse(const std::string& text) {
+  TransportSetting setting{Spec::parse(text)};
+  transport_catalog().at(setting.spec.name);
+  return setting;
 }
 
 }  // namespace paceline

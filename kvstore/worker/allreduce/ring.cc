@@ -6,6 +6,7 @@
 #include <paceline/staleness.h>
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <optional>
 
@@ -14,6 +15,7 @@
 #include "parse_body.h"
 #include "send/compressor.h"
 #include "store.pb.h"
+#include "transport/transport_setting.h"
 
 namespace paceline {
 namespace {
@@ -142,7 +144,7 @@ class RingExchange final : public Exchange {
     require(!joining_ || gradients.empty(),
             "the job has keys that this worker, which has come back, does not know: in ",
             "mode ring it initialises all of them before its first push");
-    if (paused_) resume();
+    resume_if_paused();
     auto call = std::make_shared<RingCall>(pending_);
     std::vector<std::pair<NDArray, NDArray>> copies;
     {
@@ -396,9 +398,13 @@ class RingExchange final : public Exchange {
     new_step(clock);
   }
 
-  void resume() {
-    paused_ = false;
+  // Of several threads that push after a pause, one resumes and the others wait for it.
+  void resume_if_paused() {
+    if (!paused_) return;
+    const Lock lock(resume_mutex_);
+    if (!paused_) return;
     set_clock(peer_.leave_idle(clock(), false));
+    paused_ = false;
   }
 
   Engine& engine_;
@@ -419,7 +425,9 @@ class RingExchange final : public Exchange {
 
   Spec optimizer_{"sgd", {}};
   std::uint32_t init_calls_ = 0, optimizer_calls_ = 0;
-  bool paused_ = false, finished_ = false;
+  Mutex resume_mutex_;
+  std::atomic<bool> paused_ = false;
+  bool finished_ = false;
   bool joining_ = false;      // came after the job's start and has no keys yet
   bool joined_late_ = false;  // came when the others were on their way
 };
@@ -480,6 +488,7 @@ void RingExchange::load(const StoreState& state) {
 
 CompressionSetting check_ring(const Spec& mode, const ClusterConfig& config) {
   Options rest = mode.options;
+  if (const std::string transport = rest.get("transport", ""); !transport.empty()) TransportSetting::parse(transport);
   rest.erase("transport");
   CompressionSetting compression = CompressionSetting::take(&rest);
   reject_unknown(rest, mode);

@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "payload.h"
+#include "transport/transport_setting.h"
 #include "workers.pb.h"
 
 namespace paceline {
@@ -27,7 +28,10 @@ void RingCall::end(std::exception_ptr error) {
 }
 
 RingPeer::RingPeer(const ClusterConfig& config, std::shared_ptr<const Codec> push, std::shared_ptr<const Codec> mean)
-    : config_(config), push_codec_(std::move(push)), mean_codec_(std::move(mean)) {
+    : config_(config),
+      lends_memory_(TransportSetting::parse(config.transport).lends_memory()),
+      push_codec_(std::move(push)),
+      mean_codec_(std::move(mean)) {
   node_ = std::make_unique<Node>(
       config_, Node::Handlers{[this](const Request& request) { post([this, request] { on_request(request); }); },
                               [this](const Roster& roster) { post([this, roster] { on_roster(roster); }); }});

@@ -323,7 +323,7 @@ class RingPeer {
   void check_settled();
   void fail_all(std::exception_ptr error);
   void take_places();
-  bool shares_memory(int rank) const { return config_.transport != "tcp" && others_.at(rank).near; }
+  bool shares_memory(int rank) const { return lends_memory_ && others_.at(rank).near; }
   std::size_t message_bytes(int rank) const { return shares_memory(rank) ? kSharedMessageBytes : kNetworkMessageBytes; }
   Outbox& outbox(int rank);
   // `on_answer` runs on the peer's thread, without an answer where the other is lost.
@@ -351,6 +351,7 @@ class RingPeer {
   std::vector<std::vector<int>> batches(const std::vector<int>& numbers) const;
 
   const ClusterConfig config_;
+  const bool lends_memory_;  // the transport does, to peers on the same host
   const std::shared_ptr<const Codec> push_codec_, mean_codec_;
   const std::unique_ptr<Updater> updater_ = make_updater();
   int rank_ = 0;

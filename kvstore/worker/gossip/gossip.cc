@@ -9,6 +9,7 @@
 #include "gossip/gossip_peer.h"
 #include "parse_body.h"
 #include "store.pb.h"
+#include "transport/transport_setting.h"
 
 namespace paceline {
 namespace {
@@ -23,6 +24,7 @@ struct GossipOptions {
     result.steps = options.get("steps", result.steps);
     result.seed = options.get("seed", result.seed);
     result.transport = options.get("transport", "");
+    if (!result.transport.empty()) TransportSetting::parse(result.transport);
     options.reject_unknown("mode 'gossip'");
     require(result.steps >= 1, "steps is ", result.steps, ", expected at least 1");
     return result;
@@ -99,10 +101,10 @@ class GossipExchange final : public Exchange {
   }
   void set_learning_rate(double rate) override { local_->set_learning_rate(rate); }
 
-  // The learning rate follows the examples of the whole job.
+  // The learning rate follows the examples of the whole job: of all workers that are live now.
   void push(const std::vector<PushItem>& items, std::int64_t examples, int priority) override {
     require(examples >= 0, "a push of ", examples, " examples");
-    local_->push(items, examples * workers_, priority);
+    local_->push(items, examples * peer_.live_workers(), priority);
   }
   void pull(const std::vector<PullItem>& items, int priority) override { local_->pull(items, priority); }
   void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, std::int64_t examples,

@@ -39,6 +39,7 @@ GossipPeer::GossipPeer(const ClusterConfig& config, LocalExchange& local, std::i
       node_(config, {[this](const Request& request) { on_request(request); },
                      [this](const Roster& roster) { on_roster(roster); }}) {
   node_.join();
+  on_roster(node_.roster());
   if (node_.roster().find({Role::kWorker, node_.rank()})->entered) return;
   node_.leave();
   throw NetworkError("mode gossip takes in no worker after the start: the weights are at the others");
@@ -206,6 +207,7 @@ Message GossipPeer::answer_fetch(const Request& request) {
 
 void GossipPeer::on_roster(const Roster& roster) {
   const std::vector<int> live = roster.live(Role::kWorker);
+  live_workers_ = std::max(1, static_cast<int>(live.size()));
   Lock lock(mutex_);
   for (auto& [rank, answer] : answers_)
     if (!std::binary_search(live.begin(), live.end(), rank)) forget(answer);

@@ -407,7 +407,7 @@ void ServersExchange::init_tables(const std::vector<TableSpec>& tables) {
 void ServersExchange::push_pull_rows(const std::vector<RowPush>& pushes, const std::vector<RowPull>& pulls,
                                      std::int64_t examples, int priority) {
   require(examples >= 0, "a push of ", examples, " examples");
-  if (paused_) resume();
+  resume_if_paused();
   std::vector<std::pair<NDArray, NDArray>> copies;
   {
     Lock lock(mutex_);

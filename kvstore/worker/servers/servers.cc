@@ -14,6 +14,7 @@
 #include "send/two_round_push.h"
 #include "servers/averaging.h"
 #include "store.pb.h"
+#include "transport/transport_setting.h"
 
 namespace paceline {
 namespace {
@@ -37,6 +38,7 @@ ModeSetting ModeSetting::parse(const Spec& spec) {
   };
   setting.staleness = take("staleness");
   setting.transport = take("transport");
+  if (!setting.transport.empty()) TransportSetting::parse(setting.transport);
   for (const std::string& key : make_mode(Spec{spec.name, {}})->keys()) {
     const bool given = rest.has(key);
     const std::string value = take(key);
@@ -83,7 +85,8 @@ ServersExchange::ServersExchange(const ClusterConfig& config, ModeSetting settin
   constexpr std::int64_t kFarAhead = std::int64_t{1} << 60;
   route_.pulls_wait = mode_->synchronous() || !mode_->may_pull({kFarAhead, 0});
   // Over shm servers read gradients where they lie: a mode that keeps them must have copies of its own.
-  route_.copies = config.transport == "inproc" || (mode_->synchronous() && config.transport != "tcp");
+  const TransportSetting transport = TransportSetting::parse(config.transport);
+  route_.copies = transport.in_process() || (mode_->synchronous() && transport.lends_memory());
   node_->join();
   node_->receive_while_waiting();
   look_around();
@@ -170,7 +173,7 @@ void ServersExchange::pull_exactly(const std::vector<PullItem>& items) {
 void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
                                std::int64_t examples, int priority, bool exact, std::optional<std::uint64_t> need) {
   require(examples >= 0, "a push of ", examples, " examples");
-  if (paused_) resume();
+  resume_if_paused();
   struct Named {
     RemoteKey* key;
     const NDArray *gradient, *out;

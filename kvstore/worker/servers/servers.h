@@ -88,7 +88,7 @@ class ServersExchange final : public Exchange {
   std::uint64_t clock();
   // Counts for the rounds again, where it did not.
   void enter() {
-    if (paused_) resume();
+    resume_if_paused();
   }
 
  private:
@@ -135,6 +135,8 @@ class ServersExchange final : public Exchange {
   void set_clock(std::uint64_t clock);
   // From pause until the next push, pull or barrier this worker holds nobody back.
   void pause();
+  // Thread-safe.
+  void resume_if_paused();
   void resume();
 
   SavedStore fetch_state();
@@ -189,7 +191,9 @@ class ServersExchange final : public Exchange {
   std::string policy_ = "none";  // of staleness, by name
   std::uint32_t init_calls_ = 0, optimizer_calls_ = 0;
   std::uint64_t rate_calls_ = 0, pauses_ = 0, table_loads_ = 0;
-  bool paused_ = false, finished_ = false;
+  Mutex resume_mutex_;  // of several threads that push after a pause, one resumes and the others wait for it
+  std::atomic<bool> paused_ = false;
+  bool finished_ = false;
   bool joining_ = false;      // came after the start, and has not got the weights yet: nobody counts on it
   bool joined_late_ = false;  // came when the others were on their way
 };

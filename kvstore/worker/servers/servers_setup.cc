@@ -236,6 +236,12 @@ void ServersExchange::pause() {
   paused_ = true;
 }
 
+void ServersExchange::resume_if_paused() {
+  if (!paused_) return;
+  const Lock lock(resume_mutex_);
+  if (paused_) resume();
+}
+
 void ServersExchange::resume() {
   wire::StepEnd body;
   body.set_clock(clock());
