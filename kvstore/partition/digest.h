@@ -23,10 +23,8 @@ class Digest {
     mix(rest);
   }
   template <class T>
-    requires std::is_integral_v<T>
-  void add(T number) {
-    mix(static_cast<std::uint64_t>(number));
-  }
+  requires std::is_integral_v<T>
+  void add(T number) { mix(static_cast<std::uint64_t>(number)); }
   std::uint64_t value() const { return state_; }
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
-// The entries of a partition's log: everything that changes a partition, of dense keys or of a table. Applied in their order to a
-// partition made of the same initial values, by any process, they give the same bits. They say what was decided; who
-// decides, by clocks and the roster, is the server.
+// The entries of a partition's log: everything that changes a partition, of dense keys or of a table. Applied in their
+// order to a partition made of the same initial values, by any process, they give the same bits. They say what was
+// decided; who decides, by clocks and the roster, is the server.
 //
 // Pointers in an entry are valid while it is applied; what a partition keeps, it keeps with `owner`.
 

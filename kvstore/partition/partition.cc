@@ -168,8 +168,7 @@ void Partition::apply(CloseEntry& entry) {
   std::exception_ptr failure;
   try {
     if (!contributions.empty())
-      entry.scalars =
-          updater_->apply_round(static_cast<int>(entry.slice), contributions, {}, entry.scalars).scalars;
+      entry.scalars = updater_->apply_round(static_cast<int>(entry.slice), contributions, {}, entry.scalars).scalars;
   } catch (const Error&) {
     failure = std::current_exception();
   }
@@ -187,8 +186,8 @@ void Partition::apply(AgreeEntry& entry) {
   SliceRounds& rounds = rounds_of(entry.slice, entry.round);
   std::vector<Agreement::Proposal> proposals;
   for (const auto& [worker, kept] : rounds.contributions()) proposals.push_back({kept.contribution, kept.incarnation});
-  rounds.agreement = std::make_unique<Agreement>(
-      entry.round, proposals, static_cast<std::int64_t>(slices_[entry.slice].bytes / sizeof(float)));
+  rounds.agreement = std::make_unique<Agreement>(entry.round, proposals,
+                                                 static_cast<std::int64_t>(slices_[entry.slice].bytes / sizeof(float)));
   log(entry);
 }
 

@@ -62,12 +62,12 @@ class Partition {
   struct Figures {
     std::vector<Histogram> delays;  // of all applied pushes, by worker
     std::int64_t refused = 0;       // by the policy
-    std::size_t pulled_bytes = 0;  // memory that remembered weights take now
+    std::size_t pulled_bytes = 0;   // memory that remembered weights take now
     void add(const Figures& other);
   };
 
-  // `policy`: the user's own, instead of those that rules name; may be null. Throws InvalidArgument for a dtype that the
-  // store does not update.
+  // `policy`: the user's own, instead of those that rules name; may be null. Throws InvalidArgument for a dtype that
+  // the store does not update.
   Partition(std::uint32_t id, std::span<const std::pair<SliceInfo, const void*>> slices,
             std::shared_ptr<const Staleness> policy = nullptr);
 

@@ -456,7 +456,7 @@ class UpdaterImpl final : public Updater {
   std::shared_ptr<const Staleness> own_;  // the user's policy
   Slab slab_;
   std::deque<Slice> slices_;  // which never move
-  std::deque<char> names_;  // one behind the other
+  std::deque<char> names_;    // one behind the other
   int workers_ = 1;
   DelayBook delays_;
   std::atomic<std::int64_t> refused_{0};

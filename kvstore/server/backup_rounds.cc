@@ -23,9 +23,8 @@ class BackupRounds final : public RoundSequencer {
     const bool outdated = !state.slices()[place].average && contribution.version != state.version(place);
     if (outdated || (open && has_contributed(*rounds, *pushed.call))) return {Verdict::kLate, round, round};
     if (!open)
-      shard_.clocks.for_each_contributing([&](int worker, std::uint64_t clock) {
-        pushed.partition.watches[place].clocks_at_opening[worker] = clock;
-      });
+      shard_.clocks.for_each_contributing(
+          [&](int worker, std::uint64_t clock) { pushed.partition.watches[place].clocks_at_opening[worker] = clock; });
     return {Verdict::kKept, round, round};
   }
 

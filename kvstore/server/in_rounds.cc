@@ -139,7 +139,8 @@ void InRounds::answer_asking(ServedPartition& partition, std::uint32_t slice) {
     Agreement::Bytes bytes;
     if (asking.round < next_round(partition.state, slice, asking.round)) {
       // A worker asks about one round at a time: its last.
-      const auto answered = rounds ? rounds->answered.find(asking.request.from().rank) : decltype(rounds->answered.end()){};
+      const auto answered =
+          rounds ? rounds->answered.find(asking.request.from().rank) : decltype(rounds->answered.end()){};
       const bool applied = rounds && answered != rounds->answered.end() && answered->second == asking.round + 1;
       body.set_over(!asking.answers || !applied);
       body.set_gone(!body.over() && !agreement);

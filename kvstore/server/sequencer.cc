@@ -2,7 +2,6 @@
 
 #include <paceline/error.h>
 
-
 namespace paceline {
 namespace {
 

@@ -73,8 +73,7 @@ class Sequencer {
 
 std::unique_ptr<Sequencer> make_at_once(std::shared_ptr<const Mode> mode, const Sequencer::Shard& shard);
 std::unique_ptr<Sequencer> make_in_rounds(std::shared_ptr<const Mode> mode, const Sequencer::Shard& shard);
-std::unique_ptr<Sequencer> make_in_rounds_with_backups(std::shared_ptr<const Mode> mode,
-                                                       const Sequencer::Shard& shard);
+std::unique_ptr<Sequencer> make_in_rounds_with_backups(std::shared_ptr<const Mode> mode, const Sequencer::Shard& shard);
 // The one that the mode asks for.
 std::unique_ptr<Sequencer> make_sequencer(std::shared_ptr<const Mode> mode, const Sequencer::Shard& shard);
 

@@ -31,8 +31,8 @@ struct ServedPartition {
 
   Partition state;
   Shard* const shard;
-  std::unordered_map<std::uint32_t, Watch> watches;         // by slice
-  std::map<std::uint32_t, std::exception_ptr> failures;     // of slices whose last round could not be applied
+  std::unordered_map<std::uint32_t, Watch> watches;      // by slice
+  std::map<std::uint32_t, std::exception_ptr> failures;  // of slices whose last round could not be applied
 
   ServedPartition(std::uint32_t id, std::span<const std::pair<SliceInfo, const void*>> slices,
                   std::shared_ptr<const Staleness> policy, Shard& owner)

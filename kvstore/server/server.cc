@@ -193,9 +193,7 @@ struct Server::Impl {
     if (!finished) LOG(WARNING) << name_of(peer.id) << " was lost; the job goes on without it";
     // In each shard's order, for it may be back already: what its next incarnation pulls comes behind this.
     for (const auto& shard : shards) {
-      shard->post([rank = peer.id.rank](Shard& self) {
-        self.apply_to_all(LostEntry{{}, rank});
-      });
+      shard->post([rank = peer.id.rank](Shard& self) { self.apply_to_all(LostEntry{{}, rank}); });
     }
   }
 

@@ -24,8 +24,8 @@ std::string cost_of(const Staleness& policy, std::size_t weights, int workers) {
 
 }  // namespace
 
-ServerControl::ServerControl(PartitionTable& table, std::vector<std::unique_ptr<Shard>>& shards,
-                             const Waits& waits, std::shared_ptr<const Staleness> policy, PartitionLog* log)
+ServerControl::ServerControl(PartitionTable& table, std::vector<std::unique_ptr<Shard>>& shards, const Waits& waits,
+                             std::shared_ptr<const Staleness> policy, PartitionLog* log)
     : table_(table), shards_(shards), waits_(waits), policy_(std::move(policy)), log_(log) {}
 
 bool ServerControl::on_request(const Request& request) {
@@ -280,7 +280,9 @@ void ServerControl::load(const Request& request) {
           arrays.emplace_back(name, NDArray::wrap(const_cast<std::byte*>(data), Shape{info.end - info.begin},
                                                   info.dtype, std::make_shared<Request>(request)));
         }
-        LoadEntry entry{{}, saved.slice(), &arrays,
+        LoadEntry entry{{},
+                        saved.slice(),
+                        &arrays,
                         {saved.version(), saved.examples(), saved.optimizer_updates(), saved.policy_updates()}};
         partition.state.apply(entry);
       }

@@ -23,8 +23,8 @@ namespace paceline {
 class ServerControl {
  public:
   // `policy`: the user's own, instead of the one that workers name; may be null, as may `log`.
-  ServerControl(PartitionTable& table, std::vector<std::unique_ptr<Shard>>& shards,
-                const Waits& waits, std::shared_ptr<const Staleness> policy, PartitionLog* log);
+  ServerControl(PartitionTable& table, std::vector<std::unique_ptr<Shard>>& shards, const Waits& waits,
+                std::shared_ptr<const Staleness> policy, PartitionLog* log);
 
   // True if the request was one of these; it is answered now or by a shard. Throws what the request is refused with.
   bool on_request(const Request& request);

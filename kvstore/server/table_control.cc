@@ -201,8 +201,8 @@ void TableControl::load(const Request& request) {
         arrays.emplace_back(name, payload.next<std::byte>(body.rows().count(), served.state.row_bytes()));
       payload.payload().expect_end();
       self.tables().check(rows);
-      RowLoadEntry entry{{},       request.incarnation(), body.load(), rows.pulled, versions, &arrays,
-                         body.rows().examples()};
+      RowLoadEntry entry{{},      request.incarnation(), body.load(), rows.pulled, versions,
+                         &arrays, body.rows().examples()};
       served.state.apply(entry);
       request.reply({});
     });

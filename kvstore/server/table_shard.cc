@@ -46,7 +46,8 @@ void TableShard::check(const RowCall::Part& part) {
     std::int64_t last = -1, block = -1;
     for (const std::int64_t id : ids) {
       const bool same_block = id >> state.layout().block_bits() == block;
-      if (id <= last || id >= rows || (!same_block && state.layout().partition_of(id) != static_cast<int>(state.number())))
+      if (id <= last || id >= rows ||
+          (!same_block && state.layout().partition_of(id) != static_cast<int>(state.number())))
         throw Corrupt(str("a message about table '", state.spec().name, "' names row ", id, " after row ", last,
                           " in partition ", state.number()));
       last = id;

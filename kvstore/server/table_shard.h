@@ -79,8 +79,8 @@ class TableShard {
 
   void push(Waiting& pull);
   void contribute(const std::shared_ptr<RowCall>& call, RowPushEntry& entry, ServedRows& served);
-  // The round after those that are over, by the clocks, too: one that nobody contributed to is over when every worker is
-  // past it.
+  // The round after those that are over, by the clocks, too: one that nobody contributed to is over when every worker
+  // is past it.
   std::uint64_t next_round(const RowPartition& state) const;
   void advance(ServedRows& served);
   void answer_waiting(ServedRows& served);

@@ -106,7 +106,7 @@ class Mirror final : public EntryObserver {
   }
   template <class Entry>
   void follow(Entry& entry) {
-    if constexpr (requires(State& state) { state.apply(entry); }) {
+    if constexpr (requires(State & state) { state.apply(entry); }) {
       const EntryPlace place = entry.place;
       try {
         copy_.apply(entry);
@@ -139,8 +139,7 @@ class Mirrors final : public PartitionLog {
   }
   EntryObserver* begin(const RowPartition& rows) override {
     const std::lock_guard lock(mutex_);
-    return tables_
-        .emplace_back(std::make_unique<Mirror<RowPartition>>(rows, rows.spec(), rows.layout(), rows.number()))
+    return tables_.emplace_back(std::make_unique<Mirror<RowPartition>>(rows, rows.spec(), rows.layout(), rows.number()))
         .get();
   }
   std::uint64_t entries() const {
@@ -178,8 +177,8 @@ std::uint64_t mirrored(const Job& job) {
   Mirrors mirrors;
   {
     ClusterInProcess cluster({.mode = job.mode, .workers = 3, .serial = false, .log = &mirrors});
-    const auto train = [&](int worker, KVStore& store, const std::vector<PullItem>& weights,
-                           int steps, std::mt19937& random) {
+    const auto train = [&](int worker, KVStore& store, const std::vector<PullItem>& weights, int steps,
+                           std::mt19937& random) {
       Engine& engine = cluster.engine(worker);
       for (int step = 0; step < steps; ++step) {
         std::vector<PushItem> gradients;
@@ -215,7 +214,9 @@ std::uint64_t mirrored(const Job& job) {
         initial.push_back({name, weights.back().out});
       }
       store.init(initial);
-      if (job.tables) store.init_table({.name = "t", .rows = kRows, .width = kWidth, .initializer = Spec::parse("normal:sigma=0.1,seed=3")});
+      if (job.tables)
+        store.init_table(
+            {.name = "t", .rows = kRows, .width = kWidth, .initializer = Spec::parse("normal:sigma=0.1,seed=3")});
       store.set_optimizer(job.optimizer);
       train(worker, store, weights, 4, random);
       store.barrier();

@@ -114,7 +114,9 @@ TEST_P(Nodes, join_ask_and_leave) {
       }
       EXPECT_EQ(error_of_call([&] { node.ask_and_wait({Role::kServer, 0}, text_message("refuse")); }), "it is refused");
       EXPECT_THROW(node.ask_and_wait({Role::kServer, 0}, text_message("refuse")), InvalidArgument);
-      EXPECT_EQ(error_of_call([&] { node.ask_and_wait({Role::kServer, 0}, text_message("forget")); }),
+      EXPECT_EQ(error_of_call([&] {
+                  node.ask_and_wait({Role::kServer, 0}, text_message("forget"));
+                }),
                 "push_pull was dropped unanswered");
       EXPECT_THAT(error_of_call([&] {
                     node.ask_and_wait({Role::kServer, 7}, text_message("x"));

@@ -32,7 +32,7 @@ struct ClusterOptions {
   std::shared_ptr<const Staleness> policy = nullptr;
   bool tells = true;  // the scheduler of workers that are killed, as a launcher does; else their silence does
   double silence_seconds = 3, faulty_silence_seconds = 30;
-  PartitionLog* log = nullptr;  // of servers that are threads
+  PartitionLog* log = nullptr;          // of servers that are threads
   std::vector<std::string> hosts = {};  // that the workers say they are on, over inproc or shm; empty: this one
 };
 
@@ -134,8 +134,8 @@ class ClusterInProcess {
     scheduler_ = std::make_unique<SchedulerThread>(base_);
     servers_.reserve(static_cast<std::size_t>(options_.servers));  // threads look into it while it grows
     for (int s = 0; s < options_.servers; ++s) {
-      servers_.push_back(
-          std::make_unique<Server>(member(base_, Role::kServer, scheduler_->port(), s), options_.policy, 2, options_.log));
+      servers_.push_back(std::make_unique<Server>(member(base_, Role::kServer, scheduler_->port(), s), options_.policy,
+                                                  2, options_.log));
       Server& server = *servers_.back();
       std::string& failure = server_errors_[static_cast<std::size_t>(s)];
       server_threads_.emplace_back([&server, &failure] {

@@ -1,6 +1,7 @@
 #pragma once
-// A partition of a row-sparse table as a state machine, as Partition is one for slices of dense keys: rows, the state of
-// their rules, which pushes were taken, open rounds, what workers pulled. It belongs to one thread, but for figures().
+// A partition of a row-sparse table as a state machine, as Partition is one for slices of dense keys: rows, the state
+// of their rules, which pushes were taken, open rounds, what workers pulled. It belongs to one thread, but for
+// figures().
 
 #include <cstdint>
 #include <map>

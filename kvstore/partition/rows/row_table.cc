@@ -266,7 +266,8 @@ void RowTable::update(std::byte* body, const T* gradient, const T* pulled, const
 
 void RowTable::apply_round(const std::vector<RowGradients>& contributions, RowScalars* scalars) {
   Lock lock(mutex_);
-  with_type(spec_.dtype, [&]<class T>(T*) PACELINE_NO_THREAD_SAFETY_ANALYSIS { apply_mean<T>(contributions, scalars); });
+  with_type(spec_.dtype,
+            [&]<class T>(T*) PACELINE_NO_THREAD_SAFETY_ANALYSIS { apply_mean<T>(contributions, scalars); });
 }
 
 template <class T>

@@ -15,7 +15,8 @@ struct AdamRule {
   double beta1, beta2, epsilon;
   // Both bias corrections in the rate, so that the element needs no power.
   double rate(const UpdateStep& step) const {
-    return step.learning_rate * std::sqrt(1 - integer_power(beta2, step.count)) / (1 - integer_power(beta1, step.count));
+    return step.learning_rate * std::sqrt(1 - integer_power(beta2, step.count)) /
+           (1 - integer_power(beta1, step.count));
   }
   template <class T>
   struct Bound {

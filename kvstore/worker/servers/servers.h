@@ -87,9 +87,7 @@ class ServersExchange final : public Exchange {
   // Steps that this worker has finished, in a job whose rounds it counts for.
   std::uint64_t clock();
   // Counts for the rounds again, where it did not.
-  void enter() {
-    resume_if_paused();
-  }
+  void enter() { resume_if_paused(); }
 
  private:
   RemoteKey& find(const std::string& name);
