@@ -74,9 +74,9 @@ struct SliceRead {
 
 // What became of a gradient.
 struct Applied {
-  std::uint64_t version = 0;  // of the weights afterwards
-  std::int64_t delay = 0;     // updates between pull and push
-  bool refused = false;       // the policy refused it, which is counted
+  std::uint64_t version = 0;     // of the weights afterwards
+  std::int64_t delay = 0;        // updates between pull and push
+  bool refused = false;          // the policy refused it, which is counted
   ResolvedScalars scalars = {};  // that the update took
 };
 
@@ -124,8 +124,8 @@ class Updater {
   // Applies the mean of several contributions as one update of delay 0. They are weighted by their examples and summed
   // in the order given. A worker below 0 is in no histogram of delays.
   // `scalars` are taken where they are resolved.
-  virtual Applied apply_round(int slice, const std::vector<Contribution>& contributions,
-                              const RoundCopies& copies = {}, const ResolvedScalars& scalars = {}) = 0;
+  virtual Applied apply_round(int slice, const std::vector<Contribution>& contributions, const RoundCopies& copies = {},
+                              const ResolvedScalars& scalars = {}) = 0;
   // Is there no state but the weights? Then take_round() can stand in for apply_round().
   virtual bool only_weights() const = 0;
   // The update of a round that another process has made: `weights` are what apply_round() left there. The updater keeps
