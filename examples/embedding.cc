@@ -52,7 +52,7 @@ int main(int argc, char** argv) {
         }
       }
       kv->push_rows({{"words", ids, gradients}}, kPairs);
-      kv->step_end(kPairs);
+      kv->step_end();
     }
     kv->barrier();
     if (kv->rank() == 0)

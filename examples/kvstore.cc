@@ -21,7 +21,7 @@ int main(int argc, char** argv) {
       const NDArray gradient = NDArray::full({3}, -1);
       kernels::axpy(1, weight, gradient);
       kv->push_pull({{"weight", gradient}}, {{"weight", weight}});
-      kv->step_end(1);
+      kv->step_end();
     }
     kv->barrier();
     if (kv->rank() == 0) std::printf("weight %.3f, expected 1.000\n", weight.to_vector<double>()[0]);

@@ -337,7 +337,7 @@ struct Trainer::Impl {
       show_gradients();
       push_pull(step.batch.examples);
     }
-    store->step_end(step.left_out ? 0 : step.batch.examples);
+    store->step_end();
     // After the end of the step: the weights that the others' round made, and statistics as they were.
     if (step.left_out) pull();
 

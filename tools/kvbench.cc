@@ -74,7 +74,7 @@ double rate_of_steps(KVStore& kv, const std::function<void()>& step) {
   kv.barrier();
   const double rate = rate_of([&] {
     step();
-    kv.step_end(1);
+    kv.step_end();
   });
   kv.barrier();
   return rate;
@@ -89,7 +89,7 @@ double rate_of_pushes(KVStore& kv, const std::function<void()>& step) {
   for (const std::int64_t mark : kMarks) {
     for (; 100 * pushed < mark * FLAGS_pushes; pushed += FLAGS_keys) {
       step();
-      kv.step_end(1);
+      kv.step_end();
     }
     std::cerr << "pushed " << mark << " %" << std::endl;
   }

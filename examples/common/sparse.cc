@@ -277,7 +277,7 @@ class Run {
         sigmoid_cross_entropy(model_.score(local.examples, rows), batch.label.view({batch.examples, 1}));
     tape.backward(loss);
     weights_->push(local.ids, gradients, batch.examples);
-    kv_->step_end(batch.examples);
+    kv_->step_end();
     pushed_ = batch;
     last_ = std::move(local);
     return loss;

@@ -204,7 +204,7 @@ void KVStore::push_pull_rows(const std::vector<RowPush>& gradients, const std::v
   exchange_->push_pull_rows(gradients, rows, examples, priority);
 }
 
-void KVStore::step_end(std::int64_t examples) { exchange_->step_end(examples); }
+void KVStore::step_end() { exchange_->step_end(); }
 void KVStore::barrier() { exchange_->barrier(); }
 StoreReport KVStore::report() {
   StoreReport report = exchange_->report();

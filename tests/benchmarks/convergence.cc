@@ -211,7 +211,7 @@ class Worker {
     for (const auto& parameter : net_.parameters())
       pushes.push_back({weights_[pushes.size()].key, parameter->gradient});
     store_->push_pull(pushes, weights_, kBatch);
-    store_->step_end(kBatch);
+    store_->step_end();
     for (const PullItem& item : weights_) item.out.wait();
   }
 

@@ -118,7 +118,7 @@ nlohmann::json run(KVStore& kv) {
       const int priority = FLAGS_priority ? -static_cast<int>(l) : 0;
       kv.push_pull({{initial[l].key, gradients[l]}}, {{initial[l].key, weights[l]}}, 1, priority);
     }
-    kv.step_end(1);
+    kv.step_end();
     if (model.size() == 1) weights[0].wait();
     slept.push_back(asleep);
     const double all = seconds_between(now, Clock::now());

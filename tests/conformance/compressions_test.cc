@@ -249,7 +249,7 @@ TEST(Compressions, DeliverThroughServers) {
         store.push_pull({{"w", NDArray::from<float>(values, Shape{kCount / 100, 100}, {}, engine)},
                          {"small", NDArray::full(Shape{10}, 1, DType::kFloat32, {}, engine)}},
                         {{"w", weight}, {"small", small}});
-        store.step_end(1);
+        store.step_end();
       }
       weight.wait();
       store.barrier();
@@ -299,7 +299,7 @@ TEST(Compressions, RepeatASynchronousJobBitForBit) {
           store.push_pull(
               {{"w", NDArray::from<float>(random_values(kCount, random), Shape{kCount / 100, 100}, {}, engine)}},
               {{"w", weight}}, 1 + worker);
-          store.step_end(1);
+          store.step_end();
         }
         weights[static_cast<std::size_t>(worker)] = weight.to_vector<float>();
       });

@@ -85,7 +85,7 @@ TEST(Modes, KeepThePromisesOfTheStore) {
       for (int step = 1; step <= kSteps; ++step) {
         store.push("often", one);
         if (step % 3 == 0 && worker == 0) store.push("seldom", ones);
-        store.step_end(1);
+        store.step_end();
         store.pull("often", often);
         EXPECT_GE(often.item<double>(), step);
       }
@@ -125,7 +125,7 @@ TEST(Modes, WorkersThatWaitForDataAreNotWaitedFor) {
         exchange.data_begin(epoch, {{first, first + steps}}, {{0, 11}});
         for (std::int64_t step = first; step < first + steps; ++step) {
           store.push_pull({{"w", NDArray::full(Shape{1}, -1, DType::kFloat64, {}, engine)}}, {{"w", weight}});
-          store.step_end(1);
+          store.step_end();
           weight.wait();
           exchange.data_commit(epoch, {{step, step + 1}});
         }

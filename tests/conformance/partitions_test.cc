@@ -198,7 +198,7 @@ std::uint64_t mirrored(const Job& job) {
           out = NDArray::zeros(Shape{count, kWidth}, DType::kFloat32, {}, engine);
           store.push_pull_rows({{"t", rows, values}}, {{"t", rows, out}}, 1 + worker);
         }
-        store.step_end(1 + worker);
+        store.step_end();
         if (!out.is_none()) out.wait();
         if (worker == step % 3) weights.front().out.wait();  // the others run ahead
       }

@@ -26,7 +26,7 @@ NDArray begin(ClusterInProcess& cluster, int worker, KVStore& store, const Spec&
 
 void step(KVStore& store, Engine& engine, const NDArray& weight, double gradient, std::int64_t examples = 1) {
   store.push_pull({{"w", scalar(gradient, engine)}}, {{"w", weight}}, examples);
-  store.step_end(examples);
+  store.step_end();
   weight.wait();
 }
 
@@ -57,7 +57,7 @@ TEST(Averaging, WeighsByExamplesAndAveragesStatistics) {
     for (int i = 1; i <= 2; ++i) {
       store.push_pull({{"w", scalar(worker == 0 ? -4 : 4, engine)}, {"mean", scalar(worker + i, engine)}},
                       {{"w", weight}, {"mean", mean}}, examples);
-      store.step_end(examples);
+      store.step_end();
       if (i == 1) {
         EXPECT_EQ(weight.item<double>(), worker == 0 ? 5 : -3);
         EXPECT_EQ(mean.item<double>(), worker + 1);

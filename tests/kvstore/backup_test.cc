@@ -23,7 +23,7 @@ struct Scalar {
 void step(KVStore& store, const Scalar& scalar, double gradient) {
   store.push_pull({{"w", NDArray::full(Shape{1}, gradient, DType::kFloat64, {}, *scalar.engine)}},
                   {{"w", scalar.weight}});
-  store.step_end(1);
+  store.step_end();
 }
 
 std::vector<Scalar> start(ClusterInProcess& cluster) {
@@ -109,7 +109,7 @@ TEST(Backup, AKeyThatSomeNeverPushHoldsNobodyBack) {
       std::vector<PushItem> pushes{{"all", gradient}};
       if (worker == 0) pushes.push_back({"one", gradient});
       store.push_pull(pushes, {{"all", all}, {"one", one}});
-      store.step_end(1);
+      store.step_end();
       one.wait();
       all.wait();
     }

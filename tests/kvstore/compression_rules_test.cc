@@ -63,7 +63,7 @@ TEST(Compression, TheReportSaysWhatItSaves) {
     for (int step = 0; step < 3; ++step) {
       store.push_pull({{"w", NDArray::full({1000}, 1)}, {"raw", NDArray::full({10}, 1)}},
                       {{"w", weight}, {"raw", raw}});
-      store.step_end(1);
+      store.step_end();
       weight.wait();
       if (step == 1) store.set_optimizer(optim::SGD{.lr = 1});
     }
@@ -109,7 +109,7 @@ TEST(Compression, RulesGiveEachKeyItsCodec) {
           pulls.push_back({key, weight});
         }
         store.push_pull(pushes, pulls);
-        store.step_end(1);
+        store.step_end();
         velocity = (momentum ? 0.5 : 0) * velocity + 1 + step;
         sum += velocity;
       }

@@ -65,7 +65,7 @@ TEST(Compression, VotesTakeTheMomentumOfTheOptimizer) {
     const std::vector<std::vector<float>> gradients = {{8, -8, worker == 0 ? 1.0f : -1.0f}, {-1, 1, 2}};
     for (const auto& gradient : gradients) {
       store.push_pull({{"w", NDArray::from<float>(gradient, Shape{3}, {}, cluster.engine(worker))}}, {{"w", weight}});
-      store.step_end(1);
+      store.step_end();
     }
     EXPECT_EQ(weight.to_vector<float>(), (std::vector<float>{-1, 1, -0.5f}));
     for (const auto& [name, array] : store.save().arrays) {
@@ -101,7 +101,7 @@ TEST(Compression, WhatTravelsRawKeepsTheMomentum) {
           store.push_pull({{"single", gradient(single)}, {"twofold", gradient(twofold)}, {"large", gradient(large)}},
                           {{"single", single}, {"twofold", twofold}, {"large", large}}, worker + 1);
           store.push_pull_rows({{"table", ids, gradient(rows)}}, {{"table", ids, rows}}, worker + 1);
-          store.step_end(worker + 1);
+          store.step_end();
           if (step == 2) store.load(store.save());
         }
         if (worker != 0) return;
@@ -321,7 +321,7 @@ TEST(Compression, AResumedJobGoesOnAsIfItHadNotStopped) {
       for (int step = from; step < to; ++step) {
         const std::vector<float> values = gaussian(kCount, static_cast<unsigned>(10 * step + worker));
         store.push_pull({{"w", NDArray::from<float>(values, Shape{kCount / 100, 100}, {}, engine)}}, {{"w", weight}});
-        store.step_end(1);
+        store.step_end();
       }
       weight.wait();
     };
@@ -388,7 +388,7 @@ TEST(Compression, WhatIsKeptOutlivesAFailedGradient) {
           engine.push({"fails"}, {}, std::array{gradient.variable()},
                       [](TaskContext&) { throw InvalidArgument("test"); });
         store.push_pull({{"w", gradient}}, {{"w", weight}}, 1);
-        store.step_end(1);
+        store.step_end();
         if (fails) {
           EXPECT_THROW(weight.wait(), InvalidArgument);
           store.set_optimizer(optim::SGD{.lr = 1, .momentum = expected.momentum});

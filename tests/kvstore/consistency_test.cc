@@ -89,7 +89,7 @@ std::vector<Real> train(KVStore& store, Engine& engine, int worker, int workers,
       pulls.push_back({key, arrays[i]});
     }
     store.push_pull(pushes, pulls, part);
-    store.step_end(part);
+    store.step_end();
     for (std::size_t i = 0; i < 2; ++i) weights[i] = arrays[i].to_vector<Real>();
   }
   std::vector<Real> result;
@@ -148,7 +148,7 @@ Scalar start(ClusterInProcess& cluster, int worker, KVStore& store, const Spec& 
 
 void step(KVStore& store, const Scalar& scalar, double gradient = -1) {
   store.push_pull({{"w", scalar.gradient(gradient)}}, {{"w", scalar.weight}});
-  store.step_end(1);
+  store.step_end();
   scalar.weight.wait();
 }
 
@@ -175,7 +175,7 @@ TEST(Consistency, NobodyComputesFurtherAheadThanTheBound) {
           while (std::min(clocks[0], clocks[1]) < std::min(i + as_far_as + 1, kSteps)) std::this_thread::sleep_for(1ms);
         store.push("w", scalar.gradient(-1));
         ++clocks[static_cast<std::size_t>(worker)];
-        store.step_end(1);
+        store.step_end();
         store.pull("w", scalar.weight);
         scalar.weight.wait();
       }
@@ -202,7 +202,7 @@ TEST(Consistency, ServersKnowHowLongTheBoundHeldAWorkerBack) {
       std::this_thread::sleep_for(3ms);
     }
     store.push("w", scalar.gradient(-1));
-    store.step_end(1);
+    store.step_end();
     store.pull("w", scalar.weight);
     scalar.weight.wait();
     store.barrier();
@@ -300,7 +300,7 @@ TEST(Consistency, ALostServerFailsEveryPendingTaskWithItsName) {
       const std::string error = error_of_call([&] {
         for (;;) {
           store.push_pull({{"large", gradient}}, {{"large", large}});
-          store.step_end(1);
+          store.step_end();
           large.wait();
           std::this_thread::sleep_for(10ms);
         }
@@ -388,7 +388,7 @@ TEST(Consistency, CheckpointsLoadUnderOtherNumbersOfServersAndWorkers) {
         const NDArray weight = begin(cluster, worker, store);
         for (int i = 0; i < 3; ++i) {
           store.push_pull({{"large", gradient(cluster.engine(worker))}}, {{"large", weight}});
-          store.step_end(1);
+          store.step_end();
           weight.wait();
         }
         StoreState state = store.save();
@@ -409,7 +409,7 @@ TEST(Consistency, CheckpointsLoadUnderOtherNumbersOfServersAndWorkers) {
         StoreState state = store.save();
         if (worker == 0) again = std::move(state);
         store.push_pull({{"large", gradient(cluster.engine(worker))}}, {{"large", weight}});
-        store.step_end(1);
+        store.step_end();
         weight.wait();
         EXPECT_EQ(store.report().clock, 4);
       });
@@ -452,7 +452,7 @@ TEST(Consistency, LocalIsBitwiseTheSameUnderBothEngines) {
         pulls.push_back({values[k].key, weights[k]});
       }
       store->push_pull(pushes, pulls, 4);
-      store->step_end(4);
+      store->step_end();
     }
     std::vector<std::vector<float>> result;
     for (const NDArray& weight : weights) result.push_back(weight.to_vector<float>());

@@ -114,7 +114,7 @@ TEST_P(DeviceParts, AllModesGetTheSameWeights) {
         store.push_pull(
             {{"w", gradient}, {"small", NDArray::full({5}, 1, DType::kFloat32, device(), engine)}, {"host", on_host}},
             {{"host", host}, {"small", small}, {"w", weight}}, 8);
-        store.step_end(8);
+        store.step_end();
       }
       store.barrier();
       store.pull("w", weight);

@@ -63,7 +63,7 @@ std::vector<std::vector<float>> train(const std::string& mode, Engine& engine, c
     pulls.push_back({"w", host});
     pulls.push_back({"statistic", statistic});
     store->push_pull(pushes, pulls, 32);
-    store->step_end(32);
+    store->step_end();
   }
   EXPECT_EQ(statistic.item<float>(), 1);  // the mean of 0, 1 and 2
   EXPECT_EQ(store->report().pushes, 8);   // one update a step

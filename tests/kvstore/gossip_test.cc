@@ -74,12 +74,12 @@ void meets(const Meeting& meeting) {
     store.set_optimizer(optim::SGD{.lr = 1});
     store.push("one", full(1, -worker, engine));
     store.push("many", full(kLarge, worker * worker, engine));
-    for (int step = 0; step < kTogether; ++step) store.step_end(1);
+    for (int step = 0; step < kTogether; ++step) store.step_end();
     store.report();  // blocks until this worker's meetings are over
     for (int turn = 0; turn < kInTurns * meeting.workers; ++turn) {
       together.arrive_and_wait();
       if (turn % meeting.workers != worker) continue;
-      store.step_end(1);
+      store.step_end();
       store.report();
     }
     together.arrive_and_wait();
@@ -132,7 +132,7 @@ TEST(Gossip, TheMeanDescendsTheMeanLoss) {
       const double gradient = x.item<double>() - optima[index];
       together.arrive_and_wait();  // all gradients are of one moment
       store.push("x", full(1, gradient, engine));
-      store.step_end(1);
+      store.step_end();
       EXPECT_EQ(store.report().clock, step + 1);
       together.arrive_and_wait();
     }
@@ -158,7 +158,7 @@ TEST(Gossip, GoesOnWithoutAWorkerThatIsLost) {
       Engine& engine = cluster.engine(worker);
       for (int step = 0; step < count; ++step) {
         store.push("w", full(5000, -1 - worker, engine));
-        store.step_end(1);
+        store.step_end();
       }
     });
   };
@@ -203,7 +203,7 @@ TEST(Gossip, CheckpointsHoldTheMeanAndTheLeadersState) {
       store.init({{"w", full(4, 0, engine)}});
       store.set_optimizer(optimizer);
       store.push("w", full(4, -1 - worker, engine), 10);
-      store.step_end(10);
+      store.step_end();
       StoreState saved = store.save();
       EXPECT_EQ(saved.arrays.empty(), worker != 0);
       if (worker == 0) state = std::move(saved);
@@ -220,7 +220,7 @@ TEST(Gossip, CheckpointsHoldTheMeanAndTheLeadersState) {
       store.load(worker == 0 ? state : StoreState());
       EXPECT_NEAR(weight.to_vector<double>()[0], 0.5 * 2, 1e-12);  // the mean of 0.5, 1 and 1.5
       store.push("w", full(4, 0, engine));
-      store.step_end(1);
+      store.step_end();
       store.barrier();
       store.pull("w", weight);
       EXPECT_NEAR(weight.to_vector<double>()[0], 1 + 0.5 * 0.5, 1e-12);  // the momentum of rank 0 alone
@@ -251,7 +251,7 @@ TEST(Gossip, GoesOnAfterAFailedGradient) {
         engine.push({"fails"}, {}, std::array{gradient.variable()},
                     [](TaskContext&) { throw InvalidArgument("test"); });
       store.push_pull({{"w", gradient}}, {{"w", weight}}, 1);
-      store.step_end(1);
+      store.step_end();
       if (fails)
         EXPECT_THROW(weight.wait(), InvalidArgument);
       else

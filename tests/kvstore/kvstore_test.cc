@@ -47,7 +47,7 @@ TEST(Store, RoundTripOverEveryTransport) {
         const NDArray g1 = array_of({1, 1, 1}, engine),
                       g2 = NDArray::full(Shape{100000}, 2, DType::kFloat32, {}, engine);
         store.push_pull({{"small", g1}, {"large", g2}}, {{"small", small}, {"large", large}});
-        store.step_end(1);
+        store.step_end();
         large.wait();
         store.barrier();
         store.pull("small", small);
@@ -73,7 +73,7 @@ TEST(Store, KnowsTheModesByTheirOtherNames) {
       store.init({{"w", w}});
       store.set_optimizer(optim::SGD{.lr = 1});
       store.push_pull({{"w", array_of({worker + 1.0}, cluster.engine(worker))}}, {{"w", w}});
-      store.step_end(1);
+      store.step_end();
       EXPECT_EQ(w.item<double>(), -1.5);  // one round, of both
     });
   }
@@ -99,11 +99,11 @@ TEST(Store, ACallMayNameThousandsOfKeys) {
       store.set_optimizer(optim::SGD{.lr = 1});
       for (int step = 0; step < 3; ++step) {
         store.push_pull(pushes, pulls);
-        store.step_end(1);
+        store.step_end();
       }
       std::swap(pushes[5999], pushes[0]);
       store.push_pull(pushes, {});
-      store.step_end(1);
+      store.step_end();
       store.push_pull({}, pulls);
       int wrong = 0;
       for (int k = 0; k < kKeys; ++k)
@@ -137,7 +137,7 @@ TEST(Store, EveryPushIsAppliedExactlyOnceOverABadNetwork) {
             store.pull("a", a);
             store.pull("b", b);
           }
-          store.step_end(1);
+          store.step_end();
         }
         b.wait();
         store.barrier();
@@ -163,7 +163,7 @@ TEST(Store, AnEmptyArrayWithoutMemoryCountsInItsRound) {
     for (int step = 0; step < 3; ++step) {
       store.push_pull({{"empty", none}}, {{"empty", weight}});
       weight.wait();
-      store.step_end(1);
+      store.step_end();
     }
   });
 }
@@ -192,7 +192,7 @@ TEST(Store, AveragesHoldTheMeanOverTheWorkers) {
       store.init({{"mean", statistic, true}});
       store.set_optimizer(optim::SGD{.lr = 0.1, .momentum = 0.9});
       store.push("mean", array_of({worker * 2.0}, cluster.engine(worker)));
-      store.step_end(1);
+      store.step_end();
       statistic.wait();
       store.barrier();
       store.pull("mean", statistic);
@@ -222,7 +222,7 @@ TEST(Store, LargeStateOfAWorkerIsSavedAndLoadedWhole) {
         store.load(saved);
       else
         store.push_pull({{"w", NDArray::from(gradient, shape, {}, cluster.engine(0))}}, {{"w", weight}});
-      store.step_end(1);
+      store.step_end();
       saved = store.save();
       const NDArray velocity = velocity_in(saved);
       ASSERT_EQ(velocity.shape(), shape);
@@ -264,7 +264,7 @@ TEST(Store, AStateOfMoreKeysIsRefusedByAllWorkers) {
       const std::string error = error_of_call([&] { store.load(worker == 0 ? state : StoreState{}); });
       EXPECT_EQ(error, expected) << worker;
       store.push_pull({{"w", NDArray::full(Shape{2}, 1, DType::kFloat32, {}, *engine)}}, {{"w", kept.value}});
-      store.step_end(1);
+      store.step_end();
       kept.value.wait();  // the job goes on
     });
   }

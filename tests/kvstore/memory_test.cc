@@ -39,7 +39,7 @@ TEST(Memory, PushesLeaveNothingBehind) {
         store.push_pull({{key.key, gradient}}, {{key.key, key.value}});
       }
       for (const InitValue& key : keys) key.value.wait();
-      store.step_end(1);
+      store.step_end();
       if (pushed != kPushes / 5 && pushed != kPushes - kAtOnce) continue;
       store.barrier();
       if (worker == 0) in_use.push_back(in_use_now());

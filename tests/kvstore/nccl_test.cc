@@ -77,7 +77,7 @@ class Nccl : public testing::Test {
         for (const char* key : {"a", "b", "mean"})
           pushes.push_back({key, array(100 * step + 10 * static_cast<unsigned>(d) + static_cast<unsigned>(*key), d)});
       kv->push_pull(pushes, pulls, 32);
-      kv->step_end(32);
+      kv->step_end();
     }
     std::vector<std::vector<float>> result;
     for (const PullItem& pull : pulls) result.push_back(pull.out.to_vector<float>());

@@ -27,7 +27,7 @@ inline std::vector<NDArray> start(ClusterInProcess& cluster, const std::vector<d
 inline void push_pull(ClusterInProcess& cluster, int index, const NDArray& weight, const std::vector<double>& gradient,
                       std::int64_t examples = 1) {
   cluster.worker(index).push_pull({{"w", array_of(gradient, cluster.engine(index))}}, {{"w", weight}}, examples);
-  cluster.worker(index).step_end(examples);
+  cluster.worker(index).step_end();
 }
 
 // One push_pull of worker `index`, done when it returns.

@@ -31,7 +31,7 @@ void train(KVStore& store, const NDArray& weight, Engine& engine, int steps) {
     std::vector<double> gradient = weight.to_vector<double>();
     for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] *= 0.1 * static_cast<double>(i + 1);
     store.push_pull({{"w", vector_of(gradient, engine)}}, {{"w", weight}});
-    store.step_end(1);
+    store.step_end();
     weight.wait();
   }
 }
@@ -290,7 +290,7 @@ TEST(OwnPolicy, AKeyPulledTwiceInOneCallIsReadTwice) {
       store.push_pull({{"w", gradient}}, {{"w", first}, {"w", second}});
       EXPECT_EQ(first.to_vector<double>(), std::vector<double>(kSize, 1.0 + step)) << staleness;
       EXPECT_EQ(second.to_vector<double>(), first.to_vector<double>()) << staleness;
-      store.step_end(1);
+      store.step_end();
     }
     EXPECT_EQ(store.report().all_delays().mean(), 0) << staleness;
   }
@@ -309,7 +309,7 @@ TEST(OwnPolicy, ServersLogWhatThePolicyCostsInMemory) {
       elsewhere = cluster.has_processes();
       cluster.run([&](int, KVStore& store) {
         begin(store, *engine, optim::SGD{.lr = 0.1});
-        for (int step = 0; step < 3; ++step) store.step_end(1);
+        for (int step = 0; step < 3; ++step) store.step_end();
       });
     }
     const std::string log = testing::internal::GetCapturedStderr();

@@ -89,7 +89,7 @@ std::vector<std::vector<float>> train(int workers, bool faulty) {
         pulls.push_back({kKeys[k].first, init[k].value});
       }
       store.push_pull(pushes, pulls, workers == 1 ? 8 : kExamples[worker]);
-      store.step_end(1);
+      store.step_end();
     }
     std::vector<std::vector<float>> mine;
     for (const InitValue& value : init) mine.push_back(value.value.to_vector<float>());
@@ -128,7 +128,7 @@ TEST(PowerSgd, TheMeanArrivesWholeWhereItIsOfTheRank) {
       for (int step = 0; step < 2; ++step) {
         before = weight.to_vector<float>();
         store.push_pull({{"w", NDArray::from<float>(own, shape, {}, engine)}}, {{"w", weight}});
-        store.step_end(1);
+        store.step_end();
         after = weight.to_vector<float>();
       }
       for (std::size_t i = 0; i < after.size(); ++i) before[i] -= after[i];
@@ -333,13 +333,13 @@ TEST(PowerSgd, PushAndPullMayBeApart) {
     for (int step = 0; step < 5; ++step) {
       store.push("w", matrix.gradient(-1));
       if (step % 2 == 0) store.pull("w", matrix.weight);
-      store.step_end(1);
+      store.step_end();
       if (step % 2 == 1) store.pull("w", matrix.weight);
       EXPECT_NEAR(matrix.weight.to_vector<float>()[7], step + 1, 1e-4);
     }
     store.push("w", matrix.gradient(-1));
     EXPECT_THROW(store.push("w", matrix.gradient(-1)), InvalidArgument);  // twice in a step
-    store.step_end(1);
+    store.step_end();
     store.barrier();
     store.pull("w", matrix.weight);
     EXPECT_NEAR(matrix.weight.to_vector<float>()[7], 6, 1e-4);
@@ -353,7 +353,7 @@ TEST(PowerSgd, AKeyThatOnlyOneWorkerPushesHoldsNobodyUp) {
     const Matrix matrix = begin(cluster, worker, store, {"a", "b"});
     for (int step = 0; step < 5; ++step) {
       store.push(worker == 0 ? "a" : "b", matrix.gradient(-1));
-      store.step_end(1);
+      store.step_end();
     }
     for (const char* key : {"a", "b"}) {
       store.pull(key, matrix.weight);
@@ -374,7 +374,7 @@ TEST(PowerSgd, WorkersMayTakeTurns) {
       store.set_optimizer(optim::SGD{.lr = 1});
       for (int step = 0; step < 20; ++step) {
         if (step % 2 == worker) store.push("w", NDArray::full(shape, -1.0f, DType::kFloat32, {}, engine));
-        store.step_end(1);
+        store.step_end();
       }
       store.barrier();
       store.pull("w", weight);
@@ -400,7 +400,7 @@ TEST(PowerSgd, ARoundEndsWithoutAWorkerThatIsLostInIt) {
     while (!killed) std::this_thread::sleep_for(1ms);
     for (int step = 0; step < 3; ++step) {
       store.push_pull({{"w", matrix.gradient(-1)}}, {{"w", matrix.weight}});
-      store.step_end(1);
+      store.step_end();
     }
     for (const float value : matrix.weight.to_vector<float>()) ASSERT_NEAR(value, 3, 1e-4);
   });
@@ -414,7 +414,7 @@ TEST(PowerSgd, AWorkerMayReturn) {
   std::array<std::atomic<int>, 3> steps{};
   const auto step = [&](KVStore& store, const Matrix& matrix, int worker) {
     store.push_pull({{"w", matrix.gradient(-1)}}, {{"w", matrix.weight}});
-    store.step_end(1);
+    store.step_end();
     matrix.weight.wait();
     ++steps[static_cast<std::size_t>(worker)];
   };

@@ -22,7 +22,7 @@ struct Scalar {
   Engine* engine;
   void step(KVStore& store, double gradient = -1) const {
     store.push_pull({{"w", NDArray::full(Shape{1}, gradient, DType::kFloat64, {}, *engine)}}, {{"w", weight}});
-    store.step_end(1);
+    store.step_end();
     weight.wait();
   }
 };

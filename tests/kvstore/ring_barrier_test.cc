@@ -100,7 +100,7 @@ class Ring {
     for (std::size_t k = 0; k < keys; ++k) pushes.push_back({names_[k], full(w, k, gradient)});
     for (const PushItem& item : pushes) item.gradient.wait();
     workers_[w]->push_pull(pushes, {weights_[w].begin(), weights_[w].begin() + static_cast<int>(keys)}, 1, 0);
-    workers_[w]->step_end(1);
+    workers_[w]->step_end();
     // The engine's one thread for such tasks runs the exchange's before this, and the exchange's thread that before
     // the report.
     const Variable mark = engines_[w]->new_variable();

@@ -34,7 +34,7 @@ std::vector<std::vector<float>> train(const std::string& mode, double momentum, 
       const NDArray both[] = {NDArray::from<float>(gradient, large.shape(), {}, engine),
                               NDArray::full(Shape{5}, worker, DType::kFloat64, {}, engine)};
       store.push_pull({{"large", both[0]}, {"twofold", both[1]}}, {{"large", large}, {"twofold", twofold}}, 1);
-      store.step_end(1);
+      store.step_end();
     }
     EXPECT_EQ(store.report().refused, 0);
     std::vector<float>& mine = weights[static_cast<std::size_t>(worker)];
@@ -116,7 +116,7 @@ TEST(RingCompressed, ACallThatIsRefusedLeavesNothingBehind) {
                    InvalidArgument);
       EXPECT_THROW(store.push_pull({{"a", gradient}, {"b", gradient}, {"a", gradient}}, {}, 1), InvalidArgument);
       store.push_pull({{"a", gradient}, {"b", gradient}}, {{"a", a}, {"b", b}}, 1);
-      store.step_end(1);
+      store.step_end();
       for (const NDArray& weight : {a, b})
         EXPECT_EQ(weight.to_vector<float>(), std::vector<float>(4, step < 2 ? 0.0f : 1.0f)) << "step " << step;
     }

@@ -157,7 +157,7 @@ TEST(RingHostile, WhatDoesNotFitIsRefusedAndTheRoundGoesOn) {
     const NDArray weight = values[2].value;
     store->push_pull({{"float64", NDArray::full(weight.shape(), -4, weight.dtype(), {}, *engine)}},
                      {{"float64", weight}}, 1);
-    store->step_end(1);
+    store->step_end();
     EXPECT_EQ(weight.to_vector<double>(), std::vector<double>(kCount, 2));
     applied.set_value();
     answered.get_future().wait();  // the peer would be told sooner that this worker has left

@@ -108,7 +108,7 @@ TEST(RingHosts, AllGetTheBitsOfTheSumInOrder) {
         store.push_pull({{"w", array_of(gradients[static_cast<std::size_t>(worker)], engine)},
                          {"mean", full(1, 2.0 * worker, engine)}},
                         {{"w", weight}, {"mean", statistic}}, worker + 1);
-        store.step_end(worker + 1);
+        store.step_end();
         EXPECT_EQ(weight.to_vector<double>(), expected);
         EXPECT_NEAR(statistic.item<double>(), 4, 1e-12);
       }
@@ -133,7 +133,7 @@ TEST(RingHosts, SendAsMuchAsOneWorkerWould) {
       const std::int64_t before = store.report().bytes_to_hosts;  // the first weights
       for (int step = 0; step < kSteps; ++step) {
         store.push_pull({{"w", full(kElements, 1, engine)}}, {{"w", weight}});
-        store.step_end(1);
+        store.step_end();
         weight.wait();
       }
       store.barrier();
@@ -179,7 +179,7 @@ TEST(RingHosts, KeysThatSomePushInSomeSteps) {
           for (int key = 0; key < kKeys; ++key)
             if (pushes(worker, key, step))
               store.push(pulls[static_cast<std::size_t>(key)].key, full(kLength, -1, engine));
-          store.step_end(1);
+          store.step_end();
           if (step % 3 == 0) {
             store.push_pull({}, pulls);
             for (const PullItem& item : pulls) item.out.wait();
@@ -211,7 +211,7 @@ TEST(RingHosts, GoOnAfterALoss) {
       store.set_optimizer(optim::SGD{.lr = 1, .momentum = 0.5});
       for (int step = 0; step < kSteps; ++step) {
         store.push_pull({{"w", full(kElements, -(1.0 + worker) * (step + 1), engine)}}, {{"w", weight}}, 1 + worker);
-        store.step_end(1 + worker);
+        store.step_end();
         if (worker == killed && step == kLast) return cluster.kill_worker(worker);
         weight.wait();
       }
@@ -279,7 +279,7 @@ TEST(RingHosts, PromisesCountAgainForAWorkerThatReturns) {
       wait_for([&] { return returned.load(); });
       std::this_thread::sleep_for(std::chrono::milliseconds(200));  // it is in the ring by then
     }
-    store.step_end(1);
+    store.step_end();
     store.pull("w", weight);
     ++asked;
     weight.wait();

@@ -56,7 +56,7 @@ class Life {
     end_step();
   }
   void end_step() {
-    store_.step_end(1 + worker_);
+    store_.step_end();
     large_.wait();
     small_.wait();
   }
@@ -185,7 +185,7 @@ TEST(RingReturn, WithKeysOfSeveralInits) {
     };
     const auto step = [&](KVStore& store) {
       store.push_pull({{"a", full(-1)}, {"b", full(-2)}}, {{"a", arrays[0]}, {"b", arrays[1]}});
-      store.step_end(1);
+      store.step_end();
     };
     begin(cluster.worker(worker));
     for (int i = 0; i < 2; ++i) step(cluster.worker(worker));

@@ -83,7 +83,7 @@ std::vector<std::vector<Real>> train(const Training& training) {
         pulls.push_back({values[k].key, arrays[k]});
       }
       store.push_pull(pushes, pulls, part);
-      store.step_end(part);
+      store.step_end();
     }
     auto& mine = result[static_cast<std::size_t>(worker)];
     for (const NDArray& array : arrays)
@@ -164,7 +164,7 @@ TEST(Ring, IsAnAllReduceWithoutADescent) {
       store.set_optimizer(optim::Assign{});
       for (int i = 1; i <= 3; ++i) {
         store.push_pull({{"sum", full(kElements, 3.0 * i * (1 + worker), engine)}}, {{"sum", sum}});
-        store.step_end(1);
+        store.step_end();
         EXPECT_EQ(sum.to_vector<double>(), std::vector<double>(kElements, 6.0 * i));
         // What the store keeps is its own.
         sum.copy_from(full(kElements, -1, engine));
@@ -193,7 +193,7 @@ TEST(Ring, SharedArraysHoldWhatWasPulledIntoThem) {
         store.push("w", one);
       else
         store.push_pull({{"w", one}}, {{"w", out}});
-      store.step_end(1);
+      store.step_end();
     };
     step(shared);
     EXPECT_TRUE(is(shared, 1));
@@ -239,7 +239,7 @@ TEST(Ring, ViewsOfOneArrayAreNotShared) {
     for (int i = 0; i < 3; ++i) {
       store.push_pull({{"a", full(kHalf, -1, engine)}}, {{"a", a}});
       store.push_pull({{"b", full(kHalf, -2, engine)}}, {{"b", b}});
-      store.step_end(1);
+      store.step_end();
     }
     EXPECT_EQ(a.to_vector<double>(), std::vector<double>(kHalf, 3));
     EXPECT_EQ(b.to_vector<double>(), std::vector<double>(kHalf, 6));
@@ -255,7 +255,7 @@ TEST(Ring, MeansAreWeightedByExamples) {
     store.set_optimizer(optim::SGD{.lr = 1});
     store.push_pull({{"w", full(5, worker, engine)}, {"mean", full(1, worker, engine)}},
                     {{"w", weight}, {"mean", statistic}}, 1 + worker);
-    store.step_end(1 + worker);
+    store.step_end();
     EXPECT_NEAR(weight.to_vector<double>()[4], -(0 * 1 + 1 * 2 + 2 * 3) / 6.0, 1e-15);
     EXPECT_EQ(statistic.item<double>(), 1);
   });
@@ -275,7 +275,7 @@ TEST(Ring, KeysThatAreNotPushedInEveryStep) {
     for (int step = 1; step <= kSteps; ++step) {
       store.push("often", one);
       if (step % 3 == worker) store.push("seldom", ones);
-      store.step_end(1);
+      store.step_end();
       store.pull("often", often);
       EXPECT_EQ(often.item<double>(), step);
       if (step % 4 != 0) continue;
@@ -307,7 +307,7 @@ Scalar start(ClusterInProcess& cluster, int worker, KVStore& store) {
 
 void step(KVStore& store, const Scalar& scalar, double gradient = -1) {
   store.push_pull({{"w", full(1, gradient, *scalar.engine)}}, {{"w", scalar.weight}});
-  store.step_end(1);
+  store.step_end();
   scalar.weight.wait();
 }
 
@@ -393,7 +393,7 @@ void goes_on_after_a_loss(double factor) {
         const double mine = -(1.0 + worker) * (i + 1);
         store.push_pull({{"large", full(kElements, mine, engine)}, {"small", full(3, mine, engine)}},
                         {{"large", large}, {"small", small}}, 1 + worker);
-        store.step_end(1 + worker);
+        store.step_end();
         if (worker == killed && i == 3) return cluster.kill_worker(worker);  // in the middle of a round
         large.wait();
         small.wait();
@@ -449,7 +449,7 @@ TEST(Ring, CheckpointsAreReadByOtherModesAndBack) {
   };
   const auto train_more = [&](KVStore& store, const NDArray& weight) {
     store.push_pull({{"large", full(200000, 1, *engine)}}, {{"large", weight}});
-    store.step_end(1);
+    store.step_end();
     return weight.to_vector<double>();
   };
   StoreState state;

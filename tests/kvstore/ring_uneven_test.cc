@@ -35,7 +35,7 @@ TEST_P(RingUneven, StatisticsAreTheMeanOfThoseThatTheRoundHas) {
       for (std::size_t k = 0; k < names.size(); ++k)
         store.push_pull({{names[k], NDArray::full(outs[k].shape(), value, DType::kFloat64, {}, engine)}},
                         {{names[k], outs[k]}}, 1);
-      store.step_end(1);
+      store.step_end();
       for (const NDArray& out : outs) out.wait();
     };
     step(100);
@@ -63,7 +63,7 @@ TEST_P(RingUneven, AFailedGradientHasNoPartInItsRound) {
         engine.push({"fails"}, {}, std::array{gradient.variable()},
                     [](TaskContext&) { throw InvalidArgument("test"); });
       store.push_pull({{"a", gradient}, {"b", gradient}}, {{"a", a}, {"b", b}}, 1);
-      store.step_end(1);
+      store.step_end();
       if (fails)
         EXPECT_THROW(a.wait(), InvalidArgument);
       else
@@ -85,7 +85,7 @@ TEST_P(RingUneven, NewRulesBeginWithTheNextRoundEverywhere) {
     store.set_optimizer(optim::SGD{.lr = 1, .momentum = 0.5});
     const auto step = [&] {
       store.push_pull({{"w", full(-1, engine)}}, {{"w", weight}}, 1);
-      store.step_end(1);
+      store.step_end();
     };
     step();
     weight.wait();
@@ -118,7 +118,7 @@ TEST_P(RingUneven, ARateSetInTheMiddleOfARoundIsTheSameEverywhere) {
       store.push_pull({{"a", full(-1, engine)}}, {{"a", a}}, 1);
       if (step % 2 == worker) store.set_learning_rate(1 + step / 7.0);
       store.push_pull({{"b", NDArray::full(b.shape(), -1, DType::kFloat64, {}, engine)}}, {{"b", b}}, 1);
-      store.step_end(1);
+      store.step_end();
     }
     std::vector<double>& mine = weights[static_cast<std::size_t>(worker)];
     mine = b.to_vector<double>();

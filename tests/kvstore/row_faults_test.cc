@@ -38,7 +38,7 @@ TEST(RowFaults, EveryPushIsAppliedExactlyOnceOverABadNetwork) {
             store.push_rows({{"table", rows, minus}});
             store.pull_rows({{"table", rows, out}});
           }
-          store.step_end(1);
+          store.step_end();
         }
         out.wait();
         store.barrier();
@@ -91,7 +91,7 @@ TEST(RowFaults, TheJobGoesOnWhenAWorkerIsLost) {
                     out = NDArray::zeros(Shape{3, kWidth}, DType::kFloat32, {}, engine);
       store.push_pull_rows({{"table", ids, NDArray::full(Shape{3, kWidth}, -1, DType::kFloat32, {}, engine)}},
                            {{"table", ids, out}});
-      store.step_end(1);
+      store.step_end();
       out.wait();
     };
     // Of each row the smallest and the largest number.
@@ -143,7 +143,7 @@ TEST(RowFaults, TablesAreLoadedAlone) {
     store.push_rows({{"other", ids_of({5}), rows_of({1, 1}, 2)}});
     for (int step = 0; step < 3; ++step) {
       store.push_pull({{"key", one}}, {{"key", key}});
-      store.step_end(1);
+      store.step_end();
       if (step == 0 && load) store.load(rows);
     }
     return key.to_vector<float>();
@@ -189,7 +189,7 @@ TEST(RowFaults, TablesThatEveryWorkerLoadsCountOnce) {
       store.init_table(table);
       store.push_pull({{"key", gradient}}, {{"key", key}});
       store.push_rows({{"table", ids_of({3, 9}), rows_of({8, 8, 8, 8}, 2)}});
-      store.step_end(1);
+      store.step_end();
 
       store.load(rows);
       EXPECT_EQ(pull(store, table, {70, 3}, default_engine()), (std::vector<float>{3, 4, 1, 2}));
@@ -201,7 +201,7 @@ TEST(RowFaults, TablesThatEveryWorkerLoadsCountOnce) {
       const auto of_row = static_cast<float>(2 + 4 * worker);  // 4 in the mean
       store.push_pull({{"key", gradient}}, {{"key", key}});
       store.push_rows({{"table", ids_of({3}), rows_of({of_row, of_row}, 2)}});
-      store.step_end(1);
+      store.step_end();
       EXPECT_EQ(pull(store, table, {3, 9, 70}, default_engine()), (std::vector<float>{-3, -2, 0, 0, 3, 4}));
       EXPECT_EQ(key.to_vector<float>(), std::vector<float>(5, 0));
     });
@@ -218,7 +218,7 @@ TEST(RowFaults, GoOnFromACheckpointOnOtherServers) {
       std::mt19937 random(static_cast<unsigned>(step));
       const Ids ids = random_ids(random, table.rows, 200);
       store.push_rows({{"table", ids_of(ids, engine), rows_of(random_values(random, 200 * 6), 6, engine)}});
-      store.step_end(1);
+      store.step_end();
     }
   };
   const auto set_up = [&](KVStore& store) {

@@ -90,7 +90,7 @@ void compare_with_keys(const std::string& staleness, const Spec& optimizer, DTyp
     store.push_pull(pushes, pulls, 4);
     store.push_pull_rows({{"table", ids_of({pushed.begin(), pushed.end()}, engine), gradients}},
                          {{"table", ids_of({pulled.begin(), pulled.end()}, engine), out}}, 4);
-    store.step_end(4);
+    store.step_end();
     std::int64_t place = 0;
     for (const PullItem& item : pulls)
       ASSERT_EQ(out.at(place++).to_vector<double>(), item.out.to_vector<double>())
@@ -163,7 +163,7 @@ TEST(RowTables, SynchronousRoundsEqualThoseOfADenseKey) {
         out.wait();  // a round is over before anybody's step is
         EXPECT_EQ(out.to_vector<float>(), dense.to_vector<float>()) << "step " << step;
       }
-      store.step_end(examples);
+      store.step_end();
     }
     store.barrier();
     rows[static_cast<std::size_t>(worker)] = pull(store, table, all_rows(table), engine);
@@ -196,7 +196,7 @@ TEST(RowTables, SynchronousWorkersMayUseTablesInAnyOrder) {
       std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the pull is under way
     }
     for (const NDArray& rows : pulled) EXPECT_EQ(rows.to_vector<float>()[7], 1);
-    store.step_end(1);
+    store.step_end();
   });
 }
 
@@ -279,7 +279,7 @@ TEST(RowTables, LargeCallsOfSeveralTablesReadTheirWrites) {
     const NDArray small = NDArray::zeros(Shape{1, 2}, DType::kFloat32, {}, engine);
     store.push_pull_rows({{"table", ids_of(pushed, engine), minus}},
                          {{"second", ids_of({49}, engine), small}, {"table", ids_of(asked, engine), out}});
-    store.step_end(1);
+    store.step_end();
     std::vector<float> expected;
     for (const std::int64_t id : asked) expected.insert(expected.end(), kWidth, counts.count(id) ? counts[id] : 0);
     EXPECT_EQ(out.to_vector<float>(), expected);
@@ -287,7 +287,7 @@ TEST(RowTables, LargeCallsOfSeveralTablesReadTheirWrites) {
     // Ids that are pushed and pulled alike travel once.
     const NDArray back = NDArray::zeros(Shape{60000, kWidth}, DType::kFloat32, {}, engine);
     store.push_pull_rows({{"table", ids_of(pushed, engine), minus}}, {{"table", ids_of(pushed, engine), back}});
-    store.step_end(1);
+    store.step_end();
     expected.clear();
     for (const std::int64_t id : pushed) expected.insert(expected.end(), kWidth, 2 * counts[id]);
     EXPECT_EQ(back.to_vector<float>(), expected);
@@ -367,7 +367,7 @@ TEST(RowTables, TrainAnEmbedding) {
         }
       }
       store.push_rows({{"table", ids_of(words, engine), rows_of(gradients, kWidth, engine)}}, kPairs);
-      store.step_end(kPairs);
+      store.step_end();
     }
     store.barrier();
     if (worker != 0) return;

@@ -144,7 +144,7 @@ TEST(WorkerClocks, CountOnlyWorkersThatContribute) {
   WorkerClocks clocks;
   Roster roster = three_workers();
   const auto end = [&clocks](int worker, std::uint64_t incarnation, const wire::StepEnd& message) {
-    clocks.step_end(worker, incarnation, message, {});
+    clocks.step_end();
   };
   EXPECT_EQ(clocks.slowest(), std::nullopt);
   clocks.set_roster(roster);

@@ -328,7 +328,7 @@ TEST(Theory, BoundedStalenessShowsEveryUpdateOlderThanTheBound) {
       EXPECT_LE(updates, kWorkers * kSteps);
       std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
       store.push_pull({{"w", array_of({-1}, engine)}}, {{"w", weight}});
-      store.step_end(1);
+      store.step_end();
     }
     store.barrier();
     store.pull("w", weight);
@@ -338,7 +338,7 @@ TEST(Theory, BoundedStalenessShowsEveryUpdateOlderThanTheBound) {
     if (worker == 5) return cluster.kill_worker(5);
     for (int step = 0; step < kBound + 3; ++step) {
       store.push_pull({{"w", array_of({-1}, engine)}}, {{"w", weight}});
-      store.step_end(1);
+      store.step_end();
       weight.wait();
     }
     store.barrier();
@@ -420,7 +420,7 @@ TEST(Theory, EveryPolicyIsTheOptimizerItselfForOneWorker) {
     for (int step = 0; step < 1000; ++step) {
       const NDArray gradient = array_of({normal(random), normal(random), normal(random)}, cluster.engine(0));
       cluster.worker(0).push_pull({{"w", gradient}}, {{"w", weight}});
-      cluster.worker(0).step_end(1);
+      cluster.worker(0).step_end();
     }
     return weight.to_vector<double>();
   };

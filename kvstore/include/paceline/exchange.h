@@ -117,7 +117,7 @@ class Exchange {
   virtual void push_pull_rows(const std::vector<RowPush>& pushes, const std::vector<RowPull>& pulls,
                               std::int64_t examples, int priority);
   // A step of this worker is over. Its clock goes on once what it pushed before is sent. Returns at once.
-  virtual void step_end(std::int64_t examples) = 0;
+  virtual void step_end() = 0;
   // Blocks until all live workers are here. A worker inside holds back no round and no bound; rounds are aligned at the
   // exit. Other workers' steps went on meanwhile: pull before computing on. The same holds after a data_take_over()
   // that waited. Barriers are counted from the last data_part(), which every worker calls at the same place between

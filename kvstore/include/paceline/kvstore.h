@@ -102,7 +102,7 @@ class KVStore {
   void push_pull_rows(const std::vector<RowPush>& gradients, const std::vector<RowPull>& rows,
                       std::int64_t examples = 1, int priority = 0);
   // As the functions of Exchange with these names.
-  void step_end(std::int64_t examples);
+  void step_end();
   void barrier();
   StoreReport report();
   StoreState save();

@@ -164,7 +164,7 @@ class RingExchange final : public Exchange {
     for (const auto& [target, source] : copies) target.copy_from(source, priority);
   }
 
-  void step_end(std::int64_t) override {
+  void step_end() override {
     std::shared_ptr<Step> sent, applied;  // released outside the lock: that may end them
     Lock lock(mutex_);
     const std::uint64_t number = sent_->number();

@@ -113,7 +113,7 @@ class GossipExchange final : public Exchange {
     pull(weights, priority);
   }
 
-  void step_end(std::int64_t) override {
+  void step_end() override {
     if (++step_ % options_.steps == 0) begin_meeting();
   }
 

@@ -194,7 +194,7 @@ class InThisProcess final : public LocalExchange {
     tables_.push_pull(pushes, pulls, examples, priority);
   }
 
-  void step_end(std::int64_t) override {}
+  void step_end() override {}
   void barrier() override { drain(); }
 
   std::pair<int, int> data_part(std::int64_t) override { return {0, 1}; }

@@ -169,7 +169,7 @@ class AveragingExchange final : public Exchange {
     pull(weights, priority);
   }
 
-  void step_end(std::int64_t) override {
+  void step_end() override {
     if (std::exchange(skipped_, false)) return;
     if (++steps_ >= options_.steps) end_round();
   }
@@ -282,7 +282,7 @@ class AveragingExchange final : public Exchange {
   // for the weights of the next round that this worker takes part in.
   void wait_for_own_round(int priority) {
     servers_->enter();
-    do servers_->step_end(0);
+    do servers_->step_end();
     while (!options_.takes_part(servers_->clock(), rank(), size()));
     begin_round();
     std::vector<PullItem> pulls;
@@ -299,7 +299,7 @@ class AveragingExchange final : public Exchange {
       if (!key.exchanged) rest.push_back(&key);
     exchange(rest, 0);
     send_commits();
-    servers_->step_end(0);
+    servers_->step_end();
     begin_round();
   }
 

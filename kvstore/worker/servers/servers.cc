@@ -322,7 +322,7 @@ std::shared_ptr<Step> ServersExchange::new_step(std::uint64_t number) {
   });
 }
 
-void ServersExchange::step_end(std::int64_t) {
+void ServersExchange::step_end() {
   std::shared_ptr<Step> ended;  // released outside the lock: that may end it
   Lock lock(mutex_);
   auto next = new_step(step_->number() + 1);

@@ -65,7 +65,7 @@ class ServersExchange final : public Exchange {
   void init_tables(const std::vector<TableSpec>& tables) override;
   void push_pull_rows(const std::vector<RowPush>& pushes, const std::vector<RowPull>& pulls, std::int64_t examples,
                       int priority) override;
-  void step_end(std::int64_t examples) override;
+  void step_end() override;
   void barrier() override;
   std::pair<int, int> data_part(std::int64_t epoch) override;
   void data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) override;
