@@ -4,8 +4,8 @@
 // positions (of that epoch, already trained on), optimizer, input (type and sizes of the first batch's data), under
 // float16 loss_scale and loss_scale_steps (good ones since it changed), and the store's counters as "counter:...".
 
+#include <paceline/backend.h>
 #include <paceline/data_iterator.h>
-#include <paceline/exchange.h>
 #include <paceline/module.h>
 
 #include <optional>

@@ -41,7 +41,7 @@ Progress::Progress(std::shared_ptr<KVStore> store, const Spec& optimizer)
 
 RangeSet Progress::committed(std::int64_t epoch) const {
   RangeSet positions;
-  for (const auto& [begin, end] : store_->exchange().data_committed(epoch)) positions.add(Range{begin, end});
+  for (const auto& [begin, end] : store_->backend().data_committed(epoch)) positions.add(Range{begin, end});
   return positions;
 }
 
@@ -59,9 +59,9 @@ Range place_of(const std::string& what, const std::string& text) {
 }  // namespace
 
 void Progress::tell_alike(const std::string& what, const std::string& text) {
-  if (store_->size() == 1 || store_->exchange().joined_late()) return;
+  if (store_->size() == 1 || store_->backend().joined_late()) return;
   const Range mine = place_of(what, text);
-  store_->exchange().data_commit(kAlike, {{mine.begin, mine.end}});
+  store_->backend().data_commit(kAlike, {{mine.begin, mine.end}});
   while (!committed(kAlike).contains(mine.begin)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
@@ -75,7 +75,7 @@ bool Progress::is_alike(const std::string& what, const std::string& text) const 
 }
 
 void Progress::finish_epoch() {
-  store_->exchange().data_commit(kEpochsDone, {{epoch_, epoch_ + 1}});
+  store_->backend().data_commit(kEpochsDone, {{epoch_, epoch_ + 1}});
   store_->barrier();
   ++epoch_;
 }
@@ -93,7 +93,7 @@ std::int64_t Progress::acts() const { return committed(kActs).count(); }
 void Progress::commit_and_wait(std::int64_t of_epoch, const RangeSet& positions) {
   PositionRanges pairs;
   for (const Range& range : positions.ranges()) pairs.emplace_back(range.begin, range.end);
-  store_->exchange().data_commit(of_epoch, pairs);
+  store_->backend().data_commit(of_epoch, pairs);
   while (committed(of_epoch) != positions) std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
@@ -136,7 +136,7 @@ std::string Progress::checkpoint(const std::string& directory,
 
 bool Progress::resume_if_present(const std::string& directory, const TakeCheckpoint& take) {
   const std::string path = checkpoint_path(directory);
-  if (store_->exchange().joined_late()) {
+  if (store_->backend().joined_late()) {
     // The others hold newer weights, which come with the first step.
     take_up();
     LOG(INFO) << "joining a running job in epoch " << epoch_ + 1;

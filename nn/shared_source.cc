@@ -13,18 +13,18 @@ class SharedSource final : public Source {
  public:
   explicit SharedSource(std::shared_ptr<KVStore> store) : store_(std::move(store)) {}
   Part part(std::int64_t epoch) override {
-    const auto [index, count] = store_->exchange().data_part(epoch);
+    const auto [index, count] = store_->backend().data_part(epoch);
     return {index, count};
   }
   void begin(std::int64_t epoch, const RangeSet& mine, const RangeSet& all) override {
-    store_->exchange().data_begin(epoch, to_positions(mine.ranges()), to_positions(all.ranges()));
+    store_->backend().data_begin(epoch, to_positions(mine.ranges()), to_positions(all.ranges()));
   }
   void commit(std::int64_t epoch, const std::vector<Range>& positions) override {
-    store_->exchange().data_commit(epoch, to_positions(positions));
+    store_->backend().data_commit(epoch, to_positions(positions));
   }
   RangeSet take_over(std::int64_t epoch) override {
     RangeSet taken;
-    for (const auto& [begin, end] : store_->exchange().data_take_over(epoch, true)) taken.add(Range{begin, end});
+    for (const auto& [begin, end] : store_->backend().data_take_over(epoch, true)) taken.add(Range{begin, end});
     return taken;
   }
 

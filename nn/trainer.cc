@@ -187,10 +187,10 @@ struct Trainer::Impl {
       if (progress.resumes()) unmoved.push_back(item.out.clone());
     const bool loaded = progress.load();
     for (std::size_t i = 0; i < unmoved.size(); ++i) frozen[i].out.copy_from(unmoved[i]);
-    if (store->exchange().joined_late() && !frozen.empty()) store->exchange().pull(frozen, 0);
+    if (store->backend().joined_late() && !frozen.empty()) store->backend().pull(frozen, 0);
     if (loaded)
       pull_all();
-    else if (!tables.empty() && !store->exchange().joined_late())
+    else if (!tables.empty() && !store->backend().joined_late())
       hand_over_tables();
     ready = true;
   }
@@ -303,7 +303,7 @@ struct Trainer::Impl {
     accumulated = 0;
   }
 
-  // Is this step to be left out, because its gradients are not finite? Waits where it has to look.
+  // Is this step to be left out, because its gradients are not finite? WaitStats where it has to look.
   bool leaves_out(const std::vector<NDArray>& results, const std::vector<NDArray>& losses) {
     if (scale) return !scale->update(std::isfinite(results[1].item<double>()));
     if (options.on_nan != OnNan::kSkip) return false;
@@ -385,7 +385,7 @@ struct Trainer::Impl {
 
   // While this worker waited, others may have gone on: the next gradient is to be of the weights there are now.
   void pull() {
-    if (ready) store->exchange().pull(pulls, 0);
+    if (ready) store->backend().pull(pulls, 0);
   }
 
   // Updates of rows by any worker, and loads: while there are none, a table is what it was.
@@ -398,7 +398,7 @@ struct Trainer::Impl {
 
   // Tables too, in pieces of about 1 MB, of which steps take the rows they need.
   void pull_all() {
-    store->exchange().pull(pulls, 0);
+    store->backend().pull(pulls, 0);
     if (!tables.empty()) pull_tables();
   }
 
@@ -540,7 +540,7 @@ bool Trainer::Epoch::next(Batch& batch) {
   if (self.delivered) self.commit_without_step(*std::exchange(self.delivered, std::nullopt));
   while (!data_.next(batch)) {
     // The others cannot begin without this worker, which has no batch from which to know the network's input.
-    if (!self.ready && !trainer_.store().exchange().joined_late()) {
+    if (!self.ready && !trainer_.store().backend().joined_late()) {
       const Shape shape = data_.batch_shape();
       require(shape.ndim() > 0 || trainer_.store().size() == 1, "this worker has no batch left in epoch ",
               trainer_.epoch() + 1,

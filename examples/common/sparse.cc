@@ -204,16 +204,16 @@ class Run {
     kv_->barrier();
     const auto start = Clock::now();
     const std::int64_t first_epoch = progress_->epoch();
-    if (first_epoch >= FLAGS_epochs && kv_->exchange().leads()) show_nothing_left(checkpoint, first_epoch);
+    if (first_epoch >= FLAGS_epochs && kv_->backend().leads()) show_nothing_left(checkpoint, first_epoch);
     while (progress_->epoch() < FLAGS_epochs && !enough_steps(steps_)) {
       train_epoch();
       if (!enough_steps(steps_)) progress_->finish_epoch();
       if (!FLAGS_checkpoint.empty()) checkpoint = progress_->checkpoint(FLAGS_checkpoint);
-      if (!FLAGS_test.empty() && kv_->exchange().leads()) evaluate();
+      if (!FLAGS_test.empty() && kv_->backend().leads()) evaluate();
       kv_->barrier();
     }
     const double seconds = seconds_since(start) - evaluating_;
-    const bool leads = kv_->exchange().leads();
+    const bool leads = kv_->backend().leads();
     kv_->barrier();
     if (leads && !FLAGS_test.empty() && evaluated_ != progress_->epoch()) evaluate();
     const StoreReport report = kv_->report();
@@ -226,7 +226,7 @@ class Run {
     std::cout << json{{"model", name_},
                       {"mode", FLAGS_kvstore},
                       {"workers", kv_->size()},
-                      {"servers", kv_->exchange().server_count()},
+                      {"servers", kv_->backend().server_count()},
                       {"epochs", progress_->epoch()},
                       {"test_auc", FLAGS_test.empty() ? json() : json(auc_)},
                       {"train_seconds", seconds},

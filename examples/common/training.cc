@@ -83,17 +83,17 @@ class Run {
     kv_->barrier();
     const auto start = Clock::now();
     const std::int64_t first_epoch = trainer_.epoch();
-    if (first_epoch >= FLAGS_epochs && kv_->exchange().leads()) show_nothing_left(checkpoint_, first_epoch);
+    if (first_epoch >= FLAGS_epochs && kv_->backend().leads()) show_nothing_left(checkpoint_, first_epoch);
     while (trainer_.epoch() < FLAGS_epochs && !enough_steps(steps_)) {
       train_epoch();
       trainer_.synchronize();
       if (!FLAGS_checkpoint.empty()) checkpoint_ = trainer_.checkpoint(FLAGS_checkpoint);
-      if (task_.test && kv_->exchange().leads()) evaluate();
+      if (task_.test && kv_->backend().leads()) evaluate();
     }
     const double seconds = seconds_since(start) - evaluating_;
     // Whoever led may have been lost while it evaluated: one of those that are still there prints.
     kv_->barrier();
-    const bool leads = kv_->exchange().leads();
+    const bool leads = kv_->backend().leads();
     kv_->barrier();
     if (leads && task_.test && evaluated_ != trainer_.epoch()) evaluate();
     const StoreReport report = kv_->report();
@@ -141,7 +141,7 @@ class Run {
     json result = task_.description;
     result.update({{"mode", FLAGS_kvstore},
                    {"workers", kv_->size()},
-                   {"servers", kv_->exchange().server_count()},
+                   {"servers", kv_->backend().server_count()},
                    {"epochs", trainer_.epoch()},
                    {task_.tested + "_accuracy", task_.test ? json(found_.accuracy) : json()},
                    {task_.tested + "_loss", task_.test ? json(found_.loss) : json()},

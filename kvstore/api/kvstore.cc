@@ -18,11 +18,11 @@ namespace {
 struct WorkersMode {
   const char* name;
   void (*check)(const Spec& mode, const ClusterConfig& config);
-  std::unique_ptr<Exchange> (*make)(const ClusterConfig& config, const Spec& mode, const StoreOptions& options);
+  std::unique_ptr<Backend> (*make)(const ClusterConfig& config, const Spec& mode, const StoreOptions& options);
 };
 constexpr WorkersMode kWorkersModes[] = {
-    {"gossip", check_gossip, make_gossip_exchange},
-    {"ring", [](const Spec& mode, const ClusterConfig& config) { check_ring(mode, config); }, make_ring_exchange}};
+    {"gossip", check_gossip, make_gossip_backend},
+    {"ring", [](const Spec& mode, const ClusterConfig& config) { check_ring(mode, config); }, make_ring_backend}};
 
 const WorkersMode* workers_mode(const std::string& name) {
   for (const WorkersMode& mode : kWorkersModes)
@@ -109,7 +109,7 @@ std::shared_ptr<KVStore> KVStore::create(const std::string& mode, const StoreOpt
   if (is_local(spec.name)) {
     warn_if_in_a_job(spec.name);
     const LocalSettings settings{.sums_on_device = spec.name == "device", .updates_in_place = true};
-    return std::make_shared<KVStore>(make_local_exchange(options, settings), spec);
+    return std::make_shared<KVStore>(make_local_backend(options, settings), spec);
   }
   const ClusterConfig config = ClusterConfig::from_environment();
   if (const WorkersMode* const workers = workers_mode(spec.name)) workers->check(spec, config);
@@ -127,32 +127,31 @@ std::shared_ptr<KVStore> KVStore::join(const ClusterConfig& given, const std::st
   if (options.silence_deadline_seconds != defaults.silence_deadline_seconds)
     config.silence_deadline_seconds = options.silence_deadline_seconds;
   const WorkersMode* const workers = workers_mode(spec.name);
-  const auto make = workers ? workers->make : make_servers_exchange;
+  const auto make = workers ? workers->make : make_servers_backend;
   return std::make_shared<KVStore>(make(config, spec, options), spec);
 }
 
-KVStore::KVStore(std::unique_ptr<Exchange> exchange, Spec mode)
-    : mode_(std::move(mode)), exchange_(std::move(exchange)) {}
+KVStore::KVStore(std::unique_ptr<Backend> backend, Spec mode) : mode_(std::move(mode)), backend_(std::move(backend)) {}
 
 KVStore::~KVStore() = default;
 
 const Spec& KVStore::mode() const { return mode_; }
-bool KVStore::is_distributed() const { return exchange_->server_count() > 0 || workers_mode(mode_.name); }
+bool KVStore::is_distributed() const { return backend_->server_count() > 0 || workers_mode(mode_.name); }
 bool KVStore::holds_tables() const { return holds_tables_in(mode_); }
-Exchange& KVStore::exchange() { return *exchange_; }
-int KVStore::rank() const { return exchange_->rank(); }
-int KVStore::size() const { return exchange_->size(); }
+Backend& KVStore::backend() { return *backend_; }
+int KVStore::rank() const { return backend_->rank(); }
+int KVStore::size() const { return backend_->size(); }
 
 void KVStore::init(const std::vector<InitValue>& values) {
   // A checkpoint puts a ':' between a key and the name of its state.
   for (const InitValue& value : values)
     require(!value.key.empty() && value.key.find(':') == std::string::npos, "'", value.key,
             "' cannot name a key: names are not empty and hold no ':'");
-  exchange_->init(values);
+  backend_->init(values);
 }
 void KVStore::set_optimizer(const Spec& optimizer) {
   // Options remember which keys were asked for; a spec that several workers share must not.
-  exchange_->set_optimizer(Spec(optimizer));
+  backend_->set_optimizer(Spec(optimizer));
   has_optimizer_ = true;
 }
 
@@ -162,60 +161,58 @@ void KVStore::require_optimizer() const {
           "set_optimizer() first: optim::Assign{} stores the gradients' mean as MXNet's store does, optim::SGD{.lr = "
           "0.1} trains");
 }
-void KVStore::set_learning_rate(double rate) { exchange_->set_learning_rate(rate); }
+void KVStore::set_learning_rate(double rate) { backend_->set_learning_rate(rate); }
 
 void KVStore::push(const std::string& key, const NDArray& gradient, std::int64_t examples, int priority) {
   require_optimizer();
-  exchange_->push({{key, gradient}}, examples, priority);
+  backend_->push({{key, gradient}}, examples, priority);
 }
 
-void KVStore::pull(const std::string& key, const NDArray& out, int priority) {
-  exchange_->pull({{key, out}}, priority);
-}
+void KVStore::pull(const std::string& key, const NDArray& out, int priority) { backend_->pull({{key, out}}, priority); }
 
 void KVStore::push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
                         std::int64_t examples, int priority) {
   if (!gradients.empty()) require_optimizer();
-  exchange_->push_pull(gradients, weights, examples, priority);
+  backend_->push_pull(gradients, weights, examples, priority);
 }
 
-void Exchange::init_tables(const std::vector<TableSpec>&) {
+void Backend::init_tables(const std::vector<TableSpec>&) {
   throw NotAvailable("this mode holds no row-sparse tables; use local, dist_async or dist_sync");
 }
 
-void Exchange::push_pull_rows(const std::vector<RowPush>&, const std::vector<RowPull>&, std::int64_t, int) {
+void Backend::push_pull_rows(const std::vector<RowPush>&, const std::vector<RowPull>&, std::int64_t, int) {
   throw NotAvailable("this mode holds no row-sparse tables; use local, dist_async or dist_sync");
 }
 
-void KVStore::init_table(const TableSpec& table) { exchange_->init_tables({table}); }
+void KVStore::init_table(const TableSpec& table) { backend_->init_tables({table}); }
 
 void KVStore::push_rows(const std::vector<RowPush>& rows, std::int64_t examples, int priority) {
   require_optimizer();
-  exchange_->push_pull_rows(rows, {}, examples, priority);
+  backend_->push_pull_rows(rows, {}, examples, priority);
 }
 
 void KVStore::pull_rows(const std::vector<RowPull>& rows, int priority) {
-  exchange_->push_pull_rows({}, rows, 0, priority);
+  backend_->push_pull_rows({}, rows, 0, priority);
 }
 
 void KVStore::push_pull_rows(const std::vector<RowPush>& gradients, const std::vector<RowPull>& rows,
                              std::int64_t examples, int priority) {
   if (!gradients.empty()) require_optimizer();
-  exchange_->push_pull_rows(gradients, rows, examples, priority);
+  backend_->push_pull_rows(gradients, rows, examples, priority);
 }
 
-void KVStore::step_end() { exchange_->step_end(); }
-void KVStore::barrier() { exchange_->barrier(); }
+void KVStore::step_end() { backend_->step_end(); }
+void KVStore::barrier() { backend_->barrier(); }
 StoreReport KVStore::report() {
-  StoreReport report = exchange_->report();
+  StoreReport report = backend_->report();
   report.loads = loads_;
   return report;
 }
-StoreState KVStore::save() { return exchange_->save(); }
+StoreState KVStore::save() { return backend_->save(); }
 void KVStore::load(const StoreState& state) {
   ++loads_;
-  exchange_->load(state);
+  backend_->load(state);
 }
-void KVStore::finish() { exchange_->finish(); }
+void KVStore::finish() { backend_->finish(); }
 
 }  // namespace paceline

@@ -109,7 +109,7 @@ Roster Node::roster() const {
 std::uint64_t Node::ask(const PeerId& peer, Message request, ReplyHandler on_reply) {
   return impl_->ask(peer, std::move(request), std::move(on_reply));
 }
-void Node::cancel(std::uint64_t ask) { impl_->asks_.cancel(ask); }
+void Node::cancel(std::uint64_t ask) { impl_->pending_requests_.cancel(ask); }
 
 Message Node::ask_and_wait(const PeerId& peer, Message request) {
   auto promise = std::make_shared<std::promise<Message>>();
@@ -140,7 +140,7 @@ Node::Impl::Impl(const ClusterConfig& config, Handlers handlers)
     : config_(config),
       scheduler_(config.role == Role::kScheduler),
       host_(host_of(config)),
-      asks_(config.heartbeat_seconds / 4),
+      pending_requests_(config.heartbeat_seconds / 4),
       handlers_(std::move(handlers)) {
   require(config.heartbeat_seconds > 0 && config.silence_deadline_seconds >= 2 * config.heartbeat_seconds,
           "[cluster] a silence deadline of ", config.silence_deadline_seconds,
@@ -238,7 +238,7 @@ void Node::Impl::stop() {
     const Lock connecting(connect_mutex_);  // who is in link_to() may still use it
   }
   transport.reset();
-  finish_asks(asks_.fail_all(std::make_exception_ptr(NetworkError("this process has left the job"))));
+  finish_asks(pending_requests_.fail_all(std::make_exception_ptr(NetworkError("this process has left the job"))));
   run_posted();
 }
 
@@ -286,15 +286,15 @@ void Node::Impl::tick(double seconds) {
     else if (membership_->tick(silence))
       broadcast();
   }
-  std::vector<Asks::Slow> slow;
-  for (Asks::Repeat& repeat : asks_.due(slow)) {
+  std::vector<PendingRequests::Slow> slow;
+  for (PendingRequests::Repeat& repeat : pending_requests_.due(slow)) {
     const LinkId link = link_to(repeat.peer);
     if (repeat.packet.empty())
       send_control(link, MessageKind::kProbe, repeat.number, std::to_string(repeat.probe));
     else
       send(link, std::move(repeat.packet));
   }
-  for (const Asks::Slow& ask : slow)
+  for (const PendingRequests::Slow& ask : slow)
     LOG(WARNING) << name_of(ask.peer) << " has not answered " << name_of(ask.kind) << " for " << in_seconds(ask.seconds)
                  << (ask.others > 0 ? str(", nor ", ask.others, " other requests") : "");
 }
@@ -392,11 +392,11 @@ LinkId Node::Impl::link_to(const PeerId& peer) {
 }
 
 std::uint64_t Node::Impl::ask(const PeerId& peer, Message request, ReplyHandler on_reply) {
-  const std::uint64_t number = asks_.next_number();
+  const std::uint64_t number = pending_requests_.next_number();
   const MessageKind kind = request.header.kind;
   request.header = header(kind, number);
   Packet packet = encode(request);
-  asks_.add(number, peer, kind, packet, std::move(on_reply));
+  pending_requests_.add(number, peer, kind, packet, std::move(on_reply));
   // Looked at after it was added: a peer that is lost in between fails it like all that was asked before.
   std::exception_ptr error;
   {
@@ -412,7 +412,7 @@ std::uint64_t Node::Impl::ask(const PeerId& peer, Message request, ReplyHandler 
   }
   if (error) {
     post([this, number, error] {
-      if (const ReplyHandler handler = asks_.cancel(number)) handler(std::nullopt, error);
+      if (const ReplyHandler handler = pending_requests_.cancel(number)) handler(std::nullopt, error);
     });
     return number;
   }

@@ -17,10 +17,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "answers.h"
-#include "asks.h"
 #include "membership.h"
 #include "node.h"
+#include "pending_requests.h"
+#include "reply_cache.h"
 #include "roster.h"
 
 namespace paceline {
@@ -75,7 +75,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   double scheduler_silent_ PACELINE_GUARDED_BY(mutex_) = 0;
   bool scheduler_heard_ PACELINE_GUARDED_BY(mutex_) = false;
 
-  Asks asks_;
+  PendingRequests pending_requests_;
   std::atomic<std::int64_t> malformed_total_ = 0;
 
  private:
@@ -102,7 +102,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   void on_probe(LinkId link, const Message& message);
   void on_request(LinkId link, Message message);
   void deliver(LinkId link, Message message, const PeerId& from);
-  void finish_asks(std::vector<Asks::Failure> failures);
+  void finish_asks(std::vector<PendingRequests::Failure> failures);
 
   // ---- node_member.cc: the place in the job
   void on_join(LinkId link, Message message);
@@ -116,7 +116,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   void watch_scheduler(double seconds);
 
   Handlers handlers_;
-  Answers answers_;
+  ReplyCache answers_;
   Mutex turn_;
   std::string bound_address_;  // of a server; set by start()
   LinkId scheduler_link_ = 0;  // set by start()

@@ -105,7 +105,7 @@ void Node::Impl::leave(double seconds) {
     changed_.wait_for(mutex_, std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)),
                       [&] { return *known; });
   }
-  asks_.cancel(number);
+  pending_requests_.cancel(number);
 }
 
 void Node::Impl::ended(Role role, int task, const std::string& how) {
@@ -209,7 +209,7 @@ void Node::Impl::apply(RosterNotice notice) {
   }
   for (const auto& [peer, what] : gone) {
     answers_.forget(peer.incarnation);
-    finish_asks(asks_.fail(peer.id, describe(peer) + what));
+    finish_asks(pending_requests_.fail(peer.id, describe(peer) + what));
   }
   {
     const Lock lock(send_mutex_);
@@ -233,7 +233,7 @@ void Node::Impl::fail(std::exception_ptr error) {
     roster = roster_;
     changed_.notify_all();
   }
-  finish_asks(asks_.fail_all(error));
+  finish_asks(pending_requests_.fail_all(error));
   if (handlers_.on_roster) handlers_.on_roster(roster);
 }
 

@@ -114,16 +114,16 @@ std::string Node::Impl::foreign_job(const Message& message) const {
 void Node::Impl::on_answer(Message message) {
   const std::uint64_t number = message.header.request;
   if (message.header.kind == MessageKind::kReceived) {
-    asks_.received(number);
+    pending_requests_.received(number);
   } else if (message.header.kind == MessageKind::kResend) {
     // Not where the answer's sender is thought to be: it may not know its own incarnation yet.
-    if (std::optional<Asks::Repeat> repeat = asks_.repeat(number, probe_of(message)))
+    if (std::optional<PendingRequests::Repeat> repeat = pending_requests_.repeat(number, probe_of(message)))
       send(link_to(repeat->peer), std::move(repeat->packet));
   } else if (message.header.kind == MessageKind::kRefusal) {
     const std::exception_ptr error = error_of(message.body);
     if (number == 0) fail(error);
-    if (const ReplyHandler handler = asks_.take(number)) handler(std::nullopt, error);
-  } else if (const ReplyHandler handler = asks_.take(number)) {
+    if (const ReplyHandler handler = pending_requests_.take(number)) handler(std::nullopt, error);
+  } else if (const ReplyHandler handler = pending_requests_.take(number)) {
     handler(std::move(message), nullptr);
   }
 }
@@ -131,8 +131,8 @@ void Node::Impl::on_answer(Message message) {
 void Node::Impl::on_probe(LinkId link, const Message& message) {
   Packet answer;
   switch (answers_.look(message.header.incarnation, message.header.request, answer)) {
-    case Answers::Known::kAnswered: send(link, std::move(answer)); return;
-    case Answers::Known::kOpen: {
+    case ReplyCache::Known::kAnswered: send(link, std::move(answer)); return;
+    case ReplyCache::Known::kOpen: {
       {
         const Lock lock(mutex_);
         links_[message.header.incarnation] = link;
@@ -140,7 +140,9 @@ void Node::Impl::on_probe(LinkId link, const Message& message) {
       send_control(link, MessageKind::kReceived, message.header.request);
       return;
     }
-    case Answers::Known::kNew: send_control(link, MessageKind::kResend, message.header.request, message.body); return;
+    case ReplyCache::Known::kNew:
+      send_control(link, MessageKind::kResend, message.header.request, message.body);
+      return;
   }
 }
 
@@ -177,9 +179,9 @@ void Node::Impl::deliver(LinkId link, Message message, const PeerId& from) {
   }
   Packet answer;
   switch (answers_.arrive(sender, number, answer)) {
-    case Answers::Known::kAnswered: send(link, std::move(answer)); return;
-    case Answers::Known::kOpen: send_control(link, MessageKind::kReceived, number); return;
-    case Answers::Known::kNew: break;
+    case ReplyCache::Known::kAnswered: send(link, std::move(answer)); return;
+    case ReplyCache::Known::kOpen: send_control(link, MessageKind::kReceived, number); return;
+    case ReplyCache::Known::kNew: break;
   }
   const MessageKind kind = message.header.kind;
   Request request;
@@ -202,8 +204,8 @@ void Node::Impl::deliver(LinkId link, Message message, const PeerId& from) {
   }
 }
 
-void Node::Impl::finish_asks(std::vector<Asks::Failure> failures) {
-  for (const Asks::Failure& failure : failures) failure.handler(std::nullopt, failure.error);
+void Node::Impl::finish_asks(std::vector<PendingRequests::Failure> failures) {
+  for (const PendingRequests::Failure& failure : failures) failure.handler(std::nullopt, failure.error);
 }
 
 }  // namespace paceline

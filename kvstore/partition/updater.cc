@@ -11,8 +11,8 @@
 #include <span>
 #include <utility>
 
-#include "delay_book.h"
 #include "slice_update.h"
+#include "staleness_histogram.h"
 #include "stream_copy.h"
 
 namespace paceline {
@@ -85,13 +85,13 @@ class UpdaterImpl final : public Updater {
 
   Applied apply(int index, const Contribution& contribution, void* copy) override {
     std::shared_lock rules_lock(rules_mutex_);
-    DelayBook::Row delays(delays_);
+    StalenessHistogram::Row delays(delays_);
     return apply(index, contribution, delays, copy);
   }
 
   int apply_all(std::span<SliceContribution> contributions) override {
     std::shared_lock rules_lock(rules_mutex_);
-    DelayBook::Row delays(delays_);
+    StalenessHistogram::Row delays(delays_);
     int refused = 0;
     for (std::size_t i = 0; i < contributions.size(); ++i) {
       prefetch(contributions, i);
@@ -120,7 +120,7 @@ class UpdaterImpl final : public Updater {
     }
     update_by_mean(slice, *rules_, contributions, examples, context, copies);
     if (copies.place) copy_weights(slice, copies.place.get());
-    DelayBook::Row delays(delays_);
+    StalenessHistogram::Row delays(delays_);
     for (const Contribution& contribution : contributions) delays.add(contribution.worker, 0);
     return {count_update(slice, examples), 0, false, {context.learning_rate, context.factor}};
   }
@@ -145,7 +145,7 @@ class UpdaterImpl final : public Updater {
       slice.weight.adopt(std::move(weights));
     else
       slice.weight.assign(weights.get(), slice.bytes());
-    DelayBook::Row(delays_).add(worker, 0);
+    StalenessHistogram::Row(delays_).add(worker, 0);
     return {count_update(slice, examples), 0, false};
   }
 
@@ -301,7 +301,7 @@ class UpdaterImpl final : public Updater {
     }
   }
 
-  Applied apply(int index, const Contribution& contribution, DelayBook::Row& delays, void* copy) {
+  Applied apply(int index, const Contribution& contribution, StalenessHistogram::Row& delays, void* copy) {
     Slice& slice = at(index);
     const SliceLock lock(slice.mutex);
     // The text is made only when it is needed: a call may hold ten thousand keys.
@@ -458,7 +458,7 @@ class UpdaterImpl final : public Updater {
   std::deque<Slice> slices_;  // which never move
   std::deque<char> names_;    // one behind the other
   int workers_ = 1;
-  DelayBook delays_;
+  StalenessHistogram delays_;
   std::atomic<std::int64_t> refused_{0};
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// Asks for memory before it is used.
+// PendingRequests for memory before it is used.
 
 #include <algorithm>
 #include <cstddef>

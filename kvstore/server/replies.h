@@ -1,5 +1,5 @@
 #pragma once
-// Answers of a server.
+// ReplyCache of a server.
 
 #include <paceline/error.h>
 

@@ -24,7 +24,7 @@ class RoundSequencer : public Sequencer {
   virtual void advance(ServedPartition& partition, std::uint32_t slice) = 0;
   // Does the pull wait for a round of this slice?
   virtual bool waits_for(const Waiting& waiting, std::uint32_t slice) const = 0;
-  // Answers those who ask for agreements.
+  // ReplyCache those who ask for agreements.
   virtual void answer_asking(ServedPartition&, std::uint32_t) {}
 
   // Applies the oldest round. What the update throws is what later pulls of the slice are refused with, until a round

@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "node.h"
-#include "waits.h"
+#include "wait_stats.h"
 #include "worker_clocks.h"
 
 namespace paceline {
@@ -49,7 +49,7 @@ struct WaitingPull {
 // Which pulls go on, as the clocks and the mode of one shard say.
 class PullGate {
  public:
-  PullGate(WorkerClocks& clocks, const std::shared_ptr<const Mode>& mode, Waits& waits)
+  PullGate(WorkerClocks& clocks, const std::shared_ptr<const Mode>& mode, WaitStats& waits)
       : clocks_(clocks), mode_(mode), waits_(waits) {}
 
   // `need`: the step that the worker will compute from what it pulls. False: the pull is held back.
@@ -78,7 +78,7 @@ class PullGate {
 
   WorkerClocks& clocks_;
   const std::shared_ptr<const Mode>& mode_;
-  Waits& waits_;
+  WaitStats& waits_;
 };
 
 }  // namespace paceline

@@ -36,7 +36,7 @@ void give_freed_memory_back() {
 struct Server::Impl {
   PartitionTable table;
   CodecCache codecs;  // of the request handler
-  Waits waits;
+  WaitStats waits;
   const bool own_policy;  // of the user: it may take its time
   std::unique_ptr<ServerControl> control;
   std::vector<std::unique_ptr<Shard>> shards;  // destroyed first: their threads use what is above

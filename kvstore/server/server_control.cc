@@ -24,7 +24,7 @@ std::string cost_of(const Staleness& policy, std::size_t weights, int workers) {
 
 }  // namespace
 
-ServerControl::ServerControl(PartitionTable& table, std::vector<std::unique_ptr<Shard>>& shards, const Waits& waits,
+ServerControl::ServerControl(PartitionTable& table, std::vector<std::unique_ptr<Shard>>& shards, const WaitStats& waits,
                              std::shared_ptr<const Staleness> policy, PartitionLog* log)
     : table_(table), shards_(shards), waits_(waits), policy_(std::move(policy)), log_(log) {}
 
@@ -193,12 +193,12 @@ void ServerControl::log_report() const {
   const std::vector<Histogram>& delays = figures.delays;
   std::int64_t late = 0;
   for (const auto& shard : shards_) late += shard->late();
-  std::map<int, Waits::OfWorker> waits = waits_.workers();
+  std::map<int, WaitStats::OfWorker> waits = waits_.workers();
   const bool held_back =
       std::any_of(waits.begin(), waits.end(), [](const auto& wait) { return wait.second.times > 0; });
   for (std::size_t worker = 0; worker < delays.size(); ++worker) {
     const Histogram& histogram = delays[worker];
-    const Waits::OfWorker& wait = waits[static_cast<int>(worker)];
+    const WaitStats::OfWorker& wait = waits[static_cast<int>(worker)];
     LOG(INFO) << "delays of worker " << worker << ": " << histogram.count() << " slices pushed, mean "
               << histogram.mean() << " p50 " << histogram.quantile(0.5) << " p99 " << histogram.quantile(0.99)
               << (held_back ? str("; held back ", wait.times, " times, for ", wait.seconds, " s") : "");

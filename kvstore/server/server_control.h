@@ -23,7 +23,7 @@ namespace paceline {
 class ServerControl {
  public:
   // `policy`: the user's own, instead of the one that workers name; may be null, as may `log`.
-  ServerControl(PartitionTable& table, std::vector<std::unique_ptr<Shard>>& shards, const Waits& waits,
+  ServerControl(PartitionTable& table, std::vector<std::unique_ptr<Shard>>& shards, const WaitStats& waits,
                 std::shared_ptr<const Staleness> policy, PartitionLog* log);
 
   // True if the request was one of these; it is answered now or by a shard. Throws what the request is refused with.
@@ -50,7 +50,7 @@ class ServerControl {
 
   PartitionTable& table_;
   std::vector<std::unique_ptr<Shard>>& shards_;
-  const Waits& waits_;
+  const WaitStats& waits_;
   const std::shared_ptr<const Staleness> policy_;
   PartitionLog* const log_;
   TableControl tables_{shards_, policy_};

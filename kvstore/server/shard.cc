@@ -8,7 +8,7 @@
 
 namespace paceline {
 
-Shard::Shard(Waits& waits, int number)
+Shard::Shard(WaitStats& waits, int number)
     : gate_(clocks_, mode_, waits),
       tables_(clocks_, mode_, gate_),
       sequencer_(make_at_once(nullptr, {clocks_, gate_, late_})) {

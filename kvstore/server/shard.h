@@ -23,7 +23,7 @@ class Shard {
  public:
   using Job = UniqueFunction<void(Shard&)>;
 
-  Shard(Waits& waits, int number);
+  Shard(WaitStats& waits, int number);
   // Runs what was posted, then stops.
   ~Shard();
 

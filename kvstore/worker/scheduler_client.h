@@ -1,7 +1,7 @@
 #pragma once
-// What an exchange asks of the scheduler, whatever its mode: barriers, the book of positions, agreements.
+// What a backend asks of the scheduler, whatever its mode: barriers, the book of positions, agreements.
 
-#include <paceline/exchange.h>
+#include <paceline/backend.h>
 
 #include <atomic>
 #include <string>
@@ -30,20 +30,20 @@ class SchedulerClient {
   std::uint64_t next_barrier() { return ++barriers_; }
   // Has this worker asked for a part of an epoch?
   bool in_epoch() const { return !is_plain_barrier(barriers_); }
-  // That barrier over all live workers; returns the largest clock of those that met. An exchange may count its barriers
+  // That barrier over all live workers; returns the largest clock of those that met. A backend may count its barriers
   // itself, from 1: they are taken as those of the epoch. `joining`: without weights yet, so that it does not lead.
   std::uint64_t meet(std::uint64_t number, std::uint64_t clock, bool joining = false);
-  // As Exchange::leads() says. Does not block.
+  // As Backend::leads() says. Does not block.
   int leader() const;
   // Throws InvalidArgument where another worker's `rules` of that call differ.
   void agree_on_rules(std::uint32_t call, const std::string& rules);
 
-  // As Exchange says.
+  // As Backend says.
   std::pair<int, int> data_part(std::int64_t epoch);
   void data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all);
   PositionRanges data_committed(std::int64_t epoch);
   PositionRanges data_take_over(std::int64_t epoch, bool wait);
-  // The request that commits positions, for the exchange to send in time.
+  // The request that commits positions, for the backend to send in time.
   static Message commit_message(std::int64_t epoch, const PositionRanges& done);
 
  private:

@@ -117,7 +117,7 @@ TEST(Modes, WorkersThatWaitForDataAreNotWaitedFor) {
       const NDArray weight = NDArray::zeros(Shape{1}, DType::kFloat64, {}, engine);
       store.init({{"w", weight}});
       store.set_optimizer(optim::SGD{.lr = 1});
-      Exchange& exchange = store.exchange();
+      Backend& exchange = store.backend();
       for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
         const std::int64_t steps = worker == 0 ? 2 : 9;  // positions 0..1 and 2..10
         const std::int64_t first = worker == 0 ? 0 : 2;

@@ -80,7 +80,7 @@ TEST(Averaging, WeighsByExamplesAndAveragesStatistics) {
 TEST(Averaging, DataIsCommittedWithItsRound) {
   ClusterInProcess cluster({.mode = "dist_local:steps=4", .serial = false});
   cluster.run([&](int worker, KVStore& store) {
-    Exchange& exchange = store.exchange();
+    Backend& exchange = store.backend();
     const NDArray weight = begin(cluster, worker, store, optim::SGD{.lr = 1});
     exchange.data_part(0);
     const std::int64_t first = worker == 0 ? 0 : 6;

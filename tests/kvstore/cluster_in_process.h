@@ -58,7 +58,7 @@ class SchedulerThread {
   }
 
   int port() const { return port_; }
-  // Waits for the end: empty, or what it failed of.
+  // WaitStats for the end: empty, or what it failed of.
   std::string result() {
     thread_.join();
     return failure_;

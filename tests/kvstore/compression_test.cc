@@ -223,7 +223,7 @@ TEST(CompressionSetting, MustBeTheSameAtEveryWorker) {
       const auto engine = make_serial_engine();
       StoreOptions options;
       options.engine = engine.get();
-      KVStore store(make_servers_exchange(member(base, Role::kWorker, scheduler.port(), i), mode, options), mode);
+      KVStore store(make_servers_backend(member(base, Role::kWorker, scheduler.port(), i), mode, options), mode);
       try {
         store.init({{"w", NDArray::zeros(Shape{4}, DType::kFloat32, {}, *engine)}});
       } catch (const InvalidArgument& error) {

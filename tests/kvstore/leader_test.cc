@@ -41,7 +41,7 @@ TEST(Leader, IsOneOfThoseThatALossReleases) {
       if (worker == 0) return cluster.kill_worker(0);
       const auto w = static_cast<std::size_t>(worker);
       empty[w] = store.save().arrays.empty();
-      EXPECT_EQ(store.exchange().leads(), worker == 1);
+      EXPECT_EQ(store.backend().leads(), worker == 1);
       store.pull("w", weight);
       weights[w] = weight.to_vector<double>()[0];
       store.barrier();
@@ -63,30 +63,30 @@ TEST(Leader, IsNotAWorkerThatHasReturnedForTheNextEpoch) {
     cluster.run([&](int worker, KVStore& store) {
       Engine& engine = cluster.engine(worker);
       store.init({{"w", full(0, engine)}});
-      store.exchange().data_part(0);
+      store.backend().data_part(0);
       store.barrier();
-      EXPECT_EQ(store.exchange().leads(), worker == 0);
+      EXPECT_EQ(store.backend().leads(), worker == 0);
       ++ready;
       wait_for([&] { return ready == 2; });
       if (worker == 1) {
         wait_for([&] { return returned.load(); });
         EXPECT_FALSE(store.save().arrays.empty());
-        EXPECT_TRUE(store.exchange().leads());
+        EXPECT_TRUE(store.backend().leads());
         saved = true;
-        store.exchange().data_part(1);
+        store.backend().data_part(1);
         store.barrier();
-        EXPECT_FALSE(store.exchange().leads());
+        EXPECT_FALSE(store.backend().leads());
         return;
       }
       cluster.kill_worker(0);
       cluster.join_worker(0);
       KVStore& mine = cluster.worker(0);
-      mine.exchange().data_part(1);
+      mine.backend().data_part(1);
       returned = true;
       mine.init({{"w", full(0, engine)}});
       wait_for([&] { return saved.load(); });
       mine.barrier();
-      EXPECT_TRUE(mine.exchange().leads());
+      EXPECT_TRUE(mine.backend().leads());
     });
   }
 }

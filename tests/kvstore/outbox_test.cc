@@ -24,16 +24,16 @@ using Clock = std::chrono::steady_clock;
 struct Line {
   double latency, bytes_per_second;
   double now = 1, free = 0;
-  CreditWindow window{};
+  FlowWindow window{};
 
-  static CreditWindow::Time at(double seconds) {
-    return CreditWindow::Time(std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
+  static FlowWindow::Time at(double seconds) {
+    return FlowWindow::Time(std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
   }
 
   // Sends so many messages, as many at a time as the window allows; the seconds until the last answer.
   double send(int messages, std::size_t bytes) {
     struct Sent {
-      CreditWindow::Ticket ticket;
+      FlowWindow::Ticket ticket;
       double answered;
     };
     std::deque<Sent> under_way;
@@ -56,7 +56,7 @@ struct Line {
   }
 };
 
-TEST(CreditWindow, KnowsTheLineAndKeepsItBusy) {
+TEST(FlowWindow, KnowsTheLineAndKeepsItBusy) {
   for (const double speed : {12.5e6, 125e6, 1.25e9, 12.5e9}) {
     for (const double latency : {50e-6, 500e-6}) {
       Line line{latency, speed};
@@ -75,7 +75,7 @@ double pipeline_seconds(const Line& line, double all, double message) {
   return (all / message + 2) * (line.latency + message / line.bytes_per_second);
 }
 
-TEST(CreditWindow, MessagesAreWithinThreePercentOfTheBest) {
+TEST(FlowWindow, MessagesAreWithinThreePercentOfTheBest) {
   constexpr double kAll = 64.0 * (1 << 20);
   for (const double speed : {12.5e6, 125e6, 1.25e9}) {
     for (const double latency : {100e-6, 1e-3}) {
@@ -94,7 +94,7 @@ TEST(CreditWindow, MessagesAreWithinThreePercentOfTheBest) {
   }
 }
 
-TEST(CreditWindow, CountsAStepsBytesWithoutARest) {
+TEST(FlowWindow, CountsAStepsBytesWithoutARest) {
   Line line{100e-6, 125e6};
   line.send(1, 64);
   line.send(64, 1 << 20);
@@ -106,7 +106,7 @@ TEST(CreditWindow, CountsAStepsBytesWithoutARest) {
   EXPECT_EQ(line.window.message_bytes(), rested);
 }
 
-TEST(CreditWindow, ForgetsAFasterPast) {
+TEST(FlowWindow, ForgetsAFasterPast) {
   Line line{100e-6, 1.25e9};
   line.send(1, 64);
   line.send(64, 1 << 20);

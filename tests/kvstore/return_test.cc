@@ -77,7 +77,7 @@ TEST(Return, AWorkerThatReturnsIsInStepWithTheOthers) {
       cluster.kill_worker(1);
       cluster.join_worker(1);
       KVStore& again = cluster.worker(1);
-      EXPECT_TRUE(again.exchange().joined_late());
+      EXPECT_TRUE(again.backend().joined_late());
       again.barrier();  // of the program's start: the others have passed it
       const Scalar scalar = begin(cluster, worker, again);
       EXPECT_GE(scalar.weight.item<double>(), kBefore);
@@ -304,12 +304,12 @@ TEST(Return, AWorkerWithoutAPartTakesOver) {
         for (const auto& [from, to] : ranges) {
           scalar.step(*store);
           delivered += static_cast<int>(to - from);
-          store->exchange().data_commit(0, {{from, to}});
+          store->backend().data_commit(0, {{from, to}});
         }
       };
-      const auto [index, count] = store->exchange().data_part(0);
+      const auto [index, count] = store->backend().data_part(0);
       EXPECT_EQ(count, 3);
-      store->exchange().data_begin(0, {{index * 1000, index * 1000 + 1000}}, {{0, kPositions}});
+      store->backend().data_begin(0, {{index * 1000, index * 1000 + 1000}}, {{0, kPositions}});
       ++ready;
       while (ready < 3) std::this_thread::sleep_for(1ms);
       if (worker == 1) {
@@ -317,8 +317,8 @@ TEST(Return, AWorkerWithoutAPartTakesOver) {
         cluster.join_worker(1);
         joined = true;
         store = &cluster.worker(1);
-        EXPECT_EQ(store->exchange().data_part(0).second, 0);
-        store->exchange().data_begin(0, {}, {{0, kPositions}});
+        EXPECT_EQ(store->backend().data_part(0).second, 0);
+        store->backend().data_begin(0, {}, {{0, kPositions}});
       } else {
         deliver({{index * 1000, index * 1000 + 500}, {index * 1000 + 500, index * 1000 + 1000}});
       }
@@ -326,15 +326,15 @@ TEST(Return, AWorkerWithoutAPartTakesOver) {
       while (!joined) std::this_thread::sleep_for(1ms);
       bool begun = worker != 1;
       for (;;) {
-        const PositionRanges more = store->exchange().data_take_over(0, true);
+        const PositionRanges more = store->backend().data_take_over(0, true);
         if (more.empty()) break;
         if (!std::exchange(begun, true)) scalar = begin(cluster, worker, *store);
         deliver(more);
       }
       store->barrier();
-      EXPECT_EQ(store->exchange().data_committed(0), (PositionRanges{{0, kPositions}}));
+      EXPECT_EQ(store->backend().data_committed(0), (PositionRanges{{0, kPositions}}));
       // The next epoch has a part for it.
-      EXPECT_EQ(store->exchange().data_part(1), (std::pair<int, int>{worker, 3}));
+      EXPECT_EQ(store->backend().data_part(1), (std::pair<int, int>{worker, 3}));
       if (!begun) begin(cluster, worker, *store);
       store->barrier();
     });

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <kvstore/cluster_in_process.h>
 #include <message.pb.h>
-#include <paceline/exchange.h>
+#include <paceline/backend.h>
 #include <paceline/optimizer.h>
 
 #include <array>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kWorkers = 2;
 
-// Answers a meeting once both workers have come; worker 1's answer to the meeting `held` waits for release().
+// ReplyCache a meeting once both workers have come; worker 1's answer to the meeting `held` waits for release().
 class Meetings final : public SchedulerService {
  public:
   explicit Meetings(std::uint64_t held) : held_(held) {}
@@ -43,7 +43,7 @@ class Meetings final : public SchedulerService {
     return true;
   }
 
-  // Waits until the answer is held.
+  // WaitStats until the answer is held.
   void release() { answer(waiting_.get_future().get()); }
 
  private:
@@ -74,7 +74,7 @@ class Ring {
         StoreOptions options;
         options.engine = engines_[w].get();
         workers_[w] =
-            make_ring_exchange(member(config_, Role::kWorker, 0, static_cast<int>(w)), Spec::parse("ring"), options);
+            make_ring_backend(member(config_, Role::kWorker, 0, static_cast<int>(w)), Spec::parse("ring"), options);
         // Worker 1 is the owner of the first 256 KB: of the whole first key and some of the second.
         for (std::size_t k = 0; k < kElements.size(); ++k) weights_[w].push_back({names_[k], full(w, k, 0)});
         workers_[w]->init({{names_[0], weights_[w][0].out}, {names_[1], weights_[w][1].out}});
@@ -91,10 +91,10 @@ class Ring {
     for (auto& worker : workers_) worker.reset();
   }
 
-  Exchange& worker(std::size_t w) { return *workers_[w]; }
+  Backend& worker(std::size_t w) { return *workers_[w]; }
   Meetings& meetings() { return meetings_; }
 
-  // Exchanges the keys below `keys`; returns when the messages are out.
+  // Backends the keys below `keys`; returns when the messages are out.
   void begin_step(std::size_t w, double gradient, std::size_t keys = kElements.size()) {
     std::vector<PushItem> pushes;
     for (std::size_t k = 0; k < keys; ++k) pushes.push_back({names_[k], full(w, k, gradient)});
@@ -135,7 +135,7 @@ class Ring {
                    [this](const Roster& roster) { store_->on_roster(roster); }}};
   std::array<std::unique_ptr<Engine>, kWorkers> engines_;
   std::array<std::vector<PullItem>, kWorkers> weights_;
-  std::array<std::unique_ptr<Exchange>, kWorkers> workers_;
+  std::array<std::unique_ptr<Backend>, kWorkers> workers_;
 };
 
 using Weights = std::array<double, 2>;

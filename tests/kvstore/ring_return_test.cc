@@ -289,7 +289,7 @@ TEST(RingReturn, TheSenderOfAnInitDies) {
       const auto engine = make_threaded_engine();
       StoreOptions options;
       options.engine = engine.get();
-      const auto ring = make_ring_exchange(member(config, Role::kWorker, 0, worker), Spec::parse("ring"), options);
+      const auto ring = make_ring_backend(member(config, Role::kWorker, 0, worker), Spec::parse("ring"), options);
       const NDArray weight = NDArray::full(Shape{2}, worker, DType::kFloat64, {}, *engine);
       ring->init({{"w", weight}});
       EXPECT_EQ(weight.to_vector<double>(), (std::vector<double>{1, 1}));

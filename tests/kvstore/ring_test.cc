@@ -332,7 +332,7 @@ void workers_that_wait_for_data_come_back_into_the_rounds(const std::string& tra
   ClusterInProcess cluster({.mode = "ring", .workers = 2, .servers = 0, .transport = transport, .serial = false});
   cluster.run([&](int worker, KVStore& store) {
     const Scalar scalar = start(cluster, worker, store);
-    Exchange& exchange = store.exchange();
+    Backend& exchange = store.backend();
     for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
       const std::int64_t steps = worker == 0 ? 2 : 9;  // positions 0..1 and 2..10
       const std::int64_t first = worker == 0 ? 0 : 2;
@@ -404,7 +404,7 @@ void goes_on_after_a_loss(double factor) {
       auto& result = weights[static_cast<std::size_t>(worker)];
       result = large.to_vector<double>();
       for (const double w : small.to_vector<double>()) result.push_back(w);
-      leads[static_cast<std::size_t>(worker)] = store.exchange().leads();
+      leads[static_cast<std::size_t>(worker)] = store.backend().leads();
       store.barrier();
       store.finish();
     });

@@ -288,7 +288,7 @@ TEST(Server, RefusesMalformedMessagesAndGoesOn) {
     node = std::make_unique<Node>(member(base, Role::kWorker, 0, 1), Node::Handlers{});
     node->join();
   });
-  const auto exchange = make_servers_exchange(member(base, Role::kWorker, 0, 0), Spec::parse("dist_async"), options);
+  const auto exchange = make_servers_backend(member(base, Role::kWorker, 0, 0), Spec::parse("dist_async"), options);
   joining.join();
 
   const NDArray weight = NDArray::full(Shape{64}, 1, DType::kFloat64, {}, *engine);

@@ -2,7 +2,7 @@
 // KVStore: parameters by name, pushed gradients, pulled weights. The same program runs alone and distributed: the mode
 // is one string, `NAME[:key=value,...]`.
 //
-// - `local`: in this process. Several devices may push parts of one gradient (exchange.h).
+// - `local`: in this process. Several devices may push parts of one gradient (backend.h).
 // - `device`, or `nccl`: the same, summed on the first of the devices. In `local` and `device` weights on an
 // accelerator
 //   stay there, and NCCL sums if it can (PACELINE_NCCL=0: never).
@@ -28,8 +28,8 @@
 // `except=*bias*+norm*`), and `bandwidth` (bytes per second, or `measured`: encodes only keys for which that was
 // measured to pay).
 
+#include <paceline/backend.h>
 #include <paceline/cluster.h>
-#include <paceline/exchange.h>
 #include <paceline/staleness.h>
 
 #include <atomic>
@@ -63,15 +63,15 @@ class KVStore {
   // process. Not for `local` and `device`.
   static std::shared_ptr<KVStore> join(const ClusterConfig& config, const std::string& mode,
                                        const StoreOptions& options = {});
-  // A store on an exchange of the caller's own.
-  explicit KVStore(std::unique_ptr<Exchange> exchange, Spec mode);
+  // A store on a backend of the caller's own.
+  explicit KVStore(std::unique_ptr<Backend> backend, Spec mode);
   ~KVStore();
 
   const Spec& mode() const;     // as create() was given it, with the mode's own name
   bool is_distributed() const;  // false for `local` and `device`
   bool holds_tables() const;    // row-sparse ones; not ring, gossip, dist_local and dist_sync with backup
   // What the store stands on; lives as long as the store.
-  Exchange& exchange();
+  Backend& backend();
 
   int rank() const;  // of this worker, from 0
   int size() const;  // the number of workers at the start
@@ -86,7 +86,7 @@ class KVStore {
   // Blocks until every server has the rate.
   void set_learning_rate(double rate);
 
-  // Pushes and pulls are engine tasks, as Exchange says, and return at once. Gradients are means over `examples`. A
+  // Pushes and pulls are engine tasks, as Backend says, and return at once. Gradients are means over `examples`. A
   // push throws InvalidArgument before set_optimizer(). Tasks of larger priority go first.
   void push(const std::string& key, const NDArray& gradient, std::int64_t examples = 1, int priority = 0);
   // The next push of the key counts its delay from the last pull of that key, into whatever array. So the last pull
@@ -95,13 +95,13 @@ class KVStore {
   // Both in one round trip, for several keys.
   void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
                  std::int64_t examples = 1, int priority = 0);
-  // Row-sparse tables: see row_tables.h, and the functions of Exchange with these names.
+  // Row-sparse tables: see row_tables.h, and the functions of Backend with these names.
   void init_table(const TableSpec& table);
   void push_rows(const std::vector<RowPush>& rows, std::int64_t examples = 1, int priority = 0);
   void pull_rows(const std::vector<RowPull>& rows, int priority = 0);
   void push_pull_rows(const std::vector<RowPush>& gradients, const std::vector<RowPull>& rows,
                       std::int64_t examples = 1, int priority = 0);
-  // As the functions of Exchange with these names.
+  // As the functions of Backend with these names.
   void step_end();
   void barrier();
   StoreReport report();
@@ -111,7 +111,7 @@ class KVStore {
 
  private:
   Spec mode_;
-  std::unique_ptr<Exchange> exchange_;
+  std::unique_ptr<Backend> backend_;
   void require_optimizer() const;
 
   std::int64_t loads_ = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// Modes of consistency, as a server sees them. `local`, `device`, `ring` and `gossip` are Exchanges at the worker
+// Modes of consistency, as a server sees them. `local`, `device`, `ring` and `gossip` are Backends at the worker
 // instead.
 
 #include <paceline/catalog.h>

@@ -22,7 +22,7 @@
 #include "observers.h"
 #include "tcp_sockets.h"
 #include "transport/address.h"
-#include "transport/guest.h"
+#include "transport/borrowed_poller.h"
 #include "transport/wake_ups.h"
 #include "transport_catalog.h"
 
@@ -41,7 +41,7 @@ class Tcp final : public Transport {
   }
 
   ~Tcp() override {
-    guest_->leave();
+    borrowed_poller_->leave();
     put({Command::kStop, 0, {}, {}, {}});
     thread_.join();
     context_.close();
@@ -99,7 +99,7 @@ class Tcp final : public Transport {
     handler_ = std::make_shared<const Handler>(std::move(handler));
   }
 
-  std::shared_ptr<detail::WaitingWork> waiting_work() override { return guest_; }
+  std::shared_ptr<detail::WaitingWork> waiting_work() override { return borrowed_poller_; }
 
   void add_observer(std::shared_ptr<TransportObserver> observer) override { observers_.add(std::move(observer)); }
 
@@ -323,17 +323,17 @@ class Tcp final : public Transport {
   void receive_until(const std::function<bool()>& done) {
     {
       const Lock lock(mutex_);
-      guest_inside_ = true;
+      poller_is_borrowed_ = true;
     }
     bool more = false;
     while (!done()) more = take_turn(more ? std::vector<std::uint64_t>() : sleep(true));
     {
       const Lock lock(mutex_);
-      guest_inside_ = false;
+      poller_is_borrowed_ = false;
       asleep_ = true;  // as far as is known
       more |= !commands_.empty();
     }
-    guest_left_.notify_all();
+    poller_is_back_.notify_all();
     if (more) wake_ups_.ring();
   }
 
@@ -383,13 +383,13 @@ class Tcp final : public Transport {
   }
 
   // Until something arrives or is to be done; what woke this thread.
-  std::vector<std::uint64_t> sleep(bool is_guest) {
+  std::vector<std::uint64_t> sleep(bool is_borrower) {
     {
       const Lock lock(mutex_);
-      if (guest_inside_ && !is_guest) {
-        // The guest is to be the one that is woken, and what woke this thread may have been for it.
+      if (poller_is_borrowed_ && !is_borrower) {
+        // Pass this wake-up on: the thread that borrowed the poller must receive it.
         wake_ups_.ring();
-        guest_left_.wait(mutex_, [this]() PACELINE_REQUIRES(mutex_) { return !guest_inside_; });
+        poller_is_back_.wait(mutex_, [this]() PACELINE_REQUIRES(mutex_) { return !poller_is_borrowed_; });
       }
       if (!commands_.empty()) return {};
       asleep_ = true;
@@ -408,8 +408,8 @@ class Tcp final : public Transport {
   Mutex mutex_;
   std::deque<Command> commands_ PACELINE_GUARDED_BY(mutex_);
   bool asleep_ PACELINE_GUARDED_BY(mutex_) = false;  // nobody is about to look at them
-  bool guest_inside_ PACELINE_GUARDED_BY(mutex_) = false;
-  CondVar guest_left_;
+  bool poller_is_borrowed_ PACELINE_GUARDED_BY(mutex_) = false;
+  CondVar poller_is_back_;
   LinkId last_link_ PACELINE_GUARDED_BY(mutex_) = 0;
   std::unordered_map<LinkId, std::string> names_ PACELINE_GUARDED_BY(mutex_);
   std::shared_ptr<const Handler> handler_ PACELINE_GUARDED_BY(mutex_);
@@ -424,7 +424,7 @@ class Tcp final : public Transport {
   std::vector<std::pair<LinkId, Packet>> arrived_;
   bool stopped_ = false;
 
-  const std::shared_ptr<Guest> guest_ = std::make_shared<Guest>(
+  const std::shared_ptr<BorrowedPoller> borrowed_poller_ = std::make_shared<BorrowedPoller>(
       [this](const std::function<bool()>& done) { receive_until(done); }, [this] { wake_ups_.ring(); });
   std::thread thread_;
 };

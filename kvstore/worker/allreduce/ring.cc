@@ -22,9 +22,9 @@ namespace {
 
 constexpr const char* kMode = "ring";
 
-class RingExchange final : public Exchange {
+class RingBackend final : public Backend {
  public:
-  RingExchange(const ClusterConfig& config, const StoreOptions& options, const CompressionSetting& compression)
+  RingBackend(const ClusterConfig& config, const StoreOptions& options, const CompressionSetting& compression)
       : engine_(options.engine ? *options.engine : default_engine()),
         workers_(config.workers),
         compression_(compression),
@@ -38,7 +38,7 @@ class RingExchange final : public Exchange {
     new_step(0);
   }
 
-  ~RingExchange() override {
+  ~RingBackend() override {
     {
       Lock lock(mutex_);
       sent_.reset();
@@ -433,7 +433,7 @@ class RingExchange final : public Exchange {
 };
 
 // Everybody holds everything: the one that leads has it all at hand.
-StoreState RingExchange::save() {
+StoreState RingBackend::save() {
   barrier();
   StoreState state;
   if (leads()) {
@@ -445,7 +445,7 @@ StoreState RingExchange::save() {
   return state;
 }
 
-void RingExchange::load(const StoreState& state) {
+void RingBackend::load(const StoreState& state) {
   barrier();
   const int leader = client_.leader();
   std::exception_ptr refused;
@@ -504,14 +504,13 @@ CompressionSetting check_ring(const Spec& mode, const ClusterConfig& config) {
   return compression;
 }
 
-std::unique_ptr<Exchange> make_ring_exchange(const ClusterConfig& config, const Spec& mode,
-                                             const StoreOptions& options) {
+std::unique_ptr<Backend> make_ring_backend(const ClusterConfig& config, const Spec& mode, const StoreOptions& options) {
   const CompressionSetting compression = check_ring(mode, config);
   require(!options.staleness, "mode ring applies no stale gradients: it takes no staleness policy");
   ClusterConfig own = config;
   if (const std::string transport = Options(mode.options).get("transport", ""); !transport.empty())
     own.transport = transport;
-  return std::make_unique<RingExchange>(own, options, compression);
+  return std::make_unique<RingBackend>(own, options, compression);
 }
 
 }  // namespace paceline

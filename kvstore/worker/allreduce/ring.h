@@ -1,8 +1,8 @@
 #pragma once
 // Mode ring: all-reduce among the workers, no servers.
 
+#include <paceline/backend.h>
 #include <paceline/cluster.h>
-#include <paceline/exchange.h>
 #include <paceline/kvstore.h>
 
 #include <memory>
@@ -15,7 +15,6 @@ namespace paceline {
 // job with servers.
 CompressionSetting check_ring(const Spec& mode, const ClusterConfig& config);
 // Joins the job; blocks as Node::join() does, and throws the same.
-std::unique_ptr<Exchange> make_ring_exchange(const ClusterConfig& config, const Spec& mode,
-                                             const StoreOptions& options);
+std::unique_ptr<Backend> make_ring_backend(const ClusterConfig& config, const Spec& mode, const StoreOptions& options);
 
 }  // namespace paceline

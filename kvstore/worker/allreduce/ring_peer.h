@@ -26,7 +26,7 @@
 //
 // Everything but the functions that say otherwise runs on one thread of the peer, so that nothing is locked.
 
-#include <paceline/exchange.h>
+#include <paceline/backend.h>
 #include <paceline/mutex.h>
 #include <paceline/unique_function.h>
 #include <paceline/updater.h>

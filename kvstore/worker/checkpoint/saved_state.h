@@ -1,12 +1,12 @@
 #pragma once
-// How a store's state is named, the same for every exchange, so that a checkpoint of one is read by another:
+// How a store's state is named, the same for every backend, so that a checkpoint of one is read by another:
 //   <key>                       weights, in the key's shape
 //   <key>:<slot>                state of the optimizer or of the staleness policy, in the key's shape
 //   worker<rank>:<key>/<slot>   state of a worker's rule
 // and as counters version:<key>, examples:<key>, optimizer_updates:<key>, policy_updates:<key>, workers, and clock
 // where workers have one.
 
-#include <paceline/exchange.h>
+#include <paceline/backend.h>
 #include <paceline/updater.h>
 
 #include <cstdint>
@@ -62,7 +62,7 @@ struct SavedStore {
 void adapt_state(SavedStore& store, const Optimizer& optimizer, const Staleness& policy, bool worker_momentum);
 
 // What the workers of another number take over: rank r gets the state of r, r + workers, ... added up, which keeps the
-// sum of all momenta. Waits for the arrays.
+// sum of all momenta. WaitStats for the arrays.
 NamedArrays share_of(const SavedStore& store, int rank, int workers);
 
 }  // namespace paceline

@@ -6,7 +6,7 @@
 //   table:<name>:<slot>     state of the optimizer or of the staleness policy, (n, width)
 // and as counter examples:table:<name>.
 
-#include <paceline/exchange.h>
+#include <paceline/backend.h>
 
 #include <string>
 #include <utility>

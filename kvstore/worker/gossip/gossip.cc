@@ -31,17 +31,17 @@ struct GossipOptions {
   }
 };
 
-class GossipExchange final : public Exchange {
+class GossipBackend final : public Backend {
  public:
-  GossipExchange(const ClusterConfig& config, const GossipOptions& gossip, const StoreOptions& options)
+  GossipBackend(const ClusterConfig& config, const GossipOptions& gossip, const StoreOptions& options)
       : options_(gossip),
         workers_(config.workers),
         engine_(options.engine ? *options.engine : default_engine()),
-        local_(make_local_exchange(options, {})),
+        local_(make_local_backend(options, {})),
         peer_(config, *local_, gossip.seed),
         client_(peer_.node()) {}
 
-  ~GossipExchange() override {
+  ~GossipBackend() override {
     engine_.wait_unused(meeting_);
     // A worker that ends by an exception is lost, not at its end.
     if (!finished_ && std::uncaught_exceptions() == 0) peer_.node().leave();
@@ -163,7 +163,7 @@ class GossipExchange final : public Exchange {
   }
 
   void begin_meeting() {
-    const auto keys = std::make_shared<std::vector<LocalExchange::Weights>>(peer_.keys());
+    const auto keys = std::make_shared<std::vector<LocalBackend::Weights>>(peer_.keys());
     const auto snapshots = std::make_shared<std::vector<Snapshot>>();
     std::vector<Variable> reads;  // not meeting_: one that failed leaves the next alone
     for (const auto& key : *keys) reads.push_back(key.variable);
@@ -195,7 +195,7 @@ class GossipExchange final : public Exchange {
   const GossipOptions options_;
   const int workers_;
   Engine& engine_;
-  const std::unique_ptr<LocalExchange> local_;
+  const std::unique_ptr<LocalBackend> local_;
   const Variable meeting_ = engine_.new_variable();  // free when this worker's last meeting is over
   GossipPeer peer_;
   SchedulerClient client_;
@@ -205,7 +205,7 @@ class GossipExchange final : public Exchange {
 };
 
 // The leader's counts, its optimizer's state too.
-void GossipExchange::load(const StoreState& state) {
+void GossipBackend::load(const StoreState& state) {
   settle();
   meet_at_scheduler();
   const int leader = client_.leader();
@@ -242,14 +242,14 @@ void check_gossip(const Spec& mode, const ClusterConfig& config) {
           "; start it with launch.py -s 0 (DMLC_NUM_SERVER=0)");
 }
 
-std::unique_ptr<Exchange> make_gossip_exchange(const ClusterConfig& config, const Spec& mode,
-                                               const StoreOptions& options) {
+std::unique_ptr<Backend> make_gossip_backend(const ClusterConfig& config, const Spec& mode,
+                                             const StoreOptions& options) {
   check_gossip(mode, config);
   require(!options.staleness, "mode gossip applies no stale gradients: it takes no staleness policy");
   const GossipOptions gossip = GossipOptions::parse(mode);
   ClusterConfig own = config;
   if (!gossip.transport.empty()) own.transport = gossip.transport;
-  return std::make_unique<GossipExchange>(own, gossip, options);
+  return std::make_unique<GossipBackend>(own, gossip, options);
 }
 
 }  // namespace paceline

@@ -9,8 +9,8 @@
 // evaluated after one is the mean; the optimizer's state in a checkpoint is the leader's, and what all go on with. Who
 // is lost in a barrier is left out; if that is the leader, weights stay apart until the next.
 
+#include <paceline/backend.h>
 #include <paceline/cluster.h>
-#include <paceline/exchange.h>
 #include <paceline/kvstore.h>
 
 #include <memory>
@@ -20,7 +20,7 @@ namespace paceline {
 // Throws InvalidArgument on options that `gossip` does not have and on a job with servers.
 void check_gossip(const Spec& mode, const ClusterConfig& config);
 // Joins the job; blocks as Node::join() does, and throws the same.
-std::unique_ptr<Exchange> make_gossip_exchange(const ClusterConfig& config, const Spec& mode,
-                                               const StoreOptions& options);
+std::unique_ptr<Backend> make_gossip_backend(const ClusterConfig& config, const Spec& mode,
+                                             const StoreOptions& options);
 
 }  // namespace paceline

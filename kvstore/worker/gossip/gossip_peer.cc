@@ -19,7 +19,7 @@ void subtract(const void* what, void* from, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) static_cast<T*>(from)[i] -= static_cast<const T*>(what)[i];
 }
 
-std::size_t bytes_of(const LocalExchange::Weights& key) {
+std::size_t bytes_of(const LocalBackend::Weights& key) {
   return static_cast<std::size_t>(key.shape.size()) * size_of(key.dtype);
 }
 
@@ -32,7 +32,7 @@ int gossip_partner(const std::vector<int>& others, std::int64_t seed, int rank, 
   return others[random() % others.size()];
 }
 
-GossipPeer::GossipPeer(const ClusterConfig& config, LocalExchange& local, std::int64_t seed)
+GossipPeer::GossipPeer(const ClusterConfig& config, LocalBackend& local, std::int64_t seed)
     : local_(local),
       updater_(local.updater()),
       seed_(seed),
@@ -60,7 +60,7 @@ std::size_t GossipPeer::add_keys(const std::vector<KeyInfo>& keys) {
   return first;
 }
 
-std::vector<LocalExchange::Weights> GossipPeer::keys() const {
+std::vector<LocalBackend::Weights> GossipPeer::keys() const {
   Lock lock(mutex_);
   return keys_;
 }

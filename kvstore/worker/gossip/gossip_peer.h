@@ -37,7 +37,7 @@ int gossip_partner(const std::vector<int>& others, std::int64_t seed, int rank, 
 class GossipPeer {
  public:
   // Joins the job; blocks as Node::join() does, and throws the same. `local` holds this worker's weights.
-  GossipPeer(const ClusterConfig& config, LocalExchange& local, std::int64_t seed);
+  GossipPeer(const ClusterConfig& config, LocalBackend& local, std::int64_t seed);
 
   Node& node() { return node_; }
   const Node& node() const { return node_; }
@@ -47,7 +47,7 @@ class GossipPeer {
   int live_workers() const { return live_workers_; }
   // Keys of `local` take part from now on, in the same order at every worker. Returns the number of the first.
   std::size_t add_keys(const std::vector<KeyInfo>& keys);
-  std::vector<LocalExchange::Weights> keys() const;
+  std::vector<LocalBackend::Weights> keys() const;
   // One meeting, of the weights as they were: `completion` ends when it is over. Not while another is open.
   void meet(const std::vector<Snapshot>& snapshots, std::int64_t step, Completion completion);
   // leave() waits until it was heard.
@@ -68,7 +68,7 @@ class GossipPeer {
   void take_mean();
 
  private:
-  using Weights = LocalExchange::Weights;
+  using Weights = LocalBackend::Weights;
 
   // To another's last meeting.
   struct Answer {
@@ -86,7 +86,7 @@ class GossipPeer {
   Message answer_fetch(const Request& request);
   void forget(Answer& answer) PACELINE_REQUIRES(mutex_);
 
-  LocalExchange& local_;
+  LocalBackend& local_;
   Updater& updater_;
   const std::int64_t seed_;
   std::atomic<int> live_workers_{1};

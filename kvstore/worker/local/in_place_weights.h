@@ -3,7 +3,7 @@
 // beside their optimizer's state, or in the caller's own array where that is shared with the store. No staleness
 // policy: in one process no gradient is late, and those policies leave alone.
 
-#include <paceline/exchange.h>
+#include <paceline/backend.h>
 #include <paceline/updater.h>
 
 #include <memory>

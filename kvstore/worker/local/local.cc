@@ -30,7 +30,7 @@ struct LocalKey {
   std::size_t place = 0;
 };
 
-class InThisProcess final : public LocalExchange {
+class InThisProcess final : public LocalBackend {
  public:
   InThisProcess(const StoreOptions& options, const LocalSettings& settings)
       : engine_(options.engine ? *options.engine : default_engine()), settings_(settings), policy_(options.staleness) {
@@ -407,7 +407,7 @@ class InThisProcess final : public LocalExchange {
 
 }  // namespace
 
-std::unique_ptr<LocalExchange> make_local_exchange(const StoreOptions& options, const LocalSettings& settings) {
+std::unique_ptr<LocalBackend> make_local_backend(const StoreOptions& options, const LocalSettings& settings) {
   return std::make_unique<InThisProcess>(options, settings);
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-#include <paceline/exchange.h>
+#include <paceline/backend.h>
 #include <paceline/kvstore.h>
 #include <paceline/updater.h>
 
@@ -13,9 +13,9 @@ namespace paceline {
 // stays there with the optimizer's state: its gradients are summed and applied on that device. The weights of all other
 // keys are on the CPU, in the caller's array where that is shared and float32; gradients of several devices are summed
 // there, or, in `device`, on the first of the devices.
-class LocalExchange : public Exchange {
+class LocalBackend : public Backend {
  public:
-  // For an exchange that wraps this one.
+  // For a backend that wraps this one.
 
   struct Weights {
     std::string key;
@@ -30,9 +30,9 @@ class LocalExchange : public Exchange {
 
 struct LocalSettings {
   bool sums_on_device = false;
-  // Not where an exchange wraps this one; nor under a staleness policy of the user's own.
+  // Not where a backend wraps this one; nor under a staleness policy of the user's own.
   bool updates_in_place = false;
 };
-std::unique_ptr<LocalExchange> make_local_exchange(const StoreOptions& options, const LocalSettings& settings);
+std::unique_ptr<LocalBackend> make_local_backend(const StoreOptions& options, const LocalSettings& settings);
 
 }  // namespace paceline

@@ -1,7 +1,7 @@
 #pragma once
 // Row-sparse tables in this process, for mode `local`.
 
-#include <paceline/exchange.h>
+#include <paceline/backend.h>
 
 #include <map>
 #include <memory>

@@ -1,7 +1,7 @@
 #pragma once
 // The worker's half of compression: encodes gradients before they are pushed and keeps the codec's state.
 
-#include <paceline/exchange.h>
+#include <paceline/backend.h>
 #include <paceline/ndarray.h>
 
 #include <atomic>

@@ -1,6 +1,6 @@
 #pragma once
 // Requests to one server, sent by priority. Few megabytes are under way at a time, so that a request of higher priority
-// never waits behind much that was handed over before it: as many as credit_window.h finds good for this server.
+// never waits behind much that was handed over before it: as many as flow_window.h finds good for this server.
 
 #include <paceline/mutex.h>
 
@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "node.h"
-#include "send/credit_window.h"
+#include "send/flow_window.h"
 
 namespace paceline {
 
 class Outbox {
  public:
-  // `message_bytes`: what is best in one message, whatever is measured; 0: as measured. `narrow`: see CreditWindow.
+  // `message_bytes`: what is best in one message, whatever is measured; 0: as measured. `narrow`: see FlowWindow.
   Outbox(Node& node, PeerId server, std::size_t message_bytes = 0, bool narrow = false)
       : node_(node), server_(server), credit_(message_bytes, narrow) {}
 
@@ -52,7 +52,7 @@ class Outbox {
 
   // A request under way: answered once, whatever happens.
   struct Sent {
-    CreditWindow::Ticket ticket;
+    FlowWindow::Ticket ticket;
     std::size_t bytes = 0;
     Node::ReplyHandler on_reply;
   };
@@ -67,7 +67,7 @@ class Outbox {
   CondVar idle_;
   std::vector<Entry> heap_ PACELINE_GUARDED_BY(mutex_);
   std::uint64_t submitted_ PACELINE_GUARDED_BY(mutex_) = 0;
-  CreditWindow credit_ PACELINE_GUARDED_BY(mutex_);
+  FlowWindow credit_ PACELINE_GUARDED_BY(mutex_);
   std::size_t under_way_ PACELINE_GUARDED_BY(mutex_) = 0;
   bool pumping_ PACELINE_GUARDED_BY(mutex_) = false;  // one thread sends, so that the order is kept
   bool closed_ PACELINE_GUARDED_BY(mutex_) = false;

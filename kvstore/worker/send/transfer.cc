@@ -142,7 +142,7 @@ bool Transfer::is_small(bool pushes, bool pulls) const {
     const bool push = pushes && item.gradient, pull = pulls && item.out;
     if ((push && item.encoded) || (pull && item.pull_codec)) return false;
     bytes += (push ? item.gradient.size : 0) + (pull ? item.out.size : 0);
-    if (bytes > Fuser::kSmall) return false;
+    if (bytes > Coalescer::kSmall) return false;
   }
   return true;
 }
@@ -168,7 +168,7 @@ void Transfer::send_small(bool pushes, bool pulls) {
   }
   messages_ = static_cast<int>(requests.size()) + 1;
   for (auto& [server, request] : requests)
-    (*route_.fusers)[static_cast<std::size_t>(server)]->submit(std::move(request));
+    (*route_.coalescers)[static_cast<std::size_t>(server)]->submit(std::move(request));
   finish_message();
 }
 

@@ -2,8 +2,8 @@
 // One call of push, pull or push_pull on its way: gradients of many keys become messages to many servers, their answers
 // become weights.
 
+#include <paceline/backend.h>
 #include <paceline/compression.h>
-#include <paceline/exchange.h>
 #include <paceline/mutex.h>
 
 #include <atomic>
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "key_partition.h"
-#include "send/fuser.h"
+#include "send/coalescer.h"
 #include "send/outbox.h"
 #include "send/remote_slice.h"
 
@@ -138,7 +138,7 @@ class Transfer final : public SmallCaller, public std::enable_shared_from_this<T
   };
   struct Route {
     std::vector<std::unique_ptr<Outbox>>* outboxes;
-    std::vector<std::unique_ptr<Fuser>>* fusers;  // in front of them
+    std::vector<std::unique_ptr<Coalescer>>* coalescers;  // in front of them
     std::shared_ptr<Pending> pending;
     std::atomic<std::int64_t>* waited_microseconds;
     bool pulls_wait = false;  // the mode may hold pulls back: they go in messages of their own, each after its pushes

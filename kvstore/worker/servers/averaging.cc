@@ -66,15 +66,15 @@ class LocalState final : public WorkerRule {
   NamedArrays loaded_;
 };
 
-class AveragingExchange final : public Exchange {
+class AveragingBackend final : public Backend {
  public:
-  AveragingExchange(std::unique_ptr<ServersExchange> servers, const AveragingOptions& options, Engine& engine)
+  AveragingBackend(std::unique_ptr<ServersBackend> servers, const AveragingOptions& options, Engine& engine)
       : servers_(std::move(servers)), options_(options), engine_(engine) {
     if (options_.alpha == 0) options_.alpha = 0.9 / std::max(1, size());
     begin_round();
   }
 
-  ~AveragingExchange() override {
+  ~AveragingBackend() override {
     servers_.reset();  // what waits for an answer fails now
     for (auto& [name, key] : keys_) engine_.wait_unused(key.weights);
   }
@@ -148,7 +148,7 @@ class AveragingExchange final : public Exchange {
       key.examples += examples;
       key.updated = true;
     }
-    if (steps_ + 1 >= options_.steps) exchange(keys, priority);
+    if (steps_ + 1 >= options_.steps) meet(keys, priority);
   }
 
   void pull(const std::vector<PullItem>& items, int priority) override {
@@ -297,7 +297,7 @@ class AveragingExchange final : public Exchange {
     std::vector<LocalKey*> rest;
     for (auto& [name, key] : keys_)
       if (!key.exchanged) rest.push_back(&key);
-    exchange(rest, 0);
+    meet(rest, 0);
     send_commits();
     servers_->step_end();
     begin_round();
@@ -314,7 +314,7 @@ class AveragingExchange final : public Exchange {
   }
 
   // Tasks: sends what was learned since the last time and takes up what the servers make of the round.
-  void exchange(const std::vector<LocalKey*>& keys, int priority) {
+  void meet(const std::vector<LocalKey*>& keys, int priority) {
     if (keys.empty()) return;
     servers_->enter();
     if (options_.form == Form::kElastic)
@@ -378,7 +378,7 @@ class AveragingExchange final : public Exchange {
 
   void drain() {
     for (auto& [name, key] : keys_) {
-      key.base.wait();  // throws what an exchange failed of
+      key.base.wait();  // throws what a backend failed of
       engine_.wait_unused(key.weights);
     }
   }
@@ -421,7 +421,7 @@ class AveragingExchange final : public Exchange {
     return store.write();
   }
 
-  std::unique_ptr<ServersExchange> servers_;
+  std::unique_ptr<ServersBackend> servers_;
   AveragingOptions options_;
   Engine& engine_;
   const std::unique_ptr<Updater> updater_ = make_updater();
@@ -443,10 +443,10 @@ void check_averaging(const ModeSetting& setting) {
           "averaging=elastic sends weights, which compression would change; use averaging=average with it");
 }
 
-std::unique_ptr<Exchange> make_averaging_exchange(std::unique_ptr<ServersExchange> servers, const Spec& mode,
-                                                  const StoreOptions& options) {
-  return std::make_unique<AveragingExchange>(std::move(servers), AveragingOptions::parse(mode.options),
-                                             options.engine ? *options.engine : default_engine());
+std::unique_ptr<Backend> make_averaging_backend(std::unique_ptr<ServersBackend> servers, const Spec& mode,
+                                                const StoreOptions& options) {
+  return std::make_unique<AveragingBackend>(std::move(servers), AveragingOptions::parse(mode.options),
+                                            options.engine ? *options.engine : default_engine());
 }
 
 }  // namespace paceline

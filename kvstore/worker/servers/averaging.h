@@ -2,7 +2,7 @@
 // Mode dist_local: every worker trains by itself with an Updater of its own, as mode `local` does, and every `steps`
 // steps the weights of all meet at the servers.
 
-#include <paceline/exchange.h>
+#include <paceline/backend.h>
 #include <paceline/kvstore.h>
 
 #include <memory>
@@ -15,8 +15,8 @@ namespace paceline {
 // Throws InvalidArgument where the mode's text asks for what local training does not have.
 void check_averaging(const ModeSetting& setting);
 
-// Owns the exchange with the servers, whose mode is dist_local; a step of that one is a round of this.
-std::unique_ptr<Exchange> make_averaging_exchange(std::unique_ptr<ServersExchange> servers, const Spec& mode,
-                                                  const StoreOptions& options);
+// Owns the backend with the servers, whose mode is dist_local; a step of that one is a round of this.
+std::unique_ptr<Backend> make_averaging_backend(std::unique_ptr<ServersBackend> servers, const Spec& mode,
+                                                const StoreOptions& options);
 
 }  // namespace paceline

@@ -375,7 +375,7 @@ void RowTransfer::finish_message() {
     completion->done();
 }
 
-void ServersExchange::init_tables(const std::vector<TableSpec>& tables) {
+void ServersBackend::init_tables(const std::vector<TableSpec>& tables) {
   require(setting_.holds_tables(), "mode '", setting_.mode.text(),
           "' holds no row-sparse tables; use local, dist_async or dist_sync without backup");
   std::vector<std::pair<int, Message>> requests;
@@ -404,8 +404,8 @@ void ServersExchange::init_tables(const std::vector<TableSpec>& tables) {
   if (std::exchange(joining_, false)) resume();
 }
 
-void ServersExchange::push_pull_rows(const std::vector<RowPush>& pushes, const std::vector<RowPull>& pulls,
-                                     std::int64_t examples, int priority) {
+void ServersBackend::push_pull_rows(const std::vector<RowPush>& pushes, const std::vector<RowPull>& pulls,
+                                    std::int64_t examples, int priority) {
   require(examples >= 0, "a push of ", examples, " examples");
   resume_if_paused();
   std::vector<std::pair<NDArray, NDArray>> copies;

@@ -1,4 +1,4 @@
-// Checkpoints of the row-sparse tables of ServersExchange: rows are gathered from all servers and dealt out again, so
+// Checkpoints of the row-sparse tables of ServersBackend: rows are gathered from all servers and dealt out again, so
 // that another number of servers can go on.
 #include <paceline/error.h>
 #include <paceline/updater.h>
@@ -41,14 +41,14 @@ SavedRowArrays read_rows(const TableSpec& table, const wire::SavedRows& body, co
 
 }  // namespace
 
-std::vector<const RemoteTable*> ServersExchange::tables() {
+std::vector<const RemoteTable*> ServersBackend::tables() {
   Lock lock(mutex_);
   std::vector<const RemoteTable*> tables;
   for (const auto& [name, table] : tables_) tables.push_back(table.get());
   return tables;
 }
 
-void ServersExchange::fetch_tables(StoreState& state) {
+void ServersBackend::fetch_tables(StoreState& state) {
   for (const RemoteTable* table : tables()) {
     SavedTable saved;
     std::vector<Fetch> fetches;
@@ -79,7 +79,7 @@ void ServersExchange::fetch_tables(StoreState& state) {
   }
 }
 
-void ServersExchange::send_tables(const StoreState& state) {
+void ServersBackend::send_tables(const StoreState& state) {
   for (const RemoteTable* table : tables()) {
     if (state.tables_alone && !LoadedTable::is_in(state, table->spec)) continue;
     const LoadedTable loaded = LoadedTable::read(table->spec, state);
@@ -130,7 +130,7 @@ void ServersExchange::send_tables(const StoreState& state) {
   }
 }
 
-void ServersExchange::forget_row_versions() {
+void ServersBackend::forget_row_versions() {
   Lock lock(mutex_);
   for (const auto& [name, table] : tables_) table->versions.clear();
 }

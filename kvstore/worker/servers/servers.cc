@@ -63,7 +63,7 @@ bool ModeSetting::holds_tables() const {
   return mode.name == "dist_async" || (mode.name == "dist_sync" && !make_mode(mode)->drops_late());
 }
 
-ServersExchange::ServersExchange(const ClusterConfig& config, ModeSetting setting, const StoreOptions& options)
+ServersBackend::ServersBackend(const ClusterConfig& config, ModeSetting setting, const StoreOptions& options)
     : setting_(std::move(setting)),
       own_policy_(options.staleness),
       mode_(make_mode(setting_.mode)),
@@ -77,9 +77,9 @@ ServersExchange::ServersExchange(const ClusterConfig& config, ModeSetting settin
     outboxes_.push_back(
         std::make_unique<Outbox>(*node_, PeerId{Role::kServer, s}, static_cast<std::size_t>(config.message_bytes)));
   scheduler_ = std::make_unique<Outbox>(*node_, PeerId{Role::kScheduler, 0});
-  for (const auto& outbox : outboxes_) fusers_.push_back(std::make_unique<Fuser>(*outbox));
+  for (const auto& outbox : outboxes_) coalescers_.push_back(std::make_unique<Coalescer>(*outbox));
   route_.outboxes = &outboxes_;
-  route_.fusers = &fusers_;
+  route_.coalescers = &coalescers_;
   route_.pending = pending_;
   route_.waited_microseconds = &waited_microseconds_;
   constexpr std::int64_t kFarAhead = std::int64_t{1} << 60;
@@ -97,7 +97,7 @@ ServersExchange::ServersExchange(const ClusterConfig& config, ModeSetting settin
   step_ = new_step(0);  // after the join: a step that ends tells the servers
 }
 
-ServersExchange::~ServersExchange() {
+ServersBackend::~ServersBackend() {
   // A worker that ends by an exception is lost, not at its end.
   if (!finished_ && std::uncaught_exceptions() == 0) node_->leave();
   for (const auto& outbox : outboxes_) outbox->close();
@@ -111,13 +111,13 @@ ServersExchange::~ServersExchange() {
   pending_->wait_none();
 }
 
-RemoteKey& ServersExchange::find(const std::string& name) {
+RemoteKey& ServersBackend::find(const std::string& name) {
   const auto found = keys_.find(name);
   require(found != keys_.end(), "key '", name, "' was not initialised");
   return *found->second;
 }
 
-RemoteKey& ServersExchange::find(const std::string& name, const NDArray& array, const char* use, RemoteKey*& previous) {
+RemoteKey& ServersBackend::find(const std::string& name, const NDArray& array, const char* use, RemoteKey*& previous) {
   // Training names its keys in the same order in each step; looking one up costs more than all else that is done for
   // it.
   RemoteKey* const guess = previous ? previous->next : nullptr;
@@ -131,7 +131,7 @@ RemoteKey& ServersExchange::find(const std::string& name, const NDArray& array, 
   return key;
 }
 
-NDArray ServersExchange::prepare_gradient(RemoteKey& key, const NDArray& gradient, int priority) {
+NDArray ServersBackend::prepare_gradient(RemoteKey& key, const NDArray& gradient, int priority) {
   NDArray update = gradient;
   if (!fits(gradient)) {
     update = ArrayBuilder::host_side(gradient.shape(), gradient.dtype(), gradient.device(), engine_);
@@ -142,22 +142,22 @@ NDArray ServersExchange::prepare_gradient(RemoteKey& key, const NDArray& gradien
   return update;
 }
 
-void ServersExchange::push(const std::vector<PushItem>& items, std::int64_t examples, int priority) {
+void ServersBackend::push(const std::vector<PushItem>& items, std::int64_t examples, int priority) {
   push_pull(items, {}, examples, priority);
 }
 
-void ServersExchange::pull(const std::vector<PullItem>& items, int priority) { push_pull({}, items, 0, priority); }
+void ServersBackend::pull(const std::vector<PullItem>& items, int priority) { push_pull({}, items, 0, priority); }
 
-void ServersExchange::push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
-                                std::int64_t examples, int priority) {
+void ServersBackend::push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
+                               std::int64_t examples, int priority) {
   transfer(gradients, weights, examples, priority, false);
 }
 
-void ServersExchange::pull_after(const std::vector<PullItem>& items, std::uint64_t step, int priority) {
+void ServersBackend::pull_after(const std::vector<PullItem>& items, std::uint64_t step, int priority) {
   transfer({}, items, 0, priority, false, step);
 }
 
-void ServersExchange::pull_exactly(const std::vector<PullItem>& items) {
+void ServersBackend::pull_exactly(const std::vector<PullItem>& items) {
   const auto start = std::chrono::steady_clock::now();
   transfer({}, items, 0, 0, true);
   double bytes = 0;
@@ -170,8 +170,8 @@ void ServersExchange::pull_exactly(const std::vector<PullItem>& items) {
     compressor_->saw_transfer(bytes, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
 }
 
-void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
-                               std::int64_t examples, int priority, bool exact, std::optional<std::uint64_t> need) {
+void ServersBackend::transfer(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
+                              std::int64_t examples, int priority, bool exact, std::optional<std::uint64_t> need) {
   require(examples >= 0, "a push of ", examples, " examples");
   resume_if_paused();
   struct Named {
@@ -268,7 +268,7 @@ void ServersExchange::transfer(const std::vector<PushItem>& gradients, const std
   for (const auto& [target, source] : copies) target.copy_from(source, priority);
 }
 
-void ServersExchange::predict(RemoteKey& key, const NDArray& out, int priority) {
+void ServersBackend::predict(RemoteKey& key, const NDArray& out, int priority) {
   if (key.info.average) return;
   pending_->add();
   const std::shared_ptr<Pending> done(pending_.get(), [pending = pending_](Pending*) { pending->remove(); });
@@ -282,7 +282,7 @@ void ServersExchange::predict(RemoteKey& key, const NDArray& out, int priority) 
                });
 }
 
-void ServersExchange::launch(const char* name, std::vector<Transfer::Item> items, std::int64_t examples, int priority) {
+void ServersBackend::launch(const char* name, std::vector<Transfer::Item> items, std::int64_t examples, int priority) {
   bool pushes = false;
   std::size_t bytes = 0;
   for (const Transfer::Item& item : items) {
@@ -298,7 +298,7 @@ void ServersExchange::launch(const char* name, std::vector<Transfer::Item> items
                      });
 }
 
-void ServersExchange::finish_proposal(RemoteKey& key, int priority) {
+void ServersBackend::finish_proposal(RemoteKey& key, int priority) {
   pending_->add();
   const std::shared_ptr<void> held(step_->delivery().get(),
                                    [pending = pending_, delivery = step_->delivery()](void*) mutable {
@@ -309,7 +309,7 @@ void ServersExchange::finish_proposal(RemoteKey& key, int priority) {
                                 priority, &outboxes_, held});
 }
 
-std::shared_ptr<Step> ServersExchange::new_step(std::uint64_t number) {
+std::shared_ptr<Step> ServersBackend::new_step(std::uint64_t number) {
   return std::make_shared<Step>(number, [this](std::uint64_t ended) {
     wire::StepEnd body;
     body.set_clock(ended + 1);
@@ -322,7 +322,7 @@ std::shared_ptr<Step> ServersExchange::new_step(std::uint64_t number) {
   });
 }
 
-void ServersExchange::step_end() {
+void ServersBackend::step_end() {
   std::shared_ptr<Step> ended;  // released outside the lock: that may end it
   Lock lock(mutex_);
   auto next = new_step(step_->number() + 1);
@@ -332,7 +332,7 @@ void ServersExchange::step_end() {
   pushed_in_step_ = false;
 }
 
-void ServersExchange::when_pushed(std::function<void()> action) {
+void ServersBackend::when_pushed(std::function<void()> action) {
   std::shared_ptr<Delivery> delivery;
   {
     Lock lock(mutex_);
@@ -366,7 +366,7 @@ void add_waits(const wire::Report& message, StoreReport& report) {
 
 }  // namespace
 
-StoreReport ServersExchange::report() {
+StoreReport ServersBackend::report() {
   Message request;
   request.header.kind = MessageKind::kReport;
   StoreReport report;
@@ -390,7 +390,7 @@ StoreReport ServersExchange::report() {
   return report;
 }
 
-std::vector<Message> ServersExchange::ask_servers(std::vector<std::pair<int, Message>> requests) {
+std::vector<Message> ServersBackend::ask_servers(std::vector<std::pair<int, Message>> requests) {
   struct Answers {
     Mutex mutex;
     CondVar arrived;
@@ -422,14 +422,14 @@ std::vector<Message> ServersExchange::ask_servers(std::vector<std::pair<int, Mes
   return std::move(answers->messages);
 }
 
-std::vector<Message> ServersExchange::ask_every_server(const Message& request) {
+std::vector<Message> ServersBackend::ask_every_server(const Message& request) {
   std::vector<std::pair<int, Message>> requests;
   for (int s = 0; s < servers_; ++s) requests.emplace_back(s, request);
   return ask_servers(std::move(requests));
 }
 
-std::unique_ptr<Exchange> make_servers_exchange(const ClusterConfig& config, const Spec& mode,
-                                                const StoreOptions& options) {
+std::unique_ptr<Backend> make_servers_backend(const ClusterConfig& config, const Spec& mode,
+                                              const StoreOptions& options) {
   ModeSetting setting = ModeSetting::parse(mode);
   require(config.servers > 0, "mode '", mode.name,
           "' needs servers, and this job has none; start it with launch.py -s ",
@@ -437,9 +437,9 @@ std::unique_ptr<Exchange> make_servers_exchange(const ClusterConfig& config, con
   ClusterConfig own = config;
   if (!setting.transport.empty()) own.transport = setting.transport;
   const bool local = mode.name == "dist_local";
-  auto servers = std::make_unique<ServersExchange>(own, setting, options);
+  auto servers = std::make_unique<ServersBackend>(own, setting, options);
   if (!local) return servers;
-  return make_averaging_exchange(std::move(servers), setting.mode, options);
+  return make_averaging_backend(std::move(servers), setting.mode, options);
 }
 
 }  // namespace paceline

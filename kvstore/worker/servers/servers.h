@@ -1,8 +1,8 @@
 #pragma once
-// The exchange of the dist modes: weights live on servers, this process is one of the workers.
+// The backend of the dist modes: weights live on servers, this process is one of the workers.
 
+#include <paceline/backend.h>
 #include <paceline/cluster.h>
-#include <paceline/exchange.h>
 #include <paceline/kvstore.h>
 #include <paceline/mode.h>
 #include <paceline/worker_rule.h>
@@ -43,11 +43,11 @@ struct ModeSetting {
   bool holds_tables() const;
 };
 
-class ServersExchange final : public Exchange {
+class ServersBackend final : public Backend {
  public:
   // Joins the job; blocks as Node::join() does, and throws the same.
-  ServersExchange(const ClusterConfig& config, ModeSetting setting, const StoreOptions& options);
-  ~ServersExchange() override;
+  ServersBackend(const ClusterConfig& config, ModeSetting setting, const StoreOptions& options);
+  ~ServersBackend() override;
 
   int rank() const override { return node_->rank(); }
   int size() const override { return workers_; }
@@ -77,7 +77,7 @@ class ServersExchange final : public Exchange {
   void load(const StoreState& state) override;
   void finish() override;
 
-  // For an exchange that wraps this one.
+  // For a backend that wraps this one.
 
   // What the servers apply, and what this worker keeps, where the optimizer is the workers' own; `agreed` is what all
   // workers must say alike.
@@ -154,7 +154,7 @@ class ServersExchange final : public Exchange {
   void forget_row_versions();
   std::vector<const RemoteTable*> tables();
 
-  // Asks all at once and waits for every answer; throws the first failure.
+  // PendingRequests all at once and waits for every answer; throws the first failure.
   std::vector<Message> ask_servers(std::vector<std::pair<int, Message>> requests);
   std::vector<Message> ask_every_server(const Message& request);
 
@@ -166,7 +166,7 @@ class ServersExchange final : public Exchange {
   std::unique_ptr<Node> node_;
   SchedulerClient client_;
   std::vector<std::unique_ptr<Outbox>> outboxes_;
-  std::vector<std::unique_ptr<Fuser>> fusers_;
+  std::vector<std::unique_ptr<Coalescer>> coalescers_;
   std::unique_ptr<Outbox> scheduler_;
   std::shared_ptr<Pending> pending_ = std::make_shared<Pending>();
   std::atomic<std::int64_t> waited_microseconds_{0};
@@ -196,7 +196,7 @@ class ServersExchange final : public Exchange {
   bool joined_late_ = false;  // came when the others were on their way
 };
 
-std::unique_ptr<Exchange> make_servers_exchange(const ClusterConfig& config, const Spec& mode,
-                                                const StoreOptions& options);
+std::unique_ptr<Backend> make_servers_backend(const ClusterConfig& config, const Spec& mode,
+                                              const StoreOptions& options);
 
 }  // namespace paceline

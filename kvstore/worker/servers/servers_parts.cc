@@ -18,7 +18,7 @@ std::pair<NDArray, NDArray> part_of(const NDArray& array, const RemotePart& part
 
 }  // namespace
 
-bool ServersExchange::goes_in_parts(const RemoteKey& key, const NDArray* gradient, const NDArray* out) const {
+bool ServersBackend::goes_in_parts(const RemoteKey& key, const NDArray* gradient, const NDArray* out) const {
   if (static_cast<std::size_t>(key.info.shape.size()) * size_of(key.info.dtype) < 2 * kPart) return false;
   if (rule_ || compressor_) return false;
   for (const NDArray* array : {gradient, out})
@@ -26,8 +26,8 @@ bool ServersExchange::goes_in_parts(const RemoteKey& key, const NDArray* gradien
   return true;
 }
 
-void ServersExchange::transfer_parts(RemoteKey& key, const NDArray* gradient, const NDArray* out, const PartCall& call,
-                                     Copies* copies) {
+void ServersBackend::transfer_parts(RemoteKey& key, const NDArray* gradient, const NDArray* out, const PartCall& call,
+                                    Copies* copies) {
   const bool first_use = key.parts.empty();
   for (std::span<RemoteSlice> rest = first_use ? key.slices : std::span<RemoteSlice>(); !rest.empty();) {
     const auto room = static_cast<std::int64_t>(kPart / size_of(key.info.dtype));

@@ -1,4 +1,4 @@
-// The collective parts of ServersExchange: keys, rules, barriers, the end.
+// The collective parts of ServersBackend: keys, rules, barriers, the end.
 #include <paceline/error.h>
 #include <paceline/log.h>
 
@@ -11,7 +11,7 @@
 
 namespace paceline {
 
-void ServersExchange::init(const std::vector<InitValue>& values) {
+void ServersBackend::init(const std::vector<InitValue>& values) {
   std::vector<InitValue> here;
   for (const InitValue& value : values) {
     here.push_back({value.key, value.value.to(Device{}).contiguous(), value.average});
@@ -48,14 +48,14 @@ void ServersExchange::init(const std::vector<InitValue>& values) {
   pull_exactly(pulls);
 }
 
-void ServersExchange::look_around() {
+void ServersBackend::look_around() {
   const auto [passed, late] = client_.standing();
   joining_ = late;
   joined_late_ = late && passed > 0;
   pauses_ = late ? 1 : 0;
 }
 
-void ServersExchange::send_values(const Layout& layout, const std::vector<InitValue>& values) {
+void ServersBackend::send_values(const Layout& layout, const std::vector<InitValue>& values) {
   std::map<std::string, const InitValue*> by_name;
   for (const InitValue& value : values) by_name[value.key] = &value;
   std::vector<std::pair<int, Message>> requests;
@@ -81,7 +81,7 @@ void ServersExchange::send_values(const Layout& layout, const std::vector<InitVa
   ask_servers(std::move(requests));
 }
 
-void ServersExchange::add_keys(const Layout& layout, const std::vector<InitValue>& values) {
+void ServersBackend::add_keys(const Layout& layout, const std::vector<InitValue>& values) {
   Lock lock(mutex_);
   std::vector<RemoteKey*> keys;
   for (const KeyInfo& info : layout.keys) {
@@ -108,7 +108,7 @@ void ServersExchange::add_keys(const Layout& layout, const std::vector<InitValue
   for (RemoteKey* key : keys) std::ranges::sort(key->slices, {}, &RemoteSlice::begin);
 }
 
-void ServersExchange::set_optimizer(const Spec& optimizer) {
+void ServersBackend::set_optimizer(const Spec& optimizer) {
   make_optimizer(optimizer);
   const bool encoded = momentum_is_encoded();
   const std::string policy =
@@ -135,7 +135,7 @@ void ServersExchange::set_optimizer(const Spec& optimizer) {
   policy_ = policy;
 }
 
-void ServersExchange::set_rules(const Spec& at_servers, const std::string& agreed, std::unique_ptr<WorkerRule> state) {
+void ServersBackend::set_rules(const Spec& at_servers, const std::string& agreed, std::unique_ptr<WorkerRule> state) {
   wire::SetRules rules;
   rules.set_call(++optimizer_calls_);
   rules.set_optimizer(at_servers.text());
@@ -148,12 +148,12 @@ void ServersExchange::set_rules(const Spec& at_servers, const std::string& agree
   policy_ = "none";
 }
 
-bool ServersExchange::momentum_is_encoded() const {
+bool ServersBackend::momentum_is_encoded() const {
   const auto codec = make_codec(setting_.compression.push);
   return codec && codec->takes_momentum();
 }
 
-Spec ServersExchange::split_momentum(const Spec& optimizer, const std::string& policy) {
+Spec ServersBackend::split_momentum(const Spec& optimizer, const std::string& policy) {
   const std::string& name = setting_.compression.push.name;
   const double momentum = make_optimizer(optimizer)->worker_momentum();
   require(momentum >= 0, "compression '", name, "' keeps the optimizer's momentum at the workers, which optimizer '",
@@ -174,7 +174,7 @@ Spec ServersExchange::split_momentum(const Spec& optimizer, const std::string& p
   return served;
 }
 
-void ServersExchange::set_learning_rate(double rate) {
+void ServersBackend::set_learning_rate(double rate) {
   require(rate >= 0, "the learning rate is ", rate, ", expected at least 0");
   wire::SetRules rules;
   rules.set_rate_call(++rate_calls_);
@@ -182,7 +182,7 @@ void ServersExchange::set_learning_rate(double rate) {
   ask_every_server(message_of(MessageKind::kSetRules, rules));
 }
 
-wire::StepEndReply ServersExchange::tell_servers(const wire::StepEnd& body) {
+wire::StepEndReply ServersBackend::tell_servers(const wire::StepEnd& body) {
   wire::StepEndReply widest;
   for (const Message& answer : ask_every_server(message_of(MessageKind::kStepEnd, body))) {
     const auto reply = parse_body<wire::StepEndReply>(answer);
@@ -192,12 +192,12 @@ wire::StepEndReply ServersExchange::tell_servers(const wire::StepEnd& body) {
   return widest;
 }
 
-std::uint64_t ServersExchange::clock() {
+std::uint64_t ServersBackend::clock() {
   Lock lock(mutex_);
   return step_->number();
 }
 
-void ServersExchange::set_clock(std::uint64_t clock) {
+void ServersBackend::set_clock(std::uint64_t clock) {
   Lock lock(mutex_);
   if (step_->number() == clock) return;
   step_->cancel();
@@ -205,7 +205,7 @@ void ServersExchange::set_clock(std::uint64_t clock) {
   pushed_in_step_ = false;
 }
 
-void ServersExchange::barrier() {
+void ServersBackend::barrier() {
   // What the program meets for before it has keys is over in a job that is on its way.
   if (joining_ && joined_late_ && !client_.in_epoch()) return;
   pending_->wait_none();
@@ -226,7 +226,7 @@ void ServersExchange::barrier() {
   set_clock(body.clock());
 }
 
-void ServersExchange::pause() {
+void ServersBackend::pause() {
   pending_->wait_none();
   wire::StepEnd body;
   body.set_clock(clock());
@@ -236,13 +236,13 @@ void ServersExchange::pause() {
   paused_ = true;
 }
 
-void ServersExchange::resume_if_paused() {
+void ServersBackend::resume_if_paused() {
   if (!paused_) return;
   const Lock lock(resume_mutex_);
   if (paused_) resume();
 }
 
-void ServersExchange::resume() {
+void ServersBackend::resume() {
   wire::StepEnd body;
   body.set_clock(clock());
   body.set_number(pauses_);
@@ -258,7 +258,7 @@ void ServersExchange::resume() {
   set_clock(body.clock());
 }
 
-void ServersExchange::finish() {
+void ServersBackend::finish() {
   if (std::exchange(finished_, true)) return;
   pending_->wait_none();
   wire::StepEnd body;
@@ -269,13 +269,13 @@ void ServersExchange::finish() {
   if (compressor_) compressor_->log_figures();
 }
 
-std::pair<int, int> ServersExchange::data_part(std::int64_t epoch) { return client_.data_part(epoch); }
+std::pair<int, int> ServersBackend::data_part(std::int64_t epoch) { return client_.data_part(epoch); }
 
-void ServersExchange::data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) {
+void ServersBackend::data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) {
   client_.data_begin(epoch, mine, all);
 }
 
-void ServersExchange::data_commit(std::int64_t epoch, const PositionRanges& done) {
+void ServersBackend::data_commit(std::int64_t epoch, const PositionRanges& done) {
   // Positions count as delivered when the gradients made of them are at the servers.
   when_pushed([this, pending = pending_, message = SchedulerClient::commit_message(epoch, done)]() mutable {
     pending->add();
@@ -284,9 +284,9 @@ void ServersExchange::data_commit(std::int64_t epoch, const PositionRanges& done
   });
 }
 
-PositionRanges ServersExchange::data_committed(std::int64_t epoch) { return client_.data_committed(epoch); }
+PositionRanges ServersBackend::data_committed(std::int64_t epoch) { return client_.data_committed(epoch); }
 
-PositionRanges ServersExchange::data_take_over(std::int64_t epoch, bool wait) {
+PositionRanges ServersBackend::data_take_over(std::int64_t epoch, bool wait) {
   if (wait && !paused_ && !joining_) pause();
   return client_.data_take_over(epoch, wait);
 }

@@ -1,4 +1,4 @@
-// Checkpoints of ServersExchange: slices are gathered to whole keys and cut again, so that another number of servers
+// Checkpoints of ServersBackend: slices are gathered to whole keys and cut again, so that another number of servers
 // and workers can go on.
 #include <paceline/error.h>
 #include <paceline/log.h>
@@ -61,7 +61,7 @@ std::byte* at(const NDArray& array, std::int64_t element) {
 
 }  // namespace
 
-StoreState ServersExchange::save() {
+StoreState ServersBackend::save() {
   pending_->wait_none();
   NamedArrays mine;
   {
@@ -87,7 +87,7 @@ StoreState ServersExchange::save() {
   return state;
 }
 
-SavedStore ServersExchange::fetch_state() {
+SavedStore ServersBackend::fetch_state() {
   SavedStore store;
   SliceOwners owners;
   {
@@ -134,7 +134,7 @@ SavedStore ServersExchange::fetch_state() {
   return store;
 }
 
-void ServersExchange::send_blobs(int server, int worker, const NamedArrays& arrays) {
+void ServersBackend::send_blobs(int server, int worker, const NamedArrays& arrays) {
   if (arrays.empty()) return;
   wire::LoadRequest body;
   PayloadWriter payload;
@@ -157,7 +157,7 @@ void ServersExchange::send_blobs(int server, int worker, const NamedArrays& arra
   ask_servers(std::move(requests));
 }
 
-NamedArrays ServersExchange::fetch_blobs(int server, int worker, SavedStore* all) {
+NamedArrays ServersBackend::fetch_blobs(int server, int worker, SavedStore* all) {
   wire::SaveRequest request;
   request.set_blobs(true);
   if (!all) request.set_worker(static_cast<std::uint32_t>(worker));
@@ -195,7 +195,7 @@ NamedArrays ServersExchange::fetch_blobs(int server, int worker, SavedStore* all
   return mine;
 }
 
-void ServersExchange::load(const StoreState& state) {
+void ServersBackend::load(const StoreState& state) {
   pending_->wait_none();
   barrier();  // what another worker pushed before it loads must not come after the state
   std::exception_ptr refused;
@@ -227,7 +227,7 @@ void ServersExchange::load(const StoreState& state) {
   if (refused) std::rethrow_exception(refused);
 }
 
-void ServersExchange::send_keys(const StoreState& state) {
+void ServersBackend::send_keys(const StoreState& state) {
   SavedStore store = SavedStore::read(state);
   const auto named = make_staleness(policy_, setting_.staleness_options);
   adapt_state(store, *make_optimizer(optimizer_), own_policy_ ? *own_policy_ : *named, has_part(policy_, "dana"));
@@ -237,7 +237,7 @@ void ServersExchange::send_keys(const StoreState& state) {
   set_clock(std::max(clock(), store.clock));  // the barrier takes the others along
 }
 
-void ServersExchange::take_state(const NamedArrays& saved) {
+void ServersBackend::take_state(const NamedArrays& saved) {
   NamedArrays mine = saved;
   std::vector<PullItem> pulls;
   {
@@ -252,20 +252,20 @@ void ServersExchange::take_state(const NamedArrays& saved) {
   pull_exactly(pulls);
 }
 
-void ServersExchange::clear_blobs() {
+void ServersBackend::clear_blobs() {
   wire::LoadRequest clear;
   clear.set_clear_blobs(true);
   ask_every_server(message_of(MessageKind::kLoad, clear));
 }
 
-void ServersExchange::send_note(const char* name, const std::string& text) {
+void ServersBackend::send_note(const char* name, const std::string& text) {
   const std::vector<std::uint8_t> bytes(text.begin(), text.end());
   const NDArray array = NDArray::from(bytes, {static_cast<std::int64_t>(bytes.size())}, {}, engine_);
   array.wait();
   for (int worker = 0; worker < workers_; ++worker) send_blobs(worker % servers_, worker, {{name, array}});
 }
 
-void ServersExchange::send_state(const SavedStore& store) {
+void ServersBackend::send_state(const SavedStore& store) {
   struct Builder {
     int server = 0;
     wire::LoadRequest body;

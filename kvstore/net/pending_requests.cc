@@ -1,4 +1,4 @@
-#include "asks.h"
+#include "pending_requests.h"
 
 #include <paceline/error.h>
 
@@ -18,22 +18,23 @@ constexpr double kMostGrowth = 8, kLongestPause = 3;
 constexpr double kLongestRoundTrip = 0.5;
 constexpr double kSlowSeconds = 10;
 
-double seconds_between(Asks::Clock::time_point from, Asks::Clock::time_point to) {
+double seconds_between(PendingRequests::Clock::time_point from, PendingRequests::Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-Asks::Clock::duration as_duration(double seconds) {
-  return std::chrono::duration_cast<Asks::Clock::duration>(std::chrono::duration<double>(seconds));
+PendingRequests::Clock::duration as_duration(double seconds) {
+  return std::chrono::duration_cast<PendingRequests::Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
 }  // namespace
 
-std::uint64_t Asks::next_number() {
+std::uint64_t PendingRequests::next_number() {
   const Lock lock(mutex_);
   return ++last_number_;
 }
 
-void Asks::add(std::uint64_t number, const PeerId& peer, MessageKind kind, Packet packet, Node::ReplyHandler handler) {
+void PendingRequests::add(std::uint64_t number, const PeerId& peer, MessageKind kind, Packet packet,
+                          Node::ReplyHandler handler) {
   const Lock lock(mutex_);
   Traffic& traffic = traffic_[peer];
   Ask ask;
@@ -48,53 +49,53 @@ void Asks::add(std::uint64_t number, const PeerId& peer, MessageKind kind, Packe
   ask.longest_pause = std::min(kMostGrowth * ask.pause, std::max(kLongestPause, ask.pause));
   ask.asked = Clock::now();
   ask.repeat_at = ask.asked + as_duration(ask.pause);
-  asks_.emplace(number, std::move(ask));
+  pending_requests_.emplace(number, std::move(ask));
 }
 
-void Asks::Traffic::measured(double seconds) {
+void PendingRequests::Traffic::measured(double seconds) {
   variation += round_trip == 0 ? seconds / 2 : (std::abs(round_trip - seconds) - variation) / 4;
   round_trip += round_trip == 0 ? seconds : (seconds - round_trip) / 8;
 }
 
-void Asks::heard(const Ask& ask) {
+void PendingRequests::heard(const Ask& ask) {
   if (ask.repeats > 0) traffic_[ask.peer].measured(seconds_between(ask.repeated, Clock::now()));
 }
 
-Node::ReplyHandler Asks::remove(std::map<std::uint64_t, Ask>::iterator ask) {
+Node::ReplyHandler PendingRequests::remove(std::map<std::uint64_t, Ask>::iterator ask) {
   traffic_[ask->second.peer].bytes_in_flight -= ask->second.bytes;
   Node::ReplyHandler handler = std::move(ask->second.handler);
-  asks_.erase(ask);
+  pending_requests_.erase(ask);
   return handler;
 }
 
-Node::ReplyHandler Asks::take(std::uint64_t number) {
+Node::ReplyHandler PendingRequests::take(std::uint64_t number) {
   const Lock lock(mutex_);
-  const auto found = asks_.find(number);
-  if (found == asks_.end()) return nullptr;
+  const auto found = pending_requests_.find(number);
+  if (found == pending_requests_.end()) return nullptr;
   // Of a repeated one it is not known which is answered; a late one may have waited for other workers.
   const double age = seconds_between(found->second.asked, Clock::now());
   if (found->second.repeats == 0 && age <= first_pause_) traffic_[found->second.peer].measured(age);
   return remove(found);
 }
 
-Node::ReplyHandler Asks::cancel(std::uint64_t number) {
+Node::ReplyHandler PendingRequests::cancel(std::uint64_t number) {
   const Lock lock(mutex_);
-  const auto found = asks_.find(number);
-  return found == asks_.end() ? nullptr : remove(found);
+  const auto found = pending_requests_.find(number);
+  return found == pending_requests_.end() ? nullptr : remove(found);
 }
 
-void Asks::received(std::uint64_t number) {
+void PendingRequests::received(std::uint64_t number) {
   const Lock lock(mutex_);
-  const auto found = asks_.find(number);
-  if (found == asks_.end()) return;
+  const auto found = pending_requests_.find(number);
+  if (found == pending_requests_.end()) return;
   heard(found->second);
   found->second.held = true;
 }
 
-std::optional<Asks::Repeat> Asks::repeat(std::uint64_t number, int probe) {
+std::optional<PendingRequests::Repeat> PendingRequests::repeat(std::uint64_t number, int probe) {
   const Lock lock(mutex_);
-  const auto found = asks_.find(number);
-  if (found == asks_.end()) return std::nullopt;
+  const auto found = pending_requests_.find(number);
+  if (found == pending_requests_.end()) return std::nullopt;
   Ask& ask = found->second;
   if (probe <= ask.resent_after || probe > ask.repeats) return std::nullopt;
   ask.resent_after = ask.repeats;
@@ -103,12 +104,12 @@ std::optional<Asks::Repeat> Asks::repeat(std::uint64_t number, int probe) {
   return Repeat{ask.peer, number, probe, ask.packet};
 }
 
-std::vector<Asks::Repeat> Asks::due(std::vector<Slow>& slow) {
+std::vector<PendingRequests::Repeat> PendingRequests::due(std::vector<Slow>& slow) {
   const Lock lock(mutex_);
   const Clock::time_point now = Clock::now();
   std::vector<Repeat> repeats;
   std::map<PeerId, Slow> late;
-  for (auto& [number, ask] : asks_) {  // the oldest first
+  for (auto& [number, ask] : pending_requests_) {  // the oldest first
     const double age = seconds_between(ask.asked, now);
     if (age > kSlowSeconds) {
       const auto [oldest, first] = late.try_emplace(ask.peer, Slow{ask.peer, ask.kind, age});
@@ -131,10 +132,10 @@ std::vector<Asks::Repeat> Asks::due(std::vector<Slow>& slow) {
   return repeats;
 }
 
-std::vector<Asks::Failure> Asks::fail(const PeerId& peer, const std::string& why) {
+std::vector<PendingRequests::Failure> PendingRequests::fail(const PeerId& peer, const std::string& why) {
   const Lock lock(mutex_);
   std::vector<Failure> failures;
-  for (auto ask = asks_.begin(); ask != asks_.end();) {
+  for (auto ask = pending_requests_.begin(); ask != pending_requests_.end();) {
     const auto next = std::next(ask);
     if (ask->second.peer == peer) {
       const double age = seconds_between(ask->second.asked, Clock::now());
@@ -147,10 +148,10 @@ std::vector<Asks::Failure> Asks::fail(const PeerId& peer, const std::string& why
   return failures;
 }
 
-std::vector<Asks::Failure> Asks::fail_all(const std::exception_ptr& error) {
+std::vector<PendingRequests::Failure> PendingRequests::fail_all(const std::exception_ptr& error) {
   const Lock lock(mutex_);
   std::vector<Failure> failures;
-  while (!asks_.empty()) failures.push_back({remove(asks_.begin()), error});
+  while (!pending_requests_.empty()) failures.push_back({remove(pending_requests_.begin()), error});
   return failures;
 }
 

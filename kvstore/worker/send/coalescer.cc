@@ -1,4 +1,4 @@
-#include "send/fuser.h"
+#include "send/coalescer.h"
 
 #include <paceline/error.h>
 
@@ -22,7 +22,7 @@ bool comes_before(const SmallRun& a, const SmallRun& b) {
 
 }  // namespace
 
-void Fuser::submit(SmallRequest request) {
+void Coalescer::submit(SmallRequest request) {
   std::vector<SmallRequest> requests;
   {
     const Lock lock(mutex_);
@@ -32,9 +32,11 @@ void Fuser::submit(SmallRequest request) {
   if (!requests.empty()) send(std::move(requests));
 }
 
-bool Fuser::fit(const SmallRequest& a, const SmallRequest& b) { return a.examples == b.examples && a.round == b.round; }
+bool Coalescer::fit(const SmallRequest& a, const SmallRequest& b) {
+  return a.examples == b.examples && a.round == b.round;
+}
 
-std::vector<SmallRequest> Fuser::take() {
+std::vector<SmallRequest> Coalescer::take() {
   std::vector<SmallRequest> requests;
   // What is more urgent than all that is under way does not wait for it.
   if (waiting_.empty() || (under_way_.size() >= kMostUnderWay && waiting_.begin()->first <= *under_way_.rbegin()))
@@ -54,7 +56,7 @@ std::vector<SmallRequest> Fuser::take() {
   return requests;
 }
 
-void Fuser::send(std::vector<SmallRequest> requests) {
+void Coalescer::send(std::vector<SmallRequest> requests) {
   const int priority = requests.front().priority;
   std::shared_ptr<Group> group;
   try {
@@ -73,7 +75,7 @@ void Fuser::send(std::vector<SmallRequest> requests) {
   }
 }
 
-Message Fuser::message_for(Group& group) const {
+Message Coalescer::message_for(Group& group) const {
   for (const SmallRequest& request : group.requests)
     group.runs.insert(group.runs.end(), request.runs.begin(), request.runs.end());
   std::stable_sort(group.runs.begin(), group.runs.end(), comes_before);
@@ -94,7 +96,8 @@ Message Fuser::message_for(Group& group) const {
   return message_of(MessageKind::kPushPull, body, payload.finish());
 }
 
-void Fuser::answered(const Group& group, int priority, const std::optional<Message>& answer, std::exception_ptr error) {
+void Coalescer::answered(const Group& group, int priority, const std::optional<Message>& answer,
+                         std::exception_ptr error) {
   std::vector<SmallRequest> next;
   {
     const Lock lock(mutex_);
@@ -112,7 +115,7 @@ void Fuser::answered(const Group& group, int priority, const std::optional<Messa
   for (const SmallRequest& request : group.requests) request.caller->on_answered(waited, error);
 }
 
-std::int64_t Fuser::take_answer(const Group& group, const Message& answer) {
+std::int64_t Coalescer::take_answer(const Group& group, const Message& answer) {
   const auto pulled = std::count_if(group.runs.begin(), group.runs.end(), [](const SmallRun& run) { return run.pull; });
   wire::PushPullReply reply;
   if (!reply.ParseFromString(answer.body) || reply.versions_size() != pulled)

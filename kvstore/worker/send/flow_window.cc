@@ -1,4 +1,4 @@
-#include "send/credit_window.h"
+#include "send/flow_window.h"
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +18,7 @@ constexpr double kMost = 16 << 20, kAtFirst = 8 << 20;
 
 }  // namespace
 
-void CreditWindow::answered(const Ticket& ticket, std::size_t bytes, Time now) {
+void FlowWindow::answered(const Ticket& ticket, std::size_t bytes, Time now) {
   answered_ += static_cast<double>(bytes);
   last_answer_ = now;
   const auto since = [now](Time then) { return std::max(1e-7, std::chrono::duration<double>(now - then).count()); };
@@ -36,25 +36,25 @@ void CreditWindow::answered(const Ticket& ticket, std::size_t bytes, Time now) {
   fastest_before_ = std::exchange(fastest_, 0);
 }
 
-void CreditWindow::idle() {
+void FlowWindow::idle() {
   step_over();
   last_answer_ = {};
 }
 
-void CreditWindow::step_over() {
+void FlowWindow::step_over() {
   if (burst_ > 0) last_burst_ = std::exchange(burst_, 0);
 }
 
-double CreditWindow::bytes_per_second() const { return std::max(fastest_, fastest_before_); }
+double FlowWindow::bytes_per_second() const { return std::max(fastest_, fastest_before_); }
 
-std::size_t CreditWindow::message_bytes() const {
+std::size_t FlowWindow::message_bytes() const {
   if (fixed_message_ > 0) return fixed_message_;
   const double speed = bytes_per_second();
   const double best = speed > 0 ? std::sqrt(latency_ * speed * std::max(burst_, last_burst_) / 2) : kFirstMessage;
   return static_cast<std::size_t>(std::clamp(best, kLeastMessage, kMostMessage));
 }
 
-std::size_t CreditWindow::bytes() const {
+std::size_t FlowWindow::bytes() const {
   const double speed = bytes_per_second();
   if (speed == 0 && !narrow_) return static_cast<std::size_t>(kAtFirst);
   const double round_trips = narrow_ ? 2 * latency_ * speed : std::max(kLeastSeconds, 4 * latency_) * speed;

@@ -10,7 +10,7 @@
 
 namespace paceline {
 
-class CreditWindow {
+class FlowWindow {
  public:
   using Time = std::chrono::steady_clock::time_point;
   // Given when a request is sent, shown when it is answered.
@@ -22,7 +22,7 @@ class CreditWindow {
 
   // `narrow`: messages are answered at once and best found in the caches on their way, so that no more of them are
   // under way than keep the link busy.
-  explicit CreditWindow(std::size_t message_bytes = 0, bool narrow = false)
+  explicit FlowWindow(std::size_t message_bytes = 0, bool narrow = false)
       : fixed_message_(message_bytes), narrow_(narrow) {}
 
   // `bytes` joined what is to be sent.

@@ -9,12 +9,12 @@
 
 namespace paceline {
 
-class DelayBook {
+class StalenessHistogram {
  public:
   // Many pushes in a row have the same delay: they are entered at once, at the end of the row.
   class Row {
    public:
-    explicit Row(DelayBook& book) : book_(book) {}
+    explicit Row(StalenessHistogram& book) : book_(book) {}
     ~Row() { enter(); }
     Row(const Row&) = delete;
     void add(int worker, std::int64_t delay) {
@@ -30,7 +30,7 @@ class DelayBook {
       count_ = 0;
     }
 
-    DelayBook& book_;
+    StalenessHistogram& book_;
     int worker_ = 0;
     std::int64_t delay_ = 0, count_ = 0;
   };

@@ -15,7 +15,7 @@
 
 namespace paceline {
 
-class Asks {
+class PendingRequests {
  public:
   using Clock = std::chrono::steady_clock;
   struct Failure {
@@ -36,7 +36,7 @@ class Asks {
   };
 
   // `first_pause`: seconds before a request is repeated, where nothing else is known.
-  explicit Asks(double first_pause) : first_pause_(first_pause) {}
+  explicit PendingRequests(double first_pause) : first_pause_(first_pause) {}
 
   std::uint64_t next_number() PACELINE_EXCLUDES(mutex_);
   void add(std::uint64_t number, const PeerId& peer, MessageKind kind, Packet packet, Node::ReplyHandler handler);
@@ -85,7 +85,7 @@ class Asks {
   const double first_pause_;
   mutable Mutex mutex_;
   std::uint64_t last_number_ PACELINE_GUARDED_BY(mutex_) = 0;
-  std::map<std::uint64_t, Ask> asks_ PACELINE_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, Ask> pending_requests_ PACELINE_GUARDED_BY(mutex_);
   std::map<PeerId, Traffic> traffic_ PACELINE_GUARDED_BY(mutex_);
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// Exchanges: the worker's side of a mode, which decides what becomes of a gradient and where weights come from. Users
+// Backends: the worker's side of a mode, which decides what becomes of a gradient and where weights come from. Users
 // see a KVStore, which stands on one.
 
 #include <paceline/histogram.h>
@@ -32,7 +32,7 @@ struct InitValue {
 // a second gradient of a key is an error.
 struct PushItem {
   std::string key;   // its name
-  NDArray gradient;  // flat or of the key's shape, in host memory or on a device that the exchange carries
+  NDArray gradient;  // flat or of the key's shape, in host memory or on a device that the backend carries
 };
 
 // Where the weights of a key go. A key may be named several times, as in PushItem; every output gets the weights.
@@ -80,11 +80,11 @@ struct StoreState {
 };
 
 // Functions that say "Task" push engine tasks and return at once; a failure poisons what they write. The others block,
-// and throw NetworkError, or Timeout naming who is missing. An exchange calls an Updater of this process, or sends
+// and throw NetworkError, or Timeout naming who is missing. A backend calls an Updater of this process, or sends
 // messages to servers or other workers. One thread at a time calls it.
-class Exchange {
+class Backend {
  public:
-  virtual ~Exchange() = default;
+  virtual ~Backend() = default;
 
   virtual int rank() const = 0;          // of this worker, from 0
   virtual int size() const = 0;          // the number of workers at the start
@@ -109,7 +109,7 @@ class Exchange {
   virtual void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
                          std::int64_t examples, int priority) = 0;
   // Declares row-sparse tables (row_tables.h). Every worker declares the same: where another has declared a table
-  // otherwise, InvalidArgument names both. Exchanges without tables throw NotAvailable.
+  // otherwise, InvalidArgument names both. Backends without tables throw NotAvailable.
   virtual void init_tables(const std::vector<TableSpec>& tables);
   // Task: reads ids and gradients, updates those rows, then writes the pulled rows, in one round trip. A call may push
   // a table once and pull it once. An id outside the table fails the task. Synchronous modes take one push of a table

@@ -1,5 +1,5 @@
 // When a request is sent again.
-#include "asks.h"
+#include "pending_requests.h"
 
 #include <gtest/gtest.h>
 
@@ -16,28 +16,28 @@ Packet packet_of(std::size_t bytes) {
 }
 
 // What is sent when a pause is over.
-Asks::Repeat next_repeat(Asks& asks) {
+PendingRequests::Repeat next_repeat(PendingRequests& asks) {
   for (;;) {
-    std::vector<Asks::Slow> slow;
-    const std::vector<Asks::Repeat> repeats = asks.due(slow);
+    std::vector<PendingRequests::Slow> slow;
+    const std::vector<PendingRequests::Repeat> repeats = asks.due(slow);
     if (!repeats.empty()) return repeats.front();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
-TEST(Asks, ALargeRequestIsSentOnceForAllProbesBeforeIt) {
-  Asks asks(0.001);
+TEST(PendingRequests, ALargeRequestIsSentOnceForAllProbesBeforeIt) {
+  PendingRequests asks(0.001);
   const std::uint64_t number = asks.next_number();
   asks.add(number, kServer, MessageKind::kPushPull, packet_of(100 << 10), [](const auto&, const auto&) {});
   EXPECT_FALSE(asks.repeat(number, 1)) << "nobody has asked the peer";
   const auto probe = [&] {
-    const Asks::Repeat repeat = next_repeat(asks);
+    const PendingRequests::Repeat repeat = next_repeat(asks);
     EXPECT_TRUE(repeat.packet.empty());
     return repeat.probe;
   };
   const int first = probe(), second = probe(), third = probe();
   // The peer answers them all, the last one when the next is under way already.
-  const std::optional<Asks::Repeat> whole = asks.repeat(number, first);
+  const std::optional<PendingRequests::Repeat> whole = asks.repeat(number, first);
   ASSERT_TRUE(whole);
   EXPECT_EQ(whole->packet.size(), 1u);
   EXPECT_FALSE(asks.repeat(number, second));
@@ -50,8 +50,8 @@ TEST(Asks, ALargeRequestIsSentOnceForAllProbesBeforeIt) {
   EXPECT_FALSE(asks.repeat(number, fourth));
 }
 
-TEST(Asks, ACancelledRequestIsForgotten) {
-  Asks asks(10);
+TEST(PendingRequests, ACancelledRequestIsForgotten) {
+  PendingRequests asks(10);
   const std::uint64_t number = asks.next_number();
   asks.add(number, kServer, MessageKind::kPushPull, packet_of(10), [](const auto&, const auto&) {});
   EXPECT_TRUE(asks.cancel(number));

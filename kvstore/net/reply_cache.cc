@@ -1,4 +1,4 @@
-#include "answers.h"
+#include "reply_cache.h"
 
 namespace paceline {
 namespace {
@@ -8,7 +8,7 @@ constexpr std::size_t kLargestKept = 16 << 10;  // bytes
 
 }  // namespace
 
-Answers::Known Answers::arrive(std::uint64_t sender, std::uint64_t request, Packet& answer) {
+ReplyCache::Known ReplyCache::arrive(std::uint64_t sender, std::uint64_t request, Packet& answer) {
   const Known known = look(sender, request, answer);
   if (known == Known::kNew) {
     const Lock lock(mutex_);
@@ -17,7 +17,7 @@ Answers::Known Answers::arrive(std::uint64_t sender, std::uint64_t request, Pack
   return known;
 }
 
-Answers::Known Answers::look(std::uint64_t sender, std::uint64_t request, Packet& answer) const {
+ReplyCache::Known ReplyCache::look(std::uint64_t sender, std::uint64_t request, Packet& answer) const {
   const Lock lock(mutex_);
   const auto found = senders_.find(sender);
   if (found == senders_.end()) return Known::kNew;
@@ -30,7 +30,7 @@ Answers::Known Answers::look(std::uint64_t sender, std::uint64_t request, Packet
   return Known::kNew;
 }
 
-void Answers::answered(std::uint64_t sender, std::uint64_t request, const Packet& answer) {
+void ReplyCache::answered(std::uint64_t sender, std::uint64_t request, const Packet& answer) {
   std::size_t bytes = 0;
   for (const Frame& frame : answer) bytes += frame.size;
   const Lock lock(mutex_);
@@ -42,7 +42,7 @@ void Answers::answered(std::uint64_t sender, std::uint64_t request, const Packet
   if (found->second.recent.size() > kRecent) found->second.recent.pop_front();
 }
 
-void Answers::forget(std::uint64_t sender) {
+void ReplyCache::forget(std::uint64_t sender) {
   const Lock lock(mutex_);
   senders_.erase(sender);
 }

@@ -12,7 +12,7 @@
 
 namespace paceline {
 
-class Answers {
+class ReplyCache {
  public:
   enum class Known { kNew, kOpen, kAnswered };
 

@@ -11,7 +11,7 @@
 
 namespace paceline {
 
-class Waits {
+class WaitStats {
  public:
   using Time = std::chrono::steady_clock::time_point;
   struct OfWorker {

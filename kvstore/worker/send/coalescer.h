@@ -46,11 +46,11 @@ struct SmallRequest {
   std::shared_ptr<SmallCaller> caller;
 };
 
-class Fuser {
+class Coalescer {
  public:
   static constexpr std::size_t kSmall = std::size_t{16} << 10;  // bytes, of what is pushed and pulled together
 
-  explicit Fuser(Outbox& outbox) : outbox_(outbox) {}
+  explicit Coalescer(Outbox& outbox) : outbox_(outbox) {}
   // An answer comes when the server has answered all that went with it: only for requests that wait for nobody. No two
   // that are unanswered may be about the same slice. Thread-safe.
   void submit(SmallRequest request);

@@ -10,10 +10,10 @@
 
 namespace paceline {
 
-class Guest final : public detail::WaitingWork {
+class BorrowedPoller final : public detail::WaitingWork {
  public:
   // `receive_until` receives until a condition holds, `ring` has it look at the condition.
-  Guest(std::function<void(const std::function<bool()>&)> receive_until, std::function<void()> ring)
+  BorrowedPoller(std::function<void(const std::function<bool()>&)> receive_until, std::function<void()> ring)
       : receive_until_(std::move(receive_until)), ring_(std::move(ring)) {}
 
   bool work_until(const std::function<bool()>& done) noexcept override {
