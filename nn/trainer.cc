@@ -303,7 +303,7 @@ struct Trainer::Impl {
     accumulated = 0;
   }
 
-  // Is this step to be left out, because its gradients are not finite? WaitStats where it has to look.
+  // Is this step to be left out, because its gradients are not finite? Waits where it has to look.
   bool leaves_out(const std::vector<NDArray>& results, const std::vector<NDArray>& losses) {
     if (scale) return !scale->update(std::isfinite(results[1].item<double>()));
     if (options.on_nan != OnNan::kSkip) return false;

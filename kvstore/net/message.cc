@@ -147,8 +147,8 @@ Message decode(const Packet& packet) {
   if (reader.get<std::uint32_t>() != kMagic) throw Corrupt("[message] it does not begin with Paceline's magic number");
   const int format = reader.get<std::uint8_t>();
   if (format != kFormat)
-    throw Corrupt(str("[message] it has format version ", format, "; this build speaks version ", int{kFormat},
-                      ": use the same release everywhere"));
+    throw OtherFormat(str("[message] it has format version ", format, "; this build speaks version ", int{kFormat},
+                          ": use the same release everywhere"));
 
   Message message;
   const int kind = reader.get<std::uint8_t>();

@@ -2,6 +2,7 @@
 // What processes say to each other. A message is a fixed header, a body in Protocol Buffers (message.proto) that
 // depends on the kind, and payload frames of raw elements. The byte layout is drawn at the top of message.cc.
 
+#include <paceline/error.h>
 #include <paceline/transport.h>
 
 #include <cstdint>
@@ -73,10 +74,16 @@ struct Message {
   std::vector<Frame> payload;  // raw elements
 };
 
+// A message of a release that speaks another format.
+class OtherFormat : public Corrupt {
+ public:
+  using Corrupt::Corrupt;
+};
+
 // Throws InvalidArgument on a body over 64 MiB.
 Packet encode(const Message& message);
-// Throws Corrupt on anything that encode() does not produce: wrong magic or format version, unknown kind, a body over
-// 64 MiB, sizes that do not add up. The payload frames of the packet are shared, not copied.
+// Throws OtherFormat on another format version, Corrupt on anything else that encode() does not produce: wrong magic,
+// unknown kind, a body over 64 MiB, sizes that do not add up. The payload frames of the packet are shared, not copied.
 Message decode(const Packet& packet);
 
 }  // namespace paceline

@@ -78,7 +78,7 @@ class Node {
 
   // Binds (servers; the scheduler at its port), connects to the scheduler.
   Node(const ClusterConfig& config, Handlers handlers);
-  // Leaves without a word; to peers it looks like a crash unless leave() was called. PendingRequests that are still
+  // Leaves without a word; to peers it looks like a crash unless leave() was called. Requests that are still
   // open get a NetworkError; no handler runs after it.
   ~Node();
 
@@ -98,7 +98,7 @@ class Node {
   std::uint64_t incarnation() const;
   Roster roster() const;
 
-  // PendingRequests a peer (PeerId{Role::kScheduler, 0} for the scheduler). Thread-safe, never blocks. The request is
+  // Asks a peer (PeerId{Role::kScheduler, 0} for the scheduler). Thread-safe, never blocks. The request is
   // repeated until answered; frames are shared, not copied. `on_reply` runs as handlers do: with the answer; or with
   // the refusal; or with NetworkError once the peer is lost (named, with what it was asked for and for how long) or
   // this process was declared lost itself. A peer that is alive but slow is only named in the log at intervals. Returns

@@ -96,6 +96,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   // ---- node_receive.cc: packets in
   void on_packet(LinkId link, const Packet& packet);
   void on_malformed(LinkId link, const std::string& why);
+  void on_other_format(LinkId link, const std::string& why);
   void refuse(LinkId link, const Message& message, const std::string& why);
   std::string foreign_job(const Message& message) const;
   void on_answer(Message message);

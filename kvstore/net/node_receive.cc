@@ -36,6 +36,9 @@ void Node::Impl::on_packet(LinkId link, const Packet& packet) {
   Message message;
   try {
     message = decode(packet);
+  } catch (const OtherFormat& other) {
+    on_other_format(link, other.what());
+    return;
   } catch (const Corrupt& corrupt) {
     on_malformed(link, corrupt.what());
     return;
@@ -72,6 +75,26 @@ void Node::Impl::on_packet(LinkId link, const Packet& packet) {
     on_malformed(link, corrupt.what());
   } catch (const std::exception& error) {
     LOG(ERROR) << "handling a " << name_of(kind) << ": " << error.what();
+  }
+}
+
+// A process of another release cannot read what is said to it, but it sees that the format is not its own.
+void Node::Impl::on_other_format(LinkId link, const std::string& why) {
+  bool first = false, joining = false;
+  {
+    const Lock lock(mutex_);
+    first = malformed_.count(link) == 0;
+    joining = !joined_;
+  }
+  on_malformed(link, why);
+  if (!scheduler_ && joining && link == scheduler_link_) {
+    fail(std::make_exception_ptr(
+        NetworkError("the scheduler at " + scheduler_address_ + " is of another release: " + why)));
+  } else if (scheduler_ && first) {
+    Message refusal;
+    refusal.header.kind = MessageKind::kRefusal;
+    refusal.body = refusal_of(NetworkError("this scheduler is of another release"));
+    send(link, encode(refusal));
   }
 }
 

@@ -7,23 +7,12 @@
 
 #include "digest.h"
 #include "round_number.h"
+#include "scratch.h"
 
 namespace paceline {
 namespace {
 
 constexpr std::size_t padded(std::size_t bytes) { return (bytes + 7) / 8 * 8; }
-
-// Empties the list for `size` elements. The memory of many is not kept.
-template <class T>
-void begin(std::vector<T>& list, std::size_t size) {
-  list.clear();
-  list.reserve(size);
-}
-template <class T>
-void end(std::vector<T>& list) {
-  constexpr std::size_t kFew = 64;
-  if (list.capacity() > kFew) std::vector<T>().swap(list);
-}
 
 }  // namespace
 
@@ -121,6 +110,8 @@ void Partition::apply(PushEntry& entry) {
   for (const SliceContribution& pushed : entry.gradients)
     require(static_cast<std::size_t>(pushed.slice) < slices_.size(), "partition ", id_, " has no slice ", pushed.slice);
   Worker& worker = worker_of(entry.from);
+  require(worker.taken.incarnation == entry.from.incarnation, "worker ", entry.from.worker,
+          " has returned since this push was sent");
   worker.taken.window.take(entry.sequence);
   std::exception_ptr failure;
   if (!entry.rounds.empty()) {
@@ -128,7 +119,7 @@ void Partition::apply(PushEntry& entry) {
   } else {
     try {
       entry.refused = static_cast<std::uint64_t>(updater_->apply_all(entry.gradients));
-    } catch (const Error&) {
+    } catch (...) {
       failure = std::current_exception();
     }
   }
@@ -149,6 +140,7 @@ void Partition::keep(const PushEntry& entry, std::size_t number, Worker& worker)
 }
 
 void Partition::apply(SkipEntry& entry) {
+  require(entry.slice < slices_.size(), "partition ", id_, " has no slice ", entry.slice);
   const auto found = open_.find(entry.slice);
   if (found != open_.end())
     found->second.skip_to(entry.next_round);
@@ -169,7 +161,7 @@ void Partition::apply(CloseEntry& entry) {
   try {
     if (!contributions.empty())
       entry.scalars = updater_->apply_round(static_cast<int>(entry.slice), contributions, {}, entry.scalars).scalars;
-  } catch (const Error&) {
+  } catch (...) {
     failure = std::current_exception();
   }
   if (agreed) {
@@ -218,6 +210,8 @@ void Partition::apply(AbstainEntry& entry) {
 }
 
 void Partition::apply(ReadEntry& entry, WeightSink* sink) {
+  for (const ReadEntry::Slice& read : entry.slices)
+    require(read.slice < slices_.size(), "partition ", id_, " has no slice ", read.slice);
   Worker& worker = worker_of(entry.from);
   const bool lost = entry.from.incarnation < worker.taken.incarnation;
   if (sink) {
@@ -226,8 +220,8 @@ void Partition::apply(ReadEntry& entry, WeightSink* sink) {
       if (slices_[read.slice].bytes < kSharedBytes) copied += padded(slices_[read.slice].bytes);
     sink->reserve(copied);
   }
-  begin(reads_, entry.slices.size());
-  begin(read_places_, entry.slices.size());
+  begin_scratch(reads_, entry.slices.size());
+  begin_scratch(read_places_, entry.slices.size());
   for (std::size_t i = 0; i < entry.slices.size(); ++i) {
     ReadEntry::Slice& read = entry.slices[i];
     const int slice = static_cast<int>(read.slice);
@@ -260,8 +254,8 @@ void Partition::apply(ReadEntry& entry, WeightSink* sink) {
     worker.answered[read.slice].set(entry.request, reads_[i].version);
     worker.set_codec(read.slice, nullptr);
   }
-  end(reads_);
-  end(read_places_);
+  end_scratch(reads_);
+  end_scratch(read_places_);
   log(entry);
 }
 
@@ -301,8 +295,7 @@ void Partition::apply(LoadEntry& entry) {
 
 void Partition::Figures::add(const Figures& other) {
   if (delays.size() < other.delays.size()) delays.resize(other.delays.size());
-  for (std::size_t i = 0; i < other.delays.size(); ++i)
-    for (const auto& [value, count] : other.delays[i].counts()) delays[i].add(value, count);
+  for (std::size_t i = 0; i < other.delays.size(); ++i) delays[i].merge(other.delays[i]);
   refused += other.refused;
   pulled_bytes += other.pulled_bytes;
 }

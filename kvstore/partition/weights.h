@@ -29,7 +29,11 @@ class Slab {
     next_ += beside;
     left_ -= beside;
     if (bytes > left_) {
-      const std::size_t chunk = std::max(bytes, std::clamp(std::exchange(expected_, 0), kLeastChunk, kMostChunk));
+      // As large as what is expected in one go, else each larger than the one before.
+      std::size_t chunk = std::clamp(2 * last_chunk_, kLeastChunk, kUsualChunk);
+      if (expected_ > kLeastChunk) chunk = std::min(expected_, kMostChunk);
+      expected_ -= std::min(expected_, chunk);
+      last_chunk_ = chunk;
       chunks_.emplace_back(new (kLine) std::byte[chunk]);
       next_ = chunks_.back().get();
       left_ = chunk;
@@ -39,7 +43,7 @@ class Slab {
   }
 
  private:
-  static constexpr std::size_t kLeastChunk = kMost, kMostChunk = 1 << 20, kCacheLine = 64;
+  static constexpr std::size_t kLeastChunk = kMost, kUsualChunk = 256 << 10, kMostChunk = 1 << 20, kCacheLine = 64;
   static constexpr std::align_val_t kLine{kCacheLine};
   struct Free {
     void operator()(std::byte* chunk) const { operator delete[](chunk, kLine); }
@@ -47,7 +51,7 @@ class Slab {
 
   std::vector<std::unique_ptr<std::byte[], Free>> chunks_;
   std::byte* next_ = nullptr;
-  std::size_t left_ = 0, expected_ = 0;
+  std::size_t left_ = 0, expected_ = 0, last_chunk_ = 0;
 };
 
 // One word, for there may be millions. Not thread-safe, but snapshots may be let go on any thread. Who uses it knows

@@ -1,5 +1,5 @@
 #pragma once
-// PendingRequests for memory before it is used.
+// Asks for memory before it is used.
 
 #include <algorithm>
 #include <cstddef>

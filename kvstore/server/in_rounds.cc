@@ -1,4 +1,5 @@
-// Rounds that wait for every live worker: round number r holds what the workers push in their step r.
+// Rounds that wait for every live worker: round number r holds what the workers push in their step r. Rounds that
+// nobody contributed to are told from the clocks whenever it matters; the partition learns of them with the next push.
 #include <paceline/error.h>
 
 #include <algorithm>

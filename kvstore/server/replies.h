@@ -1,5 +1,5 @@
 #pragma once
-// ReplyCache of a server.
+// Answers of a server.
 
 #include <paceline/error.h>
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <set>
 
+#include "scratch.h"
+
 namespace paceline {
 namespace {
 
@@ -22,6 +24,34 @@ std::optional<int> named_twice(std::span<const SliceContribution> gradients) {
 }  // namespace
 
 void RoundSequencer::push(Pushed& pushed) {
+  try {
+    place_all(pushed);
+  } catch (const std::exception&) {
+    // Nothing of it counts, but its number is taken: the worker does not use it again.
+    pushed.entry.gradients = {};
+    pushed.partition.state.apply(pushed.entry);
+    throw;
+  }
+  pushed.entry.rounds = places_;
+  pushed.partition.state.apply(pushed.entry);
+
+  std::vector<std::uint32_t> kept;
+  kept.reserve(places_.size());
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    if (places_[i].verdict == Verdict::kKept) {
+      kept.push_back(static_cast<std::uint32_t>(pushed.entry.gradients[i].slice));
+    } else {
+      ++shard_.late;
+      ++pushed.call->refused;
+    }
+  }
+  end_scratch(places_);
+  // First all rounds, so that a pull of many slices is looked at when it need not wait any more.
+  for (const std::uint32_t slice : kept) advance(pushed.partition, slice);
+  for (const std::uint32_t slice : kept) answer_waiting(pushed.partition, slice);
+}
+
+void RoundSequencer::place_all(const Pushed& pushed) {
   const Partition& state = pushed.partition.state;
   const PushEntry& entry = pushed.entry;
   std::optional<int> twice = named_twice(entry.gradients);
@@ -33,25 +63,8 @@ void RoundSequencer::push(Pushed& pushed) {
     throw InvalidArgument(str("worker ", entry.from.worker, " pushed key '",
                               state.key_of(static_cast<std::size_t>(*twice)), "' twice in step ", entry.step,
                               "; call step_end() between steps"));
-  places_.clear();
+  begin_scratch(places_, entry.gradients.size());
   for (std::size_t i = 0; i < entry.gradients.size(); ++i) places_.push_back(place(pushed, i));
-  pushed.entry.rounds = places_;
-  pushed.partition.state.apply(pushed.entry);
-
-  std::vector<std::uint32_t> kept;
-  kept.reserve(places_.size());
-  for (std::size_t i = 0; i < places_.size(); ++i) {
-    if (places_[i].verdict == Verdict::kKept) {
-      kept.push_back(static_cast<std::uint32_t>(entry.gradients[i].slice));
-    } else {
-      ++shard_.late;
-      ++pushed.call->refused;
-    }
-  }
-  for (const std::uint32_t slice : kept) {
-    advance(pushed.partition, slice);
-    answer_waiting(pushed.partition, slice);
-  }
 }
 
 void RoundSequencer::close(ServedPartition& partition, std::uint32_t slice) {
@@ -60,7 +73,7 @@ void RoundSequencer::close(ServedPartition& partition, std::uint32_t slice) {
   try {
     partition.state.apply(entry);
     if (!partition.failures.empty()) partition.failures.erase(slice);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     LOG(ERROR) << "round " << round << " of key '" << partition.state.key_of(slice)
                << "' could not be applied: " << error.what();
     partition.failures[slice] = std::current_exception();
@@ -101,23 +114,24 @@ void RoundSequencer::answer_waiting(ServedPartition& partition, std::uint32_t sl
   waiting.swap(watch.pulls);
   for (Waiting& entry : waiting) pull(std::move(entry));  // which may add watches
   if (watch.empty()) partition.watches.erase(slice);
+  constexpr std::size_t kFew = 1024;
+  if (partition.watches.empty() && partition.watches.bucket_count() > kFew) partition.watches.rehash(0);
 }
 
 void RoundSequencer::reconsider(const Partitions& partitions) {
   for (ServedPartition* const partition : partitions) {
-    std::set<std::uint32_t> slices;
-    for (const std::uint32_t slice : partition->state.open_slices()) slices.insert(slice);
+    std::vector<std::uint32_t> slices = partition->state.open_slices();
     for (auto& [slice, watch] : partition->watches) {
-      slices.insert(slice);
+      slices.push_back(slice);
       std::erase_if(watch.pulls, [this](const Waiting& waiting) { return is_gone(waiting); });
       std::erase_if(watch.asking, [this](const Watch::Asking& asking) {
         return !shard_.clocks.is_live(asking.request.from().rank, asking.request.incarnation());
       });
     }
-    for (const std::uint32_t slice : slices) {
-      advance(*partition, slice);
-      answer_waiting(*partition, slice);
-    }
+    std::sort(slices.begin(), slices.end());
+    slices.erase(std::unique(slices.begin(), slices.end()), slices.end());
+    for (const std::uint32_t slice : slices) advance(*partition, slice);
+    for (const std::uint32_t slice : slices) answer_waiting(*partition, slice);
   }
 }
 

@@ -24,7 +24,7 @@ class RoundSequencer : public Sequencer {
   virtual void advance(ServedPartition& partition, std::uint32_t slice) = 0;
   // Does the pull wait for a round of this slice?
   virtual bool waits_for(const Waiting& waiting, std::uint32_t slice) const = 0;
-  // ReplyCache those who ask for agreements.
+  // Answers those who ask for agreements.
   virtual void answer_asking(ServedPartition&, std::uint32_t) {}
 
   // Applies the oldest round. What the update throws is what later pulls of the slice are refused with, until a round
@@ -43,7 +43,9 @@ class RoundSequencer : public Sequencer {
   }
 
  private:
+  // Where one gradient is refused, all of the part is.
   void push(Pushed& pushed) final;
+  void place_all(const Pushed& pushed);
   void pull(Waiting waiting) final;
   bool fails(const Waiting& waiting) const;
 

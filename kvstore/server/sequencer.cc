@@ -2,22 +2,12 @@
 
 #include <paceline/error.h>
 
+#include "scratch.h"
+
 namespace paceline {
 namespace {
 
 static_assert(Partition::kSharedBytes == kLargeRun);
-
-// Empties the list for `size` elements. The memory of many is not kept.
-template <class T>
-void begin(std::vector<T>& list, int size) {
-  list.clear();
-  list.reserve(static_cast<std::size_t>(size));
-}
-template <class T>
-void end(std::vector<T>& list) {
-  constexpr std::size_t kFew = 64;
-  if (list.capacity() > kFew) std::vector<T>().swap(list);
-}
 
 // Writes weights into the answer to a part.
 class AnswerSink final : public WeightSink {
@@ -40,7 +30,7 @@ void Sequencer::run(const std::shared_ptr<PushPullCall>& call, int part) {
   try {
     take(call, part);
     pull({call, part});
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     call->fail(std::current_exception());
     call->finish_part();
   }
@@ -62,7 +52,7 @@ void Sequencer::take(const std::shared_ptr<PushPullCall>& call, int number) {
   }
   if (taken) return;
 
-  begin(gradients_, request.push_size());
+  begin_scratch(gradients_, static_cast<std::size_t>(request.push_size()));
   for (int i = 0; i < request.push_size(); ++i) {
     const PushedSlice& gradient = part.gradients[static_cast<std::size_t>(i)];
     gradients_.push_back(
@@ -76,7 +66,7 @@ void Sequencer::take(const std::shared_ptr<PushPullCall>& call, int number) {
   pushed.entry.gradients = gradients_;
   pushed.entry.owner = call;
   push(pushed);
-  end(gradients_);
+  end_scratch(gradients_);
 }
 
 void Sequencer::answer(const Waiting& waiting) {
@@ -84,7 +74,7 @@ void Sequencer::answer(const Waiting& waiting) {
   PushPullCall& call = *waiting.call;
   if (request.pull_size() > 0) {
     PushPullCall::Part& part = call.parts[static_cast<std::size_t>(waiting.part)];
-    begin(reads_, request.pull_size());
+    begin_scratch(reads_, static_cast<std::size_t>(request.pull_size()));
     for (int i = 0; i < request.pull_size(); ++i)
       reads_.push_back({request.pull(i), call.codec(i < request.pull_codec_size() ? request.pull_codec(i) : 0)});
     ReadEntry entry{{}, call.from(), call.request.message().header.request, reads_};
@@ -92,7 +82,7 @@ void Sequencer::answer(const Waiting& waiting) {
     part.partition->state.apply(entry, &sink);
     part.versions.resize(reads_.size());
     for (std::size_t i = 0; i < reads_.size(); ++i) part.versions[i] = reads_[i].version;
-    end(reads_);
+    end_scratch(reads_);
   }
   shard_.gate.finish(waiting, request.need());
 }

@@ -1,5 +1,5 @@
 #pragma once
-// A partition at its server, and who waits for it. Belongs to its shard, save for the sizes of the slices.
+// A partition at its server, and who waits for it. Belongs to its shard, save for sizes and figures.
 
 #include <cstdint>
 #include <exception>

@@ -119,7 +119,9 @@ void ServerControl::begin_with_rules(State& partition) {
 
 // Throws what the partitions would throw.
 void ServerControl::check(const RulesEntry& rules) const {
-  make_updater()->set_rules(rules.optimizer, rules.staleness, rules.staleness_options);
+  const std::unique_ptr<Updater> updater = make_updater();
+  if (policy_) updater->set_staleness(policy_);
+  updater->set_rules(rules.optimizer, rules.staleness, rules.staleness_options);
   const Spec& of_tables = rules.table_optimizer.name.empty() ? rules.optimizer : rules.table_optimizer;
   RowRules::make(of_tables, rules.staleness, rules.staleness_options, policy_);
 }
@@ -139,7 +141,12 @@ void ServerControl::set_rules(const Request& request) {
     rules_call_ = body.call();
     rules_ = std::move(rules);
     learning_rate_.reset();
-    for (const auto& shard : shards_) shard->post([entry = *rules_](Shard& self) { self.apply_to_all(entry); });
+    for (const auto& shard : shards_) {
+      shard->post([entry = *rules_](Shard& self) {
+        self.apply_to_all(entry);
+        self.forget_failures();
+      });
+    }
     LOG(INFO) << "optimizer " << body.optimizer() << ", staleness policy "
               << (policy_ ? std::string("of the user's own") : body.staleness());
     staleness_ = policy_ ? policy_ : make_staleness(body.staleness(), options);
@@ -285,6 +292,7 @@ void ServerControl::load(const Request& request) {
                         &arrays,
                         {saved.version(), saved.examples(), saved.optimizer_updates(), saved.policy_updates()}};
         partition.state.apply(entry);
+        partition.failures.erase(saved.slice());
       }
       payload.expect_end();
       request.reply({});

@@ -51,6 +51,11 @@ class Shard {
     }
     tables_.apply_to_all(entry);
   }
+  // Rounds that could not be applied under earlier rules are no reason to refuse pulls under these.
+  void forget_failures() {
+    for (ServedPartition* const partition : partitions_) partition->failures.clear();
+    tables_.forget_failures();
+  }
   TableShard& tables() { return tables_; }
   // Pushes that came after their round was closed. Thread-safe.
   std::int64_t late() const { return late_; }

@@ -33,7 +33,7 @@ void TableShard::run(const std::shared_ptr<RowCall>& call, int part) {
     Waiting waiting{call, part};
     push(waiting);
     pull(std::move(waiting));
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     call->fail(std::current_exception());
     call->finish_part();
   }
@@ -91,7 +91,14 @@ RowAnswer TableShard::answer_to(RowCall& call, RowCall::Part& part) {
 }
 
 void TableShard::contribute(const std::shared_ptr<RowCall>& call, RowPushEntry& entry, ServedRows& served) {
-  served.state.expect_contribution(entry.from, entry.step, entry.call);
+  try {
+    served.state.expect_contribution(entry.from, entry.step, entry.call);
+  } catch (const Error&) {
+    // Nothing of it counts, but its number is taken: the worker does not use it again.
+    entry.rows.ids = {};
+    served.state.apply(entry);
+    throw;
+  }
   advance(served);
   entry.next_round = next_round(served.state);
   entry.verdict = entry.step < entry.next_round ? Verdict::kLate : Verdict::kKept;
@@ -131,7 +138,7 @@ void TableShard::advance(ServedRows& served) {
     try {
       state.apply(entry);
       served.failure = nullptr;
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       LOG(ERROR) << "round " << entry.round << " of table '" << state.spec().name
                  << "' could not be applied: " << error.what();
       served.failure = std::current_exception();

@@ -69,6 +69,9 @@ class TableShard {
       served->state.apply(own);
     }
   }
+  void forget_failures() {
+    for (ServedRows* const served : partitions_) served->failure = nullptr;
+  }
   // Clocks or the roster have changed: everything that waits is looked at again.
   void reconsider();
   // Rows that came after their round was closed.

@@ -25,6 +25,7 @@ void WorkerClocks::set_roster(const Roster& roster) {
   }
   workers_ = std::move(kept);
   started_ = started_ || !workers_.empty();
+  find_slowest();
 }
 
 void WorkerClocks::step_end(int rank, std::uint64_t incarnation, const wire::StepEnd& message, Time now) {
@@ -57,6 +58,7 @@ void WorkerClocks::step_end(int rank, std::uint64_t incarnation, const wire::Ste
       break;
     default: break;
   }
+  find_slowest();
 }
 
 void WorkerClocks::released(int worker, std::uint64_t step, Time asked, Time now) {
@@ -112,11 +114,10 @@ std::uint64_t WorkerClocks::clock(int worker) const {
   return found == workers_.end() ? 0 : found->second.clock;
 }
 
-std::optional<std::uint64_t> WorkerClocks::slowest() const {
-  std::optional<std::uint64_t> slowest;
+void WorkerClocks::find_slowest() {
+  slowest_.reset();
   for (const auto& [rank, worker] : workers_)
-    if (worker.running()) slowest = std::min(worker.clock, slowest.value_or(worker.clock));
-  return slowest;
+    if (worker.running()) slowest_ = std::min(worker.clock, slowest_.value_or(worker.clock));
 }
 
 }  // namespace paceline

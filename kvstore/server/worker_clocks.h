@@ -34,7 +34,7 @@ class WorkerClocks {
   bool is_live(int worker, std::uint64_t incarnation) const;
   std::uint64_t clock(int worker) const;
   // Over those that contribute; none if nobody does.
-  std::optional<std::uint64_t> slowest() const;
+  std::optional<std::uint64_t> slowest() const { return slowest_; }
   // For the mode: the worker asks at `asked` for weights to compute its step of number `step` from.
   Progress progress(int worker, std::uint64_t step, Time asked) const;
   // Of the live workers besides `worker`: the slowest that contributes (if nobody does, the slowest of all), and the
@@ -63,7 +63,10 @@ class WorkerClocks {
     double step_seconds = 0;         // of its last step; 0: not known
     bool running() const { return !finished && inside <= through && paused <= resumed; }
   };
+  void find_slowest();
+
   std::map<int, Worker> workers_;
+  std::optional<std::uint64_t> slowest_;
   bool started_ = false;
 };
 

@@ -58,7 +58,7 @@ class SchedulerThread {
   }
 
   int port() const { return port_; }
-  // WaitStats for the end: empty, or what it failed of.
+  // Waits for the end: empty, or what it failed of.
   std::string result() {
     thread_.join();
     return failure_;

@@ -111,7 +111,7 @@ TEST_P(SmallKeys, HaveATenthBesideThemAtMost) {
   }
   const double announced = static_cast<double>(kWeights) * GetParam().copies;
   // Threads of ZeroMQ may let the last message go a little later than its answer came.
-  const auto share = [&] { return static_cast<double>(in_use_now() - before) / announced; };
+  const auto share = [&] { return (static_cast<double>(in_use_now()) - static_cast<double>(before)) / announced; };
   for (int i = 0; i < 2000 && share() > 1.1; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_LE(share(), 1.1);
 }

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <latch>
 #include <mutex>
 
@@ -506,6 +507,41 @@ TEST_P(Nodes, a_process_of_another_job_is_refused) {
     workers.clear();
     EXPECT_EQ(scheduler.result(), "");
   }
+}
+
+// Of a release that speaks another format.
+Packet other_format() {
+  Message message;
+  message.header.kind = MessageKind::kRefusal;
+  const Packet packet = encode(message);
+  std::string head(reinterpret_cast<const char*>(packet[0].data), packet[0].size);
+  head[4] = 77;
+  return {Frame::of(std::move(head))};
+}
+
+TEST(OtherRelease, OfTheSchedulerEndsAJoinAtOnce) {
+  const std::unique_ptr<Transport> scheduler = make_transport(Spec::parse("tcp"));
+  scheduler->on_receive([&](LinkId link, const Packet&) { scheduler->send(link, other_format()); });
+  const std::string address = scheduler->bind("127.0.0.1:0");
+  const ClusterConfig config =
+      member(job_config("tcp", 1, 1), Role::kWorker, std::stoi(address.substr(address.rfind(':') + 1)));
+  Node node(config, {});
+  EXPECT_THAT(error_of_call([&] { node.join(); }),
+              HasSubstr("is of another release: [message] it has format version 77; this build speaks version"));
+}
+
+TEST(OtherRelease, OfAProcessIsAnsweredByTheScheduler) {
+  const ClusterConfig job = job_config("tcp", 0, 1);
+  SchedulerThread scheduler(job);
+  const std::unique_ptr<Transport> process = make_transport(Spec::parse("tcp"));
+  std::promise<std::string> answer;
+  process->on_receive([&](LinkId, const Packet& packet) { answer.set_value(decode(packet).body); });
+  process->send(process->connect("127.0.0.1:" + std::to_string(scheduler.port())), other_format());
+  EXPECT_THAT(answer.get_future().get(), HasSubstr("this scheduler is of another release"));
+  Node worker(member(job, Role::kWorker, scheduler.port()), {});
+  worker.join();
+  worker.leave();
+  EXPECT_EQ(scheduler.result(), "");
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kWorkers = 2;
 
-// ReplyCache a meeting once both workers have come; worker 1's answer to the meeting `held` waits for release().
+// Answers a meeting once both workers have come; worker 1's answer to the meeting `held` waits for release().
 class Meetings final : public SchedulerService {
  public:
   explicit Meetings(std::uint64_t held) : held_(held) {}
@@ -43,7 +43,7 @@ class Meetings final : public SchedulerService {
     return true;
   }
 
-  // WaitStats until the answer is held.
+  // Waits until the answer is held.
   void release() { answer(waiting_.get_future().get()); }
 
  private:

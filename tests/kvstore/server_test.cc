@@ -144,7 +144,7 @@ TEST(WorkerClocks, CountOnlyWorkersThatContribute) {
   WorkerClocks clocks;
   Roster roster = three_workers();
   const auto end = [&clocks](int worker, std::uint64_t incarnation, const wire::StepEnd& message) {
-    clocks.step_end();
+    clocks.step_end(worker, incarnation, message, {});
   };
   EXPECT_EQ(clocks.slowest(), std::nullopt);
   clocks.set_roster(roster);
@@ -288,7 +288,7 @@ TEST(Server, RefusesMalformedMessagesAndGoesOn) {
     node = std::make_unique<Node>(member(base, Role::kWorker, 0, 1), Node::Handlers{});
     node->join();
   });
-  const auto exchange = make_servers_backend(member(base, Role::kWorker, 0, 0), Spec::parse("dist_async"), options);
+  const auto backend = make_servers_backend(member(base, Role::kWorker, 0, 0), Spec::parse("dist_async"), options);
   joining.join();
 
   const NDArray weight = NDArray::full(Shape{64}, 1, DType::kFloat64, {}, *engine);
@@ -296,7 +296,7 @@ TEST(Server, RefusesMalformedMessagesAndGoesOn) {
   init.set_call(1);
   init.set_mode("dist_async");
   write_key({"w", DType::kFloat64, Shape{64}, false}, init.add_keys());
-  std::thread initialising([&] { exchange->init({{"w", weight}}); });
+  std::thread initialising([&] { backend->init({{"w", weight}}); });
   ask(*node, MessageKind::kInit, init.SerializeAsString());
   init.set_values(true);
   ask(*node, MessageKind::kInit, init.SerializeAsString());
@@ -327,7 +327,7 @@ TEST(Server, RefusesMalformedMessagesAndGoesOn) {
   values.mutable_partition()->set_id(7);
   values.mutable_partition()->add_slices()->set_end(64);
   const TableSpec table{.name = "table", .rows = 100, .width = 122};
-  exchange->init_tables({table});
+  backend->init_tables({table});
   wire::DeclareTable declare;
   write_table(table, &declare);
   declare.set_servers(1);
@@ -413,10 +413,10 @@ TEST(Server, RefusesMalformedMessagesAndGoesOn) {
   row_part->set_table(1);
   EXPECT_NE(ask_rows({0}).find("no such table"), std::string::npos);
 
-  exchange->pull({{"w", weight}}, 0);
+  backend->pull({{"w", weight}}, 0);
   weight.wait();
   node->leave();
-  exchange->finish();
+  backend->finish();
   serving.join();
 }
 

@@ -32,8 +32,8 @@ STUB_SERVER = """\
     until [ "$(ls "$STUB_DIR" | grep -c '^done-')" -ge "$DMLC_NUM_WORKER" ]; do sleep 0.05; done
 """
 
-# Says that it was asked to end, and leaves children that do not. On a busy machine a process that has still to be started
-# may not run within the grace.
+# Says that it was asked to end, and leaves children that do not. Saying so starts no process, which on a busy machine
+# might not run within the grace.
 LONG_WORKER = """
     trap ': >"$STUB_DIR/asked-$DMLC_TASK_ID"; exit 1' TERM
     (trap '' TERM; exec setsid sleep 1000) &

@@ -13,7 +13,7 @@ class ServerProcesses {
   // Starts a scheduler and servers, over tcp or shm; null where the suite wants threads.
   static std::unique_ptr<ServerProcesses> start(const ClusterConfig& config);
 
-  // WaitStats until they have ended; a failure of the test where one did not end well.
+  // Waits until they have ended; a failure of the test where one did not end well.
   virtual ~ServerProcesses() = default;
   virtual int port() const = 0;
 };

@@ -49,8 +49,8 @@ class Staleness {
   virtual bool needs_pulled() const { return false; }
   // False: the push is refused, counted and reported, as `discard` does.
   virtual bool accepts(const StaleContext&) const { return true; }
-  // A number that correct() needs and the C library computes, such as a power of the delay. It is computed once for
-  // each push and slice; correct() finds it in StaleContext::factor.
+  // A number that correct() needs and the C library computes, such as a power of the delay. It must not
+  // depend on `count`: rows of a table with the same delay share it. correct() finds it in StaleContext::factor.
   virtual double factor(const StaleContext&) const { return 1; }
   // False: correct() would change nothing, neither the gradient nor a state.
   virtual bool corrects(const StaleContext&) const { return true; }

@@ -101,7 +101,7 @@ class Faulty final : public Transport {
     while (send_next()) continue;
   }
 
-  // False: the end. WaitStats for the next packet that is held, and sends it.
+  // False: the end. Waits for the next packet that is held, and sends it.
   bool send_next() {
     Packet packet;  // goes when the lock is released: its owner may send
     const Lock lock(mutex_);

@@ -54,7 +54,7 @@ void RowPartition::apply(RowPushEntry& entry, const RowAnswer* answer) {
         answer = &unseen;
       }
       entry.refused = table_.apply(entry.rows, &entry.scalars, entry.reads ? answer : nullptr);
-    } catch (const Error&) {
+    } catch (...) {
       failure = std::current_exception();
     }
   }
@@ -99,7 +99,7 @@ void RowPartition::apply(RowCloseEntry& entry) {
   std::exception_ptr failure;
   try {
     table_.apply_round(contributions, &entry.scalars);
-  } catch (const Error&) {
+  } catch (...) {
     failure = std::current_exception();
   }
   rounds_.close();
@@ -134,11 +134,11 @@ void RowPartition::apply(LostEntry& entry) {
 }
 
 void RowPartition::apply(RowLoadEntry& entry) {
-  std::uint64_t& last = loads_[entry.incarnation];
-  if (entry.load < last) return;  // late
-  if (entry.load > last) table_.clear();
-  last = entry.load;
-  table_.load(entry.ids, entry.versions, *entry.arrays, entry.examples);
+  const auto last = loads_.find(entry.incarnation);
+  const std::uint64_t before = last == loads_.end() ? 0 : last->second;
+  if (entry.load < before) return;  // late
+  table_.load(entry.ids, entry.versions, *entry.arrays, entry.examples, entry.load > before);
+  loads_[entry.incarnation] = entry.load;
   log(entry);
 }
 

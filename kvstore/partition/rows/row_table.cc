@@ -380,7 +380,8 @@ SavedRowArrays RowTable::save(std::int64_t begin, std::size_t bytes) const {
 }
 
 void RowTable::load(std::span<const std::int64_t> ids, const std::uint64_t* versions,
-                    const std::vector<std::pair<std::string, const std::byte*>>& arrays, std::int64_t examples) {
+                    const std::vector<std::pair<std::string, const std::byte*>>& arrays, std::int64_t examples,
+                    bool anew) {
   Lock lock(mutex_);
   std::vector<std::size_t> offsets;
   for (const auto& [name, values] : arrays) {
@@ -392,6 +393,10 @@ void RowTable::load(std::span<const std::int64_t> ids, const std::uint64_t* vers
   }
   require(std::find(offsets.begin(), offsets.end(), 0) != offsets.end(), "a checkpoint without the weights of table '",
           spec_.name, "'");
+  if (anew) {
+    rows_ = make_store(*rules_);
+    pulled_.clear();
+  }
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const RowStore::Slot slot = rows_.find(ids[i]);
     const RowStore::Record record = rows_.record(slot == RowStore::kAbsent ? rows_.add(ids[i]) : slot);
@@ -400,13 +405,6 @@ void RowTable::load(std::span<const std::int64_t> ids, const std::uint64_t* vers
       std::memcpy(record.body + offsets[a], arrays[a].second + i * row_bytes_, row_bytes_);
   }
   examples_ = examples;
-}
-
-void RowTable::clear() {
-  Lock lock(mutex_);
-  rows_ = make_store(*rules_);
-  pulled_.clear();
-  examples_ = 0;
 }
 
 void RowTable::drop_worker(int worker) {

@@ -99,10 +99,10 @@ class RowTable {
 
   // Rows from `begin` on, about `bytes` of them.
   SavedRowArrays save(std::int64_t begin, std::size_t bytes) const;
-  // Overwrites rows; missing state becomes zeros. Throws InvalidArgument on a name that the rules do not have.
+  // Overwrites rows, and forgets all others first where `anew`. Missing state becomes zeros. Throws InvalidArgument,
+  // and changes nothing, on a name that the rules do not have.
   void load(std::span<const std::int64_t> ids, const std::uint64_t* versions,
-            const std::vector<std::pair<std::string, const std::byte*>>& arrays, std::int64_t examples);
-  void clear();
+            const std::vector<std::pair<std::string, const std::byte*>>& arrays, std::int64_t examples, bool anew);
 
   // Forgets what a lost worker pulled.
   void drop_worker(int worker);

@@ -486,24 +486,6 @@ void RingBackend::load(const StoreState& state) {
 
 }  // namespace
 
-CompressionSetting check_ring(const Spec& mode, const ClusterConfig& config) {
-  Options rest = mode.options;
-  if (const std::string transport = rest.get("transport", ""); !transport.empty()) TransportSetting::parse(transport);
-  rest.erase("transport");
-  CompressionSetting compression = CompressionSetting::take(&rest);
-  reject_unknown(rest, mode);
-  compression.suit(false);
-  require(!compression.measured, "mode ring measures no links: leave out bandwidth=");
-  require(compression.rules.empty(), "mode ring has one codec for all keys: leave out rules=");
-  if (const auto codec = make_codec(compression.push)) {
-    require(!codec->takes_momentum(), "compression '", compression.push.text(),
-            "' takes the momentum from the optimizer, all of which every worker of mode ring has; name another codec");
-  }
-  require(config.servers == 0, "mode ring has no servers, and this job has ", config.servers,
-          "; start it with launch.py -s 0 (DMLC_NUM_SERVER=0)");
-  return compression;
-}
-
 std::unique_ptr<Backend> make_ring_backend(const ClusterConfig& config, const Spec& mode, const StoreOptions& options) {
   const CompressionSetting compression = check_ring(mode, config);
   require(!options.staleness, "mode ring applies no stale gradients: it takes no staleness policy");

@@ -62,7 +62,7 @@ struct SavedStore {
 void adapt_state(SavedStore& store, const Optimizer& optimizer, const Staleness& policy, bool worker_momentum);
 
 // What the workers of another number take over: rank r gets the state of r, r + workers, ... added up, which keeps the
-// sum of all momenta. WaitStats for the arrays.
+// sum of all momenta. Waits for the arrays.
 NamedArrays share_of(const SavedStore& store, int rank, int workers);
 
 }  // namespace paceline

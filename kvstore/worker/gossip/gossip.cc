@@ -104,7 +104,8 @@ class GossipBackend final : public Backend {
   // The learning rate follows the examples of the whole job: of all workers that are live now.
   void push(const std::vector<PushItem>& items, std::int64_t examples, int priority) override {
     require(examples >= 0, "a push of ", examples, " examples");
-    local_->push(items, examples * peer_.live_workers(), priority);
+    const auto live = std::max<std::int64_t>(1, static_cast<std::int64_t>(peer_.members().size()));
+    local_->push(items, examples * live, priority);
   }
   void pull(const std::vector<PullItem>& items, int priority) override { local_->pull(items, priority); }
   void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, std::int64_t examples,

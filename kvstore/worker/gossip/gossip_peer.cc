@@ -39,7 +39,6 @@ GossipPeer::GossipPeer(const ClusterConfig& config, LocalBackend& local, std::in
       node_(config, {[this](const Request& request) { on_request(request); },
                      [this](const Roster& roster) { on_roster(roster); }}) {
   node_.join();
-  on_roster(node_.roster());
   if (node_.roster().find({Role::kWorker, node_.rank()})->entered) return;
   node_.leave();
   throw NetworkError("mode gossip takes in no worker after the start: the weights are at the others");
@@ -207,7 +206,6 @@ Message GossipPeer::answer_fetch(const Request& request) {
 
 void GossipPeer::on_roster(const Roster& roster) {
   const std::vector<int> live = roster.live(Role::kWorker);
-  live_workers_ = std::max(1, static_cast<int>(live.size()));
   Lock lock(mutex_);
   for (auto& [rank, answer] : answers_)
     if (!std::binary_search(live.begin(), live.end(), rank)) forget(answer);

@@ -14,7 +14,6 @@
 #include <paceline/cluster.h>
 #include <paceline/mutex.h>
 
-#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <map>
@@ -43,8 +42,6 @@ class GossipPeer {
   const Node& node() const { return node_; }
   // Live workers, ascending; not one that came after the start and will be turned away.
   std::vector<int> members() const;
-  // Workers that are live now, this one among them.
-  int live_workers() const { return live_workers_; }
   // Keys of `local` take part from now on, in the same order at every worker. Returns the number of the first.
   std::size_t add_keys(const std::vector<KeyInfo>& keys);
   std::vector<LocalBackend::Weights> keys() const;
@@ -89,7 +86,6 @@ class GossipPeer {
   LocalBackend& local_;
   Updater& updater_;
   const std::int64_t seed_;
-  std::atomic<int> live_workers_{1};
   const std::shared_ptr<Pending> pending_ =
       std::make_shared<Pending>();  // what others must have before this one leaves
 

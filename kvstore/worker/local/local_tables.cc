@@ -132,8 +132,7 @@ void LocalTables::load(const StoreState& state) {
   for (const auto& [name, table] : tables_) {
     if (state.tables_alone && !LoadedTable::is_in(state, table->rows.spec())) continue;
     const LoadedTable loaded = LoadedTable::read(table->rows.spec(), state);
-    table->rows.clear();
-    table->rows.load(loaded.ids(), loaded.versions(), loaded.arrays(), loaded.examples);
+    table->rows.load(loaded.ids(), loaded.versions(), loaded.arrays(), loaded.examples, true);
   }
 }
 

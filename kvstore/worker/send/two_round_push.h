@@ -32,7 +32,7 @@ class TwoRoundPush : public std::enable_shared_from_this<TwoRoundPush> {
  private:
   explicit TwoRoundPush(Job job);
 
-  // PendingRequests the server of every slice; `results` gets what comes back. Completes the task after the last.
+  // Asks the server of every slice; `results` gets what comes back. Completes the task after the last.
   void ask(Completion completion, const std::vector<std::vector<std::byte>>* answers,
            std::vector<std::vector<std::byte>>* results);
   void answer();

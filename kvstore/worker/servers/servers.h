@@ -154,7 +154,7 @@ class ServersBackend final : public Backend {
   void forget_row_versions();
   std::vector<const RemoteTable*> tables();
 
-  // PendingRequests all at once and waits for every answer; throws the first failure.
+  // Asks all at once and waits for every answer; throws the first failure.
   std::vector<Message> ask_servers(std::vector<std::pair<int, Message>> requests);
   std::vector<Message> ask_every_server(const Message& request);
 

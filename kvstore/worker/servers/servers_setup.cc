@@ -254,8 +254,8 @@ void ServersBackend::resume() {
     if (body.clock() >= first) break;
     body.set_clock(first);
   }
-  paused_ = false;
   set_clock(body.clock());
+  paused_ = false;  // other threads push from here on
 }
 
 void ServersBackend::finish() {

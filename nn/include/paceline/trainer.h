@@ -118,7 +118,7 @@ class Trainer {
   bool every(std::int64_t steps) const;  // is this step's number a multiple?
   TrainerReport report();                // of the steps that are finished
 
-  // Collective. WaitStats for the steps and for the other workers, and fetches the present weights.
+  // Collective. Waits for the steps and for the other workers, and fetches the present weights.
   void synchronize();
 
   // Collective: each worker runs its part of `data`, made with shared_source(store), and takes over what lost ones
@@ -171,7 +171,7 @@ class Trainer::Epoch {
   // The first batch, and what is behind the last.
   Iterator begin() { return Iterator(*this); }
   End end() const { return {}; }
-  // WaitStats for the steps of a loop that was left early. epoch() stays, and a later epoch_of() goes on behind them.
+  // Waits for the steps of a loop that was left early. epoch() stays, and a later epoch_of() goes on behind them.
   // Where one of the steps failed, the next call of the Trainer throws. An exception that leaves the loop drops what
   // was accumulated.
   ~Epoch();

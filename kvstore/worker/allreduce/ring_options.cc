@@ -1,0 +1,27 @@
+// What the text of mode ring may say.
+#include <paceline/error.h>
+
+#include "allreduce/ring.h"
+#include "transport/transport_setting.h"
+
+namespace paceline {
+
+CompressionSetting check_ring(const Spec& mode, const ClusterConfig& config) {
+  Options rest = mode.options;
+  if (const std::string transport = rest.get("transport", ""); !transport.empty()) TransportSetting::parse(transport);
+  rest.erase("transport");
+  CompressionSetting compression = CompressionSetting::take(&rest);
+  reject_unknown(rest, mode);
+  compression.suit(false);
+  require(!compression.measured, "mode ring measures no links: leave out bandwidth=");
+  require(compression.rules.empty(), "mode ring has one codec for all keys: leave out rules=");
+  if (const auto codec = make_codec(compression.push)) {
+    require(!codec->takes_momentum(), "compression '", compression.push.text(),
+            "' takes the momentum from the optimizer, all of which every worker of mode ring has; name another codec");
+  }
+  require(config.servers == 0, "mode ring has no servers, and this job has ", config.servers,
+          "; start it with launch.py -s 0 (DMLC_NUM_SERVER=0)");
+  return compression;
+}
+
+}  // namespace paceline
