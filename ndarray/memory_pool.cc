@@ -87,8 +87,7 @@ void* MemoryPool::allocate_when_free(std::size_t rounded) {
 }
 
 bool MemoryPool::releases_after(std::int64_t before) const {
-  constexpr int kPatience = 1000;  // ms
-  for (int waited = 0; waited < kPatience; ++waited) {
+  for (auto waited = std::chrono::milliseconds(0); waited < patience_; ++waited) {
     if (releases_.load(std::memory_order_acquire) != before) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

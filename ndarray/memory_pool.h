@@ -6,6 +6,7 @@
 #include <paceline/detail/spin_lock.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -63,9 +64,10 @@ class MemoryPool {
   ~MemoryPool() { trim(); }
   MemoryPool(const MemoryPool&) = delete;
 
+  void set_patience(std::chrono::milliseconds patience) { patience_ = patience; }
   // At least 64-byte aligned, never null. Where the device is full, what is cached is given back and asked for again.
   // An asynchronous device may hold blocks for work that is about to end: as long as others release some within a
-  // second, this waits for them. An OutOfMemory says what holds the memory.
+  // second (`patience`), this waits for them. An OutOfMemory says what holds the memory.
   void* allocate(std::size_t bytes);
   // `bytes` is what was asked for. May run on a thread that must not call the device, so on asynchronous devices
   // surplus blocks are given back by the next allocate().
@@ -110,6 +112,7 @@ class MemoryPool {
   std::int64_t clock_ PACELINE_GUARDED_BY(lock_) = 0;
   MemoryPoolStatistics statistics_ PACELINE_GUARDED_BY(lock_);
   std::int64_t recent_peak_ PACELINE_GUARDED_BY(lock_) = 0;
+  std::chrono::milliseconds patience_{1000};
   std::atomic<std::int64_t> releases_ = 0;
 };
 

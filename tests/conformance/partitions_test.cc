@@ -229,6 +229,7 @@ std::uint64_t mirrored(const Job& job) {
       store.barrier();
       store.set_optimizer(job.next);
       train(worker, store, weights, 3, random);
+      store.barrier();  // without which the last of a mode with backups would wait for the others
     });
     if (job.loses_a_worker) {
       cluster.kill_worker(2);
@@ -237,6 +238,7 @@ std::uint64_t mirrored(const Job& job) {
         std::mt19937 random(static_cast<unsigned>(worker) + 7);
         const NDArray weight = NDArray::full(Shape{kSmall / 10, 10}, 0, DType::kFloat32, {}, engine);
         train(worker, store, {{"small", weight}}, 4, random);
+        store.barrier();
       });
     }
   }

@@ -127,6 +127,7 @@ TEST(MemoryPoolTest, AFullAsynchronousDeviceIsWaitedFor) {
   runtime.limit_ = 4 * kMegabyte;
   runtime.asynchronous_ = true;
   MemoryPool pool(runtime, MemoryKind::kNormal);
+  pool.set_patience(std::chrono::minutes(1));  // on a busy machine the others may not run for seconds
   void* const first = pool.allocate(kMegabyte);
   void* const second = pool.allocate(2 * kMegabyte);
   std::thread others([&] {
