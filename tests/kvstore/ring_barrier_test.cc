@@ -94,7 +94,7 @@ class Ring {
   Backend& worker(std::size_t w) { return *workers_[w]; }
   Meetings& meetings() { return meetings_; }
 
-  // Backends the keys below `keys`; returns when the messages are out.
+  // Exchanges the keys below `keys`; returns when the messages are out.
   void begin_step(std::size_t w, double gradient, std::size_t keys = kElements.size()) {
     std::vector<PushItem> pushes;
     for (std::size_t k = 0; k < keys; ++k) pushes.push_back({names_[k], full(w, k, gradient)});

@@ -90,7 +90,7 @@ class LauncherTest(unittest.TestCase):
         )
 
     def finish(self, launcher):
-        """WaitStats for the launcher; returns exit code, standard output and standard error."""
+        """Waits for the launcher; returns exit code, standard output and standard error."""
         try:
             out, err = launcher.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:

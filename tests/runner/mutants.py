@@ -1,4 +1,4 @@
-"""PendingRequests whether the tests notice small faults (mutants): a condition, a constant or a bound that is changed.
+"""Asks whether the tests notice small faults (mutants): a condition, a constant or a bound that is changed.
 
     python3 tests/runner/mutants.py engine nn/autograd --number 50 --seed 1
 

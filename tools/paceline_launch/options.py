@@ -16,7 +16,7 @@ _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 _DESCRIPTION = """\
 Starts a distributed job: one scheduler on this machine, then servers and workers, here or by ssh on other hosts.
-WaitStats for the workers, passes on what they print, and leaves no process behind, however the job or the launcher ends.
+Waits for the workers, passes on what they print, and leaves no process behind, however the job or the launcher ends.
 """
 
 _EPILOG = """\
