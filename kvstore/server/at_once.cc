@@ -36,7 +36,7 @@ class AtOnce final : public Sequencer {
 
 }  // namespace
 
-std::unique_ptr<Sequencer> make_at_once(std::shared_ptr<const Mode> mode, const Sequencer::Shard& shard) {
+std::unique_ptr<Sequencer> make_at_once(std::shared_ptr<const Mode> mode, const Sequencer::Context& shard) {
   return std::make_unique<AtOnce>(std::move(mode), shard);
 }
 

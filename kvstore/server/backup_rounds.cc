@@ -14,11 +14,11 @@ class BackupRounds final : public RoundSequencer {
  private:
   PushEntry::InRound place(const Pushed& pushed, std::size_t number) override {
     const auto& [slice, contribution] = pushed.entry.gradients[number];
-    const Partition& state = pushed.partition.state;
+    const DensePartition& state = pushed.partition.state;
     const auto place = static_cast<std::uint32_t>(slice);
     const std::uint64_t step = pushed.entry.step;
     const std::uint64_t round = state.next_round(place, step, shard_.clocks.slowest().value_or(step));
-    const Partition::SliceRounds* const rounds = state.find_rounds(place);
+    const DensePartition::SliceRounds* const rounds = state.find_rounds(place);
     const bool open = rounds && !rounds->empty();
     const bool outdated = !state.slices()[place].average && contribution.version != state.version(place);
     if (outdated || (open && has_contributed(*rounds, *pushed.call))) return {Verdict::kLate, round, round};
@@ -29,7 +29,7 @@ class BackupRounds final : public RoundSequencer {
   }
 
   void advance(ServedPartition& partition, std::uint32_t slice) override {
-    const Partition::SliceRounds* const rounds = partition.state.find_rounds(slice);
+    const DensePartition::SliceRounds* const rounds = partition.state.find_rounds(slice);
     if (!rounds || rounds->empty()) return;
     Watch& watch = partition.watches[slice];
     // A worker that has ended a step since the opening, without a push of this key, does not contribute.
@@ -42,12 +42,12 @@ class BackupRounds final : public RoundSequencer {
   }
 
   bool waits_for(const Waiting& waiting, std::uint32_t slice) const override {
-    const Partition::SliceRounds* const rounds = partition_of(waiting).state.find_rounds(slice);
+    const DensePartition::SliceRounds* const rounds = partition_of(waiting).state.find_rounds(slice);
     return rounds && !rounds->empty() && has_contributed(*rounds, *waiting.call);
   }
 
   // Has the worker, in the same incarnation, contributed to the open round?
-  static bool has_contributed(const Partition::SliceRounds& rounds, const PushPullCall& call) {
+  static bool has_contributed(const DensePartition::SliceRounds& rounds, const PushPullCall& call) {
     const auto kept = rounds.contributions().find(call.worker());
     return kept != rounds.contributions().end() && kept->second.incarnation == call.request.incarnation();
   }
@@ -56,7 +56,7 @@ class BackupRounds final : public RoundSequencer {
 }  // namespace
 
 std::unique_ptr<Sequencer> make_in_rounds_with_backups(std::shared_ptr<const Mode> mode,
-                                                       const Sequencer::Shard& shard) {
+                                                       const Sequencer::Context& shard) {
   return std::make_unique<BackupRounds>(std::move(mode), shard);
 }
 

@@ -28,14 +28,14 @@ class InRounds final : public RoundSequencer {
 
   // The first round of the slice that is not over, of those near `round`: rounds that nobody contributed to are over
   // when every worker is past them.
-  std::uint64_t next_round(const Partition& state, std::uint32_t slice, std::uint64_t round) const;
+  std::uint64_t next_round(const DensePartition& state, std::uint32_t slice, std::uint64_t round) const;
   // Turns complete proposals into an agreement. False where the codec takes one round.
-  static bool begin_agreement(Partition& state, std::uint32_t slice);
+  static bool begin_agreement(DensePartition& state, std::uint32_t slice);
   bool answers_are_missing(const Agreement& agreement) const;
 };
 
-std::uint64_t InRounds::next_round(const Partition& state, std::uint32_t slice, std::uint64_t round) const {
-  const Partition::SliceRounds* const rounds = state.find_rounds(slice);
+std::uint64_t InRounds::next_round(const DensePartition& state, std::uint32_t slice, std::uint64_t round) const {
+  const DensePartition::SliceRounds* const rounds = state.find_rounds(slice);
   if (rounds && !rounds->empty()) return rounds->next_round;
   const std::optional<std::uint64_t> slowest = shard_.clocks.slowest();
   const std::uint64_t next = state.next_round(slice, round, slowest.value_or(round));
@@ -44,11 +44,11 @@ std::uint64_t InRounds::next_round(const Partition& state, std::uint32_t slice, 
 
 PushEntry::InRound InRounds::place(const Pushed& pushed, std::size_t number) {
   const auto& [slice, contribution] = pushed.entry.gradients[number];
-  const Partition& state = pushed.partition.state;
+  const DensePartition& state = pushed.partition.state;
   const auto place = static_cast<std::uint32_t>(slice);
   const std::uint64_t round = pushed.entry.step;
   const std::uint64_t next = next_round(state, place, round);
-  const Partition::SliceRounds* const rounds = state.find_rounds(place);
+  const DensePartition::SliceRounds* const rounds = state.find_rounds(place);
   if (round < next || (rounds && rounds->agrees_on(round))) return {Verdict::kLate, round, next};
   const auto* const others = rounds ? rounds->find(round) : nullptr;
   if (others && proposes(others->begin()->second.contribution) != proposes(contribution))
@@ -58,8 +58,8 @@ PushEntry::InRound InRounds::place(const Pushed& pushed, std::size_t number) {
 }
 
 void InRounds::advance(ServedPartition& partition, std::uint32_t slice) {
-  Partition& state = partition.state;
-  for (const Partition::SliceRounds* rounds; (rounds = state.find_rounds(slice)) && !rounds->empty();) {
+  DensePartition& state = partition.state;
+  for (const DensePartition::SliceRounds* rounds; (rounds = state.find_rounds(slice)) && !rounds->empty();) {
     const std::uint64_t round = rounds->oldest();
     if (rounds->next_round < round) {
       SkipEntry skip{{}, slice, std::min(shard_.clocks.slowest().value_or(round), round)};
@@ -87,8 +87,8 @@ bool InRounds::waits_for(const Waiting& waiting, std::uint32_t slice) const {
   return next_round(partition_of(waiting).state, slice, need) < need;
 }
 
-bool InRounds::begin_agreement(Partition& state, std::uint32_t slice) {
-  const Partition::SliceRounds& rounds = *state.find_rounds(slice);
+bool InRounds::begin_agreement(DensePartition& state, std::uint32_t slice) {
+  const DensePartition::SliceRounds& rounds = *state.find_rounds(slice);
   if (!proposes(rounds.contributions().begin()->second.contribution)) return false;
   AgreeEntry entry{{}, slice, rounds.oldest()};
   state.apply(entry);
@@ -103,7 +103,7 @@ bool InRounds::answers_are_missing(const Agreement& agreement) const {
 }
 
 void InRounds::agree(const Request& request, const wire::AgreeRequest& message, ServedPartition& partition) {
-  Partition& state = partition.state;
+  DensePartition& state = partition.state;
   const std::uint64_t round = message.round();
   const std::uint32_t slice = message.slice();
   const WorkerIncarnation from{request.from().rank, request.incarnation()};
@@ -116,7 +116,7 @@ void InRounds::agree(const Request& request, const wire::AgreeRequest& message, 
   }
   const bool answers = message.bytes() > 0;
   if (answers && round >= next_round(state, slice, round)) {
-    const Partition::SliceRounds* const rounds = state.find_rounds(slice);
+    const DensePartition::SliceRounds* const rounds = state.find_rounds(slice);
     if (!rounds || !rounds->agrees_on(round))
       throw Corrupt(
           str("an answer to what round ", round, " of key '", state.key_of(slice), "' has not agreed on yet"));
@@ -133,7 +133,7 @@ void InRounds::agree(const Request& request, const wire::AgreeRequest& message, 
 void InRounds::answer_asking(ServedPartition& partition, std::uint32_t slice) {
   const auto watch = partition.watches.find(slice);
   if (watch == partition.watches.end()) return;
-  const Partition::SliceRounds* const rounds = partition.state.find_rounds(slice);
+  const DensePartition::SliceRounds* const rounds = partition.state.find_rounds(slice);
   std::erase_if(watch->second.asking, [&](const Watch::Asking& asking) {
     const Agreement* const agreement = rounds && rounds->agrees_on(asking.round) ? rounds->agreement.get() : nullptr;
     wire::AgreeReply body;
@@ -163,7 +163,7 @@ void InRounds::answer_asking(ServedPartition& partition, std::uint32_t slice) {
 
 }  // namespace
 
-std::unique_ptr<Sequencer> make_in_rounds(std::shared_ptr<const Mode> mode, const Sequencer::Shard& shard) {
+std::unique_ptr<Sequencer> make_in_rounds(std::shared_ptr<const Mode> mode, const Sequencer::Context& shard) {
   return std::make_unique<InRounds>(std::move(mode), shard);
 }
 

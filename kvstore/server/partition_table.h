@@ -26,12 +26,12 @@ class PartitionTable {
   }
   void add(std::unique_ptr<ServedPartition> partition) {
     Lock lock(mutex_);
-    for (const Partition::Slice& slice : partition->state.slices()) bytes_ += slice.bytes;
+    for (const DensePartition::Slice& slice : partition->state.slices()) bytes_ += slice.bytes;
     partitions_[partition->state.id()] = std::move(partition);
   }
   // Over all partitions.
-  Partition::Figures figures() const {
-    Partition::Figures all;
+  DensePartition::Figures figures() const {
+    DensePartition::Figures all;
     Lock lock(mutex_);
     for (const auto& [id, partition] : partitions_) all.add(partition->state.figures());
     return all;

@@ -8,14 +8,14 @@
 #include <memory>
 #include <vector>
 
-#include "partition.h"
+#include "dense_partition.h"
 #include "payload.h"
 #include "served_call.h"
 #include "store.pb.h"
 
 namespace paceline {
 
-class Shard;
+class ServerShard;
 struct ServedPartition;
 
 // A gradient in a request's payload.

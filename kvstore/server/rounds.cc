@@ -52,7 +52,7 @@ void RoundSequencer::push(Pushed& pushed) {
 }
 
 void RoundSequencer::place_all(const Pushed& pushed) {
-  const Partition& state = pushed.partition.state;
+  const DensePartition& state = pushed.partition.state;
   const PushEntry& entry = pushed.entry;
   std::optional<int> twice = named_twice(entry.gradients);
   for (const SliceContribution& gradient : entry.gradients) {

@@ -33,7 +33,7 @@ class RoundSequencer : public Sequencer {
   void answer_waiting(ServedPartition& partition, std::uint32_t slice);
   // Live workers that still contribute, and have not.
   template <class Misses>
-  Round state_of(const Partition::SliceRounds& rounds, Misses misses) const {
+  Round state_of(const DensePartition::SliceRounds& rounds, Misses misses) const {
     Round round{static_cast<int>(rounds.contributions().size()), 0};
     shard_.clocks.for_each_contributing([&](int worker, std::uint64_t clock) {
       round.expected += rounds.contributions().count(worker) == 0 && misses(worker, clock);

@@ -7,7 +7,7 @@
 namespace paceline {
 namespace {
 
-static_assert(Partition::kSharedBytes == kLargeRun);
+static_assert(DensePartition::kSharedBytes == kLargeRun);
 
 // Writes weights into the answer to a part.
 class AnswerSink final : public WeightSink {
@@ -40,7 +40,7 @@ void Sequencer::take(const std::shared_ptr<PushPullCall>& call, int number) {
   const wire::Part& request = call->body.parts(number);
   if (request.push_size() == 0) return;
   const PushPullCall::Part& part = call->parts[static_cast<std::size_t>(number)];
-  const Partition& state = part.partition->state;
+  const DensePartition& state = part.partition->state;
   const bool taken = state.is_taken(call->from(), request.sequence());
   for (std::size_t i = 0; i < part.gradients.size(); ++i) {
     const PushedSlice& gradient = part.gradients[i];
@@ -91,7 +91,7 @@ void Sequencer::agree(const Request&, const wire::AgreeRequest&, ServedPartition
   throw InvalidArgument("this mode's rounds do not wait for all workers: they agree on nothing");
 }
 
-std::unique_ptr<Sequencer> make_sequencer(std::shared_ptr<const Mode> mode, const Sequencer::Shard& shard) {
+std::unique_ptr<Sequencer> make_sequencer(std::shared_ptr<const Mode> mode, const Sequencer::Context& shard) {
   if (!mode->synchronous()) return make_at_once(std::move(mode), shard);
   return mode->drops_late() ? make_in_rounds_with_backups(std::move(mode), shard)
                             : make_in_rounds(std::move(mode), shard);

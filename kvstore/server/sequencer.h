@@ -20,13 +20,13 @@ class Sequencer {
   using Partitions = std::vector<ServedPartition*>;
 
   // All are the shard's, which outlives this.
-  struct Shard {
+  struct Context {
     const WorkerClocks& clocks;
     PullGate& gate;
     std::atomic<std::int64_t>& late;  // pushes that came after their round was closed
   };
 
-  Sequencer(std::shared_ptr<const Mode> mode, const Shard& shard) : mode_(std::move(mode)), shard_(shard) {}
+  Sequencer(std::shared_ptr<const Mode> mode, const Context& shard) : mode_(std::move(mode)), shard_(shard) {}
   virtual ~Sequencer() = default;
   Sequencer(const Sequencer&) = delete;
 
@@ -62,7 +62,7 @@ class Sequencer {
   void answer(const Waiting& waiting);
 
   const std::shared_ptr<const Mode> mode_;  // null: pushes are applied and pulls are answered at once
-  const Shard shard_;
+  const Context shard_;
 
  private:
   void take(const std::shared_ptr<PushPullCall>& call, int part);
@@ -71,10 +71,11 @@ class Sequencer {
   std::vector<ReadEntry::Slice> reads_;
 };
 
-std::unique_ptr<Sequencer> make_at_once(std::shared_ptr<const Mode> mode, const Sequencer::Shard& shard);
-std::unique_ptr<Sequencer> make_in_rounds(std::shared_ptr<const Mode> mode, const Sequencer::Shard& shard);
-std::unique_ptr<Sequencer> make_in_rounds_with_backups(std::shared_ptr<const Mode> mode, const Sequencer::Shard& shard);
+std::unique_ptr<Sequencer> make_at_once(std::shared_ptr<const Mode> mode, const Sequencer::Context& shard);
+std::unique_ptr<Sequencer> make_in_rounds(std::shared_ptr<const Mode> mode, const Sequencer::Context& shard);
+std::unique_ptr<Sequencer> make_in_rounds_with_backups(std::shared_ptr<const Mode> mode,
+                                                       const Sequencer::Context& shard);
 // The one that the mode asks for.
-std::unique_ptr<Sequencer> make_sequencer(std::shared_ptr<const Mode> mode, const Sequencer::Shard& shard);
+std::unique_ptr<Sequencer> make_sequencer(std::shared_ptr<const Mode> mode, const Sequencer::Context& shard);
 
 }  // namespace paceline

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "partition.h"
+#include "dense_partition.h"
 #include "push_pull_call.h"
 
 namespace paceline {
@@ -29,13 +29,13 @@ struct ServedPartition {
     bool empty() const { return pulls.empty() && asking.empty() && clocks_at_opening.empty(); }
   };
 
-  Partition state;
-  Shard* const shard;
+  DensePartition state;
+  ServerShard* const shard;
   std::unordered_map<std::uint32_t, Watch> watches;      // by slice
   std::map<std::uint32_t, std::exception_ptr> failures;  // of slices whose last round could not be applied
 
   ServedPartition(std::uint32_t id, std::span<const std::pair<SliceInfo, const void*>> slices,
-                  std::shared_ptr<const Staleness> policy, Shard& owner)
+                  std::shared_ptr<const Staleness> policy, ServerShard& owner)
       : state(id, slices, std::move(policy)), shard(&owner) {}
 };
 

@@ -39,7 +39,7 @@ struct Server::Impl {
   WaitStats waits;
   const bool own_policy;  // of the user: it may take its time
   std::unique_ptr<ServerControl> control;
-  std::vector<std::unique_ptr<Shard>> shards;  // destroyed first: their threads use what is above
+  std::vector<std::unique_ptr<ServerShard>> shards;  // destroyed first: their threads use what is above
 
   std::atomic<std::uint64_t> moved{0};  // bytes, about
 
@@ -53,7 +53,7 @@ struct Server::Impl {
 
   Impl(const ClusterConfig& config, std::shared_ptr<const Staleness> policy, int shard_count, PartitionLog* log)
       : own_policy(policy != nullptr) {
-    for (int i = 0; i < shard_count; ++i) shards.push_back(std::make_unique<Shard>(waits, i));
+    for (int i = 0; i < shard_count; ++i) shards.push_back(std::make_unique<ServerShard>(waits, i));
     control = std::make_unique<ServerControl>(table, shards, waits, std::move(policy), log);
     Node::Handlers handlers;
     handlers.on_request = [this](const Request& request) { on_request(request); };
@@ -91,7 +91,7 @@ struct Server::Impl {
       served.partition = table.find(part.partition());
       if (!served.partition) throw Corrupt(str("this server has no partition ", part.partition()));
       if (part.push_size() != part.base_size()) throw Corrupt("a push without a version for each slice");
-      const std::vector<Partition::Slice>& slices = served.partition->state.slices();
+      const std::vector<DensePartition::Slice>& slices = served.partition->state.slices();
       served.gradients.reserve(static_cast<std::size_t>(part.push_size()));
       int encoded = 0;
       for (int i = 0; i < part.push_size(); ++i) {
@@ -126,11 +126,11 @@ struct Server::Impl {
 
   // One job per shard, so that a message of many parts costs few hand-overs.
   static void post_parts(const std::shared_ptr<PushPullCall>& call, bool short_work) {
-    std::map<Shard*, std::vector<int>> jobs;
+    std::map<ServerShard*, std::vector<int>> jobs;
     for (std::size_t p = 0; p < call->parts.size(); ++p)
       jobs[call->parts[p].partition->shard].push_back(static_cast<int>(p));
     for (auto& [shard, parts] : jobs) {
-      Shard::Job job = [call, parts = std::move(parts)](Shard& self) {
+      ServerShard::Job job = [call, parts = std::move(parts)](ServerShard& self) {
         for (const int part : parts) self.run(call, part);
       };
       short_work ? shard->post_short(std::move(job)) : shard->post(std::move(job));
@@ -142,7 +142,7 @@ struct Server::Impl {
     const auto body = std::make_shared<const wire::StepEnd>(parse_body<wire::StepEnd>(request.message()));
     const auto left = std::make_shared<std::atomic<std::size_t>>(shards.size());
     for (const auto& shard : shards) {
-      shard->post([request, body, left](Shard& self) {
+      shard->post([request, body, left](ServerShard& self) {
         const WorkerClocks::Range others = self.step_end(request.from().rank, request.incarnation(), *body);
         if (left->fetch_sub(1) != 1) return;
         wire::StepEndReply reply;
@@ -160,14 +160,14 @@ struct Server::Impl {
     ServedPartition* const partition = table.find(body->partition());
     if (!partition || body->slice() >= partition->state.slices().size())
       throw Corrupt(str("this server has no slice ", body->slice(), " of partition ", body->partition()));
-    partition->shard->post([request, body, partition](Shard& self) {
+    partition->shard->post([request, body, partition](ServerShard& self) {
       answer_or_refuse(request, [&] { self.agree(request, *body, *partition); });
     });
   }
 
   void on_roster(const Roster& roster) {
     const auto shared = std::make_shared<const Roster>(roster);
-    for (const auto& shard : shards) shard->post([shared](Shard& self) { self.set_roster(*shared); });
+    for (const auto& shard : shards) shard->post([shared](ServerShard& self) { self.set_roster(*shared); });
     control->set_live_workers(static_cast<int>(roster.live(Role::kWorker).size()));
     Lock lock(mutex);
     bool anybody = false;
@@ -193,7 +193,7 @@ struct Server::Impl {
     if (!finished) LOG(WARNING) << name_of(peer.id) << " was lost; the job goes on without it";
     // In each shard's order, for it may be back already: what its next incarnation pulls comes behind this.
     for (const auto& shard : shards) {
-      shard->post([rank = peer.id.rank](Shard& self) { self.apply_to_all(LostEntry{{}, rank}); });
+      shard->post([rank = peer.id.rank](ServerShard& self) { self.apply_to_all(LostEntry{{}, rank}); });
     }
   }
 

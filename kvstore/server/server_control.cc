@@ -24,8 +24,8 @@ std::string cost_of(const Staleness& policy, std::size_t weights, int workers) {
 
 }  // namespace
 
-ServerControl::ServerControl(PartitionTable& table, std::vector<std::unique_ptr<Shard>>& shards, const WaitStats& waits,
-                             std::shared_ptr<const Staleness> policy, PartitionLog* log)
+ServerControl::ServerControl(PartitionTable& table, std::vector<std::unique_ptr<ServerShard>>& shards,
+                             const WaitStats& waits, std::shared_ptr<const Staleness> policy, PartitionLog* log)
     : table_(table), shards_(shards), waits_(waits), policy_(std::move(policy)), log_(log) {}
 
 bool ServerControl::on_request(const Request& request) {
@@ -48,7 +48,7 @@ void ServerControl::set_live_workers(int live) {
   Lock lock(mutex_);
   live_workers_ = std::max(live, 1);
   for (const auto& shard : shards_)
-    shard->post([entry = WorkersEntry{{}, live_workers_}](Shard& self) { self.apply_to_all(entry); });
+    shard->post([entry = WorkersEntry{{}, live_workers_}](ServerShard& self) { self.apply_to_all(entry); });
 }
 
 void ServerControl::set_mode(const std::string& text) {
@@ -56,7 +56,7 @@ void ServerControl::set_mode(const std::string& text) {
   if (text == mode_) return;
   require(mode_.empty(), "this job runs mode ", mode_, ", not ", text);
   const std::shared_ptr<const Mode> mode = make_mode(Spec::parse(text));
-  for (const auto& shard : shards_) shard->post([mode](Shard& self) { self.set_mode(mode); });
+  for (const auto& shard : shards_) shard->post([mode](ServerShard& self) { self.set_mode(mode); });
   mode_ = text;
 }
 
@@ -71,11 +71,11 @@ void ServerControl::tell_cost() {
 void ServerControl::init_values(const Request& request) {
   const auto body = parse_body<wire::InitValuesRequest>(request.message());
   set_mode(body.mode());
-  Shard& shard = shard_of(body.partition().id());
-  shard.post([this, request](Shard& self) { answer_or_refuse(request, [&] { add_partition(request, self); }); });
+  ServerShard& shard = shard_of(body.partition().id());
+  shard.post([this, request](ServerShard& self) { answer_or_refuse(request, [&] { add_partition(request, self); }); });
 }
 
-void ServerControl::add_partition(const Request& request, Shard& shard) {
+void ServerControl::add_partition(const Request& request, ServerShard& shard) {
   const auto body = parse_body<wire::InitValuesRequest>(request.message());
   if (table_.find(body.partition().id())) return request.reply({});
   std::vector<KeyInfo> keys;
@@ -142,7 +142,7 @@ void ServerControl::set_rules(const Request& request) {
     rules_ = std::move(rules);
     learning_rate_.reset();
     for (const auto& shard : shards_) {
-      shard->post([entry = *rules_](Shard& self) {
+      shard->post([entry = *rules_](ServerShard& self) {
         self.apply_to_all(entry);
         self.forget_failures();
       });
@@ -158,20 +158,20 @@ void ServerControl::set_rules(const Request& request) {
       require(body.learning_rate() >= 0, "the learning rate is ", body.learning_rate(), ", expected at least 0");
       learning_rate_ = body.learning_rate();
       for (const auto& shard : shards_)
-        shard->post([entry = RateEntry{{}, *learning_rate_}](Shard& self) { self.apply_to_all(entry); });
+        shard->post([entry = RateEntry{{}, *learning_rate_}](ServerShard& self) { self.apply_to_all(entry); });
     }
     last = std::max(last, body.rate_call());
   }
   const auto left = std::make_shared<std::atomic<std::size_t>>(shards_.size());
   for (const auto& shard : shards_)
-    shard->post([request, left](Shard&) {
+    shard->post([request, left](ServerShard&) {
       if (left->fetch_sub(1) == 1) request.reply({});
     });
 }
 
 void ServerControl::report(const Request& request) const {
   wire::Report report;
-  const Partition::Figures figures = table_.figures();
+  const DensePartition::Figures figures = table_.figures();
   for (const Histogram& delays : figures.delays) {
     wire::Report::Delays* out = report.add_delays();
     for (const auto& [value, count] : delays.counts()) {
@@ -196,7 +196,7 @@ void ServerControl::report(const Request& request) const {
 }
 
 void ServerControl::log_report() const {
-  const Partition::Figures figures = table_.figures();
+  const DensePartition::Figures figures = table_.figures();
   const std::vector<Histogram>& delays = figures.delays;
   std::int64_t late = 0;
   for (const auto& shard : shards_) late += shard->late();
@@ -230,7 +230,7 @@ void ServerControl::save(const Request& request) {
     return reply(request, answer, payload.finish());
   }
   ServedPartition& partition = table_.at(body.partition());
-  partition.shard->post([request, &partition](Shard&) {
+  partition.shard->post([request, &partition](ServerShard&) {
     answer_or_refuse(request, [&] {
       wire::SaveReply answer;
       PayloadWriter payload;
@@ -273,7 +273,7 @@ void ServerControl::load(const Request& request) {
     return request.reply({});
   }
   ServedPartition& partition = table_.at(body.partition());
-  partition.shard->post([request, &partition, body](Shard&) {
+  partition.shard->post([request, &partition, body](ServerShard&) {
     answer_or_refuse(request, [&] {
       PayloadReader payload(request.message().payload);
       for (const wire::SavedSlice& saved : body.slices()) {

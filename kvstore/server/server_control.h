@@ -23,7 +23,7 @@ namespace paceline {
 class ServerControl {
  public:
   // `policy`: the user's own, instead of the one that workers name; may be null, as may `log`.
-  ServerControl(PartitionTable& table, std::vector<std::unique_ptr<Shard>>& shards, const WaitStats& waits,
+  ServerControl(PartitionTable& table, std::vector<std::unique_ptr<ServerShard>>& shards, const WaitStats& waits,
                 std::shared_ptr<const Staleness> policy, PartitionLog* log);
 
   // True if the request was one of these; it is answered now or by a shard. Throws what the request is refused with.
@@ -36,8 +36,8 @@ class ServerControl {
 
  private:
   void init_values(const Request& request);
-  void add_partition(const Request& request, Shard& shard);
-  // `State`: Partition or RowPartition.
+  void add_partition(const Request& request, ServerShard& shard);
+  // `State`: DensePartition or RowPartition.
   template <class State>
   void begin_with_rules(State& partition);
   void set_mode(const std::string& text);
@@ -46,10 +46,10 @@ class ServerControl {
   void report(const Request& request) const;
   void save(const Request& request);
   void load(const Request& request);
-  Shard& shard_of(std::uint32_t partition) { return *shards_[partition % shards_.size()]; }
+  ServerShard& shard_of(std::uint32_t partition) { return *shards_[partition % shards_.size()]; }
 
   PartitionTable& table_;
-  std::vector<std::unique_ptr<Shard>>& shards_;
+  std::vector<std::unique_ptr<ServerShard>>& shards_;
   const WaitStats& waits_;
   const std::shared_ptr<const Staleness> policy_;
   PartitionLog* const log_;

@@ -8,7 +8,7 @@
 
 namespace paceline {
 
-Shard::Shard(WaitStats& waits, int number)
+ServerShard::ServerShard(WaitStats& waits, int number)
     : gate_(clocks_, mode_, waits),
       tables_(clocks_, mode_, gate_),
       sequencer_(make_at_once(nullptr, {clocks_, gate_, late_})) {
@@ -19,7 +19,7 @@ Shard::Shard(WaitStats& waits, int number)
   });
 }
 
-Shard::~Shard() {
+ServerShard::~ServerShard() {
   {
     Lock lock(mutex_);
     stopping_ = true;
@@ -28,7 +28,7 @@ Shard::~Shard() {
   thread_.join();
 }
 
-void Shard::post(Job job) {
+void ServerShard::post(Job job) {
   {
     Lock lock(mutex_);
     jobs_.push_back(std::move(job));
@@ -36,7 +36,7 @@ void Shard::post(Job job) {
   posted_.notify_one();
 }
 
-void Shard::post_short(Job job) {
+void ServerShard::post_short(Job job) {
   {
     Lock lock(mutex_);
     if (running_ || !jobs_.empty()) {
@@ -55,7 +55,7 @@ void Shard::post_short(Job job) {
   if (more) posted_.notify_one();
 }
 
-void Shard::loop() {
+void ServerShard::loop() {
   std::deque<Job> jobs;
   for (bool ran = false;; ran = true) {
     {
@@ -70,7 +70,7 @@ void Shard::loop() {
   }
 }
 
-void Shard::run_job(Job& job) {
+void ServerShard::run_job(Job& job) {
   try {
     job(*this);
   } catch (const std::exception& error) {
@@ -78,23 +78,23 @@ void Shard::run_job(Job& job) {
   }
 }
 
-void Shard::set_mode(std::shared_ptr<const Mode> mode) {
+void ServerShard::set_mode(std::shared_ptr<const Mode> mode) {
   mode_ = std::move(mode);
   sequencer_ = make_sequencer(mode_, {clocks_, gate_, late_});
 }
 
-WorkerClocks::Range Shard::step_end(int worker, std::uint64_t incarnation, const wire::StepEnd& message) {
+WorkerClocks::Range ServerShard::step_end(int worker, std::uint64_t incarnation, const wire::StepEnd& message) {
   clocks_.step_end(worker, incarnation, message, std::chrono::steady_clock::now());
   reconsider();
   return clocks_.others(worker);
 }
 
-void Shard::set_roster(const Roster& roster) {
+void ServerShard::set_roster(const Roster& roster) {
   clocks_.set_roster(roster);
   reconsider();
 }
 
-void Shard::reconsider() {
+void ServerShard::reconsider() {
   if (!mode_) return;
   tables_.reconsider();
   sequencer_->reconsider(partitions_);

@@ -19,13 +19,13 @@
 
 namespace paceline {
 
-class Shard {
+class ServerShard {
  public:
-  using Job = UniqueFunction<void(Shard&)>;
+  using Job = UniqueFunction<void(ServerShard&)>;
 
-  Shard(WaitStats& waits, int number);
+  ServerShard(WaitStats& waits, int number);
   // Runs what was posted, then stops.
-  ~Shard();
+  ~ServerShard();
 
   // Runs `job` on the shard's thread, after those posted before.
   void post(Job job);

@@ -76,9 +76,9 @@ void TableControl::declare(const Request& request, const OfServer& server) {
   for (const std::uint32_t partition : body.partitions()) {
     auto& served = table.partitions[partition];
     if (served) continue;
-    Shard& shard = *shards_[partition / body.servers() % shards_.size()];
+    ServerShard& shard = *shards_[partition / body.servers() % shards_.size()];
     served = std::make_unique<ServedRows>(spec, layout, partition, policy_, shard);
-    shard.post([begin = server.begin, rows = served.get()](Shard& self) {
+    shard.post([begin = server.begin, rows = served.get()](ServerShard& self) {
       begin(rows->state);
       self.tables().add(*rows);
     });
@@ -102,7 +102,7 @@ void TableControl::push_pull(const Request& request) {
   if (!call->body.ParseFromString(message.body)) throw Corrupt("the body of a push of rows cannot be parsed");
   if (call->body.examples() < 0) throw Corrupt("a push of a negative number of examples");
   RowReader payload(message.payload);
-  std::map<Shard*, std::vector<int>> jobs;
+  std::map<ServerShard*, std::vector<int>> jobs;
   std::size_t answer_bytes = 0;
   for (const wire::RowPart& request_part : call->body.parts()) {
     RowCall::Part& part = call->parts.emplace_back();
@@ -131,7 +131,7 @@ void TableControl::push_pull(const Request& request) {
   call->aligned = payload.payload().take_copies();
   call->parts_left = static_cast<int>(call->parts.size()) + 1;
   for (auto& [shard, parts] : jobs) {
-    shard->post([call, parts = std::move(parts)](Shard& self) {
+    shard->post([call, parts = std::move(parts)](ServerShard& self) {
       for (const int part : parts) self.tables().run(call, part);
     });
   }
@@ -166,7 +166,7 @@ void TableControl::save(const Request& request) {
   const auto body = parse_body<wire::SaveRowsRequest>(request.message());
   ServedRows& served = find(body.table(), body.partition());
   const std::int64_t begin = std::max<std::int64_t>(body.begin(), 0);
-  served.shard->post([request, &served, begin](Shard&) {
+  served.shard->post([request, &served, begin](ServerShard&) {
     answer_or_refuse(request, [&] {
       const auto saved = std::make_shared<const SavedRowArrays>(served.state.save(begin, kSavedBytes));
       wire::SavedRows answer;
@@ -189,7 +189,7 @@ void TableControl::save(const Request& request) {
 void TableControl::load(const Request& request) {
   const auto body = parse_body<wire::LoadRowsRequest>(request.message());
   ServedRows& served = find(body.table(), body.partition());
-  served.shard->post([request, &served, body](Shard& self) {
+  served.shard->post([request, &served, body](ServerShard& self) {
     answer_or_refuse(request, [&] {
       RowReader payload(request.message().payload);
       RowCall::Part rows;

@@ -21,7 +21,7 @@ class Report;
 class TableControl {
  public:
   // `policy`: the user's own staleness policy; may be null.
-  TableControl(std::vector<std::unique_ptr<Shard>>& shards, std::shared_ptr<const Staleness> policy)
+  TableControl(std::vector<std::unique_ptr<ServerShard>>& shards, std::shared_ptr<const Staleness> policy)
       : shards_(shards), policy_(std::move(policy)) {}
 
   // True if the request was about tables; it is answered now or by a shard. Throws what the request is refused with.
@@ -51,7 +51,7 @@ class TableControl {
   template <class Visitor>
   void for_each(Visitor visit) const;
 
-  std::vector<std::unique_ptr<Shard>>& shards_;
+  std::vector<std::unique_ptr<ServerShard>>& shards_;
   const std::shared_ptr<const Staleness> policy_;
   mutable Mutex mutex_;
   std::map<std::uint64_t, ServedTable> tables_ PACELINE_GUARDED_BY(mutex_);  // by hash of the name

@@ -15,7 +15,7 @@
 
 namespace paceline {
 
-class Shard;
+class ServerShard;
 struct ServedRows;
 
 // A kPushPullRows request.
@@ -43,12 +43,12 @@ struct RowCall final : ServedCall {
 // A partition of a table at its server, and who waits for it. Belongs to its shard, save for figures and sizes.
 struct ServedRows {
   RowPartition state;
-  Shard* const shard;
+  ServerShard* const shard;
   std::vector<WaitingPull<RowCall>> waiting;  // pulls that need a round
   std::exception_ptr failure;                 // of the last round, where it could not be applied
 
   ServedRows(const TableSpec& spec, const TableLayout& layout, std::uint32_t number,
-             std::shared_ptr<const Staleness> policy, Shard& owner)
+             std::shared_ptr<const Staleness> policy, ServerShard& owner)
       : state(spec, layout, number, std::move(policy)), shard(&owner) {}
 };
 

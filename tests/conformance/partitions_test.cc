@@ -52,7 +52,7 @@ class Mirror final : public EntryObserver {
       : original_(original), copy_(std::forward<Arguments>(arguments)...) {}
 
   void on(const PushEntry& entry) override {
-    if constexpr (std::is_same_v<State, Partition>) {
+    if constexpr (std::is_same_v<State, DensePartition>) {
       PushEntry copy = entry;
       std::vector<SliceContribution> gradients(entry.gradients.begin(), entry.gradients.end());
       for (SliceContribution& gradient : gradients) {
@@ -132,10 +132,10 @@ class Mirror final : public EntryObserver {
 
 class Mirrors final : public PartitionLog {
  public:
-  EntryObserver* begin(const Partition& partition,
+  EntryObserver* begin(const DensePartition& partition,
                        std::span<const std::pair<SliceInfo, const void*>> initial) override {
     const std::lock_guard lock(mutex_);
-    return dense_.emplace_back(std::make_unique<Mirror<Partition>>(partition, partition.id(), initial)).get();
+    return dense_.emplace_back(std::make_unique<Mirror<DensePartition>>(partition, partition.id(), initial)).get();
   }
   EntryObserver* begin(const RowPartition& rows) override {
     const std::lock_guard lock(mutex_);
@@ -151,7 +151,7 @@ class Mirrors final : public PartitionLog {
 
  private:
   std::mutex mutex_;
-  std::deque<std::unique_ptr<Mirror<Partition>>> dense_;
+  std::deque<std::unique_ptr<Mirror<DensePartition>>> dense_;
   std::deque<std::unique_ptr<Mirror<RowPartition>>> tables_;
 };
 
@@ -306,7 +306,7 @@ TEST(Partitions, OfTablesAreTheSameBitsWithEveryRule) {
 TEST(Partitions, TakeTheResolvedNumbersOfAnEntry) {
   const float start = 1, gradient = 1;
   const std::pair<SliceInfo, const void*> slice({.name = "w", .end = 1, .dtype = DType::kFloat32}, &start);
-  Partition partition(0, {&slice, 1});
+  DensePartition partition(0, {&slice, 1});
   RulesEntry rules{{}, optim::SGD{.lr = 0.25}, "none", {}, {}};
   partition.apply(rules);
   const auto weight = [&] {

@@ -1,6 +1,6 @@
 #pragma once
-// A partition of a row-sparse table as a state machine, as Partition is one for slices of dense keys: rows, the state
-// of their rules, which pushes were taken, open rounds, what workers pulled. It belongs to one thread, but for
+// A partition of a row-sparse table as a state machine, as DensePartition is one for slices of dense keys: rows, the
+// state of their rules, which pushes were taken, open rounds, what workers pulled. It belongs to one thread, but for
 // figures().
 
 #include <cstdint>
@@ -62,9 +62,9 @@ class RowPartition {
   SavedRowArrays save(std::int64_t begin, std::size_t bytes) const { return table_.save(begin, bytes); }
   // Thread-safe.
   RowFigures figures() const { return table_.figures(); }
-  // As Partition::digest().
+  // As DensePartition::digest().
   std::uint64_t digest() const;
-  // As Partition::set_observer().
+  // As DensePartition::set_observer().
   void set_observer(EntryObserver* observer) { observer_ = observer; }
 
  private:

@@ -35,7 +35,7 @@ class WeightSink {
   virtual void add(const Snapshot& weights) = 0;
 };
 
-class Partition {
+class DensePartition {
  public:
   // Slices of fewer bytes are copied to WeightSink::room(), others are shared as snapshots.
   static constexpr std::size_t kSharedBytes = 32 << 10;
@@ -68,8 +68,8 @@ class Partition {
 
   // `policy`: the user's own, instead of those that rules name; may be null. Throws InvalidArgument for a dtype that
   // the store does not update.
-  Partition(std::uint32_t id, std::span<const std::pair<SliceInfo, const void*>> slices,
-            std::shared_ptr<const Staleness> policy = nullptr);
+  DensePartition(std::uint32_t id, std::span<const std::pair<SliceInfo, const void*>> slices,
+                 std::shared_ptr<const Staleness> policy = nullptr);
 
   // Each throws, and changes nothing, where the entry does not fit the state: a slice or a round that is not there.
   // What an update throws is thrown on; the push counts as taken and the round as over all the same.

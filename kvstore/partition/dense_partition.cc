@@ -1,4 +1,4 @@
-#include "partition.h"
+#include "dense_partition.h"
 
 #include <paceline/error.h>
 
@@ -16,8 +16,8 @@ constexpr std::size_t padded(std::size_t bytes) { return (bytes + 7) / 8 * 8; }
 
 }  // namespace
 
-Partition::Partition(std::uint32_t id, std::span<const std::pair<SliceInfo, const void*>> slices,
-                     std::shared_ptr<const Staleness> policy)
+DensePartition::DensePartition(std::uint32_t id, std::span<const std::pair<SliceInfo, const void*>> slices,
+                               std::shared_ptr<const Staleness> policy)
     : id_(id) {
   if (policy) updater_->set_staleness(std::move(policy));
   slices_.reserve(slices.size());
@@ -32,13 +32,13 @@ Partition::Partition(std::uint32_t id, std::span<const std::pair<SliceInfo, cons
 }
 
 template <class Entry>
-void Partition::log(Entry& entry) {
+void DensePartition::log(Entry& entry) {
   entry.place.partition = id_;
   entry.place.lsn = ++lsn_;
   if (observer_) observer_->on(entry);
 }
 
-Partition::Worker& Partition::worker_of(const WorkerIncarnation& from) {
+DensePartition::Worker& DensePartition::worker_of(const WorkerIncarnation& from) {
   Worker& worker = workers_[from.worker];
   if (worker.taken.renew(from.incarnation) || worker.answered.empty()) {
     worker.answered.assign(slices_.size(), {});
@@ -48,56 +48,57 @@ Partition::Worker& Partition::worker_of(const WorkerIncarnation& from) {
   return worker;
 }
 
-bool Partition::is_taken(const WorkerIncarnation& from, std::uint64_t sequence) const {
+bool DensePartition::is_taken(const WorkerIncarnation& from, std::uint64_t sequence) const {
   const auto known = workers_.find(from.worker);
   return known == workers_.end() ? TakenPushes().holds(from.worker, from.incarnation, sequence)
                                  : known->second.taken.holds(from.worker, from.incarnation, sequence);
 }
 
-std::uint64_t Partition::contributed(const WorkerIncarnation& from, std::size_t slice, std::uint64_t reference) const {
+std::uint64_t DensePartition::contributed(const WorkerIncarnation& from, std::size_t slice,
+                                          std::uint64_t reference) const {
   const auto known = workers_.find(from.worker);
   if (known == workers_.end() || known->second.contributed.empty()) return 0;
   if (known->second.taken.incarnation < from.incarnation) return 0;
   return round_near(reference, known->second.contributed[slice], 0);
 }
 
-const Partition::SliceRounds* Partition::find_rounds(std::size_t slice) const {
+const DensePartition::SliceRounds* DensePartition::find_rounds(std::size_t slice) const {
   if (open_.empty()) return nullptr;
   const auto found = open_.find(static_cast<std::uint32_t>(slice));
   return found == open_.end() ? nullptr : &found->second;
 }
 
-std::uint64_t Partition::next_round(std::size_t slice, std::uint64_t reference, std::uint64_t far) const {
+std::uint64_t DensePartition::next_round(std::size_t slice, std::uint64_t reference, std::uint64_t far) const {
   if (const SliceRounds* const rounds = find_rounds(slice)) return rounds->next_round;
   return next_round_.empty() ? 0 : round_near(reference, next_round_[slice], far);
 }
 
-std::vector<std::uint32_t> Partition::open_slices() const {
+std::vector<std::uint32_t> DensePartition::open_slices() const {
   std::vector<std::uint32_t> slices;
   slices.reserve(open_.size());
   for (const auto& [slice, rounds] : open_) slices.push_back(slice);
   return slices;
 }
 
-Partition::SliceRounds& Partition::open(std::size_t slice, std::uint64_t next_round) {
+DensePartition::SliceRounds& DensePartition::open(std::size_t slice, std::uint64_t next_round) {
   SliceRounds& rounds = open_[static_cast<std::uint32_t>(slice)];
   rounds.skip_to(next_round);
   return rounds;
 }
 
-Partition::SliceRounds& Partition::rounds_of(std::size_t slice, std::uint64_t round) {
+DensePartition::SliceRounds& DensePartition::rounds_of(std::size_t slice, std::uint64_t round) {
   const auto found = open_.find(static_cast<std::uint32_t>(slice));
   require(found != open_.end() && !found->second.empty() && found->second.oldest() == round, "round ", round,
           " of slice ", slice, " in partition ", id_, " is not its oldest open round");
   return found->second;
 }
 
-void Partition::set_next_round(std::size_t slice, std::uint64_t round) {
+void DensePartition::set_next_round(std::size_t slice, std::uint64_t round) {
   if (next_round_.empty()) next_round_.resize(slices_.size(), long_before(round));
   next_round_[slice] = static_cast<std::uint32_t>(round);
 }
 
-void Partition::rest(std::size_t slice) {
+void DensePartition::rest(std::size_t slice) {
   const auto found = open_.find(static_cast<std::uint32_t>(slice));
   if (found == open_.end() || !found->second.empty() || found->second.agreement) return;
   set_next_round(slice, found->second.next_round);
@@ -106,7 +107,7 @@ void Partition::rest(std::size_t slice) {
   if (open_.empty() && open_.bucket_count() > kFew) open_.rehash(0);
 }
 
-void Partition::apply(PushEntry& entry) {
+void DensePartition::apply(PushEntry& entry) {
   for (const SliceContribution& pushed : entry.gradients)
     require(static_cast<std::size_t>(pushed.slice) < slices_.size(), "partition ", id_, " has no slice ", pushed.slice);
   Worker& worker = worker_of(entry.from);
@@ -127,7 +128,7 @@ void Partition::apply(PushEntry& entry) {
   if (failure) std::rethrow_exception(failure);
 }
 
-void Partition::keep(const PushEntry& entry, std::size_t number, Worker& worker) {
+void DensePartition::keep(const PushEntry& entry, std::size_t number, Worker& worker) {
   const auto& [slice, contribution] = entry.gradients[number];
   const PushEntry::InRound& in = entry.rounds[number];
   const auto place = static_cast<std::size_t>(slice);
@@ -139,7 +140,7 @@ void Partition::keep(const PushEntry& entry, std::size_t number, Worker& worker)
   rounds.rounds[in.round].insert_or_assign(entry.from.worker, Kept{entry.from.incarnation, contribution, entry.owner});
 }
 
-void Partition::apply(SkipEntry& entry) {
+void DensePartition::apply(SkipEntry& entry) {
   require(entry.slice < slices_.size(), "partition ", id_, " has no slice ", entry.slice);
   const auto found = open_.find(entry.slice);
   if (found != open_.end())
@@ -149,7 +150,7 @@ void Partition::apply(SkipEntry& entry) {
   log(entry);
 }
 
-void Partition::apply(CloseEntry& entry) {
+void DensePartition::apply(CloseEntry& entry) {
   SliceRounds& rounds = rounds_of(entry.slice, entry.round);
   std::vector<Contribution> contributions;
   const bool agreed = rounds.agrees_on(entry.round);
@@ -174,7 +175,7 @@ void Partition::apply(CloseEntry& entry) {
   if (failure) std::rethrow_exception(failure);
 }
 
-void Partition::apply(AgreeEntry& entry) {
+void DensePartition::apply(AgreeEntry& entry) {
   SliceRounds& rounds = rounds_of(entry.slice, entry.round);
   std::vector<Agreement::Proposal> proposals;
   for (const auto& [worker, kept] : rounds.contributions()) proposals.push_back({kept.contribution, kept.incarnation});
@@ -183,7 +184,7 @@ void Partition::apply(AgreeEntry& entry) {
   log(entry);
 }
 
-void Partition::apply(AnswerEntry& entry) {
+void DensePartition::apply(AnswerEntry& entry) {
   SliceRounds& rounds = rounds_of(entry.slice, entry.round);
   require(rounds.agrees_on(entry.round), "round ", entry.round, " of key '", key_of(entry.slice),
           "' has not agreed on anything yet");
@@ -191,7 +192,7 @@ void Partition::apply(AnswerEntry& entry) {
   log(entry);
 }
 
-void Partition::apply(AbstainEntry& entry) {
+void DensePartition::apply(AbstainEntry& entry) {
   const auto open = open_.find(entry.slice);
   if (open == open_.end()) return;
   SliceRounds& rounds = open->second;
@@ -209,7 +210,7 @@ void Partition::apply(AbstainEntry& entry) {
   log(entry);
 }
 
-void Partition::apply(ReadEntry& entry, WeightSink* sink) {
+void DensePartition::apply(ReadEntry& entry, WeightSink* sink) {
   for (const ReadEntry::Slice& read : entry.slices)
     require(read.slice < slices_.size(), "partition ", id_, " has no slice ", read.slice);
   Worker& worker = worker_of(entry.from);
@@ -259,52 +260,52 @@ void Partition::apply(ReadEntry& entry, WeightSink* sink) {
   log(entry);
 }
 
-void Partition::apply(RulesEntry& entry) {
+void DensePartition::apply(RulesEntry& entry) {
   updater_->set_rules(entry.optimizer, entry.staleness, entry.staleness_options);
   remember_pulled();
   log(entry);
 }
 
-void Partition::remember_pulled() {
+void DensePartition::remember_pulled() {
   for (auto& [rank, worker] : workers_)
     for (std::size_t i = 0; i < worker.answered.size(); ++i)
       if (worker.answered[i].request > 0 && worker.answered[i].has_version(version(i)))
         updater_->pull(static_cast<int>(i), rank, worker.codecs.empty() ? nullptr : worker.codecs[i]);
 }
 
-void Partition::apply(RateEntry& entry) {
+void DensePartition::apply(RateEntry& entry) {
   updater_->set_learning_rate(entry.learning_rate);
   log(entry);
 }
 
-void Partition::apply(WorkersEntry& entry) {
+void DensePartition::apply(WorkersEntry& entry) {
   updater_->set_workers(entry.live);
   log(entry);
 }
 
-void Partition::apply(LostEntry& entry) {
+void DensePartition::apply(LostEntry& entry) {
   for (std::size_t i = 0; i < slices_.size(); ++i) updater_->drop_worker(static_cast<int>(i), entry.worker);
   log(entry);
 }
 
-void Partition::apply(LoadEntry& entry) {
+void DensePartition::apply(LoadEntry& entry) {
   require(entry.slice < slices_.size(), "partition ", id_, " has no slice ", entry.slice);
   updater_->load_slice(static_cast<int>(entry.slice), *entry.state, entry.counters);
   log(entry);
 }
 
-void Partition::Figures::add(const Figures& other) {
+void DensePartition::Figures::add(const Figures& other) {
   if (delays.size() < other.delays.size()) delays.resize(other.delays.size());
   for (std::size_t i = 0; i < other.delays.size(); ++i) delays[i].merge(other.delays[i]);
   refused += other.refused;
   pulled_bytes += other.pulled_bytes;
 }
 
-Partition::Figures Partition::figures() const {
+DensePartition::Figures DensePartition::figures() const {
   return {updater_->delays(), updater_->refused(), updater_->pulled_bytes()};
 }
 
-std::uint64_t Partition::digest() const {
+std::uint64_t DensePartition::digest() const {
   Digest digest;
   std::vector<int> workers;
   for (const auto& [rank, worker] : workers_) {
