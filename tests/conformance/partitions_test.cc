@@ -114,7 +114,8 @@ class Mirror final : public EntryObserver {
         // The original has thrown the same, or the digests differ.
       }
       EXPECT_EQ(entry.place.lsn, place.lsn);
-      if (++entries_ < 40 || entries_ % 16 == 0) {
+      ++entries_;
+      if (entries_ < 40 || entries_ % 16 == 0) {
         EXPECT_EQ(copy_.digest(), original_.digest())
             << "after entry " << place.lsn << " of partition " << place.partition << ", a " << typeid(Entry).name();
       }
