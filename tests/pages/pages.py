@@ -1,8 +1,8 @@
 """The pages, and the parts of them that tests compare with the code."""
 
+import os
 import pathlib
 import re
-import subprocess
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 REFERENCE = SOURCE / "docs" / "reference.md"
@@ -11,10 +11,12 @@ TROUBLES = SOURCE / "docs" / "troubleshooting.md"
 
 
 def all_pages():
-    """Every page that git knows or would take."""
-    words = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
-    known = subprocess.run(words, cwd=SOURCE, capture_output=True, text=True, check=True).stdout.split()
-    return [SOURCE / name for name in known if (SOURCE / name).exists()]
+    """Every page of the tree; what is built lies in folders that git ignores."""
+    pages = []
+    for folder, folders, files in os.walk(SOURCE):
+        folders[:] = [name for name in folders if name not in (".git", "build", "out", "logs")]
+        pages += [pathlib.Path(folder, name) for name in files if name.endswith(".md")]
+    return pages
 
 
 def without_code(text):
