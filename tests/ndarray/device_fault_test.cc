@@ -25,7 +25,7 @@ void push_fault(Device device) {
                           [](TaskContext& task) { cuda_emulation::fail_device(task.device.index, kIllegalAddress); });
     return;
   }
-  void* const nowhere = reinterpret_cast<void*>(std::uintptr_t{1} << 40);
+  void* const nowhere = reinterpret_cast<void*>(std::uintptr_t{256});  // no process has memory on its first page
   ArrayBuilder::wrap(nowhere, {1024}, DType::kFloat32, device, nullptr).fill(1);
 }
 
