@@ -105,6 +105,7 @@ bool MemoryIterator::next(Batch& batch) {
   batch.examples = static_cast<std::int64_t>(positions.size());
   batch.epoch = state.epoch;
   batch.positions = io::to_ranges(positions);
+  batch.note.clear();
   return true;
 }
 
@@ -129,10 +130,9 @@ void MemoryIterator::commit(const Batch& batch) {
   {
     Lock lock(state_->mutex);
     if (batch.epoch == state_->epoch)
-      for (const Range& range : batch.positions)
-        if (range.begin < kNotData) state_->committed.add(range);
+      for (const Range& range : batch.positions) state_->committed.add(range);
   }
-  state_->options.source->commit(batch.epoch, batch.positions);
+  state_->options.source->commit(batch.epoch, batch.positions, batch.note);
 }
 
 RangeSet MemoryIterator::committed() const {

@@ -92,7 +92,7 @@ class FixedSource final : public Source {
   explicit FixedSource(Part part) : part_(part) {}
   Part part(std::int64_t) override { return part_; }
   void begin(std::int64_t, const RangeSet&, const RangeSet&) override {}
-  void commit(std::int64_t, const std::vector<Range>&) override {}
+  void commit(std::int64_t, const std::vector<Range>&, const std::string&) override {}
   RangeSet take_over(std::int64_t) override { return {}; }
 
  private:

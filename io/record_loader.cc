@@ -49,7 +49,7 @@ class RecordLoader::Impl {
   void start(std::int64_t epoch, const RangeSet& done);
   bool next(Batch& batch);
   bool take_over();
-  void commit(const Batch& batch) { commit(batch.epoch, batch.positions); }
+  void commit(const Batch& batch) { commit(batch.epoch, batch.positions, batch.note); }
 
   std::int64_t size() const { return starts_.back(); }
   Shape batch_shape() const { return {options_.batch, format_.channels, format_.height, format_.width}; }
@@ -69,7 +69,7 @@ class RecordLoader::Impl {
   }
 
  private:
-  void commit(std::int64_t epoch, const std::vector<Range>& positions);
+  void commit(std::int64_t epoch, const std::vector<Range>& positions, const std::string& note = {});
   void open_shards_of(const RangeSet& positions);
   std::unique_ptr<RecordFile> open_shard(const Shard& entry) const;
   void run(io::Batches plan);
@@ -381,6 +381,7 @@ bool RecordLoader::Impl::next(Batch& batch) {
       batch.examples = examples;
       batch.epoch = epoch_;
       batch.positions = std::move(ranges);
+      batch.note.clear();
       return true;
     }
   } catch (...) {
@@ -399,14 +400,13 @@ bool RecordLoader::Impl::take_over() {
   return true;
 }
 
-void RecordLoader::Impl::commit(std::int64_t epoch, const std::vector<Range>& positions) {
+void RecordLoader::Impl::commit(std::int64_t epoch, const std::vector<Range>& positions, const std::string& note) {
   {
     Lock lock(mutex_);
     if (epoch == epoch_)
-      for (const Range& range : positions)
-        if (range.begin < kNotData) committed_.add(range);
+      for (const Range& range : positions) committed_.add(range);
   }
-  options_.source->commit(epoch, positions);
+  options_.source->commit(epoch, positions, note);
 }
 
 std::vector<std::string> RecordLoader::Impl::open_shards() const {

@@ -7,6 +7,8 @@
 #include <bit>
 #include <cstdint>
 #include <optional>
+#include <sstream>
+#include <string>
 
 namespace paceline::nn {
 
@@ -44,11 +46,12 @@ class LossScale {
     return scale;
   }
 
-  // All of it as one number, which is above 0.
-  std::int64_t packed() const { return exponent_ * kGrowAfter + good_steps_ + 1; }
-  static std::optional<LossScale> unpacked(std::int64_t packed) {
-    if (packed < 1 || packed > (kMost + 1) * kGrowAfter) return std::nullopt;
-    return of(std::int64_t{1} << ((packed - 1) / kGrowAfter), (packed - 1) % kGrowAfter);
+  // All of it, and what parse() makes of it: none for other texts.
+  std::string text() const { return str(std::int64_t{1} << exponent_, ' ', good_steps_); }
+  static std::optional<LossScale> parse(const std::string& text) {
+    std::istringstream words(text);
+    std::int64_t value = 0, good_steps = 0;
+    return words >> value >> good_steps ? of(value, good_steps) : std::nullopt;
   }
 
  private:

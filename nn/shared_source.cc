@@ -19,8 +19,8 @@ class SharedSource final : public Source {
   void begin(std::int64_t epoch, const RangeSet& mine, const RangeSet& all) override {
     store_->backend().data_begin(epoch, to_positions(mine.ranges()), to_positions(all.ranges()));
   }
-  void commit(std::int64_t epoch, const std::vector<Range>& positions) override {
-    store_->backend().data_commit(epoch, to_positions(positions));
+  void commit(std::int64_t epoch, const std::vector<Range>& positions, const std::string& note) override {
+    store_->backend().data_commit(epoch, to_positions(positions), note);
   }
   RangeSet take_over(std::int64_t epoch) override {
     RangeSet taken;

@@ -591,14 +591,15 @@ Evaluation Trainer::evaluate(DataIterator& data, const Loss& loss) {
       if (batch.examples > 0) {
         const NDArray scores =
             self.net(batch.data.to(device), {.device = device, .channels_last = self.options.channels_last});
-        const std::vector<Range> results = told(BatchResult::of(scores, batch, loss));
-        batch.positions.insert(batch.positions.end(), results.begin(), results.end());
+        batch.note = BatchResult::of(scores, batch, loss).text();
       }
       data.commit(batch);
       seen += batch.examples;
     }
   } while (data.take_over());
-  const Evaluation all = sum_of(heard(self.progress.committed(number).ranges()));
+  std::vector<BatchResult> results;
+  for (const std::string& note : self.store->backend().data_notes(number)) results.push_back(BatchResult::parse(note));
+  const Evaluation all = sum_of(results);
   require(all.examples >= seen, "evaluate() saw ", seen,
           " examples that its store knows nothing of; make the iterator with nn::shared_source(store)");
   return all;
@@ -608,7 +609,7 @@ std::string Trainer::checkpoint(const std::string& directory) {
   require(!directory.empty(), "checkpoint() got an empty name for its folder");
   require(impl_->ready, "checkpoint() comes after the first step, which makes the weights");
   synchronize();
-  return impl_->progress.checkpoint(directory, impl_->net.parameters(), impl_->scale ? impl_->scale->packed() : 0,
+  return impl_->progress.checkpoint(directory, impl_->net.parameters(), impl_->scale ? impl_->scale->text() : "",
                                     impl_->input);
 }
 
@@ -620,7 +621,7 @@ bool Trainer::resume_if_present(const std::string& directory) {
         for (const auto& parameter : impl_->net.parameters())
           impl_->resumed.emplace_back(parameter, detail::writes_to(parameter->value));
       });
-  const auto saved = LossScale::unpacked(impl_->progress.loss_scale());
+  const auto saved = LossScale::parse(impl_->progress.loss_scale());
   if (impl_->scale && saved) impl_->scale = saved;
   return resumed;
 }

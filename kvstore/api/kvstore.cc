@@ -203,6 +203,12 @@ void KVStore::push_pull_rows(const std::vector<RowPush>& gradients, const std::v
 
 void KVStore::step_end() { backend_->step_end(); }
 void KVStore::barrier() { backend_->barrier(); }
+GatheredValues KVStore::all_gather(const std::string& name, const std::string& value) {
+  require(!name.empty(), "all_gather() wants a name, by which the workers know that they gather the same");
+  return backend_->all_gather(name, value);
+}
+void KVStore::put_fact(const std::string& name, const std::string& value) { backend_->put_fact(name, value); }
+Facts KVStore::facts(const std::string& prefix) { return backend_->facts(prefix); }
 StoreReport KVStore::report() {
   StoreReport report = backend_->report();
   report.loads = loads_;

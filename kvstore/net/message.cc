@@ -79,6 +79,8 @@ const char* known_name(MessageKind kind) {
     case MessageKind::kDataTakeOver: return "data_take_over";
     case MessageKind::kSetOptimizer: return "set_optimizer";
     case MessageKind::kDataCommitted: return "data_committed";
+    case MessageKind::kPutFact: return "put_fact";
+    case MessageKind::kGetFacts: return "get_facts";
     case MessageKind::kInitValues: return "init_values";
     case MessageKind::kPushPull: return "push_pull";
     case MessageKind::kStepEnd: return "step_end";

@@ -33,6 +33,8 @@ enum class MessageKind : std::uint8_t {
   kDataTakeOver = 21,
   kSetOptimizer = 22,
   kDataCommitted = 23,
+  kPutFact = 24,
+  kGetFacts = 25,
   // the store, answered by servers
   kInitValues = 32,
   kPushPull = 33,

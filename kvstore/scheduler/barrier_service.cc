@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "barrier_number.h"
@@ -32,7 +34,7 @@ class BarrierService final : public SchedulerService {
     Worker& worker = workers_[request.incarnation()];
     worker.reached = std::max(worker.reached, body.number());
     clock_ = std::max(clock_, body.clock());
-    worker.waiting.push_back({body.number(), body.joining(), request});
+    worker.waiting.push_back({body.number(), body.joining(), request, body.name(), body.value()});
     release();
     return true;
   }
@@ -48,10 +50,30 @@ class BarrierService final : public SchedulerService {
   }
 
  private:
+  // What the workers give that meet at one barrier.
+  struct Meeting {
+    proto::Barrier body;
+    std::string name, mismatch;
+    int first = 0;  // who gave the name
+
+    void add(int rank, const std::string& its_name, const std::string& value) {
+      if (body.given().empty()) {
+        name = its_name;
+        first = rank;
+      }
+      if (its_name != name)
+        mismatch = str("worker ", first, " gathers '", name, "' where worker ", rank, " gathers '", its_name,
+                       "'; every worker calls all_gather() with the same names in the same order");
+      proto::Barrier::Given* given = body.add_given();
+      given->set_rank(static_cast<std::uint32_t>(rank));
+      given->set_value(value);
+    }
+  };
   struct Waiting {
     std::uint64_t number = 0;
     bool joining = false;
     Request request;
+    std::string name = {}, value = {};  // a name: it gathers, and gives the value
   };
   struct Worker {
     std::uint64_t reached = 0;
@@ -81,17 +103,29 @@ class BarrierService final : public SchedulerService {
       for (const Waiting& entry : worker.waiting)
         if (!entry.joining && entry.number > passed_ && entry.number <= passed) met.insert(entry.request.from().rank);
     if (!met.empty()) leader_ = *met.begin();
+    for (const auto& [incarnation, worker] : workers_)
+      for (const Waiting& entry : worker.waiting)
+        if (!entry.name.empty() && entry.number > passed_ && entry.number <= passed)
+          meetings_[entry.number].add(entry.request.from().rank, entry.name, entry.value);
     passed_ = std::max(passed_, passed);
     for (auto& [incarnation, worker] : workers_)
       std::erase_if(worker.waiting, [&](const Waiting& entry) {
         if (entry.number > passed) return false;
-        answer(entry.request, entry.number);
+        answer(entry);
         return true;
       });
+    // Whoever has gone on asks for these no more.
+    meetings_.erase(meetings_.begin(), meetings_.lower_bound(passed));
   }
 
-  void answer(const Request& request, std::uint64_t number) const {
-    proto::Barrier body;
+  void answer(const Waiting& entry) const {
+    const auto meeting = entry.name.empty() ? meetings_.end() : meetings_.find(entry.number);
+    if (meeting == meetings_.end()) return answer(entry.request, entry.number);
+    if (meeting->second.mismatch.empty()) return answer(entry.request, entry.number, meeting->second.body);
+    entry.request.refuse(InvalidArgument(meeting->second.mismatch));
+  }
+
+  void answer(const Request& request, std::uint64_t number, proto::Barrier body = {}) const {
     body.set_number(number);
     body.set_late(at_start_.count(request.incarnation()) == 0);
     body.set_clock(clock_);
@@ -107,6 +141,7 @@ class BarrierService final : public SchedulerService {
   std::set<std::uint64_t> at_start_;  // incarnations
   std::vector<std::uint64_t> live_;
   std::map<std::uint64_t, Worker> workers_;
+  std::map<std::uint64_t, Meeting> meetings_;  // by barrier, until every live worker has asked for a later one
 };
 
 }  // namespace

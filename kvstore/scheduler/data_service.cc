@@ -4,6 +4,7 @@
 //   unassigned  what nobody has said to deliver: the part of a worker that has not begun
 //   left        what lost workers left, for whoever asks
 //   done        what was committed
+//   notes       what was told with it
 // A position goes from unassigned to assigned (begin), from there to nowhere (commit) or to left (its worker is lost),
 // and from left to another's assigned (take over). The unassigned part of a worker that is lost before it begins is
 // known once every other worker of the epoch has begun.
@@ -106,6 +107,7 @@ class DataService final : public SchedulerService {
     std::map<std::uint64_t, PositionSet> assigned;  // by incarnation
     PositionSet left;
     PositionSet done;
+    std::map<std::int64_t, std::string> notes;  // by the first position that was committed with each
 
     Part* of(std::uint64_t incarnation) {
       for (Part& part : parts)
@@ -174,6 +176,10 @@ class DataService final : public SchedulerService {
     const auto assigned = epoch.assigned.find(request.incarnation());
     if (assigned != epoch.assigned.end()) assigned->second.subtract(done);
     epoch.done.add(done);
+    if (body.has_note()) {
+      if (done.empty()) throw Corrupt("[data] a note without positions");
+      epoch.notes[done.ranges().begin()->first] = body.note();
+    }
     request.reply({});
     settle();
   }
@@ -182,7 +188,10 @@ class DataService final : public SchedulerService {
     const auto body = parse<proto::DataCommitted>(request);
     proto::DataCommittedReply answer;
     const auto epoch = epochs_.find(body.epoch());
-    if (epoch != epochs_.end()) *answer.mutable_positions() = to_proto(epoch->second.done);
+    if (epoch != epochs_.end() && body.notes())
+      for (const auto& [first, note] : epoch->second.notes) answer.add_notes(note);
+    else if (epoch != epochs_.end())
+      *answer.mutable_positions() = to_proto(epoch->second.done);
     reply(request, answer);
   }
 

@@ -116,6 +116,7 @@ struct Scheduler::Impl {
   static std::vector<std::unique_ptr<SchedulerService>> every_service(const ClusterConfig& config) {
     std::vector<std::unique_ptr<SchedulerService>> services;
     services.push_back(make_barrier_service());
+    services.push_back(make_fact_service());
     services.push_back(make_data_service());
     services.push_back(make_store_service(config.servers, config.silence_deadline_seconds));
     return services;

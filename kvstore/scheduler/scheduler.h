@@ -23,8 +23,10 @@ class SchedulerService {
   virtual void on_tick() {}
 };
 
-// kBarrier: answers when every live worker has asked; a worker counts once.
+// kBarrier: answers when every live worker has asked; a worker counts once. Hands out what the workers give there.
 std::unique_ptr<SchedulerService> make_barrier_service();
+// kPutFact, kGetFacts: small values that workers share by name.
+std::unique_ptr<SchedulerService> make_fact_service();
 // kDataPart, kDataBegin, kDataCommit, kDataTakeOver: who delivers which positions of the data set.
 std::unique_ptr<SchedulerService> make_data_service();
 

@@ -37,14 +37,20 @@ std::pair<std::uint64_t, bool> SchedulerClient::standing() {
   return {reply.number(), reply.late()};
 }
 
-std::uint64_t SchedulerClient::meet(std::uint64_t number, std::uint64_t clock, bool joining) {
+std::pair<std::uint64_t, GatheredValues> SchedulerClient::gather(std::uint64_t number, std::uint64_t clock,
+                                                                 bool joining, const std::string& name,
+                                                                 const std::string& value) {
   proto::Barrier barrier;
   barrier.set_number(is_plain_barrier(number) ? epoch_ + number : number);
   barrier.set_clock(clock);
   barrier.set_joining(joining);
+  barrier.set_name(name);
+  barrier.set_value(value);
   const auto reply = parse_body<proto::Barrier>(ask(MessageKind::kBarrier, barrier));
   leader_ = static_cast<int>(reply.leader());
-  return std::max(clock, reply.clock());
+  GatheredValues given;
+  for (const proto::Barrier::Given& entry : reply.given()) given[static_cast<int>(entry.rank())] = entry.value();
+  return {std::max(clock, reply.clock()), std::move(given)};
 }
 
 int SchedulerClient::leader() const {
@@ -59,6 +65,23 @@ void SchedulerClient::agree_on_rules(std::uint32_t call, const std::string& rule
   agreement.set_call(call);
   agreement.set_rules(rules);
   ask(MessageKind::kSetOptimizer, agreement);
+}
+
+void SchedulerClient::put_fact(const std::string& name, const std::string& value) {
+  proto::Fact fact;
+  fact.set_name(name);
+  fact.set_value(value);
+  fact.set_number(++puts_);
+  ask(MessageKind::kPutFact, fact);
+}
+
+Facts SchedulerClient::facts(const std::string& prefix) {
+  proto::GetFacts body;
+  body.set_prefix(prefix);
+  Facts facts;
+  const auto reply = parse_body<proto::Facts>(ask(MessageKind::kGetFacts, body));
+  for (const proto::Fact& fact : reply.facts()) facts.emplace(fact.name(), fact.value());
+  return facts;
 }
 
 std::pair<int, int> SchedulerClient::data_part(std::int64_t epoch) {
@@ -78,10 +101,11 @@ void SchedulerClient::data_begin(std::int64_t epoch, const PositionRanges& mine,
   ask(MessageKind::kDataBegin, body);
 }
 
-Message SchedulerClient::commit_message(std::int64_t epoch, const PositionRanges& done) {
+Message SchedulerClient::commit_message(std::int64_t epoch, const PositionRanges& done, const std::string& note) {
   proto::DataCommit body;
   body.set_epoch(epoch);
   write_ranges(done, body.mutable_done());
+  if (!note.empty()) body.set_note(note);
   return message_of(MessageKind::kDataCommit, body);
 }
 
@@ -89,6 +113,14 @@ PositionRanges SchedulerClient::data_committed(std::int64_t epoch) {
   proto::DataCommitted body;
   body.set_epoch(epoch);
   return read_ranges(parse_body<proto::DataCommittedReply>(ask(MessageKind::kDataCommitted, body)).positions());
+}
+
+std::vector<std::string> SchedulerClient::data_notes(std::int64_t epoch) {
+  proto::DataCommitted body;
+  body.set_epoch(epoch);
+  body.set_notes(true);
+  const auto reply = parse_body<proto::DataCommittedReply>(ask(MessageKind::kDataCommitted, body));
+  return {reply.notes().begin(), reply.notes().end()};
 }
 
 PositionRanges SchedulerClient::data_take_over(std::int64_t epoch, bool wait) {

@@ -297,7 +297,7 @@ class LeavingSource final : public Source {
  public:
   Part part(std::int64_t) override { return {0, 2}; }
   void begin(std::int64_t, const RangeSet&, const RangeSet&) override {}
-  void commit(std::int64_t, const std::vector<Range>& positions) override {
+  void commit(std::int64_t, const std::vector<Range>& positions, const std::string&) override {
     for (const Range& range : positions) committed.add(range);
   }
   RangeSet take_over(std::int64_t) override { return std::exchange(left, {}); }

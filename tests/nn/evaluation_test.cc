@@ -79,28 +79,20 @@ TEST(Evaluation, WithoutALossLabelsMustBeClassNumbers) {
   EXPECT_EQ(BatchResult::of(scores, wide, zero).labels, 0);
 }
 
-TEST(Evaluation, WhatIsToldIsHeard) {
-  const std::int64_t last = (std::int64_t{1} << 35) - 1, many = (std::int64_t{1} << 48) - 1;
-  const std::vector<BatchResult> batches{
-      {.first = 0, .examples = 1},  // a loss of exactly 0, and no class numbers
-      {.first = 1, .examples = 65535, .labels = 65535, .right = 65535, .loss = 0.1 + 0.2},
-      {.first = 70000, .examples = 65536, .labels = many, .right = many, .loss = -1e-300},
-      {.first = last, .examples = 3, .loss = std::numeric_limits<double>::infinity()}};
-  RangeSet book;
-  book.add({0, 200000});
-  for (int twice = 0; twice < 2; ++twice)
-    for (const BatchResult& batch : batches)
-      for (const Range& range : nn::told(batch)) book.add(range);
-  const std::vector<BatchResult> heard = nn::heard(book.ranges());
-  ASSERT_EQ(heard.size(), batches.size());
-  for (std::size_t i = 0; i < heard.size(); ++i) {
-    EXPECT_EQ(heard[i].first, batches[i].first);
-    EXPECT_EQ(heard[i].examples, batches[i].examples);
-    EXPECT_EQ(heard[i].labels, batches[i].labels);
-    EXPECT_EQ(heard[i].right, batches[i].right);
-    EXPECT_EQ(heard[i].loss, batches[i].loss);
+TEST(Evaluation, ANoteHoldsAllOfAResult) {
+  const std::int64_t many = (std::int64_t{1} << 48) - 1;
+  for (const BatchResult& batch :
+       std::vector<BatchResult>{{.examples = 1},  // a loss of exactly 0, and no class numbers
+                                {.examples = 65535, .labels = 65535, .right = 65535, .loss = 0.1 + 0.2},
+                                {.examples = 65536, .labels = many, .right = many, .loss = -1e-300},
+                                {.examples = 3, .loss = std::numeric_limits<double>::infinity()}}) {
+    const BatchResult read = BatchResult::parse(batch.text());
+    EXPECT_EQ(read.examples, batch.examples);
+    EXPECT_EQ(read.labels, batch.labels);
+    EXPECT_EQ(read.right, batch.right);
+    EXPECT_EQ(read.loss, batch.loss);
   }
-  EXPECT_THROW(nn::told({.first = last + 1, .examples = 1}), InvalidArgument);
+  for (const char* text : {"", "1 2 3", "1 2 3 x"}) EXPECT_THROW(BatchResult::parse(text), Corrupt) << text;
 }
 
 // Delivers half batches, and is lost with the second one, before that is committed.

@@ -36,18 +36,17 @@ TEST(LossScale, GrowsAfterGoodStepsAndIsHalvedByABadOne) {
   EXPECT_THROW(scale.update(false), Error);
 }
 
-TEST(LossScale, IsOneNumber) {
+TEST(LossScale, IsAText) {
   for (const std::int64_t value : {1, 2, 65536})
     for (const std::int64_t steps : {0, 7, 1999}) {
-      const auto again = LossScale::unpacked(LossScale::of(value, steps)->packed());
+      const auto again = LossScale::parse(LossScale::of(value, steps)->text());
       ASSERT_TRUE(again);
       EXPECT_EQ(again->value(), value);
       EXPECT_EQ(again->good_steps(), steps);
     }
   for (const std::int64_t value : {-1, 0, 3, 65535}) EXPECT_FALSE(LossScale::of(value, 0));
   EXPECT_FALSE(LossScale::of(2, LossScale::kGrowAfter));
-  EXPECT_FALSE(LossScale::unpacked(0));
-  EXPECT_FALSE(LossScale::unpacked(std::int64_t{1} << 40));
+  for (const char* text : {"", "65536", "3 0", "2 2000", "x 1"}) EXPECT_FALSE(LossScale::parse(text)) << text;
 }
 
 struct Points {

@@ -13,9 +13,6 @@
 
 namespace paceline {
 
-// Positions from here on are never those of records.
-constexpr std::int64_t kNotData = std::int64_t{1} << 62;
-
 // The positions from `begin` to `end` - 1.
 struct Range {
   std::int64_t begin = 0;  // the first
@@ -50,6 +47,7 @@ struct Batch {
   std::int64_t examples = 0;     // how many; the last batch of a part may be smaller, as nothing is padded
   std::int64_t epoch = 0;        // from 0
   std::vector<Range> positions;  // of the examples, for commit()
+  std::string note;              // for commit(): what is told to the other processes with the positions
 };
 
 // Which of the equal parts of an epoch a process delivers.
@@ -69,9 +67,9 @@ class Source {
   // Called before the first batch of `epoch`. `mine` are the positions that this process will deliver. `all` are those
   // of all processes together, the same at each: so the part of a process that is lost before it begins is known too.
   virtual void begin(std::int64_t epoch, const RangeSet& mine, const RangeSet& all) = 0;
-  // The update from these positions was acknowledged. Positions from kNotData on are no records: workers tell each
-  // other something by them. They are passed on like the others.
-  virtual void commit(std::int64_t epoch, const std::vector<Range>& positions) = 0;
+  // The update from these positions was acknowledged. A note, unless it is empty, is kept with them for the other
+  // processes: both count, or neither does.
+  virtual void commit(std::int64_t epoch, const std::vector<Range>& positions, const std::string& note) = 0;
   // Positions that lost workers left and that this process is to deliver. Call it after the own part, with everything
   // committed that was delivered. Blocks until there are some, or until every position of the epoch is committed: then
   // the set is empty.
@@ -109,9 +107,9 @@ class DataIterator {
   virtual std::int64_t size() const = 0;
   // The shape of a full batch's data; () where only a batch can tell.
   virtual Shape batch_shape() const { return {}; }
-  // The batch was used: tells the Source its positions, also those from kNotData on, which Trainer::evaluate() adds.
+  // The batch was used: tells the Source its positions and its note.
   virtual void commit(const Batch& batch) = 0;
-  // The positions of records that commit() has seen in the current epoch. Checkpoints hold them.
+  // The positions that commit() has seen in the current epoch. Checkpoints hold them.
   virtual RangeSet committed() const = 0;
 };
 

@@ -8,6 +8,7 @@
 #include <paceline/row_tables.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -72,6 +73,11 @@ struct StoreReport {
 // Positions of a data set, as sorted [begin, end) pairs.
 using PositionRanges = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
+// Bytes that workers share by name, sorted by name.
+using Facts = std::map<std::string, std::string>;
+// What each worker gave to all_gather(), by rank.
+using GatheredValues = std::map<int, std::string>;
+
 // All that a store holds.
 struct StoreState {
   NamedArrays arrays;                                         // weights, state of optimizers and workers, versions
@@ -119,10 +125,23 @@ class Backend {
   // A step of this worker is over. Its clock goes on once what it pushed before is sent. Returns at once.
   virtual void step_end() = 0;
   // Blocks until all live workers are here. A worker inside holds back no round and no bound; rounds are aligned at the
-  // exit. Other workers' steps went on meanwhile: pull before computing on. The same holds after a data_take_over()
-  // that waited. Barriers are counted from the last data_part(), which every worker calls at the same place between
-  // them.
-  virtual void barrier() = 0;
+  // exit. What this worker committed of data is in the scheduler's book then. Other workers' steps went on meanwhile:
+  // pull before computing on. The same holds after a data_take_over() that waited. Barriers are counted from the last
+  // data_part(), which every worker calls at the same place between them.
+  void barrier() { all_gather({}, {}); }
+  // A barrier at which each worker gives a value and gets those of all that are there. Every worker calls it with the
+  // same name; where the names differ, all throw InvalidArgument. A worker that was lost before gave nothing. A worker
+  // that joins a running job gets nothing from a barrier that the others have passed. Without a name it is a barrier.
+  virtual GatheredValues all_gather(const std::string& name, const std::string& value) = 0;
+
+  // Facts are small values that workers share by name: at most 1 MiB each, 32 MiB in a job. The scheduler keeps them
+  // until the job ends, and a worker that joins later reads them. Names with a '/' in front are the library's. Both
+  // functions block.
+  //
+  // Keeps `value` under `name`, in place of what was there. Other workers read it from then on.
+  virtual void put_fact(const std::string& name, const std::string& value) = 0;
+  // The facts whose names begin with `prefix`.
+  virtual Facts facts(const std::string& prefix) = 0;
 
   // The functions data_...() share out an epoch; nn::shared_source() stands on them. The scheduler knows which
   // positions were committed. Every position is delivered once, but for those that a lost worker delivered and had not
@@ -135,11 +154,14 @@ class Backend {
   // every position but those that a checkpoint says were done. So the part of a worker that is lost before it begins is
   // known, too.
   virtual void data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) = 0;
-  // These positions were delivered and used. Returns at once.
-  virtual void data_commit(std::int64_t epoch, const PositionRanges& done) = 0;
+  // These positions were delivered and used. Returns at once. A note, unless it is empty, is kept with them: both
+  // count, or neither does, where this worker is lost.
+  virtual void data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note = {}) = 0;
   // Every position of `epoch` that any worker committed. In a resumed job rank 0 commits what its checkpoint says,
-  // before the others begin. The caller may choose any number for an epoch, a negative one, too.
+  // before the others begin.
   virtual PositionRanges data_committed(std::int64_t epoch) = 0;
+  // The notes of what any worker committed of `epoch`, by the first position of each.
+  virtual std::vector<std::string> data_notes(std::int64_t epoch) = 0;
   // Positions of `epoch` that lost workers left and that this worker is to deliver and commit. They come in pieces:
   // call again until there are none. Without `wait`, none means none now: ask again later, also for earlier epochs.
   // With `wait` it blocks until there are some, or until every position of the epoch is committed: then there are none.

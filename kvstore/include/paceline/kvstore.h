@@ -104,6 +104,9 @@ class KVStore {
   // As the functions of Backend with these names.
   void step_end();
   void barrier();
+  GatheredValues all_gather(const std::string& name, const std::string& value);
+  void put_fact(const std::string& name, const std::string& value);
+  Facts facts(const std::string& prefix);
   StoreReport report();
   StoreState save();
   void load(const StoreState& state);

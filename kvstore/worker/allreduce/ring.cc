@@ -176,12 +176,12 @@ class RingBackend final : public Backend {
     last_applied_ = applied;
   }
 
-  void barrier() override {
+  GatheredValues all_gather(const std::string& name, const std::string& value) override {
     // What the program meets for before it has keys is over in a job that is on its way.
-    if (joining_ && joined_late_ && !client_.in_epoch()) return;
+    if (joining_ && joined_late_ && !client_.in_epoch()) return {};
     pending_->wait_none();
     if (!paused_) peer_.enter_idle(clock());
-    client_.meet(client_.next_barrier(), clock(), joining_);
+    GatheredValues given = client_.gather(client_.next_barrier(), clock(), joining_, name, value).second;
     // What was pushed is applied at its owner, so no round waits for this worker any more. Those it is asked about from
     // now on come after the barrier: whoever leaves it first begins them, and this worker takes part.
     const std::uint64_t first = peer_.leave_idle(clock(), false);
@@ -189,20 +189,24 @@ class RingBackend final : public Backend {
     const std::uint64_t next = client_.meet(client_.next_barrier(), first, joining_);
     paused_ = false;
     set_clock(peer_.leave_idle(next, true));
+    return given;
   }
+
+  void put_fact(const std::string& name, const std::string& value) override { client_.put_fact(name, value); }
+  Facts facts(const std::string& prefix) override { return client_.facts(prefix); }
 
   std::pair<int, int> data_part(std::int64_t epoch) override { return client_.data_part(epoch); }
   void data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) override {
     client_.data_begin(epoch, mine, all);
   }
-  void data_commit(std::int64_t epoch, const PositionRanges& done) override {
+  void data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note) override {
     // Positions count as delivered when the gradients made of them are applied.
     std::shared_ptr<Step> step;
     {
       Lock lock(mutex_);
       step = pushed_in_step_ ? applied_ : last_applied_.lock();
     }
-    auto send = [this, pending = pending_, message = SchedulerClient::commit_message(epoch, done)]() mutable {
+    auto send = [this, pending = pending_, message = SchedulerClient::commit_message(epoch, done, note)]() mutable {
       pending->add();
       scheduler_.submit(0, 0, std::move(message),
                         [pending](const std::optional<Message>&, const std::exception_ptr&) { pending->remove(); });
@@ -213,6 +217,7 @@ class RingBackend final : public Backend {
       send();
   }
   PositionRanges data_committed(std::int64_t epoch) override { return client_.data_committed(epoch); }
+  std::vector<std::string> data_notes(std::int64_t epoch) override { return client_.data_notes(epoch); }
   PositionRanges data_take_over(std::int64_t epoch, bool wait) override {
     if (wait && !paused_ && !joining_) {
       pending_->wait_none();

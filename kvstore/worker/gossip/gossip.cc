@@ -118,18 +118,22 @@ class GossipBackend final : public Backend {
     if (++step_ % options_.steps == 0) begin_meeting();
   }
 
-  void barrier() override {
-    meet_all([] {});
+  GatheredValues all_gather(const std::string& name, const std::string& value) override {
+    return meet_all([] {}, name, value);
   }
+
+  void put_fact(const std::string& name, const std::string& value) override { client_.put_fact(name, value); }
+  Facts facts(const std::string& prefix) override { return client_.facts(prefix); }
 
   std::pair<int, int> data_part(std::int64_t epoch) override { return client_.data_part(epoch); }
   void data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) override {
     client_.data_begin(epoch, mine, all);
   }
-  void data_commit(std::int64_t epoch, const PositionRanges& done) override {
-    peer_.tell({Role::kScheduler, 0}, SchedulerClient::commit_message(epoch, done));
+  void data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note) override {
+    peer_.tell({Role::kScheduler, 0}, SchedulerClient::commit_message(epoch, done, note));
   }
   PositionRanges data_committed(std::int64_t epoch) override { return client_.data_committed(epoch); }
+  std::vector<std::string> data_notes(std::int64_t epoch) override { return client_.data_notes(epoch); }
   PositionRanges data_take_over(std::int64_t epoch, bool wait) override { return client_.data_take_over(epoch, wait); }
 
   StoreReport report() override {
@@ -157,10 +161,11 @@ class GossipBackend final : public Backend {
   }
 
  private:
-  // Until this worker's updates are made and its last meeting is over.
+  // Until this worker's updates are made, its last meeting is over and others have what they were told.
   void settle() {
     local_->barrier();
     engine_.wait(meeting_);
+    peer_.settle();
   }
 
   void begin_meeting() {
@@ -180,9 +185,10 @@ class GossipBackend final : public Backend {
   void meet_at_scheduler() { client_.meet(client_.next_barrier(), 0); }
 
   // Nobody's weights change by themselves while all are in here. `at_leader` has the mean at hand.
-  void meet_all(const std::function<void()>& at_leader) {
+  GatheredValues meet_all(const std::function<void()>& at_leader, const std::string& name = {},
+                          const std::string& value = {}) {
     settle();
-    meet_at_scheduler();
+    GatheredValues given = client_.gather(client_.next_barrier(), 0, false, name, value).second;
     const int leader = client_.leader();
     if (leader == rank()) {
       peer_.take_mean();
@@ -191,6 +197,7 @@ class GossipBackend final : public Backend {
     meet_at_scheduler();
     if (leader != rank()) peer_.take(peer_.fetch(leader, 0, false), 0, 1);
     meet_at_scheduler();
+    return given;
   }
 
   const GossipOptions options_;

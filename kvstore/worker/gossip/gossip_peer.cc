@@ -74,7 +74,7 @@ void GossipPeer::leave() {
     Lock lock(mutex_);
     leaving_ = true;
   }
-  pending_->wait_none();
+  settle();
   node_.leave();
 }
 

@@ -49,6 +49,8 @@ class GossipPeer {
   void meet(const std::vector<Snapshot>& snapshots, std::int64_t step, Completion completion);
   // leave() waits until it was heard.
   void tell(const PeerId& peer, Message message);
+  // Blocks until others have what they were told.
+  void settle() { pending_->wait_none(); }
   // Leaves the job when others have what they were told and answered. No meeting of its own may be open.
   void leave();
 

@@ -195,11 +195,22 @@ class InThisProcess final : public LocalBackend {
   }
 
   void step_end() override {}
-  void barrier() override { drain(); }
+  GatheredValues all_gather(const std::string& name, const std::string& value) override {
+    drain();
+    return name.empty() ? GatheredValues() : GatheredValues{{0, value}};
+  }
+  void put_fact(const std::string& name, const std::string& value) override { facts_[name] = value; }
+  Facts facts(const std::string& prefix) override {
+    Facts found;
+    for (auto fact = facts_.lower_bound(prefix); fact != facts_.end() && fact->first.starts_with(prefix); ++fact)
+      found.insert(*fact);
+    return found;
+  }
 
   std::pair<int, int> data_part(std::int64_t) override { return {0, 1}; }
   void data_begin(std::int64_t, const PositionRanges&, const PositionRanges&) override {}
-  void data_commit(std::int64_t epoch, const PositionRanges& done) override {
+  void data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note) override {
+    if (!note.empty() && !done.empty()) notes_[epoch][done.front().first] = note;
     PositionRanges& all = committed_[epoch];
     all.insert(all.end(), done.begin(), done.end());
     std::sort(all.begin(), all.end());
@@ -213,6 +224,11 @@ class InThisProcess final : public LocalBackend {
     all = std::move(merged);
   }
   PositionRanges data_committed(std::int64_t epoch) override { return committed_[epoch]; }
+  std::vector<std::string> data_notes(std::int64_t epoch) override {
+    std::vector<std::string> notes;
+    for (const auto& [first, note] : notes_[epoch]) notes.push_back(note);
+    return notes;
+  }
   PositionRanges data_take_over(std::int64_t, bool) override { return {}; }
 
   StoreReport report() override {
@@ -402,7 +418,9 @@ class InThisProcess final : public LocalBackend {
   std::map<std::string, LocalKey> keys_;
   std::map<std::vector<Device>, std::shared_ptr<DeviceGroup>> groups_ PACELINE_GUARDED_BY(mutex_);
   LocalTables tables_{engine_};
-  std::map<std::int64_t, PositionRanges> committed_;
+  std::map<std::int64_t, PositionRanges> committed_;                   // by epoch
+  std::map<std::int64_t, std::map<std::int64_t, std::string>> notes_;  // by epoch and first position
+  Facts facts_;
 };
 
 }  // namespace

@@ -66,6 +66,13 @@ class LocalState final : public WorkerRule {
   NamedArrays loaded_;
 };
 
+// As Backend::data_commit() takes it.
+struct Commit {
+  std::int64_t epoch = 0;
+  PositionRanges done;
+  std::string note;
+};
+
 class AveragingBackend final : public Backend {
  public:
   AveragingBackend(std::unique_ptr<ServersBackend> servers, const AveragingOptions& options, Engine& engine)
@@ -174,15 +181,15 @@ class AveragingBackend final : public Backend {
     if (++steps_ >= options_.steps) end_round();
   }
 
-  void barrier() override {
+  GatheredValues all_gather(const std::string& name, const std::string& value) override {
     end_round_of_commits();
-    servers_->barrier();
-    if (keys_.empty()) return;
+    GatheredValues given = servers_->all_gather(name, value);
+    if (keys_.empty()) return given;
     // All are in the same round now: what they have learned since the last is exchanged, and all hold the same weights.
     for (auto& [name, key] : keys_) key.exchanged = false;
     end_round();
     drain();
-    if (options_.form != Form::kElastic) return;
+    if (options_.form != Form::kElastic) return given;
     servers_->barrier();
     std::vector<PullItem> centres;
     for (auto& [name, key] : keys_) centres.push_back({name, key.base});
@@ -190,22 +197,27 @@ class AveragingBackend final : public Backend {
     for (auto& [name, key] : keys_) take_base(key, 0);
     drain();
     servers_->barrier();  // nobody moves the centre before all have it
+    return given;
   }
+
+  void put_fact(const std::string& name, const std::string& value) override { servers_->put_fact(name, value); }
+  Facts facts(const std::string& prefix) override { return servers_->facts(prefix); }
 
   std::pair<int, int> data_part(std::int64_t epoch) override { return servers_->data_part(epoch); }
   void data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) override {
     servers_->data_begin(epoch, mine, all);
   }
-  void data_commit(std::int64_t epoch, const PositionRanges& done) override {
+  void data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note) override {
     // What was learned from them is lost with this worker until the servers have it.
     const bool learned =
         std::any_of(keys_.begin(), keys_.end(), [](const auto& entry) { return entry.second.updated; });
     if (learned)
-      commits_.emplace_back(epoch, done);
+      commits_.push_back({epoch, done, note});
     else
-      servers_->data_commit(epoch, done);
+      servers_->data_commit(epoch, done, note);
   }
   PositionRanges data_committed(std::int64_t epoch) override { return servers_->data_committed(epoch); }
+  std::vector<std::string> data_notes(std::int64_t epoch) override { return servers_->data_notes(epoch); }
   PositionRanges data_take_over(std::int64_t epoch, bool wait) override {
     if (wait) end_round_of_commits();
     return servers_->data_take_over(epoch, wait);
@@ -310,7 +322,7 @@ class AveragingBackend final : public Backend {
 
   // Behind the pushes of the round.
   void send_commits() {
-    for (const auto& [epoch, done] : std::exchange(commits_, {})) servers_->data_commit(epoch, done);
+    for (const auto& [epoch, done, note] : std::exchange(commits_, {})) servers_->data_commit(epoch, done, note);
   }
 
   // Tasks: sends what was learned since the last time and takes up what the servers make of the round.
@@ -426,11 +438,11 @@ class AveragingBackend final : public Backend {
   Engine& engine_;
   const std::unique_ptr<Updater> updater_ = make_updater();
   std::map<std::string, LocalKey> keys_;
-  const LocalState* state_ = nullptr;                             // owned by servers_
-  std::int64_t steps_ = 0;                                        // of the round
-  std::vector<std::pair<std::int64_t, PositionRanges>> commits_;  // what the round has learned from: epoch, positions
-  bool takes_part_ = true;                                        // in the round
-  bool skipped_ = false;                                          // this step's gradient is dropped
+  const LocalState* state_ = nullptr;  // owned by servers_
+  std::int64_t steps_ = 0;             // of the round
+  std::vector<Commit> commits_;        // what the round has learned from
+  bool takes_part_ = true;             // in the round
+  bool skipped_ = false;               // this step's gradient is dropped
 };
 
 }  // namespace

@@ -205,26 +205,28 @@ void ServersBackend::set_clock(std::uint64_t clock) {
   pushed_in_step_ = false;
 }
 
-void ServersBackend::barrier() {
+GatheredValues ServersBackend::all_gather(const std::string& name, const std::string& value) {
   // What the program meets for before it has keys is over in a job that is on its way.
-  if (joining_ && joined_late_ && !client_.in_epoch()) return;
+  if (joining_ && joined_late_ && !client_.in_epoch()) return {};
   pending_->wait_none();
   const std::uint64_t number = client_.next_barrier();
-  if (joining_) {
-    client_.meet(number, 0, true);
-    return;
-  }
+  if (joining_) return client_.gather(number, 0, true, name, value).second;
   wire::StepEnd body;
   body.set_clock(clock());
   body.set_number(number);
   body.set_state(wire::StepEnd::INSIDE_BARRIER);
   tell_servers(body);
-  body.set_clock(client_.meet(number, body.clock()));
+  auto [clock, given] = client_.gather(number, body.clock(), false, name, value);
+  body.set_clock(clock);
   body.set_state(wire::StepEnd::AFTER_BARRIER);
   tell_servers(body);
   paused_ = false;
-  set_clock(body.clock());
+  set_clock(clock);
+  return std::move(given);
 }
+
+void ServersBackend::put_fact(const std::string& name, const std::string& value) { client_.put_fact(name, value); }
+Facts ServersBackend::facts(const std::string& prefix) { return client_.facts(prefix); }
 
 void ServersBackend::pause() {
   pending_->wait_none();
@@ -275,9 +277,9 @@ void ServersBackend::data_begin(std::int64_t epoch, const PositionRanges& mine, 
   client_.data_begin(epoch, mine, all);
 }
 
-void ServersBackend::data_commit(std::int64_t epoch, const PositionRanges& done) {
+void ServersBackend::data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note) {
   // Positions count as delivered when the gradients made of them are at the servers.
-  when_pushed([this, pending = pending_, message = SchedulerClient::commit_message(epoch, done)]() mutable {
+  when_pushed([this, pending = pending_, message = SchedulerClient::commit_message(epoch, done, note)]() mutable {
     pending->add();
     scheduler_->submit(0, 0, std::move(message),
                        [pending](const std::optional<Message>&, const std::exception_ptr&) { pending->remove(); });
@@ -285,6 +287,7 @@ void ServersBackend::data_commit(std::int64_t epoch, const PositionRanges& done)
 }
 
 PositionRanges ServersBackend::data_committed(std::int64_t epoch) { return client_.data_committed(epoch); }
+std::vector<std::string> ServersBackend::data_notes(std::int64_t epoch) { return client_.data_notes(epoch); }
 
 PositionRanges ServersBackend::data_take_over(std::int64_t epoch, bool wait) {
   if (wait && !paused_ && !joining_) pause();

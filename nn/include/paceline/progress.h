@@ -28,8 +28,8 @@ struct Checkpoint;  // private
 // For the Trainer: takes the network's part of a checkpoint.
 using TakeCheckpoint = std::function<void(const Checkpoint& checkpoint, const std::string& path)>;
 
-// The epoch of a job, the steps of this worker, and what a checkpoint holds of them. The store's positions of data
-// carry it, so that a worker that joins learns it. "Collective": every live worker calls the function. Not thread-safe.
+// The epoch of a job, the steps of this worker, and what a checkpoint holds of them. The store's facts carry it, so
+// that a worker that joins learns it. "Collective": every live worker calls the function. Not thread-safe.
 class Progress {
  public:
   // Sets the optimizer on the store.
@@ -38,8 +38,8 @@ class Progress {
   std::int64_t epoch() const { return epoch_; }  // the current one, from 0
   std::int64_t steps() const { return steps_; }  // of this worker, those before a resumed checkpoint included
   void count_step() { ++steps_; }                // this worker has made a step
-  // For the Trainer: a packed loss scale, which goes into checkpoints and out of them with the steps; 0: none.
-  std::int64_t loss_scale() const { return loss_scale_; }
+  // For the Trainer: the text of a loss scale, which goes into checkpoints and out of them; empty: none.
+  const std::string& loss_scale() const { return loss_scale_; }
   // The positions of `epoch` that any worker committed.
   RangeSet committed(std::int64_t epoch) const;
 
@@ -53,7 +53,7 @@ class Progress {
   // Collective. The worker that leads writes the store's state and the network's weights, as Trainer::checkpoint()
   // does.
   std::string checkpoint(const std::string& directory, const std::vector<std::shared_ptr<Parameter>>& parameters = {},
-                         std::int64_t loss_scale = 0, const std::string& input = "");
+                         const std::string& loss_scale = "", const std::string& input = "");
   // Collective, before the first step, as Trainer::resume_if_present(). The worker that reads the checkpoint hands it
   // to `take`; what that throws is thrown in every worker.
   bool resume_if_present(const std::string& directory, const TakeCheckpoint& take = nullptr);
@@ -64,14 +64,14 @@ class Progress {
   bool load();
 
  private:
-  std::int64_t acts() const;
   void take_up();
-  void commit_and_wait(std::int64_t of_epoch, const RangeSet& positions);
-  std::int64_t meet(std::int64_t before, std::int64_t told, const std::exception_ptr& failed, const std::string& what);
+  std::string agree(const std::string& what, const std::string& outcome, const std::exception_ptr& failed,
+                    const std::string& complaint);
 
   std::shared_ptr<KVStore> store_;
   Spec optimizer_;
-  std::int64_t epoch_ = 0, steps_ = 0, loss_scale_ = 0;
+  std::int64_t epoch_ = 0, steps_ = 0;
+  std::string loss_scale_;
   std::optional<StoreState> resumed_;
 };
 
