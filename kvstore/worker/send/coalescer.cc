@@ -106,7 +106,7 @@ void Coalescer::answered(const Group& group, int priority, const std::optional<M
   }
   // First the next, so that the server works while the answer is taken in.
   if (!next.empty()) send(std::move(next));
-  std::int64_t waited = 0;
+  std::uint64_t waited = 0;
   try {
     if (!error) waited = take_answer(group, *answer);
   } catch (...) {
@@ -115,7 +115,7 @@ void Coalescer::answered(const Group& group, int priority, const std::optional<M
   for (const SmallRequest& request : group.requests) request.caller->on_answered(waited, error);
 }
 
-std::int64_t Coalescer::take_answer(const Group& group, const Message& answer) {
+std::uint64_t Coalescer::take_answer(const Group& group, const Message& answer) {
   const auto pulled = std::count_if(group.runs.begin(), group.runs.end(), [](const SmallRun& run) { return run.pull; });
   wire::PushPullReply reply;
   if (!reply.ParseFromString(answer.body) || reply.versions_size() != pulled)
@@ -128,7 +128,7 @@ std::int64_t Coalescer::take_answer(const Group& group, const Message& answer) {
     run.slice->base = reply.versions(next++);
   }
   payload.expect_end();
-  return static_cast<std::int64_t>(reply.waited_microseconds());
+  return reply.waited_microseconds();
 }
 
 }  // namespace paceline

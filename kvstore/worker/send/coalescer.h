@@ -32,7 +32,7 @@ struct SmallRun {
 class SmallCaller {
  public:
   // One of its requests: the weights are in place, or there is an error.
-  virtual void on_answered(std::int64_t waited_microseconds, const std::exception_ptr& error) = 0;
+  virtual void on_answered(std::uint64_t waited_microseconds, const std::exception_ptr& error) = 0;
 
  protected:
   ~SmallCaller() = default;
@@ -67,7 +67,7 @@ class Coalescer {
   void send(std::vector<SmallRequest> requests);
   Message message_for(Group& group) const;
   void answered(const Group& group, int priority, const std::optional<Message>& answer, std::exception_ptr error);
-  static std::int64_t take_answer(const Group& group, const Message& answer);
+  static std::uint64_t take_answer(const Group& group, const Message& answer);
 
   Outbox& outbox_;
   Mutex mutex_;

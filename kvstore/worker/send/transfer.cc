@@ -14,45 +14,6 @@
 
 namespace paceline {
 
-Delivery::~Delivery() {
-  std::vector<std::function<void()>> actions;
-  {
-    Lock lock(mutex_);
-    actions.swap(actions_);
-  }
-  for (const auto& action : actions) action();
-}
-
-void Delivery::then(std::function<void()> action) {
-  Lock lock(mutex_);
-  actions_.push_back(std::move(action));
-}
-
-Step::~Step() {
-  if (on_end_) on_end_(number_);
-  delivery_.reset();
-}
-
-void Step::close(std::shared_ptr<Step> next) {
-  delivery_->then([later = next->delivery()] {});  // let go after all actions
-  next_ = std::move(next);
-}
-
-void Pending::add() {
-  Lock lock(mutex_);
-  ++count_;
-}
-
-void Pending::remove() {
-  Lock lock(mutex_);
-  if (--count_ == 0) none_.notify_all();
-}
-
-void Pending::wait_none() {
-  Lock lock(mutex_);
-  none_.wait(mutex_, [this]() PACELINE_REQUIRES(mutex_) { return count_ == 0; });
-}
-
 // A pulled slice that an answer fills.
 struct Transfer::Batch {
   struct Pulled {
@@ -90,18 +51,7 @@ Transfer::Bytes Transfer::Bytes::of(const NDArray& array) {
 
 Transfer::Transfer(Route route, std::vector<Item> items, std::shared_ptr<Step> step, std::int64_t examples,
                    int priority)
-    : route_(std::move(route)),
-      items_(std::move(items)),
-      step_(std::move(step)),
-      examples_(examples),
-      priority_(priority) {
-  route_.pending->add();
-}
-
-Transfer::~Transfer() {
-  step_.reset();
-  route_.pending->remove();
-}
+    : StoreCall(std::move(route), std::move(step), examples, priority), items_(std::move(items)) {}
 
 std::vector<Variable> Transfer::reads() const {
   std::vector<Variable> variables;
@@ -157,8 +107,7 @@ void Transfer::send_small(bool pushes, bool pulls) {
       const int server = slice.partition->server;
       auto request = std::find_if(requests.begin(), requests.end(), [&](const auto& r) { return r.first == server; });
       if (request == requests.end()) {
-        const std::uint64_t round = step_ ? step_->number() : 0;
-        request = requests.insert(request, {server, {priority_, examples_, round, {}, shared_from_this()}});
+        request = requests.insert(request, {server, {priority_, examples_, round(), {}, shared_from_this()}});
       }
       const std::size_t offset = item.offset(slice);
       const std::size_t bytes = static_cast<std::size_t>(slice.end - slice.begin) * width;
@@ -166,7 +115,7 @@ void Transfer::send_small(bool pushes, bool pulls) {
                                       pull ? item.out.data + offset : nullptr, bytes, item.need});
     }
   }
-  messages_ = static_cast<int>(requests.size()) + 1;
+  answers_.expect(static_cast<int>(requests.size()) + 1);
   for (auto& [server, request] : requests)
     (*route_.coalescers)[static_cast<std::size_t>(server)]->submit(std::move(request));
   finish_message();
@@ -193,19 +142,14 @@ Transfer::Run Transfer::run_of(const Item& item, RemoteSlice& slice, bool push, 
   return run;
 }
 
-void Transfer::note(const std::exception_ptr& error) {
-  Lock lock(mutex_);
-  if (!error_) error_ = error;
-}
-
 void Transfer::send(bool pushes, bool pulls) {
   // One more than there are messages: the first answers may come while the others are made.
-  messages_ = 1;
+  answers_.expect(1);
   pushing_ = 1;
   try {
     send_messages(pushes, pulls);
   } catch (...) {
-    note(std::current_exception());  // the call ends with it, after the answers to what was sent
+    answers_.note(std::current_exception());  // the call ends with it, after the answers to what was sent
   }
   finish_push();
   finish_message();
@@ -242,12 +186,12 @@ void Transfer::send_messages(bool pushes, bool pulls) {
     std::unique_ptr<Outgoing> message = make_message(rest.first(count), pushes && pulls && route_.pulls_wait);
     rest = rest.subspan(count);
     const int messages = message->pulls ? 2 : 1, pushing = message->pushes ? 1 : 0;
-    messages_ += messages;
+    answers_.expect(messages);
     pushing_ += pushing;
     try {
       submit(std::move(message));
     } catch (...) {
-      messages_ -= messages;
+      answers_.expect(-messages);
       pushing_ -= pushing;
       throw;
     }
@@ -259,7 +203,7 @@ std::unique_ptr<Transfer::Outgoing> Transfer::make_message(std::span<const Run> 
     auto message = std::make_unique<Outgoing>();
     message->server = runs.front().slice->partition->server;
     message->body.set_examples(examples_);
-    message->body.set_round(step_ ? step_->number() : 0);
+    message->body.set_round(round());
     return message;
   };
   std::unique_ptr<Outgoing> message = open();
@@ -320,7 +264,7 @@ void Transfer::submit(std::shared_ptr<Outgoing> sent) {
           if (sent->pulls) self->submit(std::move(sent->pulls));
           ended = 1;
         } catch (...) {
-          self->note(std::current_exception());
+          self->answers_.note(std::current_exception());
         }
         if (sent->pushes) self->finish_push();
         for (; ended > 0; --ended) self->finish_message();
@@ -351,46 +295,18 @@ void Transfer::receive(const Batch& batch, const Message& answer) {
   }
   stream_end();
   payload.expect_end();
-  Lock lock(mutex_);
-  longest_wait_ = std::max(longest_wait_, static_cast<std::int64_t>(reply.waited_microseconds()));
+  note_wait(reply.waited_microseconds());
 }
 
-void Transfer::on_answered(std::int64_t waited_microseconds, const std::exception_ptr& error) {
-  {
-    Lock lock(mutex_);
-    longest_wait_ = std::max(longest_wait_, waited_microseconds);
-  }
-  if (error) note(error);
+void Transfer::on_answered(std::uint64_t waited_microseconds, const std::exception_ptr& error) {
+  note_wait(waited_microseconds);
+  if (error) answers_.note(error);
   finish_message();
 }
 
 void Transfer::finish_push() {
   // The step may end while the pulls wait.
   if (pushing_.fetch_sub(1) == 1) step_.reset();
-}
-
-void Transfer::finish_message() {
-  if (messages_.fetch_sub(1) != 1) return;
-  std::exception_ptr error;
-  {
-    Lock lock(mutex_);
-    error = error_;
-  }
-  if (!error && pulls_left_) {
-    pulls_left_ = false;
-    step_.reset();  // the pushes were taken: the step may end while the pulls wait
-    return send(false, true);
-  }
-  *route_.waited_microseconds += longest_wait_;
-  step_.reset();
-  std::optional<Completion> completion = std::move(completion_);
-  completion_.reset();
-  // Let go after whoever waits has been told: there may be thousands.
-  const std::vector<Item> items = std::move(items_);
-  if (error)
-    completion->fail(std::move(error));
-  else
-    completion->done();
 }
 
 }  // namespace paceline

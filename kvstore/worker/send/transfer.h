@@ -4,19 +4,16 @@
 
 #include <paceline/backend.h>
 #include <paceline/compression.h>
-#include <paceline/mutex.h>
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "key_partition.h"
-#include "send/coalescer.h"
-#include "send/outbox.h"
 #include "send/remote_slice.h"
+#include "send/store_call.h"
 
 namespace paceline {
 
@@ -62,51 +59,7 @@ struct EncodedGradient {
   std::vector<Slice> slices;  // as in RemoteKey
 };
 
-// Runs actions when whoever holds it has let it go.
-class Delivery {
- public:
-  ~Delivery();
-  void then(std::function<void()> action);
-
- private:
-  Mutex mutex_;
-  std::vector<std::function<void()>> actions_ PACELINE_GUARDED_BY(mutex_);
-};
-
-// A step of this worker: pushes hold it, so that it ends when the last was answered.
-class Step {
- public:
-  Step(std::uint64_t number, std::function<void(std::uint64_t)> on_end) : number_(number), on_end_(std::move(on_end)) {}
-  ~Step();
-  std::uint64_t number() const { return number_; }
-  // No more pushes belong to it. It ends no later than `next`.
-  void close(std::shared_ptr<Step> next);
-  // It will not end: it is replaced by one of another number.
-  void cancel() { on_end_ = nullptr; }
-  // Held by the step, and by what of its pushes is still to be sent when it has ended.
-  const std::shared_ptr<Delivery>& delivery() const { return delivery_; }
-
- private:
-  const std::uint64_t number_;
-  std::function<void(std::uint64_t)> on_end_;
-  std::shared_ptr<Delivery> delivery_ = std::make_shared<Delivery>();
-  std::shared_ptr<Step> next_;
-};
-
-// Counts what is under way, for those who wait until nothing is.
-class Pending {
- public:
-  void add();
-  void remove();
-  void wait_none();
-
- private:
-  Mutex mutex_;
-  CondVar none_;
-  int count_ PACELINE_GUARDED_BY(mutex_) = 0;
-};
-
-class Transfer final : public SmallCaller, public std::enable_shared_from_this<Transfer> {
+class Transfer final : public StoreCall, public SmallCaller, public std::enable_shared_from_this<Transfer> {
  public:
   // A row-major array of the CPU in fewer bytes than an NDArray: a call may hold ten thousand.
   struct Bytes {
@@ -136,17 +89,7 @@ class Transfer final : public SmallCaller, public std::enable_shared_from_this<T
       return static_cast<std::size_t>(slice.begin - slices().front().begin) * size_of(key->info.dtype);
     }
   };
-  struct Route {
-    std::vector<std::unique_ptr<Outbox>>* outboxes;
-    std::vector<std::unique_ptr<Coalescer>>* coalescers;  // in front of them
-    std::shared_ptr<Pending> pending;
-    std::atomic<std::int64_t>* waited_microseconds;
-    bool pulls_wait = false;  // the mode may hold pulls back: they go in messages of their own, each after its pushes
-    bool copies = false;      // servers may read a gradient after they have answered: it is copied
-  };
-
   Transfer(Route route, std::vector<Item> items, std::shared_ptr<Step> step, std::int64_t examples, int priority);
-  ~Transfer();
 
   std::vector<Variable> reads() const;
   std::vector<Variable> writes() const;
@@ -159,32 +102,22 @@ class Transfer final : public SmallCaller, public std::enable_shared_from_this<T
   struct Run;
 
   static Run run_of(const Item& item, RemoteSlice& slice, bool push, bool pull);
-  void send(bool pushes, bool pulls);
+  void send(bool pushes, bool pulls) override;
+  void release() override { items_.clear(); }
   void send_messages(bool pushes, bool pulls);
-  void note(const std::exception_ptr& error);  // the first counts
   // Of runs to one server. `pulls_apart`: the pulls are a message of their own, which follows.
   std::unique_ptr<Outgoing> make_message(std::span<const Run> runs, bool pulls_apart);
   // Nothing that waits or is encoded, and few bytes: it may go with others.
   bool is_small(bool pushes, bool pulls) const;
   void send_small(bool pushes, bool pulls);
-  void on_answered(std::int64_t waited_microseconds, const std::exception_ptr& error) override;
+  void on_answered(std::uint64_t waited_microseconds, const std::exception_ptr& error) override;
   void submit(std::shared_ptr<Outgoing> message);
   void receive(const Batch& batch, const Message& answer);
   void finish_push();
-  void finish_message();
 
-  const Route route_;
   std::vector<Item> items_;
-  std::shared_ptr<Step> step_;
-  const std::int64_t examples_;
-  const int priority_;
-  std::optional<Completion> completion_;
-  bool pulls_left_ = false;
-  bool streams_ = false;  // what is pulled fills the caches
-  std::int64_t longest_wait_ = 0;
-  std::atomic<int> messages_{0}, pushing_{0};  // not answered
-  Mutex mutex_;
-  std::exception_ptr error_ PACELINE_GUARDED_BY(mutex_);
+  bool streams_ = false;         // what is pulled fills the caches
+  std::atomic<int> pushing_{0};  // messages with gradients that are not answered
 };
 
 }  // namespace paceline

@@ -4,7 +4,6 @@
 #include <paceline/log.h>
 
 #include <array>
-#include <atomic>
 #include <optional>
 
 #include "parse_body.h"
@@ -14,29 +13,19 @@
 namespace paceline {
 namespace {
 
-// Ends a task when the last of some answers has come.
-class Gathered {
- public:
-  Gathered(Completion completion, std::size_t answers) : completion_(std::move(completion)), left_(answers) {}
+// A task that waits for several answers.
+struct Asking {
+  Completion completion;
+  Answers answers;
 
-  void count(std::exception_ptr error) {
-    if (error) {
-      Lock lock(mutex_);
-      if (!error_) error_ = std::move(error);
-    }
-    if (left_.fetch_sub(1) != 1) return;
-    Lock lock(mutex_);
-    if (error_)
-      completion_.fail(error_);
+  void count(const std::exception_ptr& error) {
+    if (error) answers.note(error);
+    if (!answers.count()) return;
+    if (const std::exception_ptr first = answers.error())
+      completion.fail(first);
     else
-      completion_.done();
+      completion.done();
   }
-
- private:
-  Completion completion_;
-  std::atomic<std::size_t> left_;
-  Mutex mutex_;
-  std::exception_ptr error_ PACELINE_GUARDED_BY(mutex_);
 };
 
 std::vector<std::byte> bytes_of(const Message& message, const wire::AgreeReply& body) {
@@ -108,10 +97,11 @@ void TwoRoundPush::start(Engine& engine, Job job) {
 void TwoRoundPush::ask(Completion completion, const std::vector<std::vector<std::byte>>* answers,
                        std::vector<std::vector<std::byte>>* results) {
   const std::vector<RemoteSlice>& slices = job_.key->slices;
-  const auto gathered = std::make_shared<Gathered>(std::move(completion), slices.size() + 1);
+  const auto asking = std::make_shared<Asking>(std::move(completion));
+  asking->answers.expect(static_cast<int>(slices.size()) + 1);
   for (std::size_t s = 0; s < slices.size(); ++s) {
     if (over_[s]) {
-      gathered->count(nullptr);
+      asking->count(nullptr);
       continue;
     }
     wire::AgreeRequest body = request_for(slices[s]);
@@ -122,7 +112,7 @@ void TwoRoundPush::ask(Completion completion, const std::vector<std::vector<std:
       payload.add(bytes.data(), bytes.size(), shared_from_this());
     }
     submit(slices[s], message_of(MessageKind::kAgree, body, payload.finish()),
-           [self = shared_from_this(), gathered, s, results](std::optional<Message> answer, std::exception_ptr error) {
+           [self = shared_from_this(), asking, s, results](std::optional<Message> answer, std::exception_ptr error) {
              try {
                if (error) std::rethrow_exception(error);
                const auto reply = parse_body<wire::AgreeReply>(*answer);
@@ -132,10 +122,10 @@ void TwoRoundPush::ask(Completion completion, const std::vector<std::vector<std:
              } catch (...) {
                error = std::current_exception();
              }
-             gathered->count(std::move(error));
+             asking->count(error);
            });
   }
-  gathered->count(nullptr);
+  asking->count(nullptr);
 }
 
 std::vector<float*> TwoRoundPush::state_of(const RemoteSlice& slice) const {

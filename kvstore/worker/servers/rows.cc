@@ -93,22 +93,12 @@ std::size_t below(const std::vector<OrderedRow>& rows, std::size_t begin, std::s
 
 }  // namespace
 
-RowTransfer::RowTransfer(Transfer::Route route, std::vector<Item> items, std::shared_ptr<Step> step, std::uint64_t call,
+RowTransfer::RowTransfer(Route route, std::vector<Item> items, std::shared_ptr<Step> step, std::uint64_t call,
                          std::int64_t examples, int priority, bool everywhere)
-    : route_(std::move(route)),
+    : StoreCall(std::move(route), std::move(step), examples, priority),
       items_(std::move(items)),
-      step_(std::move(step)),
       call_(call),
-      examples_(examples),
-      priority_(priority),
-      everywhere_(everywhere) {
-  route_.pending->add();
-}
-
-RowTransfer::~RowTransfer() {
-  step_.reset();
-  route_.pending->remove();
-}
+      everywhere_(everywhere) {}
 
 std::vector<Variable> RowTransfer::reads() const {
   std::vector<Variable> variables;
@@ -143,11 +133,8 @@ void RowTransfer::start(Completion completion) {
       pulls |= !item.out.is_none();
     }
   } catch (const Error&) {
-    messages_ = 1;
-    {
-      Lock lock(mutex_);
-      error_ = std::current_exception();
-    }
+    answers_.expect(1);
+    answers_.note(std::current_exception());
     return finish_message();
   }
   pulls_left_ = pushes && pulls && route_.pulls_wait;
@@ -174,7 +161,7 @@ RowTransfer::Ordered RowTransfer::order(const Item& item) {
 
 void RowTransfer::send(bool pushes, bool pulls) {
   // One more than there are messages: the first answers may come while the others are made.
-  messages_ = 1;
+  answers_.expect(1);
   std::vector<Outgoing> open(route_.outboxes->size());
   for (std::size_t server = 0; server < open.size(); ++server) open[server].server = static_cast<int>(server);
   for (std::size_t item = 0; item < items_.size(); ++item) {
@@ -307,9 +294,9 @@ RowTransfer::Ids RowTransfer::add_gradients(std::size_t item, const Piece& piece
 
 void RowTransfer::submit(Outgoing& outgoing) {
   if (outgoing.body.parts_size() == 0) return;
-  ++messages_;
+  answers_.expect(1);
   outgoing.body.set_examples(examples_);
-  outgoing.body.set_round(step_ ? step_->number() : 0);
+  outgoing.body.set_round(round());
   outgoing.body.set_call(call_);
   Message message;
   message.header.kind = MessageKind::kPushPullRows;
@@ -325,8 +312,7 @@ void RowTransfer::submit(Outgoing& outgoing) {
           if (error) std::rethrow_exception(error);
           self->receive(pulled, *answer);
         } catch (...) {
-          Lock lock(self->mutex_);
-          if (!self->error_) self->error_ = std::current_exception();
+          self->answers_.note(std::current_exception());
         }
         self->finish_message();
       });
@@ -348,31 +334,7 @@ void RowTransfer::receive(const std::vector<Pulled>& pulled, const Message& answ
     scatter_rows(*part.rows, part.range, table.spec, values, {static_cast<std::byte*>(out.data()), out.bytes()});
   }
   payload.expect_end();
-  Lock lock(mutex_);
-  longest_wait_ = std::max(longest_wait_, static_cast<std::int64_t>(reply.waited_microseconds()));
-}
-
-void RowTransfer::finish_message() {
-  if (messages_.fetch_sub(1) != 1) return;
-  std::exception_ptr error;
-  {
-    Lock lock(mutex_);
-    error = error_;
-    *route_.waited_microseconds += std::exchange(longest_wait_, 0);
-  }
-  if (!error && pulls_left_) {
-    pulls_left_ = false;
-    step_.reset();  // the pushes were taken: the step may end while the pulls wait
-    return send(false, true);
-  }
-  step_.reset();
-  std::optional<Completion> completion = std::move(completion_);
-  completion_.reset();
-  items_.clear();
-  if (error)
-    completion->fail(std::move(error));
-  else
-    completion->done();
+  note_wait(reply.waited_microseconds());
 }
 
 void ServersBackend::init_tables(const std::vector<TableSpec>& tables) {

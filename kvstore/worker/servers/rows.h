@@ -10,7 +10,7 @@
 #include "rows/block_pages.h"
 #include "rows/row_table.h"
 #include "send/row_order.h"
-#include "send/transfer.h"
+#include "send/store_call.h"
 
 namespace paceline {
 
@@ -50,7 +50,7 @@ struct RemoteTable {
   std::optional<std::uint64_t> last_step;  // the last in which rows were pushed
 };
 
-class RowTransfer : public std::enable_shared_from_this<RowTransfer> {
+class RowTransfer final : public StoreCall, public std::enable_shared_from_this<RowTransfer> {
  public:
   // What a call does to one table; none where it only pushes or pulls.
   struct Item {
@@ -60,9 +60,8 @@ class RowTransfer : public std::enable_shared_from_this<RowTransfer> {
     std::uint64_t need = 0;
   };
   // `everywhere`: every partition hears of a push, also those without rows (rounds wait for it).
-  RowTransfer(Transfer::Route route, std::vector<Item> items, std::shared_ptr<Step> step, std::uint64_t call,
+  RowTransfer(Route route, std::vector<Item> items, std::shared_ptr<Step> step, std::uint64_t call,
               std::int64_t examples, int priority, bool everywhere);
-  ~RowTransfer();
 
   std::vector<Variable> reads() const;
   std::vector<Variable> writes() const;
@@ -77,7 +76,8 @@ class RowTransfer : public std::enable_shared_from_this<RowTransfer> {
   struct Outgoing;
 
   static Ordered order(const Item& item);
-  void send(bool pushes, bool pulls);
+  void send(bool pushes, bool pulls) override;
+  void release() override { items_.clear(); }
   // The pieces of the item's rows of a partition.
   std::vector<Piece> cut(std::size_t item, int partition, bool pushes, bool pulls) const;
   void add(std::size_t item, const Piece& piece, Outgoing& message);
@@ -86,22 +86,11 @@ class RowTransfer : public std::enable_shared_from_this<RowTransfer> {
   Ids add_gradients(std::size_t item, const Piece& piece, wire::RowPart& part, Outgoing& message);
   void submit(Outgoing& message);
   void receive(const std::vector<Pulled>& pulled, const Message& answer);
-  void finish_message();
 
-  const Transfer::Route route_;
   std::vector<Item> items_;
   std::vector<Ordered> ordered_;  // the rows of each item; only start() and send() have them ordered
-  std::shared_ptr<Step> step_;
   const std::uint64_t call_;
-  const std::int64_t examples_;
-  const int priority_;
   const bool everywhere_;
-  std::optional<Completion> completion_;
-  bool pulls_left_ = false;
-  std::atomic<int> messages_{0};
-  Mutex mutex_;
-  std::exception_ptr error_ PACELINE_GUARDED_BY(mutex_);
-  std::int64_t longest_wait_ PACELINE_GUARDED_BY(mutex_) = 0;
 };
 
 // Throws InvalidArgument unless ids and values are those of a push to or pull from `table`; `use`: "the push to".

@@ -173,7 +173,7 @@ class ServersBackend final : public Backend {
   std::unique_ptr<Outbox> scheduler_;
   std::shared_ptr<Pending> pending_ = std::make_shared<Pending>();
   std::atomic<std::int64_t> waited_microseconds_{0};
-  Transfer::Route route_;
+  StoreCall::Route route_;
 
   Mutex mutex_;  // calls of push, pull and step_end may come from several threads
   std::unordered_map<std::string, std::unique_ptr<RemoteKey>> keys_ PACELINE_GUARDED_BY(mutex_);

@@ -1,0 +1,90 @@
+#include "send/store_call.h"
+
+#include <utility>
+
+namespace paceline {
+
+Delivery::~Delivery() {
+  std::vector<std::function<void()>> actions;
+  {
+    Lock lock(mutex_);
+    actions.swap(actions_);
+  }
+  for (const auto& action : actions) action();
+}
+
+void Delivery::then(std::function<void()> action) {
+  Lock lock(mutex_);
+  actions_.push_back(std::move(action));
+}
+
+Step::~Step() {
+  if (on_end_) on_end_(number_);
+  delivery_.reset();
+}
+
+void Step::close(std::shared_ptr<Step> next) {
+  delivery_->then([later = next->delivery()] {});  // let go after all actions
+  next_ = std::move(next);
+}
+
+void Pending::add() {
+  Lock lock(mutex_);
+  ++count_;
+}
+
+void Pending::remove() {
+  Lock lock(mutex_);
+  if (--count_ == 0) none_.notify_all();
+}
+
+void Pending::wait_none() {
+  Lock lock(mutex_);
+  none_.wait(mutex_, [this]() PACELINE_REQUIRES(mutex_) { return count_ == 0; });
+}
+
+void Answers::note(const std::exception_ptr& error) {
+  Lock lock(mutex_);
+  if (!error_) error_ = error;
+}
+
+std::exception_ptr Answers::error() {
+  Lock lock(mutex_);
+  return error_;
+}
+
+StoreCall::StoreCall(Route route, std::shared_ptr<Step> step, std::int64_t examples, int priority)
+    : route_(std::move(route)), step_(std::move(step)), examples_(examples), priority_(priority) {
+  route_.pending->add();
+}
+
+StoreCall::~StoreCall() {
+  step_.reset();
+  route_.pending->remove();
+}
+
+void StoreCall::note_wait(std::uint64_t microseconds) {
+  std::uint64_t longest = longest_wait_;
+  while (microseconds > longest && !longest_wait_.compare_exchange_weak(longest, microseconds)) {
+  }
+}
+
+void StoreCall::finish_message() {
+  if (!answers_.count()) return;
+  std::exception_ptr error = answers_.error();
+  if (!error && std::exchange(pulls_left_, false)) {
+    step_.reset();  // the pushes were taken: the step may end while the pulls wait
+    return send(false, true);
+  }
+  *route_.waited_microseconds += static_cast<std::int64_t>(longest_wait_.load());
+  step_.reset();
+  std::optional<Completion> completion = std::move(completion_);
+  completion_.reset();
+  if (error)
+    completion->fail(std::move(error));
+  else
+    completion->done();
+  release();
+}
+
+}  // namespace paceline
