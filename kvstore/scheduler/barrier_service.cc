@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "barrier_number.h"
+#include "parse_body.h"
+#include "replies.h"
 #include "scheduler.h"
 
 namespace paceline {
@@ -23,8 +25,7 @@ class BarrierService final : public SchedulerService {
   bool on_request(const Request& request) override {
     if (request.message().header.kind == MessageKind::kDataPart) return begin_epoch(request);
     if (request.message().header.kind != MessageKind::kBarrier) return false;
-    proto::Barrier body;
-    if (!body.ParseFromString(request.message().body)) throw Corrupt("[barrier] the request cannot be read");
+    const auto body = parse_body<proto::Barrier>(request.message());
     if (request.from().role != Role::kWorker)
       throw InvalidArgument("[barrier] it is for workers; " + name_of(request.from()) + " asked");
     if (body.number() == 0) {
@@ -130,9 +131,7 @@ class BarrierService final : public SchedulerService {
     body.set_late(at_start_.count(request.incarnation()) == 0);
     body.set_clock(clock_);
     body.set_leader(static_cast<std::uint32_t>(leader_));
-    Message message;
-    message.body = body.SerializeAsString();
-    request.reply(std::move(message));
+    reply(request, body);
   }
 
   std::uint64_t clock_ = 0;  // the largest so far: nobody goes on from a barrier with less

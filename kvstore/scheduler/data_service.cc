@@ -19,7 +19,9 @@
 #include <utility>
 #include <vector>
 
+#include "parse_body.h"
 #include "position_set.h"
+#include "replies.h"
 #include "roster.h"
 #include "scheduler.h"
 
@@ -27,14 +29,6 @@ namespace paceline {
 namespace {
 
 constexpr std::int64_t kSmallestPiece = 256;  // positions given at once, so that survivors share what was left
-
-template <class T>
-T parse(const Request& request) {
-  T body;
-  if (!body.ParseFromString(request.message().body))
-    throw Corrupt(str("[data] the body of a ", name_of(request.message().header.kind), " cannot be read"));
-  return body;
-}
 
 PositionSet from_proto(const proto::Ranges& ranges) {
   if (ranges.bounds_size() % 2 != 0) throw Corrupt("[data] a range without an end");
@@ -54,13 +48,6 @@ proto::Ranges to_proto(const PositionSet& set) {
     ranges.add_bounds(end);
   }
   return ranges;
-}
-
-template <class T>
-void reply(const Request& request, const T& body) {
-  Message message;
-  message.body = body.SerializeAsString();
-  request.reply(std::move(message));
 }
 
 class DataService final : public SchedulerService {
@@ -133,7 +120,7 @@ class DataService final : public SchedulerService {
   };
 
   void part(const Request& request) {
-    const auto body = parse<proto::DataPart>(request);
+    const auto body = parse_body<proto::DataPart>(request.message());
     Epoch& epoch = epochs_[body.epoch()];
     if (epoch.parts.empty()) {
       for (const auto& [incarnation, peer] : live_) epoch.parts.push_back({incarnation, peer.id.rank});
@@ -155,7 +142,7 @@ class DataService final : public SchedulerService {
   }
 
   void begin(const Request& request) {
-    const auto body = parse<proto::DataBegin>(request);
+    const auto body = parse_body<proto::DataBegin>(request.message());
     const PositionSet mine = from_proto(body.mine()), all = from_proto(body.all());
     Epoch& epoch = epochs_[body.epoch()];
     if (epoch.begun.insert(request.incarnation()).second) {
@@ -170,7 +157,7 @@ class DataService final : public SchedulerService {
   }
 
   void commit(const Request& request) {
-    const auto body = parse<proto::DataCommit>(request);
+    const auto body = parse_body<proto::DataCommit>(request.message());
     const PositionSet done = from_proto(body.done());
     Epoch& epoch = epochs_[body.epoch()];
     const auto assigned = epoch.assigned.find(request.incarnation());
@@ -185,7 +172,7 @@ class DataService final : public SchedulerService {
   }
 
   void committed(const Request& request) {
-    const auto body = parse<proto::DataCommitted>(request);
+    const auto body = parse_body<proto::DataCommitted>(request.message());
     proto::DataCommittedReply answer;
     const auto epoch = epochs_.find(body.epoch());
     if (epoch != epochs_.end() && body.notes())
@@ -196,7 +183,7 @@ class DataService final : public SchedulerService {
   }
 
   void take_over(const Request& request) {
-    const auto body = parse<proto::DataTakeOver>(request);
+    const auto body = parse_body<proto::DataTakeOver>(request.message());
     const auto given = given_.find(request.incarnation());
     if (given != given_.end() && body.number() <= given->second.number) {
       reply(request, given->second.body);

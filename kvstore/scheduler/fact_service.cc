@@ -7,6 +7,7 @@
 #include <string>
 
 #include "parse_body.h"
+#include "replies.h"
 #include "scheduler.h"
 
 namespace paceline {
@@ -49,14 +50,14 @@ class FactService final : public SchedulerService {
   }
 
   void get(const Request& request, const proto::GetFacts& asked) const {
-    proto::Facts reply;
+    proto::Facts answer;
     for (auto fact = facts_.lower_bound(asked.prefix());
          fact != facts_.end() && fact->first.compare(0, asked.prefix().size(), asked.prefix()) == 0; ++fact) {
-      proto::Fact* entry = reply.add_facts();
+      proto::Fact* entry = answer.add_facts();
       entry->set_name(fact->first);
       entry->set_value(fact->second);
     }
-    request.reply(message_of(MessageKind::kReply, reply));
+    reply(request, answer);
   }
 
   std::map<std::string, std::string> facts_;

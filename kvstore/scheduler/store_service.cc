@@ -12,6 +12,7 @@
 
 #include "key_partition.h"
 #include "parse_body.h"
+#include "replies.h"
 #include "store.pb.h"
 
 namespace paceline {
@@ -52,12 +53,6 @@ std::string difference(int rank_a, const std::vector<KeyInfo>& a, int rank_b, co
   if (!others.empty())
     return str("worker ", rank_b, " initialises key '", others.begin()->first, "' and worker ", rank_a, " does not");
   return {};
-}
-
-void answer(const Request& request, const google::protobuf::MessageLite& body) {
-  Message message;
-  message.body = body.SerializeAsString();
-  request.reply(std::move(message));
 }
 
 class StoreService final : public SchedulerService {
@@ -249,22 +244,22 @@ class StoreService final : public SchedulerService {
   }
 
   static void reply_done(const Request& request, const InitCall& call) {
-    wire::InitReply reply;
-    reply.set_done(true);
-    reply.set_sender(static_cast<std::uint32_t>(call.sender));
-    reply.set_attempt(call.attempt);
-    answer(request, reply);
+    wire::InitReply answer;
+    answer.set_done(true);
+    answer.set_sender(static_cast<std::uint32_t>(call.sender));
+    answer.set_attempt(call.attempt);
+    reply(request, answer);
   }
 
   void reply_layout(const Request& request, const InitCall& call) const PACELINE_REQUIRES(mutex_) {
-    wire::InitReply reply;
+    wire::InitReply answer;
     const auto next = calls_.find(call.number + 1);
-    reply.set_more(next != calls_.end() && next->second.layout);
-    reply.set_attempt(call.attempt);
-    reply.set_done(call.done);
-    reply.set_sender(static_cast<std::uint32_t>(call.sender));
-    write_layout(*call.layout, &reply);
-    answer(request, reply);
+    answer.set_more(next != calls_.end() && next->second.layout);
+    answer.set_attempt(call.attempt);
+    answer.set_done(call.done);
+    answer.set_sender(static_cast<std::uint32_t>(call.sender));
+    write_layout(*call.layout, &answer);
+    reply(request, answer);
   }
 
   void on_optimizer(const Request& request) PACELINE_REQUIRES(mutex_) {

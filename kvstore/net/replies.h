@@ -1,5 +1,5 @@
 #pragma once
-// Answers of a server.
+// Answers to requests.
 
 #include <paceline/error.h>
 
