@@ -45,14 +45,22 @@ void* MemoryPool::allocate(std::size_t bytes) {
     statistics_.bytes_in_use += static_cast<std::int64_t>(rounded);
     SizeClass& blocks = classes_[rounded];
     ++blocks.in_use;
-    if (!blocks.free.empty()) {
-      memory = blocks.free.back().memory;
+    Surplus unusable;
+    while (!memory && !blocks.free.empty()) {
+      void* const kept = blocks.free.back().memory;
       blocks.free.pop_back();
-      ++statistics_.reused;
       statistics_.bytes_cached -= static_cast<std::int64_t>(rounded);
+      if (runtime_.is_reusable(kept, rounded))
+        memory = kept;
+      else
+        unusable.emplace_back(kept, rounded);
+    }
+    if (memory) {
+      ++statistics_.reused;
       note_peak();
     }
     surplus = take_surplus();
+    surplus.insert(surplus.end(), unusable.begin(), unusable.end());
   }
   give_back(surplus);
   if (memory) return memory;

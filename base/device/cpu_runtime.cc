@@ -46,6 +46,12 @@ class CpuRuntime final : public DeviceRuntime {
       std::free(memory);
   }
 
+  // Peers read large arrays in the shared heap in place, but not those from before it was made.
+  bool is_reusable(const void* memory, std::size_t bytes) const override {
+    const SharedHeap* const heap = SharedHeap::enabled();
+    return !heap || bytes < kSmallestShared || heap->contains(memory, bytes);
+  }
+
   std::unique_ptr<Stream> create_stream(int) override { return std::make_unique<CpuStream>(); }
 
   void copy(void* to, const void* from, std::size_t bytes, CopyKind, Stream&) override {

@@ -127,6 +127,20 @@ std::size_t present(const std::byte* begin, const std::byte* end) {
   return static_cast<std::size_t>(std::count_if(pages.begin(), pages.end(), [](auto page) { return page & 1; }));
 }
 
+// In a process of its own (tests/exceptions.toml): others have the heap already.
+TEST(SharedHeap, TakesThePlaceOfWhatThePoolHasKept) {
+  const bool had_one = detail::SharedHeap::enabled();
+  std::shared_ptr<std::byte[]> used = detail::allocate_host(kBytes);
+  for (int i = 0; i < 3; ++i) detail::allocate_host(kBytes);
+  std::string why;
+  const detail::SharedHeap* const heap = detail::SharedHeap::enable(why);
+  ASSERT_TRUE(heap) << why;
+  EXPECT_TRUE(heap->contains(detail::allocate_host(kBytes).get(), kBytes)) << "a block that was kept before";
+  EXPECT_EQ(heap->contains(used.get(), kBytes), had_one);
+  used.reset();
+  EXPECT_TRUE(heap->contains(detail::allocate_host(kBytes).get(), kBytes)) << "a block that was in use before";
+}
+
 TEST(SharedHeap, PagesAreLargeOnceAllOfThemIsHandedOut) {
   std::string why;
   detail::SharedHeap* heap = detail::SharedHeap::enable(why);

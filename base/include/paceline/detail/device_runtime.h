@@ -56,6 +56,8 @@ class DeviceRuntime {
   virtual void* allocate(std::size_t bytes, MemoryKind kind, Stream* stream) = 0;
   // Memory may be reused once the work that `stream` holds now is done.
   virtual void release(void* memory, std::size_t bytes, MemoryKind kind, Stream* stream) = 0;
+  // May a pool hand this block out again? Not if allocate() would now return memory of another kind for this size.
+  virtual bool is_reusable(const void* /*memory*/, std::size_t /*bytes*/) const { return true; }
 
   // Work of streams with a larger priority goes first where the device can do that.
   virtual std::unique_ptr<Stream> create_stream(int priority) = 0;
