@@ -81,6 +81,7 @@ const char* known_name(MessageKind kind) {
     case MessageKind::kDataCommitted: return "data_committed";
     case MessageKind::kPutFact: return "put_fact";
     case MessageKind::kGetFacts: return "get_facts";
+    case MessageKind::kPlaceTables: return "place_tables";
     case MessageKind::kInitValues: return "init_values";
     case MessageKind::kPushPull: return "push_pull";
     case MessageKind::kStepEnd: return "step_end";

@@ -35,6 +35,7 @@ enum class MessageKind : std::uint8_t {
   kDataCommitted = 23,
   kPutFact = 24,
   kGetFacts = 25,
+  kPlaceTables = 26,
   // the store, answered by servers
   kInitValues = 32,
   kPushPull = 33,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 #include "store.pb.h"
 
@@ -44,13 +43,13 @@ std::vector<SliceRange> cut(const SliceRange& range, const KeyInfo& key, std::in
 
 std::string KeyInfo::describe() const { return name_of(dtype) + " " + shape.text() + (average ? " (average)" : ""); }
 
-Layout make_layout(std::vector<KeyInfo> keys, std::span<std::int64_t> loads, int first_partition) {
+Layout make_layout(std::vector<KeyInfo> keys, int servers, std::int64_t held, int first_partition) {
   Layout layout;
   std::sort(keys.begin(), keys.end(), [](const KeyInfo& a, const KeyInfo& b) { return a.name < b.name; });
   layout.keys = std::move(keys);
-  std::int64_t total = std::accumulate(loads.begin(), loads.end(), std::int64_t{0});
+  std::int64_t total = held;
   for (const KeyInfo& key : layout.keys) total += key.bytes();
-  const std::int64_t target = target_bytes(total, static_cast<std::int64_t>(loads.size()));
+  const std::int64_t target = target_bytes(total, servers);
 
   KeyPartition group;
   std::int64_t grouped = 0;
@@ -63,13 +62,13 @@ Layout make_layout(std::vector<KeyInfo> keys, std::span<std::int64_t> loads, int
     const KeyInfo& key = layout.keys[static_cast<std::size_t>(k)];
     const SliceRange whole{k, 0, key.shape.size()};
     if (key.row > 0 && key.bytes() > target / 2) {
-      for (const SliceRange& piece : cut(whole, key, kPartitionBytes)) layout.partitions.push_back({0, 0, {piece}});
+      for (const SliceRange& piece : cut(whole, key, kPartitionBytes)) layout.partitions.push_back({0, {piece}});
       continue;
     }
     if (key.bytes() > target + target / 2) {
       // Each piece is a partition of its own.
       for (const SliceRange& piece : cut(whole, key, target))
-        layout.partitions.push_back({0, 0, cut(piece, key, kSliceBytes)});
+        layout.partitions.push_back({0, cut(piece, key, kSliceBytes)});
       continue;
     }
     if (grouped + key.bytes() > target + target / 2) close_group();
@@ -80,22 +79,17 @@ Layout make_layout(std::vector<KeyInfo> keys, std::span<std::int64_t> loads, int
   }
   close_group();
 
-  std::vector<std::int64_t> bytes;
-  for (std::size_t p = 0; p < layout.partitions.size(); ++p) {
-    layout.partitions[p].id = first_partition + static_cast<int>(p);
-    std::int64_t sum = 0;
-    for (const SliceRange& slice : layout.partitions[p].slices) sum += bytes_of(slice, layout.keys);
-    bytes.push_back(sum);
-  }
-  std::vector<std::size_t> order(layout.partitions.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return bytes[a] > bytes[b]; });
-  for (const std::size_t p : order) {
-    const auto lightest = std::min_element(loads.begin(), loads.end());
-    layout.partitions[p].server = static_cast<int>(lightest - loads.begin());
-    *lightest += bytes[p];
-  }
+  for (KeyPartition& partition : layout.partitions) partition.id = first_partition++;
   return layout;
+}
+
+std::vector<std::int64_t> partition_bytes(const Layout& layout) {
+  std::vector<std::int64_t> bytes;
+  for (const KeyPartition& partition : layout.partitions) {
+    std::int64_t& sum = bytes.emplace_back(0);
+    for (const SliceRange& slice : partition.slices) sum += bytes_of(slice, layout.keys);
+  }
+  return bytes;
 }
 
 KeyInfo parse_key(const wire::KeyDeclaration& message) {
@@ -131,9 +125,8 @@ void write_key(const KeyInfo& key, wire::KeyDeclaration* message) {
 KeyPartition parse_partition(const wire::PartitionPlan& message, const std::vector<KeyInfo>& keys) {
   constexpr std::uint32_t kLargestId = std::numeric_limits<int>::max();
   KeyPartition partition;
-  if (message.id() > kLargestId || message.server() > kLargestId) throw Corrupt("a partition's number is too large");
+  if (message.id() > kLargestId) throw Corrupt("a partition's number is too large");
   partition.id = static_cast<int>(message.id());
-  partition.server = static_cast<int>(message.server());
   for (const wire::SliceRange& range : message.slices()) {
     if (range.key() >= keys.size()) throw Corrupt(str("a slice names key ", range.key(), " of ", keys.size()));
     const KeyInfo& key = keys[range.key()];
@@ -146,7 +139,6 @@ KeyPartition parse_partition(const wire::PartitionPlan& message, const std::vect
 
 void write_partition(const KeyPartition& partition, wire::PartitionPlan* message) {
   message->set_id(static_cast<std::uint32_t>(partition.id));
-  message->set_server(static_cast<std::uint32_t>(partition.server));
   for (const SliceRange& slice : partition.slices) {
     wire::SliceRange* range = message->add_slices();
     range->set_key(static_cast<std::uint32_t>(slice.key));

@@ -1,12 +1,11 @@
 #pragma once
-// Where keys live: large keys are cut into slices, slices are grouped into partitions of a few megabytes, partitions
-// are placed so that servers hold equal bytes. Decided once, by the scheduler, from what the workers declare.
+// How keys are cut: large keys into slices, slices grouped into partitions of a few megabytes. Decided once, by the
+// scheduler, from what the workers declare. Where a partition is, placement.h says.
 
 #include <paceline/dtype.h>
 #include <paceline/shape.h>
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -38,7 +37,6 @@ struct SliceRange {
 
 struct KeyPartition {
   int id = 0;
-  int server = 0;
   std::vector<SliceRange> slices;
 };
 
@@ -51,9 +49,11 @@ constexpr std::int64_t kPartitionBytes = std::int64_t{4} << 20;
 // What a message cannot be smaller than: a worker packs as many slices together as its link is best at.
 constexpr std::int64_t kSliceBytes = std::int64_t{512} << 10;
 
-// Cuts and places `keys`. `loads` are the bytes that each server holds already; they grow by what is placed. Partitions
-// are numbered from `first_partition`.
-Layout make_layout(std::vector<KeyInfo> keys, std::span<std::int64_t> loads, int first_partition);
+// Cuts `keys` into enough partitions that `servers` servers, which hold `held` bytes already, can share them evenly.
+// Partitions are numbered from `first_partition`.
+Layout make_layout(std::vector<KeyInfo> keys, int servers, std::int64_t held, int first_partition);
+// Of each partition.
+std::vector<std::int64_t> partition_bytes(const Layout& layout);
 
 // From and to messages. The first throws Corrupt on values that no worker declares (shape, type, empty name).
 KeyInfo parse_key(const wire::KeyDeclaration& message);

@@ -62,8 +62,9 @@ class EndedFile {
 }  // namespace
 
 struct Scheduler::Impl {
-  explicit Impl(const ClusterConfig& c)
+  Impl(const ClusterConfig& c, std::shared_ptr<PlacementPolicy> placement)
       : config(c),
+        services(every_service(c, std::move(placement))),
         node(c, {[this](const Request& request) { on_request(request); },
                  [this](const Roster& roster) { on_roster(roster); }}) {
     if (!config.port_file.empty()) write_port_file(config.port_file, node.scheduler_address());
@@ -113,17 +114,18 @@ struct Scheduler::Impl {
     return changed.wait_for(mutex, time, [this] { return over || node.failure(); });
   }
 
-  static std::vector<std::unique_ptr<SchedulerService>> every_service(const ClusterConfig& config) {
+  static std::vector<std::unique_ptr<SchedulerService>> every_service(const ClusterConfig& config,
+                                                                      std::shared_ptr<PlacementPolicy> placement) {
     std::vector<std::unique_ptr<SchedulerService>> services;
     services.push_back(make_barrier_service());
     services.push_back(make_fact_service());
     services.push_back(make_data_service());
-    services.push_back(make_store_service(config.servers, config.silence_deadline_seconds));
+    services.push_back(make_store_service(config.servers, config.silence_deadline_seconds, std::move(placement)));
     return services;
   }
 
   const ClusterConfig config;
-  const std::vector<std::unique_ptr<SchedulerService>> services = every_service(config);
+  const std::vector<std::unique_ptr<SchedulerService>> services;
   EndedFile ended_file{config.ended_file};
   Mutex mutex;
   CondVar changed;
@@ -131,7 +133,8 @@ struct Scheduler::Impl {
   Node node;  // last: its threads use the others
 };
 
-Scheduler::Scheduler(const ClusterConfig& config) : impl_(std::make_unique<Impl>(config)) {}
+Scheduler::Scheduler(const ClusterConfig& config, std::shared_ptr<PlacementPolicy> placement)
+    : impl_(std::make_unique<Impl>(config, std::move(placement))) {}
 Scheduler::~Scheduler() = default;
 
 const std::string& Scheduler::address() const { return impl_->node.scheduler_address(); }

@@ -30,10 +30,13 @@ std::unique_ptr<SchedulerService> make_fact_service();
 // kDataPart, kDataBegin, kDataCommit, kDataTakeOver: who delivers which positions of the data set.
 std::unique_ptr<SchedulerService> make_data_service();
 
+class PlacementPolicy;
+
 class Scheduler {
  public:
-  // Listens, and writes the port file. Throws NetworkError where the address cannot be had.
-  explicit Scheduler(const ClusterConfig& config);
+  // Listens, and writes the port file. Throws NetworkError where the address cannot be had. `placement`: decides where
+  // partitions go; null: servers hold equal bytes.
+  explicit Scheduler(const ClusterConfig& config, std::shared_ptr<PlacementPolicy> placement = nullptr);
   ~Scheduler();
 
   // "host:port" that the others connect to.

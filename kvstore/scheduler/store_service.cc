@@ -3,16 +3,21 @@
 #include <paceline/error.h>
 #include <paceline/log.h>
 #include <paceline/mutex.h>
+#include <paceline/updater.h>
 
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 
 #include "key_partition.h"
 #include "parse_body.h"
+#include "placement.h"
 #include "replies.h"
+#include "rows/table_layout.h"
+#include "sparse.pb.h"
 #include "store.pb.h"
 
 namespace paceline {
@@ -37,6 +42,11 @@ struct InitCall {
   Clock::time_point since = Clock::now();
 };
 
+struct DeclaredTable {
+  TableSpec spec;
+  int worker = 0;  // that declared it first
+};
+
 // The first difference between two workers' declarations, empty where they agree.
 std::string difference(int rank_a, const std::vector<KeyInfo>& a, int rank_b, const std::vector<KeyInfo>& b) {
   std::map<std::string, const KeyInfo*> others;
@@ -57,18 +67,22 @@ std::string difference(int rank_a, const std::vector<KeyInfo>& a, int rank_b, co
 
 class StoreService final : public SchedulerService {
  public:
-  StoreService(int servers, double silence_seconds)
+  StoreService(int servers, double silence_seconds, std::shared_ptr<PlacementPolicy> policy)
       : has_servers_(servers > 0),
-        loads_(static_cast<std::size_t>(std::max(servers, 1))),
-        silence_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(silence_seconds))) {}
+        policy_(policy ? std::move(policy) : make_balanced_placement(servers)),
+        silence_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(silence_seconds))),
+        placement_(servers) {}
 
   bool on_request(const Request& request) override {
     const MessageKind kind = request.message().header.kind;
-    if (kind != MessageKind::kInit && kind != MessageKind::kSetOptimizer) return false;
+    if (kind != MessageKind::kInit && kind != MessageKind::kPlaceTables && kind != MessageKind::kSetOptimizer)
+      return false;
     require(request.from().role == Role::kWorker, "only workers set up the store");
     Lock lock(mutex_);
     if (kind == MessageKind::kInit)
       on_init(request);
+    else if (kind == MessageKind::kPlaceTables)
+      on_tables(request);
     else
       on_optimizer(request);
     return true;
@@ -171,6 +185,7 @@ class StoreService final : public SchedulerService {
     for (const auto& [rank, others] : call.declared)
       if (call.mismatch.empty()) call.mismatch = difference(first, keys, rank, others);
     if (call.mismatch.empty()) call.mismatch = refuse_keys(keys);
+    if (call.mismatch.empty()) place_keys(call, keys);
     auto waiting = std::move(call.waiting);
     call.waiting.clear();
     call.refused = !call.mismatch.empty();
@@ -178,13 +193,61 @@ class StoreService final : public SchedulerService {
       for (const auto& [rank, request] : waiting) request.refuse(InvalidArgument(call.mismatch));
       return;
     }
-    for (const KeyInfo& key : keys) known_keys_.insert(key.name);
-    call.layout = make_layout(keys, loads_, partitions_);
-    partitions_ += static_cast<int>(call.layout->partitions.size());
     call.sender = live_.empty() ? first : live_.front();
     call.declared.clear();
     call.since = Clock::now();
     for (const auto& [rank, request] : waiting) reply_layout(request, call);
+  }
+
+  void place_keys(InitCall& call, const std::vector<KeyInfo>& keys) PACELINE_REQUIRES(mutex_) {
+    Layout layout = make_layout(keys, std::max(placement_.servers(), 1), bytes_, partitions_);
+    const std::vector<std::int64_t> bytes = partition_bytes(layout);
+    if (has_servers_) {
+      try {
+        place(kDenseKeys, bytes.size(), policy_->place_keys(bytes));
+      } catch (const Error& error) {
+        call.mismatch = error.what();
+        return;
+      }
+    }
+    for (const KeyInfo& key : keys) known_keys_.insert(key.name);
+    bytes_ = std::accumulate(bytes.begin(), bytes.end(), bytes_);
+    partitions_ += static_cast<int>(bytes.size());
+    call.layout = std::move(layout);
+  }
+
+  // The next `count` partitions of a group.
+  void place(PartitionGroup group, std::size_t count, const std::vector<int>& servers) PACELINE_REQUIRES(mutex_) {
+    require(servers.size() == count, "the placement policy names ", servers.size(), " servers for ", count,
+            " partitions");
+    placement_.add(group, placement_.partitions(group), servers);
+  }
+
+  void on_tables(const Request& request) PACELINE_REQUIRES(mutex_) {
+    require(has_servers_, "a job without servers has no tables on servers");
+    const auto body = parse_body<wire::PlaceTablesRequest>(request.message());
+    wire::PlaceTablesReply answer;
+    for (const wire::DeclareTable& declared : body.tables()) {
+      const PartitionGroup group = place_table(parse_table(declared), request.from().rank);
+      placement_.write(group, 0, placement_.partitions(group), answer.add_placements());
+    }
+    reply(request, answer);
+  }
+
+  PartitionGroup place_table(const TableSpec& spec, int worker) PACELINE_REQUIRES(mutex_) {
+    const PartitionGroup group = hash_key(spec.name);
+    if (const auto known = tables_.find(group); known != tables_.end()) {
+      const auto& [other, first] = known->second;
+      require(other.name == spec.name, "tables '", other.name, "' and '", spec.name,
+              "' have the same 64-bit hash; rename one");
+      require(same_table(other, spec), "table '", spec.name, "' is ", describe(spec), " at worker ", worker, " and ",
+              describe(other), " at worker ", first);
+      return group;
+    }
+    const int partitions = TableLayout::partitions_for(spec, placement_.servers());
+    place(group, static_cast<std::size_t>(partitions), policy_->place_table(spec, partitions));
+    tables_.emplace(group, DeclaredTable{spec, worker});
+    return group;
   }
 
   std::string refuse_keys(const std::vector<KeyInfo>& keys) const PACELINE_REQUIRES(mutex_) {
@@ -259,6 +322,10 @@ class StoreService final : public SchedulerService {
     answer.set_done(call.done);
     answer.set_sender(static_cast<std::uint32_t>(call.sender));
     write_layout(*call.layout, &answer);
+    const std::vector<KeyPartition>& partitions = call.layout->partitions;
+    if (has_servers_ && !partitions.empty())
+      placement_.write(kDenseKeys, partitions.front().id, static_cast<int>(partitions.size()),
+                       answer.mutable_placement());
     reply(request, answer);
   }
 
@@ -273,16 +340,19 @@ class StoreService final : public SchedulerService {
   }
 
   const bool has_servers_;
-  Mutex mutex_;
-  std::vector<std::int64_t> loads_ PACELINE_GUARDED_BY(mutex_);  // bytes of each server
+  const std::shared_ptr<PlacementPolicy> policy_;
   const Clock::duration silence_;
+  Mutex mutex_;
+  Placement placement_ PACELINE_GUARDED_BY(mutex_);
   std::vector<int> live_ PACELINE_GUARDED_BY(mutex_);
   std::map<int, std::uint64_t> incarnations_ PACELINE_GUARDED_BY(mutex_);
   std::map<std::uint32_t, InitCall> calls_ PACELINE_GUARDED_BY(mutex_);
   std::set<std::string> known_keys_ PACELINE_GUARDED_BY(mutex_);
   std::string mode_ PACELINE_GUARDED_BY(mutex_);  // of the first worker
   int mode_from_ PACELINE_GUARDED_BY(mutex_) = 0;
-  int partitions_ PACELINE_GUARDED_BY(mutex_) = 0;
+  int partitions_ PACELINE_GUARDED_BY(mutex_) = 0;      // of dense keys
+  std::int64_t bytes_ PACELINE_GUARDED_BY(mutex_) = 0;  // of dense keys
+  std::map<PartitionGroup, DeclaredTable> tables_ PACELINE_GUARDED_BY(mutex_);
   std::map<std::uint32_t, std::pair<int, std::string>> rules_
       PACELINE_GUARDED_BY(mutex_);  // call -> who said it first, what
   Clock::time_point named_ PACELINE_GUARDED_BY(mutex_) = Clock::now();
@@ -290,8 +360,9 @@ class StoreService final : public SchedulerService {
 
 }  // namespace
 
-std::unique_ptr<SchedulerService> make_store_service(int servers, double silence_seconds) {
-  return std::make_unique<StoreService>(servers, silence_seconds);
+std::unique_ptr<SchedulerService> make_store_service(int servers, double silence_seconds,
+                                                     std::shared_ptr<PlacementPolicy> policy) {
+  return std::make_unique<StoreService>(servers, silence_seconds, std::move(policy));
 }
 
 }  // namespace paceline

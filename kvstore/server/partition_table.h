@@ -19,9 +19,12 @@ class PartitionTable {
     const auto found = partitions_.find(id);
     return found == partitions_.end() ? nullptr : found->second.get();
   }
+  // Throws Corrupt where there is none.
   ServedPartition& at(std::uint32_t id) const {
     ServedPartition* partition = find(id);
-    require(partition != nullptr, "this server has no partition ", id);
+    if (!partition)
+      throw Corrupt(str("this server has no partition ", id,
+                        ": it was placed on another server, or no worker has sent its initial values"));
     return *partition;
   }
   void add(std::unique_ptr<ServedPartition> partition) {

@@ -54,7 +54,7 @@ struct Server::Impl {
   Impl(const ClusterConfig& config, std::shared_ptr<const Staleness> policy, int shard_count, PartitionLog* log)
       : own_policy(policy != nullptr) {
     for (int i = 0; i < shard_count; ++i) shards.push_back(std::make_unique<ServerShard>(waits, i));
-    control = std::make_unique<ServerControl>(table, shards, waits, std::move(policy), log);
+    control = std::make_unique<ServerControl>(config.servers, table, shards, waits, std::move(policy), log);
     Node::Handlers handlers;
     handlers.on_request = [this](const Request& request) { on_request(request); };
     handlers.on_roster = [this](const Roster& roster) { on_roster(roster); };
@@ -69,7 +69,7 @@ struct Server::Impl {
         case MessageKind::kStepEnd: return step_end(request);
         case MessageKind::kAgree: return agree(request);
         default:
-          require(control->on_request(request), "a server does not answer messages of kind ",
+          require(control->on_request(request, node->rank()), "a server does not answer messages of kind ",
                   static_cast<int>(request.message().header.kind));
       }
     });
@@ -88,8 +88,7 @@ struct Server::Impl {
     for (std::size_t p = 0; p < parts; ++p) {
       const wire::Part& part = call->body.parts(static_cast<int>(p));
       PushPullCall::Part& served = call->parts[p];
-      served.partition = table.find(part.partition());
-      if (!served.partition) throw Corrupt(str("this server has no partition ", part.partition()));
+      served.partition = &table.at(part.partition());
       if (part.push_size() != part.base_size()) throw Corrupt("a push without a version for each slice");
       const std::vector<DensePartition::Slice>& slices = served.partition->state.slices();
       served.gradients.reserve(static_cast<std::size_t>(part.push_size()));
@@ -157,9 +156,9 @@ struct Server::Impl {
 
   void agree(const Request& request) {
     const auto body = std::make_shared<const wire::AgreeRequest>(parse_body<wire::AgreeRequest>(request.message()));
-    ServedPartition* const partition = table.find(body->partition());
-    if (!partition || body->slice() >= partition->state.slices().size())
-      throw Corrupt(str("this server has no slice ", body->slice(), " of partition ", body->partition()));
+    ServedPartition* const partition = &table.at(body->partition());
+    if (body->slice() >= partition->state.slices().size())
+      throw Corrupt(str("partition ", body->partition(), " has no slice ", body->slice()));
     partition->shard->post([request, body, partition](ServerShard& self) {
       answer_or_refuse(request, [&] { self.agree(request, *body, *partition); });
     });

@@ -24,19 +24,24 @@ std::string cost_of(const Staleness& policy, std::size_t weights, int workers) {
 
 }  // namespace
 
-ServerControl::ServerControl(PartitionTable& table, std::vector<std::unique_ptr<ServerShard>>& shards,
+ServerControl::ServerControl(int servers, PartitionTable& table, std::vector<std::unique_ptr<ServerShard>>& shards,
                              const WaitStats& waits, std::shared_ptr<const Staleness> policy, PartitionLog* log)
-    : table_(table), shards_(shards), waits_(waits), policy_(std::move(policy)), log_(log) {}
+    : table_(table),
+      shards_(shards),
+      waits_(waits),
+      policy_(std::move(policy)),
+      log_(log),
+      tables_(servers, shards_, policy_) {}
 
-bool ServerControl::on_request(const Request& request) {
+bool ServerControl::on_request(const Request& request, int rank) {
   switch (request.message().header.kind) {
-    case MessageKind::kInitValues: init_values(request); return true;
+    case MessageKind::kInitValues: init_values(request, rank); return true;
     case MessageKind::kSetRules: set_rules(request); return true;
     case MessageKind::kReport: report(request); return true;
     case MessageKind::kSave: save(request); return true;
     case MessageKind::kLoad: load(request); return true;
     default:
-      return tables_.on_request(request, {[this](const std::string& mode) { set_mode(mode); },
+      return tables_.on_request(request, {rank, [this](const std::string& mode) { set_mode(mode); },
                                           [this](RowPartition& partition) {
                                             if (log_) partition.set_observer(log_->begin(partition));
                                             begin_with_rules(partition);
@@ -68,8 +73,10 @@ void ServerControl::tell_cost() {
     LOG(INFO) << "the staleness policy " << cost_of(*staleness_, weights, live_workers_);
 }
 
-void ServerControl::init_values(const Request& request) {
+void ServerControl::init_values(const Request& request, int rank) {
   const auto body = parse_body<wire::InitValuesRequest>(request.message());
+  require(body.server() == static_cast<std::uint32_t>(rank), "partition ", body.partition().id(),
+          " is placed on server ", body.server(), ", and its values came to server ", rank);
   set_mode(body.mode());
   ServerShard& shard = shard_of(body.partition().id());
   shard.post([this, request](ServerShard& self) { answer_or_refuse(request, [&] { add_partition(request, self); }); });

@@ -22,12 +22,13 @@ namespace paceline {
 
 class ServerControl {
  public:
-  // `policy`: the user's own, instead of the one that workers name; may be null, as may `log`.
-  ServerControl(PartitionTable& table, std::vector<std::unique_ptr<ServerShard>>& shards, const WaitStats& waits,
-                std::shared_ptr<const Staleness> policy, PartitionLog* log);
+  // `servers`: of the job. `policy`: the user's own, instead of the one that workers name; may be null, as may `log`.
+  ServerControl(int servers, PartitionTable& table, std::vector<std::unique_ptr<ServerShard>>& shards,
+                const WaitStats& waits, std::shared_ptr<const Staleness> policy, PartitionLog* log);
 
   // True if the request was one of these; it is answered now or by a shard. Throws what the request is refused with.
-  bool on_request(const Request& request);
+  // `rank`: of this server.
+  bool on_request(const Request& request, int rank);
   void set_live_workers(int live);
   // Logs what the policy takes beside the weights, unless both are as they were last time. Called when steps end.
   void tell_cost();
@@ -35,7 +36,7 @@ class ServerControl {
   void log_report() const;
 
  private:
-  void init_values(const Request& request);
+  void init_values(const Request& request, int rank);
   void add_partition(const Request& request, ServerShard& shard);
   // `State`: DensePartition or RowPartition.
   template <class State>
@@ -53,7 +54,7 @@ class ServerControl {
   const WaitStats& waits_;
   const std::shared_ptr<const Staleness> policy_;
   PartitionLog* const log_;
-  TableControl tables_{shards_, policy_};
+  TableControl tables_;
 
   Mutex mutex_;
   std::string mode_ PACELINE_GUARDED_BY(mutex_);

@@ -54,30 +54,29 @@ bool TableControl::on_request(const Request& request, const OfServer& server) {
 void TableControl::declare(const Request& request, const OfServer& server) {
   const auto body = parse_body<wire::DeclareTable>(request.message());
   const TableSpec spec = parse_table(body);
-  constexpr std::uint32_t kMostServers = 1 << 16;
-  if (body.servers() < 1 || body.servers() > kMostServers)
-    throw Corrupt(str("a table over ", body.servers(), " servers"));
-  const TableLayout layout(spec, static_cast<int>(body.servers()));
-  for (const std::uint32_t partition : body.partitions())
-    if (partition >= static_cast<std::uint32_t>(layout.partitions()))
-      throw Corrupt(str("table '", spec.name, "' has no partition ", partition));
+  const PartitionGroup group = hash_key(spec.name);
+  constexpr int kMostServers = 1 << 16;
+  const int partitions = body.placement().servers_size();
+  if (body.placement().group() != group || body.placement().first() != 0 || partitions < 1 ||
+      partitions > TableLayout::partitions_for(spec, kMostServers))
+    throw Corrupt(str("table '", spec.name, "' is declared without the placement of its partitions"));
   server.set_mode(body.mode());
 
   Lock lock(mutex_);
-  const int worker = request.from().rank;
-  const auto [entry, first] = tables_.try_emplace(hash_key(spec.name), ServedTable{spec, body.servers(), worker, {}});
-  ServedTable& table = entry->second;
-  require(table.spec.name == spec.name, "tables '", table.spec.name, "' and '", spec.name,
-          "' have the same 64-bit hash; rename one");
-  require(same_table(table.spec, spec), "table '", spec.name, "' is ", describe(spec), " at worker ", worker, " and ",
-          describe(table.spec), " at worker ", table.declared_by);
-  require(table.servers == body.servers(), "table '", spec.name, "' is split over ", body.servers(), " servers and ",
-          table.servers);
-  for (const std::uint32_t partition : body.partitions()) {
-    auto& served = table.partitions[partition];
+  const auto known = tables_.find(group);
+  require(
+      known == tables_.end() || (same_table(known->second.spec, spec) && placement_.partitions(group) == partitions),
+      "table '", spec.name, "' is ", describe(spec), " in ", partitions,
+      " partitions, and was declared otherwise before");
+  placement_.add(body.placement());
+  ServedTable& table = tables_.try_emplace(group, ServedTable{spec, {}}).first->second;
+  const TableLayout layout(spec, partitions);
+  for (int p = 0; p < partitions; ++p) {
+    if (placement_.server_of(group, p) != server.rank) continue;
+    auto& served = table.partitions[static_cast<std::uint32_t>(p)];
     if (served) continue;
-    ServerShard& shard = *shards_[partition / body.servers() % shards_.size()];
-    served = std::make_unique<ServedRows>(spec, layout, partition, policy_, shard);
+    ServerShard& shard = *shards_[dealt_++ % shards_.size()];
+    served = std::make_unique<ServedRows>(spec, layout, static_cast<std::uint32_t>(p), policy_, shard);
     shard.post([begin = server.begin, rows = served.get()](ServerShard& self) {
       begin(rows->state);
       self.tables().add(*rows);
@@ -91,9 +90,12 @@ ServedRows& TableControl::find(std::uint64_t table, std::uint32_t partition) con
   const auto found = tables_.find(table);
   if (found == tables_.end()) throw Corrupt("this server has no such table");
   const auto served = found->second.partitions.find(partition);
-  if (served == found->second.partitions.end())
-    throw Corrupt(str("this server has no partition ", partition, " of table '", found->second.spec.name, "'"));
-  return *served->second;
+  if (served != found->second.partitions.end()) return *served->second;
+  const int partitions = placement_.partitions(table);
+  const bool exists = partition < static_cast<std::uint32_t>(partitions);
+  throw Corrupt(str("this server has no partition ", partition, " of table '", found->second.spec.name, "'; ",
+                    exists ? str("it is on server ", placement_.server_of(table, static_cast<int>(partition)))
+                           : str("the table has ", partitions)));
 }
 
 void TableControl::push_pull(const Request& request) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "placement.h"
 #include "shard.h"
 #include "table_shard.h"
 
@@ -20,13 +21,14 @@ class Report;
 
 class TableControl {
  public:
-  // `policy`: the user's own staleness policy; may be null.
-  TableControl(std::vector<std::unique_ptr<ServerShard>>& shards, std::shared_ptr<const Staleness> policy)
-      : shards_(shards), policy_(std::move(policy)) {}
+  // `servers`: of the job. `policy`: the user's own staleness policy; may be null.
+  TableControl(int servers, std::vector<std::unique_ptr<ServerShard>>& shards, std::shared_ptr<const Staleness> policy)
+      : shards_(shards), policy_(std::move(policy)), placement_(servers) {}
 
   // True if the request was about tables; it is answered now or by a shard. Throws what the request is refused with.
   // `set_mode` gets the mode that a worker declares; `begin` gives a new partition the rules there are.
   struct OfServer {
+    int rank;
     std::function<void(const std::string&)> set_mode;
     std::function<void(RowPartition&)> begin;
   };
@@ -37,8 +39,6 @@ class TableControl {
  private:
   struct ServedTable {
     TableSpec spec;
-    std::uint32_t servers = 0;
-    int declared_by = 0;
     std::map<std::uint32_t, std::unique_ptr<ServedRows>> partitions;
   };
 
@@ -55,6 +55,8 @@ class TableControl {
   const std::shared_ptr<const Staleness> policy_;
   mutable Mutex mutex_;
   std::map<std::uint64_t, ServedTable> tables_ PACELINE_GUARDED_BY(mutex_);  // by hash of the name
+  Placement placement_ PACELINE_GUARDED_BY(mutex_);                          // of these tables
+  std::size_t dealt_ PACELINE_GUARDED_BY(mutex_) = 0;                        // partitions to the shards, in turn
 };
 
 }  // namespace paceline

@@ -1,11 +1,16 @@
-// How evenly keys are placed on servers (T3.4 of algorithms).
+// How evenly keys are placed on servers (T3.4 of algorithms), and what Placement refuses.
 #include <gtest/gtest.h>
+#include <paceline/error.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <numeric>
 
 #include "key_partition.h"
+#include "placement.h"
+#include "placement_policy.h"
+#include "store.pb.h"
 
 namespace paceline {
 namespace {
@@ -63,22 +68,28 @@ double mxnet_imbalance(const std::vector<KeyInfo>& keys, std::size_t servers) {
   return imbalance(loads);
 }
 
-void expect_even(const std::vector<KeyInfo>& keys, std::size_t servers) {
+// Bytes of each server.
+std::vector<std::int64_t> loads_of(const Layout& layout, std::size_t servers) {
   std::vector<std::int64_t> loads(servers, 0);
-  const Layout layout = make_layout(keys, loads, 0);
+  const std::vector<std::int64_t> bytes = partition_bytes(layout);
+  const std::vector<int> places = make_balanced_placement(static_cast<int>(servers))->place_keys(bytes);
+  for (std::size_t p = 0; p < bytes.size(); ++p) loads[static_cast<std::size_t>(places[p])] += bytes[p];
+  return loads;
+}
+
+void expect_even(const std::vector<KeyInfo>& keys, std::size_t servers) {
+  const Layout layout = make_layout(keys, static_cast<int>(servers), 0, 0);
+  const std::vector<std::int64_t> loads = loads_of(layout, servers);
   EXPECT_LE(imbalance(loads), 1.05) << keys.size() << " keys on " << servers << " servers";
 
-  // What is said to be on a server is there, and every element of every key has one place.
-  std::vector<std::int64_t> placed(servers, 0);
+  // Every element of every key is in one slice.
   std::map<int, std::vector<std::pair<std::int64_t, std::int64_t>>> ranges;
   for (const KeyPartition& partition : layout.partitions) {
     for (const SliceRange& slice : partition.slices) {
-      placed[static_cast<std::size_t>(partition.server)] += 4 * (slice.end - slice.begin);
       ranges[slice.key].emplace_back(slice.begin, slice.end);
       EXPECT_LE(4 * (slice.end - slice.begin), kSliceBytes + 256);  // lengths are multiples of 64 elements
     }
   }
-  EXPECT_EQ(placed, loads);
   ASSERT_EQ(ranges.size(), keys.size());
   for (auto& [key, parts] : ranges) {
     std::sort(parts.begin(), parts.end());
@@ -97,10 +108,9 @@ TEST(Placement, OfResnet50IsEven) {
   ASSERT_EQ(bytes_of(keys), 4 * 25557032);
   for (const std::size_t servers : {1, 2, 3, 4, 8, 16, 64}) {
     expect_even(keys, servers);
-    std::vector<std::int64_t> loads(servers, 0);
-    make_layout(keys, loads, 0);
-    std::printf("%zu servers, fullest over mean: %.4f; by MXNet's rule %.4f\n", servers, imbalance(loads),
-                mxnet_imbalance(keys, servers));
+    const Layout layout = make_layout(keys, static_cast<int>(servers), 0, 0);
+    std::printf("%zu servers, fullest over mean: %.4f; by MXNet's rule %.4f\n", servers,
+                imbalance(loads_of(layout, servers)), mxnet_imbalance(keys, servers));
   }
 }
 
@@ -116,19 +126,24 @@ TEST(Placement, OfAwkwardSizesIsEven) {
 }
 
 TEST(Placement, OfLaterKeysEvensOutTheFirst) {
+  const auto policy = make_balanced_placement(4);
   std::vector<std::int64_t> loads(4, 0);
-  make_layout({{"first", DType::kFloat32, {1000}, false}}, loads, 0);
-  make_layout(resnet50(), loads, 1);
+  const std::vector<KeyInfo> first{{"first", DType::kFloat32, {1000}, false}};
+  for (const std::vector<KeyInfo>& keys : {first, resnet50()}) {
+    const auto held = std::accumulate(loads.begin(), loads.end(), std::int64_t{0});
+    const std::vector<std::int64_t> bytes = partition_bytes(make_layout(keys, 4, held, 0));
+    const std::vector<int> places = policy->place_keys(bytes);
+    for (std::size_t p = 0; p < bytes.size(); ++p) loads[static_cast<std::size_t>(places[p])] += bytes[p];
+  }
   EXPECT_LE(imbalance(loads), 1.05);
 }
 
 // A matrix is cut between rows, in pieces as large as partitions.
 TEST(Placement, MatricesAreCutBetweenRows) {
-  std::vector<std::int64_t> loads(2);
   const Layout layout = make_layout({{"large", DType::kFloat32, {3000, 1001}, false, 1001},
                                      {"small", DType::kFloat32, {300, 500}, false, 500},
                                      {"vector", DType::kFloat32, {300000}, false, 0}},
-                                    loads, 0);
+                                    2, 0, 0);
   std::vector<std::int64_t> elements(3), slices(3);
   for (const KeyPartition& partition : layout.partitions) {
     for (const SliceRange& slice : partition.slices) {
@@ -143,6 +158,45 @@ TEST(Placement, MatricesAreCutBetweenRows) {
   EXPECT_EQ(slices[0], 3);
   EXPECT_EQ(slices[1], 1);
   EXPECT_GT(slices[2], 2);
+}
+
+TEST(Placement, SaysWhatItWasTold) {
+  constexpr PartitionGroup kTable = 17;
+  Placement placement(3);
+  placement.add(kDenseKeys, 0, std::array{2, 0});
+  placement.add(kTable, 0, std::array{1});
+  placement.add(kDenseKeys, 1, std::array{0, 2, 1});  // what is known may be said again
+  EXPECT_EQ(placement.partitions(kDenseKeys), 4);
+  EXPECT_EQ(placement.partitions(kTable), 1);
+  EXPECT_EQ(placement.partitions(18), 0);
+  EXPECT_EQ(placement.server_of(kDenseKeys, 2), 2);
+  EXPECT_EQ(placement.server_of(kTable, 0), 1);
+  EXPECT_EQ(placement.find(kTable, 1), std::nullopt);
+  EXPECT_EQ(placement.find(18, 0), std::nullopt);
+  EXPECT_THROW(placement.server_of(kDenseKeys, 4), InvalidArgument);
+  EXPECT_THROW(placement.server_of(kDenseKeys, -1), InvalidArgument);
+
+  Placement other(3);
+  wire::Placement message;
+  placement.write(kDenseKeys, 0, 4, &message);
+  other.add(message);
+  for (int p = 0; p < 4; ++p) EXPECT_EQ(other.server_of(kDenseKeys, p), placement.server_of(kDenseKeys, p));
+}
+
+TEST(Placement, ChangesNothingThatItRefuses) {
+  Placement placement(3);
+  placement.add(kDenseKeys, 0, std::array{2, 0});
+  EXPECT_THROW(placement.add(kDenseKeys, 2, std::array{1, 3}), InvalidArgument);  // no server 3
+  EXPECT_THROW(placement.add(kDenseKeys, 2, std::array{1, -1}), InvalidArgument);
+  EXPECT_THROW(placement.add(kDenseKeys, 1, std::array{1, 1}), InvalidArgument);  // partition 1 is on server 0
+  EXPECT_THROW(placement.add(kDenseKeys, 3, std::array{1}), Corrupt);             // partition 2 has no place
+  wire::Placement message;
+  message.add_servers(~0U);
+  EXPECT_THROW(placement.add(message), Corrupt);
+  message.set_servers(0, 0);
+  message.set_first(~0U);
+  EXPECT_THROW(placement.add(message), Corrupt);
+  EXPECT_EQ(placement.partitions(kDenseKeys), 2);
 }
 
 }  // namespace

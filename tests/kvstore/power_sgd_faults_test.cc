@@ -86,10 +86,13 @@ TEST(PowerSgd, AWorkerWhosePushFailsAbstains) {
     key.slices.push_back({&partition, 0, 0, 64, 0});
     const auto engine = make_serial_engine();
     key.order = engine->new_variable();
+    const auto placement = std::make_shared<Placement>(1);
+    placement->add(kDenseKeys, 0, std::array{0});
     const NDArray lost(Shape{64}, DType::kFloat32, {}, *engine);
     engine->push({"lose"}, {}, std::array{lost.variable()}, [](TaskContext&) { throw Error("lost"); });
     TwoRoundPush::start(
-        *engine, {&key, std::make_shared<WireCodec>(WireCodec{"", codec}), {lost, lost}, 0, 0, &outboxes, nullptr});
+        *engine,
+        {&key, std::make_shared<WireCodec>(WireCodec{"", codec}), {lost, lost}, 0, 0, &outboxes, placement, nullptr});
     EXPECT_THROW(engine->wait(key.order), Error);
     EXPECT_GT(agree(std::vector<std::byte>(4 * 8)), 0u);
     outboxes.front()->close();

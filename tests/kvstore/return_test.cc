@@ -245,7 +245,7 @@ TEST(Return, WhatTheLostOnePulledIsForgottenBeforeTheReturnedOnePulls) {
     wire::InitValuesRequest values;
     values.set_mode("dist_async");
     write_key({"w" + std::to_string(id), DType::kFloat64, Shape{1}, false}, values.add_keys());
-    write_partition({static_cast<int>(id), 0, {{0, 0, 1}}}, values.mutable_partition());
+    write_partition({static_cast<int>(id), {{0, 0, 1}}}, values.mutable_partition());
     ask(*nodes[0], MessageKind::kInitValues, values.SerializeAsString(), {frame_of(1)});
   }
   const auto pull = [&](int rank, std::uint32_t partition) {

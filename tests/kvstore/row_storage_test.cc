@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "placement_policy.h"
 #include "row_support.h"
 #include "rows/row_store.h"
 #include "rows/row_table.h"
@@ -18,18 +19,19 @@
 namespace paceline::test {
 namespace {
 
-TEST(TableLayout, DealsRowsEvenlyAndAlikeForEverybody) {
+TEST(TableLayout, DealsRowsEvenlyToServers) {
   for (const std::int64_t rows : {1LL, 15LL, 100LL, 5000LL, 10000000LL, 1LL << 60}) {
     for (const int servers : {1, 2, 5}) {
       const TableSpec table = table_of(rows, 4);
-      const TableLayout layout(table, servers);
+      const TableLayout layout(table, TableLayout::partitions_for(table, servers));
+      const std::vector<int> places = make_balanced_placement(servers)->place_table(table, layout.partitions());
       std::vector<std::int64_t> found(static_cast<std::size_t>(servers));
       const std::int64_t looked = std::min<std::int64_t>(rows, 100000);
       for (std::int64_t i = 0; i < looked; ++i) {
         const std::int64_t row = rows - 1 - i;
         const int partition = layout.partition_of(row);
         ASSERT_LT(partition, layout.partitions());
-        ++found[static_cast<std::size_t>(layout.server_of(partition))];
+        ++found[static_cast<std::size_t>(places[static_cast<std::size_t>(partition)])];
       }
       if (rows < 5000) continue;
       const auto [least, most] = std::minmax_element(found.begin(), found.end());
@@ -136,7 +138,7 @@ TEST(RowOrder, DealsRowsToPartitionsAndSortsEachAndKeepsTheOrderOfEqualIds) {
   for (const std::int64_t rows : {7LL, 100000LL, (1LL << 62) + 9}) {
     for (const std::size_t count : {0UL, 1UL, 100UL, 600UL, 5000UL, 20000UL}) {
       const TableSpec table = table_of(rows, 1);
-      const TableLayout layout(table, 3);
+      const TableLayout layout(table, TableLayout::partitions_for(table, 3));
       Ids ids(count);
       for (std::int64_t& id : ids)
         id = static_cast<std::int64_t>(((std::uint64_t{random()} << 32) | random()) % static_cast<std::uint64_t>(rows));
@@ -167,7 +169,7 @@ TEST(RowOrder, GathersSumsOfRowsAndScattersThemToWhoeverAsked) {
   constexpr std::int64_t kWidth = 64;
   for (const std::size_t count : {100UL, 70000UL}) {
     const TableSpec table = table_of(1000000, kWidth);
-    const TableLayout layout(table, 1);
+    const TableLayout layout(table, TableLayout::partitions_for(table, 1));
     ASSERT_EQ(count * row_bytes(table) >= kFillsCaches, count == 70000);
     Ids ids = random_ids(random, table.rows, count);
     ids[count - 1] = ids[3];

@@ -18,13 +18,14 @@ constexpr std::int64_t kManyRows = std::int64_t{1} << 34;
 
 }  // namespace
 
-TableLayout::TableLayout(const TableSpec& table, int servers) : servers_(servers) {
-  constexpr int kSmallestBlock = 4, kLargestBlock = 10;
-  partitions_ = static_cast<int>(
+int TableLayout::partitions_for(const TableSpec& table, int servers) {
+  return static_cast<int>(
       std::clamp<std::int64_t>(table.rows >> kSmallestBlock, 1, std::int64_t{kPartitionsPerServer} * servers));
+}
+
+TableLayout::TableLayout(const TableSpec& table, int partitions) : partitions_(partitions) {
   block_bits_ = table.rows > kManyRows ? kSmallestBlock : kLargestBlock;
   while (block_bits_ > kSmallestBlock && (table.rows >> block_bits_) < 4 * partitions_) --block_bits_;
-  first_server_ = static_cast<int>(hash_key(table.name) % static_cast<std::uint64_t>(servers));
 }
 
 void check_table(const TableSpec& table) {

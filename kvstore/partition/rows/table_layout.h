@@ -1,7 +1,7 @@
 #pragma once
-// Where the rows of a table live. Rows are cut into blocks of neighbours; block b belongs to partition b mod P, so that
-// tables sorted by frequency load every server alike. A partition is the unit of placement, sequence numbers and
-// rounds. All of it follows from the declaration and the number of servers: nobody has to be asked.
+// How a table is cut. Rows are cut into blocks of neighbours; block b belongs to partition b mod P, so that tables
+// sorted by frequency load every partition alike. A partition is the unit of placement (placement.h), sequence numbers
+// and rounds.
 
 #include <paceline/row_tables.h>
 
@@ -16,19 +16,21 @@ class DeclareTable;
 
 class TableLayout {
  public:
-  TableLayout(const TableSpec& table, int servers);
+  // So many partitions let `servers` servers share the table evenly.
+  static int partitions_for(const TableSpec& table, int servers);
+  TableLayout(const TableSpec& table, int partitions);
 
   int block_bits() const { return block_bits_; }  // a block has 2^block_bits rows
   int partitions() const { return partitions_; }
   int partition_of(std::int64_t row) const {
     return static_cast<int>((static_cast<std::uint64_t>(row) >> block_bits_) % static_cast<std::uint64_t>(partitions_));
   }
-  int server_of(int partition) const { return (first_server_ + partition) % servers_; }
 
  private:
   static constexpr int kPartitionsPerServer = 4;  // so that the shards of a server share the work
+  static constexpr int kSmallestBlock = 4, kLargestBlock = 10;
 
-  int servers_, partitions_, block_bits_, first_server_;
+  int partitions_, block_bits_;
 };
 
 // Throws InvalidArgument on a table that cannot be.

@@ -33,7 +33,9 @@ class LocalTables {
  private:
   struct LocalTable {
     LocalTable(const TableSpec& spec, Variable variable)
-        : layout(spec, 1), rows(spec, layout.block_bits()), variable(std::move(variable)) {}
+        : layout(spec, TableLayout::partitions_for(spec, 1)),
+          rows(spec, layout.block_bits()),
+          variable(std::move(variable)) {}
     TableLayout layout;
     RowTable rows;
     Variable variable;  // stands for the rows

@@ -11,7 +11,6 @@ namespace paceline {
 
 struct RemotePartition {
   std::uint32_t id = 0;
-  int server = 0;
   std::size_t slices = 0;
   std::atomic<std::uint64_t> pushes{0};  // sequence number of the last
 };

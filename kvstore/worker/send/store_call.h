@@ -13,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "placement.h"
 #include "send/coalescer.h"
 #include "send/outbox.h"
 
@@ -83,8 +84,9 @@ class Answers {
 class StoreCall {
  public:
   struct Route {
-    std::vector<std::unique_ptr<Outbox>>* outboxes;
+    std::vector<std::unique_ptr<Outbox>>* outboxes;       // of each server
     std::vector<std::unique_ptr<Coalescer>>* coalescers;  // in front of them
+    std::shared_ptr<const Placement> placement;
     std::shared_ptr<Pending> pending;
     std::atomic<std::int64_t>* waited_microseconds;
     bool pulls_wait = false;  // the mode may hold pulls back: they go in messages of their own, each after its pushes

@@ -104,7 +104,7 @@ void Transfer::send_small(bool pushes, bool pulls) {
     if (!push && !pull) continue;
     const std::size_t width = size_of(item.key->info.dtype);
     for (RemoteSlice& slice : item.slices()) {
-      const int server = slice.partition->server;
+      const int server = route_.placement->server_of(kDenseKeys, static_cast<int>(slice.partition->id));
       auto request = std::find_if(requests.begin(), requests.end(), [&](const auto& r) { return r.first == server; });
       if (request == requests.end()) {
         request = requests.insert(request, {server, {priority_, examples_, round(), {}, shared_from_this()}});
@@ -124,16 +124,18 @@ void Transfer::send_small(bool pushes, bool pulls) {
 struct Transfer::Run {
   RemoteSlice* slice;
   const Item* item;
+  int server;
   bool push, pull;
   std::size_t offset, bytes;      // in the arrays
   EncodedGradient::Slice pushed;  // in what is sent
   std::size_t pulled_bytes;       // of what is sent back, at most
 };
 
-Transfer::Run Transfer::run_of(const Item& item, RemoteSlice& slice, bool push, bool pull) {
+Transfer::Run Transfer::run_of(const Item& item, RemoteSlice& slice, bool push, bool pull) const {
   const std::int64_t count = slice.end - slice.begin;
   const std::size_t width = size_of(item.key->info.dtype);
-  Run run{&slice, &item, push, pull, item.offset(slice), static_cast<std::size_t>(count) * width, {}, 0};
+  const int server = route_.placement->server_of(kDenseKeys, static_cast<int>(slice.partition->id));
+  Run run{&slice, &item, server, push, pull, item.offset(slice), static_cast<std::size_t>(count) * width, {}, 0};
   if (push && item.encoded)
     run.pushed = item.encoded->slices[static_cast<std::size_t>(&slice - item.key->slices.data())];
   else if (push)
@@ -167,18 +169,17 @@ void Transfer::send_messages(bool pushes, bool pulls) {
   }
   streams_ = pulled_bytes >= kFillsCaches;
   const auto before = [](const Run& a, const Run& b) {
-    if (a.slice->partition->server != b.slice->partition->server)
-      return a.slice->partition->server < b.slice->partition->server;
+    if (a.server != b.server) return a.server < b.server;
     return a.slice->partition->id != b.slice->partition->id ? a.slice->partition->id < b.slice->partition->id
                                                             : a.item->need < b.item->need;
   };
   if (!std::is_sorted(runs.begin(), runs.end(), before)) std::stable_sort(runs.begin(), runs.end(), before);
 
   for (std::span<const Run> rest = runs; !rest.empty();) {
-    const int server = rest.front().slice->partition->server;
+    const int server = rest.front().server;
     const std::size_t limit = (*route_.outboxes)[static_cast<std::size_t>(server)]->message_bytes();
     std::size_t count = 0, pushed = 0, pulled = 0;
-    for (; count < rest.size() && rest[count].slice->partition->server == server; ++count) {
+    for (; count < rest.size() && rest[count].server == server; ++count) {
       pushed += rest[count].pushed.bytes;
       pulled += rest[count].pulled_bytes;
       if (count > 0 && std::max(pushed, pulled) > limit) break;
@@ -201,7 +202,7 @@ void Transfer::send_messages(bool pushes, bool pulls) {
 std::unique_ptr<Transfer::Outgoing> Transfer::make_message(std::span<const Run> runs, bool pulls_apart) {
   const auto open = [&] {
     auto message = std::make_unique<Outgoing>();
-    message->server = runs.front().slice->partition->server;
+    message->server = runs.front().server;
     message->body.set_examples(examples_);
     message->body.set_round(round());
     return message;

@@ -101,7 +101,7 @@ class Transfer final : public StoreCall, public SmallCaller, public std::enable_
   struct Batch;
   struct Run;
 
-  static Run run_of(const Item& item, RemoteSlice& slice, bool push, bool pull);
+  Run run_of(const Item& item, RemoteSlice& slice, bool push, bool pull) const;
   void send(bool pushes, bool pulls) override;
   void release() override { items_.clear(); }
   void send_messages(bool pushes, bool pulls);

@@ -71,8 +71,8 @@ wire::AgreeRequest TwoRoundPush::request_for(const RemoteSlice& slice) const {
 
 void TwoRoundPush::submit(const RemoteSlice& slice, Message message, Node::ReplyHandler on_reply) const {
   // It waits for other workers: it takes no room, for what they wait for may have to pass it.
-  (*job_.outboxes)[static_cast<std::size_t>(slice.partition->server)]->submit(job_.priority, 0, std::move(message),
-                                                                              std::move(on_reply));
+  const int server = job_.placement->server_of(kDenseKeys, static_cast<int>(slice.partition->id));
+  (*job_.outboxes)[static_cast<std::size_t>(server)]->submit(job_.priority, 0, std::move(message), std::move(on_reply));
 }
 
 void TwoRoundPush::start(Engine& engine, Job job) {

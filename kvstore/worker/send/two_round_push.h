@@ -21,7 +21,8 @@ class TwoRoundPush : public std::enable_shared_from_this<TwoRoundPush> {
     std::vector<NDArray> state;  // of the codec, whole keys; the first stands for the progress of the push
     std::uint64_t round;
     int priority;
-    std::vector<std::unique_ptr<Outbox>>* outboxes;
+    std::vector<std::unique_ptr<Outbox>>* outboxes;  // of each server
+    std::shared_ptr<const Placement> placement;
     std::shared_ptr<void> held;  // until the answers are at the servers
   };
 

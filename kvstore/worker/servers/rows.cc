@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "parse_body.h"
 #include "payload.h"
 #include "servers/servers.h"
 #include "sparse.pb.h"
@@ -167,7 +168,7 @@ void RowTransfer::send(bool pushes, bool pulls) {
   for (std::size_t item = 0; item < items_.size(); ++item) {
     const RemoteTable& table = *items_[item].table;
     for (int partition = 0; partition < table.layout.partitions(); ++partition) {
-      Outgoing& message = open[static_cast<std::size_t>(table.layout.server_of(partition))];
+      Outgoing& message = open[static_cast<std::size_t>(route_.placement->server_of(table.group, partition))];
       for (const Piece& piece : cut(item, partition, pushes, pulls)) {
         const std::size_t rows = std::max(piece.push_end - piece.push_begin, piece.pull_end - piece.pull_begin);
         if (message.bytes + rows * table.row_bytes > static_cast<std::size_t>(kPartitionBytes)) submit(message);
@@ -340,28 +341,29 @@ void RowTransfer::receive(const std::vector<Pulled>& pulled, const Message& answ
 void ServersBackend::init_tables(const std::vector<TableSpec>& tables) {
   require(setting_.holds_tables(), "mode '", setting_.mode.text(),
           "' holds no row-sparse tables; use local, dist_async or dist_sync without backup");
-  std::vector<std::pair<int, Message>> requests;
+  wire::PlaceTablesRequest declared;
   for (const TableSpec& table : tables) {
     check_table(table);
-    const TableLayout layout(table, servers_);
-    for (int server = 0; server < servers_; ++server) {
-      wire::DeclareTable body;
-      write_table(table, &body);
-      body.set_servers(static_cast<std::uint32_t>(servers_));
-      body.set_mode(setting_.mode.text());
-      for (int p = 0; p < layout.partitions(); ++p)
-        if (layout.server_of(p) == server) body.add_partitions(static_cast<std::uint32_t>(p));
-      Message message;
-      message.header.kind = MessageKind::kDeclareTable;
-      message.body = body.SerializeAsString();
-      requests.emplace_back(server, std::move(message));
-    }
+    write_table(table, declared.add_tables());
+  }
+  const auto placed = parse_body<wire::PlaceTablesReply>(client_.ask(MessageKind::kPlaceTables, declared));
+  if (placed.placements_size() != declared.tables_size()) throw Corrupt("the scheduler has not placed every table");
+  add_places({placed.placements().begin(), placed.placements().end()});
+  std::vector<std::pair<int, Message>> requests;
+  for (int t = 0; t < declared.tables_size(); ++t) {
+    wire::DeclareTable& body = *declared.mutable_tables(t);
+    body.set_mode(setting_.mode.text());
+    *body.mutable_placement() = placed.placements(t);
+    for (int server = 0; server < servers_; ++server)
+      requests.emplace_back(server, message_of(MessageKind::kDeclareTable, body));
   }
   ask_servers(std::move(requests));
   {
     Lock lock(mutex_);
-    for (const TableSpec& table : tables)
-      tables_.try_emplace(table.name, std::make_unique<RemoteTable>(table, servers_, engine_.new_variable()));
+    for (const TableSpec& table : tables) {
+      const int partitions = route_.placement->partitions(hash_key(table.name));
+      tables_.try_emplace(table.name, std::make_unique<RemoteTable>(table, partitions, engine_.new_variable()));
+    }
   }
   if (std::exchange(joining_, false)) resume();
 }

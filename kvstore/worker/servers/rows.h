@@ -3,6 +3,7 @@
 
 #include <paceline/mutex.h>
 #include <paceline/row_tables.h>
+#include <paceline/updater.h>
 
 #include <optional>
 #include <vector>
@@ -33,15 +34,17 @@ class RowVersions {
 };
 
 struct RemoteTable {
-  RemoteTable(const TableSpec& table, int servers, Variable variable)
+  RemoteTable(const TableSpec& table, int partitions, Variable variable)
       : spec(table),
-        layout(table, servers),
+        group(hash_key(table.name)),
+        layout(table, partitions),
         row_bytes(paceline::row_bytes(table)),
         order(std::move(variable)),
         pushes(static_cast<std::size_t>(layout.partitions())),
         versions(layout.block_bits()) {}
 
   const TableSpec spec;
+  const PartitionGroup group;
   const TableLayout layout;
   const std::size_t row_bytes;
   const Variable order;  // written by every task about this table, so that they are sent one after the other

@@ -16,8 +16,7 @@ namespace {
 
 // Parts of a partition that were asked for and have come.
 struct Fetch {
-  int server;
-  std::uint32_t partition;
+  int partition;
   std::int64_t begin = 0;
 };
 
@@ -49,29 +48,29 @@ std::vector<const RemoteTable*> ServersBackend::tables() {
 }
 
 void ServersBackend::fetch_tables(StoreState& state) {
+  const std::shared_ptr<const Placement> places = placement();
   for (const RemoteTable* table : tables()) {
     SavedTable saved;
     std::vector<Fetch> fetches;
-    for (int p = 0; p < table->layout.partitions(); ++p)
-      fetches.push_back({table->layout.server_of(p), static_cast<std::uint32_t>(p)});
+    for (int p = 0; p < table->layout.partitions(); ++p) fetches.push_back({p});
     while (!fetches.empty()) {
       std::vector<std::pair<int, Message>> requests;
       for (const Fetch& fetch : fetches) {
         wire::SaveRowsRequest body;
-        body.set_table(hash_key(table->spec.name));
-        body.set_partition(fetch.partition);
+        body.set_table(table->group);
+        body.set_partition(static_cast<std::uint32_t>(fetch.partition));
         body.set_begin(fetch.begin);
         Message message;
         message.header.kind = MessageKind::kSaveRows;
         message.body = body.SerializeAsString();
-        requests.emplace_back(fetch.server, std::move(message));
+        requests.emplace_back(places->server_of(table->group, fetch.partition), std::move(message));
       }
       const std::vector<Message> answers = ask_servers(std::move(requests));
       std::vector<Fetch> rest;
       for (std::size_t i = 0; i < answers.size(); ++i) {
         const auto body = parse_body<wire::SavedRows>(answers[i]);
         saved.add(read_rows(table->spec, body, answers[i]));
-        if (!body.done()) rest.push_back({fetches[i].server, fetches[i].partition, body.next()});
+        if (!body.done()) rest.push_back({fetches[i].partition, body.next()});
       }
       fetches = std::move(rest);
     }
@@ -80,6 +79,7 @@ void ServersBackend::fetch_tables(StoreState& state) {
 }
 
 void ServersBackend::send_tables(const StoreState& state) {
+  const std::shared_ptr<const Placement> places = placement();
   for (const RemoteTable* table : tables()) {
     if (state.tables_alone && !LoadedTable::is_in(state, table->spec)) continue;
     const LoadedTable loaded = LoadedTable::read(table->spec, state);
@@ -101,7 +101,7 @@ void ServersBackend::send_tables(const StoreState& state) {
         range.end = std::min(range.begin + limit, end);
         const std::size_t count = range.end - range.begin;
         wire::LoadRowsRequest body;
-        body.set_table(hash_key(table->spec.name));
+        body.set_table(table->group);
         body.set_partition(static_cast<std::uint32_t>(p));
         body.set_load(table_loads_);
         body.mutable_rows()->set_count(count);
@@ -122,7 +122,7 @@ void ServersBackend::send_tables(const StoreState& state) {
         message.header.kind = MessageKind::kLoadRows;
         message.body = body.SerializeAsString();
         message.payload = payload.finish();
-        requests.emplace_back(table->layout.server_of(p), std::move(message));
+        requests.emplace_back(places->server_of(table->group, p), std::move(message));
         range.begin = range.end;
       } while (range.begin < end);
       ask_servers(std::move(requests));

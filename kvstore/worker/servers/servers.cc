@@ -80,6 +80,7 @@ ServersBackend::ServersBackend(const ClusterConfig& config, ModeSetting setting,
   for (const auto& outbox : outboxes_) coalescers_.push_back(std::make_unique<Coalescer>(*outbox));
   route_.outboxes = &outboxes_;
   route_.coalescers = &coalescers_;
+  route_.placement = std::make_shared<const Placement>(servers_);
   route_.pending = pending_;
   route_.waited_microseconds = &waited_microseconds_;
   constexpr std::int64_t kFarAhead = std::int64_t{1} << 60;
@@ -306,7 +307,7 @@ void ServersBackend::finish_proposal(RemoteKey& key, int priority) {
                                      pending->remove();
                                    });
   TwoRoundPush::start(engine_, {&key, compressor_->push_codec(), compressor_->arrays_of(key.info.name), step_->number(),
-                                priority, &outboxes_, held});
+                                priority, &outboxes_, route_.placement, held});
 }
 
 std::shared_ptr<Step> ServersBackend::new_step(std::uint64_t number) {

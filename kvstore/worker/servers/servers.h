@@ -26,6 +26,7 @@ namespace paceline {
 
 struct SavedStore;
 namespace wire {
+class Placement;
 class StepEnd;
 class StepEndReply;
 }  // namespace wire
@@ -120,13 +121,17 @@ class ServersBackend final : public Backend {
   Spec split_momentum(const Spec& optimizer, const std::string& policy);
   // Moves what was pulled into `out` on, where the policy predicts.
   void predict(RemoteKey& key, const NDArray& out, int priority) PACELINE_REQUIRES(mutex_);
-  void launch(const char* name, std::vector<Transfer::Item> items, std::int64_t examples, int priority);
+  void launch(const char* name, std::vector<Transfer::Item> items, std::int64_t examples, int priority)
+      PACELINE_REQUIRES(mutex_);
   // The rest of a push that only proposes.
   void finish_proposal(RemoteKey& key, int priority) PACELINE_REQUIRES(mutex_);
   // Runs when everything pushed so far was answered.
   void when_pushed(std::function<void()> action);
   std::shared_ptr<Step> new_step(std::uint64_t number);
 
+  // Takes up what the scheduler says of partitions.
+  void add_places(const std::vector<wire::Placement>& places);
+  std::shared_ptr<const Placement> placement();
   void add_keys(const Layout& layout, const std::vector<InitValue>& values);
   void send_values(const Layout& layout, const std::vector<InitValue>& values);
   // Tells every server; the answer is the widest range of theirs.
@@ -173,9 +178,9 @@ class ServersBackend final : public Backend {
   std::unique_ptr<Outbox> scheduler_;
   std::shared_ptr<Pending> pending_ = std::make_shared<Pending>();
   std::atomic<std::int64_t> waited_microseconds_{0};
-  StoreCall::Route route_;
 
   Mutex mutex_;  // calls of push, pull and step_end may come from several threads
+  StoreCall::Route route_ PACELINE_GUARDED_BY(mutex_);
   std::unordered_map<std::string, std::unique_ptr<RemoteKey>> keys_ PACELINE_GUARDED_BY(mutex_);
   std::uint64_t calls_ PACELINE_GUARDED_BY(mutex_) = 0;
   RemoteKey* last_key_ PACELINE_GUARDED_BY(mutex_) = nullptr;  // that a call named

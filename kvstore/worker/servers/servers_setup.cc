@@ -30,6 +30,7 @@ void ServersBackend::init(const std::vector<InitValue>& values) {
   request.clear_keys();
   request.set_values(true);
   const Layout layout = parse_layout(reply);
+  add_places({reply.placement()});
   while (!reply.done()) {
     if (reply.sender() == static_cast<std::uint32_t>(rank())) send_values(layout, here);
     request.set_sender(reply.sender());
@@ -55,7 +56,20 @@ void ServersBackend::look_around() {
   pauses_ = late ? 1 : 0;
 }
 
+void ServersBackend::add_places(const std::vector<wire::Placement>& places) {
+  Lock lock(mutex_);
+  auto next = std::make_shared<Placement>(*route_.placement);
+  for (const wire::Placement& placed : places) next->add(placed);
+  route_.placement = std::move(next);
+}
+
+std::shared_ptr<const Placement> ServersBackend::placement() {
+  Lock lock(mutex_);
+  return route_.placement;
+}
+
 void ServersBackend::send_values(const Layout& layout, const std::vector<InitValue>& values) {
+  const std::shared_ptr<const Placement> places = placement();
   std::map<std::string, const InitValue*> by_name;
   for (const InitValue& value : values) by_name[value.key] = &value;
   std::vector<std::pair<int, Message>> requests;
@@ -76,7 +90,9 @@ void ServersBackend::send_values(const Layout& layout, const std::vector<InitVal
                   static_cast<std::size_t>(slice.end - slice.begin) * width, std::make_shared<NDArray>(array));
     }
     write_partition(renumbered, body.mutable_partition());
-    requests.emplace_back(partition.server, message_of(MessageKind::kInitValues, body, payload.finish()));
+    const int server = places->server_of(kDenseKeys, partition.id);
+    body.set_server(static_cast<std::uint32_t>(server));
+    requests.emplace_back(server, message_of(MessageKind::kInitValues, body, payload.finish()));
   }
   ask_servers(std::move(requests));
 }
@@ -93,10 +109,8 @@ void ServersBackend::add_keys(const Layout& layout, const std::vector<InitValue>
   }
   for (const InitValue& value : values) find(value.key).weight = value.value;
   for (const KeyPartition& plan : layout.partitions) {
-    if (plan.server >= servers_) throw Corrupt(str("the scheduler placed keys on server ", plan.server));
     auto partition = std::make_unique<RemotePartition>();
     partition->id = static_cast<std::uint32_t>(plan.id);
-    partition->server = plan.server;
     partition->slices = plan.slices.size();
     for (std::size_t s = 0; s < plan.slices.size(); ++s) {
       const SliceRange& range = plan.slices[s];

@@ -71,7 +71,7 @@ StoreState ServersBackend::save() {
       for (auto& entry : compressor_->state()) mine.push_back(std::move(entry));
   }
   for (const auto& [name, array] : mine) array.wait();
-  send_blobs(rank() % servers_, rank(), mine);
+  send_blobs(placement()->keeper_of(rank()), rank(), mine);
   barrier();
   StoreState state;
   if (leads()) {
@@ -101,10 +101,11 @@ SavedStore ServersBackend::fetch_state() {
   }
   std::vector<std::pair<int, Message>> requests;
   std::vector<std::uint32_t> ids;
+  const std::shared_ptr<const Placement> places = placement();
   for (const auto& [id, partition] : partitions_) {
     wire::SaveRequest body;
     body.set_partition(id);
-    requests.emplace_back(partition->server, message_of(MessageKind::kSave, body));
+    requests.emplace_back(places->server_of(kDenseKeys, static_cast<int>(id)), message_of(MessageKind::kSave, body));
     ids.push_back(id);
   }
   const std::vector<Message> answers = ask_servers(std::move(requests));
@@ -210,7 +211,7 @@ void ServersBackend::load(const StoreState& state) {
     }
   }
   barrier();
-  NamedArrays mine = fetch_blobs(rank() % servers_, rank(), nullptr);
+  NamedArrays mine = fetch_blobs(placement()->keeper_of(rank()), rank(), nullptr);
   for (const auto& [name, array] : mine)
     if (name == kRefusal && !refused)
       refused = std::make_exception_ptr(
@@ -233,7 +234,7 @@ void ServersBackend::send_keys(const StoreState& state) {
   adapt_state(store, *make_optimizer(optimizer_), own_policy_ ? *own_policy_ : *named, has_part(policy_, "dana"));
   send_state(store);
   for (int worker = 0; worker < workers_; ++worker)
-    send_blobs(worker % servers_, worker, share_of(store, worker, workers_));
+    send_blobs(placement()->keeper_of(worker), worker, share_of(store, worker, workers_));
   set_clock(std::max(clock(), store.clock));  // the barrier takes the others along
 }
 
@@ -262,12 +263,11 @@ void ServersBackend::send_note(const char* name, const std::string& text) {
   const std::vector<std::uint8_t> bytes(text.begin(), text.end());
   const NDArray array = NDArray::from(bytes, {static_cast<std::int64_t>(bytes.size())}, {}, engine_);
   array.wait();
-  for (int worker = 0; worker < workers_; ++worker) send_blobs(worker % servers_, worker, {{name, array}});
+  for (int worker = 0; worker < workers_; ++worker) send_blobs(placement()->keeper_of(worker), worker, {{name, array}});
 }
 
 void ServersBackend::send_state(const SavedStore& store) {
   struct Builder {
-    int server = 0;
     wire::LoadRequest body;
     PayloadWriter payload;
   };
@@ -281,7 +281,6 @@ void ServersBackend::send_state(const SavedStore& store) {
     for (const auto& [slot, array] : arrays) array.wait();
     for (const RemoteSlice& slice : key->slices) {
       Builder& builder = builders[slice.partition->id];
-      builder.server = slice.partition->server;
       builder.body.set_partition(slice.partition->id);
       wire::SavedSlice* part = builder.body.add_slices();
       part->set_slice(slice.number);
@@ -299,7 +298,8 @@ void ServersBackend::send_state(const SavedStore& store) {
   }
   std::vector<std::pair<int, Message>> requests;
   for (auto& [id, builder] : builders)
-    requests.emplace_back(builder.server, message_of(MessageKind::kLoad, builder.body, builder.payload.finish()));
+    requests.emplace_back(route_.placement->server_of(kDenseKeys, static_cast<int>(id)),
+                          message_of(MessageKind::kLoad, builder.body, builder.payload.finish()));
   ask_servers(std::move(requests));
 }
 
