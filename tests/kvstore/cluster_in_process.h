@@ -9,8 +9,10 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "node.h"
@@ -37,9 +39,9 @@ inline ClusterConfig job_config(const std::string& transport, int servers, int w
 // A scheduler in a thread of its own.
 class SchedulerThread {
  public:
-  explicit SchedulerThread(ClusterConfig config) {
+  explicit SchedulerThread(ClusterConfig config, std::shared_ptr<PlacementPolicy> placement = nullptr) {
     config.role = Role::kScheduler;
-    scheduler_ = std::make_unique<Scheduler>(config);
+    scheduler_ = std::make_unique<Scheduler>(config, std::move(placement));
     if (config.transport != "inproc") {
       const std::string address = scheduler_->address();
       port_ = std::stoi(address.substr(address.rfind(':') + 1));

@@ -34,6 +34,7 @@ struct ClusterOptions {
   double silence_seconds = 3, faulty_silence_seconds = 30;
   PartitionLog* log = nullptr;          // of servers that are threads
   std::vector<std::string> hosts = {};  // that the workers say they are on, over inproc or shm; empty: this one
+  std::shared_ptr<PlacementPolicy> placement = nullptr;  // of a scheduler that is a thread
 };
 
 class ClusterInProcess {
@@ -131,7 +132,7 @@ class ClusterInProcess {
 
  private:
   void start_threads() {
-    scheduler_ = std::make_unique<SchedulerThread>(base_);
+    scheduler_ = std::make_unique<SchedulerThread>(base_, options_.placement);
     servers_.reserve(static_cast<std::size_t>(options_.servers));  // threads look into it while it grows
     for (int s = 0; s < options_.servers; ++s) {
       servers_.push_back(std::make_unique<Server>(member(base_, Role::kServer, scheduler_->port(), s), options_.policy,
