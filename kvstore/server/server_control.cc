@@ -73,6 +73,12 @@ void ServerControl::tell_cost() {
     LOG(INFO) << "the staleness policy " << cost_of(*staleness_, weights, live_workers_);
 }
 
+ServerShard& ServerControl::shard_of(std::uint32_t partition) {
+  Lock lock(mutex_);
+  const auto [entry, first] = shard_numbers_.try_emplace(partition, shard_numbers_.size() % shards_.size());
+  return *shards_[entry->second];
+}
+
 void ServerControl::init_values(const Request& request, int rank) {
   const auto body = parse_body<wire::InitValuesRequest>(request.message());
   require(body.server() == static_cast<std::uint32_t>(rank), "partition ", body.partition().id(),

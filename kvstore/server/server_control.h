@@ -47,7 +47,8 @@ class ServerControl {
   void report(const Request& request) const;
   void save(const Request& request);
   void load(const Request& request);
-  ServerShard& shard_of(std::uint32_t partition) { return *shards_[partition % shards_.size()]; }
+  // Partitions are dealt to the shards in turn, as they come.
+  ServerShard& shard_of(std::uint32_t partition);
 
   PartitionTable& table_;
   std::vector<std::unique_ptr<ServerShard>>& shards_;
@@ -57,6 +58,7 @@ class ServerControl {
   TableControl tables_;
 
   Mutex mutex_;
+  std::map<std::uint32_t, std::size_t> shard_numbers_ PACELINE_GUARDED_BY(mutex_);  // by partition
   std::string mode_ PACELINE_GUARDED_BY(mutex_);
   std::uint32_t rules_call_ PACELINE_GUARDED_BY(mutex_) = 0;
   // What a new partition begins with.
