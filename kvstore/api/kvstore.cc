@@ -97,7 +97,10 @@ void KVStore::check(const std::string& mode, bool tables) {
   for (const auto& [other, same] : kOtherNames) known += str(" ", other);
   require(found, "unknown mode '", name, "'; known:", known);
   const Spec spec = mode_of(mode);
-  if (local) spec.options.reject_unknown("mode '" + name + "'");
+  if (local) {
+    parse_aggregate(spec.options, Aggregate::kSum);
+    spec.options.reject_unknown("mode '" + name + "'");
+  }
   if (workers) workers->check(spec, {});
   require(holds_tables_in(spec) || !tables, "mode '", mode,
           "' holds no row-sparse tables; use local, dist_async or dist_sync without backup");
@@ -108,7 +111,9 @@ std::shared_ptr<KVStore> KVStore::create(const std::string& mode, const StoreOpt
   const Spec spec = mode_of(mode);
   if (is_local(spec.name)) {
     warn_if_in_a_job(spec.name);
-    const LocalSettings settings{.sums_on_device = spec.name == "device", .updates_in_place = true};
+    const LocalSettings settings{.sums_on_device = spec.name == "device",
+                                 .aggregate = parse_aggregate(spec.options, Aggregate::kSum),
+                                 .updates_in_place = true};
     return std::make_shared<KVStore>(make_local_backend(options, settings), spec);
   }
   const ClusterConfig config = ClusterConfig::from_environment();

@@ -161,7 +161,9 @@ void DensePartition::apply(CloseEntry& entry) {
   std::exception_ptr failure;
   try {
     if (!contributions.empty())
-      entry.scalars = updater_->apply_round(static_cast<int>(entry.slice), contributions, {}, entry.scalars).scalars;
+      entry.scalars =
+          updater_->apply_round(static_cast<int>(entry.slice), contributions, {}, entry.scalars, entry.aggregate)
+              .scalars;
   } catch (...) {
     failure = std::current_exception();
   }

@@ -79,11 +79,13 @@ struct SkipEntry {
   std::uint64_t next_round = 0;
 };
 
-// The mean of what is kept for a slice's oldest round is applied. Where the codec takes two rounds, of the answers.
+// The mean or the sum of what is kept for a slice's oldest round is applied. Where the codec takes two rounds, of the
+// answers.
 struct CloseEntry {
   EntryPlace place;
   std::uint32_t slice = 0;
   std::uint64_t round = 0;
+  Aggregate aggregate = Aggregate::kMean;
   ResolvedScalars scalars = {};  // resolved by apply()
 };
 
@@ -179,6 +181,7 @@ struct RowSkipEntry {
 struct RowCloseEntry {
   EntryPlace place;
   std::uint64_t round = 0;
+  Aggregate aggregate = Aggregate::kMean;
   RowScalars scalars = {};  // resolved by apply()
 };
 

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <exception>
 
+#include "round_factors.h"
 #include "stream_copy.h"
 
 namespace paceline {
@@ -131,52 +132,60 @@ void update_one(Slice& slice, const Rules& rules, const Contribution& contributi
   update_tiles<T>(slice, rules, pulled, context, fill, {copy, slice.bytes() >= kFillsCaches});
 }
 
-// The mean of contributions to `whole` elements, weighted by their examples, tile by tile.
+// What contributions to `whole` elements make together, tile by tile.
 template <class T>
-class Mean {
+class Together {
  public:
-  Mean(const std::vector<Contribution>& contributions, std::int64_t examples, std::int64_t whole)
+  Together(const std::vector<Contribution>& contributions, Aggregate aggregate, std::int64_t whole)
       : contributions_(contributions),
-        examples_(examples),
         whole_(whole),
         votes_(std::all_of(contributions.begin(), contributions.end(), [](const Contribution& contribution) {
           return contribution.codec && contribution.codec->votes();
-        })) {}
+        })) {
+    std::vector<std::int64_t> examples;
+    for (const Contribution& contribution : contributions) examples.push_back(contribution.examples);
+    factors_ = RoundFactors(examples, votes_ ? Aggregate::kSum : aggregate);
+  }
 
-  void tile(std::int64_t begin, std::int64_t count, T* __restrict mean) const {
+  void tile(std::int64_t begin, std::int64_t count, T* __restrict sum) const {
     std::array<T, static_cast<std::size_t>(Tile<T>::kElements)> decoded;
-    bool first = true;
-    for (const Contribution& contribution : contributions_) {
-      const T share = votes_           ? T(1)
-                      : examples_ == 0 ? T(1) / static_cast<T>(contributions_.size())
-                                       : static_cast<T>(contribution.examples) / static_cast<T>(examples_);
+    for (std::size_t c = 0; c < contributions_.size(); ++c) {
+      const T factor = static_cast<T>(factors_[c]);
       const T* __restrict source =
-          gradient_tile<T>(contribution, whole_, begin, {decoded.data(), static_cast<std::size_t>(count)});
+          gradient_tile<T>(contributions_[c], whole_, begin, {decoded.data(), static_cast<std::size_t>(count)});
       // Sums begin at 0, not at the first summand: that makes -0 a 0.
-      if (std::exchange(first, false))
-        for (std::int64_t i = 0; i < count; ++i) mean[i] = T(0) + share * source[i];
+      if (c == 0)
+        for (std::int64_t i = 0; i < count; ++i) sum[i] = T(0) + factor * source[i];
       else
-        for (std::int64_t i = 0; i < count; ++i) mean[i] += share * source[i];
+        for (std::int64_t i = 0; i < count; ++i) sum[i] += factor * source[i];
     }
+    factors_.divide(sum, count);
     if (votes_)
-      for (std::int64_t i = 0; i < count; ++i) mean[i] = static_cast<T>((mean[i] > 0) - (mean[i] < 0));
+      for (std::int64_t i = 0; i < count; ++i) sum[i] = static_cast<T>((sum[i] > 0) - (sum[i] < 0));
   }
 
  private:
   const std::vector<Contribution>& contributions_;
-  const std::int64_t examples_, whole_;
+  const std::int64_t whole_;
   const bool votes_;
+  RoundFactors factors_;
 };
 
 template <class T>
-void update_mean(Slice& slice, const Rules& rules, const std::vector<Contribution>& contributions,
-                 std::int64_t examples, const StaleContext& context, const RoundCopies& copies)
-    PACELINE_REQUIRES(slice.mutex) {
-  const Mean<T> sum(contributions, examples, slice.count());
-  const auto fill = [&](std::int64_t begin, std::int64_t count, T* mean) {
-    sum.tile(begin, count, mean);
-    if (copies.mean) std::copy_n(mean, count, static_cast<T*>(copies.mean) + begin);
-    return mean;
+void add_up(const std::vector<Contribution>& contributions, Aggregate aggregate, std::int64_t count, T* out) {
+  const Together<T> together(contributions, aggregate, count);
+  for (std::int64_t begin = 0; begin < count; begin += Tile<T>::kElements)
+    together.tile(begin, std::min(Tile<T>::kElements, count - begin), out + begin);
+}
+
+template <class T>
+void update_round(Slice& slice, const Rules& rules, const std::vector<Contribution>& contributions, Aggregate aggregate,
+                  const StaleContext& context, const RoundCopies& copies) PACELINE_REQUIRES(slice.mutex) {
+  const Together<T> together(contributions, aggregate, slice.count());
+  const auto fill = [&](std::int64_t begin, std::int64_t count, T* sum) {
+    together.tile(begin, count, sum);
+    if (copies.gradient) std::copy_n(sum, count, static_cast<T*>(copies.gradient) + begin);
+    return sum;
   };
   update_tiles<T>(slice, rules, {}, context, fill, {static_cast<T*>(copies.weight), true},
                   slice.weight.is_large() ? copies.place : nullptr);
@@ -216,20 +225,20 @@ void update(Slice& slice, const Rules& rules, const Contribution& contribution, 
     update_one(slice, rules, contribution, pulled, context, static_cast<double*>(copy));
 }
 
-void update_by_mean(Slice& slice, const Rules& rules, const std::vector<Contribution>& contributions,
-                    std::int64_t examples, const StaleContext& context, const RoundCopies& copies) {
+void update_by_round(Slice& slice, const Rules& rules, const std::vector<Contribution>& contributions,
+                     Aggregate aggregate, const StaleContext& context, const RoundCopies& copies) {
   if (slice.dtype() == DType::kFloat32)
-    update_mean<float>(slice, rules, contributions, examples, context, copies);
+    update_round<float>(slice, rules, contributions, aggregate, context, copies);
   else
-    update_mean<double>(slice, rules, contributions, examples, context, copies);
+    update_round<double>(slice, rules, contributions, aggregate, context, copies);
 }
 
-void mean_of_round(const std::vector<Contribution>& contributions, std::int64_t count, float* mean) {
-  std::int64_t examples = 0;
-  for (const Contribution& contribution : contributions) examples += contribution.examples;
-  const Mean<float> sum(contributions, examples, count);
-  for (std::int64_t begin = 0; begin < count; begin += Tile<float>::kElements)
-    sum.tile(begin, std::min(Tile<float>::kElements, count - begin), mean + begin);
+void add_up_round(const std::vector<Contribution>& contributions, Aggregate aggregate, std::int64_t count, DType dtype,
+                  void* out) {
+  if (dtype == DType::kFloat32)
+    add_up(contributions, aggregate, count, static_cast<float*>(out));
+  else
+    add_up(contributions, aggregate, count, static_cast<double*>(out));
 }
 
 void average(Slice& slice, std::span<const Contribution> contributions) {

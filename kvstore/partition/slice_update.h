@@ -130,12 +130,13 @@ struct Slice {
 // to `copy` unless that is null.
 void update(Slice& slice, const Rules& rules, const Contribution& contribution, const Snapshot& pulled,
             const StaleContext& context, void* copy) PACELINE_REQUIRES(slice.mutex);
-// Updates by the mean of contributions of `examples` in all.
-void update_by_mean(Slice& slice, const Rules& rules, const std::vector<Contribution>& contributions,
-                    std::int64_t examples, const StaleContext& context, const RoundCopies& copies)
+// Updates by the mean or the sum of the contributions.
+void update_by_round(Slice& slice, const Rules& rules, const std::vector<Contribution>& contributions,
+                     Aggregate aggregate, const StaleContext& context, const RoundCopies& copies)
     PACELINE_REQUIRES(slice.mutex);
-// The mean alone, of `count` float32 elements: what update_by_mean() applies.
-void mean_of_round(const std::vector<Contribution>& contributions, std::int64_t count, float* mean);
+// What update_by_round() applies, alone: `count` elements of float32 or float64.
+void add_up_round(const std::vector<Contribution>& contributions, Aggregate aggregate, std::int64_t count, DType dtype,
+                  void* out);
 // The weight of an average slice is the mean of what the workers said last.
 void average(Slice& slice, std::span<const Contribution> contributions) PACELINE_REQUIRES(slice.mutex);
 // Encodes the weights, once per version.

@@ -104,7 +104,7 @@ class UpdaterImpl final : public Updater {
   }
 
   Applied apply_round(int index, const std::vector<Contribution>& contributions, const RoundCopies& copies,
-                      const ResolvedScalars& scalars) override {
+                      const ResolvedScalars& scalars, Aggregate aggregate) override {
     require(!contributions.empty(), "a round without contributions");
     std::shared_lock rules_lock(rules_mutex_);
     Slice& slice = at(index);
@@ -114,11 +114,11 @@ class UpdaterImpl final : public Updater {
     const StaleContext context = context_of(slice, examples, 0, scalars);
     if (slice.is_average()) {
       average(slice, contributions);
-      for (void* copy : {copies.mean, copies.weight, static_cast<void*>(copies.place.get())})
+      for (void* copy : {copies.gradient, copies.weight, static_cast<void*>(copies.place.get())})
         if (copy) copy_weights(slice, copy);
       return {++slice.version, 0, false};
     }
-    update_by_mean(slice, *rules_, contributions, examples, context, copies);
+    update_by_round(slice, *rules_, contributions, aggregate, context, copies);
     if (copies.place) copy_weights(slice, copies.place.get());
     StalenessHistogram::Row delays(delays_);
     for (const Contribution& contribution : contributions) delays.add(contribution.worker, 0);

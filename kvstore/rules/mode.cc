@@ -2,6 +2,12 @@
 
 namespace paceline {
 
+Aggregate parse_aggregate(const Options& options, Aggregate otherwise) {
+  const std::string text = options.get("aggregate", otherwise == Aggregate::kSum ? "sum" : "mean");
+  require(text == "mean" || text == "sum", "aggregate is '", text, "', expected mean or sum");
+  return text == "sum" ? Aggregate::kSum : Aggregate::kMean;
+}
+
 std::unique_ptr<Mode> make_mode(const Spec& spec) {
   auto mode = mode_catalog().at(spec.name)(spec.options);
   spec.options.reject_unknown("mode '" + spec.name + "'");

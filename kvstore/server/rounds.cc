@@ -69,7 +69,7 @@ void RoundSequencer::place_all(const Pushed& pushed) {
 
 void RoundSequencer::close(ServedPartition& partition, std::uint32_t slice) {
   const std::uint64_t round = partition.state.find_rounds(slice)->oldest();
-  CloseEntry entry{{}, slice, round};
+  CloseEntry entry{{}, slice, round, mode_->aggregate()};
   try {
     partition.state.apply(entry);
     if (!partition.failures.empty()) partition.failures.erase(slice);

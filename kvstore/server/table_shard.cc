@@ -123,7 +123,7 @@ void TableShard::advance(ServedRows& served) {
   RowPartition& state = served.state;
   while (!state.rounds().empty()) {
     const OpenRounds<RowPartition::Kept>& rounds = state.rounds();
-    RowCloseEntry entry{{}, rounds.oldest()};
+    RowCloseEntry entry{{}, rounds.oldest(), mode_->aggregate()};
     if (next_round(state) < entry.round) break;
 
     const auto& kept = rounds.contributions();

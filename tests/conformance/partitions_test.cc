@@ -247,7 +247,8 @@ std::uint64_t mirrored(const Job& job) {
 }
 
 std::vector<std::string> modes() {
-  return {"dist_sync", "dist_sync:backup=1", "dist_async", "dist_async:bound=1", "dist_async:bound=0..2"};
+  return {"dist_sync",  "dist_sync:aggregate=sum", "dist_sync:backup=1",
+          "dist_async", "dist_async:bound=1",      "dist_async:bound=0..2"};
 }
 
 // Takes the momentum from policies and codecs that keep it at the workers.

@@ -29,8 +29,9 @@ struct InitValue {
 
 // A gradient of a key. In `local` and `device` one call may name a key several times, once for each device. Then the
 // gradients are summed for one update, in the order of the devices (in NCCL's order for three GPUs or more), and
-// averages are averaged. Each gradient is the sum over its device's examples, divided by the examples of all. Elsewhere
-// a second gradient of a key is an error.
+// averages are averaged. Each gradient is the sum over its device's examples, divided by the examples of all; with
+// aggregate=mean it is the mean over its device's examples, and the sum is divided by the number of gradients.
+// Elsewhere a second gradient of a key is an error.
 struct PushItem {
   std::string key;   // its name
   NDArray gradient;  // flat or of the key's shape, in host memory or on a device that the backend carries
@@ -107,7 +108,8 @@ class Backend {
   virtual void set_optimizer(const Spec& optimizer) = 0;
   virtual void set_learning_rate(double rate) = 0;
 
-  // Task: reads the gradients, which are means over `examples`.
+  // Task: reads the gradients, which are means over `examples`. Where a round averages, `examples` is their weight;
+  // with aggregate=sum it only moves schedules on.
   virtual void push(const std::vector<PushItem>& items, std::int64_t examples, int priority) = 0;
   // Task: writes the outputs, after this worker's earlier pushes were applied or refused.
   virtual void pull(const std::vector<PullItem>& items, int priority) = 0;

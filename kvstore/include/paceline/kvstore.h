@@ -6,9 +6,8 @@
 // - `device`, or `nccl`: the same, summed on the first of the devices. In `local` and `device` weights on an
 // accelerator
 //   stay there, and NCCL sums if it can (PACELINE_NCCL=0: never).
-// - `dist_sync[:backup=b]`, or `dist_sync_device`, `dist_device_sync`: rounds over the live workers, bitwise the same
-// from
-//   run to run. With backup a round closes without the last b workers, whose pushes are refused.
+// - `dist_sync[:backup=b][,aggregate=A]`, or `dist_sync_device`, `dist_device_sync`: rounds over the live workers,
+//   bitwise the same from run to run. With backup a round closes without the last b workers, whose pushes are refused.
 // - `dist_async[:bound=s][,staleness=P]`: servers apply each push as it arrives, corrected for its delay. With a bound
 // nobody
 //   computes more than s steps ahead of the slowest. With bound=lo..hi the servers choose s in lo..hi at each step to
@@ -18,9 +17,13 @@
 //   mean by examples. `elastic` draws them to a centre by alpha, asynchronously. `federated` takes a `fraction` of the
 //   workers in each round, drawn by `seed`; a worker that is left out drops a step and waits. After a barrier all are
 //   equal.
-// - `ring`: no server. The workers add up each other's gradients in rank order.
+// - `ring[:aggregate=A]`: no server. The workers add up each other's gradients in rank order.
 // - `gossip[:steps=H][,seed=S]`: no server. Every worker trains alone, and each H steps it and another worker, drawn by
 //   `seed`, move to the mean of their weights. Nobody waits. After a barrier all hold the mean.
+//
+// `aggregate` of `dist_sync` and `ring` says what the gradients of a round make together: their `mean`, weighted by
+// examples (the default), or their `sum`, added up in rank order as they are. `local` and `device` have the option for
+// the gradients of several devices, and sum by default. Other modes refuse it: `dist_async` applies each push as it is.
 //
 // Keys of every dist mode: `staleness` and the policy's options, `transport`, `compression` (compression.h) and the
 // codec's options, `pull` (the codec of weights: none, bf16 or fp16; by default `compression` where it is one of them),
@@ -86,8 +89,9 @@ class KVStore {
   // Blocks until every server has the rate.
   void set_learning_rate(double rate);
 
-  // Pushes and pulls are engine tasks, as Backend says, and return at once. Gradients are means over `examples`. A
-  // push throws InvalidArgument before set_optimizer(). Tasks of larger priority go first.
+  // Pushes and pulls are engine tasks, as Backend says, and return at once. Gradients are means over `examples`, their
+  // weight in a round; with aggregate=sum they are added up as they are. A push throws InvalidArgument before
+  // set_optimizer(). Tasks of larger priority go first.
   void push(const std::string& key, const NDArray& gradient, std::int64_t examples = 1, int priority = 0);
   // The next push of the key counts its delay from the last pull of that key, into whatever array. So the last pull
   // must be of the weights that you compute from.

@@ -2,6 +2,7 @@
 // Modes of consistency, as a server sees them. `local`, `device`, `ring` and `gossip` are Backends at the worker
 // instead.
 
+#include <paceline/aggregate.h>
 #include <paceline/catalog.h>
 #include <paceline/options.h>
 
@@ -27,7 +28,7 @@ struct Round {
   int expected = 0;     // live workers that still contribute
 };
 
-// Two decisions over clocks: when is a push applied, and when may a worker go on? Constant, and so thread-safe.
+// When is a push applied, together with which others, and when may a worker go on? Constant, and so thread-safe.
 class Mode {
  public:
   virtual ~Mode() = default;
@@ -39,6 +40,8 @@ class Mode {
   virtual bool synchronous() const = 0;
   // May the round be applied?
   virtual bool round_complete(const Round&) const { return true; }
+  // What the gradients of a round make together.
+  virtual Aggregate aggregate() const { return Aggregate::kMean; }
   // True: rounds may close without some workers. What these push later, made from older weights than the slice's, is
   // refused, and they go on from the present weights.
   virtual bool drops_late() const { return false; }

@@ -130,8 +130,8 @@ struct SGD {
   operator Spec() const;     // its spec
 };
 
-// Spec `assign`: the gradient becomes the weights. In synchronous modes it is the mean of the workers' gradients, so
-// the store is an all-reduce.
+// Spec `assign`: the gradient becomes the weights. In synchronous modes it is the mean of the workers' gradients, or
+// their sum with aggregate=sum, so the store is an all-reduce.
 struct Assign {
   operator Spec() const;  // its spec
 };

@@ -2,6 +2,7 @@
 // Updaters: slices of weights and the rules that change them. In `local` engine tasks call one, on a server messages
 // do.
 
+#include <paceline/aggregate.h>
 #include <paceline/compression.h>
 #include <paceline/histogram.h>
 #include <paceline/ndarray.h>
@@ -82,8 +83,8 @@ struct Applied {
 
 // Where the pass that makes a round's results writes copies of whole slices; null: nowhere.
 struct RoundCopies {
-  void* mean = nullptr;    // the mean of the gradients, as it was applied
-  void* weight = nullptr;  // the weights after the update
+  void* gradient = nullptr;  // what the gradients made together, as it was applied
+  void* weight = nullptr;    // the weights after the update
   // The weights after the update, in memory of the caller, where the updater may keep them until they change. Only an
   // update that is given this place again may write there; the caller sees to that.
   std::shared_ptr<std::byte[]> place = nullptr;
@@ -121,11 +122,10 @@ class Updater {
   virtual Applied apply(int slice, const Contribution& contribution, void* copy = nullptr) = 0;
   // Applies each in turn, faster where there are many small ones. Returns how many the policy refused.
   virtual int apply_all(std::span<SliceContribution> contributions) = 0;
-  // Applies the mean of several contributions as one update of delay 0. They are weighted by their examples and summed
-  // in the order given. A worker below 0 is in no histogram of delays.
-  // `scalars` are taken where they are resolved.
+  // Applies the mean or the sum of several contributions as one update of delay 0. They are added up in the order
+  // given. A worker below 0 is in no histogram of delays. `scalars` are taken where they are resolved.
   virtual Applied apply_round(int slice, const std::vector<Contribution>& contributions, const RoundCopies& copies = {},
-                              const ResolvedScalars& scalars = {}) = 0;
+                              const ResolvedScalars& scalars = {}, Aggregate aggregate = Aggregate::kMean) = 0;
   // Is there no state but the weights? Then take_round() can stand in for apply_round().
   virtual bool only_weights() const = 0;
   // The update of a round that another process has made: `weights` are what apply_round() left there. The updater keeps

@@ -98,7 +98,7 @@ void RowPartition::apply(RowCloseEntry& entry) {
     for (const Kept::Piece& piece : kept.pieces) contributions.push_back(piece.rows);
   std::exception_ptr failure;
   try {
-    table_.apply_round(contributions, &entry.scalars);
+    table_.apply_round(contributions, entry.aggregate, &entry.scalars);
   } catch (...) {
     failure = std::current_exception();
   }

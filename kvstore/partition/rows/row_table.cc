@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <numeric>
 
+#include "round_factors.h"
 #include "stream_copy.h"
 
 namespace paceline {
@@ -264,50 +266,52 @@ void RowTable::update(std::byte* body, const T* gradient, const T* pulled, const
   }
 }
 
-void RowTable::apply_round(const std::vector<RowGradients>& contributions, RowScalars* scalars) {
+void RowTable::apply_round(const std::vector<RowGradients>& contributions, Aggregate aggregate, RowScalars* scalars) {
   Lock lock(mutex_);
-  with_type(spec_.dtype,
-            [&]<class T>(T*) PACELINE_NO_THREAD_SAFETY_ANALYSIS { apply_mean<T>(contributions, scalars); });
+  with_type(spec_.dtype, [&]<class T>(T*) PACELINE_NO_THREAD_SAFETY_ANALYSIS {
+    apply_together<T>(contributions, aggregate, scalars);
+  });
 }
 
 template <class T>
-void RowTable::apply_mean(const std::vector<RowGradients>& contributions, RowScalars* scalars) {
+void RowTable::apply_together(const std::vector<RowGradients>& contributions, Aggregate aggregate,
+                              RowScalars* scalars) {
   struct Entry {
     std::int64_t row;
     std::size_t from;
     const T* gradient;
   };
   std::vector<Entry> entries;
-  std::map<int, std::int64_t> examples;  // a worker's contribution may come in pieces
+  std::vector<std::int64_t> examples;  // by worker, in the order given
+  std::vector<std::size_t> worker_of;  // by contribution: that of a worker may come in pieces, one after the other
   std::int64_t counted = 0;
   for (std::size_t c = 0; c < contributions.size(); ++c) {
     const RowGradients& push = contributions[c];
-    examples[push.worker] = push.examples;
+    if (c == 0 || push.worker != contributions[c - 1].worker) examples.push_back(push.examples);
+    worker_of.push_back(examples.size() - 1);
     counted += push.counted;
     for (std::size_t i = 0; i < push.ids.size(); ++i)
       entries.push_back({push.ids[i], c, reinterpret_cast<const T*>(push.gradient(i, row_bytes_))});
   }
-  std::int64_t total = 0;
-  for (const auto& [worker, count] : examples) total += count;
+  const RoundFactors factors(examples, aggregate);
   std::sort(entries.begin(), entries.end(),
             [](const Entry& a, const Entry& b) { return a.row != b.row ? a.row < b.row : a.from < b.from; });
 
   StaleContext context = this->context(scalars);
-  context.examples = total;
-  std::vector<T> mean(static_cast<std::size_t>(spec_.width));
+  context.examples = std::accumulate(examples.begin(), examples.end(), std::int64_t{0});
+  std::vector<T> sum(static_cast<std::size_t>(spec_.width));
   for (std::size_t i = 0; i < entries.size();) {
     const std::int64_t row = entries[i].row;
-    std::fill(mean.begin(), mean.end(), T(0));
+    std::fill(sum.begin(), sum.end(), T(0));
     for (; i < entries.size() && entries[i].row == row; ++i) {
-      const RowGradients& push = contributions[entries[i].from];
-      const T share =
-          total == 0 ? T(1) / static_cast<T>(examples.size()) : static_cast<T>(push.examples) / static_cast<T>(total);
-      for (std::size_t e = 0; e < mean.size(); ++e) mean[e] += share * entries[i].gradient[e];
+      const T factor = static_cast<T>(factors[worker_of[entries[i].from]]);
+      for (std::size_t e = 0; e < sum.size(); ++e) sum[e] += factor * entries[i].gradient[e];
     }
+    factors.divide(sum.data(), spec_.width);
     const RowStore::Record record = touch(row, rows_.find(row));
     const std::uint64_t version = get_number(record.head);
     context.count = static_cast<std::int64_t>(version);
-    update<T>(record.body, mean.data(), nullptr, context);
+    update<T>(record.body, sum.data(), nullptr, context);
     put_number(record.head, version + 1);
   }
   for (const RowGradients& push : contributions)

@@ -2,6 +2,7 @@
 // The rows of a table that live in one place (a partition on a server, or all of them in `local`), and what updates do
 // to them.
 
+#include <paceline/aggregate.h>
 #include <paceline/histogram.h>
 #include <paceline/mutex.h>
 
@@ -91,9 +92,9 @@ class RowTable {
   // of twice. Returns how many updates were refused.
   // `scalars` are taken where they are resolved, else they are computed and left there.
   std::uint64_t apply(const RowGradients& push, RowScalars* scalars, const RowAnswer* answer = nullptr);
-  // The mean of several contributions weighted by their examples, summed in the order given; a row that a contribution
-  // lacks counts as zeros there. One update of delay 0 for each row.
-  void apply_round(const std::vector<RowGradients>& contributions, RowScalars* scalars);
+  // The mean or the sum of several contributions, added up in the order given; a row that a contribution lacks counts
+  // as zeros there. One update of delay 0 for each row.
+  void apply_round(const std::vector<RowGradients>& contributions, Aggregate aggregate, RowScalars* scalars);
 
   void read(std::span<const std::int64_t> ids, const RowAnswer& answer);
 
@@ -120,7 +121,8 @@ class RowTable {
   std::uint64_t apply_rows(const RowGradients& push, RowScalars* scalars, Answering* answering)
       PACELINE_REQUIRES(mutex_);
   template <class T>
-  void apply_mean(const std::vector<RowGradients>& contributions, RowScalars* scalars) PACELINE_REQUIRES(mutex_);
+  void apply_together(const std::vector<RowGradients>& contributions, Aggregate aggregate, RowScalars* scalars)
+      PACELINE_REQUIRES(mutex_);
   template <class T>
   void update(std::byte* body, const T* gradient, const T* pulled, const StaleContext& context)
       PACELINE_REQUIRES(mutex_);

@@ -1,5 +1,5 @@
-// Rounds: what the live workers push in one step is averaged, in rank order, and applied once. With `backup` a round
-// does not wait for the slowest few (Chen et al. 2016): what they push for it comes too late and is refused.
+// Rounds: what the live workers push in one step is averaged or summed, in rank order, and applied once. With `backup`
+// a round does not wait for the slowest few (Chen et al. 2016): what they push for it comes too late and is refused.
 #include <paceline/mode.h>
 
 #include <algorithm>
@@ -9,8 +9,8 @@ namespace {
 
 class DistSync final : public Mode {
  public:
-  explicit DistSync(int backup) : backup_(backup) {}
-  std::vector<std::string> keys() const override { return {"backup"}; }
+  DistSync(int backup, Aggregate aggregate) : backup_(backup), aggregate_(aggregate) {}
+  std::vector<std::string> keys() const override { return {"aggregate", "backup"}; }
   void check_workers(int at_start) const override {
     require(backup_ < at_start, "backup is ", backup_, " and the job has ", at_start,
             " workers: rounds that wait for none of them are no rounds; expected less than ", at_start);
@@ -19,11 +19,13 @@ class DistSync final : public Mode {
   bool round_complete(const Round& round) const override {
     return round.contributed >= std::max(1, round.expected - backup_);
   }
+  Aggregate aggregate() const override { return aggregate_; }
   bool drops_late() const override { return backup_ > 0; }
   std::string default_staleness(const std::string&) const override { return "none"; }
 
  private:
   const int backup_;
+  const Aggregate aggregate_;
 };
 
 }  // namespace
@@ -31,7 +33,7 @@ class DistSync final : public Mode {
 std::unique_ptr<Mode> make_dist_sync_mode(const Options& options) {
   const auto backup = options.get("backup", 0);
   require(backup >= 0, "backup is ", backup, ", expected at least 0 workers");
-  return std::make_unique<DistSync>(backup);
+  return std::make_unique<DistSync>(backup, parse_aggregate(options, Aggregate::kMean));
 }
 
 }  // namespace paceline

@@ -20,20 +20,18 @@
 namespace paceline {
 namespace {
 
-constexpr const char* kMode = "ring";
-
 class RingBackend final : public Backend {
  public:
-  RingBackend(const ClusterConfig& config, const StoreOptions& options, const CompressionSetting& compression)
+  RingBackend(const ClusterConfig& config, const StoreOptions& options, const RingSetting& setting)
       : engine_(options.engine ? *options.engine : default_engine()),
         workers_(config.workers),
-        compression_(compression),
-        compressor_(compression, engine_),
-        peer_(config, make_codec(compression.push), make_codec(compression.pull)),
+        setting_(setting),
+        compressor_(setting.compression, engine_),
+        peer_(config, setting.aggregate, make_codec(setting.compression.push), make_codec(setting.compression.pull)),
         client_(peer_.node()),
         scheduler_(peer_.node(), PeerId{Role::kScheduler, 0}) {
     look_around();
-    if (compression_.active()) LOG(INFO) << compression_.describe();
+    if (setting_.compression.active()) LOG(INFO) << setting_.compression.describe();
     Lock lock(mutex_);
     new_step(0);
   }
@@ -61,13 +59,14 @@ class RingBackend final : public Backend {
     std::map<std::string, NDArray> here;
     wire::InitRequest request;
     request.set_call(++init_calls_);
-    const std::string compression = compression_.text();
-    request.set_mode(kMode + (compression.empty() ? "" : " with " + compression));
+    const std::string compression = setting_.compression.text();
+    request.set_mode((setting_.aggregate == Aggregate::kSum ? "ring:aggregate=sum" : "ring") +
+                     (compression.empty() ? "" : " with " + compression));
     for (const InitValue& value : values) {
       const NDArray array = value.value.to(Device{}).contiguous();
       array.wait();
       KeyInfo key{value.key, array.dtype(), array.shape(), value.average};
-      key.row = compression_.row_of(key);
+      key.row = setting_.compression.row_of(key);
       write_key(key, request.add_keys());
       here.emplace(value.key, array);
     }
@@ -414,7 +413,7 @@ class RingBackend final : public Backend {
 
   Engine& engine_;
   const int workers_;
-  const CompressionSetting compression_;
+  const RingSetting setting_;
   Compressor compressor_ PACELINE_GUARDED_BY(mutex_);
   mutable RingPeer peer_;
   SchedulerClient client_;
@@ -492,12 +491,12 @@ void RingBackend::load(const StoreState& state) {
 }  // namespace
 
 std::unique_ptr<Backend> make_ring_backend(const ClusterConfig& config, const Spec& mode, const StoreOptions& options) {
-  const CompressionSetting compression = check_ring(mode, config);
+  const RingSetting setting = check_ring(mode, config);
   require(!options.staleness, "mode ring applies no stale gradients: it takes no staleness policy");
   ClusterConfig own = config;
   if (const std::string transport = Options(mode.options).get("transport", ""); !transport.empty())
     own.transport = transport;
-  return std::make_unique<RingBackend>(own, options, compression);
+  return std::make_unique<RingBackend>(own, options, setting);
 }
 
 }  // namespace paceline

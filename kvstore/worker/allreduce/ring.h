@@ -1,6 +1,7 @@
 #pragma once
 // Mode ring: all-reduce among the workers, no servers.
 
+#include <paceline/aggregate.h>
 #include <paceline/backend.h>
 #include <paceline/cluster.h>
 #include <paceline/kvstore.h>
@@ -11,9 +12,14 @@
 
 namespace paceline {
 
-// What of the mode's text is about compression. Throws InvalidArgument on options that `ring` does not have and on a
-// job with servers.
-CompressionSetting check_ring(const Spec& mode, const ClusterConfig& config);
+// What the mode's text says, but for the transport.
+struct RingSetting {
+  Aggregate aggregate = Aggregate::kMean;
+  CompressionSetting compression;
+};
+
+// Throws InvalidArgument on options that `ring` does not have and on a job with servers.
+RingSetting check_ring(const Spec& mode, const ClusterConfig& config);
 // Joins the job; blocks as Node::join() does, and throws the same.
 std::unique_ptr<Backend> make_ring_backend(const ClusterConfig& config, const Spec& mode, const StoreOptions& options);
 

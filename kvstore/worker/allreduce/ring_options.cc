@@ -6,10 +6,11 @@
 
 namespace paceline {
 
-CompressionSetting check_ring(const Spec& mode, const ClusterConfig& config) {
+RingSetting check_ring(const Spec& mode, const ClusterConfig& config) {
   Options rest = mode.options;
   if (const std::string transport = rest.get("transport", ""); !transport.empty()) TransportSetting::parse(transport);
   rest.erase("transport");
+  const Aggregate aggregate = parse_aggregate(rest, Aggregate::kMean);
   CompressionSetting compression = CompressionSetting::take(&rest);
   reject_unknown(rest, mode);
   compression.suit(false);
@@ -21,7 +22,7 @@ CompressionSetting check_ring(const Spec& mode, const ClusterConfig& config) {
   }
   require(config.servers == 0, "mode ring has no servers, and this job has ", config.servers,
           "; start it with launch.py -s 0 (DMLC_NUM_SERVER=0)");
-  return compression;
+  return {aggregate, compression};
 }
 
 }  // namespace paceline

@@ -27,9 +27,11 @@ void RingCall::end(std::exception_ptr error) {
     ended->done();
 }
 
-RingPeer::RingPeer(const ClusterConfig& config, std::shared_ptr<const Codec> push, std::shared_ptr<const Codec> mean)
+RingPeer::RingPeer(const ClusterConfig& config, Aggregate aggregate, std::shared_ptr<const Codec> push,
+                   std::shared_ptr<const Codec> mean)
     : config_(config),
       lends_memory_(TransportSetting::parse(config.transport).lends_memory()),
+      aggregate_(aggregate),
       push_codec_(std::move(push)),
       mean_codec_(std::move(mean)) {
   node_ = std::make_unique<Node>(

@@ -3,11 +3,11 @@
 //
 // Keys are cut into pieces of at most half a megabyte. Each piece has an owner, one of the live workers in turn. In a
 // round every worker sends its gradients of a piece to the owner (reduce-scatter), which adds them up in rank order and
-// sends the mean to all (all-gather); each worker applies it to weights and optimizer state of its own. Where the
-// optimizer has no state, the owner sends the new weights instead, and the others keep what arrived. So everybody holds
-// everything: a worker that is lost takes nothing with it, and all hold the same bits, those of `dist_sync`. The bytes
-// are those of a ring of neighbours, 2 (n - 1) / n of the model out and in per worker, in one round trip instead of
-// 2 (n - 1) hops. Two workers that share no memory, the *twins*, send each other everything and both sum: the same
+// sends their mean or sum to all (all-gather); each worker applies it to weights and optimizer state of its own. Where
+// the optimizer has no state, the owner sends the new weights instead, and the others keep what arrived. So everybody
+// holds everything: a worker that is lost takes nothing with it, and all hold the same bits, those of `dist_sync`. The
+// bytes are those of a ring of neighbours, 2 (n - 1) / n of the model out and in per worker, in one round trip instead
+// of 2 (n - 1) hops. Two workers that share no memory, the *twins*, send each other everything and both sum: the same
 // bytes, and nothing comes back. Over several hosts, gradients are added up in each first (ring_hosts.h): then bytes
 // are a host's, n counts hosts, and sums are by host.
 //
@@ -118,8 +118,9 @@ struct RingCall {
 class RingPeer {
  public:
   // Joins the job; blocks as Node::join() does, and throws the same.
-  // `push` and `mean`: the codecs of gradients and of means, null where they travel raw.
-  RingPeer(const ClusterConfig& config, std::shared_ptr<const Codec> push, std::shared_ptr<const Codec> mean);
+  // `push` and `mean`: the codecs of gradients and of what they make together, null where they travel raw.
+  RingPeer(const ClusterConfig& config, Aggregate aggregate, std::shared_ptr<const Codec> push,
+           std::shared_ptr<const Codec> mean);
   ~RingPeer();
 
   // ---- any thread
@@ -174,7 +175,7 @@ class RingPeer {
     std::shared_ptr<const void> owner;  // of the data
     const std::byte* data = nullptr;
     std::int64_t examples = 0;
-    std::uint32_t workers = 1;    // whose mean it is
+    std::uint32_t workers = 1;    // that had part in it
     std::size_t encoded = 0;      // its bytes, where it is encoded
     std::uint64_t rate_call = 0;  // between twins: the learning rate that its worker knew, and whose call set it
     double rate = 0;
@@ -292,7 +293,7 @@ class RingPeer {
   static std::size_t run_bytes(const Piece& piece, std::size_t encoded) { return encoded > 0 ? encoded : piece.bytes; }
   // The next run of a payload, `encoded` as in Given. Throws Corrupt.
   static const std::byte* next_run(PayloadReader& payload, const Piece& piece, std::size_t encoded, const Codec* codec);
-  Given mean_of(const Piece& piece, const std::vector<Given>& parts) const;
+  Given together(const Piece& piece, const std::vector<Given>& parts) const;
   void add_sum(int number, std::uint64_t round, Given sum);
   void flush_sums();
   void send_sums(int rank, const Sums& sums);
@@ -352,6 +353,7 @@ class RingPeer {
 
   const ClusterConfig config_;
   const bool lends_memory_;  // the transport does, to peers on the same host
+  const Aggregate aggregate_;
   const std::shared_ptr<const Codec> push_codec_, mean_codec_;
   const std::unique_ptr<Updater> updater_ = make_updater();
   int rank_ = 0;

@@ -14,13 +14,6 @@ namespace {
 
 constexpr int kSoonest = 1 << 30;
 
-template <class T>
-void add(const std::byte* part, double weight, double weights, std::size_t count, std::byte* sum) {
-  const T* __restrict from = reinterpret_cast<const T*>(part);
-  T* __restrict to = reinterpret_cast<T*>(sum);
-  for (std::size_t i = 0; i < count; ++i) to[i] += from[i] * static_cast<T>(weight) / static_cast<T>(weights);
-}
-
 }  // namespace
 
 const std::byte* RingPeer::next_run(PayloadReader& payload, const Piece& piece, std::size_t encoded,
@@ -99,7 +92,7 @@ void RingPeer::close_round(int number) {
   std::map<std::size_t, std::vector<Given>> by_host;  // and there by rank
   for (const auto& [rank, given] : closed.mapped()) by_host[hosts_.host(rank)].push_back(given);
   std::vector<Given> parts;
-  for (const auto& [host, given] : by_host) parts.push_back(mean_of(piece, given));
+  for (const auto& [host, given] : by_host) parts.push_back(together(piece, given));
   if (place.above >= 0) return add_sum(number, closed.key(), std::move(parts.front()));
 
   const KeyInfo& info = piece.key->info;
@@ -108,7 +101,7 @@ void RingPeer::close_round(int number) {
   Result result{closed.key(), 0, rate, piece.version, !info.average && !encodes && updater_->only_weights(), nullptr};
   for (const Given& part : parts) result.examples += part.examples;
   const bool by_workers = std::any_of(parts.begin(), parts.end(), [](const Given& part) { return part.workers > 1; });
-  if (info.average || (result.examples == 0 && by_workers)) parts = {mean_of(piece, parts)};
+  if (info.average || (result.examples == 0 && by_workers)) parts = {together(piece, parts)};
   std::vector<Contribution> contributions;
   for (const Given& part : parts)
     contributions.push_back(
@@ -116,58 +109,48 @@ void RingPeer::close_round(int number) {
   // A mean of statistics takes the place of the last one, whoever has part in it.
   if (info.average || closed.mapped().count(rank_) > 0) contributions.front().worker = rank_;
   use_rate(rate);
-  std::shared_ptr<std::byte[]> mean;
-  if (encodes || (sends && !result.weights)) mean = detail::allocate_host(piece.bytes);
+  std::shared_ptr<std::byte[]> gradient;
+  if (encodes || (sends && !result.weights)) gradient = detail::allocate_host(piece.bytes);
   if (encodes) {
     // Everybody applies what is sent, also its sender.
-    const std::span values(reinterpret_cast<float*>(mean.get()), static_cast<std::size_t>(piece.end - piece.begin));
-    mean_of_round(contributions, piece.end - piece.begin, values.data());
+    const std::span values(reinterpret_cast<float*>(gradient.get()), static_cast<std::size_t>(piece.end - piece.begin));
+    add_up_round(contributions, aggregate_, piece.end - piece.begin, info.dtype, values.data());
     const std::shared_ptr<std::byte[]> encoded = detail::allocate_host(mean_codec_->max_bytes(piece.end - piece.begin));
     result.encoded = mean_codec_->encode(values, {}, {}, encoded.get());
     contributions = {{contributions.front().worker, piece.version, result.examples, encoded.get(), mean_codec_.get(),
                       result.encoded}};
-    mean = encoded;
+    gradient = encoded;
   }
   apply(number, closed.key(), [&](RoundCopies out) {
-    if (!encodes) out.mean = mean.get();
-    updater_->apply_round(piece.slice, contributions, out);
+    if (!encodes) out.gradient = gradient.get();
+    updater_->apply_round(piece.slice, contributions, out, {}, aggregate_);
   });
   if (!sends) return;
-  result.data = result.weights ? updater_->pull(piece.slice, -1).data : std::move(mean);
+  result.data = result.weights ? updater_->pull(piece.slice, -1).data : std::move(gradient);
   add_result(number, std::move(result));
 }
 
-// Weighted by examples; statistics, and where there are no examples, by workers. A single part is itself.
-RingPeer::Given RingPeer::mean_of(const Piece& piece, const std::vector<Given>& parts) const {
+// A mean is weighted by examples; that of statistics, and where there are no examples, by workers. A single part is
+// itself.
+RingPeer::Given RingPeer::together(const Piece& piece, const std::vector<Given>& parts) const {
   if (parts.size() == 1) return parts.front();
-  Given mean{nullptr, nullptr, 0, 0};
+  Given sum{nullptr, nullptr, 0, 0};
   for (const Given& part : parts) {
-    mean.examples += part.examples;
-    mean.workers += part.workers;
+    sum.examples += part.examples;
+    sum.workers += part.workers;
   }
   const KeyInfo& info = piece.key->info;
-  const bool by_workers = info.average || mean.examples == 0;
-  const std::shared_ptr<std::byte[]> sum = detail::allocate_host(piece.bytes);
-  std::fill_n(sum.get(), piece.bytes, std::byte{0});
-  const auto count = static_cast<std::size_t>(piece.end - piece.begin);
-  std::vector<float> decoded;
-  for (const Given& part : parts) {
-    const std::byte* data = part.data;
-    if (part.encoded > 0) {
-      decoded.resize(count);
-      push_codec_->decode({part.data, part.encoded}, piece.end - piece.begin, 0, decoded);
-      data = reinterpret_cast<const std::byte*>(decoded.data());
-    }
-    const auto weight = static_cast<double>(by_workers ? part.workers : part.examples);
-    const auto weights = static_cast<double>(by_workers ? mean.workers : mean.examples);
-    if (info.dtype == DType::kFloat32)
-      add<float>(data, weight, weights, count, sum.get());
-    else
-      add<double>(data, weight, weights, count, sum.get());
-  }
-  mean.owner = sum;
-  mean.data = sum.get();
-  return mean;
+  const bool by_workers = info.average || sum.examples == 0;
+  std::vector<Contribution> contributions;
+  for (const Given& part : parts)
+    contributions.push_back({-1, piece.version, by_workers ? part.workers : part.examples, part.data,
+                             part.encoded > 0 ? push_codec_.get() : nullptr, part.encoded});
+  const std::shared_ptr<std::byte[]> data = detail::allocate_host(piece.bytes);
+  add_up_round(contributions, info.average ? Aggregate::kMean : aggregate_, piece.end - piece.begin, info.dtype,
+               data.get());
+  sum.owner = data;
+  sum.data = data.get();
+  return sum;
 }
 
 void RingPeer::add_sum(int number, std::uint64_t round, Given sum) {

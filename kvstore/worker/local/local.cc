@@ -162,7 +162,8 @@ class InThisProcess final : public LocalBackend {
       for (const auto& [devices, group] : groups_)
         if (group) groups.push_back(group);
       for (Pushed& pushed : pushes) {
-        if (pushed.key->average && !pushed.others.empty())
+        const bool averages = pushed.key->average || settings_.aggregate == Aggregate::kMean;
+        if (averages && !pushed.others.empty())
           kernels::scale(1.0 / static_cast<double>(1 + pushed.others.size()), pushed.gradient, priority);
         if (InPlaceKey* const key = pushed.key->there.get()) {
           there.push_back({key, pushed.gradient.to(key->weight.device()).contiguous()});

@@ -1,4 +1,5 @@
 #pragma once
+#include <paceline/aggregate.h>
 #include <paceline/backend.h>
 #include <paceline/kvstore.h>
 #include <paceline/updater.h>
@@ -30,6 +31,7 @@ class LocalBackend : public Backend {
 
 struct LocalSettings {
   bool sums_on_device = false;
+  Aggregate aggregate = Aggregate::kSum;  // of the gradients of several devices
   // Not where a backend wraps this one; nor under a staleness policy of the user's own.
   bool updates_in_place = false;
 };

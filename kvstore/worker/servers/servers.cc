@@ -44,9 +44,13 @@ ModeSetting ModeSetting::parse(const Spec& spec) {
     const std::string value = take(key);
     if (given) setting.mode.options.set(key, value);
   }
-  make_mode(setting.mode);
+  const auto mode = make_mode(setting.mode);
   setting.compression = CompressionSetting::take(&rest);
-  setting.compression.suit(spec.name == "dist_sync" && !make_mode(setting.mode)->drops_late());
+  setting.compression.suit(spec.name == "dist_sync" && !mode->drops_late());
+  const auto codec = make_codec(setting.compression.push);
+  require(!codec || !codec->votes() || mode->aggregate() == Aggregate::kMean, "compression '",
+          setting.compression.push.text(), "' applies the sign that most workers vote for, which is no sum; leave out ",
+          "aggregate=sum, or majority");
   const std::string policy = setting.staleness.empty() ? "dana+gap_aware" : setting.staleness;
   for (const char* key : {"compression", "pull", "min_bytes", "except", "only", "bandwidth", "rules", "error_feedback"})
     require(rest.get(key, "").empty(), "option '", key, "' of mode '", spec.text(),
