@@ -18,7 +18,7 @@ namespace paceline {
 
 // A parameter as it starts.
 struct InitValue {
-  std::string key;       // its name
+  std::string key;       // its name: 1 to 2000 bytes of any kind, UTF-8 where a checkpoint is written to a file
   NDArray value;         // its first weights, and the array that gets those of rank 0
   bool average = false;  // running statistics: the store keeps their mean over the workers, without gradients
   // The store may use `value` as its weight storage, which only pulls may write from then on: `local`, `device` and

@@ -16,7 +16,7 @@ namespace paceline {
 
 // A table as every worker declares it.
 struct TableSpec {
-  std::string name;               // differs from those of other tables and keys
+  std::string name;               // not empty; differs from those of other tables and keys
   std::int64_t rows = 0;          // ids are 0 to rows - 1
   std::int64_t width = 0;         // elements of a row
   DType dtype = DType::kFloat32;  // or float64

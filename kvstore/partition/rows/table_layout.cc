@@ -29,8 +29,7 @@ TableLayout::TableLayout(const TableSpec& table, int partitions) : partitions_(p
 }
 
 void check_table(const TableSpec& table) {
-  require(!table.name.empty() && table.name.find_first_of(":/") == std::string::npos, "'", table.name,
-          "' cannot name a table: names are not empty and hold no ':' and no '/'");
+  require(!table.name.empty(), "a table's name is empty");
   require(table.dtype == DType::kFloat32 || table.dtype == DType::kFloat64, "table '", table.name, "' is ",
           name_of(table.dtype), "; the store holds float32 and float64");
   require(table.rows >= 1 && table.width >= 1, "table '", table.name, "' has ", table.rows, " rows of ", table.width,

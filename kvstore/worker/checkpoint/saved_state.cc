@@ -10,6 +10,8 @@
 #include <charconv>
 #include <set>
 
+#include "checkpoint/saved_names.h"
+
 namespace paceline {
 namespace {
 
@@ -81,7 +83,8 @@ bool is_policy_state(const std::string& slot) {
 
 StoreState SavedStore::write() const {
   StoreState state;
-  for (const auto& [name, key] : keys) {
+  for (const auto& [key_name, key] : keys) {
+    const std::string name = escaped(key_name);
     state.arrays.emplace_back(name, key.weight);
     for (const auto& [slot, array] : key.slots) state.arrays.emplace_back(name + ":" + slot, array);
     state.counters.emplace_back("version:" + name, std::to_string(key.counters.version));
@@ -89,7 +92,8 @@ StoreState SavedStore::write() const {
       state.counters.emplace_back(str(counter, ":", name), std::to_string(key.counters.*member));
   }
   for (const auto& [rank, arrays] : workers)
-    for (const auto& [name, array] : arrays) state.arrays.emplace_back(str("worker", rank, ":", name), array);
+    for (const auto& [name, array] : arrays)
+      state.arrays.emplace_back(str("worker", rank, ":", escaped_state(name)), array);
   if (clock > 0) state.counters.emplace_back(kClock, std::to_string(clock));
   return state;
 }
@@ -97,24 +101,27 @@ StoreState SavedStore::write() const {
 SavedStore SavedStore::read(const StoreState& state) {
   SavedStore store;
   for (const auto& [name, array] : state.arrays)
-    if (name.find(':') == std::string::npos) store.keys[name].weight = array;
+    if (find_separator(name) == std::string::npos) store.keys[unescaped(name)].weight = array;
   for (const auto& [name, array] : state.arrays) {
-    const std::size_t first = name.find(':'), last = name.rfind(':');
-    if (first == std::string::npos) continue;
-    if (first != last && name.starts_with("table:")) {
-      store.tables.insert(name.substr(first + 1, last - first - 1));
+    const std::size_t separator = find_separator(name);
+    if (separator == std::string::npos) continue;
+    if (const auto table = parse_table_slot(name)) {
+      store.tables.insert(table->first);
       continue;
     }
-    const bool of_key = name.find('/', first) == std::string::npos && store.keys.count(name.substr(0, first)) > 0;
-    if (const auto rank = of_key ? std::nullopt : worker_of(name, first))
-      store.workers[*rank].emplace_back(name.substr(first + 1), array);
+    const std::string key = unescaped(std::string_view(name).substr(0, separator)), rest = name.substr(separator + 1);
+    const bool of_key = rest.find('/') == std::string::npos && store.keys.count(key) > 0;
+    if (const auto rank = of_key ? std::nullopt : worker_of(name, separator))
+      store.workers[*rank].emplace_back(unescaped_state(rest), array);
     else
-      store.keys[name.substr(0, last)].slots[name.substr(last + 1)] = array;
+      store.keys[key].slots[rest] = array;
   }
   for (const auto& [name, text] : state.counters) {
     if (name == kClock) store.clock = static_cast<std::uint64_t>(number(name, text));
     const std::size_t colon = name.find(':');
-    const auto found = colon == std::string::npos ? store.keys.end() : store.keys.find(name.substr(colon + 1));
+    if (colon == std::string::npos) continue;
+    const std::string key = name.substr(colon + 1);  // a table's has a separator
+    const auto found = find_separator(key) == std::string::npos ? store.keys.find(unescaped(key)) : store.keys.end();
     if (found == store.keys.end()) continue;
     SliceCounters& counters = found->second.counters;
     if (name.starts_with("version:")) counters.version = static_cast<std::uint64_t>(number(name, text));

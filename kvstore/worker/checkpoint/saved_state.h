@@ -4,7 +4,7 @@
 //   <key>:<slot>                state of the optimizer or of the staleness policy, in the key's shape
 //   worker<rank>:<key>/<slot>   state of a worker's rule
 // and as counters version:<key>, examples:<key>, optimizer_updates:<key>, policy_updates:<key>, workers, and clock
-// where workers have one.
+// where workers have one. A ':' of a key is escaped (saved_names.h).
 
 #include <paceline/backend.h>
 #include <paceline/updater.h>

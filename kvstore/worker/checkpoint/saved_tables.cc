@@ -6,10 +6,12 @@
 #include <charconv>
 #include <cstring>
 
+#include "checkpoint/saved_names.h"
+
 namespace paceline {
 
 void SavedTable::write(const TableSpec& table, StoreState& state, Engine& engine) {
-  const std::string prefix = "table:" + table.name;
+  const std::string prefix = saved_table(table.name);
   std::vector<std::string> names{"weight"};
   std::int64_t rows = 0, examples = 0;
   for (const SavedRowArrays& part : parts_) {
@@ -45,16 +47,16 @@ void SavedTable::write(const TableSpec& table, StoreState& state, Engine& engine
 }
 
 bool LoadedTable::is_in(const StoreState& state, const TableSpec& table) {
-  const std::string ids = "table:" + table.name + ":ids";
+  const std::string ids = saved_table(table.name) + ":ids";
   return std::ranges::any_of(state.arrays, [&](const auto& array) { return array.first == ids; });
 }
 
 LoadedTable LoadedTable::read(const TableSpec& table, const StoreState& state) {
-  const std::string prefix = "table:" + table.name;
   LoadedTable loaded;
   for (const auto& [name, array] : state.arrays) {
-    if (!name.starts_with(prefix + ":")) continue;
-    const std::string slot = name.substr(prefix.size() + 1);
+    const auto part = parse_table_slot(name);
+    if (!part || part->first != table.name) continue;
+    const std::string& slot = part->second;
     const NDArray dense = array.contiguous();
     dense.wait();
     if (slot == "ids")
@@ -77,7 +79,7 @@ LoadedTable LoadedTable::read(const TableSpec& table, const StoreState& state) {
     require(id >= 0 && id < table.rows, "the checkpoint's table '", table.name, "' has row ", id, "; here it has ",
             table.rows, " rows");
   for (const auto& [name, text] : state.counters) {
-    if (name != "examples:" + prefix) continue;
+    if (name != "examples:" + saved_table(table.name)) continue;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), loaded.examples);
     require(error == std::errc() && end == text.data() + text.size() && loaded.examples >= 0,
             "the checkpoint's counter ", name, " is '", text, "', expected a whole number");

@@ -4,7 +4,7 @@
 //   table:<name>:versions   int64 (n), updates that each row has taken
 //   table:<name>:weight     (n, width)
 //   table:<name>:<slot>     state of the optimizer or of the staleness policy, (n, width)
-// and as counter examples:table:<name>.
+// and as counter examples:table:<name>. A ':' of the name is escaped (saved_names.h).
 
 #include <paceline/backend.h>
 

@@ -24,7 +24,7 @@ constexpr const char* kRefusal = ":refused";
 // The last blob of a state: without it the worker that sent it was lost.
 constexpr const char* kWhole = ":whole";
 
-// Larger arrays of a worker's own state travel in pieces.
+// Arrays of a worker's own state travel in pieces of so many bytes.
 constexpr std::int64_t kBlobBytes = std::int64_t{8} << 20;
 
 // The name of a piece: the array's, where the piece begins, and the shape of the whole.
@@ -43,7 +43,7 @@ struct BlobPiece {
 BlobPiece parse_piece(const std::string& name, const Shape& own_shape) {
   const std::size_t shape_at = name.rfind('\n');
   const std::size_t begin_at = shape_at == std::string::npos ? shape_at : name.rfind('\n', shape_at - 1);
-  if (begin_at == std::string::npos) return {name, 0, own_shape};
+  if (begin_at == std::string::npos) throw Corrupt("a piece of '" + name + "' does not say where it begins");
   BlobPiece piece{name.substr(0, begin_at), 0, {}};
   std::istringstream(name.substr(begin_at + 1, shape_at - begin_at - 1)) >> piece.begin;
   std::istringstream extents(name.substr(shape_at + 1));
@@ -141,14 +141,13 @@ void ServersBackend::send_blobs(int server, int worker, const NamedArrays& array
   PayloadWriter payload;
   for (const auto& [name, array] : arrays) {
     const std::int64_t most = kBlobBytes / static_cast<std::int64_t>(size_of(array.dtype()));
-    const bool whole = array.size() <= most;
     for (std::int64_t begin = 0; begin < array.size() || begin == 0; begin += most) {
       const std::int64_t count = std::min(most, array.size() - begin);
       wire::Blob* blob = body.add_blobs();
       blob->set_worker(static_cast<std::uint32_t>(worker));
-      blob->set_name(whole ? name : name_of_piece(name, begin, array.shape()));
+      blob->set_name(name_of_piece(name, begin, array.shape()));
       blob->set_dtype(static_cast<int>(array.dtype()));
-      for (const std::int64_t extent : whole ? array.shape() : Shape{count}) blob->add_shape(extent);
+      blob->add_shape(count);
       payload.add(at(array, begin), static_cast<std::size_t>(count) * size_of(array.dtype()),
                   std::make_shared<NDArray>(array));
     }
