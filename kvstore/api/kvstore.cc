@@ -112,6 +112,7 @@ std::shared_ptr<KVStore> KVStore::create(const std::string& mode, const StoreOpt
   if (is_local(spec.name)) {
     warn_if_in_a_job(spec.name);
     const LocalSettings settings{.sums_on_device = spec.name == "device",
+                                 .several_devices = true,
                                  .aggregate = parse_aggregate(spec.options, Aggregate::kSum),
                                  .updates_in_place = true};
     return std::make_shared<KVStore>(make_local_backend(options, settings), spec);

@@ -141,8 +141,10 @@ class InThisProcess final : public LocalBackend {
         LocalKey& key = find(item.key, item.gradient, "the gradient");
         if (is_first(key, pushes.size()))
           pushes.push_back({&key, item.gradient, {}, {}});
-        else
+        else if (settings_.several_devices)
           pushes[key.place].others.push_back(item.gradient);
+        else
+          throw InvalidArgument("key '" + item.key + "' is pushed twice in one call");
       }
       for (const PullItem& item : weights) {
         const LocalKey& key = find(item.key, item.out, "the output");

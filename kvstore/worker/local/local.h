@@ -31,7 +31,8 @@ class LocalBackend : public Backend {
 
 struct LocalSettings {
   bool sums_on_device = false;
-  Aggregate aggregate = Aggregate::kSum;  // of the gradients of several devices
+  bool several_devices = false;           // may push a key in one call
+  Aggregate aggregate = Aggregate::kSum;  // of their gradients
   // Not where a backend wraps this one; nor under a staleness policy of the user's own.
   bool updates_in_place = false;
 };

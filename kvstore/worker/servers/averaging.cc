@@ -43,6 +43,7 @@ struct LocalKey {
   std::int64_t examples = 0;  // seen since it was sent last
   bool updated = false;       // likewise
   bool exchanged = false;     // in the round that is open
+  std::uint64_t call = 0;     // the last push() that names it
 };
 
 template <class T>
@@ -140,7 +141,12 @@ class AveragingBackend final : public Backend {
   void push(const std::vector<PushItem>& items, std::int64_t examples, int priority) override {
     require(examples >= 0, "a push of ", examples, " examples");
     std::vector<LocalKey*> keys;
-    for (const PushItem& item : items) keys.push_back(&find(item.key, item.gradient, "the gradient"));
+    ++calls_;
+    for (const PushItem& item : items) {
+      keys.push_back(&find(item.key, item.gradient, "the gradient"));
+      if (std::exchange(keys.back()->call, calls_) == calls_)
+        throw InvalidArgument("key '" + item.key + "' is pushed twice in one call");
+    }
     if (!takes_part_) wait_for_own_round(priority);
     if (skipped_) return;
     for (std::size_t i = 0; i < items.size(); ++i) {
@@ -439,6 +445,7 @@ class AveragingBackend final : public Backend {
   const std::unique_ptr<Updater> updater_ = make_updater();
   std::map<std::string, LocalKey> keys_;
   const LocalState* state_ = nullptr;  // owned by servers_
+  std::uint64_t calls_ = 0;            // of push()
   std::int64_t steps_ = 0;             // of the round
   std::vector<Commit> commits_;        // what the round has learned from
   bool takes_part_ = true;             // in the round
