@@ -176,6 +176,31 @@ void KVStore::push(const std::string& key, const NDArray& gradient, std::int64_t
 
 void KVStore::pull(const std::string& key, const NDArray& out, int priority) { backend_->pull({{key, out}}, priority); }
 
+namespace {
+
+// Item number i has key number i and array number i.
+template <class Item>
+std::vector<Item> items_of(const std::vector<std::string>& keys, const std::vector<NDArray>& arrays, const char* use) {
+  require(keys.size() == arrays.size(), use, " of ", keys.size(), " keys has ", arrays.size(),
+          " arrays; give one array for each key, and name a key again for each further array");
+  std::vector<Item> items;
+  items.reserve(keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) items.push_back({keys[i], arrays[i]});
+  return items;
+}
+
+}  // namespace
+
+void KVStore::push(const std::vector<std::string>& keys, const std::vector<NDArray>& gradients, std::int64_t examples,
+                   int priority) {
+  require_optimizer();
+  backend_->push(items_of<PushItem>(keys, gradients, "a push"), examples, priority);
+}
+
+void KVStore::pull(const std::vector<std::string>& keys, const std::vector<NDArray>& outs, int priority) {
+  backend_->pull(items_of<PullItem>(keys, outs, "a pull"), priority);
+}
+
 void KVStore::push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
                         std::int64_t examples, int priority) {
   if (!gradients.empty()) require_optimizer();

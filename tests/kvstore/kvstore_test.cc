@@ -283,6 +283,68 @@ TEST(Store, AStateOfMoreTablesIsRefused) {
             "the checkpoint has 'table:u', which this job's network does not have");
 }
 
+// Lists do what one call for each key does, in every mode.
+TEST(Store, PushesAndPullsListsOfKeys) {
+  const auto engine = make_threaded_engine();
+  const auto array = [&](float value) { return NDArray::full(Shape{2}, value, DType::kFloat32, {}, *engine); };
+  const auto all_are = [](const NDArray& found, float value) {
+    EXPECT_EQ(found.to_vector<float>(), std::vector<float>(2, value));
+  };
+  const auto check = [&](KVStore& store) {
+    const NDArray a = array(0), b = array(0), again = array(0);
+    store.init({{"a", a}, {"b", b}});
+    EXPECT_THROW(store.push({"a", "b"}, {array(1), array(2)}), InvalidArgument);  // no optimizer yet
+    store.set_optimizer(optim::SGD{.lr = 1});
+    EXPECT_EQ(
+        error_of_call([&] {
+          store.push({"a", "b"}, {array(1)});
+        }),
+        "a push of 2 keys has 1 arrays; give one array for each key, and name a key again for each further array");
+    EXPECT_EQ(
+        error_of_call([&] {
+          store.pull({"a"}, {a, b});
+        }),
+        "a pull of 1 keys has 2 arrays; give one array for each key, and name a key again for each further array");
+    EXPECT_NE(error_of_call([&] {
+                store.push({"a", "c"}, {array(1), array(2)});
+              }).find("'c' was not initialised"),
+              std::string::npos);
+    store.push({"a", "b"}, {array(-1), array(-2)});  // what was refused before has changed nothing
+    store.step_end();
+    store.pull({"b", "a", "b"}, {b, a, again});
+    all_are(a, 1);
+    all_are(b, 2);
+    all_are(again, 2);
+    store.push(std::vector<std::string>(), {});
+    store.pull(std::vector<std::string>(), {});
+    // As PushItem says: devices of one process in local and device, an error elsewhere.
+    const std::string twice = error_of_call([&] {
+      store.push({"a", "b", "a"}, {array(-1), array(-1), array(-3)});
+      store.step_end();
+      store.pull({"a"}, {a});
+      a.wait();
+    });
+    if (!store.is_distributed()) {
+      EXPECT_EQ(twice, "");
+      all_are(a, 5);
+    } else {
+      EXPECT_NE(twice.find("twice"), std::string::npos) << twice;
+    }
+  };
+  StoreOptions options;
+  options.engine = engine.get();
+  for (const char* mode : {"local", "device"}) {
+    SCOPED_TRACE(mode);
+    check(*KVStore::create(mode, options));
+  }
+  for (const std::string mode : {"dist_sync", "dist_async:staleness=none", "dist_local", "ring", "gossip"}) {
+    SCOPED_TRACE(mode);
+    const bool alone = mode == "ring" || mode == "gossip";
+    ClusterInProcess cluster({.mode = mode, .workers = 1, .servers = alone ? 0 : 2, .engine = engine.get()});
+    cluster.run([&](int, KVStore& store) { check(store); });
+  }
+}
+
 TEST(Store, AnUnknownOptionIsToldWithThoseOfTheMode) {
   EXPECT_EQ(error_of_call([] { KVStore::create("dist_async:bund=3"); }),
             "unknown option 'bund' of mode 'dist_async'; known: bandwidth bound compression error_feedback except "

@@ -36,8 +36,10 @@
 #include <paceline/staleness.h>
 
 #include <atomic>
+#include <initializer_list>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace paceline {
 
@@ -96,6 +98,19 @@ class KVStore {
   // The next push of the key counts its delay from the last pull of that key, into whatever array. So the last pull
   // must be of the weights that you compute from.
   void pull(const std::string& key, const NDArray& out, int priority = 0);
+  // Lists in one call: array number i is of key number i. A key may be named several times where PushItem and PullItem
+  // allow it. Throw InvalidArgument, and then do nothing, where one list is longer than the other.
+  void push(const std::vector<std::string>& keys, const std::vector<NDArray>& gradients, std::int64_t examples = 1,
+            int priority = 0);
+  void pull(const std::vector<std::string>& keys, const std::vector<NDArray>& outs, int priority = 0);
+  // The same for lists in braces, of which two keys would otherwise be taken for the ends of one.
+  void push(std::initializer_list<std::string> keys, std::initializer_list<NDArray> gradients,
+            std::int64_t examples = 1, int priority = 0) {
+    push(std::vector<std::string>(keys), std::vector<NDArray>(gradients), examples, priority);
+  }
+  void pull(std::initializer_list<std::string> keys, std::initializer_list<NDArray> outs, int priority = 0) {
+    pull(std::vector<std::string>(keys), std::vector<NDArray>(outs), priority);
+  }
   // Both in one round trip, for several keys.
   void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
                  std::int64_t examples = 1, int priority = 0);
