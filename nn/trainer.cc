@@ -175,11 +175,7 @@ struct Trainer::Impl {
     if (!progress.is_alike(all_names, frozen_names))
       throw InvalidArgument("the workers froze different parameters; those of this one: " +
                             (frozen_names.empty() ? "none" : frozen_names) + "; freeze the same in every worker");
-    for (const auto& table : tables)
-      store->init_table({.name = names.at(table.get()),
-                         .rows = table->value.size(0),
-                         .width = table->value.size(1),
-                         .dtype = table->value.dtype()});
+    for (const auto& table : tables) store->init_table(spec_of(*table));
     // What is frozen stays as the network of rank 0 had it, which init() gave to all: a program may have moved it, and
     // the store's is as it was before its first step.
     std::vector<NDArray> unmoved;
@@ -190,24 +186,16 @@ struct Trainer::Impl {
     if (store->backend().joined_late() && !frozen.empty()) store->backend().pull(frozen, 0);
     if (loaded)
       pull_all();
-    else if (!tables.empty() && !store->backend().joined_late())
-      hand_over_tables();
+    else  // the tables begin with the network's values
+      for (const auto& table : tables) store->init_table(spec_of(*table), table->value);
     ready = true;
   }
 
-  // The store begins with the values that the network has where the worker leads: as if they had been saved. All make
-  // the state, for who leads may change meanwhile.
-  void hand_over_tables() {
-    StoreState state;
-    state.tables_alone = true;
-    for (const auto& table : tables) {
-      const std::string name = "table:" + names.at(table.get()) + ":";
-      const std::int64_t rows = table->value.size(0);
-      state.arrays.emplace_back(name + "ids", row_numbers(0, rows));
-      state.arrays.emplace_back(name + "versions", NDArray::zeros({rows}, DType::kInt64));
-      state.arrays.emplace_back(name + "weight", table->value.to(Device()));
-    }
-    store->load(state);
+  TableSpec spec_of(const Parameter& table) const {
+    return {.name = names.at(&table),
+            .rows = table.value.size(0),
+            .width = table.value.size(1),
+            .dtype = table.value.dtype()};
   }
 
   std::shared_ptr<const RowSource> row_source() {

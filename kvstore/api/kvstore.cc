@@ -5,6 +5,7 @@
 #include <paceline/mode.h>
 
 #include <cstdlib>
+#include <cstring>
 
 #include "allreduce/ring.h"
 #include "gossip/gossip.h"
@@ -215,7 +216,33 @@ void Backend::push_pull_rows(const std::vector<RowPush>&, const std::vector<RowP
   throw NotAvailable("this mode holds no row-sparse tables; use local, dist_async or dist_sync");
 }
 
+void Backend::fill_table(const std::string&, const FirstRows&) {
+  throw NotAvailable("this mode holds no row-sparse tables; use local, dist_async or dist_sync");
+}
+
 void KVStore::init_table(const TableSpec& table) { backend_->init_tables({table}); }
+
+void KVStore::init_table(const TableSpec& table, const FirstRows& values) {
+  backend_->init_tables({table});
+  backend_->fill_table(table.name, values);
+}
+
+void KVStore::init_table(const TableSpec& table, const NDArray& values) {
+  require(!values.is_none() && values.dtype() == table.dtype && values.shape() == Shape{table.rows, table.width},
+          "the first values of table '", table.name, "' are ", values.is_none() ? "none" : values.describe(),
+          ", expected ", name_of(table.dtype), " ", Shape{table.rows, table.width});
+  NDArray here;  // only where the values are asked for
+  init_table(table, [&](std::int64_t begin, std::int64_t, const NDArray& out) {
+    if (here.is_none()) {
+      here = values.to(Device{}).contiguous();
+      here.wait();
+    }
+    out.wait();
+    const auto row_bytes = static_cast<std::size_t>(table.width) * size_of(table.dtype);
+    std::memcpy(out.data(), static_cast<const std::byte*>(here.data()) + static_cast<std::size_t>(begin) * row_bytes,
+                out.bytes());
+  });
+}
 
 void KVStore::push_rows(const std::vector<RowPush>& rows, std::int64_t examples, int priority) {
   require_optimizer();

@@ -83,7 +83,6 @@ using GatheredValues = std::map<int, std::string>;
 struct StoreState {
   NamedArrays arrays;                                         // weights, state of optimizers and workers, versions
   std::vector<std::pair<std::string, std::string>> counters;  // by name, as text
-  bool tables_alone = false;  // for load(), alike at every worker: changes only the tables that `arrays` names
 };
 
 // Functions that say "Task" push engine tasks and return at once; a failure poisons what they write. The others block,
@@ -119,6 +118,10 @@ class Backend {
   // Declares row-sparse tables (row_tables.h). Every worker declares the same: where another has declared a table
   // otherwise, InvalidArgument names both. Backends without tables throw NotAvailable.
   virtual void init_tables(const std::vector<TableSpec>& tables);
+  // Collective, after init_tables(), before the rows are used: as KVStore::init_table() with first values. Calls
+  // `values` on this thread, at the worker that leads, for each row once. What it throws as InvalidArgument every
+  // worker throws. Where that worker is lost meanwhile, the next one's values count.
+  virtual void fill_table(const std::string& table, const FirstRows& values);
   // Task: reads ids and gradients, updates those rows, then writes the pulled rows, in one round trip. A call may push
   // a table once and pull it once. An id outside the table fails the task. Synchronous modes take one push of a table
   // in a step; it may be of no rows.

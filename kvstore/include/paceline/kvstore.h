@@ -114,8 +114,15 @@ class KVStore {
   // Both in one round trip, for several keys.
   void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
                  std::int64_t examples = 1, int priority = 0);
-  // Row-sparse tables: see row_tables.h, and the functions of Backend with these names.
+  // Declares a row-sparse table (row_tables.h), as Backend::init_tables().
   void init_table(const TableSpec& table);
+  // Collective: every worker calls it at the same place, as init(). The table's rows begin with `values`, an array
+  // (rows, width) of the table's type on any device, or what a function writes, which needs no array of the whole
+  // table. Rank 0's values count. Blocks until the servers have them. A worker that joined_late() has no part: the job
+  // has the rows. The worker sends some 20 MB at a time, and a server keeps one copy of each row.
+  void init_table(const TableSpec& table, const NDArray& values);
+  void init_table(const TableSpec& table, const FirstRows& values);
+  // Rows of tables: as Backend::push_pull_rows().
   void push_rows(const std::vector<RowPush>& rows, std::int64_t examples = 1, int priority = 0);
   void pull_rows(const std::vector<RowPull>& rows, int priority = 0);
   void push_pull_rows(const std::vector<RowPush>& gradients, const std::vector<RowPull>& rows,

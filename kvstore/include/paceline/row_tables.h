@@ -3,13 +3,16 @@
 // names travel, are updated and take memory. So a table may be larger than the memory of one server.
 //
 // A row exists from its first update on. Before, it is what the initializer makes of the seed, the table's name and the
-// row's number, the same at every place. Optimizers are lazy: they touch a row only when it is pushed. Each row has a
-// state, a version and delays of its own. A counter of steps, as Adam's, counts the updates of the row.
+// row's number, the same at every place. A table that begins with values of the user's own has all rows from then on:
+// each takes the memory of its weights and of the optimizer's state. Optimizers are lazy: they touch a row only when it
+// is pushed. Each row has a state, a version and delays of its own. A counter of steps, as Adam's, counts the updates
+// of the row.
 
 #include <paceline/ndarray.h>
 #include <paceline/options.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace paceline {
@@ -24,6 +27,10 @@ struct TableSpec {
   // 0.01, seed 0).
   Spec initializer = {"zeros", {}};
 };
+
+// Writes the first values of the rows [begin, end) of a table to `out`: (end - begin, width) of the table's type, in
+// host memory. May use operators; they are waited for.
+using FirstRows = std::function<void(std::int64_t begin, std::int64_t end, const NDArray& out)>;
 
 // Gradients of some rows.
 struct RowPush {

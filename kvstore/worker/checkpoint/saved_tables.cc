@@ -46,11 +46,6 @@ void SavedTable::write(const TableSpec& table, StoreState& state, Engine& engine
   state.counters.emplace_back("examples:" + prefix, std::to_string(examples));
 }
 
-bool LoadedTable::is_in(const StoreState& state, const TableSpec& table) {
-  const std::string ids = saved_table(table.name) + ":ids";
-  return std::ranges::any_of(state.arrays, [&](const auto& array) { return array.first == ids; });
-}
-
 LoadedTable LoadedTable::read(const TableSpec& table, const StoreState& state) {
   LoadedTable loaded;
   for (const auto& [name, array] : state.arrays) {
@@ -91,6 +86,14 @@ std::vector<std::pair<std::string, const std::byte*>> LoadedTable::arrays() cons
   std::vector<std::pair<std::string, const std::byte*>> arrays;
   for (const auto& [slot, array] : arrays_) arrays.emplace_back(slot, static_cast<const std::byte*>(array.data()));
   return arrays;
+}
+
+NDArray first_rows(const TableSpec& table, const FirstRows& values, std::int64_t begin, std::int64_t end,
+                   Engine& engine) {
+  const NDArray rows(Shape{end - begin, table.width}, table.dtype, {}, engine);
+  values(begin, end, rows);
+  rows.wait();
+  return rows;
 }
 
 }  // namespace paceline

@@ -30,7 +30,6 @@ class SavedTable {
 // Rows of a state.
 class LoadedTable {
  public:
-  static bool is_in(const StoreState& state, const TableSpec& table);
   // Throws InvalidArgument where the state lacks the table, or holds another.
   static LoadedTable read(const TableSpec& table, const StoreState& state);
 
@@ -46,5 +45,9 @@ class LoadedTable {
   NDArray ids_, versions_;
   NamedArrays arrays_;
 };
+
+// The first values of the rows [begin, end), as `values` writes them; in host memory, and there.
+NDArray first_rows(const TableSpec& table, const FirstRows& values, std::int64_t begin, std::int64_t end,
+                   Engine& engine);
 
 }  // namespace paceline

@@ -192,6 +192,7 @@ class InThisProcess final : public LocalBackend {
   }
 
   void init_tables(const std::vector<TableSpec>& tables) override { tables_.init(tables); }
+  void fill_table(const std::string& table, const FirstRows& values) override { tables_.fill(table, values); }
   void push_pull_rows(const std::vector<RowPush>& pushes, const std::vector<RowPull>& pulls, std::int64_t examples,
                       int priority) override {
     tables_.push_pull(pushes, pulls, examples, priority);
@@ -273,10 +274,6 @@ class InThisProcess final : public LocalBackend {
 
   void load(const StoreState& state) override {
     drain();
-    if (state.tables_alone) {
-      tables_.load(state);
-      return;
-    }
     SavedStore store = SavedStore::read(state);
     store.require_known(keys_, tables_.all());
     tables_.load(state);

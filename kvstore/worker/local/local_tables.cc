@@ -2,7 +2,9 @@
 
 #include <paceline/error.h>
 
+#include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "checkpoint/saved_tables.h"
 #include "servers/rows.h"
@@ -39,6 +41,22 @@ void LocalTables::init(const std::vector<TableSpec>& tables) {
     if (table) continue;
     table = std::make_unique<LocalTable>(spec, engine_.new_variable());
     if (rules_) table->rows.set_rules(rules_);
+  }
+}
+
+void LocalTables::fill(const std::string& name, const FirstRows& values) {
+  LocalTable& table = find(name);
+  engine_.wait_unused(table.variable);
+  const TableSpec& spec = table.rows.spec();
+  constexpr std::size_t kBytes = std::size_t{4} << 20;
+  const auto most = static_cast<std::int64_t>(std::max<std::size_t>(1, kBytes / row_bytes(spec)));
+  for (std::int64_t begin = 0; begin < spec.rows; begin += most) {
+    const std::int64_t end = std::min(begin + most, spec.rows);
+    const NDArray block = first_rows(spec, values, begin, end, engine_);
+    std::vector<std::int64_t> ids(static_cast<std::size_t>(end - begin));
+    std::iota(ids.begin(), ids.end(), begin);
+    const std::vector<std::uint64_t> versions(ids.size());
+    table.rows.load(ids, versions.data(), {{"weight", static_cast<const std::byte*>(block.data())}}, 0, begin == 0);
   }
 }
 
@@ -130,7 +148,6 @@ void LocalTables::save(StoreState& state) const {
 
 void LocalTables::load(const StoreState& state) {
   for (const auto& [name, table] : tables_) {
-    if (state.tables_alone && !LoadedTable::is_in(state, table->rows.spec())) continue;
     const LoadedTable loaded = LoadedTable::read(table->rows.spec(), state);
     table->rows.load(loaded.ids(), loaded.versions(), loaded.arrays(), loaded.examples, true);
   }

@@ -19,6 +19,7 @@ class LocalTables {
   ~LocalTables() { drain(); }
 
   void init(const std::vector<TableSpec>& tables);
+  void fill(const std::string& name, const FirstRows& values);
   void push_pull(const std::vector<RowPush>& pushes, const std::vector<RowPull>& pulls, std::int64_t examples,
                  int priority);
   // The functions below want no task under way: drain() first.

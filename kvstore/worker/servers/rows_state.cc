@@ -4,6 +4,7 @@
 #include <paceline/updater.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "checkpoint/saved_tables.h"
 #include "parse_body.h"
@@ -19,6 +20,36 @@ struct Fetch {
   int partition;
   std::int64_t begin = 0;
 };
+
+constexpr std::size_t kMessagesAtOnce = 4;
+
+// With so many arrays of weights and state.
+std::size_t rows_in_message(const RemoteTable& table, std::size_t arrays) {
+  return std::max<std::size_t>(1, static_cast<std::size_t>(kPartitionBytes) / (arrays * table.row_bytes + 16));
+}
+
+// Rows of a partition on their way to its server; `load` counts this worker's loads.
+Message load_message(const RemoteTable& table, int partition, std::uint64_t load, SavedRowArrays part) {
+  const auto rows = std::make_shared<const SavedRowArrays>(std::move(part));
+  wire::LoadRowsRequest body;
+  body.set_table(table.group);
+  body.set_partition(static_cast<std::uint32_t>(partition));
+  body.set_load(load);
+  body.mutable_rows()->set_count(rows->ids.size());
+  body.mutable_rows()->set_examples(rows->examples);
+  PayloadWriter payload;
+  payload.add(rows->ids.data(), rows->ids.size() * sizeof(std::int64_t), rows);
+  payload.add(rows->versions.data(), rows->versions.size() * sizeof(std::uint64_t), rows);
+  for (const auto& [name, values] : rows->arrays) {
+    body.mutable_rows()->add_names(name);
+    payload.add(values.data(), values.size(), rows);
+  }
+  Message message;
+  message.header.kind = MessageKind::kLoadRows;
+  message.body = body.SerializeAsString();
+  message.payload = payload.finish();
+  return message;
+}
 
 // Throws Corrupt on an answer that is not rows of `table`.
 SavedRowArrays read_rows(const TableSpec& table, const wire::SavedRows& body, const Message& answer) {
@@ -81,7 +112,6 @@ void ServersBackend::fetch_tables(StoreState& state) {
 void ServersBackend::send_tables(const StoreState& state) {
   const std::shared_ptr<const Placement> places = placement();
   for (const RemoteTable* table : tables()) {
-    if (state.tables_alone && !LoadedTable::is_in(state, table->spec)) continue;
     const LoadedTable loaded = LoadedTable::read(table->spec, state);
     RowOrder order(loaded.ids(), table->spec, table->layout, "the load of");
     for (int p = 0; p < order.partitions(); ++p)
@@ -89,8 +119,7 @@ void ServersBackend::send_tables(const StoreState& state) {
         require(order.partition(p)[i].id != order.partition(p)[i - 1].id, "the checkpoint has row ",
                 order.partition(p)[i].id, " of table '", table->spec.name, "' twice");
     const auto arrays = loaded.arrays();
-    const std::size_t limit =
-        std::max<std::size_t>(1, static_cast<std::size_t>(kPartitionBytes) / (arrays.size() * table->row_bytes + 16));
+    const std::size_t limit = rows_in_message(*table, arrays.size());
     ++table_loads_;
     for (int p = 0; p < order.partitions(); ++p) {
       std::vector<std::pair<int, Message>> requests;
@@ -99,34 +128,65 @@ void ServersBackend::send_tables(const StoreState& state) {
       const std::size_t end = rows.size();
       do {  // once for a partition without rows, too: it is emptied
         range.end = std::min(range.begin + limit, end);
-        const std::size_t count = range.end - range.begin;
-        wire::LoadRowsRequest body;
-        body.set_table(table->group);
-        body.set_partition(static_cast<std::uint32_t>(p));
-        body.set_load(table_loads_);
-        body.mutable_rows()->set_count(count);
-        body.mutable_rows()->set_examples(loaded.examples);
-        PayloadWriter payload;
-        std::vector<std::uint64_t> numbers(count);
-        write_ids(rows, range, reinterpret_cast<std::int64_t*>(numbers.data()));
-        payload.add(numbers.data(), count * sizeof(std::int64_t), nullptr);
-        for (std::size_t i = 0; i < count; ++i) numbers[i] = loaded.versions()[rows[range.begin + i].position];
-        payload.add(numbers.data(), count * sizeof(std::uint64_t), nullptr);
-        std::vector<std::byte> values(count * table->row_bytes);
+        SavedRowArrays part;
+        part.examples = loaded.examples;
+        part.ids.resize(range.end - range.begin);
+        write_ids(rows, range, part.ids.data());
+        for (std::size_t i = range.begin; i < range.end; ++i)
+          part.versions.push_back(loaded.versions()[rows[i].position]);
         for (const auto& [name, from] : arrays) {
-          body.mutable_rows()->add_names(name);
-          gather_rows(rows, range, table->spec, from, values.data());
-          payload.add(values.data(), values.size(), nullptr);
+          part.arrays.emplace_back(name, part.ids.size() * table->row_bytes);
+          gather_rows(rows, range, table->spec, from, part.arrays.back().second.data());
         }
-        Message message;
-        message.header.kind = MessageKind::kLoadRows;
-        message.body = body.SerializeAsString();
-        message.payload = payload.finish();
-        requests.emplace_back(places->server_of(table->group, p), std::move(message));
+        requests.emplace_back(places->server_of(table->group, p), load_message(*table, p, table_loads_, std::move(part)));
         range.begin = range.end;
       } while (range.begin < end);
       ask_servers(std::move(requests));
     }
+  }
+}
+
+void ServersBackend::fill_table(const std::string& name, const FirstRows& values) {
+  const std::shared_ptr<const Placement> places = placement();
+  const RemoteTable* table = nullptr;
+  {
+    Lock lock(mutex_);
+    const auto found = tables_.find(name);
+    require(found != tables_.end(), "table '", name, "' was not initialised");
+    table = found->second.get();
+  }
+  if (joined_late_) return;
+  bool filled = false;
+  while (!filled) filled = from_leader([&] { send_first_rows(*table, values); }, [](const NamedArrays&) {});
+}
+
+void ServersBackend::send_first_rows(const RemoteTable& table, const FirstRows& values) {
+  const std::size_t limit = rows_in_message(table, 1);
+  const std::int64_t block = std::int64_t{1} << table.layout.block_bits(), partitions = table.layout.partitions();
+  std::vector<std::pair<int, Message>> requests;
+  ++table_loads_;
+  for (int p = 0; p < partitions; ++p) {
+    SavedRowArrays part;
+    const auto send = [&](std::size_t least) {
+      if (!part.ids.empty())
+        requests.emplace_back(places->server_of(table.group, p), load_message(table, p, table_loads_, std::exchange(part, {})));
+      if (requests.size() >= least) ask_servers(std::exchange(requests, {}));
+    };
+    for (std::int64_t first = p * block; first < table.spec.rows; first += partitions * block) {
+      const std::int64_t last = std::min(first + block, table.spec.rows);
+      for (std::int64_t begin = first, end; begin < last; begin = end) {
+        if (part.arrays.empty()) part.arrays.emplace_back("weight", std::vector<std::byte>());
+        end = std::min(last, begin + static_cast<std::int64_t>(limit - part.ids.size()));
+        const NDArray rows = first_rows(table.spec, values, begin, end, engine_);
+        const auto* const bytes = static_cast<const std::byte*>(rows.data());
+        std::vector<std::byte>& weights = part.arrays.front().second;
+        weights.insert(weights.end(), bytes, bytes + rows.bytes());
+        for (std::int64_t id = begin; id < end; ++id) part.ids.push_back(id);
+        part.versions.resize(part.ids.size());
+        if (part.ids.size() == limit) send(kMessagesAtOnce);
+      }
+    }
+    send(p + 1 == partitions ? std::size_t{0} : kMessagesAtOnce);
   }
 }
 

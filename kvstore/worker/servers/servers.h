@@ -64,6 +64,7 @@ class ServersBackend final : public Backend {
   void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, std::int64_t examples,
                  int priority) override;
   void init_tables(const std::vector<TableSpec>& tables) override;
+  void fill_table(const std::string& table, const FirstRows& values) override;
   void push_pull_rows(const std::vector<RowPush>& pushes, const std::vector<RowPull>& pulls, std::int64_t examples,
                       int priority) override;
   void step_end() override;
@@ -153,12 +154,16 @@ class ServersBackend final : public Backend {
   void clear_blobs();
   // This worker's share of a state that was loaded, and the weights.
   void take_state(const NamedArrays& mine);
-  // Tells every worker, at its next fetch_blobs(), that the state to load was refused.
+  // Collective. The worker that leads calls `send`; then every worker calls `take` with the blobs that this sent it.
+  // What `send` throws as InvalidArgument all throw. False, and nothing is taken, where the worker that leads was lost
+  // before it had sent all.
+  bool from_leader(const std::function<void()>& send, const std::function<void(const NamedArrays&)>& take);
   void send_note(const char* name, const std::string& text);  // a blob for each worker
 
   // The same for row-sparse tables.
   void fetch_tables(StoreState& state);
   void send_tables(const StoreState& state);
+  void send_first_rows(const RemoteTable& table, const FirstRows& values);
   void forget_row_versions();
   std::vector<const RemoteTable*> tables();
 

@@ -196,13 +196,25 @@ NamedArrays ServersBackend::fetch_blobs(int server, int worker, SavedStore* all)
 }
 
 void ServersBackend::load(const StoreState& state) {
+  const bool whole = from_leader(
+      [&] {
+        send_keys(state);
+        send_tables(state);
+      },
+      [&](const NamedArrays& mine) { take_state(mine); });
+  if (!whole)
+    throw NetworkError(
+        "the worker that loads the state for all was lost meanwhile: some weights are the state's and some are not");
+}
+
+bool ServersBackend::from_leader(const std::function<void()>& send,
+                                 const std::function<void(const NamedArrays&)>& take) {
   pending_->wait_none();
-  barrier();  // what another worker pushed before it loads must not come after the state
+  barrier();  // what another worker pushed before must not come after what is sent
   std::exception_ptr refused;
   if (leads()) {
     try {
-      if (!state.tables_alone) send_keys(state);
-      send_tables(state);
+      send();
       send_note(kWhole, "sent");
     } catch (const InvalidArgument& error) {
       refused = std::current_exception();
@@ -216,15 +228,13 @@ void ServersBackend::load(const StoreState& state) {
       refused = std::make_exception_ptr(
           InvalidArgument(std::string(static_cast<const char*>(array.data()), static_cast<std::size_t>(array.size()))));
   const bool whole = std::erase_if(mine, [](const auto& entry) { return entry.first == kWhole; }) > 0;
-  if (!whole && !refused)
-    refused = std::make_exception_ptr(NetworkError(
-        "the worker that loads the state for all was lost meanwhile: some weights are the state's and some are not"));
   forget_row_versions();
-  if (!refused && !state.tables_alone) take_state(mine);
+  if (whole && !refused) take(mine);
   barrier();
   if (leads()) clear_blobs();
   barrier();
   if (refused) std::rethrow_exception(refused);
+  return whole;
 }
 
 void ServersBackend::send_keys(const StoreState& state) {
