@@ -59,7 +59,4 @@ struct CompressionSetting : KeyCodecs {  // of the keys that no rule names
 // names them.
 void reject_unknown(const Options& options, const Spec& mode);
 
-// Does `text` match a pattern in which '*' stands for any run of characters and '?' for one?
-bool matches(std::string_view pattern, std::string_view text);
-
 }  // namespace paceline
