@@ -52,23 +52,26 @@ struct Copy {
 // Gets each tile's gradient of fill(offset, count, scratch), which says where it lies, then runs the rules over it. The
 // calling thread's team shares the tiles. The new weights stay in `place`, if not null.
 template <class T, class Fill>
-void update_tiles(Slice& slice, const Rules& rules, const Snapshot& pulled, const StaleContext& context, Fill fill,
-                  const Copy<T>& copy, const std::shared_ptr<std::byte[]>& place = nullptr)
-    PACELINE_REQUIRES(slice.mutex) {
+void update_tiles(Slice& slice, const SliceRules& slice_rules, const Snapshot& pulled, Fill fill, const Copy<T>& copy,
+                  const std::shared_ptr<std::byte[]>& place = nullptr) PACELINE_REQUIRES(slice.mutex) {
+  const Rules& rules = slice_rules.rules;
+  const StaleContext& context = slice_rules.context;
   std::vector<T*> arrays;
   const std::size_t states = rules.state_names.size();
   for (std::size_t i = 0; i < states; ++i)
     arrays.push_back(reinterpret_cast<T*>(slice.extras().states.add(i, slice.bytes(), states)));
-  const UpdateStep step{context.learning_rate, slice.counters().optimizer_updates + 1};
+  const UpdateStep step{context.learning_rate, slice.counters().optimizer_updates + 1, slice_rules.decay_factor};
+  Preparation preparation = rules.preparation;
+  preparation.weight_decay *= step.decay_factor;
   Weights::Next written = place ? Weights::Next{place.get(), nullptr} : slice.weight.writable(slice.bytes());
   const T* before = reinterpret_cast<const T*>(slice.weight.data());
   T* weight = reinterpret_cast<T*>(written.bytes);
   const std::int64_t count = slice.count();
   const bool corrects = rules.staleness->corrects(context);
   // The weights as they were are needed.
-  const bool keeps = !rules.optimizer->replaces() || rules.preparation.weight_decay != 0 || corrects;
+  const bool keeps = !rules.optimizer->replaces() || preparation.weight_decay != 0 || corrects;
   // Nothing but the optimizer touches gradient and weights.
-  const bool one_pass = rules.optimizer->in_one_pass() && !rules.preparation.changes() && !corrects;
+  const bool one_pass = rules.optimizer->in_one_pass() && !preparation.changes() && !corrects;
   const auto update_range = [&](std::int64_t first, std::int64_t last) {
     alignas(64) std::array<T, static_cast<std::size_t>(Tile<T>::kElements)> scratch, pulled_scratch;
     std::vector<T*> state = arrays;
@@ -88,7 +91,7 @@ void update_tiles(Slice& slice, const Rules& rules, const Snapshot& pulled, cons
         tile.gradient = scratch.data();
         if (gradient != scratch.data()) std::copy_n(gradient, tile.count, scratch.data());
         if (weight != before && keeps) std::copy_n(before + begin, tile.count, tile.weight);
-        rules.preparation.apply(tile.gradient, tile.weight, tile.count);
+        preparation.apply(tile.gradient, tile.weight, tile.count);
         tile.state = state.data() + rules.optimizer_states;
         rules.staleness->correct(tile, context);
       }
@@ -123,13 +126,13 @@ void update_tiles(Slice& slice, const Rules& rules, const Snapshot& pulled, cons
 }
 
 template <class T>
-void update_one(Slice& slice, const Rules& rules, const Contribution& contribution, const Snapshot& pulled,
-                const StaleContext& context, T* copy) PACELINE_REQUIRES(slice.mutex) {
+void update_one(Slice& slice, const SliceRules& rules, const Contribution& contribution, const Snapshot& pulled,
+                T* copy) PACELINE_REQUIRES(slice.mutex) {
   const std::int64_t whole = slice.count();
   const auto fill = [&, whole](std::int64_t begin, std::int64_t count, T* scratch) {
     return gradient_tile<T>(contribution, whole, begin, {scratch, static_cast<std::size_t>(count)});
   };
-  update_tiles<T>(slice, rules, pulled, context, fill, {copy, slice.bytes() >= kFillsCaches});
+  update_tiles<T>(slice, rules, pulled, fill, {copy, slice.bytes() >= kFillsCaches});
 }
 
 // What contributions to `whole` elements make together, tile by tile.
@@ -179,15 +182,15 @@ void add_up(const std::vector<Contribution>& contributions, Aggregate aggregate,
 }
 
 template <class T>
-void update_round(Slice& slice, const Rules& rules, const std::vector<Contribution>& contributions, Aggregate aggregate,
-                  const StaleContext& context, const RoundCopies& copies) PACELINE_REQUIRES(slice.mutex) {
+void update_round(Slice& slice, const SliceRules& rules, const std::vector<Contribution>& contributions,
+                  Aggregate aggregate, const RoundCopies& copies) PACELINE_REQUIRES(slice.mutex) {
   const Together<T> together(contributions, aggregate, slice.count());
   const auto fill = [&](std::int64_t begin, std::int64_t count, T* sum) {
     together.tile(begin, count, sum);
     if (copies.gradient) std::copy_n(sum, count, static_cast<T*>(copies.gradient) + begin);
     return sum;
   };
-  update_tiles<T>(slice, rules, {}, context, fill, {static_cast<T*>(copies.weight), true},
+  update_tiles<T>(slice, rules, {}, fill, {static_cast<T*>(copies.weight), true},
                   slice.weight.is_large() ? copies.place : nullptr);
 }
 
@@ -217,20 +220,20 @@ void Rules::use(const std::shared_ptr<const Staleness>& own) {
           " arrays of state, expected at most ", SliceStates::kMost);
 }
 
-void update(Slice& slice, const Rules& rules, const Contribution& contribution, const Snapshot& pulled,
-            const StaleContext& context, void* copy) {
+void update(Slice& slice, const SliceRules& rules, const Contribution& contribution, const Snapshot& pulled,
+            void* copy) {
   if (slice.dtype() == DType::kFloat32)
-    update_one(slice, rules, contribution, pulled, context, static_cast<float*>(copy));
+    update_one(slice, rules, contribution, pulled, static_cast<float*>(copy));
   else
-    update_one(slice, rules, contribution, pulled, context, static_cast<double*>(copy));
+    update_one(slice, rules, contribution, pulled, static_cast<double*>(copy));
 }
 
-void update_by_round(Slice& slice, const Rules& rules, const std::vector<Contribution>& contributions,
-                     Aggregate aggregate, const StaleContext& context, const RoundCopies& copies) {
+void update_by_round(Slice& slice, const SliceRules& rules, const std::vector<Contribution>& contributions,
+                     Aggregate aggregate, const RoundCopies& copies) {
   if (slice.dtype() == DType::kFloat32)
-    update_round<float>(slice, rules, contributions, aggregate, context, copies);
+    update_round<float>(slice, rules, contributions, aggregate, copies);
   else
-    update_round<double>(slice, rules, contributions, aggregate, context, copies);
+    update_round<double>(slice, rules, contributions, aggregate, copies);
 }
 
 void add_up_round(const std::vector<Contribution>& contributions, Aggregate aggregate, std::int64_t count, DType dtype,

@@ -20,6 +20,8 @@ struct Rules {
   std::shared_ptr<const Staleness> named, staleness;  // the user's own may stand in for the named one
   Preparation preparation;
   LearningRate rate;
+  Multipliers multipliers;
+  std::vector<KeyFactors> factors;  // by slice; empty where there are no multipliers
   StepSize step_size;
   bool needs_pulled = false;
   std::vector<std::string> state_names;  // the optimizer's, then the policy's
@@ -126,14 +128,20 @@ struct Slice {
   }
 };
 
+// What an update of a slice follows.
+struct SliceRules {
+  const Rules& rules;
+  const StaleContext& context;
+  double decay_factor = 1;  // UpdateStep's
+};
+
 // Corrects `contribution`, which was computed from `pulled` where that is known, and updates. Copies the new weights
 // to `copy` unless that is null.
-void update(Slice& slice, const Rules& rules, const Contribution& contribution, const Snapshot& pulled,
-            const StaleContext& context, void* copy) PACELINE_REQUIRES(slice.mutex);
-// Updates by the mean or the sum of the contributions.
-void update_by_round(Slice& slice, const Rules& rules, const std::vector<Contribution>& contributions,
-                     Aggregate aggregate, const StaleContext& context, const RoundCopies& copies)
+void update(Slice& slice, const SliceRules& rules, const Contribution& contribution, const Snapshot& pulled, void* copy)
     PACELINE_REQUIRES(slice.mutex);
+// Updates by the mean or the sum of the contributions.
+void update_by_round(Slice& slice, const SliceRules& rules, const std::vector<Contribution>& contributions,
+                     Aggregate aggregate, const RoundCopies& copies) PACELINE_REQUIRES(slice.mutex);
 // What update_by_round() applies, alone: `count` elements of float32 or float64.
 void add_up_round(const std::vector<Contribution>& contributions, Aggregate aggregate, std::int64_t count, DType dtype,
                   void* out);

@@ -27,6 +27,7 @@ class UpdaterImpl final : public Updater {
     rules->optimizer = make_optimizer(optimizer);
     rules->named = make_staleness(staleness, staleness_options);
     rules->rate = LearningRate::parse(optimizer.options);
+    rules->multipliers = Multipliers::parse(optimizer.options);
     if (has_part(staleness, "dana")) {
       require(rules->optimizer->worker_momentum() >= 0,
               "staleness policy 'dana' keeps the optimizer's momentum at the "
@@ -111,14 +112,15 @@ class UpdaterImpl final : public Updater {
     const SliceLock lock(slice.mutex);
     std::int64_t examples = 0;
     for (const Contribution& contribution : contributions) examples += contribution.examples;
-    const StaleContext context = context_of(slice, examples, 0, scalars);
+    const KeyFactors factors = factors_of(index);
+    const StaleContext context = context_of(slice, factors, examples, 0, scalars);
     if (slice.is_average()) {
       average(slice, contributions);
       for (void* copy : {copies.gradient, copies.weight, static_cast<void*>(copies.place.get())})
         if (copy) copy_weights(slice, copy);
       return {++slice.version, 0, false};
     }
-    update_by_round(slice, *rules_, contributions, aggregate, context, copies);
+    update_by_round(slice, {*rules_, context, factors.weight_decay}, contributions, aggregate, copies);
     if (copies.place) copy_weights(slice, copies.place.get());
     StalenessHistogram::Row delays(delays_);
     for (const Contribution& contribution : contributions) delays.add(contribution.worker, 0);
@@ -313,8 +315,9 @@ class UpdaterImpl final : public Updater {
       if (copy) copy_weights(slice, copy);
       return {++slice.version, 0, false};
     }
+    const KeyFactors factors = factors_of(index);
     const StaleContext context =
-        context_of(slice, contribution.examples, slice.version - contribution.version, contribution.scalars);
+        context_of(slice, factors, contribution.examples, slice.version - contribution.version, contribution.scalars);
     const ResolvedScalars scalars{context.learning_rate, context.factor};
     if (!rules_->staleness->accepts(context)) {
       ++refused_;
@@ -323,7 +326,7 @@ class UpdaterImpl final : public Updater {
     }
     Snapshot pulled = find_pulled(slice, contribution.worker);
     if (pulled.version != contribution.version) pulled = {};
-    update(slice, *rules_, contribution, pulled, context, copy);
+    update(slice, {*rules_, context, factors.weight_decay}, contribution, pulled, copy);
     delays.add(contribution.worker, context.delay);
     return {count_update(slice, contribution.examples), context.delay, false, scalars};
   }
@@ -385,6 +388,7 @@ class UpdaterImpl final : public Updater {
     require(info.name.size() <= kMostNames - names_.size(), "the names of all keys are longer than ", kMostNames);
     Slice& slice = slices_.emplace_back(info, static_cast<std::uint32_t>(names_.size()), slab_);
     names_.insert(names_.end(), info.name.begin(), info.name.end());
+    if (!rules_->multipliers.empty()) rules_->factors.push_back(rules_->multipliers.of(info.name));
     const SliceLock slice_lock(slice.mutex);
     slice.weight.assign(static_cast<const std::byte*>(initial), slice.bytes());
   }
@@ -392,6 +396,10 @@ class UpdaterImpl final : public Updater {
   // Needs rules_mutex_.
   void install(std::shared_ptr<Rules> rules) {
     rules->use(own_);
+    rules->factors.clear();
+    if (!rules->multipliers.empty())
+      for (std::size_t i = 0; i < slices_.size(); ++i)
+        rules->factors.push_back(rules->multipliers.of(key_of(static_cast<int>(i))));
     const std::shared_ptr<Rules> old = std::exchange(rules_, std::move(rules));
     if (!old) return;
     const auto optimizer_names = [](const Rules& r) { return std::span(r.state_names).first(r.optimizer_states); };
@@ -419,12 +427,17 @@ class UpdaterImpl final : public Updater {
     }
   }
 
-  StaleContext context_of(const Slice& slice, std::int64_t examples, std::uint64_t delay,
+  KeyFactors factors_of(int index) const {
+    return rules_->factors.empty() ? KeyFactors() : rules_->factors[static_cast<std::size_t>(index)];
+  }
+
+  StaleContext context_of(const Slice& slice, const KeyFactors& factors, std::int64_t examples, std::uint64_t delay,
                           const ResolvedScalars& scalars) const PACELINE_REQUIRES(slice.mutex) {
     StaleContext context;
     context.delay = static_cast<std::int64_t>(delay);
-    context.learning_rate = scalars.resolved() ? scalars.learning_rate : rules_->rate.at(slice.examples);
-    context.peak_rate = rules_->rate.base();
+    context.learning_rate =
+        scalars.resolved() ? scalars.learning_rate : rules_->rate.at(slice.examples) * factors.learning_rate;
+    context.peak_rate = rules_->rate.base() * factors.learning_rate;
     context.step_size = rules_->step_size;
     context.count = slice.counters().policy_updates;
     context.examples = examples;

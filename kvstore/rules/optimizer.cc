@@ -83,6 +83,7 @@ void Optimizer::update_cuda(std::span<const DeviceUpdate>, const Preparation&, D
 std::unique_ptr<Optimizer> make_optimizer(const Spec& spec) {
   LearningRate::parse(spec.options);
   Preparation::parse(spec.options);
+  Multipliers::parse(spec.options);
   auto optimizer = optimizer_catalog().at(spec.name)(spec.options);
   spec.options.reject_unknown("optimizer '" + spec.name + "'");
   return optimizer;
@@ -97,10 +98,27 @@ std::string number(double value) {
   return {text, std::to_chars(text, text + sizeof text, value).ptr};
 }
 
-void set_common(Options& options, double lr, double weight_decay, double clip_gradient, const Schedule& schedule) {
-  options.set("lr", number(lr));
-  if (weight_decay != 0) options.set("weight_decay", number(weight_decay));
-  if (clip_gradient != 0) options.set("clip_gradient", number(clip_gradient));
+void set_multipliers(Options& options, const char* key, const std::vector<Multiplier>& multipliers) {
+  std::string text;
+  for (const Multiplier& one : multipliers) {
+    require(!one.pattern.empty() && one.pattern.find_first_of(",:+") == std::string::npos, key, ": the pattern '",
+            one.pattern, "' is empty or has a ',', ':' or '+'; write '?' for such a character");
+    std::string factor = number(one.factor);
+    std::erase(factor, '+');  // of an exponent
+    text += (text.empty() ? "" : "+") + one.pattern + ":" + factor;
+  }
+  if (!text.empty()) options.set(key, text);
+}
+
+// The options of every optimizer, from its struct.
+template <class Struct>
+void set_common(Options& options, const Struct& given) {
+  options.set("lr", number(given.lr));
+  if (given.weight_decay != 0) options.set("weight_decay", number(given.weight_decay));
+  if (given.clip_gradient != 0) options.set("clip_gradient", number(given.clip_gradient));
+  set_multipliers(options, "lr_mult", given.lr_mult);
+  set_multipliers(options, "decay_mult", given.decay_mult);
+  const Schedule& schedule = given.schedule;
   if (schedule.warmup != 0) options.set("schedule_warmup", std::to_string(schedule.warmup));
   if (schedule.form == "constant") return;
   options.set("schedule", schedule.form);
@@ -116,7 +134,7 @@ void set_common(Options& options, double lr, double weight_decay, double clip_gr
 
 SGD::operator Spec() const {
   Spec spec{momentum == 0 ? "sgd" : nesterov ? "nesterov" : "momentum", {}};
-  set_common(spec.options, lr, weight_decay, clip_gradient, schedule);
+  set_common(spec.options, *this);
   if (momentum != 0) spec.options.set("momentum", number(momentum));
   return spec;
 }
@@ -125,7 +143,7 @@ Assign::operator Spec() const { return Spec{"assign", {}}; }
 
 Adam::operator Spec() const {
   Spec spec{"adam", {}};
-  set_common(spec.options, lr, weight_decay, clip_gradient, schedule);
+  set_common(spec.options, *this);
   spec.options.set("beta1", number(beta1));
   spec.options.set("beta2", number(beta2));
   spec.options.set("epsilon", number(epsilon));
@@ -133,7 +151,7 @@ Adam::operator Spec() const {
 }
 
 AdamW::operator Spec() const {
-  Spec spec = Adam{lr, beta1, beta2, epsilon, 0, clip_gradient, schedule};
+  Spec spec = Adam{lr, beta1, beta2, epsilon, 0, clip_gradient, schedule, lr_mult, decay_mult};
   spec.name = "adamw";
   spec.options.set("weight_decay", number(weight_decay));
   return spec;

@@ -37,7 +37,7 @@ std::unique_ptr<WorkerRule> make_worker_rule(const Spec& optimizer, const std::s
     const double factor = make_optimizer(optimizer)->worker_momentum();
     require(factor >= 0, "staleness policy 'dana' keeps the optimizer's momentum at the workers, which optimizer '",
             optimizer.name, "' cannot give up; use gap_aware with it");
-    momentum = make_dana_rule(factor, Preparation::parse(optimizer.options));
+    momentum = make_dana_rule(factor, Preparation::parse(optimizer.options), Multipliers::parse(optimizer.options));
   }
   if (momentum && prediction) return std::make_unique<Both>(std::move(momentum), std::move(prediction));
   return momentum ? std::move(momentum) : std::move(prediction);

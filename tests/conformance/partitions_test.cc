@@ -265,7 +265,8 @@ TEST(Partitions, AreTheSameBitsWithEveryOptimizer) {
   for (const auto& [optimizer, make] : optimizer_catalog().entries())
     for (const std::string mode : {"dist_sync", "dist_async"}) {
       SCOPED_TRACE(optimizer + " " + mode);
-      EXPECT_GT(mirrored({.mode = mode, .optimizer = Spec{optimizer, {}}}), 100u);
+      const Spec spec{optimizer, {{"lr_mult", "small:0.5+l*:2"}, {"weight_decay", "0.1"}, {"decay_mult", "small:0"}}};
+      EXPECT_GT(mirrored({.mode = mode, .optimizer = spec}), 100u);
     }
 }
 
@@ -296,7 +297,8 @@ TEST(Partitions, OfTablesAreTheSameBitsInEveryMode) {
 TEST(Partitions, OfTablesAreTheSameBitsWithEveryRule) {
   for (const auto& [optimizer, make] : optimizer_catalog().entries()) {
     SCOPED_TRACE(optimizer);
-    EXPECT_GT(mirrored({.mode = "dist_async", .optimizer = Spec{optimizer, {}}, .tables = true}), 100u);
+    const Spec spec{optimizer, {{"lr_mult", "t:0.5"}, {"weight_decay", "0.1"}, {"decay_mult", "t:2"}}};
+    EXPECT_GT(mirrored({.mode = "dist_async", .optimizer = spec, .tables = true}), 100u);
   }
   for (const auto& [policy, make] : staleness_catalog().entries()) {
     SCOPED_TRACE(policy);

@@ -213,6 +213,7 @@ void with_arrays(const UpdateCall& call, std::span<const Tensor> in, std::span<c
                         .weight = out[0].as<float>(),
                         .state = states.back().data()},
                        call.step});
+    updates.back().step.decay_factor = static_cast<double>(updates.size() % 3);
   }
   update(updates);
 }
@@ -228,7 +229,9 @@ TEST(Optimizer, CudaEqualsTheCpu) {
             std::vector<float> gradient(arrays.gradient, arrays.gradient + arrays.count);
             Tile<float> tile = arrays;
             tile.gradient = gradient.data();
-            call.preparation.apply(tile.gradient, tile.weight, tile.count);
+            Preparation preparation = call.preparation;
+            preparation.weight_decay *= step.decay_factor;
+            preparation.apply(tile.gradient, tile.weight, tile.count);
             call.optimizer->update(tile, step);
           }
         });

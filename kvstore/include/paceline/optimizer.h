@@ -10,13 +10,15 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace paceline {
 
 // The learning rate over time. Every optimizer knows these keys: lr (0.01), weight_decay (0), rescale (1),
-// clip_gradient (by value; 0: off), and schedule (constant, linear, step or cosine) with schedule_examples,
-// schedule_end (0), schedule_warmup, schedule_every and schedule_factor (0.1), as optim::Schedule explains them.
+// clip_gradient (by value; 0: off), lr_mult and decay_mult (see Multipliers), and schedule (constant, linear, step or
+// cosine) with schedule_examples, schedule_end (0), schedule_warmup, schedule_every and schedule_factor (0.1), as
+// optim::Schedule explains them.
 class LearningRate {
  public:
   // Reads lr and the keys of the schedule. Throws InvalidArgument on values out of range.
@@ -33,6 +35,38 @@ class LearningRate {
   Form form_ = Form::kConstant;
   std::int64_t examples_ = 0, warmup_ = 0, every_ = 0;
   double end_ = 0, factor_ = 0.1;
+};
+
+// A factor for the keys whose names fit a pattern, in which '*' stands for any run of characters and '?' for one.
+struct Multiplier {
+  std::string pattern;  // of names
+  double factor = 1;    // finite, at least 0
+};
+
+// What the multipliers make of one key.
+struct KeyFactors {
+  double learning_rate = 1;  // of its rate
+  double weight_decay = 1;   // of its decay
+};
+
+// The options lr_mult and decay_mult: factors of learning rate and weight decay for single keys, as
+// `lr_mult=*embedding*:0.1+head*:10,decay_mult=*bias*:0`. The first pattern that fits the name of a key or table
+// counts. Where none fits, the factor is 1. A rate of factor 0 keeps the weights; the optimizer's state moves on.
+// `assign` has no rate.
+class Multipliers {
+ public:
+  // Reads both options. Throws InvalidArgument on a factor that is no finite number of at least 0.
+  static Multipliers parse(const Options& options);
+  // The factors of a key or table.
+  KeyFactors of(std::string_view key) const;
+  // True: every key has the factors 1.
+  bool empty() const { return rate_.empty() && decay_.empty(); }
+  // The patterns that fit none of these names, as "lr_mult=PATTERN". Leaves out the patterns of
+  // optim::no_decay_on_biases_and_norms(): a network may have no norms.
+  std::vector<std::string> unused(std::span<const std::string> keys) const;
+
+ private:
+  std::vector<Multiplier> rate_, decay_;
 };
 
 class Optimizer;
@@ -55,8 +89,9 @@ struct Preparation {
 
 // What an optimizer sees of one update, the same for every element of a slice.
 struct UpdateStep {
-  double learning_rate = 0;  // at this update
+  double learning_rate = 0;  // at this update, the key's factor included
   std::int64_t count = 0;    // updates that the slice has taken, this one included (Adam's t)
+  double decay_factor = 1;   // of the key's weight decay; an optimizer that decays_weights() applies it
 };
 
 // How far one update moves a weight: learning rate * gain * typical gradient, or learning rate * gain where
@@ -82,9 +117,9 @@ class Optimizer {
   // Updates the weights of a tile in place. The Preparation is already in tile.gradient.
   virtual void update(const Tile<float>& tile, const UpdateStep& step) const = 0;
   virtual void update(const Tile<double>& tile, const UpdateStep& step) const = 0;
-  // The same for whole arrays in the memory of a CUDA device, the Preparation included; gradients stay as they are.
-  // Issues to `stream`, a cudaStream_t, one launch for dozens of arrays. Throws NotAvailable where the optimizer has no
-  // kernel.
+  // The same for whole arrays in the memory of a CUDA device, the Preparation included, its weight_decay times the
+  // step's decay_factor. Gradients stay as they are. Issues to `stream`, a cudaStream_t, one launch for dozens of
+  // arrays. Throws NotAvailable where the optimizer has no kernel.
   virtual void update_cuda(std::span<const DeviceUpdate> updates, const Preparation& preparation, Device device,
                            void* stream) const;
   // How far updates move weights; staleness policies ask.
@@ -118,16 +153,21 @@ struct Schedule {
   double factor = 0.1;            // step: see `every`
 };
 
+// For `decay_mult`: weight decay for weights alone. The patterns fit the biases (*bias*) and the scales and shifts of
+// norms (*gamma, *beta) of the layers in namespace nn.
+std::vector<Multiplier> no_decay_on_biases_and_norms();
+
 // Spec `sgd`, `momentum` or `nesterov`: mom = momentum * mom + g, w -= lr * mom. With nesterov the second is
 // w -= lr * (g + momentum * mom).
 struct SGD {
-  double lr = 0.01;          // learning rate
-  double momentum = 0;       // 0: none, and no state
-  bool nesterov = false;     // Nesterov's form
-  double weight_decay = 0;   // see Preparation
-  double clip_gradient = 0;  // see Preparation
-  Schedule schedule = {};    // of the learning rate
-  operator Spec() const;     // its spec
+  double lr = 0.01;                                       // learning rate
+  double momentum = 0;                                    // 0: none, and no state
+  bool nesterov = false;                                  // Nesterov's form
+  double weight_decay = 0;                                // see Preparation
+  double clip_gradient = 0;                               // see Preparation
+  Schedule schedule = {};                                 // of the learning rate
+  std::vector<Multiplier> lr_mult = {}, decay_mult = {};  // see Multipliers
+  operator Spec() const;                                  // its spec
 };
 
 // Spec `assign`: the gradient becomes the weights. In synchronous modes it is the mean of the workers' gradients, or
@@ -141,23 +181,25 @@ struct Assign {
 // as in MXNet. PyTorch adds it to the corrected root, sqrt(v / (1 - beta2^t)): its epsilon is this one divided by
 // sqrt(1 - beta2^t), which matters only in the first steps.
 struct Adam {
-  double lr = 0.001;                                  // learning rate
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // see above
-  double weight_decay = 0;                            // see Preparation
-  double clip_gradient = 0;                           // see Preparation
-  Schedule schedule = {};                             // of the learning rate
-  operator Spec() const;                              // its spec
+  double lr = 0.001;                                      // learning rate
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;      // see above
+  double weight_decay = 0;                                // see Preparation
+  double clip_gradient = 0;                               // see Preparation
+  Schedule schedule = {};                                 // of the learning rate
+  std::vector<Multiplier> lr_mult = {}, decay_mult = {};  // see Multipliers
+  operator Spec() const;                                  // its spec
 };
 
 // Spec `adamw`: Adam with decoupled weight decay (Loshchilov & Hutter 2019). w shrinks by lr * weight_decay * w beside
 // Adam's step, which does not see the decay.
 struct AdamW {
-  double lr = 0.001;                                  // learning rate
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // as in Adam
-  double weight_decay = 0.01;                         // see above
-  double clip_gradient = 0;                           // see Preparation
-  Schedule schedule = {};                             // of the learning rate
-  operator Spec() const;                              // its spec
+  double lr = 0.001;                                      // learning rate
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;      // as in Adam
+  double weight_decay = 0.01;                             // see above
+  double clip_gradient = 0;                               // see Preparation
+  Schedule schedule = {};                                 // of the learning rate
+  std::vector<Multiplier> lr_mult = {}, decay_mult = {};  // see Multipliers
+  operator Spec() const;                                  // its spec
 };
 
 }  // namespace optim

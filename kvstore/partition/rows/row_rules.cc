@@ -9,6 +9,7 @@ std::shared_ptr<const RowRules> RowRules::make(const Spec& optimizer, const std:
   rules->staleness = own ? std::move(own) : make_staleness(policy, options);
   rules->preparation = Preparation::parse(optimizer.options, *rules->optimizer);
   rules->rate = LearningRate::parse(optimizer.options);
+  rules->multipliers = Multipliers::parse(optimizer.options);
   rules->state_names = rules->optimizer->state_names();
   rules->optimizer_states = rules->state_names.size();
   for (const std::string& name : rules->staleness->state_names()) rules->state_names.push_back(name);

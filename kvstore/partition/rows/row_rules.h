@@ -20,6 +20,7 @@ struct RowRules {
   std::shared_ptr<const Staleness> staleness;
   Preparation preparation;
   LearningRate rate;
+  Multipliers multipliers;
   std::vector<std::string> state_names;  // the optimizer's, then the policy's
   std::size_t optimizer_states = 0;
   bool needs_pulled = false;

@@ -106,6 +106,9 @@ void RowTable::set_rules(std::shared_ptr<const RowRules> rules) {
   }
   if (!rules->needs_pulled) pulled_.clear();
   rules_ = std::move(rules);
+  factors_ = rules_->multipliers.of(spec_.name);
+  preparation_ = rules_->preparation;
+  preparation_.weight_decay *= factors_.weight_decay;
 }
 
 void RowTable::set_workers(int live) {
@@ -115,9 +118,9 @@ void RowTable::set_workers(int live) {
 
 StaleContext RowTable::context(RowScalars* scalars) const {
   StaleContext context;
-  if (!scalars->resolved()) scalars->learning_rate = rules_->rate.at(examples_);
+  if (!scalars->resolved()) scalars->learning_rate = rules_->rate.at(examples_) * factors_.learning_rate;
   context.learning_rate = scalars->learning_rate;
-  context.peak_rate = rules_->rate.base();
+  context.peak_rate = rules_->rate.base() * factors_.learning_rate;
   context.step_size = rules_->optimizer->step_size();
   context.workers = workers_;
   return context;
@@ -246,7 +249,7 @@ void RowTable::update(std::byte* body, const T* gradient, const T* pulled, const
   if (states > few.size()) many.resize(states);
   T** arrays = states > few.size() ? many.data() : few.data();
   for (std::size_t state = 0; state < states; ++state) arrays[state] = reinterpret_cast<T*>(body + state_offset(state));
-  const UpdateStep step{context.learning_rate, context.count + 1};
+  const UpdateStep step{context.learning_rate, context.count + 1, factors_.weight_decay};
   // Without a state to keep, a policy leaves a gradient of delay 0 as it is.
   const bool corrects = context.delay > 0 || states > rules.optimizer_states;
   alignas(64) std::array<T, static_cast<std::size_t>(Tile<T>::kElements)> scratch;
@@ -257,7 +260,7 @@ void RowTable::update(std::byte* body, const T* gradient, const T* pulled, const
     tile.weight = reinterpret_cast<T*>(body) + begin;
     tile.pulled = pulled ? pulled + begin : nullptr;
     copy_row(tile.gradient, gradient + begin, static_cast<std::size_t>(tile.count) * sizeof(T));
-    rules.preparation.apply(tile.gradient, tile.weight, tile.count);
+    preparation_.apply(tile.gradient, tile.weight, tile.count);
     tile.state = arrays + rules.optimizer_states;
     if (corrects) rules.staleness->correct(tile, context);
     tile.state = arrays;

@@ -143,6 +143,8 @@ class RowTable {
   const std::size_t row_bytes_;
   mutable Mutex mutex_;
   std::shared_ptr<const RowRules> rules_ PACELINE_GUARDED_BY(mutex_);
+  KeyFactors factors_ PACELINE_GUARDED_BY(mutex_);       // of the table
+  Preparation preparation_ PACELINE_GUARDED_BY(mutex_);  // likewise
   RowStore rows_ PACELINE_GUARDED_BY(mutex_);
   std::map<int, RowStore> pulled_ PACELINE_GUARDED_BY(mutex_);
   std::vector<Histogram> delays_ PACELINE_GUARDED_BY(mutex_);

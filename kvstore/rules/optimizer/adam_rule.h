@@ -58,7 +58,7 @@ class AdamW final : public AdamOptimizer {
   bool decays_weights() const override { return true; }
   bool in_one_pass() const override { return false; }  // the decay changes the weight first
   // What is left of a weight before Adam's step.
-  double kept(const UpdateStep& step) const { return 1 - step.learning_rate * weight_decay_; }
+  double kept(const UpdateStep& step) const { return 1 - step.learning_rate * (weight_decay_ * step.decay_factor); }
 
  private:
   template <class T>

@@ -43,13 +43,13 @@ struct UpdatedArrays {
     float* weight;
     std::array<float*, kSlots + 1> slots;
     std::int64_t count;
-    float rate, kept;
+    float rate, kept, weight_decay;
     bool wide;  // all arrays begin where vectors may
   };
   One arrays[kMost];
   int count;
   int first[kMost + 1];
-  float rescale, bound, weight_decay;  // the Preparation; bound: infinite where nothing is clipped
+  float rescale, bound;  // of the Preparation; bound: infinite where nothing is clipped
 };
 
 // Each weight becomes kept * weight - step(gradient, state, rate), or, where the rule replaces it, -step().
@@ -67,7 +67,7 @@ __device__ void update_vector(const Bound& step, const UpdatedArrays<kSlots>& al
     float gradient = gradients.at[k] * all.rescale;
     if (gradient > all.bound) gradient = all.bound;
     if (gradient < -all.bound) gradient = -all.bound;
-    if (all.weight_decay != 0) gradient += all.weight_decay * weight;
+    if (one.weight_decay != 0) gradient += one.weight_decay * weight;
     float values[kSlots + 1] = {};
     for (int s = 0; s < kSlots; ++s) values[s] = state[s].at[k];
     const float change = step(gradient, values, one.rate);
@@ -111,7 +111,6 @@ void update_arrays(const Bound& bound, std::span<const DeviceUpdate> updates, co
     all.rescale = static_cast<float>(preparation.rescale);
     all.bound = preparation.clip_gradient > 0 ? static_cast<float>(preparation.clip_gradient)
                                               : std::numeric_limits<float>::infinity();
-    all.weight_decay = static_cast<float>(preparation.weight_decay);
     const std::size_t number = std::min<std::size_t>(updates.size(), Arrays::kMost);
     for (std::size_t i = 0; i < number; ++i) {
       const Tile<float>& arrays = updates[i].arrays;
@@ -126,6 +125,7 @@ void update_arrays(const Bound& bound, std::span<const DeviceUpdate> updates, co
       one.count = arrays.count;
       one.rate = static_cast<float>(rate(updates[i].step));
       one.kept = static_cast<float>(kept(updates[i].step));
+      one.weight_decay = static_cast<float>(preparation.weight_decay * updates[i].step.decay_factor);
       constexpr std::int64_t kElements = kThreads * kUpdateWidth;
       const std::int64_t blocks = std::min((arrays.count + kElements - 1) / kElements, kMostBlocks);
       all.first[i + 1] = all.first[i] + static_cast<int>(blocks);

@@ -13,21 +13,24 @@ namespace {
 
 class Dana final : public WorkerRule {
  public:
-  Dana(double momentum, const Preparation& preparation) : momentum_(momentum), preparation_(preparation) {}
+  Dana(double momentum, const Preparation& preparation, const Multipliers& multipliers)
+      : momentum_(momentum), preparation_(preparation), multipliers_(multipliers) {}
 
   NDArray prepare(const std::string& key, const NDArray& gradient, const NDArray& weight) override {
     Slot& slot = slots_[key];
-    if (slot.velocity.is_none()) {
-      slot.velocity = NDArray::zeros(gradient.shape(), gradient.dtype(), gradient.device(), gradient.engine());
-    }
     if (slot.update.is_none()) {
       slot.update = NDArray(gradient.shape(), gradient.dtype(), gradient.device(), gradient.engine());
+      slot.preparation = preparation_;
+      slot.preparation.weight_decay *= multipliers_.of(key).weight_decay;
+    }
+    if (slot.velocity.is_none()) {
+      slot.velocity = NDArray::zeros(gradient.shape(), gradient.dtype(), gradient.device(), gradient.engine());
     }
     require(slot.velocity.shape() == gradient.shape(), "[dana] the gradient of '", key, "' has shape ",
             gradient.shape(), ", expected ", slot.velocity.shape());
     const std::array inputs{gradient.contiguous(), weight.contiguous(), slot.velocity};
     const std::array outputs{slot.velocity, slot.update};
-    const auto rule = [momentum = momentum_, preparation = preparation_](
+    const auto rule = [momentum = momentum_, preparation = slot.preparation](
                           const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out) {
       visit_floating(in[0].dtype, "dana", [&](auto tag) {
         using T = typename decltype(tag)::type;
@@ -62,6 +65,7 @@ class Dana final : public WorkerRule {
  private:
   struct Slot {
     NDArray velocity, update;
+    Preparation preparation;  // of the key
   };
 
   template <class T>
@@ -80,13 +84,15 @@ class Dana final : public WorkerRule {
 
   double momentum_;
   Preparation preparation_;
+  Multipliers multipliers_;
   std::map<std::string, Slot> slots_;
 };
 
 }  // namespace
 
-std::unique_ptr<WorkerRule> make_dana_rule(double momentum, const Preparation& preparation) {
-  return std::make_unique<Dana>(momentum, preparation);
+std::unique_ptr<WorkerRule> make_dana_rule(double momentum, const Preparation& preparation,
+                                           const Multipliers& multipliers) {
+  return std::make_unique<Dana>(momentum, preparation, multipliers);
 }
 
 }  // namespace paceline

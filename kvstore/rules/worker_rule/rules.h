@@ -8,7 +8,8 @@
 
 namespace paceline {
 
-std::unique_ptr<WorkerRule> make_dana_rule(double momentum, const Preparation& preparation);
+std::unique_ptr<WorkerRule> make_dana_rule(double momentum, const Preparation& preparation,
+                                           const Multipliers& multipliers);
 std::unique_ptr<WorkerRule> make_predict_rule(const Options& options);
 
 }  // namespace paceline

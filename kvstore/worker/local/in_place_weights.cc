@@ -17,11 +17,13 @@ struct InPlaceWeights::Rules {
       : optimizer(make_optimizer(spec)),
         preparation(Preparation::parse(spec.options, *optimizer)),
         rate(LearningRate::parse(spec.options)),
+        multipliers(Multipliers::parse(spec.options)),
         names(optimizer->state_names()) {}
 
   std::shared_ptr<const Optimizer> optimizer;
   Preparation preparation;
   LearningRate rate;
+  Multipliers multipliers;
   std::vector<std::string> names;
 };
 
@@ -56,7 +58,9 @@ std::vector<DeviceUpdate> updates_of(const UpdateCall& call, std::span<const Ten
 void update_tiles(const UpdateCall& call, const DeviceUpdate& update, std::int64_t first, std::int64_t last) {
   constexpr std::int64_t kTile = Tile<float>::kElements;
   const Tile<float>& whole = update.arrays;
-  const bool one_pass = call.optimizer->in_one_pass() && !call.preparation.changes();
+  Preparation preparation = call.preparation;
+  preparation.weight_decay *= update.step.decay_factor;
+  const bool one_pass = call.optimizer->in_one_pass() && !preparation.changes();
   alignas(64) std::array<float, static_cast<std::size_t>(kTile)> scratch;
   std::vector<float*> state(whole.state, whole.state + call.states);
   for (float*& array : state) array += first * kTile;
@@ -69,7 +73,7 @@ void update_tiles(const UpdateCall& call, const DeviceUpdate& update, std::int64
     if (!one_pass) {
       std::copy_n(tile.gradient, tile.count, scratch.data());
       tile.gradient = scratch.data();
-      call.preparation.apply(tile.gradient, tile.weight, tile.count);
+      preparation.apply(tile.gradient, tile.weight, tile.count);
     }
     call.optimizer->update(tile, update.step);
     for (float*& array : state) array += tile.count;
@@ -128,6 +132,7 @@ std::unique_ptr<InPlaceKey> InPlaceWeights::add(const InitValue& value) const {
   auto key = std::make_unique<InPlaceKey>();
   key->name = value.key;
   key->average = value.average;
+  key->factors = rules_->multipliers.of(key->name);
   key->weight = value.shared && value.value.is_contiguous() ? value.value : value.value.clone();
   if (!value.average) key->state = zeros_for(key->weight);
   return key;
@@ -137,6 +142,7 @@ void InPlaceWeights::set_optimizer(const Spec& optimizer, std::span<InPlaceKey* 
   auto rules = std::make_shared<const Rules>(optimizer);
   const bool same_state = rules->names == rules_->names;
   rules_ = std::move(rules);
+  for (InPlaceKey* key : keys) key->factors = rules_->multipliers.of(key->name);
   if (same_state) return;
   for (InPlaceKey* key : keys) {
     if (key->average) continue;
@@ -171,7 +177,8 @@ void InPlaceWeights::push(std::span<const Push> pushes, std::int64_t examples, i
     call.inputs.push_back(gradient);
     call.outputs.push_back(key->weight);
     call.outputs.insert(call.outputs.end(), key->state.begin(), key->state.end());
-    call.steps.push_back({rules_->rate.at(key->counters.examples), ++key->counters.optimizer_updates});
+    call.steps.push_back({rules_->rate.at(key->counters.examples) * key->factors.learning_rate,
+                          ++key->counters.optimizer_updates, key->factors.weight_decay});
     ++key->counters.policy_updates;
     key->counters.examples += examples;
     ++updates_;

@@ -22,6 +22,7 @@ struct InPlaceKey {
   NDArray weight;
   std::vector<NDArray> state;  // by the optimizer's state_names()
   SliceCounters counters;
+  KeyFactors factors;
 };
 
 // Calls take turns.

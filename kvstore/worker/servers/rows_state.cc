@@ -147,7 +147,6 @@ void ServersBackend::send_tables(const StoreState& state) {
 }
 
 void ServersBackend::fill_table(const std::string& name, const FirstRows& values) {
-  const std::shared_ptr<const Placement> places = placement();
   const RemoteTable* table = nullptr;
   {
     Lock lock(mutex_);
@@ -161,6 +160,7 @@ void ServersBackend::fill_table(const std::string& name, const FirstRows& values
 }
 
 void ServersBackend::send_first_rows(const RemoteTable& table, const FirstRows& values) {
+  const std::shared_ptr<const Placement> places = placement();
   const std::size_t limit = rows_in_message(table, 1);
   const std::int64_t block = std::int64_t{1} << table.layout.block_bits(), partitions = table.layout.partitions();
   std::vector<std::pair<int, Message>> requests;
