@@ -65,12 +65,17 @@ TrainerOptions checked(const TrainerOptions& options) {
 
 struct Trainer::Impl {
   Impl(Module trained, const Spec& spec, std::shared_ptr<KVStore> kv, const TrainerOptions& given)
-      : net(std::move(trained)), options(checked(given)), store(std::move(kv)), progress(store, spec) {}
+      : net(std::move(trained)),
+        options(checked(given)),
+        store(std::move(kv)),
+        progress(store, spec),
+        multipliers(Multipliers::parse(Spec(spec).options)) {}
 
   Module net;
   TrainerOptions options;
   std::shared_ptr<KVStore> store;
   Progress progress;
+  Multipliers multipliers;  // of the optimizer
 
   bool ready = false, begun = false;  // begun: the store has been told of some keys
   std::exception_ptr failure;         // of a step that nobody waits for any more
@@ -166,10 +171,16 @@ struct Trainer::Impl {
             "captured steps run on one device, but the network has weights on ", gradients->devices().size(),
             "; set captured = false");
     std::string all_names, frozen_names;
+    std::vector<std::string> with_gradient;
     for (const auto& parameter : net.parameters()) {
       all_names += parameter->name + " ";
+      if (!parameter->statistic) with_gradient.push_back(parameter->name);
       if (parameter->frozen) frozen_names += parameter->name + " ";
     }
+    if (store->rank() == 0)
+      for (const std::string& pattern : multipliers.unused(with_gradient))
+        LOG(WARNING) << pattern
+                     << " of the optimizer fits no parameter of the network; net.describe() shows their names";
     progress.tell_alike(all_names, frozen_names);
     if (!initial.empty()) store->init(initial);  // in all workers, which have told it before
     if (!progress.is_alike(all_names, frozen_names))
