@@ -115,7 +115,7 @@ void Membership::answer(Member& member) {
   std::exchange(member.request, {}).reply(std::move(message));
 }
 
-// Gives a latecomer the place of a lost worker, by preference the one with its task number.
+// Gives a late worker the place of a lost one, preferably the one with the same task number.
 bool Membership::place(Member& late) {
   Member* free = nullptr;
   for (Member& member : members_) {

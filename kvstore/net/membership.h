@@ -1,10 +1,10 @@
 #pragma once
-// The scheduler's book of processes: who has joined, who is silent, who has left. It decides, Node carries the
-// messages.
+// The scheduler's list of processes: which have joined, are silent or have left. Membership decides, and Node carries
+// the messages.
 //
-// Ranks: once every process has arrived, those of a role are numbered in the order of the launcher's task numbers;
-// those without one follow in the order of arrival. Later a worker may take the place of a lost one, with a new
-// incarnation.
+// When every process has arrived, each gets a rank within its role. Ranks follow the launcher's task numbers. Processes
+// without a task number come last, in the order of arrival. Later a worker may take the rank of a lost worker, with a
+// new incarnation.
 
 #include <paceline/mutex.h>
 
@@ -18,35 +18,36 @@ namespace paceline {
 
 class Membership {
  public:
-  // `address`: where the scheduler listens. `job`: what every message carries from the start on.
+  // `address`: where the scheduler listens. `job`: the number that every message of the job carries.
   Membership(const ClusterConfig& config, std::uint64_t incarnation, std::uint64_t job, const std::string& address);
 
-  // Functions that say so return true when the roster has changed.
+  // join(), leave(), ended(), enter() and tick() return true when the roster has changed.
 
-  // A process asks for its place: answered now, at the start, or refused.
-  bool join(const Request& request, LinkId link);  // throws what to refuse it with
-  // A sign of life; `sender` is an incarnation, `epoch` the roster it knows. False: it is not, or no longer, of this
-  // job, and `why` says it.
+  // A process asks to join. The request is answered now, or when the job starts, or when a place becomes free. Throws
+  // the error to refuse the request with.
+  bool join(const Request& request, LinkId link);
+  // A message came from the process with the incarnation `sender`, which knows the roster of `epoch`. False: the
+  // process does not belong to this job, or no longer, and `why` gives the reason.
   bool heard(std::uint64_t sender, LinkId link, std::uint64_t epoch, std::string& why);
-  // True when the roster has changed.
+  // The process ends in good order.
   bool leave(std::uint64_t sender);
-  // The process that the launcher started as `task` has failed; `how` ends the sentence that begins with its name. Who
-  // has taken its place since is another process.
+  // The process that the launcher started as `task` has failed. `how` completes a sentence, such as "was ended by
+  // signal 9". A process that has taken its place since is not affected.
   bool ended(Role role, int task, const std::string& how);
-  // It takes part in the rounds of mode ring; to say it again makes a new roster, too.
+  // The worker takes part in the rounds of mode ring. A repeated call makes a new roster too.
   bool enter(std::uint64_t sender);
-  // `seconds` of silence more for everybody not heard. True when the roster has changed.
+  // Adds `seconds` to the silence of every process, and declares processes lost that are silent for too long.
   bool tick(double seconds);
-  // Refuses whoever still waits for the start.
+  // Refuses every process that still waits for the start.
   void give_up(const std::exception& reason);
 
   bool started() const;
   // "waiting for 1 of 2 workers; joined: server at hostA; the scheduler listens at 10.0.0.4:9091"; empty once started.
   std::string waiting() const;
   RosterNotice notice() const;
-  // Where to send what everybody must know.
+  // Links to all live processes.
   std::vector<LinkId> links() const;
-  // Every live process knows the newest roster.
+  // True if every live process has the newest roster.
   bool everybody_knows() const;
   bool everybody_left() const;
 
@@ -59,10 +60,10 @@ class Membership {
     LinkId link = 0;
     double silent = 0;
     double waited = 0;
-    std::uint64_t knows = 0;  // epoch
-    bool returned = false;    // in the place of a lost one
-    std::string lost;         // not empty: how
-    Request request;          // to join
+    std::uint64_t knows = 0;  // epoch of its newest roster
+    bool returned = false;    // took the place of a lost process
+    std::string lost;         // how it was lost; else empty
+    Request request;          // its request to join
   };
 
   int wanted(Role role) const;
@@ -85,7 +86,7 @@ class Membership {
   std::vector<Member> members_ PACELINE_GUARDED_BY(mutex_);
   std::vector<Member> late_ PACELINE_GUARDED_BY(mutex_);
   std::vector<std::pair<std::uint64_t, std::string>> gone_
-      PACELINE_GUARDED_BY(mutex_);  // replaced incarnations, and who they were
+      PACELINE_GUARDED_BY(mutex_);  // lost incarnations whose place was taken, and their names
   std::uint64_t last_incarnation_ PACELINE_GUARDED_BY(mutex_);
   std::uint64_t epoch_ PACELINE_GUARDED_BY(mutex_) = 0;  // 0: not started
   bool over_ PACELINE_GUARDED_BY(mutex_) = false;

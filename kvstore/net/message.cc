@@ -2,7 +2,7 @@
 // head   := magic:u32 "PCL\x01"  format:u8 (1)  kind:u8  reserved:u16 (0)
 //           job:u64  incarnation:u64  request:u64  epoch:u64
 //           body_bytes:u32  payload_count:u32  payload_bytes:u64
-//           seal:16 bytes (0 until messages are sealed)
+//           seal:16 bytes (always 0; reserved for authentication)
 //           body:body_bytes
 // All numbers are little-endian. payload_bytes is the sum over the payload frames.
 

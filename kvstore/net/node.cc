@@ -39,7 +39,8 @@ std::uint64_t random_number() {
   return static_cast<std::uint64_t>(device()) << 32 | device();
 }
 
-// Where to listen so that `host` reaches us. A name may mean another address here than elsewhere (127.0.1.1).
+// The address to listen at, so that peers can connect to `host`. A host name may resolve to another address here than
+// on other hosts (127.0.1.1), so a name means all interfaces.
 std::string listening_host(const std::string& host) {
   return is_numeric_host(host) || host == "localhost" ? host : "*";
 }
@@ -188,7 +189,7 @@ void Node::Impl::start() {
       }
     } else {
       scheduler_link_ = to.connect(scheduler_address_);
-      if (config_.role == Role::kServer || config_.servers == 0) {  // without servers workers ask each other
+      if (config_.role == Role::kServer || config_.servers == 0) {  // without servers, workers connect to each other
         if (inproc) {
           bound_address_ = to.bind(place(std::to_string(random_number())));
         } else {
@@ -235,7 +236,7 @@ void Node::Impl::stop() {
     transport = std::move(transport_);
   }
   {
-    const Lock connecting(connect_mutex_);  // who is in link_to() may still use it
+    const Lock connecting(connect_mutex_);  // a thread in link_to() may still use `transport`
   }
   transport.reset();
   finish_asks(pending_requests_.fail_all(std::make_exception_ptr(NetworkError("this process has left the job"))));
@@ -277,10 +278,10 @@ void Node::Impl::run_heart() {
 }
 
 void Node::Impl::tick(double seconds) {
-  // A process that was stopped itself has not seen the others fall silent.
+  // If this process was suspended, the pause does not count as silence of the others.
   const double silence = std::min(seconds, config_.heartbeat_seconds);
   {
-    const Lock turn(turn_);  // while a handler runs nobody is heard, and no silence counts
+    const Lock turn(turn_);  // while a handler runs no message is taken, so no silence counts
     if (!scheduler_)
       watch_scheduler(silence);
     else if (membership_->tick(silence))
@@ -329,7 +330,8 @@ void Node::Impl::run_posted() {
 // ---- Impl: packets out ----
 
 void Node::Impl::send(LinkId link, Packet packet) {
-  // The last owner of a frame may be a request, which answers when it goes: not while the locks of sending are held.
+  // A frame may own the last reference to a Request, whose destructor sends an answer. `kept` delays this until
+  // send_mutex_ is released.
   const Packet kept = packet;
   const Lock lock(send_mutex_);
   if (transport_) transport_->send(link, std::move(packet));
@@ -367,7 +369,7 @@ std::optional<LinkId> Node::Impl::known_link(const PeerId& peer, Peer* unconnect
   return std::nullopt;
 }
 
-// The latest way to a peer; 0, which leads nowhere, while there is none.
+// The latest link to a peer. 0 while there is none: packets for link 0 are dropped.
 LinkId Node::Impl::link_to(const PeerId& peer) {
   if (!scheduler_ && peer.role == Role::kScheduler) return scheduler_link_;
   Peer unconnected;
@@ -387,7 +389,7 @@ LinkId Node::Impl::link_to(const PeerId& peer) {
     if (known && known->alive && known->incarnation == unconnected.incarnation)
       return connections_.emplace(peer, link).first->second;
   }
-  transport->close(link);  // it was lost meanwhile
+  transport->close(link);  // the peer was lost meanwhile
   return 0;
 }
 
@@ -397,7 +399,7 @@ std::uint64_t Node::Impl::ask(const PeerId& peer, Message request, ReplyHandler 
   request.header = header(kind, number);
   Packet packet = encode(request);
   pending_requests_.add(number, peer, kind, packet, std::move(on_reply));
-  // Looked at after it was added: a peer that is lost in between fails it like all that was asked before.
+  // Look at the roster only after add(). If the peer is lost in between, apply() then fails this request too.
   std::exception_ptr error;
   {
     const Lock lock(mutex_);

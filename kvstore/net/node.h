@@ -1,6 +1,7 @@
 #pragma once
-// One process of a job on the network: joins through the scheduler, knows who is there, sends heartbeats, asks peers
-// and answers them. Server, worker and scheduler are built on it; it knows nothing of keys or weights.
+// A Node is one process of a job on the network. It joins through the scheduler, knows the members of the job, sends
+// heartbeats, sends requests to peers and answers theirs. Servers, workers and the scheduler use it. It knows nothing
+// of keys or weights.
 
 #include <paceline/cluster.h>
 #include <paceline/transport.h>
@@ -25,18 +26,18 @@ std::string name_of(const PeerId& peer);  // "server 1"
 
 struct Peer {
   PeerId id;
-  std::uint64_t incarnation = 0;  // given by the scheduler, grows; a returned process has a new one
-  std::string address;            // where it is bound (servers)
+  std::uint64_t incarnation = 0;  // from the scheduler, ascending; a returned process has a new one
+  std::string address;            // where it listens; empty for workers of modes with servers
   std::string host;
   bool alive = true;
-  bool finished = false;  // left in good order
-  bool entered = false;   // a worker that takes part in the rounds of mode ring: from the start, or since Node::enter()
+  bool finished = false;  // left by leave()
+  bool entered = false;   // a worker in the rounds of mode ring: there from the start, or since Node::enter()
 };
 
-// Who is in the job; `epoch` grows with every change.
+// The members of the job. `epoch` grows with every change.
 struct Roster {
   std::uint64_t epoch = 0;
-  bool over = false;  // no worker is left: each has finished or was lost
+  bool over = false;  // every worker has finished or was lost
   std::vector<Peer> peers;
 
   const Peer* find(const PeerId& id) const;
@@ -45,15 +46,15 @@ struct Roster {
 
 class Node;
 
-// A request that arrived. Answer it with exactly one reply() or refuse(), now or later, from any thread; copies share
-// the answer. A request dropped unanswered is refused with "dropped".
+// A request that arrived. Answer it with exactly one reply() or refuse(), now or later, from any thread. Copies are the
+// same request. When the last copy goes without an answer, the request is refused as "dropped unanswered".
 class Request {
  public:
   const Message& message() const;
   PeerId from() const;
   std::uint64_t incarnation() const;
   void reply(Message answer) const;
-  // The asker's callback gets an Error of the same kind and text.
+  // The sender's callback gets an Error of the same kind and text.
   void refuse(const std::exception& reason) const;
 
  private:
@@ -65,62 +66,64 @@ class Request {
 class Node {
  public:
   struct Handlers {
-    // A request from a peer of this job; must not block. Handlers run on threads of the Node, one at a time. Requests
-    // of one peer come in the order sent, except that a repeated one (its first answer was lost) may come again later:
-    // handlers must be idempotent or recognise repetition. A repetition of a request that is still unanswered is not
-    // delivered.
+    // A request from a peer of this job arrived. Must not block. Handlers run one at a time, on threads of the Node or
+    // on threads that wait for an engine (receive_while_waiting()). Requests of one peer come in the order sent. A
+    // request may come again later if its answer was lost, so handlers must be idempotent or recognise repetitions. A
+    // repetition of a request that is still unanswered is not delivered.
     std::function<void(Request)> on_request;
-    // The roster changed: somebody was lost, left or joined; or failure() is set.
+    // The roster changed, because a process joined, left or was lost, or failure() was set.
     std::function<void(const Roster&)> on_roster;
   };
-  // Exactly one of the two is set.
+  // Gets either an answer or an error.
   using ReplyHandler = std::function<void(std::optional<Message> answer, std::exception_ptr error)>;
 
-  // Binds (servers; the scheduler at its port), connects to the scheduler.
+  // The scheduler binds its port. Other processes connect to the scheduler. Servers, and workers in modes without
+  // servers, also bind an address for their peers.
   Node(const ClusterConfig& config, Handlers handlers);
-  // Leaves without a word; to peers it looks like a crash unless leave() was called. Requests that are still
-  // open get a NetworkError; no handler runs after it.
+  // Disconnects. To peers this looks like a crash unless leave() was called. Requests that are still open get a
+  // NetworkError. No handler runs after it.
   ~Node();
 
-  // Blocks until every process of the job has joined and returns with rank() and the roster known. Throws Timeout
-  // naming who is missing, NetworkError when refused (another job, too many workers).
+  // Blocks until every process of the job has joined. rank() and roster() are known afterwards. Throws Timeout naming
+  // who is missing, or NetworkError if the scheduler refuses this process (another job, too many workers).
   void join();
-  // Threads that wait for an engine receive meanwhile, where the transport lets them: handlers may run on them.
+  // Lets threads that wait for an engine receive messages meanwhile, if the transport can do this. Handlers may then
+  // run on these threads.
   void receive_while_waiting();
-  // Says good-bye: this process ends in good order. Blocks until the scheduler knows, at most `seconds`.
+  // Tells the scheduler that this process leaves in good order. Blocks until it has answered, at most `seconds`.
   void leave(double seconds = 5);
 
-  // Has the roster say that this worker takes part in the rounds of mode ring, once more if it does already; returns an
-  // epoch at which it does. Blocks and throws as ask_and_wait() does.
+  // Makes the scheduler publish a roster in which this worker takes part in the rounds of mode ring. Does so again if
+  // it takes part already. Returns an epoch of the roster in which it does. Blocks and throws as ask_and_wait() does.
   std::uint64_t enter();
 
   int rank() const;
   std::uint64_t incarnation() const;
   Roster roster() const;
 
-  // Asks a peer (PeerId{Role::kScheduler, 0} for the scheduler). Thread-safe, never blocks. The request is
-  // repeated until answered; frames are shared, not copied. `on_reply` runs as handlers do: with the answer; or with
-  // the refusal; or with NetworkError once the peer is lost (named, with what it was asked for and for how long) or
-  // this process was declared lost itself. A peer that is alive but slow is only named in the log at intervals. Returns
-  // a number for cancel().
+  // Sends a request to a peer (the scheduler is PeerId{Role::kScheduler, 0}), without waiting for the answer. Returns a
+  // number for cancel(). Thread-safe. The request is repeated until it is answered. Frames are shared, not copied.
+  // `on_reply` runs as handlers do. It gets the answer or the refusal. It gets a NetworkError when the peer is lost, or
+  // when this process was declared lost. A peer that is alive but slow is named in the log from time to time.
   std::uint64_t ask(const PeerId& peer, Message request, ReplyHandler on_reply);
   void cancel(std::uint64_t ask);
-  // The same, blocking; throws what the ReplyHandler would get. Not within a handler.
+  // The same, but blocks for the answer, and throws the error that a ReplyHandler would get. Not within a handler.
   Message ask_and_wait(const PeerId& peer, Message request);
-  // The peer would read this frame of a request where it lies (Transport::reads_in_place).
+  // Would the peer read this frame of a request without a copy? See Transport::reads_in_place().
   bool reads_in_place(const PeerId& peer, const void* data, std::size_t bytes) const;
 
-  // The peer that a failed job is blamed on, once one was lost that the job cannot do without.
+  // Why this process cannot go on: it names the process whose loss the job does not survive, or says that this process
+  // was declared lost. Null until then.
   std::exception_ptr failure() const;
 
-  // Messages that were dropped because nothing of ours wrote them.
+  // The number of malformed messages that were dropped.
   std::int64_t malformed() const;
 
-  // Of the scheduler: the process that the launcher started as this task has failed. Not within a handler.
+  // For the scheduler. Reports that the process that the launcher started as `task` has failed. Not within a handler.
   void ended(Role role, int task, const std::string& how);
   // Where the scheduler listens.
   const std::string& scheduler_address() const;
-  // Of the scheduler: has every live process the newest roster; are all gone.
+  // For the scheduler. Has every live process the newest roster? Is no process left?
   bool everybody_knows() const;
   bool everybody_left() const;
 

@@ -3,8 +3,8 @@
 namespace paceline {
 namespace {
 
-constexpr std::size_t kRecent = 64;             // answers per sender
-constexpr std::size_t kLargestKept = 16 << 10;  // bytes
+constexpr std::size_t kRecent = 64;             // answers that are kept for each sender
+constexpr std::size_t kLargestKept = 16 << 10;  // bytes of an answer
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 #pragma once
-// The requests that arrived at one process: which are still unanswered, so that a repetition is not delivered twice,
-// and the last small answers, so that a repetition after a lost answer costs no work. Kept per asking incarnation.
+// What a process remembers of the requests that arrived, for each sender's incarnation. It remembers the unanswered
+// requests, so that a repetition is not delivered. It keeps the latest small answers, so that a repetition after a lost
+// answer costs no work.
 
 #include <paceline/mutex.h>
 #include <paceline/transport.h>
@@ -16,12 +17,12 @@ class ReplyCache {
  public:
   enum class Known { kNew, kOpen, kAnswered };
 
-  // Where `request` of `sender` stands; kNew makes it open. kAnswered sets `answer`.
+  // Looks a request up. A new request becomes open. Sets `answer` where the result is kAnswered.
   Known arrive(std::uint64_t sender, std::uint64_t request, Packet& answer);
-  // The same without opening it.
+  // The same, but a new request does not become open.
   Known look(std::uint64_t sender, std::uint64_t request, Packet& answer) const;
   void answered(std::uint64_t sender, std::uint64_t request, const Packet& answer);
-  // A sender that is lost: nothing of it will come again.
+  // Drops all entries of a sender that is lost or has left.
   void forget(std::uint64_t sender);
 
  private:

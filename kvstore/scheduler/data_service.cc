@@ -1,13 +1,13 @@
-// Who delivers which positions of an epoch. Per epoch the book holds
-//   parts       the workers that were live when the first one asked, by part
-//   assigned    per worker, what it said it would deliver and has not committed
-//   unassigned  what nobody has said to deliver: the part of a worker that has not begun
-//   left        what lost workers left, for whoever asks
-//   done        what was committed
-//   notes       what was told with it
-// A position goes from unassigned to assigned (begin), from there to nowhere (commit) or to left (its worker is lost),
-// and from left to another's assigned (take over). The unassigned part of a worker that is lost before it begins is
-// known once every other worker of the epoch has begun.
+// Records which worker delivers which positions of an epoch. Each epoch has
+//   parts       the workers that were live when the first worker asked for its part, in the order of parts
+//   assigned    for each worker: the positions that it will deliver and has not committed
+//   unassigned  positions of workers that have not begun the epoch
+//   left        positions that lost workers have left, for any worker that asks
+//   done        committed positions
+//   notes       the notes of commits
+// begin() moves positions from unassigned to assigned. commit() moves them to done. The loss of a worker moves its
+// assigned positions to left, and take_over() moves them to the taker's assigned. When every worker of the epoch has
+// begun or is lost, the positions that are still unassigned go to left.
 
 #include <message.pb.h>
 #include <paceline/error.h>
@@ -28,7 +28,7 @@
 namespace paceline {
 namespace {
 
-constexpr std::int64_t kSmallestPiece = 256;  // positions given at once, so that survivors share what was left
+constexpr std::int64_t kSmallestPiece = 256;  // least positions of an answer; small, so that survivors share them
 
 PositionSet from_proto(const proto::Ranges& ranges) {
   if (ranges.bounds_size() % 2 != 0) throw Corrupt("[data] a range without an end");
@@ -84,7 +84,7 @@ class DataService final : public SchedulerService {
     int rank = 0;
     bool begun = false;
     bool lost = false;
-    bool handed_on = false;  // lost before it began, and what it would have delivered is in `left`
+    bool handed_on = false;  // lost before it began, and its positions went to `left`
   };
   struct Epoch {
     std::vector<Part> parts;
@@ -94,7 +94,7 @@ class DataService final : public SchedulerService {
     std::map<std::uint64_t, PositionSet> assigned;  // by incarnation
     PositionSet left;
     PositionSet done;
-    std::map<std::int64_t, std::string> notes;  // by the first position that was committed with each
+    std::map<std::int64_t, std::string> notes;  // by the first position of their commit
 
     Part* of(std::uint64_t incarnation) {
       for (Part& part : parts)
@@ -114,7 +114,7 @@ class DataService final : public SchedulerService {
     std::int64_t epoch = 0;
     std::uint64_t number = 0;
   };
-  struct Given {  // the last answer to a worker's take over
+  struct Given {  // the last answer to take_over() of a worker
     std::uint64_t number = 0;
     proto::DataTakeOverReply body;
   };
@@ -128,7 +128,7 @@ class DataService final : public SchedulerService {
     }
     Part* mine = epoch.of(request.incarnation());
     if (!mine) {
-      // Who takes the place of a worker that was lost before it began takes its part too.
+      // A worker takes the part too of the worker whose place it takes, if that was lost before it began.
       for (Part& part : epoch.parts)
         if (part.rank == request.from().rank && part.lost && !part.begun && !part.handed_on) mine = &part;
       if (mine) *mine = {request.incarnation(), request.from().rank};
@@ -194,7 +194,7 @@ class DataService final : public SchedulerService {
     waiting_.push_back(std::move(waiting));
   }
 
-  // True where it was answered; `at_once`: also with nothing.
+  // True if the request was answered. With `at_once`, the answer may be empty.
   bool try_give(const Waiting& waiting, bool at_once) {
     const std::uint64_t taker = waiting.request.incarnation();
     Epoch& epoch = epochs_[waiting.epoch];
@@ -229,7 +229,8 @@ class DataService final : public SchedulerService {
     epoch.left.add(positions);
   }
 
-  // What a change makes known: parts that nobody will begin, and answers to those who wait.
+  // Call after a change. Hands on parts that nobody will begin, and answers waiting requests where this is now
+  // possible.
   void settle() {
     for (auto& [number, epoch] : epochs_) {
       const auto never_begun = [](const Part& part) { return part.lost && !part.begun && !part.handed_on; };

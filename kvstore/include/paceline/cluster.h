@@ -1,6 +1,6 @@
 #pragma once
-// The processes of a job: roles, addresses, deadlines. The environment says them, by MXNet's names (DMLC_...) and some
-// of our own (PACELINE_...).
+// The processes of a job: roles, addresses, deadlines. They come from environment variables, which have MXNet's names
+// (DMLC_...) or names of our own (PACELINE_...).
 
 #include <paceline/options.h>
 
@@ -11,7 +11,7 @@ namespace paceline {
 
 class Staleness;
 
-// What a process does in a job: the scheduler knows who is there, servers hold weights, workers train.
+// What a process does in a job. The scheduler keeps the list of processes, servers hold weights, workers train.
 enum class Role : std::uint8_t { kScheduler, kServer, kWorker };
 const char* name_of(Role role);  // "scheduler", "server" or "worker"
 
@@ -19,40 +19,40 @@ const char* name_of(Role role);  // "scheduler", "server" or "worker"
 struct ClusterConfig {
   Role role = Role::kWorker;                 // DMLC_ROLE: scheduler, server or worker
   std::string scheduler_host = "127.0.0.1";  // DMLC_PS_ROOT_URI: where the scheduler listens
-  int scheduler_port = 0;                    // DMLC_PS_ROOT_PORT; 0, for the scheduler only: any
-  int servers = 0;                           // DMLC_NUM_SERVER: of the job
-  int workers = 0;                           // DMLC_NUM_WORKER: of the job
-  std::string node_host;  // DMLC_NODE_HOST: own address for peers; empty: the one that routes to the scheduler
-  int node_port = 0;      // PACELINE_NODE_PORT: where a server listens; 0: any
+  int scheduler_port = 0;                    // DMLC_PS_ROOT_PORT; 0 (scheduler only): a free one
+  int servers = 0;                           // DMLC_NUM_SERVER: number of servers in the job
+  int workers = 0;                           // DMLC_NUM_WORKER: number of workers in the job
+  std::string node_host;  // DMLC_NODE_HOST: address for peers; empty: that of the interface facing the scheduler
+  int node_port = 0;      // PACELINE_NODE_PORT: where a server listens, or a worker without servers; 0: a free one
   int task = -1;          // DMLC_TASK_ID: ranks follow it; -1: they follow the order of arrival
   std::string job;        // PACELINE_JOB_ID: processes of another job are refused
   std::string port_file;  // PACELINE_PORT_FILE: the scheduler writes "host port" there once it listens
-  // PACELINE_ENDED_FILE: where the launcher writes a line for each process that has failed ("worker 3 was ended by
-  // signal 9"). The scheduler takes such a process for lost at once, without waiting for the silence deadline.
+  // PACELINE_ENDED_FILE: the launcher writes a line to it for each worker that has failed ("worker 3 was ended by
+  // signal 9"). The scheduler counts such a worker as lost at once, before the silence deadline.
   std::string ended_file;
-  // PACELINE_TRANSPORT: "shm" (shared memory between peers of one host, tcp to others), "tcp", or "inproc", for which
-  // scheduler_host is the name of the job.
+  // PACELINE_TRANSPORT: "shm" (shared memory between peers of one host, tcp to other hosts), "tcp" or "inproc". With
+  // "inproc", scheduler_host is the name of the job.
   std::string transport = "shm";
-  Options faults;                        // PACELINE_FAULTS: loss, duplicate, reorder, delay_ms, seed; for tests
-  int message_bytes = 0;                 // PACELINE_MESSAGE_BYTES: size of a worker's messages; 0: best for its link
+  Options faults;                        // PACELINE_FAULTS: see make_faulty_transport() in transport.h; for tests
+  int message_bytes = 0;                 // PACELINE_MESSAGE_BYTES: size of a worker's messages; 0: measured
   double start_deadline_seconds = 60;    // PACELINE_START_DEADLINE: until every process has joined
-  double silence_deadline_seconds = 15;  // PACELINE_SILENCE_DEADLINE: until a process that is not heard of is lost
-  double heartbeat_seconds = 1;          // PACELINE_HEARTBEAT: between two signs of life
+  double silence_deadline_seconds = 15;  // PACELINE_SILENCE_DEADLINE: until a silent process is lost
+  double heartbeat_seconds = 1;          // PACELINE_HEARTBEAT: between two heartbeats
   bool stop_on_worker_loss = false;      // PACELINE_ON_WORKER_LOSS=stop: the loss of one worker fails the job
   bool names_log = false;                // puts role and rank into this process's log lines; for one role per process
 
-  // Reads the environment. Where DMLC_NODE_HOST is not set, DMLC_INTERFACE names a network interface whose address is
+  // Reads the environment. If DMLC_NODE_HOST is not set, DMLC_INTERFACE may name the network interface whose address is
   // used. Throws InvalidArgument naming the variable that is missing or wrong.
   static ClusterConfig from_environment();
 };
 
-// Runs a scheduler or a server. Blocks until the job ends; throws where it fails. Several may run in one process. A
-// server uses `policy`, a staleness policy of the user's own, instead of the one that workers name.
+// Runs a scheduler or a server, as `config.role` says. Blocks until the job ends, and throws if it fails. Several may
+// run in one process. `policy` is a staleness policy of the user's own. A server uses it in place of the named one.
 void serve(const ClusterConfig& config, std::shared_ptr<const Staleness> policy = nullptr);
 
-// For main() of programs that move large arrays. malloc then keeps freed blocks of any size: giving them back to the
-// system would cost page faults for every message of megabytes. With `one_heap` threads that begin later share one
-// heap, which a server can give back when it rests; for programs that only serve.
+// For main() of programs that move large arrays. Makes malloc keep freed blocks of any size. Giving them back to the
+// system would cost page faults for every message of megabytes. With `one_heap`, threads that begin later share one
+// heap, which an idle server can give back to the system. Only programs that do nothing but serve should use it.
 void keep_freed_memory(bool one_heap = false);
 
 }  // namespace paceline

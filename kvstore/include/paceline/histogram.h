@@ -7,8 +7,8 @@
 
 namespace paceline {
 
-// How often each of some whole numbers, 0 or above, occurred: delays in versions, latencies in microseconds. Not
-// thread-safe.
+// Counts how often each whole number from 0 on occurred, for instance delays in versions or latencies in microseconds.
+// Not thread-safe.
 class Histogram {
  public:
   // Adds `count` occurrences of `value`, or all of another histogram.
@@ -18,8 +18,8 @@ class Histogram {
   }
   std::int64_t count() const;             // of all occurrences
   double mean() const;                    // of all values; 0 when there are none
-  std::int64_t quantile(double q) const;  // the smallest value with a share q of all at or below it; 0 for none
-  // Value to count; only of values that occurred.
+  std::int64_t quantile(double q) const;  // the least value v such that a share q of all is <= v; 0 for none
+  // The count of each value that occurred.
   const std::map<std::int64_t, std::int64_t>& counts() const { return counts_; }
   std::string text() const;  // "0:10 1:990", for logs
 

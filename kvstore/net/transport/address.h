@@ -1,5 +1,5 @@
 #pragma once
-// "host:port" and "[host]:port", and what the resolver makes of them.
+// Addresses: "host:port" and "[host]:port", and the resolution of host names.
 
 #include <string>
 #include <vector>
@@ -13,23 +13,23 @@ struct HostPort {
 
 // Throws InvalidArgument naming `address`.
 HostPort parse_host_port(const std::string& address);
-std::string join_host_port(const std::string& host, int port);  // brackets around an IPv6 number
+std::string join_host_port(const std::string& host, int port);  // with brackets around an IPv6 address
 
 bool is_numeric_host(const std::string& host);
-// The host as a number, IPv4 before IPv6; empty where the name is unknown (now). Blocks on the resolver.
+// The numeric address of a host, IPv4 before IPv6. Empty if the name cannot be resolved now. Blocks on the resolver.
 std::string resolve_host(const std::string& host);
-// The number of this host's address that faces `host`; empty where there is no way to it.
+// The numeric address of this host on the route to `host`. Empty if there is no route.
 std::string local_host_towards(const std::string& host);
 
 struct Interface {
   std::string name, number;
 };
-// Of this host, that are up; IPv4 before IPv6.
+// The interfaces of this host that are up, IPv4 before IPv6.
 std::vector<Interface> network_interfaces();
 
-// What peers are told to reach this host by, where `local` faces the scheduler, named `scheduler`. A name may mean a
-// loopback address on its own host (127.0.1.1), which leads others to themselves: then an address of a network
-// interface, if there is one.
+// The address that peers are told for this host: `local`, this host's address on the route to the host `scheduler`. If
+// the scheduler runs here, its name may resolve to a loopback address (127.0.1.1), which leads other hosts to
+// themselves. The result is then the address of a network interface, if there is one.
 std::string announced_host(const std::string& local, const std::string& scheduler);
 
 }  // namespace paceline

@@ -1,6 +1,6 @@
-// A transport that loses, repeats, delays and reorders what is sent through it, over a line of a limited speed. Each
-// outgoing packet draws its fate from one seeded generator; held packets are sent by a thread of their own. With
-// `bytes_per_second` everything sent passes one line of that speed, in order. With `connect_ms` names resolve slowly.
+// A transport that loses, repeats, delays and reorders outgoing packets. One seeded generator decides about each
+// packet. A thread of the transport sends delayed packets. With `bytes_per_second`, all packets pass one line of that
+// speed, in order. With `connect_ms`, connect() takes that long, as if the resolver were slow.
 
 #include <paceline/error.h>
 #include <paceline/mutex.h>
@@ -101,9 +101,9 @@ class Faulty final : public Transport {
     while (send_next()) continue;
   }
 
-  // False: the end. Waits for the next packet that is held, and sends it.
+  // Waits for the next delayed packet, and sends it when it is due. False when the transport stops.
   bool send_next() {
-    Packet packet;  // goes when the lock is released: its owner may send
+    Packet packet;  // destroyed after the lock is released, because its owner may send
     const Lock lock(mutex_);
     if (stop_) return false;
     if (held_.empty()) {

@@ -18,10 +18,10 @@ constexpr int kLingerMilliseconds = 300;
 // The TCP connection that a frame came from.
 struct Connection {
   int fd = -1;
-  std::string host;  // number
+  std::string host;  // numeric address
 };
 
-// Calls again what a signal handler interrupted; ZeroMQ says so even where it does not wait.
+// Repeats a call that a signal has interrupted. ZeroMQ reports EINTR even from calls that do not wait.
 template <class Call>
 auto uninterrupted(Call call) {
   for (;;) {
@@ -35,19 +35,19 @@ auto uninterrupted(Call call) {
 
 std::string endpoint_of(const HostPort& peer);
 
-// Binds `router`, sets `at` to what peers connect to, and returns the socket that reports failed handshakes.
+// Binds `router` to `at`, sets the port in `at` to the bound one, and returns a socket that reports failed handshakes.
 Socket bind_router(zmq::context_t& context, Socket& router, HostPort& at);
-// The next report, as a sentence; false when there is none.
+// Reads the next such report, as a sentence. False when there is none.
 bool read_rejection(Socket& monitor, std::string& what);
 
-// Never waits. False when nothing has arrived.
+// Never wait. receive_frame() returns false when nothing has arrived.
 bool receive_frame(Socket& socket, zmq::message_t& message);
 void send_frame(Socket& socket, zmq::message_t message, bool more);
 
 void send_frames(Socket& socket, const Packet& packet);
 // False when nothing has arrived. `routing_id` is null for a socket that has none.
 bool receive_frames(Socket& socket, std::string* routing_id, Packet& packet, Connection& connection);
-// Closes the connection, if it is still the same; ZeroMQ then drops it.
+// Shuts the connection down, unless the descriptor now leads to another host. ZeroMQ then drops the connection.
 void hang_up(const Connection& connection);
 
 }  // namespace paceline

@@ -1,5 +1,5 @@
 #pragma once
-// Every transport that can be chosen by name; the table is generated from kvstore/CMakeLists.txt.
+// Every transport that can be chosen by name. The build generates the table from kvstore/net/CMakeLists.txt.
 
 #include <paceline/catalog.h>
 #include <paceline/transport.h>

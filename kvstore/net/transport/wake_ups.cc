@@ -36,7 +36,7 @@ void WakeUps::ring() const {
 }
 
 std::vector<std::uint64_t> WakeUps::wait() const {
-  constexpr int kMost = 16;  // the others are told the next time
+  constexpr int kMost = 16;  // the next call returns further ones
   epoll_event events[kMost];
   int count = 0;
   while ((count = epoll_wait(set_, events, kMost, -1)) < 0 && errno == EINTR) {

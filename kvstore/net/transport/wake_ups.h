@@ -1,6 +1,7 @@
 #pragma once
-// What a transport's threads sleep on: file descriptors by number, and a bell. Each wakes one thread, and once: whoever
-// is woken looks at all that may have arrived there. Of several threads that sleep the kernel wakes the last to come.
+// What the threads of a transport sleep on: numbered file descriptors and a bell. An event of these wakes one thread,
+// once. The thread that is woken must therefore handle everything that has arrived there. Of several sleeping threads,
+// the kernel wakes the one that began to sleep last.
 
 #include <cstdint>
 #include <vector>
@@ -17,10 +18,11 @@ class WakeUps {
   WakeUps(const WakeUps&) = delete;
   WakeUps& operator=(const WakeUps&) = delete;
 
-  // Until it is closed.
+  // Watches the descriptor until it is closed.
   void add(int descriptor, std::uint64_t number);
+  // Wakes one thread, now or when it next waits.
   void ring() const;
-  // Sleeps. The numbers of what woke this thread, kBell among them.
+  // Sleeps. Returns the numbers of the descriptors that woke this thread; kBell is the bell's.
   std::vector<std::uint64_t> wait() const;
 
  private:

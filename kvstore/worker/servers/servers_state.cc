@@ -1,5 +1,5 @@
-// Checkpoints of ServersBackend: slices are gathered to whole keys and cut again, so that another number of servers
-// and workers can go on.
+// Checkpoints of ServersBackend. save() gathers slices into whole keys, and load() cuts the keys again. The job can
+// therefore resume with another number of servers and workers.
 #include <paceline/error.h>
 #include <paceline/log.h>
 
@@ -16,15 +16,16 @@
 namespace paceline {
 namespace {
 
-// Where slices of a key are, by partition and number.
+// The key and the slice, by partition and number of the slice.
 using SliceOwners = std::map<std::pair<std::uint32_t, std::uint32_t>, std::pair<const RemoteKey*, const RemoteSlice*>>;
 
-// The name of a blob that is no state but the reason why there is none. A rule's state begins with a key.
+// A blob of this name holds the reason why a load was refused. No state has this name, because a name of a state begins
+// with a key, in which a ':' is written "::.".
 constexpr const char* kRefusal = ":refused";
-// The last blob of a state: without it the worker that sent it was lost.
+// A blob of this name ends a load. If it is missing, the worker that sent the load was lost.
 constexpr const char* kWhole = ":whole";
 
-// Arrays of a worker's own state travel in pieces of so many bytes.
+// Larger arrays of a worker's own state travel in pieces of this size.
 constexpr std::int64_t kBlobBytes = std::int64_t{8} << 20;
 
 // The name of a piece: the array's, where the piece begins, and the shape of the whole.
@@ -210,7 +211,7 @@ void ServersBackend::load(const StoreState& state) {
 bool ServersBackend::from_leader(const std::function<void()>& send,
                                  const std::function<void(const NamedArrays&)>& take) {
   pending_->wait_none();
-  barrier();  // what another worker pushed before must not come after what is sent
+  barrier();  // earlier pushes of other workers must arrive before what is sent
   std::exception_ptr refused;
   if (leads()) {
     try {
@@ -244,7 +245,7 @@ void ServersBackend::send_keys(const StoreState& state) {
   send_state(store);
   for (int worker = 0; worker < workers_; ++worker)
     send_blobs(placement()->keeper_of(worker), worker, share_of(store, worker, workers_));
-  set_clock(std::max(clock(), store.clock));  // the barrier takes the others along
+  set_clock(std::max(clock(), store.clock));  // the next barrier moves the other workers' clocks too
 }
 
 void ServersBackend::take_state(const NamedArrays& saved) {
