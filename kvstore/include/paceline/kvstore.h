@@ -1,35 +1,33 @@
 #pragma once
-// KVStore: parameters by name, pushed gradients, pulled weights. The same program runs alone and distributed: the mode
+// KVStore: parameters by name, pushed gradients, pulled weights. The same program runs alone and distributed. The mode
 // is one string, `NAME[:key=value,...]`.
 //
-// - `local`: in this process. Several devices may push parts of one gradient (backend.h).
-// - `device`, or `nccl`: the same, summed on the first of the devices. In `local` and `device` weights on an
-// accelerator
-//   stay there, and NCCL sums if it can (PACELINE_NCCL=0: never).
+// - `local[:aggregate=A]`: one process. Several devices may push parts of one gradient (backend.h). Weights on an accelerator stay
+//   there, and NCCL sums the gradients if it can (PACELINE_NCCL=0: never).
+// - `device`, or `nccl`: as `local`, but the gradients are summed on the first of the devices.
 // - `dist_sync[:backup=b][,aggregate=A]`, or `dist_sync_device`, `dist_device_sync`: rounds over the live workers,
-//   bitwise the same from run to run. With backup a round closes without the last b workers, whose pushes are refused.
-// - `dist_async[:bound=s][,staleness=P]`: servers apply each push as it arrives, corrected for its delay. With a bound
-// nobody
-//   computes more than s steps ahead of the slowest. With bound=lo..hi the servers choose s in lo..hi at each step to
-//   minimise the predicted wait.
-// - `dist_local:steps=H[,averaging=A]`: every worker trains alone, and each H steps their weights meet. `average` takes
-// the
-//   mean by examples. `elastic` draws them to a centre by alpha, asynchronously. `federated` takes a `fraction` of the
-//   workers in each round, drawn by `seed`; a worker that is left out drops a step and waits. After a barrier all are
-//   equal.
+//   bitwise the same in every run. With backup, a round closes without the last b workers, whose pushes are refused.
+// - `dist_async[:bound=s][,staleness=P]`: servers apply each push as it arrives, corrected for its delay. With a bound,
+//   no worker computes more than s steps ahead of the slowest. With bound=lo..hi the servers choose s in lo..hi at each
+//   step to minimise the predicted wait.
+// - `dist_local:steps=H[,averaging=A]`: every worker trains alone. Every H steps the weights are averaged. `average`
+//   takes the mean, weighted by examples. `elastic` moves each worker and a centre towards each other by the share
+//   alpha, asynchronously. `federated` takes the mean of a `fraction` of the workers, drawn for each round by `seed`. A
+//   worker that is left out drops a step and waits. After a barrier all workers have the same weights.
 // - `ring[:aggregate=A]`: no server. The workers add up each other's gradients in rank order.
-// - `gossip[:steps=H][,seed=S]`: no server. Every worker trains alone, and each H steps it and another worker, drawn by
-//   `seed`, move to the mean of their weights. Nobody waits. After a barrier all hold the mean.
+// - `gossip[:steps=H][,seed=S]`: no server. Every worker trains alone. Every H steps it and another worker, drawn by
+//   `seed`, move to the mean of their weights. No worker waits. After a barrier all workers have the mean.
 //
-// `aggregate` of `dist_sync` and `ring` says what the gradients of a round make together: their `mean`, weighted by
-// examples (the default), or their `sum`, added up in rank order as they are. `local` and `device` have the option for
-// the gradients of several devices, and sum by default. Other modes refuse it: `dist_async` applies each push as it is.
+// `aggregate` of `dist_sync` and `ring` says what a round applies: the `mean` of the gradients, weighted by examples (the
+// default), or their `sum`, added up in rank order. `local` and `device` have the option for the gradients of several
+// devices, and sum by default. Other modes refuse it: `dist_async` applies each push as it is.
 //
-// Keys of every dist mode: `staleness` and the policy's options, `transport`, `compression` (compression.h) and the
-// codec's options, `pull` (the codec of weights: none, bf16 or fp16; by default `compression` where it is one of them),
-// `min_bytes` (4096: smaller keys travel raw), `except` and `only` (patterns of key names joined by +, as
-// `except=*bias*+norm*`), and `bandwidth` (bytes per second, or `measured`: encodes only keys for which that was
-// measured to pay).
+// Keys of every dist mode:
+// - `staleness` and the options of the policy, `transport`, `compression` (compression.h) and the options of the codec;
+// - `pull`: the codec of weights, none, bf16 or fp16; by default `compression` where it is one of these;
+// - `min_bytes`: smaller keys travel raw (4096);
+// - `except` and `only`: patterns of key names joined by +, as `except=*bias*+norm*`;
+// - `bandwidth`: bytes per second, or `measured`: encodes only keys whose pushes were measured to become faster.
 
 #include <paceline/backend.h>
 #include <paceline/cluster.h>
@@ -43,50 +41,50 @@
 
 namespace paceline {
 
-// What a mode's text cannot say.
+// Options that the text of a mode cannot hold.
 struct StoreOptions {
   // A staleness policy of the user's own. Servers need it too: pass it to serve(), or start the same program in every
-  // role. set_optimizer() throws InvalidArgument where a server has none, as paceline_server has.
+  // role. set_optimizer() throws InvalidArgument if a server has no such policy, as paceline_server does.
   std::shared_ptr<const Staleness> staleness;
   Engine* engine = nullptr;              // default_engine() where null
   double start_deadline_seconds = 60;    // until every process of the job has joined
-  double silence_deadline_seconds = 15;  // until a silent peer is lost
+  double silence_deadline_seconds = 15;  // until a silent peer counts as lost
 };
 
 // The store of a worker. One thread at a time calls it.
 class KVStore {
  public:
-  // Makes a store. A distributed mode reads the job from the environment (cluster.h) and joins it: that blocks until
-  // every process is there, and throws Timeout naming who is missing. In a process whose DMLC_ROLE is scheduler or
-  // server, create() serves, and then ends the process. Throws InvalidArgument listing what is known on unknown modes
-  // and keys.
+  // Makes a store. In a distributed mode, create() reads the job from the environment (cluster.h) and joins it. It then
+  // blocks until every process is there, and throws Timeout naming who is missing. In a process whose DMLC_ROLE is
+  // scheduler or server, create() serves the job, and then ends the process. For an unknown mode or key it throws
+  // InvalidArgument listing the known ones.
   static std::shared_ptr<KVStore> create(const std::string& mode, const StoreOptions& options = {});
-  // Throws as create() does where the mode's text is wrong, or, with `tables`, where the mode holds no row-sparse
-  // tables. Joins no job.
+  // Throws as create() does if the text of the mode is wrong. With `tables`, also throws if the mode holds no
+  // row-sparse tables. Joins no job.
   static void check(const std::string& mode, bool tables = false);
-  // Like create(), for a worker of a job that the caller describes instead of the environment. Several may live in one
-  // process. Not for `local` and `device`.
+  // Like create(), for a worker of the job that `config` describes. Several stores may live in one process. Not for
+  // `local` and `device`.
   static std::shared_ptr<KVStore> join(const ClusterConfig& config, const std::string& mode,
                                        const StoreOptions& options = {});
   // A store on a backend of the caller's own.
   explicit KVStore(std::unique_ptr<Backend> backend, Spec mode);
   ~KVStore();
 
-  const Spec& mode() const;     // as create() was given it, with the mode's own name
+  const Spec& mode() const;     // as given to create(); an alias is replaced by the mode's own name
   bool is_distributed() const;  // false for `local` and `device`
-  bool holds_tables() const;    // row-sparse ones; not ring, gossip, dist_local and dist_sync with backup
-  // What the store stands on; lives as long as the store.
+  bool holds_tables() const;    // row-sparse tables: false for ring, gossip, dist_local, and dist_sync with backup
+  // The backend of the store, which lives as long as the store.
   Backend& backend();
 
   int rank() const;  // of this worker, from 0
   int size() const;  // the number of workers at the start
 
-  // Collective: every worker calls it with the same keys. Rank 0's values count, and every worker's arrays hold them on
-  // return. Blocks. Where another worker has another shape or type, InvalidArgument names both. May be called again for
-  // further keys.
+  // Collective: every worker calls it with the same keys. Blocks. The values of rank 0 count, and the arrays of every
+  // worker hold them on return. If workers name different shapes or types, throws InvalidArgument naming both. May be
+  // called again for further keys.
   void init(const std::vector<InitValue>& values);
-  // Every worker names the same optimizer. Blocks until every server has it. The first worker's call counts; another
-  // spec from another worker throws InvalidArgument.
+  // Every worker names the same optimizer. Blocks until every server has it. The call of the first worker counts. A
+  // worker that names another spec gets InvalidArgument.
   void set_optimizer(const Spec& optimizer);
   // Blocks until every server has the rate.
   void set_learning_rate(double rate);
@@ -95,8 +93,8 @@ class KVStore {
   // weight in a round; with aggregate=sum they are added up as they are. A push throws InvalidArgument before
   // set_optimizer(). Tasks of larger priority go first.
   void push(const std::string& key, const NDArray& gradient, std::int64_t examples = 1, int priority = 0);
-  // The next push of the key counts its delay from the last pull of that key, into whatever array. So the last pull
-  // must be of the weights that you compute from.
+  // The delay of the next push of a key counts from the last pull of that key, into any array. Compute the gradient
+  // from the weights of that pull.
   void pull(const std::string& key, const NDArray& out, int priority = 0);
   // Lists in one call: array number i is of key number i. A key may be named several times where PushItem and PullItem
   // allow it. Throw InvalidArgument, and then do nothing, where one list is longer than the other.

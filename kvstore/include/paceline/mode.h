@@ -1,6 +1,6 @@
 #pragma once
-// Modes of consistency, as a server sees them. `local`, `device`, `ring` and `gossip` are Backends at the worker
-// instead.
+// Modes of consistency at a server. `local`, `device`, `ring` and `gossip` use no servers. They are Backends of the
+// worker.
 
 #include <paceline/aggregate.h>
 #include <paceline/catalog.h>
@@ -16,7 +16,7 @@ namespace paceline {
 // The clocks of live workers. A clock counts finished steps.
 struct Progress {
   std::int64_t mine = 0;     // of the worker that asks
-  std::int64_t slowest = 0;  // the lowest of workers that still contribute
+  std::int64_t slowest = 0;  // the lowest clock of the workers that still contribute
   double my_step = 0;        // seconds that the last step of the asking worker took; 0: not known yet
   double slowest_step = 0;   // seconds that the last step of the slowest took; 0: not known yet
   double slowest_since = 0;  // seconds that the slowest has spent in its present step
@@ -28,30 +28,32 @@ struct Round {
   int expected = 0;     // live workers that still contribute
 };
 
-// When is a push applied, together with which others, and when may a worker go on? Constant, and so thread-safe.
+// Decides from clocks when a push is applied, together with which others, and when a worker may go on. Constant, and so
+// thread-safe.
 class Mode {
  public:
   virtual ~Mode() = default;
-  // The names of the mode's own options. Other keys of a mode's text are of staleness, compression or transport.
+  // The names of the mode's own options. Other keys of a mode's text belong to staleness, compression or transport.
   virtual std::vector<std::string> keys() const { return {}; }
-  // Throws InvalidArgument where the mode cannot work with so few workers.
+  // Throws InvalidArgument if the mode needs more workers.
   virtual void check_workers(int /*at_start*/) const {}
-  // True: pushes are kept until their round is complete, then applied together in rank order. False: each at once.
+  // True: pushes wait until their round is complete, and are then applied together in rank order. False: each push is
+  // applied at once.
   virtual bool synchronous() const = 0;
   // May the round be applied?
   virtual bool round_complete(const Round&) const { return true; }
   // What the gradients of a round make together.
   virtual Aggregate aggregate() const { return Aggregate::kMean; }
-  // True: rounds may close without some workers. What these push later, made from older weights than the slice's, is
-  // refused, and they go on from the present weights.
+  // True: rounds may close without some workers. Later pushes of these workers, from older weights than the slice has,
+  // are refused. The workers go on from the present weights.
   virtual bool drops_late() const { return false; }
-  // May the asking worker get weights, and so begin its next step? Only pulls are held back, never pushes.
+  // May the worker get weights, and so begin its next step? Only pulls are held back, never pushes.
   virtual bool may_pull(const Progress&) const { return true; }
-  // The staleness policy for that optimizer where the user named none.
+  // The staleness policy for an optimizer if the user names none.
   virtual std::string default_staleness(const std::string& optimizer) const = 0;
 };
 
-// The mode of a spec. Throws InvalidArgument listing the known modes or keys.
+// Makes the mode of a spec. Throws InvalidArgument listing the known modes or keys.
 std::unique_ptr<Mode> make_mode(const Spec& spec);
 
 // Every mode of the servers by name.
