@@ -1,6 +1,6 @@
 #pragma once
-// What processes say to each other. A message is a fixed header, a body in Protocol Buffers (message.proto) that
-// depends on the kind, and payload frames of raw elements. The byte layout is drawn at the top of message.cc.
+// Messages between processes. A message has a fixed header, a body in Protocol Buffers (message.proto) that depends on
+// its kind, and payload frames of raw elements. The top of message.cc shows the layout of the bytes.
 
 #include <paceline/error.h>
 #include <paceline/transport.h>
@@ -20,7 +20,7 @@ enum class MessageKind : std::uint8_t {
   kRoster = 4,
   kLeave = 5,
   kEnter = 6,
-  // between Nodes: is request N there? It is (wait), or it is not (send it again)
+  // between Nodes: did request N arrive? Yes (wait), or no (send it again)
   kProbe = 8,
   kReceived = 9,
   kResend = 10,
@@ -68,7 +68,7 @@ struct MessageHeader {
   std::uint64_t job = 0;          // hash of the job id
   std::uint64_t incarnation = 0;  // of the sender
   std::uint64_t request = 0;      // number of the request, also in its answer
-  std::uint64_t epoch = 0;        // route epoch the sender believes in
+  std::uint64_t epoch = 0;        // epoch of the sender's roster
 };
 
 struct Message {

@@ -1,8 +1,8 @@
 #pragma once
-// Inside a Node. The transport's thread brings packets, a timer thread repeats requests and watches for silence;
-// `turn_` lets handlers run one at a time. Heartbeats have a thread of their own, because the others may be held up: by
-// a handler, or by a log that nobody reads. Locks are taken in the order turn_, connect_mutex_, mutex_, then
-// those of the parts, which call nothing back.
+// The implementation of Node. The transport's thread delivers packets. A timer thread repeats requests and watches for
+// silence. `turn_` makes handlers run one at a time. Heartbeats have a thread of their own, because a handler or a
+// blocked log may hold the other threads up. Locks are taken in the order turn_, connect_mutex_, mutex_, then the
+// mutexes of the parts. The parts call no other code while they hold a mutex.
 
 #include <paceline/mutex.h>
 
@@ -25,7 +25,7 @@
 
 namespace paceline {
 
-// Marks the number that a process goes by until the scheduler gives it an incarnation.
+// Marks the number that identifies a process until the scheduler gives it an incarnation.
 constexpr std::uint64_t kProvisionalIncarnation = std::uint64_t{1} << 63;
 
 struct Request::State {
@@ -52,12 +52,12 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   // Sends the answer to a request that arrived.
   void answer(const Request::State& state, MessageKind kind, Message message);
   std::exception_ptr failure() const;
-  // A request's head was ours and its body was not.
+  // Counts a request whose body cannot be read.
   void count_malformed(const Request::State& state, const std::string& why);
 
   const ClusterConfig config_;
   const bool scheduler_;
-  const std::string host_;                  // for people
+  const std::string host_;                  // for logs
   std::string scheduler_address_;           // set by start()
   std::unique_ptr<Membership> membership_;  // of the scheduler
 
@@ -69,7 +69,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   std::uint64_t incarnation_ PACELINE_GUARDED_BY(mutex_) = 0;
   bool joined_ PACELINE_GUARDED_BY(mutex_) = false;
   bool leaving_ PACELINE_GUARDED_BY(mutex_) = false;
-  bool given_up_ PACELINE_GUARDED_BY(mutex_) = false;  // on a scheduler that may still run: our silence tells it
+  bool given_up_ PACELINE_GUARDED_BY(mutex_) = false;  // the scheduler was silent for too long: send no more heartbeats
   std::exception_ptr failure_ PACELINE_GUARDED_BY(mutex_);
   std::string waiting_ PACELINE_GUARDED_BY(mutex_);  // what the scheduler last said about the start
   double scheduler_silent_ PACELINE_GUARDED_BY(mutex_) = 0;
@@ -88,7 +88,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   void send_control(LinkId link, MessageKind kind, std::uint64_t request, std::string body = {});
   MessageHeader header(MessageKind kind, std::uint64_t request) const;
   LinkId link_to(const PeerId& peer);
-  // None where the peer, which is copied, is to be connected to first.
+  // None if this process must first connect to the peer, which is then copied to `unconnected`.
   std::optional<LinkId> known_link(const PeerId& peer, Peer* unconnected) const;
   void post(std::function<void()> work);
   void run_posted();
@@ -122,14 +122,14 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   std::string bound_address_;  // of a server; set by start()
   LinkId scheduler_link_ = 0;  // set by start()
 
-  Mutex connect_mutex_;  // taken before mutex_ and send_mutex_; to connect may take as long as names take to resolve
+  Mutex connect_mutex_;  // taken before mutex_ and send_mutex_; connecting may wait for the resolver
   Mutex send_mutex_;
   std::unique_ptr<Transport> transport_ PACELINE_GUARDED_BY(send_mutex_);
 
   std::map<PeerId, LinkId> connections_ PACELINE_GUARDED_BY(mutex_);
   std::map<std::uint64_t, LinkId> links_
       PACELINE_GUARDED_BY(mutex_);  // latest, of each incarnation that sent something
-  std::deque<std::pair<LinkId, Message>> early_ PACELINE_GUARDED_BY(mutex_);  // from peers of a roster still to come
+  std::deque<std::pair<LinkId, Message>> early_ PACELINE_GUARDED_BY(mutex_);  // of peers in a later roster
 
   CondVar timer_wake_, heart_wake_;
   std::vector<std::function<void()>> posted_ PACELINE_GUARDED_BY(mutex_);

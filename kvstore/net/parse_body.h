@@ -10,7 +10,7 @@
 
 namespace paceline {
 
-// The body of a message; throws Corrupt where it is not a `Body`.
+// Parses the body of a message. Throws Corrupt if it is no `Body`.
 template <class Body>
 Body parse_body(const Message& message) {
   Body body;

@@ -1,7 +1,7 @@
 #pragma once
-// Runs of elements in a message's payload: small ones share a frame, large ones travel without being copied in a frame
-// of their own, or in one with what lies before them in the same array. Every run starts at a multiple of 8 bytes of
-// its frame and lies in one frame.
+// Runs of elements in the payload of a message. Small runs are copied and share a frame. A large run travels without a
+// copy, in a frame of its own, or in one frame with the run right before it in the same array. Every run lies in one
+// frame and begins at a multiple of 8 bytes.
 
 #include <paceline/detail/host_memory.h>
 #include <paceline/error.h>
@@ -21,9 +21,9 @@ inline std::size_t padded(std::size_t bytes) { return (bytes + 7) / 8 * 8; }
 
 class PayloadWriter {
  public:
-  // What is copied next has about that many bytes in all.
+  // A hint: the next copied runs have about that many bytes in all.
   void reserve(std::size_t bytes) { next_capacity_ = std::clamp(bytes, kLeastRoom, kMostRoom); }
-  // `owner` keeps `data` alive; where it is null the bytes are copied.
+  // Adds a run. `owner` keeps `data` alive; null: the bytes are copied.
   void add(const void* data, std::size_t bytes, std::shared_ptr<const void> owner) {
     if (bytes == 0) return;
     if (bytes >= kLargeRun && owner) {
@@ -45,7 +45,7 @@ class PayloadWriter {
     if (!room_ || used_ + padded(bytes) > capacity_) {
       close();
       capacity_ = std::max(next_capacity_, padded(bytes));
-      // Memory is pooled by size: few sizes, few blocks that lie about.
+      // Memory is pooled by size, so few sizes leave few blocks unused.
       if (capacity_ < kMostRoom) capacity_ = std::bit_ceil(capacity_);
       next_capacity_ = std::min(next_capacity_ * 4, kMostRoom);
       room_ = detail::allocate_host(capacity_);
@@ -73,12 +73,13 @@ class PayloadWriter {
   std::size_t used_ = 0, capacity_ = 0, next_capacity_ = kLeastRoom;
 };
 
-// Finds the runs again. `frames` must outlive the pointers.
+// Reads the runs of a payload. `frames` must outlive the pointers.
 class PayloadReader {
  public:
   explicit PayloadReader(const std::vector<Frame>& frames) : frames_(frames) {}
 
-  // Throws Corrupt where the payload holds less. Aligned to 8 bytes, by copying where a transport did not align it.
+  // Returns the next run, aligned to 8 bytes. Copies it if a transport did not align it. Throws Corrupt if the payload
+  // is too short.
   const std::byte* next(std::size_t bytes) {
     if (bytes == 0) return nullptr;
     if (frame_ < frames_.size() && offset_ >= frames_[frame_].size) {
@@ -95,13 +96,13 @@ class PayloadReader {
     return copies_.back().get();
   }
 
-  // Throws Corrupt where something is left over.
+  // Throws Corrupt unless every byte was read.
   void expect_end() const {
     if (frames_.size() > frame_ + 1 || (frame_ < frames_.size() && offset_ < frames_[frame_].size))
       throw Corrupt("the payload holds more than was announced");
   }
 
-  // Copies made for alignment; keep them as long as the pointers.
+  // The copies that were made for alignment. Keep them as long as the pointers.
   std::vector<std::unique_ptr<std::byte[]>> take_copies() { return std::move(copies_); }
 
  private:

@@ -1,7 +1,8 @@
 #pragma once
-// The requests of one process that wait for an answer, and when to repeat them. A small request is repeated whole; for
-// a large one, or one that the peer said it holds, a probe asks first. The pause before the first repetition follows
-// the round trip (as RFC 6298 does it) and what is in flight to the peer; it grows by half with each, up to a bound.
+// The requests of one process that wait for an answer, and the times of their repetition. A small request is repeated
+// whole. For a large request, or one that the peer has confirmed, a probe is sent first. The pause before the first
+// repetition follows from the round trip (as in RFC 6298) and from the bytes in flight to the peer. Each repetition
+// makes the pause longer by half, up to a bound.
 
 #include <paceline/mutex.h>
 
@@ -35,24 +36,24 @@ class PendingRequests {
     int others = 0;
   };
 
-  // `first_pause`: seconds before a request is repeated, where nothing else is known.
+  // `first_pause`: seconds before the first repetition while the round trip is unknown.
   explicit PendingRequests(double first_pause) : first_pause_(first_pause) {}
 
   std::uint64_t next_number() PACELINE_EXCLUDES(mutex_);
   void add(std::uint64_t number, const PeerId& peer, MessageKind kind, Packet packet, Node::ReplyHandler handler);
-  // The handler of an ask that is answered; null where there is none.
+  // Removes a request that was answered, and returns its handler; null if there is no such request.
   Node::ReplyHandler take(std::uint64_t number);
-  // The same for one that is not answered, which says nothing of the network.
+  // The same for a request without an answer. It gives no measurement of the round trip.
   Node::ReplyHandler cancel(std::uint64_t number);
   // The peer holds the request and will answer it.
   void received(std::uint64_t number);
-  // The whole packet again, because the peer, as it answers this probe, does not know the request; none where it is no
-  // longer asked, or was sent whole since that probe.
+  // The peer has answered a probe: it does not know the request. Returns the whole packet. None if the request no
+  // longer waits, or was sent whole after that probe.
   std::optional<Repeat> repeat(std::uint64_t number, int probe);
-  // What to send now; `slow` gets, at most every ten seconds for each peer, the oldest request that it has not answered
-  // for that long, and how many others it has not.
+  // Returns what to send now. `slow` gets the peers that have not answered for ten seconds, each at most every ten
+  // seconds: the oldest request, and the number of other requests.
   std::vector<Repeat> due(std::vector<Slow>& slow);
-  // Removes the asks to that peer; `why`: "server 1 at hostB was lost".
+  // Removes the requests to a peer. `why` is for instance "server 1 at hostB was lost".
   std::vector<Failure> fail(const PeerId& peer, const std::string& why);
   std::vector<Failure> fail_all(const std::exception_ptr& error);
 
@@ -78,7 +79,7 @@ class PendingRequests {
     void measured(double seconds);
   };
 
-  // The peer has said something of a repeated request, at once: that is a round trip without its work.
+  // The peer has answered a repetition at once. This measures a round trip without the peer's work.
   void heard(const Ask& ask) PACELINE_REQUIRES(mutex_);
   Node::ReplyHandler remove(std::map<std::uint64_t, Ask>::iterator ask) PACELINE_REQUIRES(mutex_);
 

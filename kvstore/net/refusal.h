@@ -1,5 +1,5 @@
 #pragma once
-// Errors on the wire: the asker gets an Error of the same class and text.
+// Errors on the wire. The sender of the request gets an Error of the same class and text.
 
 #include <exception>
 #include <string>

@@ -1,5 +1,6 @@
 #pragma once
-// A round of a codec that takes two, at the server, for one slice: from the proposals of all to what they come to.
+// One round of a codec with two rounds of messages, for one slice at the server: the proposals of the workers, what
+// they agree on, and their answers.
 
 #include <paceline/compression.h>
 #include <paceline/updater.h>
@@ -22,7 +23,7 @@ class Agreement {
     std::uint64_t incarnation = 0;  // of its worker
   };
 
-  // The proposals are not kept; their codec must outlive the round.
+  // Computes what the workers agree on. Does not keep the proposals. Their codec must outlive the round.
   Agreement(std::uint64_t round, const std::vector<Proposal>& proposals, std::int64_t count);
 
   std::uint64_t round() const { return round_; }
@@ -30,19 +31,20 @@ class Agreement {
   // The mean of the answers; null until the round is over.
   const Bytes& mean() const { return mean_; }
 
-  // Throws Corrupt on an answer of another size, or from a worker that has not proposed. A second one changes nothing.
+  // Takes a worker's answer. Throws Corrupt if its size is wrong, or if the worker has not proposed. A second answer of
+  // the worker changes nothing.
   void answer(int worker, std::uint64_t incarnation, const std::byte* data, std::size_t bytes);
-  // The worker will not answer; changes nothing where it has.
+  // The worker will not answer. Changes nothing if it has answered.
   void abstain(int worker, std::uint64_t incarnation);
-  // Calls visit(worker, incarnation) for those who have not answered.
+  // Calls visit(worker, incarnation) for each worker that has not answered.
   template <class Visitor>
   void for_each_missing(Visitor visit) const {
     for (const auto& [worker, member] : members_)
       if (member.encoded.empty()) visit(worker, member.incarnation);
   }
-  // The gradients of those who have answered, in rank order, valid until close().
+  // The gradients of the workers that have answered, in rank order. Valid until close().
   std::vector<Contribution> contributions() const;
-  // Makes the mean.
+  // Computes the mean of the answers.
   void close();
   void add_to(Digest& digest) const;
 

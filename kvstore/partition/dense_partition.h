@@ -1,9 +1,9 @@
 #pragma once
-// A partition of dense keys as a state machine: weights, the state of their rules, which pushes were taken, rounds that
-// are open, what workers pulled. apply() is the only way to change it. It has no clock and knows no roster, so a backup
-// that applies the entries of a log (entry.h) has the bits of the partition that the log comes from.
+// A partition of dense keys as a state machine. Its state is the weights, the state of their rules, the accepted
+// pushes, the open rounds, and what workers have pulled. Only apply() changes it. It reads no clock and no roster. A
+// backup that applies the entries of the log (entry.h) therefore has the same bits.
 //
-// Not thread-safe: a partition belongs to one thread. Only figures() may be called from others.
+// Not thread-safe: a partition belongs to one thread. Other threads may only call figures().
 
 #include <paceline/updater.h>
 
@@ -24,13 +24,13 @@
 
 namespace paceline {
 
-// Where the weights of a ReadEntry go, slice by slice.
+// Receives the weights of a ReadEntry, slice by slice.
 class WeightSink {
  public:
   virtual ~WeightSink() = default;
-  // About so many bytes come in small slices.
+  // A hint: small slices will need about that many bytes.
   virtual void reserve(std::size_t bytes) = 0;
-  // Memory that apply() fills before it returns.
+  // Returns memory that apply() fills before it returns.
   virtual std::byte* room(std::size_t bytes) = 0;
   virtual void add(const Snapshot& weights) = 0;
 };
@@ -53,9 +53,10 @@ class DensePartition {
     std::shared_ptr<const void> owner;  // of its bytes
   };
   struct SliceRounds : OpenRounds<Kept> {
-    // Where a codec takes two rounds: of the oldest round, once all have proposed, until that of the next one.
+    // For a codec with two rounds: the agreement of the oldest round, made when all workers have proposed. It is kept
+    // until the next round's agreement.
     std::unique_ptr<Agreement> agreement;
-    std::map<int, std::uint64_t> answered;  // by worker, the round after the last that its answer was applied in
+    std::map<int, std::uint64_t> answered;  // by worker: one more than the last round that applied its answer
 
     bool agrees_on(std::uint64_t round) const { return agreement && agreement->round() == round; }
   };
@@ -66,13 +67,14 @@ class DensePartition {
     void add(const Figures& other);
   };
 
-  // `policy`: the user's own, instead of those that rules name; may be null. Throws InvalidArgument for a dtype that
-  // the store does not update.
+  // `policy`: a policy of the user's own, in place of those that rules name; may be null. Throws InvalidArgument for a
+  // dtype that the store does not update.
   DensePartition(std::uint32_t id, std::span<const std::pair<SliceInfo, const void*>> slices,
                  std::shared_ptr<const Staleness> policy = nullptr);
 
-  // Each throws, and changes nothing, where the entry does not fit the state: a slice or a round that is not there.
-  // What an update throws is thrown on; the push counts as taken and the round as over all the same.
+  // Each throws, and changes nothing, if the entry does not fit the state, for instance if there is no such slice or
+  // round. If the update itself throws, apply() passes the error on. The push then counts as taken, and the round as
+  // over.
   void apply(PushEntry& entry);
   void apply(ReadEntry& entry, WeightSink* sink = nullptr);
   void apply(SkipEntry& entry);
@@ -95,35 +97,35 @@ class DensePartition {
     return updater_->save_slice(static_cast<int>(slice), counters);
   }
 
-  // Was that push taken before? Throws InvalidArgument where no such push can come.
+  // Was that push taken before? Throws InvalidArgument for a sequence number that no worker can have reached.
   bool is_taken(const WorkerIncarnation& from, std::uint64_t sequence) const;
-  // The round after the last that the worker pushed the slice in, in that incarnation or a later one, of those near
-  // `reference`; 0: in none.
+  // One more than the last round in which the worker pushed the slice, in this incarnation or a later one; 0: none. The
+  // round is the match nearest to `reference` (round_number.h).
   std::uint64_t contributed(const WorkerIncarnation& from, std::size_t slice, std::uint64_t reference) const;
-  // Null: no round of the slice is open, and no agreement is kept.
+  // The open rounds of a slice. Null if no round is open and no agreement is kept.
   const SliceRounds* find_rounds(std::size_t slice) const;
-  // The slice's next round, of those near `reference`; `far` where it is not near.
+  // The slice's next round, as round_near() finds it from `reference`; `far` if that finds none.
   std::uint64_t next_round(std::size_t slice, std::uint64_t reference, std::uint64_t far) const;
   std::vector<std::uint32_t> open_slices() const;
 
   // Thread-safe.
   Figures figures() const;
-  // A number of all of the state: partitions that have applied the same entries have the same.
+  // A hash of the whole state. Partitions that have applied the same entries have the same hash.
   std::uint64_t digest() const;
 
-  // Sees what is applied from now on; null: nobody does. Must outlive the partition.
+  // Sets the observer of later entries; null: none. It must outlive the partition.
   void set_observer(EntryObserver* observer) { observer_ = observer; }
 
  private:
-  // What a worker was answered last, in one word for a slice.
+  // The last answer to a worker for a slice, in one word.
   struct Answered {
-    static constexpr std::uint64_t kVersions = (std::uint64_t{1} << 24) - 1;  // the bits kept of a version
+    static constexpr std::uint64_t kVersions = (std::uint64_t{1} << 24) - 1;  // bits that are kept of a version
     static constexpr std::uint64_t kRequests = (std::uint64_t{1} << 40) - 1;  // and of a request's number
     std::uint64_t request : 40 = 0;
     std::uint64_t version : 24 = 0;
 
     bool is_of(std::uint64_t number) const { return request == (number & kRequests); }
-    // Was it for a later request than that?
+    // Was the answer for a later request than `number`?
     bool after(std::uint64_t number) const {
       const std::uint64_t ahead = (request - number) & kRequests;
       return request > 0 && ahead > 0 && ahead <= kRequests / 2;
@@ -138,7 +140,8 @@ class DensePartition {
     TakenPushes taken;
     std::vector<Answered> answered;                    // by slice
     std::vector<std::shared_ptr<const Codec>> codecs;  // by slice, of the answers; empty where none was encoded
-    // By slice, the round after the last that it pushed in (see round_near()); empty where it has pushed in none.
+    // By slice: one more than the last round in which the worker pushed (see round_near()). Empty if it has pushed in
+    // none.
     std::vector<std::uint32_t> contributed;
 
     void set_codec(std::size_t slice, std::shared_ptr<const Codec> codec) {
@@ -149,12 +152,12 @@ class DensePartition {
 
   template <class Entry>
   void log(Entry& entry);
-  // What is known of the worker, in its latest incarnation.
+  // The state of the worker's latest incarnation.
   Worker& worker_of(const WorkerIncarnation& from);
   void keep(const PushEntry& entry, std::size_t number, Worker& worker);
   SliceRounds& open(std::size_t slice, std::uint64_t next_round);
   SliceRounds& rounds_of(std::size_t slice, std::uint64_t round);
-  // Keeps no more than a number of a slice without open rounds.
+  // If the slice has no open rounds, keeps only the number of its next round.
   void rest(std::size_t slice);
   void set_next_round(std::size_t slice, std::uint64_t round);
   void remember_pulled();

@@ -1,5 +1,5 @@
 #pragma once
-// A 64-bit number of a state, for comparing two copies of it. Not for keeping anybody out.
+// A 64-bit hash of a state, for comparing two copies of it. It is not cryptographic.
 
 #include <cstddef>
 #include <cstdint>

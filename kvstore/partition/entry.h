@@ -1,9 +1,9 @@
 #pragma once
-// The entries of a partition's log: everything that changes a partition, of dense keys or of a table. Applied in their
-// order to a partition made of the same initial values, by any process, they give the same bits. They say what was
-// decided; who decides, by clocks and the roster, is the server.
+// The entries of a partition's log: everything that changes a partition of dense keys or of a table. Any process that
+// applies the same entries in order, to the same initial values, gets the same bits. Entries hold decisions. The server
+// makes them, from clocks and the roster.
 //
-// Pointers in an entry are valid while it is applied; what a partition keeps, it keeps with `owner`.
+// Pointers in an entry are valid while the entry is applied. A partition that keeps the data also keeps `owner`.
 
 #include <paceline/updater.h>
 
@@ -19,7 +19,7 @@
 
 namespace paceline {
 
-// An entry's place in its partition's log. Terms are counted by changes of the partition's primary (none yet).
+// An entry's place in the log of its partition. The term grows when the partition's primary changes (not used yet).
 struct EntryPlace {
   std::uint32_t partition = 0;
   std::uint64_t term = 0;
@@ -32,11 +32,11 @@ struct WorkerIncarnation {
   std::uint64_t incarnation = 0;
 };
 
-// What becomes of the gradients of a push.
+// What happens to the gradients of a push.
 enum class Verdict : std::uint8_t {
   kApplied,  // at once
-  kKept,     // until the round is closed
-  kLate,     // refused: the round is closed
+  kKept,     // kept until the round is closed
+  kLate,     // refused, because the round is closed
 };
 
 // Gradients of one worker for slices of the partition.
@@ -46,13 +46,14 @@ struct PushEntry {
   std::uint64_t sequence = 0;  // counts the worker's pushes to this partition
   std::uint64_t step = 0;      // of the worker
   std::uint64_t lease = 0;     // of the data that the gradients come from; 0: none
-  // As received; `slice` is its number in the partition. apply() resolves the scalars of those that it applies.
+  // As received. `slice` is the number of the slice in the partition. apply() resolves the scalars of the gradients
+  // that it applies.
   std::span<SliceContribution> gradients;
-  // Of each gradient, and the round that it is kept for; empty: all are applied.
+  // For each gradient the verdict, and the round that it is kept for. Empty: all are applied.
   struct InRound {
     Verdict verdict = Verdict::kKept;
     std::uint64_t round = 0;
-    std::uint64_t next_round = 0;  // of the slice: all before it are over
+    std::uint64_t next_round = 0;  // of the slice: all earlier rounds are over
   };
   std::span<const InRound> rounds;
   std::shared_ptr<const void> owner;  // keeps the gradients and their codecs alive
@@ -63,7 +64,7 @@ struct PushEntry {
 struct ReadEntry {
   EntryPlace place;
   WorkerIncarnation from;
-  std::uint64_t request = 0;  // a repeated request gets the same weights where that matters
+  std::uint64_t request = 0;  // a repeated request gets the same weights if that matters
   struct Slice {
     std::uint32_t slice = 0;
     std::shared_ptr<const Codec> codec = nullptr;  // null: the weights are read as they are
@@ -72,7 +73,7 @@ struct ReadEntry {
   std::span<Slice> slices;
 };
 
-// All rounds of a slice before `next_round` are over, whoever contributed to them.
+// All rounds of a slice before `next_round` are over, even those without contributions.
 struct SkipEntry {
   EntryPlace place;
   std::uint32_t slice = 0;
@@ -89,14 +90,14 @@ struct CloseEntry {
   ResolvedScalars scalars = {};  // resolved by apply()
 };
 
-// The proposals of a slice's oldest round become what its workers agree on.
+// The proposals of a slice's oldest round are complete, and become what its workers agree on.
 struct AgreeEntry {
   EntryPlace place;
   std::uint32_t slice = 0;
   std::uint64_t round = 0;
 };
 
-// A worker's answer to what was agreed on.
+// A worker's answer to an agreement.
 struct AnswerEntry {
   EntryPlace place;
   WorkerIncarnation from;
@@ -105,7 +106,7 @@ struct AnswerEntry {
   std::span<const std::byte> bytes;
 };
 
-// A worker takes back what it proposed, or will not answer.
+// A worker takes back its proposal, or will not answer.
 struct AbstainEntry {
   EntryPlace place;
   WorkerIncarnation from;
@@ -113,13 +114,13 @@ struct AbstainEntry {
   std::uint64_t round = 0;
 };
 
-// The rules from here on. Weights that workers pulled before count as pulled under these.
+// The rules for later entries. Weights that workers have pulled count as pulled under these rules.
 struct RulesEntry {
   EntryPlace place;
   Spec optimizer;
   std::string staleness;
   Options staleness_options;
-  Spec table_optimizer = {};  // of tables; without a name: the same
+  Spec table_optimizer = {};  // optimizer of tables; without a name: the same as `optimizer`
 };
 
 struct RateEntry {
@@ -127,13 +128,13 @@ struct RateEntry {
   double learning_rate = 0;
 };
 
-// So many workers are live.
+// The number of live workers has changed.
 struct WorkersEntry {
   EntryPlace place;
   int live = 1;
 };
 
-// A worker is lost: what it pulled, and what it said of running statistics, is forgotten.
+// A worker is lost. The partition forgets what it has pulled, and its running statistics.
 struct LostEntry {
   EntryPlace place;
   int worker = 0;
@@ -147,18 +148,18 @@ struct LoadEntry {
   SliceCounters counters;
 };
 
-// Gradients of one worker for rows of a table's partition; part of them where one message cannot hold all.
+// Gradients of one worker for rows of a table's partition, or a part of them if one message cannot hold all.
 struct RowPushEntry {
   EntryPlace place;
   WorkerIncarnation from;
   std::uint64_t sequence = 0;  // counts the worker's pushes to this partition
   std::uint64_t step = 0;      // of the worker; the round that the rows are kept for
   std::uint64_t lease = 0;     // of the data that the gradients come from; 0: none
-  std::uint64_t call = 0;      // counts the worker's calls; all parts of one have the same
+  std::uint64_t call = 0;      // counts the worker's calls; all parts of a call have the same number
   RowGradients rows;           // as received
-  std::size_t pieces = 0;      // in which the partition gets the rows of this call
+  std::size_t pieces = 0;      // number of parts in which the partition gets the rows of this call
   Verdict verdict = Verdict::kApplied;
-  std::uint64_t next_round = 0;       // of the partition: all before it are over
+  std::uint64_t next_round = 0;       // of the partition: all earlier rounds are over
   bool reads = false;                 // the worker gets the same rows after the update
   std::shared_ptr<const void> owner;  // keeps the gradients alive
   RowScalars scalars = {};            // resolved by apply()
@@ -169,7 +170,7 @@ struct RowPushEntry {
 struct RowReadEntry {
   EntryPlace place;
   WorkerIncarnation from;
-  std::uint64_t call = 0;  // the same call gets the same rows again where that matters
+  std::uint64_t call = 0;  // a repeated call gets the same rows if that matters
   std::span<const std::int64_t> ids;
 };
 
@@ -185,7 +186,7 @@ struct RowCloseEntry {
   RowScalars scalars = {};  // resolved by apply()
 };
 
-// Rows get values, state and versions of a checkpoint. The first entry of a load empties the partition.
+// Rows get their values, state and versions from a checkpoint. The first entry of a load empties the partition.
 struct RowLoadEntry {
   EntryPlace place;
   std::uint64_t incarnation = 0;  // of the worker that loads
@@ -196,7 +197,7 @@ struct RowLoadEntry {
   std::int64_t examples = 0;
 };
 
-// Sees every entry after it was applied, its scalars resolved.
+// Sees every entry after it was applied. The scalars of the entry are then resolved.
 class EntryObserver {
  public:
   virtual ~EntryObserver() = default;

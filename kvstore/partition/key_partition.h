@@ -23,7 +23,7 @@ struct KeyInfo {
   Shape shape;
   bool average = false;
   std::int64_t row =
-      0;  // elements; where it is not 0, slices are as large as a partition, and whole rows where those are short
+      0;  // elements; not 0: slices are as large as a partition, and consist of whole rows if rows are short
 
   std::int64_t bytes() const { return shape.size() * static_cast<std::int64_t>(size_of(dtype)); }
   std::string describe() const;  // "float32 (2, 3)"
@@ -46,7 +46,7 @@ struct Layout {
 };
 
 constexpr std::int64_t kPartitionBytes = std::int64_t{4} << 20;
-// What a message cannot be smaller than: a worker packs as many slices together as its link is best at.
+// The least size of a message. A worker packs as many slices together as are fastest on its link.
 constexpr std::int64_t kSliceBytes = std::int64_t{512} << 10;
 
 // Cuts `keys` into enough partitions that `servers` servers, which hold `held` bytes already, can share them evenly.
@@ -55,7 +55,8 @@ Layout make_layout(std::vector<KeyInfo> keys, int servers, std::int64_t held, in
 // Of each partition.
 std::vector<std::int64_t> partition_bytes(const Layout& layout);
 
-// From and to messages. The first throws Corrupt on values that no worker declares (shape, type, empty name).
+// Convert from and to messages. parse_key() throws Corrupt for values that no worker declares (shape, type, empty
+// name).
 KeyInfo parse_key(const wire::KeyDeclaration& message);
 void write_key(const KeyInfo& key, wire::KeyDeclaration* message);
 // Throws Corrupt on ranges outside the keys.

@@ -1,19 +1,19 @@
 #pragma once
-// Lists that are used again and again for their memory.
+// Lists that are reused to avoid allocations.
 
 #include <cstddef>
 #include <vector>
 
 namespace paceline {
 
-// Empties the list for `size` elements.
+// Empties the list, and reserves memory for `size` elements.
 template <class T>
 void begin_scratch(std::vector<T>& list, std::size_t size) {
   list.clear();
   list.reserve(size);
 }
 
-// The memory of many elements is not kept.
+// Releases the memory of a large list.
 template <class T>
 void end_scratch(std::vector<T>& list) {
   constexpr std::size_t kFew = 64;

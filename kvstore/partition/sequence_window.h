@@ -1,5 +1,5 @@
 #pragma once
-// Which pushes of one worker were taken by one partition, in bounded memory: all up to a number, and a few after it.
+// The pushes of one worker that one partition has taken, in bounded memory: all up to a number, and some after it.
 
 #include <paceline/error.h>
 
@@ -12,14 +12,14 @@ namespace paceline {
 
 class SequenceWindow {
  public:
-  static constexpr std::uint64_t kWidth = 1 << 16;  // a worker never has as many pushes to one partition under way
+  static constexpr std::uint64_t kWidth = 1 << 16;  // more than a worker can have in flight to one partition
 
-  // May this number come at all? Numbers start at 1.
+  // Can a worker have reached this number? Numbers start at 1.
   bool plausible(std::uint64_t sequence) const { return sequence > 0 && sequence <= floor_ + kWidth; }
 
   bool has(std::uint64_t sequence) const { return sequence <= floor_ || above_.count(sequence) > 0; }
 
-  // True the first time.
+  // Takes a number. True if it was not taken before.
   bool take(std::uint64_t sequence) {
     if (sequence == floor_ + 1)
       ++floor_;
@@ -47,14 +47,14 @@ struct TakenPushes {
   std::uint64_t incarnation = 0;
   SequenceWindow window;
 
-  // Is `other` a later incarnation? Then nothing of it was taken yet.
+  // Is `other` a later incarnation? If so, none of its pushes was taken yet.
   bool renew(std::uint64_t other) {
     if (other <= incarnation) return false;
     incarnation = other;
     window = {};
     return true;
   }
-  // Was that push taken before? Throws where no such push can come.
+  // Was that push taken before? Throws for a number that the worker cannot have reached.
   bool holds(int worker, std::uint64_t of, std::uint64_t sequence) const {
     const bool renewed = of > incarnation;
     require(incarnation == of || renewed, "worker ", worker, " has returned since this push was sent");

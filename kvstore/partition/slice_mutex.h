@@ -1,5 +1,5 @@
 #pragma once
-// A mutex of four bytes, for there is one beside each slice. Who waits sleeps: updates may take long.
+// A mutex of four bytes, because each slice has one. A waiting thread sleeps, because updates may take long.
 
 #include <paceline/mutex.h>
 
@@ -13,7 +13,7 @@ class PACELINE_CAPABILITY("mutex") SliceMutex {
   void lock() PACELINE_ACQUIRE() {
     std::uint32_t free = kFree;
     if (state_.compare_exchange_strong(free, kHeld, std::memory_order_acquire, std::memory_order_relaxed)) return;
-    // Who has slept does not know whether others do.
+    // A thread that has slept does not know whether others still sleep, so it must mark the mutex as awaited.
     while (state_.exchange(kAwaited, std::memory_order_acquire) != kFree)
       state_.wait(kAwaited, std::memory_order_relaxed);
   }

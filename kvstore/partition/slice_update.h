@@ -1,5 +1,5 @@
 #pragma once
-// A slice of weights inside an Updater, and the passes over it that change it.
+// A slice of weights in an Updater, and the passes that change it.
 
 #include <paceline/updater.h>
 
@@ -17,7 +17,7 @@ namespace paceline {
 
 struct Rules {
   std::shared_ptr<const Optimizer> optimizer;
-  std::shared_ptr<const Staleness> named, staleness;  // the user's own may stand in for the named one
+  std::shared_ptr<const Staleness> named, staleness;  // `staleness` may be the user's own
   Preparation preparation;
   LearningRate rate;
   Multipliers multipliers;
@@ -30,7 +30,7 @@ struct Rules {
   void use(const std::shared_ptr<const Staleness>& own);
 };
 
-// What optimizer and policy keep of a slice: an array for each of Rules::state_names, as large as the weights.
+// The state of optimizer and policy for one slice: an array for each of Rules::state_names, as large as the weights.
 class SliceStates {
  public:
   static constexpr std::size_t kMost = 64;
@@ -40,9 +40,9 @@ class SliceStates {
     while (begin < end && has(begin)) ++begin;
     return begin == end;
   }
-  // One that is there, of `bytes` bytes, as every one.
+  // An array that exists. Every array has `bytes` bytes.
   std::byte* at(std::size_t number, std::size_t bytes) const { return memory_.get() + number * padded(bytes); }
-  // The same, zeros at first. `count`: how many there may be.
+  // Adds an array of zeros. `count`: the largest number of arrays.
   std::byte* add(std::size_t number, std::size_t bytes, std::size_t count) {
     if (!memory_) memory_.reset(new std::byte[count * padded(bytes)]());
     present_ |= std::uint64_t{1} << number;
@@ -56,24 +56,24 @@ class SliceStates {
   std::uint64_t present_ = 0;
 };
 
-// A cache line at most, for there may be millions.
+// At most one cache line, because there may be millions of slices.
 struct Slice {
-  // What few slices have.
+  // Members that few slices need.
   struct Rare {
-    std::vector<Snapshot> latest;                    // encoded, of one version, one per codec that was asked for
-    std::map<int, std::vector<std::byte>> averaged;  // kind kAverage: what each worker said last
+    std::vector<Snapshot> latest;                    // encoded weights of one version, for each requested codec
+    std::map<int, std::vector<std::byte>> averaged;  // kind kAverage: the last value of each worker
     // The versions at which the optimizer's state and the policy's began.
     std::uint64_t optimizer_began = 0, policy_began = 0;
   };
-  // What slices have whose rules keep something of them.
+  // Members for slices whose rules keep state.
   struct Extra {
     SliceStates states;
-    std::vector<std::pair<int, Snapshot>> pulled;  // what each worker pulled last, where the policy needs it
+    std::vector<std::pair<int, Snapshot>> pulled;  // what each worker pulled last, if the policy needs it
     std::unique_ptr<Rare> rare;
   };
 
   mutable SliceMutex mutex;
-  const std::uint32_t name;  // where it begins among the Updater's
+  const std::uint32_t name;  // offset of the key's name in the Updater's names
   const std::int64_t begin;
   const std::int64_t end : 56, type : 7, average : 1;
   Weights weight PACELINE_GUARDED_BY(mutex);
@@ -92,7 +92,7 @@ struct Slice {
   bool is_average() const { return average != 0; }
   std::int64_t count() const { return end - begin; }
   std::size_t bytes() const { return static_cast<std::size_t>(count()) * size_of(dtype()); }
-  // A hint.
+  // A hint to the processor.
   void prefetch_weight() const PACELINE_NO_THREAD_SAFETY_ANALYSIS { weight.prefetch(bytes()); }
 
   Extra& extras() PACELINE_REQUIRES(mutex) {

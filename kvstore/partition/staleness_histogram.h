@@ -11,7 +11,7 @@ namespace paceline {
 
 class StalenessHistogram {
  public:
-  // Many pushes in a row have the same delay: they are entered at once, at the end of the row.
+  // Adds runs of equal delays with one call, because many consecutive pushes have the same delay.
   class Row {
    public:
     explicit Row(StalenessHistogram& book) : book_(book) {}

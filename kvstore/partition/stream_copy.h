@@ -1,5 +1,6 @@
 #pragma once
-// Copies past the caches, for what is not read soon: it pushes out nothing, and is not read before it is overwritten.
+// Copies past the caches, for data that is not read soon. The copy evicts nothing from the caches, and the target need
+// not be read before it is overwritten.
 
 #include <paceline/detail/vector_code.h>
 
@@ -13,7 +14,7 @@
 
 namespace paceline {
 
-// What has so many bytes is out of the caches before all of it is used.
+// Data of this size leaves the caches before all of it is used.
 constexpr std::size_t kFillsCaches = std::size_t{16} << 20;
 
 #ifdef __x86_64__
@@ -25,7 +26,7 @@ inline void copy_lines(const __m128i* from, __m128i* to, std::size_t lines) {
   for (const __m128i* const end = from + lines * (kLine / sizeof(__m128i)); from != end; ++from, ++to)
     _mm_stream_si128(to, _mm_loadu_si128(from));
 }
-// A line in one store: the processor's queue has room for as many rows more.
+// Writes a cache line with one store, so that more rows fit into the processor's store queue.
 [[gnu::target("avx512f")]] inline void copy_lines(const __m512i* from, __m512i* to, std::size_t lines) {
   for (const __m512i* const end = from + lines; from != end; ++from, ++to)
     _mm512_stream_si512(to, _mm512_loadu_si512(from));

@@ -1,7 +1,7 @@
 #pragma once
-// The weights of a slice. Large ones are shared with snapshots, so that a pull copies nothing; what a snapshot holds is
-// not written to. Small ones lie side by side in a slab, with nothing beside each, and snapshots are copies. Large ones
-// may also lie in a caller's array, who says when that is written to: of those, too, snapshots are copies.
+// The weights of a slice. Large weights are shared with snapshots, so that a pull copies nothing. Memory that a
+// snapshot holds is never written to. Small weights lie side by side in a slab, and their snapshots are copies. Large
+// weights may also lie in an array of the caller, which decides when to write to it. Snapshots of these are copies too.
 
 #include <paceline/detail/host_memory.h>
 
@@ -15,12 +15,12 @@
 
 namespace paceline {
 
-// Memory that is given back all at once. Not thread-safe.
+// Memory that is released all at once. Not thread-safe.
 class Slab {
  public:
-  // Aligned to 16 bytes, sizes of whole cache lines to those. Of at most kMost bytes.
+  // The largest block. Blocks are aligned to 16 bytes. Blocks of whole cache lines are aligned to cache lines.
   static constexpr std::size_t kMost = 4096;
-  // What is allocated next has about that many bytes in all.
+  // A hint: the next blocks have about that many bytes in all.
   void expect(std::size_t bytes) { expected_ = bytes + kCacheLine; }
   std::byte* allocate(std::size_t bytes) {
     constexpr std::size_t kAlignment = 16;
@@ -29,7 +29,7 @@ class Slab {
     next_ += beside;
     left_ -= beside;
     if (bytes > left_) {
-      // As large as what is expected in one go, else each larger than the one before.
+      // One chunk for all expected bytes, else each chunk is twice as large as the one before.
       std::size_t chunk = std::clamp(2 * last_chunk_, kLeastChunk, kUsualChunk);
       if (expected_ > kLeastChunk) chunk = std::min(expected_, kMostChunk);
       expected_ -= std::min(expected_, chunk);
@@ -54,14 +54,14 @@ class Slab {
   std::size_t left_ = 0, expected_ = 0, last_chunk_ = 0;
 };
 
-// One word, for there may be millions. Not thread-safe, but snapshots may be let go on any thread. Who uses it knows
-// the size, which never changes.
+// One word, because there may be millions. Not thread-safe, but any thread may release snapshots. The caller knows the
+// size, which never changes.
 class Weights {
  public:
-  // Where the next weights are written.
+  // Memory for the next weights.
   struct Next {
     std::byte* bytes;
-    std::shared_ptr<std::byte[]> owner;  // null: small
+    std::shared_ptr<std::byte[]> owner;  // null for small weights
   };
 
   Weights(Slab& slab, std::size_t size)
@@ -79,7 +79,7 @@ class Weights {
   }
   bool is_large() const { return (word_ & kLarge) != 0; }
   const std::byte* data() const { return is_large() ? large().bytes.get() : small(); }
-  // They will be used soon. Thread-safe.
+  // Prefetches the weights. Thread-safe.
   void prefetch(std::size_t size) const {
     constexpr std::size_t kLine = 64, kPrefetched = 2048;
     if (is_large()) return;
@@ -91,31 +91,31 @@ class Weights {
     if (size > 0) std::memcpy(copy.get(), data(), size);
     return copy;
   }
-  // In place of these, unless somebody holds these.
+  // Returns memory for the next weights: that of the present weights, unless a snapshot holds it.
   Next writable(std::size_t size) {
     if (!is_large()) return {small(), nullptr};
     std::shared_ptr<std::byte[]> next;
     if (large().foreign || large().bytes.use_count() != 1)
       next = detail::allocate_host(size);
     else
-      next = large().bytes;  // counted by an operation that comes after those of whoever let go
+      next = large().bytes;  // this increment is ordered after the release of the last snapshot
     return {next.get(), next};
   }
   void set(Next next) {
     if (next.owner && next.owner != large().bytes) large() = {std::move(next.owner)};
   }
-  // Large ones: keeps what somebody else wrote and still may read, and does not write to it.
+  // For large weights. Keeps weights that others wrote and may still read. Does not write to them.
   void adopt(std::shared_ptr<const std::byte[]> bytes) {
     large() = {std::const_pointer_cast<std::byte[]>(std::move(bytes)), true};
   }
-  // Large ones: the new weights were written to a caller's memory, and stay there.
+  // For large weights. The new weights are in the caller's memory, and stay there.
   void keep_at(std::shared_ptr<std::byte[]> place) { large() = {std::move(place), true, true}; }
 
  private:
   struct Large {
     std::shared_ptr<std::byte[]> bytes;
-    bool foreign = false;  // not written to
-    bool callers = false;
+    bool foreign = false;  // must not be written to
+    bool callers = false;  // memory of the caller
   };
   static constexpr std::uintptr_t kLarge = 1;
 

@@ -1,6 +1,6 @@
 #pragma once
 // Optimizers. The update rule runs where the weights are: on a server, or in this process in `local`. A spec names it,
-// such as `sgd:lr=0.05,momentum=0.9`; namespace optim has typed forms. What crosses the wire cannot become code.
+// such as `sgd:lr=0.05,momentum=0.9`; namespace optim has typed forms. Servers take no code from the network.
 
 #include <paceline/catalog.h>
 #include <paceline/device.h>
@@ -23,7 +23,7 @@ class LearningRate {
  public:
   // Reads lr and the keys of the schedule. Throws InvalidArgument on values out of range.
   static LearningRate parse(const Options& options);
-  // The rate once `examples` examples of the whole job are applied: the same for one worker and for eight.
+  // The rate when `examples` examples of the whole job are applied. It does not depend on the number of workers.
   double at(std::int64_t examples) const;
   // The rate that the schedule changes.
   double base() const { return base_; }
@@ -71,31 +71,31 @@ class Multipliers {
 
 class Optimizer;
 
-// What is done to a gradient before any rule sees it: g = clip(rescale * g) + weight_decay * w.
+// The step before every update rule: g = clip(rescale * g) + weight_decay * w.
 struct Preparation {
-  double rescale = 1;        // a factor
-  double clip_gradient = 0;  // each element is limited to this magnitude; 0: not
-  double weight_decay = 0;   // how much of the weight is added
+  double rescale = 1;        // factor of the gradient
+  double clip_gradient = 0;  // each element is clipped to this magnitude; 0: off
+  double weight_decay = 0;   // factor of the weight that is added
 
-  // Reads the keys of these names; without weight_decay where that is the optimizer's own.
+  // Reads the options with these names, but not weight_decay if the optimizer itself handles it.
   static Preparation parse(const Options& options);
   static Preparation parse(const Options& options, const Optimizer& optimizer);
-  // Does it change a gradient at all?
+  // Would it change any gradient?
   bool changes() const { return rescale != 1 || clip_gradient > 0 || weight_decay != 0; }
   // Changes `count` elements of the gradient in place. T is float or double.
   template <class T>
   void apply(T* gradient, const T* weight, std::int64_t count) const;
 };
 
-// What an optimizer sees of one update, the same for every element of a slice.
+// What an optimizer knows about one update. It is the same for every element of a slice.
 struct UpdateStep {
   double learning_rate = 0;  // at this update, the key's factor included
   std::int64_t count = 0;    // updates that the slice has taken, this one included (Adam's t)
   double decay_factor = 1;   // of the key's weight decay; an optimizer that decays_weights() applies it
 };
 
-// How far one update moves a weight: learning rate * gain * typical gradient, or learning rate * gain where
-// `normalised`. Momentum m has the gain for gradients that are independent of each other: sqrt(1 + m^2 + m^4 + ...).
+// How far one update moves a weight: learning rate * gain * typical gradient. If `normalised`, learning rate * gain.
+// The gain of momentum m, for gradients that are independent of each other, is sqrt(1 + m^2 + m^4 + ...).
 struct StepSize {
   double gain = 1;          // a factor
   bool normalised = false;  // the size of gradients does not matter, as with Adam
@@ -107,14 +107,14 @@ struct DeviceUpdate {
   UpdateStep step;     // of that key
 };
 
-// An update rule over tiles. Constant, and so thread-safe: what changes is in state arrays, which the slices own.
+// An update rule over tiles. Constant, and so thread-safe. The slices own the state arrays, which change.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  // The names of state arrays, in the order of Tile::state: {"momentum"}. They have an element for each of a slice's,
-  // begin with zeros, and are saved and moved with the slice.
+  // The names of the state arrays, in the order of Tile::state, for instance {"momentum"}. Each array has one element
+  // for each element of the slice. It begins with zeros, and is saved and moved with the slice.
   virtual std::vector<std::string> state_names() const = 0;
-  // Updates the weights of a tile in place. The Preparation is already in tile.gradient.
+  // Updates the weights of a tile in place. tile.gradient is already prepared (see Preparation).
   virtual void update(const Tile<float>& tile, const UpdateStep& step) const = 0;
   virtual void update(const Tile<double>& tile, const UpdateStep& step) const = 0;
   // The same for whole arrays in the memory of a CUDA device, the Preparation included, its weight_decay times the
@@ -122,20 +122,20 @@ class Optimizer {
   // arrays. Throws NotAvailable where the optimizer has no kernel.
   virtual void update_cuda(std::span<const DeviceUpdate> updates, const Preparation& preparation, Device device,
                            void* stream) const;
-  // How far updates move weights; staleness policies ask.
+  // How far updates move weights; for staleness policies.
   virtual StepSize step_size() const { return {}; }
-  // True: the new weights do not depend on the old ones, so tile.weight may hold anything before update().
+  // True: the new weights do not depend on the old ones. tile.weight need not be set before update().
   virtual bool replaces() const { return false; }
-  // True: update() leaves tile.gradient as it is, and reads the weights from tile.before unless that is null. So where
-  // no other rule takes part, it reads gradient and weights in place.
+  // True: update() does not change tile.gradient, and reads the weights from tile.before unless that is null. If no
+  // other rule takes part, it can then read gradient and weights where they are, without a copy.
   virtual bool in_one_pass() const { return false; }
-  // True: the rule itself does weight_decay, and the Preparation leaves it out.
+  // True: the rule itself applies weight_decay, and the Preparation does not.
   virtual bool decays_weights() const { return false; }
-  // The momentum that a WorkerRule (dana) can take over, so that the server runs plain SGD; -1: it cannot.
+  // The momentum that a WorkerRule (dana) can take over, so that the server runs plain SGD; -1: none can be taken over.
   virtual double worker_momentum() const { return -1; }
 };
 
-// The optimizer of a spec. Throws InvalidArgument on an unknown name or key, listing the known ones.
+// Makes the optimizer of a spec. For an unknown name or key, throws InvalidArgument listing the known ones.
 std::unique_ptr<Optimizer> make_optimizer(const Spec& spec);
 // Every optimizer by name.
 const Catalog<std::unique_ptr<Optimizer> (*)(const Options&)>& optimizer_catalog();
@@ -176,10 +176,10 @@ struct Assign {
   operator Spec() const;  // its spec
 };
 
-// Spec `adam` (Kingma & Ba 2015), with bias correction. With moments m and v after t updates it does
-// w -= lr * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon). So epsilon stands beside the uncorrected root,
-// as in MXNet. PyTorch adds it to the corrected root, sqrt(v / (1 - beta2^t)): its epsilon is this one divided by
-// sqrt(1 - beta2^t), which matters only in the first steps.
+// Spec `adam` (Kingma & Ba 2015), with bias correction. With moments m and v after t updates it does w -= lr * sqrt(1 -
+// beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon). epsilon is added to the uncorrected root, as in MXNet. PyTorch
+// adds epsilon to the corrected root, sqrt(v / (1 - beta2^t)). Its epsilon is therefore this one divided by sqrt(1 -
+// beta2^t), which matters only in the first steps.
 struct Adam {
   double lr = 0.001;                                      // learning rate
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;      // see above
@@ -190,8 +190,8 @@ struct Adam {
   operator Spec() const;                                  // its spec
 };
 
-// Spec `adamw`: Adam with decoupled weight decay (Loshchilov & Hutter 2019). w shrinks by lr * weight_decay * w beside
-// Adam's step, which does not see the decay.
+// Spec `adamw`: Adam with decoupled weight decay (Loshchilov & Hutter 2019). w shrinks by lr * weight_decay * w. The
+// moments of Adam do not contain this decay.
 struct AdamW {
   double lr = 0.001;                                      // learning rate
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;      // as in Adam

@@ -1,6 +1,6 @@
 #pragma once
-// Row-sparse tables: embeddings and wide linear models, of which a step touches few rows. Only the rows that a call
-// names travel, are updated and take memory. So a table may be larger than the memory of one server.
+// Row-sparse tables: embeddings and wide linear models, where a step touches few rows. Only the rows that a call names
+// travel, are updated and take memory. A table may therefore be larger than the memory of one server.
 //
 // A row exists from its first update on. Before, it is what the initializer makes of the seed, the table's name and the
 // row's number, the same at every place. A table that begins with values of the user's own has all rows from then on:
@@ -23,8 +23,8 @@ struct TableSpec {
   std::int64_t rows = 0;          // ids are 0 to rows - 1
   std::int64_t width = 0;         // elements of a row
   DType dtype = DType::kFloat32;  // or float64
-  // Of rows that were never updated: `zeros`, `normal` (sigma 0.01, seed 0), or `uniform` from -bound to bound (bound
-  // 0.01, seed 0).
+  // Gives the values of rows that were never updated: `zeros`, `normal` (sigma 0.01, seed 0), or `uniform` from -bound
+  // to bound (bound 0.01, seed 0).
   Spec initializer = {"zeros", {}};
 };
 
@@ -39,7 +39,7 @@ struct RowPush {
   NDArray gradients;  // (n, width), of the table's type
 };
 
-// Rows to be read.
+// Rows to read.
 struct RowPull {
   std::string table;  // its name
   NDArray ids;        // int64 (n), in any order; an id may occur more than once

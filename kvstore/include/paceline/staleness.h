@@ -16,52 +16,52 @@
 
 namespace paceline {
 
-// What a policy knows of one push, the same for every element of the slice.
+// What a policy knows about one push. It is the same for every element of the slice.
 struct StaleContext {
   std::int64_t delay = 0;     // the number of other updates between pull and push
   double learning_rate = 0;   // of this update
-  double peak_rate = 0;       // the largest of the schedule
+  double peak_rate = 0;       // the largest learning rate of the schedule
   StepSize step_size;         // of the optimizer
   std::int64_t count = 0;     // updates that the policy's state has seen before this one
   std::int64_t examples = 0;  // the gradient is the mean over that many
   int workers = 1;            // the number of live workers
-  double factor = 1;          // Staleness::factor() of the above
+  double factor = 1;          // Staleness::factor() of the members above
 };
 
-// The numbers of one update that the C library may round differently on another processor. A process that repeats an
-// update of another process takes its numbers, and gets the same bits.
+// The numbers of one update that the C library may round differently on another processor. A process that repeats the
+// update of another process uses the numbers of that process, and gets the same bits.
 struct ResolvedScalars {
-  static constexpr double kUnresolved = -1;  // the learning rate where nothing is resolved
+  static constexpr double kUnresolved = -1;  // learning rate of scalars that are not resolved
   double learning_rate = kUnresolved;        // of the update
   double factor = 1;                         // Staleness::factor() for it
   // Are they known?
   bool resolved() const { return learning_rate >= 0; }
 };
 
-// A policy. Constant, and so thread-safe: what changes is in state arrays, which the slices own.
+// A policy. Constant, and so thread-safe. The slices own the state arrays, which change.
 class Staleness {
  public:
   virtual ~Staleness() = default;
   // The names of state arrays, as in Optimizer. All workers share them.
   virtual std::vector<std::string> state_names() const { return {}; }
-  // True: the server keeps for each worker and slice the weights that the worker pulled; workers that pulled the same
-  // version share them. The server's log says what memory that takes, once there are weights.
+  // True: for each worker and slice, the server keeps the weights that the worker pulled. Workers that pulled the same
+  // version share one copy. When there are weights, the server logs how much memory this takes.
   virtual bool needs_pulled() const { return false; }
   // False: the push is refused, counted and reported, as `discard` does.
   virtual bool accepts(const StaleContext&) const { return true; }
-  // A number that correct() needs and the C library computes, such as a power of the delay. It must not
-  // depend on `count`: rows of a table with the same delay share it. correct() finds it in StaleContext::factor.
+  // A number that correct() needs and the C library computes, such as a power of the delay. correct() finds it in
+  // StaleContext::factor. It must not depend on `count`, because rows of a table with the same delay share it.
   virtual double factor(const StaleContext&) const { return 1; }
   // False: correct() would change nothing, neither the gradient nor a state.
   virtual bool corrects(const StaleContext&) const { return true; }
-  // Corrects tile.gradient in place. A delay of 0 must leave it bit for bit as it is.
+  // Corrects tile.gradient in place. With a delay of 0 it must not change a bit.
   virtual void correct(const Tile<float>& tile, const StaleContext& context) const = 0;
   virtual void correct(const Tile<double>& tile, const StaleContext& context) const = 0;
 };
 
-// The policy of a name such as `inverse_delay` or `dana+gap_aware`. Options hold for every part that knows them. The
-// worker's halves of `dana` and `predict` are WorkerRules; their halves at the server do nothing. Throws
-// InvalidArgument listing what is known.
+// Makes the policy of a name such as `inverse_delay` or `dana+gap_aware`. An option applies to every part that knows
+// it. `dana` and `predict` do nothing at the server: they are WorkerRules. Throws InvalidArgument listing the known
+// names or options.
 std::unique_ptr<Staleness> make_staleness(const std::string& policy, const Options& options);
 // Every policy by name.
 const Catalog<std::unique_ptr<Staleness> (*)(const Options&)>& staleness_catalog();
@@ -70,10 +70,10 @@ std::vector<std::string> policy_parts(const std::string& policy);
 // Is `part` one of them?
 bool has_part(const std::string& policy, const std::string& part);
 
-// What element_rule() shows of one element.
+// What the functor of element_rule() gets for one element.
 template <class T>
 struct StaleElement {
-  T weight, pulled;      // the weight now, and as it was pulled; both are the present one unless the rule needs_pulled
+  T weight, pulled;      // the weight now, and when it was pulled; without needs_pulled both are the weight now
   StaleContext context;  // of the push
 };
 
@@ -102,8 +102,8 @@ class ElementPolicy final : public Staleness {
 };
 }  // namespace detail
 
-// A policy without state from a functor `T operator()(T gradient, const StaleElement<T>&) const`, for float and double.
-// It is not called for a delay of 0. `needs_pulled`: the functor looks at StaleElement::pulled.
+// Makes a policy without state from a functor `T operator()(T gradient, const StaleElement<T>&) const`, for float and
+// double. The functor is not called for a delay of 0. `needs_pulled`: the functor reads StaleElement::pulled.
 template <class Rule>
 std::unique_ptr<Staleness> element_rule(Rule rule = {}, bool needs_pulled = true) {
   return std::make_unique<detail::ElementPolicy<Rule>>(rule, needs_pulled);

@@ -1,5 +1,5 @@
 #pragma once
-// Lets one thread at a time receive for a transport while it waits for an engine. Outlives the transport.
+// Lets a thread that waits for an engine receive for a transport, one thread at a time. Outlives the transport.
 
 #include <paceline/detail/waiting_work.h>
 #include <paceline/mutex.h>
@@ -12,7 +12,7 @@ namespace paceline {
 
 class BorrowedPoller final : public detail::WaitingWork {
  public:
-  // `receive_until` receives until a condition holds, `ring` has it look at the condition.
+  // `receive_until` receives until a condition holds. `ring` makes it check the condition.
   BorrowedPoller(std::function<void(const std::function<bool()>&)> receive_until, std::function<void()> ring)
       : receive_until_(std::move(receive_until)), ring_(std::move(ring)) {}
 
@@ -34,7 +34,7 @@ class BorrowedPoller final : public detail::WaitingWork {
     if (inside_) ring_();
   }
 
-  // The transport ends: returns when nobody is inside, and nobody will be.
+  // The transport ends. Returns when no thread is inside, and no thread can enter any more.
   void leave() {
     const Lock lock(mutex_);
     leaving_ = true;

@@ -1,5 +1,5 @@
 #pragma once
-// The observers of one transport. Adding one is rare, reading the list is on the path of every packet.
+// The observers of one transport. The list is read for every packet and rarely changed.
 
 #include <paceline/mutex.h>
 #include <paceline/transport.h>

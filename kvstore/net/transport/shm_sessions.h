@@ -1,5 +1,5 @@
 #pragma once
-// What the two ends of a link of the shm transport know of each other, and who holds what.
+// The state of the links of the shm transport: what both ends know of each other, and which frames they hold.
 
 #include <paceline/detail/shared_heap.h>
 #include <paceline/mutex.h>
@@ -36,18 +36,18 @@ struct Session {
   bool shares = false;     // each can read the other's memory
   std::shared_ptr<const detail::SharedView> theirs;
   std::uint64_t last_packet = 0;
-  std::unordered_map<std::uint64_t, Packet> lent;  // ours, that the peer may be reading
-  std::set<std::uint64_t> held;                    // theirs, that somebody here may be reading
+  std::unordered_map<std::uint64_t, Packet> lent;  // our packets that the peer may be reading
+  std::set<std::uint64_t> held;                    // the peer's packets that this process may be reading
 };
 
-// Orders what was written before a frame was handed over or let go with what follows at the other end. Between
-// processes the connection does that; peers in one process (tests) need it in the language's terms, too.
+// Orders the writes before a frame is handed over or released with the reads at the other end. Between processes the
+// connection does this. Peers in one process (tests) also need an atomic for the memory model of C++.
 inline std::atomic<std::uint64_t>& hand_overs() {
   static std::atomic<std::uint64_t> count = 0;
   return count;
 }
 
-// Outlives the transport as long as a frame is held.
+// Lives at least as long as any frame is held, even after the transport.
 struct Sessions {
   Mutex mutex;
   Transport* inner PACELINE_GUARDED_BY(mutex) = nullptr;
@@ -75,7 +75,7 @@ struct Sessions {
   }
 };
 
-// Owner of the frames of a packet that lies in a peer's memory.
+// The owner of the frames of a packet in a peer's memory.
 struct Borrowed {
   std::weak_ptr<Sessions> sessions;
   std::shared_ptr<const detail::SharedView> view;

@@ -1,5 +1,5 @@
 #pragma once
-// How the processes of a job reach each other, as its text says it: "tcp", "shm:host=NAME", "inproc".
+// The transport of a job, from its text: "tcp", "shm:host=NAME", "inproc".
 
 #include <paceline/options.h>
 
@@ -13,9 +13,9 @@ struct TransportSetting {
   // Throws InvalidArgument on an unknown name, listing the known ones.
   static TransportSetting parse(const std::string& text);
 
-  // All processes of the job are threads of this one.
+  // Are all processes of the job threads of this process?
   bool in_process() const { return spec.name == "inproc"; }
-  // Peers of one host may read each other's arrays where they lie.
+  // May peers of one host read each other's arrays without a copy?
   bool lends_memory() const { return in_process() || spec.name == "shm"; }
 };
 

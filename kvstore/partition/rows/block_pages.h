@@ -1,5 +1,5 @@
 #pragma once
-// One value for each row number, in pages of neighbouring rows that are made when they are first written.
+// One value for each row number, in pages of neighbouring rows. The first write to a page makes it.
 
 #include <algorithm>
 #include <cstddef>
@@ -17,7 +17,7 @@ class BlockPages {
   // A page covers the 2^block_bits rows of a block; rows that were never written have the value `absent`.
   BlockPages(int block_bits, T absent) : block_bits_(block_bits), absent_(absent), entries_(kFirstEntries) {}
 
-  // The values of many rows; neighbours in order are quicker.
+  // The values of many rows. Ascending rows are faster.
   void get(std::span<const std::int64_t> rows, T* values) const {
     visit<const T>(
         rows, [this](std::int64_t block) { return find(block); },
@@ -45,8 +45,8 @@ class BlockPages {
   };
   static constexpr std::size_t kFirstEntries = 16;
 
-  // Calls use(i, where rows[i] has its value) for each; memory is asked for a batch before it is used, into the second
-  // cache: the first would wait for fewer lines at a time.
+  // Calls use(i, address of the value of rows[i]) for each i. Prefetches memory one batch ahead, into the second-level
+  // cache, because the first-level cache can wait for fewer lines at a time.
   template <class Value, class PageOf, class Use>
   void visit(std::span<const std::int64_t> rows, PageOf page_of, Use use) const {
     constexpr std::size_t kBatch = 64;
@@ -66,7 +66,8 @@ class BlockPages {
     }
   }
   std::size_t place_of(std::int64_t row) const { return static_cast<std::size_t>(row) & (page_size() - 1); }
-  // Where the block's entry is, or would be: near those of its neighbours, which are asked for next.
+  // The place of the block's entry, or its place if it has none yet. Entries of neighbouring blocks are near each
+  // other, because they are read next.
   std::size_t entry_of(std::int64_t block) const {
     constexpr int kNeighbours = 6;
     const std::uint64_t number = static_cast<std::uint64_t>(block);
@@ -108,9 +109,9 @@ class BlockPages {
 
   int block_bits_;
   T absent_;
-  std::size_t pages_ = 0, room_ = 0;  // room: in the last slab
+  std::size_t pages_ = 0, room_ = 0;  // room_: pages left in the last slab
   std::vector<MappedMemory> slabs_;
-  std::vector<Entry> entries_;  // by hash, the next free one where that is taken
+  std::vector<Entry> entries_;  // hash table with linear probing
 };
 
 }  // namespace paceline

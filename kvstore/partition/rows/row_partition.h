@@ -1,7 +1,7 @@
 #pragma once
-// A partition of a row-sparse table as a state machine, as DensePartition is one for slices of dense keys: rows, the
-// state of their rules, which pushes were taken, open rounds, what workers pulled. It belongs to one thread, but for
-// figures().
+// A partition of a row-sparse table as a state machine, as DensePartition is for slices of dense keys. Its state is the
+// rows, the state of their rules, the accepted pushes, the open rounds, and what workers have pulled. It belongs to one
+// thread. Other threads may only call figures().
 
 #include <cstdint>
 #include <map>
@@ -21,7 +21,7 @@ namespace paceline {
 
 class RowPartition {
  public:
-  // What a worker has contributed to a round, in pieces: one message may not hold all of its rows.
+  // A worker's contribution to a round, in pieces, because one message may not hold all of its rows.
   struct Kept {
     struct Piece {
       RowGradients rows;
@@ -33,13 +33,13 @@ class RowPartition {
     bool complete() const { return pieces.size() >= expected; }
   };
 
-  // `policy`: the user's own, instead of those that rules name; may be null.
+  // `policy`: a policy of the user's own, in place of those that rules name; may be null.
   RowPartition(const TableSpec& spec, const TableLayout& layout, std::uint32_t number,
                std::shared_ptr<const Staleness> policy = nullptr);
 
-  // `answer`: where the rows go that an entry reads; null: nowhere, as in a backup. Rows must ascend and belong to the
-  // partition. Each throws, and changes nothing, where the entry does not fit the state. What an update throws is
-  // thrown on; the push counts as taken and the round as over all the same.
+  // `answer`: receives the rows that an entry reads; null: nothing does, as in a backup. Rows must ascend and belong to
+  // the partition. Each throws, and changes nothing, if the entry does not fit the state. If the update itself throws,
+  // apply() passes the error on. The push then counts as taken, and the round as over.
   void apply(RowPushEntry& entry, const RowAnswer* answer = nullptr);
   void apply(RowReadEntry& entry, const RowAnswer* answer = nullptr);
   void apply(RowSkipEntry& entry);
@@ -55,9 +55,9 @@ class RowPartition {
   const TableLayout& layout() const { return layout_; }
   std::size_t row_bytes() const { return table_.row_bytes(); }
   const OpenRounds<Kept>& rounds() const { return rounds_; }
-  // Was that push taken before? Throws InvalidArgument where no such push can come.
+  // Was that push taken before? Throws InvalidArgument for a sequence number that no worker can have reached.
   bool is_taken(const WorkerIncarnation& from, std::uint64_t sequence) const;
-  // May the worker contribute to the round, in that call? Throws InvalidArgument where it has in an earlier call.
+  // Throws InvalidArgument if the worker has already contributed to the round in another call.
   void expect_contribution(const WorkerIncarnation& from, std::uint64_t round, std::uint64_t call) const;
   SavedRowArrays save(std::int64_t begin, std::size_t bytes) const { return table_.save(begin, bytes); }
   // Thread-safe.
@@ -70,8 +70,8 @@ class RowPartition {
  private:
   struct Worker {
     TakenPushes taken;
-    std::uint64_t rounds = 0;  // the round after the last that it pushed in
-    std::uint64_t call = 0;    // by which call
+    std::uint64_t rounds = 0;  // one more than the last round in which it pushed
+    std::uint64_t call = 0;    // the call that pushed in that round
   };
 
   template <class Entry>
@@ -85,7 +85,7 @@ class RowPartition {
   const std::shared_ptr<const Staleness> policy_;
   std::shared_ptr<const RowRules> rules_;  // null: the table's first
   std::map<int, Worker> workers_;
-  std::map<std::uint64_t, std::uint64_t> loads_;  // by incarnation, the last load that it began
+  std::map<std::uint64_t, std::uint64_t> loads_;  // by incarnation: the last load that it began
   OpenRounds<Kept> rounds_;
   std::uint64_t lsn_ = 0;
   EntryObserver* observer_ = nullptr;

@@ -1,10 +1,10 @@
 #pragma once
-// What becomes of a gradient at a row: staleness policy, then optimizer. Never changed once made.
+// The rules that apply a gradient to a row: a staleness policy, then an optimizer. Immutable.
 //
-// Updates are counted by row, as its version does: Adam's bias correction and the average of gap_aware follow the row's
-// own updates, however often the table was pushed; refused pushes count for nothing, and checkpoints hold the count.
-// Where state begins in mid-run (other rules, a checkpoint without it) earlier updates of the row count, too, unlike
-// with a key: the first steps of Adam are larger then.
+// The version of a row counts its updates. Adam's bias correction and the average of gap_aware use this count, however
+// often the table was pushed. Refused pushes do not count. Checkpoints hold the count. If state begins in mid-run,
+// after new rules or a checkpoint without it, earlier updates of the row still count. This differs from dense keys: the
+// first steps of Adam are then larger.
 
 #include <paceline/optimizer.h>
 #include <paceline/staleness.h>
@@ -25,9 +25,9 @@ struct RowRules {
   std::size_t optimizer_states = 0;
   bool needs_pulled = false;
 
-  // The same rules as for keys, save that a policy's worker's half is left out: under `dana` momentum stays with the
-  // rows, for a worker would have to keep one for every row of the table. `own`: the user's policy instead, may be
-  // null. Throws InvalidArgument.
+  // The same rules as for keys, without the worker's half of a policy. Under `dana` the momentum stays with the rows,
+  // because a worker would have to keep the momentum of every row of the table. `own`: a policy of the user's own in
+  // place of the named one; may be null. Throws InvalidArgument.
   static std::shared_ptr<const RowRules> make(const Spec& optimizer, const std::string& policy, const Options& options,
                                               std::shared_ptr<const Staleness> own);
   std::shared_ptr<const RowRules> with_rate(double rate) const;

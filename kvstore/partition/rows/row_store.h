@@ -1,6 +1,6 @@
 #pragma once
-// Records of the same size by row number, in memory that grows with the rows that are there. Records never move. A
-// record's head lies among other heads, so that its body fills whole lines of the caches.
+// Records of one size by row number. The memory grows with the number of rows that exist. Records never move. Heads are
+// stored apart from bodies, so that a body fills whole cache lines.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@ class RowStore {
  public:
   using Slot = std::uint32_t;
   static constexpr Slot kAbsent = 0;
-  // Multiples of 8 bytes from a line's begin; bodies of many lines begin with one.
+  // Both begin at a multiple of 8 bytes. Bodies of many cache lines begin at a cache line.
   struct Record {
     std::byte* head;
     std::byte* body;
@@ -27,7 +27,7 @@ class RowStore {
   RowStore(int block_bits, std::size_t head_bytes, std::size_t body_bytes);
 
   Slot find(std::int64_t row) const;
-  // Of many rows; neighbours in order are quicker.
+  // Finds the slots of many rows. Ascending rows are faster.
   void find(std::span<const std::int64_t> rows, Slot* slots) const { slots_.get(rows, slots); }
   // Adds a record of zeros for a row that has none. Throws OutOfMemory beyond 2^32 - 2 rows.
   Slot add(std::int64_t row);
@@ -37,7 +37,7 @@ class RowStore {
     std::byte* const chunk = chunks_[number >> chunk_bits_].get();
     return {chunk + place * head_bytes_, chunk + bodies_ + place * body_stride_};
   }
-  // Into the second cache: more rows than the first has room to wait for are asked for at a time.
+  // Prefetches into the second-level cache, because the first-level cache cannot wait for so many rows at a time.
   [[gnu::always_inline]] void prefetch(Slot slot) const {
     if (slot == kAbsent) return;
     const Record at = record(slot);
@@ -55,7 +55,7 @@ class RowStore {
 
   int block_bits_, chunk_bits_ = 0;
   std::size_t head_bytes_, body_bytes_, body_stride_;
-  std::size_t bodies_ = 0;  // where they begin in a chunk
+  std::size_t bodies_ = 0;  // offset of the bodies in a chunk
   std::size_t chunk_mask_ = 0, size_ = 0;
   BlockPages<Slot> slots_;
   std::vector<MappedMemory> chunks_;

@@ -1,6 +1,5 @@
 #pragma once
-// The rows of a table that live in one place (a partition on a server, or all of them in `local`), and what updates do
-// to them.
+// The rows of a table in one place, and their updates. The place is a partition on a server, or the process in `local`.
 
 #include <paceline/aggregate.h>
 #include <paceline/histogram.h>
@@ -21,25 +20,25 @@
 
 namespace paceline {
 
-// A worker's version of a row that it never pulled: the row counts as pulled now.
+// The version of a row that a worker has never pulled. The row then counts as pulled now.
 constexpr std::uint64_t kNeverPulled = std::numeric_limits<std::uint64_t>::max();
 
-// ResolvedScalars of an update of rows: rows of one push may have different delays.
+// The ResolvedScalars of an update of rows. Rows of one push may have different delays.
 struct RowScalars {
   double learning_rate = ResolvedScalars::kUnresolved;
-  std::map<std::int64_t, double> factors;  // by delay, those that are not 1
+  std::map<std::int64_t, double> factors;  // by delay; factors of 1 are left out
   bool resolved() const { return learning_rate >= 0; }
 };
 
-// Gradients for rows, each once. Not kept.
+// Gradients for rows. No row occurs twice. A RowTable does not keep them.
 struct RowGradients {
   int worker = 0;
-  std::int64_t examples = 0;  // they are means over that many
+  std::int64_t examples = 0;  // the gradients are means over that many
   std::int64_t counted = 0;   // examples that count for the learning rate's schedule
   std::span<const std::int64_t> ids;
-  const std::uint64_t* versions = nullptr;  // that they were computed from
+  const std::uint64_t* versions = nullptr;  // of the rows that they were computed from
   const std::byte* values = nullptr;
-  // Where each is: in `values`, which has so many rows, or after them in `sums`. Null: in order.
+  // Place p of each gradient: row p of `values` if p < `array`, else row p - `array` of `sums`. Null: in order.
   const std::uint32_t* places = nullptr;
   std::size_t array = 0;
   const std::byte* sums = nullptr;
@@ -50,8 +49,8 @@ struct RowGradients {
   }
 };
 
-// Where rows go that a worker computes from next, one after the other; asked for in its call number `call`: the same
-// call gets the same rows again. `worker` < 0: nobody's, not remembered.
+// Receives rows that a worker computes from next, one after the other. `call` is the number of the worker's call. A
+// repeated call gets the same rows. With `worker` < 0 the rows are not remembered.
 struct RowAnswer {
   int worker = -1;
   std::uint64_t call = 0;
@@ -64,15 +63,15 @@ struct SavedRowArrays {
   std::vector<std::uint64_t> versions;
   std::vector<std::pair<std::string, std::vector<std::byte>>> arrays;  // "weight" first
   std::int64_t examples = 0;
-  std::optional<std::int64_t> next;  // where to go on; none: that was all
+  std::optional<std::int64_t> next;  // where to continue; none: this was the end
 };
 
 struct RowFigures {
   std::vector<Histogram> delays;  // per worker, one for each row of each push
   std::int64_t refused = 0;       // rows
-  std::size_t rows = 0;           // that are there
+  std::size_t rows = 0;           // that exist
   std::size_t bytes = 0;          // of memory
-  std::size_t pulled_bytes = 0;   // of which rows remembered for staleness correction
+  std::size_t pulled_bytes = 0;   // the part of it for pulled rows
   void add(const RowFigures& other);
 };
 
@@ -84,13 +83,12 @@ class RowTable {
   const TableSpec& spec() const { return spec_; }
   std::size_t row_bytes() const { return row_bytes_; }
 
-  // State whose name stays keeps its values.
+  // State whose name stays the same keeps its values.
   void set_rules(std::shared_ptr<const RowRules> rules);
   void set_workers(int live);
 
-  // Updates each row, corrected for its own delay, then reads it where there is an `answer`: once in the caches instead
-  // of twice. Returns how many updates were refused.
-  // `scalars` are taken where they are resolved, else they are computed and left there.
+  // Updates each row, corrected for its own delay. With `answer`, also reads it, while it is in the caches. Returns the
+  // number of refused updates. `scalars` are used if they are resolved. Otherwise they are computed and stored there.
   std::uint64_t apply(const RowGradients& push, RowScalars* scalars, const RowAnswer* answer = nullptr);
   // The mean or the sum of several contributions, added up in the order given; a row that a contribution lacks counts
   // as zeros there. One update of delay 0 for each row.
@@ -100,15 +98,15 @@ class RowTable {
 
   // Rows from `begin` on, about `bytes` of them.
   SavedRowArrays save(std::int64_t begin, std::size_t bytes) const;
-  // Overwrites rows, and forgets all others first where `anew`. Missing state becomes zeros. Throws InvalidArgument,
-  // and changes nothing, on a name that the rules do not have.
+  // Overwrites rows. With `anew`, drops all other rows first. Missing state becomes zeros. Throws InvalidArgument, and
+  // changes nothing, for a name that the rules do not have.
   void load(std::span<const std::int64_t> ids, const std::uint64_t* versions,
             const std::vector<std::pair<std::string, const std::byte*>>& arrays, std::int64_t examples, bool anew);
 
-  // Forgets what a lost worker pulled.
+  // Forgets the rows that a lost worker has pulled.
   void drop_worker(int worker);
   RowFigures figures() const;
-  // All rows with their state, and what workers pulled.
+  // Adds all rows with their state, and the rows that workers have pulled.
   void add_to(Digest& digest) const;
 
  private:
@@ -128,10 +126,10 @@ class RowTable {
       PACELINE_REQUIRES(mutex_);
   // Resolves the learning rate where the scalars have none.
   StaleContext context(RowScalars* scalars) const PACELINE_REQUIRES(mutex_);
-  // The row's record, made where there was none.
+  // The row's record. Makes it if there is none.
   RowStore::Record touch(std::int64_t row, RowStore::Slot slot) PACELINE_REQUIRES(mutex_);
   const std::byte* remembered(int worker, std::int64_t row, std::uint64_t version) const PACELINE_REQUIRES(mutex_);
-  // What the row was answered in this call before; else notes the answer.
+  // Replaces the answer by the one that this call got before. Otherwise remembers the answer.
   void remember(RowStore& store, std::int64_t row, std::uint64_t call, std::uint64_t* version, std::byte* values) const;
   void initialise(std::int64_t row, std::byte* values) const;
   RowStore make_store(const RowRules& rules) const;

@@ -33,7 +33,7 @@ class TableLayout {
   int partitions_, block_bits_;
 };
 
-// Throws InvalidArgument on a table that cannot be.
+// Throws InvalidArgument for an impossible declaration.
 void check_table(const TableSpec& table);
 inline std::size_t row_bytes(const TableSpec& table) {
   return static_cast<std::size_t>(table.width) * size_of(table.dtype);
@@ -45,10 +45,10 @@ bool same_table(const TableSpec& a, const TableSpec& b);
 TableSpec parse_table(const wire::DeclareTable& message);
 void write_table(const TableSpec& table, wire::DeclareTable* message);
 
-// What a row is before its first update.
+// Computes the value of a row before its first update.
 class RowInitializer {
  public:
-  // Throws InvalidArgument on unknown names and keys, listing the known ones.
+  // For an unknown name or key, throws InvalidArgument listing the known ones.
   explicit RowInitializer(const TableSpec& table);
   // Writes `width` elements.
   template <class T>
