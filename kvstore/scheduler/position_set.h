@@ -19,7 +19,7 @@ class PositionSet {
   void add(const PositionSet& other);
   void subtract(std::int64_t begin, std::int64_t end);
   void subtract(const PositionSet& other);
-  // Removes and returns the first `count` positions, or all where there are fewer.
+  // Removes and returns the first `count` positions, or all if there are fewer.
   PositionSet take(std::int64_t count);
   void clear() { ranges_.clear(); }
 

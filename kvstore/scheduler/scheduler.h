@@ -1,6 +1,6 @@
 #pragma once
-// The scheduler's program: brings the job together, watches over it, and runs services that need one place. It ends
-// when every worker and server has left, or fails when the job does.
+// The program of the scheduler. It assembles the job, watches its processes, and runs services that need one place. It
+// ends when every worker and server has left, and fails when the job fails.
 
 #include <memory>
 #include <string>
@@ -10,24 +10,25 @@
 
 namespace paceline {
 
-// A part of the scheduler's work. Calls come one at a time, from a thread of the Node or the one in Scheduler::run(),
-// and must not block.
+// A part of the scheduler's work. Calls come one at a time, from a thread of the Node or from the thread in
+// Scheduler::run(), and must not block.
 class SchedulerService {
  public:
   virtual ~SchedulerService() = default;
-  // True: the request was of its kinds and is, or will be, answered. What it throws becomes the refusal.
+  // True: the request is of a kind that the service handles. The service answers it now or later. An error that it
+  // throws becomes the refusal.
   virtual bool on_request(const Request& request) = 0;
-  // Somebody was lost, left or joined.
+  // A process joined, left or was lost.
   virtual void on_roster(const Roster&) {}
-  // About once a second; at the same time as the others, so that a service that uses it locks.
+  // Called about once a second, possibly at the same time as the other functions. A service that uses it must lock.
   virtual void on_tick() {}
 };
 
-// kBarrier: answers when every live worker has asked; a worker counts once. Hands out what the workers give there.
+// kBarrier: answers when every live worker has asked, and gives each worker the values of all.
 std::unique_ptr<SchedulerService> make_barrier_service();
 // kPutFact, kGetFacts: small values that workers share by name.
 std::unique_ptr<SchedulerService> make_fact_service();
-// kDataPart, kDataBegin, kDataCommit, kDataTakeOver: who delivers which positions of the data set.
+// kDataPart, kDataBegin, kDataCommit, kDataCommitted, kDataTakeOver: which worker delivers which positions of the data.
 std::unique_ptr<SchedulerService> make_data_service();
 
 class PlacementPolicy;
@@ -39,9 +40,9 @@ class Scheduler {
   explicit Scheduler(const ClusterConfig& config, std::shared_ptr<PlacementPolicy> placement = nullptr);
   ~Scheduler();
 
-  // "host:port" that the others connect to.
+  // The "host:port" that other processes connect to.
   const std::string& address() const;
-  // Blocks until the job has ended; throws what it failed of.
+  // Blocks until the job has ended. Throws the error that the job failed of.
   void run();
 
  private:

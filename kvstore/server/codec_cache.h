@@ -12,7 +12,7 @@ namespace paceline {
 
 class CodecCache {
  public:
-  // Throws Corrupt where that is no codec, or too many different ones were named.
+  // The codec of a text. Throws Corrupt if there is no such codec, or if too many different codecs were named.
   const std::shared_ptr<const Codec>& at(const std::string& text) {
     const auto found = codecs_.find(text);
     if (found != codecs_.end()) return found->second;

@@ -1,5 +1,5 @@
 #pragma once
-// The partitions of a server. What a ServedPartition holds belongs to its shard, except for sizes and figures.
+// The partitions of a server. Only its shard may use a ServedPartition. Other threads may read sizes and figures.
 
 #include <paceline/error.h>
 #include <paceline/mutex.h>
@@ -13,7 +13,7 @@ namespace paceline {
 
 class PartitionTable {
  public:
-  // Null where there is none.
+  // Null if there is no such partition.
   ServedPartition* find(std::uint32_t id) const {
     Lock lock(mutex_);
     const auto found = partitions_.find(id);
@@ -32,7 +32,7 @@ class PartitionTable {
     for (const DensePartition::Slice& slice : partition->state.slices()) bytes_ += slice.bytes;
     partitions_[partition->state.id()] = std::move(partition);
   }
-  // Over all partitions.
+  // The sum of the figures of all partitions.
   DensePartition::Figures figures() const {
     DensePartition::Figures all;
     Lock lock(mutex_);

@@ -26,12 +26,12 @@ struct PushedSlice {
 };
 
 struct PushPullCall final : ServedCall {
-  // What the shard of a partition answers.
+  // The answer of the shard of one partition.
   struct Part {
     ServedPartition* partition = nullptr;
     std::vector<PushedSlice> gradients;
     std::vector<std::uint64_t> versions;       // of the pulled slices
-    std::vector<std::uint64_t> encoded_bytes;  // of those that are encoded
+    std::vector<std::uint64_t> encoded_bytes;  // of the encoded slices
     PayloadWriter payload;
   };
 
@@ -42,7 +42,7 @@ struct PushPullCall final : ServedCall {
 
   using ServedCall::ServedCall;
   WorkerIncarnation from() const { return {worker(), request.incarnation()}; }
-  // The codec of that number, null for 0.
+  // The codec of a number; null for 0.
   std::shared_ptr<const Codec> codec(std::uint32_t number) const;
 
  protected:

@@ -1,6 +1,6 @@
 #pragma once
-// Pushes are kept and applied together, round by round. What a round is, and when it closes, is for the two kinds of
-// rounds to say: in_rounds.cc and backup_rounds.cc.
+// A Sequencer that keeps pushes and applies them together, round by round. Its two subclasses, in in_rounds.cc and
+// backup_rounds.cc, define what a round is and when it closes.
 
 #include <cstdint>
 #include <optional>
@@ -18,20 +18,21 @@ class RoundSequencer : public Sequencer {
  protected:
   using Watch = ServedPartition::Watch;
 
-  // The round that gradient number `number` of the push belongs to, or that it is late. Throws what it is refused with.
+  // The round of gradient number `number` of the push, or that the gradient is late. Throws the error to refuse it
+  // with.
   virtual PushEntry::InRound place(const Pushed& pushed, std::size_t number) = 0;
-  // Closes the rounds of the slice that are complete.
+  // Closes the complete rounds of the slice.
   virtual void advance(ServedPartition& partition, std::uint32_t slice) = 0;
-  // Does the pull wait for a round of this slice?
+  // Must the pull wait for a round of this slice?
   virtual bool waits_for(const Waiting& waiting, std::uint32_t slice) const = 0;
-  // Answers those who ask for agreements.
+  // Answers workers that ask for agreements.
   virtual void answer_asking(ServedPartition&, std::uint32_t) {}
 
-  // Applies the oldest round. What the update throws is what later pulls of the slice are refused with, until a round
-  // of it closes well.
+  // Applies the oldest round. If the update throws, later pulls of the slice are refused with the error, until a round
+  // of the slice succeeds.
   void close(ServedPartition& partition, std::uint32_t slice);
   void answer_waiting(ServedPartition& partition, std::uint32_t slice);
-  // Live workers that still contribute, and have not.
+  // The number of live workers that still contribute but have not yet.
   template <class Misses>
   Round state_of(const DensePartition::SliceRounds& rounds, Misses misses) const {
     Round round{static_cast<int>(rounds.contributions().size()), 0};
@@ -43,13 +44,13 @@ class RoundSequencer : public Sequencer {
   }
 
  private:
-  // Where one gradient is refused, all of the part is.
+  // If one gradient is refused, the whole part is refused.
   void push(Pushed& pushed) final;
   void place_all(const Pushed& pushed);
   void pull(Waiting waiting) final;
   bool fails(const Waiting& waiting) const;
 
-  std::vector<PushEntry::InRound> places_;  // of a part, kept for their memory
+  std::vector<PushEntry::InRound> places_;  // of one part; reused to avoid allocations
 };
 
 }  // namespace paceline

@@ -1,6 +1,6 @@
 #pragma once
-// Decides what becomes of pushes and when pulls are answered, by the clocks of the workers and the mode. A shard has
-// one, of the kind that its mode asks for; the partitions apply what it decides.
+// Decides when pushes are applied and pulls are answered, from the clocks of the workers and the mode. Each shard has
+// one Sequencer, whose class depends on the mode. The partitions apply its decisions.
 
 #include <paceline/mode.h>
 
@@ -19,7 +19,7 @@ class Sequencer {
   using Waiting = WaitingPull<PushPullCall>;
   using Partitions = std::vector<ServedPartition*>;
 
-  // All are the shard's, which outlives this.
+  // All members belong to the shard, which outlives the Sequencer.
   struct Context {
     const WorkerClocks& clocks;
     PullGate& gate;
@@ -30,15 +30,15 @@ class Sequencer {
   virtual ~Sequencer() = default;
   Sequencer(const Sequencer&) = delete;
 
-  // Takes the gradients of a part, and answers its pulls or keeps them waiting. Throws what the call is refused with.
+  // Takes the gradients of a part, and answers its pulls or holds them back. Throws the error to refuse the call with.
   void run(const std::shared_ptr<PushPullCall>& call, int part);
-  // A worker asks what a round agreed on, or gives its answer to that and asks for the mean.
+  // A worker asks for the agreement of a round, or gives its answer and asks for the mean of the answers.
   virtual void agree(const Request& request, const wire::AgreeRequest& message, ServedPartition& partition);
-  // Clocks or the roster have changed: what waits is looked at again. Pulls of workers that are gone are dropped.
+  // Clocks or the roster have changed. Checks everything that waits. Drops pulls of workers that are gone.
   virtual void reconsider(const Partitions& partitions) = 0;
 
  protected:
-  // What a part brings, ready to be applied.
+  // The push of a part, ready to be applied.
   struct Pushed {
     const std::shared_ptr<PushPullCall>& call;
     ServedPartition& partition;
@@ -46,9 +46,9 @@ class Sequencer {
   };
 
   virtual void push(Pushed& pushed) = 0;
-  // Answers the pulls of a part, or keeps it waiting.
+  // Answers the pulls of a part, or holds the part back.
   virtual void pull(Waiting waiting) = 0;
-  // Can this mode's rounds take a codec of two rounds?
+  // Can the rounds of this mode use a codec with two rounds?
   virtual bool agrees() const { return false; }
 
   static ServedPartition& partition_of(const Waiting& waiting) {
@@ -58,7 +58,7 @@ class Sequencer {
   bool is_gone(const Waiting& waiting) const {
     return !shard_.clocks.is_live(waiting.call->worker(), waiting.call->request.incarnation());
   }
-  // Reads what a part pulls and ends it.
+  // Reads the pulled slices of a part, and finishes the part.
   void answer(const Waiting& waiting);
 
   const std::shared_ptr<const Mode> mode_;  // null: pushes are applied and pulls are answered at once
@@ -67,7 +67,7 @@ class Sequencer {
  private:
   void take(const std::shared_ptr<PushPullCall>& call, int part);
 
-  std::vector<SliceContribution> gradients_;  // of a part, kept for their memory
+  std::vector<SliceContribution> gradients_;  // of one part; reused to avoid allocations
   std::vector<ReadEntry::Slice> reads_;
 };
 
@@ -75,7 +75,7 @@ std::unique_ptr<Sequencer> make_at_once(std::shared_ptr<const Mode> mode, const 
 std::unique_ptr<Sequencer> make_in_rounds(std::shared_ptr<const Mode> mode, const Sequencer::Context& shard);
 std::unique_ptr<Sequencer> make_in_rounds_with_backups(std::shared_ptr<const Mode> mode,
                                                        const Sequencer::Context& shard);
-// The one that the mode asks for.
+// Makes the Sequencer that the mode needs.
 std::unique_ptr<Sequencer> make_sequencer(std::shared_ptr<const Mode> mode, const Sequencer::Context& shard);
 
 }  // namespace paceline

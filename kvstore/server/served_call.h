@@ -1,5 +1,5 @@
 #pragma once
-// What pushes and pulls of slices and of rows have in common at a server.
+// The common parts of pushes and pulls, of slices and of rows, at a server.
 
 #include <paceline/mode.h>
 #include <paceline/mutex.h>
@@ -15,7 +15,7 @@
 
 namespace paceline {
 
-// A request on its way through the shards: each part is handled by one of them, the last answers.
+// A request on its way through the shards. One shard handles each part. The shard that finishes the last part answers.
 struct ServedCall {
   Request request;
   std::atomic<std::uint64_t> refused{0};
@@ -26,7 +26,7 @@ struct ServedCall {
   virtual ~ServedCall() = default;
   int worker() const { return request.from().rank; }
   void fail(std::exception_ptr reason);
-  // A part is done; answers after the last.
+  // A part is done. Answers the request after the last part.
   void finish_part();
 
  protected:
@@ -43,16 +43,16 @@ struct WaitingPull {
   std::shared_ptr<Call> call;
   int part = 0;
   WorkerClocks::Time since = std::chrono::steady_clock::now();
-  bool held = false;  // the mode has not let it pass at once
+  bool held = false;  // the mode has held it back
 };
 
-// Which pulls go on, as the clocks and the mode of one shard say.
+// Decides from the clocks and the mode of one shard which pulls may go on.
 class PullGate {
  public:
   PullGate(WorkerClocks& clocks, const std::shared_ptr<const Mode>& mode, WaitStats& waits)
       : clocks_(clocks), mode_(mode), waits_(waits) {}
 
-  // `need`: the step that the worker will compute from what it pulls. False: the pull is held back.
+  // `need`: the step that the worker will compute from the pulled weights. False: the pull is held back.
   template <class Call>
   bool passes(WaitingPull<Call>& pull, std::uint64_t need) {
     const Progress progress = clocks_.progress(pull.call->worker(), need, pull.since);
@@ -67,7 +67,7 @@ class PullGate {
   void hold(WaitingPull<Call>& pull, std::uint64_t need) {
     if (!std::exchange(pull.held, true)) waits_.hold(pull.call->worker(), need);
   }
-  // It is answered now, and its part is done.
+  // Records that the pull is answered, and finishes its part.
   template <class Call>
   void finish(const WaitingPull<Call>& pull, std::uint64_t need) {
     finish(*pull.call, pull.since, pull.held, need);

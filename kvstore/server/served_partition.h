@@ -1,5 +1,6 @@
 #pragma once
-// A partition at its server, and who waits for it. Belongs to its shard, save for sizes and figures.
+// A partition at its server, with the requests that wait for it. Only its shard may use it. Other threads may read
+// sizes and figures.
 
 #include <cstdint>
 #include <exception>
@@ -13,9 +14,9 @@
 namespace paceline {
 
 struct ServedPartition {
-  // What waits for rounds of a slice.
+  // Requests that wait for rounds of a slice.
   struct Watch {
-    // Who asks for what a round agreed on, or answers and asks for what that comes to.
+    // A worker that asks for the agreement of a round, or has answered and asks for the mean.
     struct Asking {
       Request request;
       std::uint64_t round;
@@ -23,7 +24,7 @@ struct ServedPartition {
     };
     std::vector<WaitingPull<PushPullCall>> pulls;
     std::vector<Asking> asking;
-    // Where late contributions are dropped: the workers' clocks when the open round got its first.
+    // For modes that drop late pushes: the workers' clocks when the open round got its first contribution.
     std::map<int, std::uint64_t> clocks_at_opening;
 
     bool empty() const { return pulls.empty() && asking.empty() && clocks_at_opening.empty(); }
@@ -32,7 +33,7 @@ struct ServedPartition {
   DensePartition state;
   ServerShard* const shard;
   std::unordered_map<std::uint32_t, Watch> watches;      // by slice
-  std::map<std::uint32_t, std::exception_ptr> failures;  // of slices whose last round could not be applied
+  std::map<std::uint32_t, std::exception_ptr> failures;  // by slice, if its last round could not be applied
 
   ServedPartition(std::uint32_t id, std::span<const std::pair<SliceInfo, const void*>> slices,
                   std::shared_ptr<const Staleness> policy, ServerShard& owner)

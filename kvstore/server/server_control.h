@@ -1,5 +1,5 @@
 #pragma once
-// What a server does besides pushes and pulls: initial values, rules, reports, checkpoints.
+// The requests to a server other than pushes and pulls: initial values, rules, reports, checkpoints.
 
 #include <paceline/mutex.h>
 
@@ -30,9 +30,10 @@ class ServerControl {
   // `rank`: of this server.
   bool on_request(const Request& request, int rank);
   void set_live_workers(int live);
-  // Logs what the policy takes beside the weights, unless both are as they were last time. Called when steps end.
+  // Logs the memory that the policy takes besides the weights, unless both are unchanged since the last time. Called
+  // when steps end.
   void tell_cost();
-  // Figures of this server so far, for the log.
+  // Logs the figures of this server so far.
   void log_report() const;
 
  private:
@@ -61,7 +62,7 @@ class ServerControl {
   std::map<std::uint32_t, std::size_t> shard_numbers_ PACELINE_GUARDED_BY(mutex_);  // by partition
   std::string mode_ PACELINE_GUARDED_BY(mutex_);
   std::uint32_t rules_call_ PACELINE_GUARDED_BY(mutex_) = 0;
-  // What a new partition begins with.
+  // The rules that a new partition begins with.
   std::optional<RulesEntry> rules_ PACELINE_GUARDED_BY(mutex_);
   std::optional<double> learning_rate_ PACELINE_GUARDED_BY(mutex_);
   std::shared_ptr<const Staleness> staleness_ PACELINE_GUARDED_BY(mutex_);  // null before the first rules

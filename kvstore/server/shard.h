@@ -1,6 +1,6 @@
 #pragma once
-// A part of a server: one thread that owns some partitions, dense ones and those of tables. Everything that concerns
-// them happens on it, so nothing is locked. While it rests, another thread may run a short job in its place.
+// A part of a server: one thread that owns some partitions of dense keys and of tables. Only this thread works on them,
+// so nothing is locked. While the shard is idle, another thread may run a short job in its place.
 
 #include <paceline/mode.h>
 #include <paceline/mutex.h>
@@ -24,12 +24,12 @@ class ServerShard {
   using Job = UniqueFunction<void(ServerShard&)>;
 
   ServerShard(WaitStats& waits, int number);
-  // Runs what was posted, then stops.
+  // Runs the posted jobs, then stops.
   ~ServerShard();
 
-  // Runs `job` on the shard's thread, after those posted before.
+  // Runs `job` on the shard's thread, after earlier jobs.
   void post(Job job);
-  // The same, at once on the calling thread where none is running or waiting: for jobs shorter than a wake-up.
+  // The same. If no job runs or waits, runs `job` at once on the calling thread. For jobs shorter than a wake-up.
   void post_short(Job job);
 
   // The functions below belong to the shard's thread.
@@ -42,7 +42,7 @@ class ServerShard {
   }
   WorkerClocks::Range step_end(int worker, std::uint64_t incarnation, const wire::StepEnd& message);
   void set_roster(const Roster& roster);
-  // Applies an entry of that kind to every partition.
+  // Applies an entry of this kind to every partition.
   template <class Entry>
   void apply_to_all(const Entry& entry) {
     for (ServedPartition* const partition : partitions_) {
@@ -51,13 +51,13 @@ class ServerShard {
     }
     tables_.apply_to_all(entry);
   }
-  // Rounds that could not be applied under earlier rules are no reason to refuse pulls under these.
+  // Forgets rounds that could not be applied under earlier rules, so that pulls are no longer refused for them.
   void forget_failures() {
     for (ServedPartition* const partition : partitions_) partition->failures.clear();
     tables_.forget_failures();
   }
   TableShard& tables() { return tables_; }
-  // Pushes that came after their round was closed. Thread-safe.
+  // The number of pushes that came after their round was closed. Thread-safe.
   std::int64_t late() const { return late_; }
 
  private:
@@ -76,7 +76,7 @@ class ServerShard {
   Mutex mutex_;
   CondVar posted_;
   std::deque<Job> jobs_ PACELINE_GUARDED_BY(mutex_);
-  bool running_ PACELINE_GUARDED_BY(mutex_) = false;  // jobs, on some thread
+  bool running_ PACELINE_GUARDED_BY(mutex_) = false;  // some thread runs jobs
   bool stopping_ PACELINE_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

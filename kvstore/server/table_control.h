@@ -1,5 +1,5 @@
 #pragma once
-// What a server does about row-sparse tables: takes their messages apart and hands the parts to the shards.
+// The requests to a server about row-sparse tables. TableControl divides each message into parts for the shards.
 
 #include <paceline/mutex.h>
 
@@ -25,8 +25,8 @@ class TableControl {
   TableControl(int servers, std::vector<std::unique_ptr<ServerShard>>& shards, std::shared_ptr<const Staleness> policy)
       : shards_(shards), policy_(std::move(policy)), placement_(servers) {}
 
-  // True if the request was about tables; it is answered now or by a shard. Throws what the request is refused with.
-  // `set_mode` gets the mode that a worker declares; `begin` gives a new partition the rules there are.
+  // True if the request is about tables. It is answered now, or later by a shard. Throws the error to refuse it with.
+  // `set_mode` gets the mode that a worker declares. `begin` gives a new partition the present rules.
   struct OfServer {
     int rank;
     std::function<void(const std::string&)> set_mode;
@@ -46,7 +46,7 @@ class TableControl {
   void push_pull(const Request& request);
   void save(const Request& request);
   void load(const Request& request);
-  // Throws Corrupt where there is none.
+  // Throws Corrupt if there is no such partition.
   ServedRows& find(std::uint64_t table, std::uint32_t partition) const;
   template <class Visitor>
   void for_each(Visitor visit) const;

@@ -1,6 +1,6 @@
 #pragma once
-// Pushes and pulls of row-sparse tables, as a shard of a server sees them: what a Sequencer does for dense keys. Rounds
-// are those of a table's partition. All of it runs on the shard's thread.
+// Pushes and pulls of row-sparse tables at a shard of a server. A TableShard does for tables what a Sequencer does for
+// dense keys. Each partition of a table has rounds of its own. Everything runs on the shard's thread.
 
 #include <atomic>
 #include <exception>
@@ -25,13 +25,13 @@ struct RowCall final : ServedCall {
     RowGradients push;
     std::size_t sums = 0;  // of the push
     std::span<const std::int64_t> pulled;
-    std::shared_ptr<std::byte[]> versions, values;  // of the pulled rows, once they were read
-    bool same = false;                              // the rows pulled are those pushed
+    std::shared_ptr<std::byte[]> versions, values;  // of the pulled rows, after the read
+    bool same = false;                              // the call pulls the rows that it pushes
   };
 
   wire::PushPullRowsRequest body;
   std::vector<Part> parts;
-  std::vector<std::unique_ptr<std::byte[]>> aligned;  // what a transport did not align
+  std::vector<std::unique_ptr<std::byte[]>> aligned;  // copies of runs that a transport did not align
 
   using ServedCall::ServedCall;
   WorkerIncarnation from() const { return {worker(), request.incarnation()}; }
@@ -40,12 +40,13 @@ struct RowCall final : ServedCall {
   Message answer() override;
 };
 
-// A partition of a table at its server, and who waits for it. Belongs to its shard, save for figures and sizes.
+// A partition of a table at its server, with the pulls that wait for it. Only its shard may use it. Other threads may
+// read figures and sizes.
 struct ServedRows {
   RowPartition state;
   ServerShard* const shard;
   std::vector<WaitingPull<RowCall>> waiting;  // pulls that need a round
-  std::exception_ptr failure;                 // of the last round, where it could not be applied
+  std::exception_ptr failure;                 // of the last round, if it could not be applied
 
   ServedRows(const TableSpec& spec, const TableLayout& layout, std::uint32_t number,
              std::shared_ptr<const Staleness> policy, ServerShard& owner)
@@ -54,12 +55,12 @@ struct ServedRows {
 
 class TableShard {
  public:
-  // All are the shard's.
+  // All arguments belong to the shard.
   TableShard(const WorkerClocks& clocks, const std::shared_ptr<const Mode>& mode, PullGate& gate)
       : clocks_(clocks), mode_(mode), gate_(gate) {}
 
   void run(const std::shared_ptr<RowCall>& call, int part);
-  // Throws Corrupt unless the rows ascend and belong to the partition, and gradients are where places say.
+  // Throws Corrupt unless the rows ascend and belong to the partition, and the places of gradients exist.
   static void check(const RowCall::Part& part);
   void add(ServedRows& rows) { partitions_.push_back(&rows); }
   template <class Entry>
@@ -72,9 +73,9 @@ class TableShard {
   void forget_failures() {
     for (ServedRows* const served : partitions_) served->failure = nullptr;
   }
-  // Clocks or the roster have changed: everything that waits is looked at again.
+  // Clocks or the roster have changed. Checks everything that waits.
   void reconsider();
-  // Rows that came after their round was closed.
+  // The number of rows that came after their round was closed.
   std::int64_t late() const { return late_; }
 
  private:
@@ -82,14 +83,13 @@ class TableShard {
 
   void push(Waiting& pull);
   void contribute(const std::shared_ptr<RowCall>& call, RowPushEntry& entry, ServedRows& served);
-  // The round after those that are over, by the clocks, too: one that nobody contributed to is over when every worker
-  // is past it.
+  // The first round that is not over. A round without contributions is over when the clock of every worker is past it.
   std::uint64_t next_round(const RowPartition& state) const;
   void advance(ServedRows& served);
   void answer_waiting(ServedRows& served);
-  // The room for the answer to a part.
+  // Memory for the answer to a part.
   static RowAnswer answer_to(RowCall& call, RowCall::Part& part);
-  // Answers the pulls of a part, or parks it.
+  // Answers the pulls of a part, or holds the part back.
   void pull(Waiting waiting);
 
   const WorkerClocks& clocks_;

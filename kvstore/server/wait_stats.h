@@ -1,6 +1,6 @@
 #pragma once
-// What a mode did to the workers of a server: how long each was held back, and how far one got ahead. Thread-safe; the
-// shards of a server share one.
+// How long a mode has held back each worker of a server, and how far a worker got ahead. Thread-safe. The shards of a
+// server share one object.
 
 #include <paceline/mutex.h>
 
@@ -16,14 +16,14 @@ class WaitStats {
   using Time = std::chrono::steady_clock::time_point;
   struct OfWorker {
     double seconds = 0;
-    std::int64_t times = 0;  // steps that it waited to begin, the present one with them
+    std::int64_t times = 0;  // steps that waited to begin, the present one included
   };
 
-  // A pull is held back, which the worker will compute its step of that number from.
+  // A pull is held back. The worker will compute step number `step` from it.
   void hold(int worker, std::uint64_t step);
-  // One that came at `since` and was held back is answered now. Pulls that wait at the same time count once.
+  // A pull that came at `since` and was held back is answered now. Pulls that wait at the same time count once.
   void release(int worker, Time since, Time now);
-  // A worker was let go to compute a step at so many clocks ahead of the slowest.
+  // A worker may compute a step that is `clocks` ahead of the slowest worker.
   void ahead(std::int64_t clocks);
 
   std::map<int, OfWorker> workers() const;

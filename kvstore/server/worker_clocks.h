@@ -1,5 +1,5 @@
 #pragma once
-// How far each worker is, as a server knows it. Not thread-safe: every shard keeps its own.
+// The clocks of the workers, as a server knows them. Not thread-safe: every shard has its own object.
 
 #include <paceline/mode.h>
 
@@ -20,25 +20,25 @@ class WorkerClocks {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // Keeps the clocks of workers that stay. One that comes after the first roster holds nobody back before it resumes,
-  // which is how it learns the others' clocks.
+  // Keeps the clocks of workers that stay. No round or bound waits for a worker that joins after the first roster,
+  // until it resumes. By resuming it learns the clocks of the others.
   void set_roster(const Roster& roster);
-  // Late and repeated messages change nothing.
+  // Takes a worker's clock from a message. Late and repeated messages change nothing.
   void step_end(int worker, std::uint64_t incarnation, const wire::StepEnd& message, Time now);
-  // The worker, held back since `asked` before its step `step`, goes on. That is no part of a step's time, whether the
-  // end of the step before has come already or not.
+  // The worker was held back since `asked` before step `step`, and goes on now. This wait does not count as time of a
+  // step, even if the end of the step before has not arrived yet.
   void released(int worker, std::uint64_t step, Time asked, Time now);
 
-  // Live, not finished, not inside a barrier or paused: rounds and bounds wait for it.
+  // Do rounds and bounds wait for the worker? It must be live and running, not inside a barrier and not paused.
   bool contributes(int worker) const;
   bool is_live(int worker, std::uint64_t incarnation) const;
   std::uint64_t clock(int worker) const;
-  // Over those that contribute; none if nobody does.
+  // The lowest clock of the workers that contribute; none if no worker does.
   std::optional<std::uint64_t> slowest() const { return slowest_; }
-  // For the mode: the worker asks at `asked` for weights to compute its step of number `step` from.
+  // What Mode::may_pull() sees: the worker asks at `asked` for the weights of its step number `step`.
   Progress progress(int worker, std::uint64_t step, Time asked) const;
-  // Of the live workers besides `worker`: the slowest that contributes (if nobody does, the slowest of all), and the
-  // fastest of all; {0, 0} if there is none.
+  // Clocks of the live workers other than `worker`: the slowest that contributes, or the slowest of all if no worker
+  // does; and the fastest of all. {0, 0} if there is no other worker.
   struct Range {
     std::uint64_t slowest = 0, fastest = 0;
   };
@@ -54,12 +54,12 @@ class WorkerClocks {
   struct Worker {
     std::uint64_t incarnation = 0;
     std::uint64_t clock = 0;
-    std::uint64_t inside = 0;   // barrier that it waits in
+    std::uint64_t inside = 0;   // last barrier that it entered
     std::uint64_t through = 0;  // last barrier that it left
-    std::uint64_t paused = 0;   // the same for pauses of its own
+    std::uint64_t paused = 0;   // last pause that it entered; resumed: last pause that it left
     std::uint64_t resumed = 0;
     bool finished = false;
-    std::optional<Time> began = {};  // its present step, as far as is seen from here
+    std::optional<Time> began = {};  // of its present step, as this server sees it
     double step_seconds = 0;         // of its last step; 0: not known
     bool running() const { return !finished && inside <= through && paused <= resumed; }
   };
