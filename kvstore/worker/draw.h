@@ -1,5 +1,5 @@
 #pragma once
-// What averaging does to weights, float32 or float64.
+// Averaging of weights, float32 or float64.
 
 #include <paceline/dtype.h>
 
@@ -16,7 +16,7 @@ void draw(const T* target, double share, std::int64_t count, T* weight, T* moved
   }
 }
 
-// Moves weights by that share of their way to `target`; `moved`, unless null, gets by how much.
+// Moves weights towards `target` by `share` of the difference. Writes the movement to `moved` unless that is null.
 inline void draw(DType dtype, const void* target, double share, std::int64_t count, void* weight,
                  void* moved = nullptr) {
   if (dtype == DType::kFloat32)

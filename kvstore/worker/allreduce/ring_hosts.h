@@ -1,8 +1,9 @@
 #pragma once
-// Who sums what in mode ring. Pieces come in groups. About each group a host is spoken for by one of its workers, its
-// *delegate*: it adds up what the workers of the host give and sends the sum to the *root*, one of the delegates, which
-// adds up those sums. Results go the same way back. Delegates and roots take turns from group to group, roots host by
-// host. Where there are fewer than two hosts, or one worker on each, every worker counts as a host of its own.
+// Which worker sums what in mode ring. Pieces form groups. For each group, one worker of each host is the *delegate*.
+// It adds up the gradients of the host's workers, and sends the sum to the *root*. The root is one of the delegates,
+// and adds up these sums. Results go the same way back. From group to group, the workers of a host take turns as
+// delegate, and the hosts take turns in having the root. If there is only one host, or one worker on each host, every
+// worker counts as a host of its own.
 
 #include <map>
 #include <string>
@@ -18,13 +19,13 @@ class RingHosts {
 
   bool together(int a, int b) const { return host(a) == host(b); }
   bool alone(int rank) const { return hosts_[host(rank)].size() == 1; }
-  // The place of a worker's host among all, which are in the order of their lowest ranks.
+  // The number of a worker's host. Hosts are in the order of their lowest ranks.
   std::size_t host(int rank) const { return host_of_.at(rank); }
   int delegate(std::size_t host, int group) const;
   int root(int group) const { return delegate(static_cast<std::size_t>(group) % hosts_.size(), group); }
-  // To whom a worker gives its part of a group's sum; -1 for the root.
+  // The worker that `rank` sends its part of a group's sum to; -1 for the root.
   int above(int rank, int group) const;
-  // From whom it gets such parts.
+  // The workers that `rank` gets such parts from.
   std::vector<int> below(int rank, int group) const;
 
  private:

@@ -11,20 +11,21 @@
 // bytes, and nothing comes back. Over several hosts, gradients are added up in each first (ring_hosts.h): then bytes
 // are a host's, n counts hosts, and sums are by host.
 //
-// Rounds are steps. An owner closes a round when it knows of every live worker either its gradient or that it is *over*
-// that round: a worker's own promise. Whoever waits (for the others to come to a barrier, for data, at the end) is
-// *idle* and lets rounds pass when asked. A host's delegate, too, closes rounds: it sends the sum up, one at a time for
-// a piece, and promises what it has *passed*: rounds of which no sum of its host's will come through it.
+// A step is a round. A worker promises that it is *over* a round when it will send no further gradient for it. An owner
+// closes a round when it has, for every live worker, either the gradient or this promise. A worker that waits (at a
+// barrier, for data, at the end) is *idle*, and makes the promise when it is asked. The delegate of a host closes
+// rounds too. It sends the host's sum to the root, one at a time for each piece. It promises the rounds that it has
+// *passed*: it will send no sum of its host for these.
 //
-// With every change of the roster a new *generation* begins, numbered by it. Everybody drops the rounds that are not
-// closed, tells the others the version of each piece, and fetches what another is ahead in; then the open rounds are
-// sent again, to the new owners. Messages of an older generation are dropped, those of a newer one wait until the
-// receiver is in it.
+// Every change of the roster begins a new *generation*, whose number is the roster's. Each worker drops the rounds that
+// are not closed, tells the others the version of each piece, and fetches pieces in which another worker is ahead. Then
+// it sends the open rounds again, to the new owners. Messages of an older generation are dropped. Messages of a newer
+// generation wait until the receiver has reached it.
 //
-// Where gradients are compressed, the owner decodes them while it sums. If the mean travels encoded, too, the owner
-// applies what the others will decode.
+// If gradients are compressed, the owner decodes them while it sums. If the mean travels encoded too, the owner applies
+// the same decoded mean as the others.
 //
-// Everything but the functions that say otherwise runs on one thread of the peer, so that nothing is locked.
+// All functions run on one thread of the peer unless their comment says otherwise, so nothing is locked.
 
 #include <paceline/backend.h>
 #include <paceline/mutex.h>
@@ -57,8 +58,8 @@ namespace wire {
 class RingResult;
 }
 
-// Over the network half a megabyte at a time, and few of them, stays in the caches between the network and the sum.
-// Over shared memory nothing moves, and what costs is the message.
+// Over the network, a few messages of half a megabyte stay in the caches between the network and the sum. Over shared
+// memory no bytes move, and only the number of messages costs time.
 constexpr std::size_t kNetworkMessageBytes = std::size_t{512} << 10;
 constexpr std::size_t kSharedMessageBytes = std::size_t{2} << 20;
 
@@ -80,13 +81,13 @@ struct RingKey {
   std::size_t place = 0;
 };
 
-// One call of push, pull or push_pull. It ends when its gradients were applied and its outputs written.
+// One call of push, pull or push_pull. It ends when its gradients are applied and its outputs are written.
 struct RingCall {
   struct Item {
     RingKey* key;
     NDArray gradient;        // none: only pulled; its bytes where it is encoded
     NDArray out;             // none: only pushed
-    std::uint64_t need = 0;  // rounds that must be over for it
+    std::uint64_t need = 0;  // number of rounds that must be over first
     std::shared_ptr<const EncodedGradient> encoded = nullptr;
     // Set within the task.
     std::shared_ptr<const void> owner;  // of the source
@@ -126,37 +127,38 @@ class RingPeer {
   // ---- any thread
 
   Node& node() { return *node_; }
-  // Within an engine task: the gradients are ready.
+  // Starts a call. Called within an engine task, when the gradients are ready.
   void start(std::shared_ptr<RingCall> call, Completion completion);
-  // A step of this worker is over, its gradients are at the owners.
+  // A step of this worker is over, and its gradients are at the owners.
   void end_step(std::uint64_t number);
-  // Takes leave (or not) of the job; every call that is not done fails.
+  // Stops the peer. Calls that are not done fail. With `leave`, also leaves the job in good order.
   void close(bool leave);
 
-  // ---- any thread; block, and throw what the job failed of
+  // ---- any thread; these block, and throw the error that the job failed of
 
-  // Adds the pieces of `layout`; `values` by key. They are without weights: see the next three functions.
-  // Returns the first of them.
+  // Adds the pieces of `layout`; `values` are by key. The pieces do not have weights yet: see the next three functions.
+  // Returns the number of the first piece.
   int add_keys(const Layout& layout, const std::vector<RingKey*>& keys, const std::vector<NDArray>& values);
-  // The values count, in all pieces without weights.
+  // Makes the values the weights of all pieces that have none.
   void keep_values();
-  // What came of them is taken back: the pieces from that one on are without weights again.
+  // Takes this back: the pieces from `piece` on are without weights again.
   void forget_values(int piece);
-  // Fetches weights and state of all pieces, or of those without, from another worker. One that is not in the ring yet
-  // gets the rules with them.
+  // Fetches weights and state from another worker, of all pieces or of those without weights. A worker that is not in
+  // the ring yet gets the rules too.
   void fetch(int rank, bool all);
-  // From now on this worker, which came after the start, is in the ring, and has what the others had then: weights,
-  // state and rules. Its pieces are all that the ring has. Returns the first step that it can contribute to.
+  // Brings this worker, which came after the start, into the ring. It then has the weights, state and rules that the
+  // others had at that time. Its pieces must be all pieces of the ring. Returns the first step that it can contribute
+  // to.
   std::uint64_t enter();
-  // `call` counts the calls of this worker; those that the ring had before it entered change nothing.
+  // `call` counts the calls of this worker. Calls that the ring had before this worker entered change nothing.
   void set_rules(std::uint32_t call, const Spec& optimizer);
   void set_learning_rate(double rate);
-  // From now on rounds pass without this worker, also those that wait for it already. Nothing that it pushed may be
-  // under way.
+  // From now on no round waits for this worker, not even one that already does. None of its pushes may be in flight.
   void enter_idle(std::uint64_t clock);
-  // The first step that it can contribute to, `clock` or a later one. `settled`: nothing of an earlier round will come.
+  // Ends this. Returns the first step that the worker can contribute to, `clock` or a later one. `settled`: nothing of
+  // an earlier round will arrive.
   std::uint64_t leave_idle(std::uint64_t clock, bool settled);
-  // Until every other worker has what this one had to send.
+  // Waits until every other worker has received what this one had to send.
   void flush();
   struct PieceState {
     int piece = 0;
@@ -165,7 +167,7 @@ class RingPeer {
   };
   PieceState save(int piece);
   void load(const std::vector<PieceState>& states);
-  // What fetch() from this worker throws from now on, or null.
+  // Sets the error that fetch() from this worker throws from now on; null: none.
   void refuse_fetches(std::exception_ptr why);
   StoreReport report();
 
@@ -180,7 +182,7 @@ class RingPeer {
     std::uint64_t rate_call = 0;  // between twins: the learning rate that its worker knew, and whose call set it
     double rate = 0;
   };
-  // What lies in a request's payload keeps both alive.
+  // The owner of runs in a request's payload. It keeps the request and the aligned copies alive.
   struct Arrived {
     Request request;
     std::vector<std::unique_ptr<std::byte[]>> copies;
@@ -216,7 +218,8 @@ class RingPeer {
     std::uint64_t wanted = 0;  // what it was asked to tell
     int unacked_results = 0;
   };
-  // Where this worker stands in the sums of a group: to whom it gives, and who gives to it.
+  // The place of this worker in the sums of a group: the worker that it sends to, and the workers that it gets sums
+  // from.
   struct Place {
     int above = -1;
     std::vector<int> below;
@@ -225,7 +228,7 @@ class RingPeer {
     int sends_to() const { return twin >= 0 ? twin : below.empty() ? above : -1; }  // its gradients as they are
     bool sends_results() const { return !below.empty() && twin < 0; }
   };
-  // A result that was passed on within the host; answered when it has arrived.
+  // A result that this worker has passed on within the host. Its request is answered when all have received it.
   struct Relay {
     Request request;
     int left = 0;
@@ -239,7 +242,7 @@ class RingPeer {
     std::shared_ptr<const std::byte[]> data;
     std::size_t encoded = 0;  // as in Given
   };
-  // Neighbours on their way to the same workers.
+  // Results of neighbouring pieces that go to the same workers in one message.
   struct Results {
     std::size_t bytes = 0;
     std::vector<int> pieces;
@@ -291,7 +294,7 @@ class RingPeer {
   bool may_be_idle(int rank) const;
   void close_round(int number);
   static std::size_t run_bytes(const Piece& piece, std::size_t encoded) { return encoded > 0 ? encoded : piece.bytes; }
-  // The next run of a payload, `encoded` as in Given. Throws Corrupt.
+  // Reads the next run of a payload; `encoded` as in Given. Throws Corrupt.
   static const std::byte* next_run(PayloadReader& payload, const Piece& piece, std::size_t encoded, const Codec* codec);
   Given together(const Piece& piece, const std::vector<Given>& parts) const;
   void add_sum(int number, std::uint64_t round, Given sum);
@@ -303,14 +306,14 @@ class RingPeer {
   // Results that others get from this worker.
   void pass_on(const Request& request, const wire::RingResult& body, const std::shared_ptr<Relay>& relay);
   void try_close_all();
-  // `update` changes the weights and writes them to where it is told.
+  // Applies a round. `update` changes the weights, and writes them to `out`.
   void apply(int number, std::uint64_t round, const std::function<void(const RoundCopies& out)>& update);
   void use_rules(std::uint32_t call, const Spec& optimizer);
   wire::RingRules rules() const;
   void take_rules(const wire::RingRules& others);
   void take_rate(std::uint64_t call, double rate);  // that another worker has set
   void use_rate(double rate);
-  // The same at both twins: what the one knew that heard of the latest call.
+  // The learning rate of the twin that knew of the latest call. The result is the same at both twins.
   static double newest_rate(const std::map<int, Given>& contributions);
   void serve_readers(Piece& piece);
   void update_over();
@@ -327,7 +330,7 @@ class RingPeer {
   bool shares_memory(int rank) const { return lends_memory_ && others_.at(rank).near; }
   std::size_t message_bytes(int rank) const { return shares_memory(rank) ? kSharedMessageBytes : kNetworkMessageBytes; }
   Outbox& outbox(int rank);
-  // `on_answer` runs on the peer's thread, without an answer where the other is lost.
+  // Sends a request. `on_answer` runs on the peer's thread. It gets no answer if the other worker is lost.
   void submit(int rank, Message message, int priority, std::function<void(std::optional<Message>)> on_answer);
 
   // ---- ring_recovery.cc: messages, generations
@@ -342,7 +345,7 @@ class RingPeer {
   void begin_generation();
   void take_state(int rank, const Message& answer);
   void fetch_missing();
-  // `newer_only`: those that are ahead of what is here.
+  // `newer_only`: loads only pieces that are ahead of this worker's.
   void load_pieces(const std::vector<int>& numbers, const Message& answer, bool newer_only);
   void load_piece(const PieceState& state, std::uint64_t next_round);
   void take_held(std::vector<Request>& requests);

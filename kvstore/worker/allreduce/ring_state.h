@@ -13,9 +13,9 @@ namespace paceline {
 
 using RingKeys = std::unordered_map<std::string, std::unique_ptr<RingKey>>;  // by name
 
-// What this worker has of all pieces.
+// Gathers this worker's weights and state of all pieces.
 SavedStore gather(const RingKeys& keys, RingPeer& peer, Engine& engine);
-// Throws InvalidArgument where the state is not of these keys.
+// Cuts a state into pieces. Throws InvalidArgument if the state has other keys.
 std::vector<RingPeer::PieceState> cut(const SavedStore& store, const RingKeys& keys);
 
 }  // namespace paceline

@@ -1,5 +1,5 @@
 #pragma once
-// How a store's state is named, the same for every backend, so that a checkpoint of one is read by another:
+// The names in a store's state. They are the same for every backend, so that one can read the checkpoint of another:
 //   <key>                       weights, in the key's shape
 //   <key>:<slot>                state of the optimizer or of the staleness policy, in the key's shape
 //   worker<rank>:<key>/<slot>   state of a worker's rule
@@ -27,16 +27,16 @@ struct SavedKey {
 struct SavedStore {
   std::map<std::string, SavedKey> keys;
   std::map<int, NamedArrays> workers;
-  std::set<std::string> tables;  // names of what saved_tables.h reads; write() knows nothing of them
+  std::set<std::string> tables;  // names of tables, which saved_tables.h reads; write() ignores them
   std::uint64_t clock = 0;       // of all workers
 
   StoreState write() const;
-  // Throws InvalidArgument on counters that are not numbers.
+  // Throws InvalidArgument if a counter is no number.
   static SavedStore read(const StoreState& state);
 
-  // Throws InvalidArgument where the state lacks the key, or holds another array under the name.
+  // Throws InvalidArgument if the state lacks the key, or has an array of another shape or type.
   const SavedKey& find(const std::string& key, const Shape& shape, DType dtype) const;
-  // Throws InvalidArgument that names the first of the keys and tables that are in no store with these maps by name.
+  // Throws InvalidArgument naming the first key or table of the state that is not in these maps.
   template <class Keys>
   void require_known(const Keys& keys) const {
     require_known(keys, std::map<std::string, int>());
@@ -55,14 +55,14 @@ struct SavedStore {
   [[noreturn]] static void refuse_unknown(const std::vector<std::string>& names);
 };
 
-// Makes the state that another mode saved fit these rules. Momentum moves between the servers (slot "momentum") and the
-// workers ("velocity" of dana), the sum kept: one worker with dana goes on as the NAG it is. State of staleness
-// policies that `policy` does not have is dropped with one warning; the optimizer's is not: the servers refuse what is
-// unknown.
+// Adapts a state that another mode saved to these rules. Momentum moves between the servers (slot "momentum") and the
+// workers ("velocity" of dana), and its sum stays the same. One worker with dana therefore goes on as exact NAG. State
+// of staleness policies that `policy` does not have is dropped with a warning. Unknown state of an optimizer is kept,
+// and the servers refuse it.
 void adapt_state(SavedStore& store, const Optimizer& optimizer, const Staleness& policy, bool worker_momentum);
 
-// What the workers of another number take over: rank r gets the state of r, r + workers, ... added up, which keeps the
-// sum of all momenta. Waits for the arrays.
+// The state of one worker when the job resumes with another number of workers. Rank r gets the sum of the states of
+// ranks r, r + workers, ..., which keeps the sum of all momenta. Waits for the arrays.
 NamedArrays share_of(const SavedStore& store, int rank, int workers);
 
 }  // namespace paceline

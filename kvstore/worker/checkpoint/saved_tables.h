@@ -1,5 +1,5 @@
 #pragma once
-// How row-sparse tables are named in a store's state: only rows that exist, in any order.
+// The names of row-sparse tables in a store's state. It holds only rows that exist, in any order.
 //   table:<name>:ids        int64 (n)
 //   table:<name>:versions   int64 (n), updates that each row has taken
 //   table:<name>:weight     (n, width)
@@ -16,18 +16,18 @@
 
 namespace paceline {
 
-// Rows on their way into a state.
+// Rows that are written to a state.
 class SavedTable {
  public:
   void add(SavedRowArrays rows) { parts_.push_back(std::move(rows)); }
-  // Appends the arrays; leaves this empty.
+  // Appends the arrays to the state, and clears this object.
   void write(const TableSpec& table, StoreState& state, Engine& engine);
 
  private:
   std::vector<SavedRowArrays> parts_;
 };
 
-// Rows of a state.
+// Rows that were read from a state.
 class LoadedTable {
  public:
   // Throws InvalidArgument where the state lacks the table, or holds another.

@@ -10,9 +10,9 @@
 
 namespace paceline {
 
-// `state`: the optimizer's too.
+// `state`: writes the optimizer's state too.
 void write_slice(Updater& updater, int slice, bool state, wire::WorkerSlices::Slice* part, PayloadWriter* payload);
-// The arrays lie in the payload, which `owner` keeps. Throws Corrupt where it holds less.
+// The arrays are in the memory of the payload, which `owner` keeps alive. Throws Corrupt if the payload is too short.
 NamedArrays read_slice(const wire::WorkerSlices::Slice& part, const Shape& shape, DType dtype, PayloadReader* payload,
                        const std::shared_ptr<void>& owner, SliceCounters* counters);
 

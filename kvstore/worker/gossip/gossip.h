@@ -1,13 +1,14 @@
 #pragma once
-// Mode gossip: every worker trains with an Updater of its own, as mode `local` does, and every `steps` steps meets
-// another one (gossip_peer.h); no servers.
+// Mode gossip, without servers. Every worker trains with its own Updater, as in mode `local`. Every `steps` steps it
+// meets another worker, and both average their weights (gossip_peer.h).
 //
-// A meeting begins after the updates of its step and may last while the next ones are made; the one after it waits for
-// it. Running statistics meet, too, but a worker's next own value replaces them.
+// A meeting begins after the updates of its step, and may last during the next updates. The next meeting waits for its
+// end. Running statistics are averaged too, but the next value of the worker itself replaces them.
 //
-// A barrier is where all are equal: the leader fetches the weights of all, and they take the mean. So what is saved or
-// evaluated after one is the mean; the optimizer's state in a checkpoint is the leader's, and what all go on with. Who
-// is lost in a barrier is left out; if that is the leader, weights stay apart until the next.
+// After a barrier all workers have equal weights: the leader fetches the weights of all, and all take the mean. What is
+// saved or evaluated then is the mean. A checkpoint holds the leader's optimizer state, and all workers resume with it.
+// A worker that is lost in a barrier is left out. If the leader is lost, the weights stay different until the next
+// barrier.
 
 #include <paceline/backend.h>
 #include <paceline/cluster.h>
@@ -17,7 +18,7 @@
 
 namespace paceline {
 
-// Throws InvalidArgument on options that `gossip` does not have and on a job with servers.
+// Throws InvalidArgument for options that `gossip` does not have, and for a job with servers.
 void check_gossip(const Spec& mode, const ClusterConfig& config);
 // Joins the job; blocks as Node::join() does, and throws the same.
 std::unique_ptr<Backend> make_gossip_backend(const ClusterConfig& config, const Spec& mode,

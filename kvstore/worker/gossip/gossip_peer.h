@@ -1,15 +1,16 @@
 #pragma once
 // A worker's part in mode gossip: asynchronous decentralised averaging (AD-PSGD, Lian et al. 2018; randomised gossip,
-// Boyd et al. 2006). After some of its steps a worker's weights meet those of another one, drawn from the live ones by
-// seed, rank and step. Both move to the mean, and nobody waits:
+// Boyd et al. 2006). After some of its steps a worker meets another one, drawn from the live workers by seed, rank and
+// step. Both move to the mean of their weights, and no worker waits:
 //
 //   worker i sends x_i to j; j moves by d = (x_i - x_j) / 2, in one turn of the slice, and answers d; i moves by -d.
 //
-// Whatever both have learned in between, the sum over the workers stays what it was, up to rounding. d is taken once at
-// each end: meetings are numbered by the worker that asks, one of its own at a time; j keeps its last answer to each
-// other until that one has it, and gives the same again when asked again. Who answers is never held up by a meeting of
-// its own, so that two may choose each other. A worker that is lost takes its weights along, and what of a meeting the
-// other had already taken; one that leaves does so when its meetings are over.
+// A meeting does not change the sum of the weights over the workers, up to rounding, even if both workers train
+// meanwhile. Each side applies d exactly once. The worker that asks numbers its meetings, and has only one of them
+// open. j keeps its last answer to each other worker until that worker has it, and repeats it when it is asked again. A
+// worker answers even while a meeting of its own is open, so two workers may choose each other. The weights of a lost
+// worker are lost, with its half of a meeting that the other side has already applied. A worker leaves when its
+// meetings are over.
 
 #include <paceline/cluster.h>
 #include <paceline/mutex.h>
@@ -30,7 +31,7 @@
 
 namespace paceline {
 
-// Which of `others` meets worker `rank` at the end of that step.
+// Draws the worker of `others` that worker `rank` meets at the end of a step.
 int gossip_partner(const std::vector<int>& others, std::int64_t seed, int rank, std::int64_t step);
 
 class GossipPeer {
@@ -40,43 +41,44 @@ class GossipPeer {
 
   Node& node() { return node_; }
   const Node& node() const { return node_; }
-  // Live workers, ascending; not one that came after the start and will be turned away.
+  // Live workers, ascending. Workers that came after the start are left out, because they are refused.
   std::vector<int> members() const;
-  // Keys of `local` take part from now on, in the same order at every worker. Returns the number of the first.
+  // Adds keys of `local`, in the same order at every worker. Returns the number of the first.
   std::size_t add_keys(const std::vector<KeyInfo>& keys);
   std::vector<LocalBackend::Weights> keys() const;
-  // One meeting, of the weights as they were: `completion` ends when it is over. Not while another is open.
+  // Starts a meeting with the weights of `snapshots`. `completion` ends when the meeting is over. Only one meeting of
+  // this worker may be open.
   void meet(const std::vector<Snapshot>& snapshots, std::int64_t step, Completion completion);
-  // leave() waits until it was heard.
+  // Sends a message that needs no answer. leave() waits until it has arrived.
   void tell(const PeerId& peer, Message message);
-  // Blocks until others have what they were told.
+  // Blocks until the messages of tell() have arrived.
   void settle() { pending_->wait_none(); }
-  // Leaves the job when others have what they were told and answered. No meeting of its own may be open.
+  // Leaves the job when all messages and answers of this worker have arrived. No meeting of its own may be open.
   void leave();
 
-  // For when all workers are together; these block.
+  // The next functions are for barriers. They block.
 
-  // Another's weights of the keys from `first` on, and its optimizer's state; empty where it is lost. Throws what it
-  // refuses fetches with.
+  // Fetches the weights of the keys from `first` on, and the optimizer's state, from another worker. Empty if it is
+  // lost. Throws the error that it refuses fetches with.
   std::vector<SavedKey> fetch(int from, std::size_t first, bool state);
-  // What fetch() from this worker throws from now on, or null.
+  // Sets the error that fetch() from this worker throws from now on; null: none.
   void refuse_fetches(std::exception_ptr why);
-  // Moves the weights from key `first` on by that share of their way to `fetched`.
+  // Moves the weights from key `first` on towards `fetched`, by `share` of the difference.
   void take(const std::vector<SavedKey>& fetched, std::size_t first, double share);
-  // Moves to the mean over the workers that can be reached.
+  // Moves the weights to the mean over the workers that can be reached.
   void take_mean();
 
  private:
   using Weights = LocalBackend::Weights;
 
-  // To another's last meeting.
+  // The answer to another worker's last meeting.
   struct Answer {
     std::uint64_t number = 0;
     std::optional<Message> message;  // until the other has it
   };
 
   void take_answer(const PeerId& partner, const wire::GossipMeet& asked, const Message& answer);
-  // Where each of the first `keys` keys lies; throws Corrupt where it is not those.
+  // The runs of the first `keys` keys in a payload. Throws Corrupt if the payload does not hold exactly these.
   std::vector<const std::byte*> runs(PayloadReader& payload, std::size_t keys) PACELINE_REQUIRES(mutex_);
   // On threads of the Node:
   void on_request(const Request& request);

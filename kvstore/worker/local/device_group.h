@@ -1,9 +1,9 @@
 #pragma once
-// GPUs of this process whose arrays NCCL adds up and spreads, as engine tasks. Each stream of the group belongs to NCCL
-// alone; events order it with the tasks of the devices.
+// GPUs of this process whose arrays NCCL sums and broadcasts, as engine tasks. Only NCCL uses the streams of the group.
+// Events order these streams with the tasks of the devices.
 //
-// For two devices the sum has the bits of one that is added in the order of the devices. For more NCCL chooses the
-// order: the same from run to run on one machine with one version of NCCL.
+// With two devices the sum has the same bits as a sum in the order of the devices. With more devices NCCL chooses the
+// order. It is the same in every run on one machine with one version of NCCL.
 
 #include <paceline/detail/device_runtime.h>
 #include <paceline/mutex.h>
@@ -22,28 +22,29 @@ namespace paceline {
 // Thread-safe. Outlives the tasks, and ends no later than the engine.
 class DeviceGroup : public std::enable_shared_from_this<DeviceGroup> {
  public:
-  // Of CUDA devices that are GPUs of their own, two at least, in ascending order. Null where they are not, where NCCL
-  // is not there or does not start, and where PACELINE_NCCL=0 refuses it (another value is the library's name); a line
-  // in the log says which way their arrays go, but for devices that are not GPUs.
+  // Makes the group of at least two CUDA devices, in ascending order. Null unless each device is a GPU of its own, NCCL
+  // can be opened and started, and PACELINE_NCCL is not 0 (another value is the library's name). For GPUs, the log says
+  // whether NCCL or copies sum the gradients.
   static std::shared_ptr<DeviceGroup> make(const std::vector<Device>& devices, Engine& engine);
   ~DeviceGroup();
 
-  // What is done for one key. All arrays are contiguous, of one size and type, float32 or float64, in the order of the
-  // devices.
+  // The work for one key. All arrays are contiguous and have one size and type, float32 or float64. They are in the
+  // order of the devices.
   struct Operation {
     std::string key;
-    Variable weights;            // poisoned where NCCL fails when the task has ended
+    Variable weights;            // poisoned if NCCL fails after the end of the task
     std::vector<NDArray> parts;  // a sum's; else none
     NDArray one;                 // on one of the devices: the sum, or what is spread
     std::vector<NDArray> outs;   // what is spread arrives here; none on the device of `one` leaves that out
   };
-  // Task: all together, so a failure of any array fails all. A failure of NCCL is a DeviceError that names the keys;
-  // the group does nothing any more.
+  // Task: runs all operations together, so a failure of one array fails all. A failure of NCCL is a DeviceError that
+  // names the keys. The group does nothing afterwards.
   void run(const char* task, std::vector<Operation> operations, int priority);
-  // A task of somebody else's, not pushed yet, fills `out` from `weights`. Where NCCL fails when a task has ended that
-  // made a sum for these, `out` is poisoned as they are; who has begun to wait for it before may miss that.
+  // Announces that a task, not pushed yet, will fill `out` from `weights`. If NCCL reports the failure of a sum for
+  // `weights` after the end of its task, `out` is poisoned as well as `weights`. A thread that already waits for `out`
+  // may miss this.
   void fills(const Variable& weights, const Variable& out);
-  // For a task that updates weights without a sum: throws the failure of a sum that they came of.
+  // For a task that updates weights without a sum: throws if an earlier sum for the weights has failed.
   void require_kept(const Variable& weights);
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
-// Weights of modes `local` and `device` that are updated where they are, all of a call in one launch: on an accelerator
-// beside their optimizer's state, or in the caller's own array where that is shared with the store. No staleness
-// policy: in one process no gradient is late, and those policies leave alone.
+// Weights of modes `local` and `device` that are updated in place. They are on an accelerator, with the optimizer's
+// state, or in an array that the caller shares with the store. One launch updates all weights of a call. There is no
+// staleness policy, because in one process no gradient is late.
 
 #include <paceline/backend.h>
 #include <paceline/updater.h>
@@ -15,7 +15,8 @@
 
 namespace paceline {
 
-// One key. Its weights' variable orders all use of it; the counters are those of the last push, run or not.
+// One key. The variable of its weights orders all use of the key. The counters are those after the last push, even if
+// that has not run yet.
 struct InPlaceKey {
   std::string name;
   bool average = false;
@@ -34,7 +35,7 @@ class InPlaceWeights {
   static bool takes(const InitValue& value);
   std::unique_ptr<InPlaceKey> add(const InitValue& value) const;
 
-  // The keys' state begins anew where its names change. Throws InvalidArgument and changes nothing.
+  // State whose name changes begins with zeros. Throws InvalidArgument, and then changes nothing.
   void set_optimizer(const Spec& optimizer, std::span<InPlaceKey* const> keys);
   void set_learning_rate(double rate);
 
