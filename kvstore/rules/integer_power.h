@@ -1,5 +1,6 @@
 #pragma once
-// Powers with whole exponents, by products alone: the same bits on every processor, which std::pow does not promise.
+// Powers with whole exponents. They use products only, so every processor computes the same bits. std::pow does not
+// promise this.
 
 #include <cstdint>
 

@@ -1,5 +1,5 @@
 #pragma once
-// Asks for memory before it is used.
+// Prefetches memory.
 
 #include <algorithm>
 #include <cstddef>
@@ -9,8 +9,8 @@ namespace paceline {
 
 enum class Cache { kFirst, kSecond };
 
-// The lines that `bytes` from `at` on lie in, the first eight of them. Not a function that gcc could call: it takes one
-// that only prefetches for one that does nothing, and leaves the call out.
+// Prefetches at most the first eight cache lines of `bytes` bytes from `at` on. It is always inlined: gcc drops the
+// call of a function that only prefetches, because it seems to do nothing.
 template <Cache kCache>
 [[gnu::always_inline]] inline void prefetch_lines(const std::byte* at, std::size_t bytes) {
   constexpr std::size_t kLine = 64, kMost = 8 * kLine;

@@ -1,5 +1,5 @@
 #pragma once
-// What codecs share: numbers at any address, the sizes they check, sums.
+// Helpers of codecs: numbers at unaligned addresses, checks of sizes, sums.
 
 #include <paceline/compression.h>
 #include <paceline/error.h>
@@ -32,8 +32,8 @@ inline void expect_bytes(const char* codec, EncodedBytes bytes, std::size_t expe
 
 inline std::uint32_t magnitude_bits(float value) { return std::bit_cast<std::uint32_t>(value) & 0x7fffffffu; }
 
-// Adds term(value) over the values: independent partial sums, so that the compiler may vectorise, in an order that is
-// always the same.
+// The sum of term(value) over the values. It has independent partial sums, so that the compiler can vectorise it. The
+// order of the additions is always the same.
 template <class Term>
 double sum_of(std::span<const float> values, Term term) {
   constexpr std::size_t kLanes = 16;
@@ -51,7 +51,7 @@ inline double sum_of_magnitudes(std::span<const float> values) {
   return sum_of(values, [](float value) { return std::abs(value); });
 }
 
-// How many of `count` elements a ratio is: at least one where there is one.
+// The number of elements that `ratio` of `count` elements is, at least 1 unless `count` is 0.
 inline std::int64_t share_of(double ratio, std::int64_t count) {
   const auto wanted = static_cast<std::int64_t>(std::llround(ratio * static_cast<double>(count)));
   return std::min(count, std::max<std::int64_t>(1, wanted));
@@ -63,7 +63,7 @@ inline double parse_ratio(const Options& options, double otherwise) {
   return ratio;
 }
 
-// One seed of two numbers (the finaliser of splitmix64).
+// Makes one seed of two numbers (the finaliser of SplitMix64).
 inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
   std::uint64_t z = a + (b + 1) * 0x9E3779B97F4A7C15u;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -71,7 +71,7 @@ inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
   return z ^ (z >> 31);
 }
 
-// One bit an element, the first in the highest: is it negative (0) or not (1)?
+// Writes one bit for each element: 0 if it is negative, else 1. The first element is in the highest bit.
 inline void write_bits(std::span<const float> values, std::byte* bits) {
   for (std::size_t i = 0; i < values.size(); i += 8) {
     unsigned byte = 0;

@@ -7,7 +7,7 @@ namespace paceline::sparse_values {
 
 inline std::size_t bytes_of(std::int64_t kept) { return 4 + static_cast<std::size_t>(kept) * 8; }
 
-// Writes the `kept` values of largest magnitude; the first of equal ones. Returns the bytes.
+// Writes the `kept` values of largest magnitude. Of equal values the first come first. Returns the number of bytes.
 std::size_t write_largest(std::span<const float> values, std::int64_t kept, std::byte* out);
 void check(const char* codec, EncodedBytes bytes, std::int64_t count);
 void decode(EncodedBytes bytes, std::int64_t begin, std::span<float> out);

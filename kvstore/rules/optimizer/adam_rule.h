@@ -1,5 +1,6 @@
 #pragma once
-// Adam with bias correction (Kingma & Ba 2015) as a function of one element: what is subtracted from the weight.
+// Adam with bias correction (Kingma & Ba 2015) as a function of one element. It returns the value that is subtracted
+// from the weight.
 
 #include <paceline/host_device.h>
 
@@ -13,7 +14,7 @@ namespace paceline {
 struct AdamRule {
   static constexpr int kSlots = 2;
   double beta1, beta2, epsilon;
-  // Both bias corrections in the rate, so that the element needs no power.
+  // The rate contains both bias corrections, so that an element needs no power.
   double rate(const UpdateStep& step) const {
     return step.learning_rate * std::sqrt(1 - integer_power(beta2, step.count)) /
            (1 - integer_power(beta1, step.count));
@@ -29,7 +30,7 @@ struct AdamRule {
   };
   template <class T>
   Bound<T> bind() const {
-    // 1 - beta in double: in float, 1 - 0.999 is wrong by 5e-5 of itself.
+    // 1 - beta is computed in double. In float, 1 - 0.999 has a relative error of 5e-5.
     return {static_cast<T>(beta1), static_cast<T>(beta2), static_cast<T>(1 - beta1), static_cast<T>(1 - beta2),
             static_cast<T>(epsilon)};
   }

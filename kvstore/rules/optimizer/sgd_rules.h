@@ -1,5 +1,5 @@
 #pragma once
-// The SGD family as functions of one element: each returns what is subtracted from the weight.
+// The SGD family as functions of one element. Each returns the value that is subtracted from the weight.
 
 #include <paceline/host_device.h>
 #include <paceline/optimizer.h>

@@ -1,6 +1,6 @@
 #pragma once
 // Makes an Optimizer of a functor over one element: `void operator()(T g, T& w, T* slots, T rate)`, where `slots` are
-// the element's own state values. The functor is PACELINE_HOST_DEVICE, so that CUDA kernels run the same mathematics.
+// the state values of the element. The functor is PACELINE_HOST_DEVICE, so that CUDA kernels run the same mathematics.
 
 #include <paceline/detail/vector_code.h>
 #include <paceline/optimizer.h>

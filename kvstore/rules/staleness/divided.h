@@ -1,11 +1,11 @@
 #pragma once
-// What the policies share whose correction is one divisor for the whole slice.
+// The base of policies that divide the gradient of a whole slice by one number.
 
 #include <paceline/staleness.h>
 
 namespace paceline {
 
-// `Policy` is the class itself; its divisor(context) is 1 where nothing is corrected.
+// `Policy` is the derived class. Its divisor(context) is 1 if nothing is to be corrected.
 template <class Policy>
 class Divided : public Staleness {
  public:

@@ -9,14 +9,14 @@
 
 namespace paceline {
 
-// Modes `local` and `device`: this process holds the weights, and engine tasks update them. Made again from the same
-// program, results are the same bits, whatever the engine. A key whose first values lie on an accelerator, in float32,
-// stays there with the optimizer's state: its gradients are summed and applied on that device. The weights of all other
-// keys are on the CPU, in the caller's array where that is shared and float32; gradients of several devices are summed
-// there, or, in `device`, on the first of the devices.
+// Modes `local` and `device`: this process holds the weights, and engine tasks update them. Each run of a program gives
+// the same bits, with every kind of engine. A float32 key whose first values are on an accelerator stays there, with
+// the optimizer's state. Its gradients are summed and applied on that device. The weights of other keys are on the CPU,
+// in the caller's array if that is shared and float32. Gradients of several devices are summed on the CPU, or in
+// `device` on the first of the devices.
 class LocalBackend : public Backend {
  public:
-  // For a backend that wraps this one.
+  // The next members are for a backend that wraps this one.
 
   struct Weights {
     std::string key;

@@ -22,7 +22,7 @@ class LocalTables {
   void fill(const std::string& name, const FirstRows& values);
   void push_pull(const std::vector<RowPush>& pushes, const std::vector<RowPull>& pulls, std::int64_t examples,
                  int priority);
-  // The functions below want no task under way: drain() first.
+  // Waits for all tasks. Call it before the functions below.
   void drain();
   void set_rules(std::shared_ptr<const RowRules> rules);
   void set_learning_rate(double rate);

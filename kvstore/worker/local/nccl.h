@@ -1,5 +1,6 @@
 #pragma once
-// NCCL, opened at run time: what is declared here of it is all that is used, so no header of it is needed to build.
+// NCCL, opened at run time. This header declares all functions of NCCL that are used, so the build needs no header of
+// NCCL.
 
 #include <paceline/detail/shared_library.h>
 #include <paceline/dtype.h>
@@ -9,7 +10,7 @@
 
 namespace paceline::nccl {
 
-// Those of nccl.h, version 2, whose numbers do not change.
+// Types and values of nccl.h, version 2. The values do not change.
 using Result = int;
 constexpr Result kSuccess = 0, kInProgress = 7;
 constexpr int kSum = 0;
@@ -17,10 +18,10 @@ int type_of(DType dtype);  // float32, float64
 using Comm = struct ncclComm*;
 
 struct Library {
-  // `name` as for dlopen. Throws NotAvailable where it cannot be opened, or is too old.
+  // `name` as for dlopen. Throws NotAvailable if the library cannot be opened, or is too old.
   explicit Library(const std::string& name);
 
-  // Throws DeviceError with NCCL's own words.
+  // Throws DeviceError with NCCL's own message unless `result` is success.
   void check(Result result, const char* what) const;
 
   const detail::SharedLibrary file;

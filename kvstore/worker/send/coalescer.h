@@ -1,6 +1,6 @@
 #pragma once
-// Small requests to one server, several to a message: while two are under way the next ones gather, but for those that
-// are more urgent than all of these.
+// Sends small requests to one server, several in one message. While two messages are in flight, later requests gather.
+// A request that is more urgent than all of these is sent at once.
 
 #include <paceline/mutex.h>
 
@@ -28,10 +28,10 @@ struct SmallRun {
   std::uint64_t need = 0;
 };
 
-// Who makes small requests; holds the arrays that their runs point to.
+// A caller that makes small requests. It holds the arrays that their runs point to.
 class SmallCaller {
  public:
-  // One of its requests: the weights are in place, or there is an error.
+  // A request of this caller is answered: the weights are in place, or there is an error.
   virtual void on_answered(std::uint64_t waited_microseconds, const std::exception_ptr& error) = 0;
 
  protected:
@@ -48,11 +48,11 @@ struct SmallRequest {
 
 class Coalescer {
  public:
-  static constexpr std::size_t kSmall = std::size_t{16} << 10;  // bytes, of what is pushed and pulled together
+  static constexpr std::size_t kSmall = std::size_t{16} << 10;  // bytes of push and pull together
 
   explicit Coalescer(Outbox& outbox) : outbox_(outbox) {}
-  // An answer comes when the server has answered all that went with it: only for requests that wait for nobody. No two
-  // that are unanswered may be about the same slice. Thread-safe.
+  // A request is answered when the server has answered the whole message. Use it only for requests that the server
+  // answers at once. Two unanswered requests may not name the same slice. Thread-safe.
   void submit(SmallRequest request);
 
  private:
@@ -62,7 +62,7 @@ class Coalescer {
   };
 
   static bool fit(const SmallRequest& a, const SmallRequest& b);
-  // What is to be sent next; empty where that is nothing.
+  // Takes the requests to send next; empty if there are none.
   std::vector<SmallRequest> take() PACELINE_REQUIRES(mutex_);
   void send(std::vector<SmallRequest> requests);
   Message message_for(Group& group) const;

@@ -1,6 +1,6 @@
 #pragma once
-// The part of a mode's text that is about compression: `compression=top_k,ratio=0.01,pull=bf16,except=*bias*+norm*`,
-// or, for keys of different kinds, `compression=bf16,rules=embedding*:top_k:ratio=0.01+*norm*:none`.
+// The compression options of a mode's text: `compression=top_k,ratio=0.01,pull=bf16,except=*bias*+norm*`, or with rules
+// for groups of keys `compression=bf16,rules=embedding*:top_k:ratio=0.01+*norm*:none`.
 
 #include <paceline/compression.h>
 
@@ -11,7 +11,7 @@
 
 namespace paceline {
 
-// What some keys travel as.
+// The codecs of a group of keys.
 struct KeyCodecs {
   Spec push{"none", {}};  // codec of gradients, with its options
   Spec pull{"none", {}};  // of weights
@@ -23,23 +23,22 @@ struct CompressionSetting : KeyCodecs {  // of the keys that no rule names
   struct Rule : KeyCodecs {
     std::string pattern;  // of key names
   };
-  std::vector<Rule> rules;                // the first that a key matches is its own
-  std::int64_t min_bytes = 4096;          // smaller keys travel raw; of codecs that vote: 0
+  std::vector<Rule> rules;                // the first rule that matches a key counts
+  std::int64_t min_bytes = 4096;          // smaller keys travel raw; 0 with codecs that vote
   std::vector<std::string> except, only;  // patterns of keys that no rule names; `only` empty: all
-  // Only keys whose encoding was measured to take less time than the bytes it saves: an exception to the same bits from
-  // run to run.
+  // Encodes only keys whose pushes were measured to become faster. Results may then differ from run to run.
   bool measured = false;
-  double bandwidth = 0;  // of the link, bytes per second; 0: measured, too
+  double bandwidth = 0;  // bytes per second of the link; 0: measured
 
-  // Takes its keys out of a mode's options. Throws InvalidArgument listing what is known.
+  // Takes its options out of a mode's options. Throws InvalidArgument listing the known ones.
   static CompressionSetting take(Options* options);
-  // Settles what depends on the mode: does its every round wait for all workers? Throws InvalidArgument on what it
-  // cannot do.
+  // Adapts to the mode. `lockstep`: every round waits for all workers. Throws InvalidArgument for options that the mode
+  // does not support.
   void suit(bool lockstep);
 
   // Is anything compressed?
   bool active() const;
-  // The number of the key's rule; none: that of rules.
+  // The number of the key's rule; rules.size() if no rule matches.
   std::size_t rule_of(const std::string& key) const;
   const KeyCodecs& codecs(std::size_t rule) const {
     if (rule < rules.size()) return rules[rule];
@@ -47,16 +46,16 @@ struct CompressionSetting : KeyCodecs {  // of the keys that no rule names
   }
   // May this key travel encoded at all?
   bool covers(const KeyInfo& key) const;
-  // How many elements of this key are best kept together, in few slices; 0: it may be cut anywhere.
+  // The number of elements of a row, if slices of this key should consist of whole rows; 0: it may be cut anywhere.
   std::int64_t row_of(const KeyInfo& key) const;
-  // What travels as what, for people to read.
+  // The codecs of all keys, as a text for logs.
   std::string describe() const;
-  // Empty where nothing is compressed; else what every worker must agree on.
+  // The text that every worker must agree on; empty if nothing is compressed.
   std::string text() const;
 };
 
-// Throws InvalidArgument on options that nobody has asked for, as Options::reject_unknown(). Of one that codecs take it
-// names them.
+// Throws InvalidArgument for options that nothing has read, as Options::reject_unknown() does. If codecs have such an
+// option, the error names these codecs.
 void reject_unknown(const Options& options, const Spec& mode);
 
 }  // namespace paceline

@@ -18,16 +18,16 @@ namespace paceline {
 
 class Compressor {
  public:
-  // `momentum`: what a codec that takes it over gets from the optimizer.
+  // `momentum`: the optimizer's options for a codec that takes over the momentum.
   Compressor(const CompressionSetting& setting, Engine& engine, const Options& momentum = {});
 
-  // The link moved `bytes` in `seconds`; the fastest of all counts.
+  // Records that the link moved `bytes` in `seconds`. The fastest transfer counts.
   void saw_transfer(double bytes, double seconds);
 
-  // The codec of this key's weights on their way to the worker; null: raw.
+  // The codec of this key's pulled weights; null: raw.
   const WireCodec* pull_codec(const KeyInfo& key) const;
-  // Encodes each of `slices` (that have a begin and an end) of `gradient` (of the key's size, on the CPU) in one engine
-  // task. Returns null where this key travels raw.
+  // Encodes each of `slices` of `gradient` in one engine task. Slices have a begin and an end. The gradient has the
+  // key's size, and is on the CPU. Returns null if this key travels raw.
   template <class Slices>
   std::shared_ptr<const EncodedGradient> encode(const KeyInfo& key, const Slices& slices, const NDArray& gradient,
                                                 int rank, int workers, int priority) {
@@ -37,25 +37,24 @@ class Compressor {
     return encode(key, std::move(ranges), gradient, rank, workers, priority);
   }
 
-  // What a key sends that the codec does not encode, where that takes the optimizer's momentum: the same momentum, kept
-  // here, too.
+  // For a codec that takes the optimizer's momentum, and a key that travels raw: applies the same momentum here.
   NDArray with_momentum(const KeyInfo& key, const NDArray& gradient, int priority);
 
-  // What is left to do of the push of a proposal, where the codec takes two rounds (two_round_push.h).
+  // For a codec with two rounds: the rest of the push of a proposal (two_round_push.h).
   bool two_rounds() const { return push_codec() && push_codec()->codec->two_rounds(); }
   const std::shared_ptr<const WireCodec>& push_codec() const { return choices_.back().push; }
   const std::vector<NDArray>& arrays_of(const std::string& key) const { return slots_.at(key).arrays; }
 
-  // State arrays as "<key>/<slot>"; wait for them. load() takes those arrays that are its own out of `state`.
+  // State arrays as "<key>/<slot>". Wait for them before you read them. load() takes its own arrays out of `state`.
   NamedArrays state() const;
   void load(NamedArrays* state);
   void forget_state() { load(std::make_unique<NamedArrays>().get()); }
-  // Goes on with the state of `other`, as far as the slots are the same.
+  // Takes over the state of `other` for slots that both have.
   void take_state(Compressor& other);
 
-  // Bytes of the gradients that were encoded.
+  // Adds the bytes of the encoded gradients, before and after.
   void add_to(StoreReport& report) const;
-  // The same, as a line in the log.
+  // Logs the same.
   void log_figures() const;
 
  private:
@@ -63,7 +62,7 @@ class Compressor {
     std::vector<NDArray> arrays;  // one per state name, in the key's shape
     NDArray pushes;               // one float64: how many there were
   };
-  // What encoding takes, for each raw byte.
+  // The cost of encoding, for each raw byte.
   struct Speed {
     double encode_seconds = 0, decode_seconds = 0, bytes = 0;
   };
@@ -73,7 +72,7 @@ class Compressor {
   struct Velocity {
     NDArray velocity, update;
   };
-  // The codecs of a rule; the last: of the keys that no rule names.
+  // The codecs of a rule. The last choice is for keys that no rule matches.
   struct Choice {
     std::shared_ptr<const WireCodec> push, pull;
     Speed push_speed, pull_speed;

@@ -1,9 +1,9 @@
 #pragma once
-// How a link is used, from what was measured on it. A pipeline of sending, applying and answering is fastest in
-// messages of s* = sqrt(latency x bandwidth x bytes of a step / 2). Three of them may be under way to one server:
-// enough to keep the link and the server busy, little enough that a request of higher priority waits behind few others;
-// but at least what the link carries in 20 ms or in two round trips, for a machine that is busy answers late, and at
-// most 16 MiB.
+// The size and number of messages in flight on a link, from measurements. A pipeline of sending, applying and answering
+// is fastest with messages of s* = sqrt(latency x bandwidth x bytes of a step / 2). Three of them may be in flight to
+// one server. This keeps the link and the server busy, and a request of higher priority waits behind few others. At
+// least the bytes that the link carries in 20 ms, or in two round trips, may be in flight, because a busy machine
+// answers late. The limit is 16 MiB.
 
 #include <chrono>
 #include <cstddef>
@@ -13,32 +13,32 @@ namespace paceline {
 class FlowWindow {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  // Given when a request is sent, shown when it is answered.
+  // Issued when a request is sent, and passed back when it is answered.
   struct Ticket {
     Time sent;
-    Time since;  // of the answers counted: the last one before it was sent, where others were under way
+    Time since;  // the last answer before the request was sent, if others were in flight
     double answered_before = 0;
   };
 
-  // `narrow`: messages are answered at once and best found in the caches on their way, so that no more of them are
-  // under way than keep the link busy.
+  // `narrow`: messages are answered at once, and should stay in the caches on their way. Then only as many are in
+  // flight as keep the link busy.
   explicit FlowWindow(std::size_t message_bytes = 0, bool narrow = false)
       : fixed_message_(message_bytes), narrow_(narrow) {}
 
-  // `bytes` joined what is to be sent.
+  // Records that `bytes` wait to be sent.
   void submitted(std::size_t bytes) { burst_ += static_cast<double>(bytes); }
   Ticket sent(Time now) const { return {now, last_answer_ == Time() ? now : last_answer_, answered_}; }
   void answered(const Ticket& ticket, std::size_t bytes, Time now);
-  // Nothing is under way and nothing waits.
+  // Nothing is in flight, and nothing waits.
   void idle();
-  // What was submitted since is one step's: for a worker that never rests.
+  // Ends a step: everything submitted since the last call belongs to it. For a worker that is never idle.
   void step_over();
 
-  // s*, 256 KiB to 4 MiB; 1 MiB until the bandwidth is known.
+  // s*, between 256 KiB and 4 MiB. 1 MiB until the bandwidth is known.
   std::size_t message_bytes() const;
-  // May be under way together.
+  // The number of bytes that may be in flight.
   std::size_t bytes() const;
-  // One way; what is assumed until a small request was answered.
+  // The latency in one direction. An assumed value until a small request was answered.
   double latency_seconds() const { return latency_; }
   // 0 until a large request was answered.
   double bytes_per_second() const;

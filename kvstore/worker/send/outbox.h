@@ -1,6 +1,6 @@
 #pragma once
-// Requests to one server, sent by priority. Few megabytes are under way at a time, so that a request of higher priority
-// never waits behind much that was handed over before it: as many as flow_window.h finds good for this server.
+// Requests to one server, sent by priority. Only few megabytes are in flight at a time, as flow_window.h decides. A
+// request of higher priority therefore never waits behind many earlier bytes.
 
 #include <paceline/mutex.h>
 
@@ -17,23 +17,24 @@ namespace paceline {
 
 class Outbox {
  public:
-  // `message_bytes`: what is best in one message, whatever is measured; 0: as measured. `narrow`: see FlowWindow.
+  // `message_bytes`: a fixed size of messages; 0: measured. `narrow`: see FlowWindow.
   Outbox(Node& node, PeerId server, std::size_t message_bytes = 0, bool narrow = false)
       : node_(node), server_(server), credit_(message_bytes, narrow) {}
 
-  // Sends now or when others were answered; larger priorities first, equal ones in the order given. `bytes` count
-  // against what may be under way; requests of 0 bytes, whatever they carry, pass others that need room. What cannot
-  // be sent, for want of memory or because it is too large, is answered with the error. Thread-safe.
+  // Sends a request now, or when others were answered. Larger priorities go first, equal ones in the order given.
+  // `bytes` count against the bytes in flight. Requests of 0 `bytes`, whatever their size, overtake requests that wait
+  // for room. If a request cannot be sent, because memory is short or it is too large, `on_reply` gets the error.
+  // Thread-safe.
   void submit(int priority, std::size_t bytes, Message request, Node::ReplyHandler on_reply);
-  // The server would read this frame where it lies (Transport::reads_in_place).
+  // Would the server read this frame without a copy? See Transport::reads_in_place().
   bool reads_in_place(const void* data, std::size_t bytes) const { return node_.reads_in_place(server_, data, bytes); }
-  // Fails what was not sent; no use of the node begins afterwards.
+  // Fails the requests that were not sent. The outbox does not use the node afterwards.
   void close();
 
-  // What may be under way now, and what of it is best in one message.
+  // The bytes that may be in flight now, and the best size of one message.
   std::size_t window() const;
   std::size_t message_bytes() const;
-  // What was submitted since the last call is a step's.
+  // Ends a step: everything submitted since the last call belongs to it.
   void end_step();
 
  private:
@@ -50,7 +51,7 @@ class Outbox {
     }
   };
 
-  // A request under way: answered once, whatever happens.
+  // A request in flight. It is answered exactly once.
   struct Sent {
     FlowWindow::Ticket ticket;
     std::size_t bytes = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// Row ids as a user gives them, in the order in which they travel: by partition, ascending in each.
+// Brings the row ids of a user into the order in which they travel: by partition, and ascending in each partition.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,16 +15,16 @@ struct OrderedRow {
   std::uint32_t position;  // in what the user gave
 };
 
-// The rows of a call. Making it deals them to their partitions; a partition's rows are ordered when they are asked for,
-// so that those of the first are on their way while the others wait.
+// The rows of a call. The constructor divides them among their partitions. The rows of a partition are sorted on first
+// use, so that the rows of the first partition travel while the others are sorted.
 class RowOrder {
  public:
-  // Throws InvalidArgument on an id outside the table; `use`: "the push to".
+  // Throws InvalidArgument for an id outside the table. `use` is for the message, for instance "the push to".
   RowOrder(std::span<const std::int64_t> ids, const TableSpec& table, const TableLayout& layout, const char* use);
 
   std::size_t size() const { return size_; }
   int partitions() const { return static_cast<int>(partitions_.size()); }
-  // Ascending; equal ids stay in the order given. The first call for a partition orders it: not thread-safe.
+  // The rows of a partition, ascending. Equal ids stay in the order given. The first call sorts. Not thread-safe.
   const std::vector<OrderedRow>& partition(int number);
 
  private:
@@ -40,21 +40,21 @@ class RowOrder {
   std::vector<Partition> partitions_;
 };
 
-// Rows [begin, end) of a partition's.
+// Rows [begin, end) of the rows of a partition.
 struct RowRange {
   std::size_t begin = 0, end = 0;
 };
 
-// Writes their ids, each once; `ids` has room for all. Returns how many.
+// Writes the distinct ids of a range to `ids`, which has room for all. Returns their number.
 std::size_t write_ids(const std::vector<OrderedRow>& rows, RowRange range, std::int64_t* ids);
-// For each id the place of its row among the `given` ones, or, where several rows are of that id, one of the places
-// after those, which stand for the ranges of such rows that are returned.
+// Writes a place for each distinct id: the number of its row among the `given` rows. If several rows have the id, the
+// place is `given` plus a number in the returned list, which holds the ranges of such rows.
 std::vector<RowRange> place_rows(const std::vector<OrderedRow>& rows, RowRange range, std::size_t given,
                                  std::uint32_t* places);
 // Writes the row of `values` for each id; rows of the same id are added up.
 void gather_rows(const std::vector<OrderedRow>& rows, RowRange range, const TableSpec& table, const std::byte* values,
                  std::byte* out);
-// The other way round: rows of `values`, one for each id, to every position in `out` that asked for it.
+// The inverse: copies the rows of `values`, one for each id, to every position in `out` that asked for the id.
 void scatter_rows(const std::vector<OrderedRow>& rows, RowRange range, const TableSpec& table, const std::byte* values,
                   std::span<std::byte> out);
 

@@ -1,6 +1,6 @@
 #pragma once
-// What a call of dense keys (Transfer) and one of tables (RowTransfer) have in common: where its messages go, how many
-// of them are not answered, and how the call ends.
+// The common part of calls of dense keys (Transfer) and of tables (RowTransfer): the route of messages, the number of
+// unanswered messages, and the end of the call.
 
 #include <paceline/engine.h>
 #include <paceline/mutex.h>
@@ -30,17 +30,17 @@ class Delivery {
   std::vector<std::function<void()>> actions_ PACELINE_GUARDED_BY(mutex_);
 };
 
-// A step of this worker: pushes hold it, so that it ends when the last was answered.
+// A step of this worker. Pushes hold references to it, so it ends when the last push was answered.
 class Step {
  public:
   Step(std::uint64_t number, std::function<void(std::uint64_t)> on_end) : number_(number), on_end_(std::move(on_end)) {}
   ~Step();
   std::uint64_t number() const { return number_; }
-  // No more pushes belong to it. It ends no later than `next`.
+  // No further pushes belong to the step. It ends no later than `next`.
   void close(std::shared_ptr<Step> next);
-  // It will not end: it is replaced by one of another number.
+  // The step will not end, because a step of another number replaces it.
   void cancel() { on_end_ = nullptr; }
-  // Held by the step, and by what of its pushes is still to be sent when it has ended.
+  // Held by the step, and by messages of its pushes that are sent after its end.
   const std::shared_ptr<Delivery>& delivery() const { return delivery_; }
 
  private:
@@ -50,7 +50,7 @@ class Step {
   std::shared_ptr<Step> next_;
 };
 
-// Counts what is under way, for those who wait until nothing is.
+// Counts calls in flight. A thread can wait until there are none.
 class Pending {
  public:
   void add();
@@ -63,12 +63,12 @@ class Pending {
   int count_ PACELINE_GUARDED_BY(mutex_) = 0;
 };
 
-// Counts the answers that are still to come, and keeps the first error among them. Thread-safe.
+// Counts the answers that are still missing, and keeps the first error among them. Thread-safe.
 class Answers {
  public:
-  // Before the messages are sent; a negative number takes back messages that could not be sent.
+  // Call before the messages are sent. A negative number takes back messages that could not be sent.
   void expect(int messages) { left_ += messages; }
-  // One answer has come, or will never come. True for the last one.
+  // An answer has come, or will never come. True for the last one.
   bool count() { return left_.fetch_sub(1) == 1; }
   void note(const std::exception_ptr& error);
   std::exception_ptr error();
@@ -79,8 +79,8 @@ class Answers {
   std::exception_ptr error_ PACELINE_GUARDED_BY(mutex_);
 };
 
-// One call of push, pull or push_pull on its way. Where the mode holds pulls back, the pulls follow when the pushes are
-// answered.
+// One call of push, pull or push_pull in flight. If the mode may hold pulls back, the pulls are sent when the pushes
+// are answered.
 class StoreCall {
  public:
   struct Route {
@@ -89,7 +89,7 @@ class StoreCall {
     std::shared_ptr<const Placement> placement;
     std::shared_ptr<Pending> pending;
     std::atomic<std::int64_t>* waited_microseconds;
-    bool pulls_wait = false;  // the mode may hold pulls back: they go in messages of their own, each after its pushes
+    bool pulls_wait = false;  // the mode may hold pulls back: they go in separate messages, each after its pushes
     bool copies = false;      // servers may read a gradient after they have answered: it is copied
   };
 
@@ -100,16 +100,16 @@ class StoreCall {
   // Holds `step`, unless it is null, until the call's pushes are answered.
   StoreCall(Route route, std::shared_ptr<Step> step, std::int64_t examples, int priority);
 
-  // The number of the step; 0 where there is none.
+  // The number of the step; 0 if there is none.
   std::uint64_t round() const { return step_ ? step_->number() : 0; }
-  // A server held a pull back for so long.
+  // Records that a server held a pull back for that time.
   void note_wait(std::uint64_t microseconds);
-  // Counts a message that is answered, or lost. The last one begins the pulls that are left, or ends the call.
+  // Counts a message that is answered or lost. After the last one, sends the remaining pulls or ends the call.
   void finish_message();
 
   // Sends messages and counts them in `answers_`.
   virtual void send(bool pushes, bool pulls) = 0;
-  // Releases the arrays of the call, once whoever waits has been told.
+  // Releases the arrays of the call, after the call has completed.
   virtual void release() = 0;
 
   const Route route_;

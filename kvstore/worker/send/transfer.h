@@ -1,6 +1,6 @@
 #pragma once
-// One call of push, pull or push_pull on its way: gradients of many keys become messages to many servers, their answers
-// become weights.
+// One call of push, pull or push_pull in flight. Transfer makes messages to many servers from the gradients of many
+// keys, and writes the weights from the answers.
 
 #include <paceline/backend.h>
 #include <paceline/compression.h>
@@ -17,13 +17,13 @@
 
 namespace paceline {
 
-// Slices of a large key that lie side by side, and are sent when they are there, whatever the others are.
+// Neighbouring slices of a large key, which are sent as soon as they are on the host.
 struct RemotePart {
   std::span<RemoteSlice> slices;
   Variable order;  // as that of the key
 };
 
-// First what every call looks at.
+// A key of this worker. The members that every call reads come first.
 struct RemoteKey {
   RemoteKey* next = nullptr;  // named after this one when it was last named: likely to be so again
   std::uint64_t call = 0;     // the last call that pushes it, and its place there
@@ -36,7 +36,7 @@ struct RemoteKey {
   std::vector<RemotePart> parts;           // made when they are first used
   NDArray weight;                          // the array that holds the worker's weights
 
-  // Of the whole key.
+  // Adds the variables of the whole key.
   void add_orders(std::vector<Variable>* variables) const {
     if (parts.empty()) variables->push_back(order);
     for (const RemotePart& part : parts) variables->push_back(part.order);
@@ -49,7 +49,7 @@ struct WireCodec {
   std::shared_ptr<const Codec> codec;
 };
 
-// A gradient as it is sent: filled by an engine task that writes `bytes`.
+// An encoded gradient. The engine task that writes `bytes` fills it.
 struct EncodedGradient {
   struct Slice {
     std::size_t offset = 0, bytes = 0;
@@ -61,7 +61,7 @@ struct EncodedGradient {
 
 class Transfer final : public StoreCall, public SmallCaller, public std::enable_shared_from_this<Transfer> {
  public:
-  // A row-major array of the CPU in fewer bytes than an NDArray: a call may hold ten thousand.
+  // A row-major array on the CPU. It is smaller than an NDArray, because a call may hold ten thousand.
   struct Bytes {
     std::shared_ptr<const void> owner;   // null: no array
     const Variable* variable = nullptr;  // the owner's
@@ -93,7 +93,7 @@ class Transfer final : public StoreCall, public SmallCaller, public std::enable_
 
   std::vector<Variable> reads() const;
   std::vector<Variable> writes() const;
-  // Sends; the gradients are ready. `completion` ends when everything is answered.
+  // Sends the call, whose gradients are ready. `completion` ends when everything is answered.
   void start(Completion completion);
 
  private:
@@ -105,9 +105,9 @@ class Transfer final : public StoreCall, public SmallCaller, public std::enable_
   void send(bool pushes, bool pulls) override;
   void release() override { items_.clear(); }
   void send_messages(bool pushes, bool pulls);
-  // Of runs to one server. `pulls_apart`: the pulls are a message of their own, which follows.
+  // Makes a message of runs to one server. `pulls_apart`: the pulls go into a separate message, which follows.
   std::unique_ptr<Outgoing> make_message(std::span<const Run> runs, bool pulls_apart);
-  // Nothing that waits or is encoded, and few bytes: it may go with others.
+  // True if the call may share messages with others: few bytes, nothing encoded, and no pull that may be held back.
   bool is_small(bool pushes, bool pulls) const;
   void send_small(bool pushes, bool pulls);
   void on_answered(std::uint64_t waited_microseconds, const std::exception_ptr& error) override;

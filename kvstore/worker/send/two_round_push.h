@@ -1,7 +1,7 @@
 #pragma once
-// What follows the push of a proposal, for one key: asking what the workers agreed on, answering that, and taking up
-// the mean of the answers (two_rounds.h). Engine tasks; the weights may be pulled after the last but one. Where one of
-// them fails the worker abstains, lest the others wait for its answer.
+// The engine tasks that follow the push of a proposal, for one key (two_rounds.h). They ask for the agreement, answer
+// it, and take over the mean of the answers. The weights may be pulled after the answer. If a task fails, the worker
+// abstains, so that the others do not wait for its answer.
 
 #include <paceline/ndarray.h>
 
@@ -26,14 +26,14 @@ class TwoRoundPush : public std::enable_shared_from_this<TwoRoundPush> {
     std::shared_ptr<void> held;  // until the answers are at the servers
   };
 
-  // Pushes the tasks. Both engine and outboxes outlive them.
+  // Pushes the tasks. The engine and the outboxes must outlive them.
   static void start(Engine& engine, Job job);
   ~TwoRoundPush();
 
  private:
   explicit TwoRoundPush(Job job);
 
-  // Asks the server of every slice; `results` gets what comes back. Completes the task after the last.
+  // Sends a request to the server of every slice. `results` gets the answers. Completes the task after the last answer.
   void ask(Completion completion, const std::vector<std::vector<std::byte>>* answers,
            std::vector<std::vector<std::byte>>* results);
   void answer();
@@ -44,7 +44,7 @@ class TwoRoundPush : public std::enable_shared_from_this<TwoRoundPush> {
 
   Job job_;
   std::vector<std::vector<std::byte>> agreed_, answers_, means_;  // of each slice
-  // Of each slice: the round went on without this worker; or with it, but the mean could not be had.
+  // For each slice. over_: the round closed without this worker. gone_: it closed with it, but the mean is gone.
   std::vector<char> over_, gone_;
   bool answered_ = false;
 };

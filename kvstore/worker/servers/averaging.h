@@ -1,6 +1,6 @@
 #pragma once
-// Mode dist_local: every worker trains by itself with an Updater of its own, as mode `local` does, and every `steps`
-// steps the weights of all meet at the servers.
+// Mode dist_local. Every worker trains alone with its own Updater, as in mode `local`. Every `steps` steps the weights
+// of all workers are averaged at the servers.
 
 #include <paceline/backend.h>
 #include <paceline/kvstore.h>
@@ -12,10 +12,10 @@
 
 namespace paceline {
 
-// Throws InvalidArgument where the mode's text asks for what local training does not have.
+// Throws InvalidArgument for options that local training does not have.
 void check_averaging(const ModeSetting& setting);
 
-// Owns the backend with the servers, whose mode is dist_local; a step of that one is a round of this.
+// Makes a backend that owns `servers`, a backend of mode dist_local. A step of `servers` is a round of the result.
 std::unique_ptr<Backend> make_averaging_backend(std::unique_ptr<ServersBackend> servers, const Spec& mode,
                                                 const StoreOptions& options);
 

@@ -1,5 +1,5 @@
 #pragma once
-// The worker's side of row-sparse tables: one call of push_rows, pull_rows or push_pull_rows on its way.
+// The worker's side of row-sparse tables: one call of push_rows, pull_rows or push_pull_rows in flight.
 
 #include <paceline/mutex.h>
 #include <paceline/row_tables.h>
@@ -19,11 +19,11 @@ namespace wire {
 class RowPart;
 }
 
-// The versions of the rows that a worker pulled, in memory that grows with them. Thread-safe.
+// The versions of the rows that a worker has pulled. The memory grows with the number of these rows. Thread-safe.
 class RowVersions {
  public:
   explicit RowVersions(int block_bits) : pages_(block_bits, kNeverPulled) {}
-  // kNeverPulled where there is none.
+  // Writes the version of each row; kNeverPulled if there is none.
   void get(std::span<const std::int64_t> rows, std::uint64_t* versions);
   void set(std::span<const std::int64_t> rows, const std::uint64_t* versions);
   void clear();
@@ -55,20 +55,20 @@ struct RemoteTable {
 
 class RowTransfer final : public StoreCall, public std::enable_shared_from_this<RowTransfer> {
  public:
-  // What a call does to one table; none where it only pushes or pulls.
+  // The push and the pull of one table. A none array means that there is no push or no pull.
   struct Item {
     RemoteTable* table = nullptr;
     NDArray pushed_ids, gradients;
     NDArray pulled_ids, out;
     std::uint64_t need = 0;
   };
-  // `everywhere`: every partition hears of a push, also those without rows (rounds wait for it).
+  // `everywhere`: a push goes to every partition, even without rows there, because rounds wait for it.
   RowTransfer(Route route, std::vector<Item> items, std::shared_ptr<Step> step, std::uint64_t call,
               std::int64_t examples, int priority, bool everywhere);
 
   std::vector<Variable> reads() const;
   std::vector<Variable> writes() const;
-  // Sends; ids and gradients are ready. `completion` ends when everything is answered.
+  // Sends the call, whose ids and gradients are ready. `completion` ends when everything is answered.
   void start(Completion completion);
 
  private:
@@ -96,7 +96,7 @@ class RowTransfer final : public StoreCall, public std::enable_shared_from_this<
   const bool everywhere_;
 };
 
-// Throws InvalidArgument unless ids and values are those of a push to or pull from `table`; `use`: "the push to".
+// Throws InvalidArgument unless ids and values fit a push to or a pull from `table`. `use`: for instance "the push to".
 void check_rows(const TableSpec& table, const NDArray& ids, const NDArray& values, const char* use);
 
 }  // namespace paceline

@@ -1,5 +1,5 @@
 #pragma once
-// The backend of the dist modes: weights live on servers, this process is one of the workers.
+// The backend of the dist modes. The servers hold the weights, and this process is one of the workers.
 
 #include <paceline/backend.h>
 #include <paceline/cluster.h>
@@ -31,7 +31,8 @@ class StepEnd;
 class StepEndReply;
 }  // namespace wire
 
-// A mode's text taken apart: what the servers' Mode knows, and what belongs to the staleness policy and the transport.
+// The parts of a mode's text: the options of the servers' Mode, of the staleness policy, of the transport and of the
+// compression.
 struct ModeSetting {
   Spec mode;
   std::string staleness;  // empty: the mode's default
@@ -39,7 +40,7 @@ struct ModeSetting {
   std::string transport;  // empty: as the cluster says
   CompressionSetting compression;
 
-  // Throws InvalidArgument on unknown names and keys, listing the known ones.
+  // For an unknown name or key, throws InvalidArgument listing the known ones.
   static ModeSetting parse(const Spec& spec);
   bool holds_tables() const;
 };
@@ -82,24 +83,24 @@ class ServersBackend final : public Backend {
   void load(const StoreState& state) override;
   void finish() override;
 
-  // For a backend that wraps this one.
+  // The next functions are for a backend that wraps this one.
 
-  // What the servers apply, and what this worker keeps, where the optimizer is the workers' own; `agreed` is what all
-  // workers must say alike.
+  // Sets the optimizer of the servers, and the rule whose state this worker keeps, if the workers run the optimizer.
+  // All workers must pass the same `agreed`.
   void set_rules(const Spec& at_servers, const std::string& agreed, std::unique_ptr<WorkerRule> state);
-  // Task: pulls the weights that come of the steps before `step`.
+  // Task: pulls the weights that result from the steps before `step`.
   void pull_after(const std::vector<PullItem>& items, std::uint64_t step, int priority);
-  // Steps that this worker has finished, in a job whose rounds it counts for.
+  // The number of finished steps of this worker.
   std::uint64_t clock();
-  // Counts for the rounds again, where it did not.
+  // Rounds wait for this worker again, if they did not.
   void enter() { resume_if_paused(); }
 
  private:
   RemoteKey& find(const std::string& name);
-  // The key after `previous` in a call, for that array; throws InvalidArgument where it does not fit.
+  // Finds a key, which often follows `previous` as in the last call. Throws InvalidArgument if `array` does not fit it.
   RemoteKey& find(const std::string& name, const NDArray& array, const char* use, RemoteKey*& previous);
   NDArray prepare_gradient(RemoteKey& key, const NDArray& gradient, int priority);
-  // What is filled on the host for an array of an accelerator: the array, and its copy.
+  // Arrays of an accelerator, each with its copy on the host.
   using Copies = std::vector<std::pair<NDArray, NDArray>>;
   struct PartCall {
     const char* task;
@@ -107,26 +108,26 @@ class ServersBackend final : public Backend {
     int priority;
     std::uint64_t need;
   };
-  // Are the key's arrays large and on an accelerator, and does nothing look at them as a whole? Then each part is sent
-  // when it is on the host, and what is pulled goes back part by part.
+  // Does the key travel part by part? It does if its arrays are large and on an accelerator, and nothing reads them as
+  // a whole. Each part is then sent as soon as it is on the host, and pulled weights go back part by part.
   bool goes_in_parts(const RemoteKey& key, const NDArray* gradient, const NDArray* out) const PACELINE_REQUIRES(mutex_);
   void transfer_parts(RemoteKey& key, const NDArray* gradient, const NDArray* out, const PartCall& call, Copies* copies)
       PACELINE_REQUIRES(mutex_);
-  // `exact`: nothing is encoded. `need`: the steps that a pull waits for, where they are not this worker's own.
+  // `exact`: nothing is encoded. `need`: the number of steps that a pull waits for, if not this worker's own.
   void transfer(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, std::int64_t examples,
                 int priority, bool exact, std::optional<std::uint64_t> need = std::nullopt);
   void pull_exactly(const std::vector<PullItem>& items);
   // Does the codec keep the optimizer's momentum?
   bool momentum_is_encoded() const;
-  // Gives the momentum to the codec; what is left is the servers' optimizer.
+  // Gives the momentum to the codec. Returns the remaining optimizer, for the servers.
   Spec split_momentum(const Spec& optimizer, const std::string& policy);
-  // Moves what was pulled into `out` on, where the policy predicts.
+  // Replaces pulled weights in `out` by predicted ones, if the policy predicts.
   void predict(RemoteKey& key, const NDArray& out, int priority) PACELINE_REQUIRES(mutex_);
   void launch(const char* name, std::vector<Transfer::Item> items, std::int64_t examples, int priority)
       PACELINE_REQUIRES(mutex_);
   // The rest of a push that only proposes.
   void finish_proposal(RemoteKey& key, int priority) PACELINE_REQUIRES(mutex_);
-  // Runs when everything pushed so far was answered.
+  // Runs `action` when all pushes so far are answered.
   void when_pushed(std::function<void()> action);
   std::shared_ptr<Step> new_step(std::uint64_t number);
 
@@ -135,12 +136,12 @@ class ServersBackend final : public Backend {
   std::shared_ptr<const Placement> placement();
   void add_keys(const Layout& layout, const std::vector<InitValue>& values);
   void send_values(const Layout& layout, const std::vector<InitValue>& values);
-  // Tells every server; the answer is the widest range of theirs.
+  // Sends a message to every server. Returns the widest range of their answers.
   wire::StepEndReply tell_servers(const wire::StepEnd& message);
-  // Finds out where the others are.
+  // Learns the clocks of the other workers.
   void look_around();
   void set_clock(std::uint64_t clock);
-  // From pause until the next push, pull or barrier this worker holds nobody back.
+  // No round and no bound waits for this worker until its next push, pull or barrier.
   void pause();
   // Thread-safe.
   void resume_if_paused();
@@ -152,7 +153,7 @@ class ServersBackend final : public Backend {
   NamedArrays fetch_blobs(int server, int worker, SavedStore* all);
   void send_blobs(int server, int worker, const NamedArrays& arrays);
   void clear_blobs();
-  // This worker's share of a state that was loaded, and the weights.
+  // Takes this worker's share of a loaded state, and pulls the weights.
   void take_state(const NamedArrays& mine);
   // Collective. The worker that leads calls `send`; then every worker calls `take` with the blobs that this sent it.
   // What `send` throws as InvalidArgument all throw. False, and nothing is taken, where the worker that leads was lost
@@ -167,7 +168,7 @@ class ServersBackend final : public Backend {
   void forget_row_versions();
   std::vector<const RemoteTable*> tables();
 
-  // Asks all at once and waits for every answer; throws the first failure.
+  // Sends all requests at once, and waits for all answers. Throws the first failure.
   std::vector<Message> ask_servers(std::vector<std::pair<int, Message>> requests);
   std::vector<Message> ask_every_server(const Message& request);
 
@@ -205,7 +206,7 @@ class ServersBackend final : public Backend {
   Mutex resume_mutex_;  // of several threads that push after a pause, one resumes and the others wait for it
   std::atomic<bool> paused_ = false;
   bool finished_ = false;
-  bool joining_ = false;      // came after the start, and has not got the weights yet: nobody counts on it
+  bool joining_ = false;      // came after the start, and has no weights yet: others must not rely on it
   bool joined_late_ = false;  // came when the others were on their way
 };
 
