@@ -1,4 +1,4 @@
-// Packets that arrive at a Node: who sent them, whether they were seen before, and who wants them.
+// Packets that arrive at a Node: finds the sender, drops repetitions, and passes each message to its handler.
 
 #include <paceline/error.h>
 #include <paceline/log.h>

@@ -46,7 +46,8 @@ struct Layout {
 };
 
 constexpr std::int64_t kPartitionBytes = std::int64_t{4} << 20;
-// The least size of a message. A worker packs as many slices together as are fastest on its link.
+// The size of a slice of a large key. A message holds at least one slice. A worker packs as many slices into a message
+// as are fastest on its link.
 constexpr std::int64_t kSliceBytes = std::int64_t{512} << 10;
 
 // Cuts `keys` into enough partitions that `servers` servers, which hold `held` bytes already, can share them evenly.

@@ -7,7 +7,7 @@
 namespace paceline {
 namespace {
 
-// Momentum first; then what was pulled is moved on.
+// Combines momentum on gradients and prediction on pulled weights.
 class Both final : public WorkerRule {
  public:
   Both(std::unique_ptr<WorkerRule> momentum, std::unique_ptr<WorkerRule> prediction)

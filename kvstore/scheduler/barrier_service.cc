@@ -1,6 +1,6 @@
-// Barriers over the live workers, numbered as barrier_number.h says: one is passed when every live worker has asked for
-// it or a later one, or for its part of a later epoch. A worker that came later asks where the others are and counts on
-// from there.
+// Barriers of the live workers, numbered as barrier_number.h says. A barrier is passed when every live worker has asked
+// for it, for a later barrier, or for its part of a later epoch. A worker that joins later asks for the barrier that
+// the others have reached, and continues from there.
 
 #include <message.pb.h>
 #include <paceline/error.h>

@@ -1,5 +1,6 @@
-// Rounds that do not wait for the slowest few (mode dist_sync:backup=b). Rounds are a slice's own, and one is open at a
-// time. What comes for a closed round was made from older weights than the slice's: it is late.
+// Rounds that do not wait for the slowest few workers (mode dist_sync:backup=b). Each slice has its own rounds, and one
+// of them is open at a time. A gradient for a closed round was computed from older weights than the slice has: it is
+// late.
 #include <algorithm>
 
 #include "rounds.h"

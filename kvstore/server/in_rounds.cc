@@ -1,5 +1,5 @@
-// Rounds that wait for every live worker: round number r holds what the workers push in their step r. Rounds that
-// nobody contributed to are told from the clocks whenever it matters; the partition learns of them with the next push.
+// Rounds that wait for every live worker. Round r holds the pushes of the workers' step r. The clocks show which rounds
+// have passed without contributions. The partition learns of these with the next push.
 #include <paceline/error.h>
 
 #include <algorithm>

@@ -9,7 +9,7 @@ namespace {
 
 static_assert(DensePartition::kSharedBytes == kLargeRun);
 
-// Writes weights into the answer to a part.
+// Writes weights into the answer of a part.
 class AnswerSink final : public WeightSink {
  public:
   explicit AnswerSink(PushPullCall::Part& part) : part_(part) {}

@@ -1,5 +1,5 @@
-// Peers in one process: packets are handed over by reference. Each transport has an inbox, one thread that empties it,
-// and links; a link to a name that nobody has bound keeps its packets until somebody does.
+// Peers in one process pass packets by reference. Each transport has an inbox, a thread that empties it, and links. A
+// link to a name that is not bound yet keeps its packets until a transport binds the name.
 
 #include <paceline/error.h>
 #include <paceline/mutex.h>

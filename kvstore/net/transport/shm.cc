@@ -1,14 +1,15 @@
-// tcp, and shared memory between processes of one host. Every process offers one heap that its peers map and read
-// (shared_heap.h); the large frames of a packet stay there, or are copied there once, and tcp carries where they are:
+// tcp, and shared memory between processes of one host. Every process has one heap that its peers map and read
+// (shared_heap.h). Large frames of a packet are in this heap, or are copied there once. tcp carries only their
+// addresses:
 //
 //   packet over tcp := frame*                    as it is, unless its first frame begins like ours
 //                    | magic control frame*      control: shm.proto
 //
-// A link begins with HELLO by who connected; ANSWER and READY tell each side whether the other can read its memory.
-// Until then, and wherever it cannot, everything goes by tcp. Who sends a packet of shared frames holds their owners
-// until the receiver has let them go and says PACELINE_RELEASE. When a connection broke, the next HELLO says which
-// packets are still in use, so that nothing lost on the way is held for ever; what a peer's process held ends with that
-// process.
+// The side that connects begins a link with HELLO. ANSWER and READY tell each side whether the other can read its
+// memory. Before that, and if it cannot, all frames go by tcp. The sender of shared frames holds their owners until the
+// receiver has released them and says PACELINE_RELEASE. After a broken connection, the next HELLO names the packets
+// that are still in use, so that lost packets are not held for ever. When the peer's process ends, its packets are
+// released.
 //
 // A peer may write what it likes into its own memory at any time. Only payloads travel there, and whoever can open that
 // memory runs as the same user, which could do worse.

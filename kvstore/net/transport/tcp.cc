@@ -1,11 +1,12 @@
-// ZeroMQ over TCP. A bound side is a ROUTER, each connection a DEALER; ZeroMQ keeps a queue per peer, so one dead peer
-// stalls nobody. One thread at a time receives: the transport's own, or in its place one that waits for an engine. Who
-// finds the sockets free sends from its own thread, because waking another costs more than a small packet does; who
-// does not puts a command into a queue.
+// ZeroMQ over TCP. The bound side is a ROUTER, and each connection is a DEALER. ZeroMQ keeps a queue for each peer, so
+// a dead peer does not stall the others. One thread at a time receives: the transport's own, or a thread that waits for
+// an engine. A thread that finds the sockets free sends by itself, because waking another thread costs more than
+// sending a small packet. Otherwise it puts a command into a queue.
 //
 //   zmtp message, DEALER -> ROUTER and back := frame of the packet*        (ROUTER adds and removes the routing id)
 //
-// Payloads are not copied: an outgoing frame holds Frame::owner until ZeroMQ has sent it, an incoming one is ZeroMQ's.
+// Payloads are not copied. An outgoing frame holds Frame::owner until ZeroMQ has sent it. The memory of an incoming
+// frame belongs to ZeroMQ.
 
 #include <paceline/error.h>
 #include <paceline/log.h>

@@ -1,4 +1,5 @@
-// The sign of each element, and the mean of the negative ones and of the others (Seide et al. 2014), for the slice.
+// The sign of each element, and for the slice the mean of the negative elements and the mean of the others (Seide et
+// al. 2014).
 #include "compression/encoded.h"
 
 namespace paceline {

@@ -1,7 +1,7 @@
-// Two bits an element: +t, -t or nothing, four elements a byte, the first in the highest bits. With a fixed `threshold`
-// these are MXNet's bytes, and its limit: no more than t per element and push leaves the worker. Without one, t is the
-// mean magnitude of the elements at or above the mean, sent in front: the largest step towards the gradient that three
-// levels can make, so error feedback delivers any constant gradient in full.
+// Two bits for each element: +t, -t or 0. A byte holds four elements, the first in the highest bits. With a fixed
+// `threshold` these are MXNet's bytes, and no more than t of an element leaves the worker in a push. Without
+// `threshold`, t is the mean magnitude of the elements at or above the mean, and is sent in front. This is the largest
+// step towards the gradient that three levels can make, so error feedback delivers any constant gradient in full.
 #include "compression/encoded.h"
 
 namespace paceline {

@@ -1,6 +1,7 @@
-// Deep gradient compression (Lin et al. 2018): the worker keeps the optimizer's momentum u and the sum v of what it has
-// not sent, sends the largest `ratio` of v and forgets both there (masking). The share falls from a quarter, by four
-// each `warmup` pushes, to `ratio`. `clip_norm` bounds the norm of a slice's gradient, to clip_norm / sqrt(workers).
+// Deep gradient compression (Lin et al. 2018). The worker keeps the optimizer's momentum u, and the sum v of the
+// momentum that it has not sent. It sends the largest elements of v, a share of `ratio`, and sets u and v to 0 there
+// (masking). The share begins with a quarter, and falls by a factor of four every `warmup` pushes, down to `ratio`.
+// `clip_norm` limits the norm of a slice's gradient to clip_norm / sqrt(workers).
 #include "compression/sparse_values.h"
 
 namespace paceline {

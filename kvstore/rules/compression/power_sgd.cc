@@ -1,10 +1,11 @@
-// PowerSGD (Vogels et al. 2019): a slice, seen as a matrix M of the key's rows, travels as P Q' of low `rank`:
-// P = orth(M Q), Q = M' P, where Q is that of the last push. One half of a power iteration each push, so that a slowly
-// changing gradient is followed closely. Vectors, and the elements behind the last whole row, travel raw.
+// PowerSGD (Vogels et al. 2019). A slice is a matrix M of rows of the key. It travels as P Q' of low `rank`: P = orth(M
+// Q), where Q is from the last push, and the new Q is M' P. Each push is one half of a power iteration, so a slowly
+// changing gradient is followed closely. Vectors, and the elements after the last whole row, travel raw.
 //
-// With rounds=2, in modes whose rounds wait for every worker, as in the paper: the workers propose M Q, the server
-// makes P of the mean, and all use that P; so Q, too, is of the mean, and the job does what one worker would with the
-// mean of the gradients. With rounds=1 every worker has P and Q of its own, and servers add up what each sends.
+// With rounds=2, in modes whose rounds wait for every worker, this is the method of the paper. The workers propose M Q,
+// the server computes P from the mean, and all use that P. The next Q is then the mean too, and the job computes what
+// one worker would compute from the mean of the gradients. With rounds=1 every worker has its own P and Q, and servers
+// add up the products.
 #include <paceline/random.h>
 
 #include <vector>

@@ -1,5 +1,6 @@
-// QSGD (Alistarh et al. 2017): per bucket of 512 elements its norm, per element a sign and one of `levels` steps of
-// that norm, rounded at random so that the mean is right. Unbiased, so nothing has to be remembered.
+// QSGD (Alistarh et al. 2017). Each bucket of 512 elements has its norm. Each element has a sign and one of `levels`
+// steps of that norm, rounded at random so that the expected value is right. The codec is unbiased, so it needs no
+// state.
 #include <paceline/random.h>
 
 #include "compression/encoded.h"

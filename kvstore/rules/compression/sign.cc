@@ -1,9 +1,10 @@
-// The sign of each element. By default times the slice's mean magnitude (EF-SignSGD, Karimireddy et al. 2019). With
-// `majority` signs alone, without error feedback: in a round every worker has one vote per element and the majority's
-// sign is applied (Bernstein et al. 2019). The vote is on the sign of the optimizer's momentum, which the worker keeps
-// (Signum). An update moves a weight by the learning rate or not at all, so that wants to be like Adam's, and to fall
-// to 0. Weights that nothing pulls at must not drift: a tie, which two workers have half the time where the gradient is
-// noise, moves nothing, and the vote of exactly 0 changes from push to push.
+// The sign of each element. By default it is multiplied by the slice's mean magnitude (EF-SignSGD, Karimireddy et al.
+// 2019). With `majority` only signs travel, without error feedback. In a round every worker has one vote for each
+// element, and the sign of the majority is applied (Bernstein et al. 2019). The vote is the sign of the optimizer's
+// momentum, which the worker keeps (Signum). An update moves a weight by the learning rate or not at all. The learning
+// rate should therefore be like that of Adam, and fall to 0. Weights without a gradient must not drift. A tie therefore
+// moves nothing: if the gradient is noise, two workers have a tie half of the time. The vote of an element of exactly 0
+// changes from push to push.
 #include "compression/encoded.h"
 
 namespace paceline {

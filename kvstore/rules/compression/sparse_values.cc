@@ -7,7 +7,7 @@ using encoded::load;
 using encoded::magnitude_bits;
 using encoded::store;
 
-// The magnitude of the last value that is kept, and how many equal to it are.
+// The magnitude of the smallest value that is kept, and the number of kept values of that magnitude.
 struct Cut {
   std::uint32_t magnitude = 0;
   std::int64_t ties = 0;

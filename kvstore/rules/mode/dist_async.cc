@@ -1,6 +1,6 @@
-// Each push as it arrives, corrected for its delay; with a bound (stale-synchronous), no worker computes more than
-// `bound` steps ahead of the slowest. With two, as in bound=2..6, the servers choose between them at every step (Zhao
-// et al. 2019): a worker past the first goes on where it would then wait for the slowest less.
+// Each push is applied as it arrives, corrected for its delay. With a bound (stale-synchronous), no worker computes
+// more than `bound` steps ahead of the slowest. With two bounds, as in bound=2..6, the servers choose between them at
+// every step (Zhao et al. 2019). A worker beyond the lower bound goes on if it will then wait less for the slowest.
 #include <paceline/mode.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The servers' side of local training: `average` and `federated` are rounds of differences of weights, `elastic` moves
-// a centre with each push as it comes. The workers' side is worker/servers/averaging.cc.
+// The servers' side of local training. `average` and `federated` are rounds of differences of weights. `elastic` moves
+// a centre with each push as it arrives. The workers' side is worker/servers/averaging.cc.
 #include <paceline/mode.h>
 
 #include <algorithm>

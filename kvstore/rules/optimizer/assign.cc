@@ -1,4 +1,4 @@
-// No descent: the store holds what was pushed last.
+// No descent: the weights become the last pushed values.
 #include <paceline/optimizer.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// DANA-Slim (Hakimi et al. 2019): the momentum is the worker's (rules/worker_rule/dana.cc), nothing is left to do here.
+// DANA-Slim (Hakimi et al. 2019). The worker keeps the momentum (rules/worker_rule/dana.cc). The server does nothing.
 #include <paceline/staleness.h>
 
 namespace paceline {

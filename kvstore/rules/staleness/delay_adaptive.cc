@@ -1,5 +1,5 @@
-// The full rate up to a delay as large as the number of workers, which no schedule can avoid; beyond it the rate falls
-// as 1 / delay (Mishchenko et al. 2022, Koloskova et al. 2022), so that one straggler sets no limit for the others.
+// Uses the full rate up to a delay of the number of workers, which no schedule can avoid. Above it the rate falls as
+// 1 / delay (Mishchenko et al. 2022, Koloskova et al. 2022), so that a straggler does not limit the rate of the others.
 // `full_rate_delay` sets another threshold.
 #include "staleness/divided.h"
 

@@ -1,9 +1,11 @@
 // Delay-compensated ASGD (Zheng et al. 2017) with the weights that this worker pulled: adds the first-order change of
 // the gradient, lambda * g * g * (weight - pulled). `lambda` is divided by sqrt(mean square of g) unless adaptive=0.
-// The correction of each element is clipped to `clip` times |g| (0: not), without which a large lambda can blow up.
+// The correction of each element is clipped to `clip` times |g| (0: no clipping). Without this a large lambda can
+// diverge.
 //
-// g * g stands for the curvature, but the square of a mean over B examples is only 1 / B of it near an optimum. So
-// where `lambda` is not given it follows B: lambda = B, or, adaptive, 2 up to B = 64 and 2 * sqrt(B / 32) above.
+// g * g approximates the curvature. Near an optimum, the square of a mean over B examples is only 1 / B of it. If
+// `lambda` is not given, it therefore follows B: lambda = B, or with adaptive=1, 2 up to B = 64 and 2 * sqrt(B / 32)
+// above.
 #include <paceline/staleness.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Refuses gradients that are too old: later than `discard_above` updates, by default four times the number of workers
-// (the simplest form of Ringmaster ASGD, 2025).
+// Refuses gradients whose delay is above `discard_above`, by default four times the number of workers (the simplest
+// form of Ringmaster ASGD, 2025).
 #include <paceline/staleness.h>
 
 namespace paceline {

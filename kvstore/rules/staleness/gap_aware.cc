@@ -1,6 +1,6 @@
-// Gap-Aware (Barkai et al. 2020): divides each element by 1 + |weight - pulled| / C, where C is how far one update
-// typically moves it: the largest learning rate times the root of a bias-corrected average of squared gradients. With
-// dana the gradient here is the worker's pushed update, so weight decay is divided too.
+// Gap-Aware (Barkai et al. 2020): divides each element by 1 + |weight - pulled| / C. C is the typical movement of the
+// weight in one update: the largest learning rate times the root of a bias-corrected average of squared gradients. With
+// dana, the gradient here is the update that the worker pushes, so weight decay is divided too.
 #include <paceline/staleness.h>
 
 #include <cmath>

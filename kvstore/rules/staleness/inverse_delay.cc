@@ -1,5 +1,5 @@
 // Divides a late gradient by (delay + offset)^power, never by less than 1, so that very old gradients hardly move the
-// weights: 1 / delay (Zhang et al. 2016), with offset=1 the gentler 1 / (1 + delay), with power=0.5 its root.
+// weights. The default is 1 / delay (Zhang et al. 2016). offset=1 gives 1 / (1 + delay), and power=0.5 the root.
 #include <algorithm>
 #include <cmath>
 

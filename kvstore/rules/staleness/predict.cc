@@ -1,4 +1,4 @@
-// Weight prediction: done by the worker (rules/worker_rule/predict.cc), nothing is left to do here.
+// Weight prediction. The worker does it (rules/worker_rule/predict.cc). The server does nothing.
 #include <paceline/staleness.h>
 
 #include "worker_rule/rules.h"

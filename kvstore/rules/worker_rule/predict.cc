@@ -1,6 +1,6 @@
-// Weight prediction (as in SpecTrain and XPipe): a worker computes its gradient at the weights that it expects to find
-// when the gradient is applied. The direction is the mean update between its last two pulls, whatever optimizer and
-// however many workers made it; the distance is the delay that its own pushes had.
+// Weight prediction (as in SpecTrain and XPipe): a worker computes its gradient at the weights that it expects when the
+// gradient is applied. The direction is the mean update between its last two pulls, for any optimizer and any number of
+// workers. The distance is the delay of its own pushes.
 #include <paceline/error.h>
 #include <paceline/kernel.h>
 #include <paceline/mutex.h>

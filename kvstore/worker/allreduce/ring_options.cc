@@ -1,4 +1,4 @@
-// What the text of mode ring may say.
+// Checks the text of mode ring.
 #include <paceline/error.h>
 
 #include "allreduce/ring.h"

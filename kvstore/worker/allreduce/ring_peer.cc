@@ -1,5 +1,5 @@
-// The peer's thread, and rounds at every worker: who is past what. Where they are closed: ring_rounds.cc; calls of this
-// worker: ring_calls.cc; messages that arrive and changes of the ring: ring_recovery.cc.
+// The thread of the peer, and which worker is past which round. ring_rounds.cc closes rounds. ring_calls.cc handles the
+// calls of this worker. ring_recovery.cc handles incoming messages and changes of the ring.
 #include "allreduce/ring_peer.h"
 
 #include <paceline/cores.h>

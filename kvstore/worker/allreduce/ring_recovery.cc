@@ -1,4 +1,4 @@
-// Messages of other workers, and what becomes of open rounds when one of them is lost, leaves or comes back.
+// Messages of other workers, and the treatment of open rounds when a worker is lost, leaves or returns.
 #include <paceline/error.h>
 #include <paceline/log.h>
 

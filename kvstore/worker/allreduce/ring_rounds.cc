@@ -1,4 +1,4 @@
-// Rounds where they are summed: at a host's delegate and at the root (ring_hosts.h), and the way of the results back.
+// Sums of rounds, at the delegate of a host and at the root (ring_hosts.h), and the way of the results back.
 #include <paceline/detail/host_memory.h>
 #include <paceline/error.h>
 

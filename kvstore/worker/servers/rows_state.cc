@@ -1,5 +1,5 @@
-// Checkpoints of the row-sparse tables of ServersBackend: rows are gathered from all servers and dealt out again, so
-// that another number of servers can go on.
+// Checkpoints of the row-sparse tables of ServersBackend. save() gathers rows from all servers, and load() distributes
+// them again. The job can therefore resume with another number of servers.
 #include <paceline/error.h>
 #include <paceline/updater.h>
 
