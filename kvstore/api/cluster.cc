@@ -26,7 +26,7 @@ const char* name_of(Role role) {
 namespace {
 
 std::string text_of(const char* name) {
-  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody sets variables
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): no thread sets variables
   return value ? value : "";
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr PeerId kScheduler{Role::kScheduler, 0};
-constexpr double kProgressSeconds = 10;  // between two lines about who is missing
+constexpr double kProgressSeconds = 10;  // between two log lines about missing processes
 
 template <class T>
 T parse(const Message& message) {
@@ -69,7 +69,7 @@ void Node::Impl::join() {
         throw Timeout(str("the scheduler at ", scheduler_address_, " did not answer within ",
                           in_seconds(config_.start_deadline_seconds),
                           "; check that it runs, and that this address and port are the ones it listens at"));
-      // Its own deadline began at another time, and its verdict names who is missing.
+      // While the scheduler lives, leave the decision to it: its error names who is missing.
       if (late && scheduler_silent_ > config_.silence_deadline_seconds)
         throw Timeout(str("the scheduler at ", scheduler_address_, " fell silent before the start; it was ", waiting));
     }
@@ -216,7 +216,7 @@ void Node::Impl::apply(RosterNotice notice) {
     for (const LinkId link : closed)
       if (transport_) transport_->close(link);
   }
-  if (!scheduler_ && !notice.failure.empty()) send_heartbeat();  // the scheduler waits until everybody knows
+  if (!scheduler_ && !notice.failure.empty()) send_heartbeat();  // the scheduler waits until every process knows
   if (failed)
     fail(failed);
   else if (handlers_.on_roster)

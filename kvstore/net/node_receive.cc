@@ -52,7 +52,7 @@ void Node::Impl::on_packet(LinkId link, const Packet& packet) {
   }
   const MessageKind kind = message.header.kind;
   try {
-    // Who has not joined yet does not know the job's number; Membership compares the names.
+    // A process that has not joined yet does not know the job's number. Membership compares the names of jobs.
     const bool newcomer =
         scheduler_ && (kind == MessageKind::kJoin || kind == MessageKind::kHeartbeat || kind == MessageKind::kProbe);
     const bool joining = !scheduler_ && job == 0;
@@ -139,7 +139,7 @@ void Node::Impl::on_answer(Message message) {
   if (message.header.kind == MessageKind::kReceived) {
     pending_requests_.received(number);
   } else if (message.header.kind == MessageKind::kResend) {
-    // Not where the answer's sender is thought to be: it may not know its own incarnation yet.
+    // Use the request's peer, not the sender of this message, which may not know its own incarnation yet.
     if (std::optional<PendingRequests::Repeat> repeat = pending_requests_.repeat(number, probe_of(message)))
       send(link_to(repeat->peer), std::move(repeat->packet));
   } else if (message.header.kind == MessageKind::kRefusal) {

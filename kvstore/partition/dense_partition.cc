@@ -136,7 +136,7 @@ void DensePartition::keep(const PushEntry& entry, std::size_t number, Worker& wo
   worker.contributed[place] = static_cast<std::uint32_t>(entry.step + 1);
   if (in.verdict == Verdict::kLate) return;
   SliceRounds& rounds = open(place, in.next_round);
-  // What a lost incarnation of the worker said for the round gives way.
+  // Replaces the contribution of a lost incarnation of the worker.
   rounds.rounds[in.round].insert_or_assign(entry.from.worker, Kept{entry.from.incarnation, contribution, entry.owner});
 }
 
@@ -233,7 +233,8 @@ void DensePartition::apply(ReadEntry& entry, WeightSink* sink) {
     const bool overtaken = lost || answered.after(entry.request);
     const int reader = overtaken ? -1 : entry.from.worker;
     Snapshot snapshot;
-    // The worker may have either answer to a repeated request: where it matters, both are of the same weights.
+    // A worker may use either answer to a repeated request. If the policy needs pulled weights, both must have the
+    // same.
     if (answered.is_of(entry.request) && !lost) snapshot = updater_->pulled(slice, reader);
     if (snapshot.data && !answered.has_version(snapshot.version)) snapshot = {};
     if (!snapshot.data && !read.codec && bytes < kSharedBytes && sink) {

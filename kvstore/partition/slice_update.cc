@@ -29,7 +29,7 @@ const T* pulled_tile(const Snapshot& pulled, std::int64_t count, std::int64_t be
   return reinterpret_cast<const T*>(pulled.data.get()) + begin;
 }
 
-// The gradient of a tile, decoded into `scratch` where it is encoded.
+// The gradient of a tile. An encoded gradient is decoded into `scratch`.
 template <class T>
 const T* gradient_tile(const Contribution& contribution, std::int64_t count, std::int64_t begin, std::span<T> scratch) {
   if constexpr (std::is_same_v<T, float>) {
@@ -49,8 +49,8 @@ struct Copy {
   bool past_caches = false;
 };
 
-// Gets each tile's gradient of fill(offset, count, scratch), which says where it lies, then runs the rules over it. The
-// calling thread's team shares the tiles. The new weights stay in `place`, if not null.
+// Gets the gradient of each tile from fill(offset, count, scratch), which returns its address, and runs the rules on
+// the tile. The thread team of the caller divides the tiles. The new weights stay in `place` unless that is null.
 template <class T, class Fill>
 void update_tiles(Slice& slice, const SliceRules& slice_rules, const Snapshot& pulled, Fill fill, const Copy<T>& copy,
                   const std::shared_ptr<std::byte[]>& place = nullptr) PACELINE_REQUIRES(slice.mutex) {

@@ -289,7 +289,7 @@ class UpdaterImpl final : public Updater {
     return {names_.begin() + at(index).name, names_.begin() + static_cast<std::ptrdiff_t>(end)};
   }
 
-  // The slices at `begin` and after will be used soon: first what says where their weights lie.
+  // Prefetches for the slices after `begin`: the Slice three places ahead, and the weights one place ahead.
   template <class Use>
   void prefetch(std::span<Use> uses, std::size_t begin) const {
     constexpr std::size_t kLine = 64;
@@ -369,7 +369,7 @@ class UpdaterImpl final : public Updater {
     return snapshot;
   }
 
-  // What some worker has pulled of small weights, if they are still so.
+  // For small weights: a pulled copy that still equals the present weights; null if there is none.
   static const Snapshot* pulled_copy(const Slice& slice) PACELINE_REQUIRES(slice.mutex) {
     if (!slice.extra || slice.weight.is_large()) return nullptr;
     for (const auto& [worker, snapshot] : slice.extra->pulled)

@@ -51,7 +51,7 @@ class BarrierService final : public SchedulerService {
   }
 
  private:
-  // What the workers give that meet at one barrier.
+  // The values of the workers at one barrier.
   struct Meeting {
     proto::Barrier body;
     std::string name, mismatch;
@@ -98,7 +98,7 @@ class BarrierService final : public SchedulerService {
       const auto worker = workers_.find(incarnation);
       passed = std::min(passed, worker == workers_.end() ? 0 : worker->second.reached);
     }
-    // Whoever was past it already, or will be in a later epoch, does not lead those that meet.
+    // Workers that have already passed the barrier, or have asked for a later epoch, cannot be the leader.
     std::set<int> met;
     for (const auto& [incarnation, worker] : workers_)
       for (const Waiting& entry : worker.waiting)
@@ -115,7 +115,7 @@ class BarrierService final : public SchedulerService {
         answer(entry);
         return true;
       });
-    // Whoever has gone on asks for these no more.
+    // No worker will ask for these barriers again.
     meetings_.erase(meetings_.begin(), meetings_.lower_bound(passed));
   }
 
@@ -134,7 +134,7 @@ class BarrierService final : public SchedulerService {
     reply(request, body);
   }
 
-  std::uint64_t clock_ = 0;  // the largest so far: nobody goes on from a barrier with less
+  std::uint64_t clock_ = 0;  // the largest so far; every worker leaves a barrier with at least this
   std::uint64_t passed_ = 0;
   int leader_ = 0;
   std::set<std::uint64_t> at_start_;  // incarnations

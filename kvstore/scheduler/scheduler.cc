@@ -28,7 +28,7 @@ void write_port_file(const std::string& path, const std::string& address) {
     throw IoError("[scheduler] cannot write the port file '" + path + "'; check the folder (PACELINE_PORT_FILE)");
 }
 
-// What the launcher adds to a file, line by line.
+// Reads the lines that the launcher appends to a file.
 class EndedFile {
  public:
   explicit EndedFile(std::string path) : path_(std::move(path)) {}
@@ -85,7 +85,8 @@ struct Scheduler::Impl {
 
   void run() {
     node.join();
-    // Who has joined since in the place of one that failed is another process; silence tells of the others.
+    // Skip lines from before the start: another process may have joined in the place of a failed one. The scheduler
+    // finds other losses by their silence.
     ended_file.read([](Role, int, const std::string&) {});
     for (int looks = 1; !ended_within(std::chrono::milliseconds(100)); ++looks) {
       ended_file.read([this](Role role, int task, const std::string& how) { node.ended(role, task, how); });

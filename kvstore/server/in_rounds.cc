@@ -26,10 +26,10 @@ class InRounds final : public RoundSequencer {
   bool waits_for(const Waiting& waiting, std::uint32_t slice) const override;
   void answer_asking(ServedPartition& partition, std::uint32_t slice) override;
 
-  // The first round of the slice that is not over, of those near `round`: rounds that nobody contributed to are over
-  // when every worker is past them.
+  // The first round of the slice, near `round`, that is not over. A round without contributions is over when every
+  // worker is past it.
   std::uint64_t next_round(const DensePartition& state, std::uint32_t slice, std::uint64_t round) const;
-  // Turns complete proposals into an agreement. False where the codec takes one round.
+  // Turns complete proposals into an agreement. False if the codec has one round.
   static bool begin_agreement(DensePartition& state, std::uint32_t slice);
   bool answers_are_missing(const Agreement& agreement) const;
 };

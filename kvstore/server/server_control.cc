@@ -14,7 +14,7 @@
 namespace paceline {
 namespace {
 
-// What a policy costs in memory, beside weights and the optimizer's state.
+// The memory of a policy, besides weights and the optimizer's state, as a text for the log.
 std::string cost_of(const Staleness& policy, std::size_t weights, int workers) {
   const std::size_t pulled = policy.needs_pulled() ? weights * static_cast<std::size_t>(workers) : 0;
   const std::size_t state = weights * policy.state_names().size();
@@ -175,7 +175,7 @@ void ServerControl::set_rules(const Request& request) {
     }
     last = std::max(last, body.rate_call());
   }
-  // What comes after the answer finds the entries before it in each shard's queue; a shard may be busy for long.
+  // Later requests queue behind the entries in each shard. So only new rules wait for the shards, which may be busy.
   if (!changed) return request.reply({});
   const auto left = std::make_shared<std::atomic<std::size_t>>(shards_.size());
   for (const auto& shard : shards_)

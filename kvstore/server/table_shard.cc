@@ -144,7 +144,7 @@ void TableShard::advance(ServedRows& served) {
       served.failure = std::current_exception();
     }
   }
-  // What the clocks say of rounds without contributions must not be forgotten when they go back.
+  // Keep rounds that have passed without contributions, because clocks may go back.
   if (RowSkipEntry skip{{}, next_round(state)}; skip.next_round > state.rounds().next_round) state.apply(skip);
   if (state.rounds().empty() && served.waiting.empty()) active_.erase(&served);
 }

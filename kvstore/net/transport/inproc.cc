@@ -18,14 +18,14 @@ namespace {
 
 class Inbox;
 
-// Both ends of a connection. What end 0 (the one that connected) sends goes to end 1's inbox, and back.
+// A connection. End 0 is the end that connected. Packets of each end go to the inbox of the other end.
 struct Wire {
   Mutex mutex;
   std::shared_ptr<Inbox> inbox[2] PACELINE_GUARDED_BY(mutex);
   LinkId link[2] PACELINE_GUARDED_BY(mutex) = {
       0, 0};  // the wire's number in that inbox's transport; 0: not known there yet
-  std::deque<Packet> waiting PACELINE_GUARDED_BY(mutex);  // from end 0, while nobody is at end 1
-  bool listed PACELINE_GUARDED_BY(mutex) = true;          // the switchboard will find somebody for end 1
+  std::deque<Packet> waiting PACELINE_GUARDED_BY(mutex);  // from end 0, while end 1 has no transport
+  bool listed PACELINE_GUARDED_BY(mutex) = true;          // the switchboard still looks for end 1
   bool closed PACELINE_GUARDED_BY(mutex) = false;         // by end 0, for ever
 
   void detach() PACELINE_REQUIRES(mutex) {
@@ -77,8 +77,8 @@ class Inbox {
   bool closed_ PACELINE_GUARDED_BY(mutex_) = false;
 };
 
-// Name -> who is bound there and who waits for somebody to be. A connection is only ever made under its lock, which is
-// taken before any wire's.
+// For each name the bound transport, and the connections that wait for one. Connections are made only under its lock,
+// which is taken before that of any wire.
 class Switchboard {
  public:
   static Switchboard& of_this_process() {

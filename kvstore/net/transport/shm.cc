@@ -11,8 +11,8 @@
 // that are still in use, so that lost packets are not held for ever. When the peer's process ends, its packets are
 // released.
 //
-// A peer may write what it likes into its own memory at any time. Only payloads travel there, and whoever can open that
-// memory runs as the same user, which could do worse.
+// A peer may write anything into its own memory at any time. Only payloads travel there. A process that can open this
+// memory runs as the same user, and could do worse.
 
 #include <paceline/detail/host_memory.h>
 #include <paceline/detail/shared_heap.h>
@@ -137,7 +137,7 @@ class Shm final : public Transport {
   std::shared_ptr<detail::WaitingWork> waiting_work() override { return inner_->waiting_work(); }
 
   void add_observer(std::shared_ptr<TransportObserver> observer) override {
-    // The inner transport alone sees who is turned away.
+    // Only the inner transport sees rejected peers.
     struct Rejections final : TransportObserver {
       explicit Rejections(std::shared_ptr<TransportObserver> o) : to(std::move(o)) {}
       void on_send(LinkId, const Packet&) override {}
@@ -203,7 +203,7 @@ class Shm final : public Transport {
     return true;
   }
 
-  // The frame where peers can read it; without data where there is no room.
+  // The frame in memory that peers can read. Without data if the heap has no room.
   Frame in_heap(const Frame& frame) const {
     if (heap_->contains(frame.data, frame.size)) return frame;
     const std::shared_ptr<std::byte[]> copy = detail::allocate_host(frame.size);
@@ -212,7 +212,8 @@ class Shm final : public Transport {
     return {copy, copy.get(), frame.size};
   }
 
-  // Lets go what ended processes were reading, and their memory: whoever maps it last keeps it from the system.
+  // Releases packets that ended processes were reading, and unmaps the memory of these processes. The system cannot
+  // free memory while a process maps it.
   void sweep() {
     const Clock::rep now = Clock::now().time_since_epoch().count();
     Clock::rep due = next_sweep_.load(std::memory_order_relaxed);

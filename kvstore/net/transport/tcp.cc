@@ -205,7 +205,7 @@ class Tcp final : public Transport {
   static std::uint64_t number_of_router(std::size_t router) { return ~std::uint64_t{0} - 2 * router - 1; }
   void watch(Socket& socket, std::uint64_t number) { wake_ups_.add(socket.get(zmq::sockopt::fd), number); }
 
-  // What woke a thread, or a command, may have brought news.
+  // Marks the sockets that may have received something, after a wake-up or a command.
   void note(std::uint64_t number) {
     const bool all = number == WakeUps::kBell;
     for (std::size_t i = 0; i < routers_.size(); ++i) {
@@ -261,7 +261,7 @@ class Tcp final : public Transport {
     incoming_.erase(incoming);
   }
 
-  // Whatever has arrived, at most kPacketsPerTurn of each socket. True where that leaves some.
+  // Receives at most kPacketsPerTurn packets from each socket. True if some are left.
   bool receive_all() {
     bool more = false;
     for (std::size_t i = 0; i < routers_.size(); ++i) {
@@ -338,7 +338,7 @@ class Tcp final : public Transport {
     if (more) wake_ups_.ring();
   }
 
-  // Does what others left to be done, then receives and delivers. True where there may be more to receive.
+  // Runs the queued commands, then receives and delivers. True if there may be more to receive.
   bool take_turn(const std::vector<std::uint64_t>& woken) {
     const std::lock_guard turn(turn_mutex_);
     bool more = false;
@@ -408,7 +408,7 @@ class Tcp final : public Transport {
 
   Mutex mutex_;
   std::deque<Command> commands_ PACELINE_GUARDED_BY(mutex_);
-  bool asleep_ PACELINE_GUARDED_BY(mutex_) = false;  // nobody is about to look at them
+  bool asleep_ PACELINE_GUARDED_BY(mutex_) = false;  // no thread is about to check them
   bool poller_is_borrowed_ PACELINE_GUARDED_BY(mutex_) = false;
   CondVar poller_is_back_;
   LinkId last_link_ PACELINE_GUARDED_BY(mutex_) = 0;

@@ -68,7 +68,7 @@ void RowPartition::keep(const RowPushEntry& entry, Worker& worker) {
   rounds_.skip_to(entry.next_round);
   if (entry.verdict == Verdict::kLate) return;
   Kept& kept = rounds_.rounds[entry.step][entry.from.worker];
-  // What a lost incarnation of the worker said for the round gives way.
+  // Replaces the contribution of a lost incarnation of the worker.
   if (kept.incarnation != entry.from.incarnation) kept = {entry.from.incarnation, {}, 0};
   kept.pieces.push_back({entry.rows, entry.owner});
   kept.expected = entry.pieces;

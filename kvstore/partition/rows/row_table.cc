@@ -145,7 +145,8 @@ class RowTable::Answering {
     if (answer.worker >= 0 && table.rules_->needs_pulled)
       remembered_ =
           &table.pulled_.try_emplace(answer.worker, table.block_bits_, kRememberedHead, table.row_bytes_).first->second;
-    // Of whole lines, of which the second cache would not hold many; nobody here reads them again.
+    // Many rows of whole cache lines, which the second-level cache would not hold. This process does not read them
+    // again.
     constexpr std::size_t kLine = 64, kMany = std::size_t{1} << 20;
     streams_ = !remembered_ && table.row_bytes_ % kLine == 0 && rows * table.row_bytes_ >= kMany;
   }

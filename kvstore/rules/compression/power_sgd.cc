@@ -31,7 +31,7 @@ struct Form {
   std::size_t p() const { return static_cast<std::size_t>(rank * rows); }
   std::size_t q() const { return static_cast<std::size_t>(rank * columns); }
 
-  // Raw where the factors would not be half the size.
+  // The slice travels raw unless the factors have at most half of its size.
   static Form of(std::int64_t count, std::int64_t columns, std::int64_t rank) {
     if (columns <= 1) return {};
     const Form form{count / columns, columns, std::min({rank, columns, count / columns})};
@@ -111,7 +111,7 @@ std::uint64_t hash_of(const float* q, std::size_t count) {
   return hash;
 }
 
-// What is no number would stay for ever.
+// NaN and infinity would stay in Q for ever.
 void drop_if_no_number(float* q, std::size_t count) {
   if (!std::all_of(q, q + count, [](float value) { return std::isfinite(value); })) std::fill_n(q, count, 0.0f);
 }
@@ -316,10 +316,10 @@ class PowerSgdTogether final : public Codec, public TwoRounds {
     if (mean && mean->size() != sizeof(float) * form.q())
       throw Corrupt("a mean of power_sgd has another size than its parts");
     std::fill(matrix + form.elements(), matrix + count, 0.0f);
-    // Raw, or unknown: whoever had another Q has none now, nor, after the next round, has anybody else.
+    // The round was raw, or the mean is unknown. This worker then has no Q, so the next round is raw for all workers.
     if (agreed.empty() || !mean) std::fill_n(q, count, 0.0f);
     if (form.rank == 0) return;
-    // What this worker gave, not the mean: the rest stays as small as its own gradients, whoever the others are.
+    // Decode this worker's own part, not the mean. The error that is kept then stays as small as its own gradients.
     const std::vector<float> p = floats_at(agreed.data() + kHeader, form.p());
     const std::vector<float> own = floats_at(answer.data(), form.q());
     const auto rows = static_cast<std::size_t>(form.rows), columns = static_cast<std::size_t>(form.columns);

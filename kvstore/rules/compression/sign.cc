@@ -57,7 +57,7 @@ class Vote final : public Codec {
         float& kept = velocity[begin + i];
         const float gradient = values[begin + i], next = momentum_ * kept + gradient;
         ballot[i] = nesterov_ ? gradient + momentum_ * next : next;
-        // What is no number would stay for ever.
+        // NaN and infinity would stay for ever.
         kept = next - next == 0 ? next : 0;
       }
       encoded::write_bits({ballot.data(), count}, bits + begin / 8);

@@ -102,7 +102,7 @@ class RingBackend final : public Backend {
           if (*source != rank()) peer_.fetch(*source, false);
         } catch (const NetworkError&) {
           if (const std::exception_ptr failure = peer_.node().failure()) std::rethrow_exception(failure);
-          reply = ask(declaration);  // who has the values now?
+          reply = ask(declaration);  // asks which worker has the values now
           continue;
         }
         std::vector<PullItem> pulls;
@@ -176,13 +176,13 @@ class RingBackend final : public Backend {
   }
 
   GatheredValues all_gather(const std::string& name, const std::string& value) override {
-    // What the program meets for before it has keys is over in a job that is on its way.
+    // In a running job, the barriers before init() are over.
     if (joining_ && joined_late_ && !client_.in_epoch()) return {};
     pending_->wait_none();
     if (!paused_) peer_.enter_idle(clock());
     GatheredValues given = client_.gather(client_.next_barrier(), clock(), joining_, name, value).second;
-    // What was pushed is applied at its owner, so no round waits for this worker any more. Those it is asked about from
-    // now on come after the barrier: whoever leaves it first begins them, and this worker takes part.
+    // The owners have applied this worker's pushes, so no open round waits for it. Later rounds begin after the
+    // barrier, when the first worker leaves it, and this worker takes part in them.
     const std::uint64_t first = peer_.leave_idle(clock(), false);
     peer_.flush();  // the rest of the workers gets what is applied here
     const std::uint64_t next = client_.meet(client_.next_barrier(), first, joining_);
@@ -294,7 +294,7 @@ class RingBackend final : public Backend {
       RingCall::Item& entry = with_push ? call.items[key.place] : call.items.emplace_back();
       entry.key = &key;
       entry.out = out;
-      // What a worker pushed in this step it pulls for the next one.
+      // A pull of a key that was pushed in this step is for the next step.
       entry.need = key.last_step == step ? step + 1 : step;
     }
   }
@@ -343,14 +343,14 @@ class RingBackend final : public Backend {
     return peer_.add_keys(layout, keys, arrays);
   }
 
-  // Another worker in the ring, where there is one.
+  // Another worker in the ring, if there is one.
   std::optional<int> member() const {
     for (const Peer& peer : peer_.node().roster().peers)
       if (peer.id.role == Role::kWorker && peer.alive && peer.entered && peer.id.rank != rank()) return peer.id.rank;
     return std::nullopt;
   }
 
-  // Weights of all keys, none of which lies in a shared array, to the arrays of init.
+  // Copies the weights of all keys to the arrays of init(). No key has a shared array.
   void pull_all() {
     std::vector<PullItem> pulls;
     {

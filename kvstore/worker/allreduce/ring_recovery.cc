@@ -253,12 +253,12 @@ void RingPeer::begin_generation() {
     frozen_over_ = std::min(frozen_over_, piece.mine->round);
     piece.mine->unacked = 0;
   }
-  // What was promised of rounds that are sent again is taken back.
+  // Take back the promises about rounds that are sent again.
   unacked_.clear();
   sums_under_way_.clear();
   over_ = told_ = frozen_over_;
   passed_ = told_passed_ = 0;
-  told_idle_ = false;  // not to those who have just come
+  told_idle_ = false;  // new workers do not know it yet
   asked_ = 0;
   partial_ = std::max(partial_, ended_ + 1);
   results_.clear();

@@ -106,7 +106,7 @@ void RingPeer::close_round(int number) {
   for (const Given& part : parts)
     contributions.push_back(
         {-1, piece.version, part.examples, part.data, part.encoded > 0 ? push_codec_.get() : nullptr, part.encoded});
-  // A mean of statistics takes the place of the last one, whoever has part in it.
+  // A mean of statistics replaces the last mean, whichever workers contributed to it.
   if (info.average || closed.mapped().count(rank_) > 0) contributions.front().worker = rank_;
   use_rate(rate);
   std::shared_ptr<std::byte[]> gradient;

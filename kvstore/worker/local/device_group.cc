@@ -189,7 +189,7 @@ void DeviceGroup::look() {
   }
 }
 
-// What is under way may have been issued, and ends when NCCL gives up: what it writes is no longer to be had.
+// Operations in flight may have been issued to NCCL, and end when NCCL gives up. Their results cannot be used.
 void DeviceGroup::fail(const std::string& what) {
   failure_ = what + "; load the last checkpoint in a new store, or set PACELINE_NCCL=0 to go by copies";
   LOG(ERROR) << "the group of " << names_of(devices_) << " does nothing any more: " << what;

@@ -163,8 +163,8 @@ void InPlaceWeights::push(std::span<const Push> pushes, std::int64_t examples, i
     std::vector<NDArray> inputs, outputs;
     std::vector<UpdateStep> steps;
   };
-  // On the CPU each key by itself, reading its gradient alone: where that has failed the weights stay as they were, and
-  // the next one goes on.
+  // On the CPU each key has a task of its own, which names only the gradient as read. If the gradient has failed, the
+  // weights stay as they are, and the next push goes on.
   std::map<std::pair<Device, const InPlaceKey*>, Call> calls;
   for (const auto& [key, gradient] : pushes) {
     ++key->counters.version;

@@ -38,7 +38,7 @@ bool Coalescer::fit(const SmallRequest& a, const SmallRequest& b) {
 
 std::vector<SmallRequest> Coalescer::take() {
   std::vector<SmallRequest> requests;
-  // What is more urgent than all that is under way does not wait for it.
+  // A request that is more urgent than all messages in flight does not wait.
   if (waiting_.empty() || (under_way_.size() >= kMostUnderWay && waiting_.begin()->first <= *under_way_.rbegin()))
     return requests;
   const int priority = waiting_.begin()->first;
@@ -70,7 +70,7 @@ void Coalescer::send(std::vector<SmallRequest> requests) {
                      answered(*group, priority, answer, std::move(error));
                    });
   } catch (...) {
-    // No memory: an unsent message takes nobody's place.
+    // Out of memory: the message was not sent, and does not count as in flight.
     answered(group ? *group : Group{std::move(requests), {}}, priority, std::nullopt, std::current_exception());
   }
 }

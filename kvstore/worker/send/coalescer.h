@@ -1,6 +1,6 @@
 #pragma once
 // Sends small requests to one server, several in one message. While two messages are in flight, later requests gather.
-// A request that is more urgent than all of these is sent at once.
+// A request that is more urgent than all messages in flight is sent at once.
 
 #include <paceline/mutex.h>
 

@@ -130,8 +130,8 @@ std::shared_ptr<const EncodedGradient> Compressor::encode(const KeyInfo& key, Ra
   encoded->bytes = NDArray(Shape{static_cast<std::int64_t>(most)}, DType::kUint8, {}, engine_);
 
   Slot& slot = slot_of(key.name, key.shape);
-  // What is kept is changed in place, and not named as read: where a gradient has failed it stays as it was, and the
-  // next one goes on from there.
+  // The task changes the state in place, and does not name it as read. If a gradient has failed, the state stays as it
+  // is, and the next gradient goes on from there.
   std::vector<NDArray> outputs = slot.arrays;
   outputs.push_back(slot.pushes);
   outputs.push_back(encoded->bytes);

@@ -146,7 +146,7 @@ void TwoRoundPush::finish() {
   const std::shared_ptr<void> held = std::move(job_.held);  // the key is there as long
   const std::vector<RemoteSlice>& slices = job_.key->slices;
   const TwoRounds& codec = *job_.codec->codec->two_rounds();
-  // What a round went on without stays with the worker, for the next.
+  // If a round closed without this worker, the worker keeps its gradient for the next one.
   for (std::size_t s = 0; s < slices.size(); ++s) {
     if (over_[s]) continue;
     const EncodedBytes mean = means_[s];

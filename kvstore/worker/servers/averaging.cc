@@ -202,7 +202,7 @@ class AveragingBackend final : public Backend {
     servers_->pull(centres, 0);
     for (auto& [name, key] : keys_) take_base(key, 0);
     drain();
-    servers_->barrier();  // nobody moves the centre before all have it
+    servers_->barrier();  // no worker moves the centre before all have it
     return given;
   }
 
@@ -214,7 +214,8 @@ class AveragingBackend final : public Backend {
     servers_->data_begin(epoch, mine, all);
   }
   void data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note) override {
-    // What was learned from them is lost with this worker until the servers have it.
+    // If this worker were lost, so would be what it has learned from these positions, until the servers have the
+    // weights.
     const bool learned =
         std::any_of(keys_.begin(), keys_.end(), [](const auto& entry) { return entry.second.updated; });
     if (learned)
@@ -369,7 +370,7 @@ class AveragingBackend final : public Backend {
                    });
       auto& [pushes, pulls] = calls[key->examples];
       pushes.push_back({key->name, key->sent});
-      // The centre that its own push has moved: in one message, so that no other push comes between.
+      // Pull the centre after this push, in one message, so that no other push comes between.
       if (options_.form == Form::kElastic) pulls.push_back({key->name, key->base});
       key->examples = 0;
       key->updated = false;
@@ -413,8 +414,8 @@ class AveragingBackend final : public Backend {
     return arrays;
   }
 
-  // The state of a checkpoint, whatever mode wrote it, shared out: optimizers live at the workers here. A worker gets
-  // the mean of its predecessors' state, or, where there were fewer, another's.
+  // Divides the state of a checkpoint of any mode among the workers, which run the optimizers here. A worker gets the
+  // mean of its predecessors' states. If there were fewer workers than now, it may get the state of another one.
   StoreState to_workers(SavedStore store) const {
     const auto former = std::exchange(store.workers, {});
     std::vector<int> ranks;

@@ -406,7 +406,7 @@ void ServersBackend::push_pull_rows(const std::vector<RowPush>& pushes, const st
     if (items.empty()) return;
     for (RowTransfer::Item& item : items) {
       if (!item.gradients.is_none()) item.table->last_step = step;
-      // What a worker pushed in this step it pulls for the next one.
+      // A pull of a table that was pushed in this step is for the next step.
       if (route_.pulls_wait) item.need = item.table->last_step == step ? step + 1 : step;
     }
     pushed_in_step_ |= !pushes.empty();

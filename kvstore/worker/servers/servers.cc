@@ -22,7 +22,7 @@ namespace {
 constexpr std::size_t kKeysAtOnce = 2500;      // in a task
 constexpr std::size_t kSentAtOnce = 64 << 10;  // bytes pushed and pulled; sending them takes less than waking a thread
 
-// Can its elements be sent or filled where they lie?
+// Can the elements be sent or filled without a copy?
 bool fits(const NDArray& array) { return array.device() == Device{} && array.is_contiguous(); }
 
 }  // namespace
@@ -89,7 +89,7 @@ ServersBackend::ServersBackend(const ClusterConfig& config, ModeSetting setting,
   route_.waited_microseconds = &waited_microseconds_;
   constexpr std::int64_t kFarAhead = std::int64_t{1} << 60;
   route_.pulls_wait = mode_->synchronous() || !mode_->may_pull({kFarAhead, 0});
-  // Over shm servers read gradients where they lie: a mode that keeps them must have copies of its own.
+  // Over shm, servers read gradients in the worker's memory. A mode that keeps gradients needs copies.
   const TransportSetting transport = TransportSetting::parse(config.transport);
   route_.copies = transport.in_process() || (mode_->synchronous() && transport.lends_memory());
   node_->join();
@@ -243,7 +243,7 @@ void ServersBackend::transfer(const std::vector<PushItem>& gradients, const std:
       }
       if (!name.out) continue;
       if (compressor_ && !exact) item.pull_codec = compressor_->pull_codec(key.info);
-      // What a worker pushed in this step it pulls for the next one.
+      // A pull of a key that was pushed in this step is for the next step.
       if (route_.pulls_wait) item.need = need.value_or(key.last_step == step ? step + 1 : step);
       const NDArray* out = name.out;
       if (!fits(*out)) {

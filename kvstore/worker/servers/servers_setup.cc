@@ -220,7 +220,7 @@ void ServersBackend::set_clock(std::uint64_t clock) {
 }
 
 GatheredValues ServersBackend::all_gather(const std::string& name, const std::string& value) {
-  // What the program meets for before it has keys is over in a job that is on its way.
+  // In a running job, the barriers before init() are over.
   if (joining_ && joined_late_ && !client_.in_epoch()) return {};
   pending_->wait_none();
   const std::uint64_t number = client_.next_barrier();
