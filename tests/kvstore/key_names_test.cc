@@ -236,7 +236,7 @@ TEST(KeyNames, AreNeitherEmptyNorEndless) {
             }),
             "a key's name has 2001 bytes, expected 1 to 2000");
   EXPECT_EQ(error_of_call([&] { store->init({{std::string(2000, ':'), value}}); }), "");
-  EXPECT_EQ(error_of_call([&] { store->init_table({.rows = 1, .width = 1}); }), "a table's name is empty");
+  EXPECT_EQ(error_of_call([&] { store->init_table({.name = "", .rows = 1, .width = 1}); }), "a table's name is empty");
 }
 
 }  // namespace
