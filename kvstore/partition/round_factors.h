@@ -5,33 +5,34 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <numeric>
-#include <span>
-#include <vector>
+#include <iterator>
 
 namespace paceline {
 
 class RoundFactors {
  public:
-  RoundFactors() = default;
-  // `examples` of each contribution. One division at the end rounds less than a share for each contribution does:
-  // where the counts are alike, the mean is the sum of the gradients, divided once. Contributions without examples
-  // count alike.
-  RoundFactors(std::span<const std::int64_t> examples, Aggregate aggregate) : factors_(examples.size(), 1) {
+  // `examples` gives those of a contribution. One division at the end rounds less than a share for each contribution
+  // does: where the counts are alike, the mean is the sum of the gradients, divided once. Contributions without
+  // examples count alike.
+  template <class Contributions, class Examples>
+  RoundFactors(const Contributions& contributions, Aggregate aggregate, Examples examples) {
+    alike_ = aggregate == Aggregate::kSum ||
+             std::ranges::adjacent_find(contributions, std::ranges::not_equal_to(), examples) == contributions.end();
     if (aggregate == Aggregate::kSum) return;
-    const bool alike = std::ranges::adjacent_find(examples, std::ranges::not_equal_to()) == examples.end();
-    if (!alike) factors_.assign(examples.begin(), examples.end());
-    divisor_ = std::accumulate(factors_.begin(), factors_.end(), 0.0);
+    std::int64_t total = std::ssize(contributions);
+    if (!alike_) {
+      total = 0;
+      for (const auto& contribution : contributions) total += std::invoke(examples, contribution);
+    }
     // To divide by a power of two is exact, and costs nothing within the factors.
-    if (!std::has_single_bit(static_cast<std::uint64_t>(divisor_))) return;
-    for (double& factor : factors_) factor /= divisor_;
-    divisor_ = 1;
+    (std::has_single_bit(static_cast<std::uint64_t>(total)) ? factor_ : divisor_) = static_cast<double>(total);
+    factor_ = 1 / factor_;
   }
 
-  double operator[](std::size_t contribution) const { return factors_[contribution]; }
+  // Of a contribution with so many examples.
+  double of(std::int64_t examples) const { return alike_ ? factor_ : static_cast<double>(examples) * factor_; }
   template <class T>
   void divide(T* sum, std::int64_t count) const {
     if (divisor_ == 1) return;
@@ -40,8 +41,8 @@ class RoundFactors {
   }
 
  private:
-  std::vector<double> factors_;
-  double divisor_ = 1;
+  bool alike_ = true;
+  double factor_ = 1, divisor_ = 1;
 };
 
 }  // namespace paceline

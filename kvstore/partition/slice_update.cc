@@ -142,22 +142,20 @@ class Together {
   Together(const std::vector<Contribution>& contributions, Aggregate aggregate, std::int64_t whole)
       : contributions_(contributions),
         whole_(whole),
-        votes_(std::all_of(contributions.begin(), contributions.end(), [](const Contribution& contribution) {
-          return contribution.codec && contribution.codec->votes();
-        })) {
-    std::vector<std::int64_t> examples;
-    for (const Contribution& contribution : contributions) examples.push_back(contribution.examples);
-    factors_ = RoundFactors(examples, votes_ ? Aggregate::kSum : aggregate);
-  }
+        votes_(std::all_of(
+            contributions.begin(), contributions.end(),
+            [](const Contribution& contribution) { return contribution.codec && contribution.codec->votes(); })),
+        factors_(contributions, votes_ ? Aggregate::kSum : aggregate, &Contribution::examples) {}
 
   void tile(std::int64_t begin, std::int64_t count, T* __restrict sum) const {
     std::array<T, static_cast<std::size_t>(Tile<T>::kElements)> decoded;
-    for (std::size_t c = 0; c < contributions_.size(); ++c) {
-      const T factor = static_cast<T>(factors_[c]);
+    bool first = true;
+    for (const Contribution& contribution : contributions_) {
+      const T factor = static_cast<T>(factors_.of(contribution.examples));
       const T* __restrict source =
-          gradient_tile<T>(contributions_[c], whole_, begin, {decoded.data(), static_cast<std::size_t>(count)});
+          gradient_tile<T>(contribution, whole_, begin, {decoded.data(), static_cast<std::size_t>(count)});
       // Sums begin at 0, not at the first summand: that makes -0 a 0.
-      if (c == 0)
+      if (std::exchange(first, false))
         for (std::int64_t i = 0; i < count; ++i) sum[i] = T(0) + factor * source[i];
       else
         for (std::int64_t i = 0; i < count; ++i) sum[i] += factor * source[i];
@@ -171,7 +169,7 @@ class Together {
   const std::vector<Contribution>& contributions_;
   const std::int64_t whole_;
   const bool votes_;
-  RoundFactors factors_;
+  const RoundFactors factors_;
 };
 
 template <class T>

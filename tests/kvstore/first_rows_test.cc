@@ -44,14 +44,10 @@ FirstRows writer_of(const TableSpec& table, int worker, std::map<std::int64_t, i
 
 // One worker alone in a job of the mode.
 void in_a_job(const std::string& mode, const std::function<void(KVStore&, Engine&)>& work, int servers = 2) {
-  const auto engine = make_threaded_engine();
-  if (mode == "local") {
-    StoreOptions options;
-    options.engine = engine.get();
-    return work(*KVStore::create(mode, options), *engine);
-  }
-  ClusterInProcess cluster({.mode = mode, .workers = 1, .servers = servers, .engine = engine.get()});
-  cluster.run([&](int, KVStore& store) { work(store, *engine); });
+  Engine& engine = default_engine();  // a state outlives its job
+  if (mode == "local") return work(*KVStore::create(mode), engine);
+  ClusterInProcess cluster({.mode = mode, .workers = 1, .servers = servers, .engine = &engine});
+  cluster.run([&](int, KVStore& store) { work(store, engine); });
 }
 
 // Bit for bit, from an array and from a function that is asked for each row once; tables of one and of many blocks.

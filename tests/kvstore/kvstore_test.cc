@@ -24,12 +24,6 @@ TEST(Store, AWorkerThatCannotJoinThrowsAndLeavesNothingBehind) {
   EXPECT_THROW(KVStore::join(config, "dist_async"), NetworkError);
 }
 
-TEST(Store, RefusesNamesThatACheckpointCouldNotTellApart) {
-  const auto store = KVStore::create("local");
-  EXPECT_THROW(store->init({{"layer:weight", NDArray::zeros({1})}}), InvalidArgument);
-  EXPECT_THROW(store->init({{"", NDArray::zeros({1})}}), InvalidArgument);
-}
-
 TEST(Store, RoundTripOverEveryTransport) {
   for (const char* transport : {"inproc", "tcp", "shm"}) {
     for (const char* mode : {"dist_async:staleness=none", "dist_sync"}) {

@@ -74,10 +74,11 @@ Weights expected_mean(const std::vector<std::string>& hosts, const std::vector<W
     for (std::size_t i = 0; i < mean.size(); ++i) {
       double sum = 0;
       for (std::size_t w = 0; w < hosts.size(); ++w)
-        if (hosts[w] == host) sum += gradients[w][i] * static_cast<double>(w + 1) / examples[host];
-      mean[i] += examples[host] / all * sum;
+        if (hosts[w] == host) sum += gradients[w][i] * static_cast<double>(w + 1);
+      mean[i] += examples[host] * (sum / examples[host]);
     }
   }
+  for (double& element : mean) element /= all;
   return mean;
 }
 

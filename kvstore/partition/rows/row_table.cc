@@ -287,17 +287,15 @@ void RowTable::apply_together(const std::vector<RowGradients>& contributions, Ag
   };
   std::vector<Entry> entries;
   std::vector<std::int64_t> examples;  // by worker, in the order given
-  std::vector<std::size_t> worker_of;  // by contribution: that of a worker may come in pieces, one after the other
   std::int64_t counted = 0;
   for (std::size_t c = 0; c < contributions.size(); ++c) {
     const RowGradients& push = contributions[c];
     if (c == 0 || push.worker != contributions[c - 1].worker) examples.push_back(push.examples);
-    worker_of.push_back(examples.size() - 1);
     counted += push.counted;
     for (std::size_t i = 0; i < push.ids.size(); ++i)
       entries.push_back({push.ids[i], c, reinterpret_cast<const T*>(push.gradient(i, row_bytes_))});
   }
-  const RoundFactors factors(examples, aggregate);
+  const RoundFactors factors(examples, aggregate, std::identity());
   std::sort(entries.begin(), entries.end(),
             [](const Entry& a, const Entry& b) { return a.row != b.row ? a.row < b.row : a.from < b.from; });
 
@@ -308,7 +306,7 @@ void RowTable::apply_together(const std::vector<RowGradients>& contributions, Ag
     const std::int64_t row = entries[i].row;
     std::fill(sum.begin(), sum.end(), T(0));
     for (; i < entries.size() && entries[i].row == row; ++i) {
-      const T factor = static_cast<T>(factors[worker_of[entries[i].from]]);
+      const T factor = static_cast<T>(factors.of(contributions[entries[i].from].examples));
       for (std::size_t e = 0; e < sum.size(); ++e) sum[e] += factor * entries[i].gradient[e];
     }
     factors.divide(sum.data(), spec_.width);
