@@ -4,6 +4,7 @@
 #include "convolution/geometry.h"
 #include "reduce/reduce.h"
 #include "shared/channels.h"
+#include "shared/column_sums.h"
 #include "shared/rows.h"
 #include "shared/text.h"
 
@@ -121,6 +122,7 @@ constexpr const char* kBackwardWeight = "convolution_backward_weight";
 // What is not among the inputs of the weights' gradient.
 struct BackwardAttributes : ConvolutionAttributes {
   Shape weight;
+  bool bias;  // is wanted
 };
 const BackwardAttributes& backward_of(const void* attributes) {
   return *static_cast<const BackwardAttributes*>(attributes);
@@ -175,11 +177,14 @@ void transposed_cpu(const KernelContext& context, std::span<const Tensor> in, st
       in[0].dtype, context.workspace);
 }
 
-// Inputs: gradient, x. Outputs: gradients of weight and bias.
+// Inputs: gradient, x. Outputs: gradients of weight and bias; that of the bias is empty where it is not wanted.
 void backward_weight_cpu(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
                          const void* attributes) {
   run(ConvolutionPass::kBackwardWeight, make_geometry(kBackwardWeight, in[1].shape, out[0].shape, of(attributes)),
-      {.x = in[1].data, .y_gradient = in[0].data, .weight_gradient = out[0].data, .bias_gradient = out[1].data},
+      {.x = in[1].data,
+       .y_gradient = in[0].data,
+       .weight_gradient = out[0].data,
+       .bias_gradient = out[1].size() > 0 ? out[1].data : nullptr},
       in[0].dtype, context.workspace);
 }
 
@@ -201,8 +206,9 @@ void check_types(const char* name, const std::vector<NDArray>& inputs, std::int6
 
 // Gradients of weight and bias of a convolution.
 std::vector<NDArray> backward_weight(const NDArray& gradient, const NDArray& x, const ConvolutionAttributes& how,
-                                     const Shape& weight) {
-  const std::shared_ptr<const void> attributes = std::make_shared<BackwardAttributes>(BackwardAttributes{how, weight});
+                                     const Shape& weight, bool bias) {
+  const std::shared_ptr<const void> attributes =
+      std::make_shared<BackwardAttributes>(BackwardAttributes{how, weight, bias});
   return invoke(convolution_backward_weight_operator(), {gradient, x}, attributes);
 }
 
@@ -248,12 +254,12 @@ OpDef convolution_op() {
         const auto& how = call.attributes<ConvolutionAttributes>();
         const Shape &x = call.input_specs[0].shape, &weight = call.input_specs[1].shape;
         std::vector<Gradient> result(3);
-        const bool biased = call.input_specs[2].shape.ndim() == 1;
+        const bool biased = call.input_specs[2].shape.ndim() == 1 && call.wants_gradient(2);
         if (call.wants_gradient(0))
           result[0] = transposed_convolution(gradients[0], call.inputs[1], NDArray(),
                                              transposed(make_geometry("convolution", x, weight, how), how));
-        if (call.wants_gradient(1) || (biased && call.wants_gradient(2))) {
-          const std::vector<NDArray> both = backward_weight(gradients[0], call.inputs[0], how, weight);
+        if (call.wants_gradient(1) || biased) {
+          const std::vector<NDArray> both = backward_weight(gradients[0], call.inputs[0], how, weight, biased);
           result[1] = both[0];
           if (biased) result[2] = both[1];
         }
@@ -277,10 +283,14 @@ OpDef convolution_backward_weight_op() {
         require(inputs[0].shape() == g.result_shape() && dtype == inputs[1].dtype(), "[", kBackwardWeight,
                 "] gradient is ", inputs[0].describe(), ", expected ", g.result_shape(), " of the type of ",
                 inputs[1].describe());
-        return std::vector<ArraySpec>{{backward_of(attributes).weight, dtype}, {{g.out}, dtype}};
+        const BackwardAttributes& how = backward_of(attributes);
+        return std::vector<ArraySpec>{{how.weight, dtype}, {{how.bias ? g.out : 0}, dtype}};
       })
       .workspace([](const std::vector<NDArray>& inputs, const void* attributes) {
-        return workspace_bytes(ConvolutionPass::kBackwardWeight, weight_geometry(inputs, attributes), inputs);
+        const ConvolutionGeometry g = weight_geometry(inputs, attributes);
+        const std::size_t bytes = workspace_bytes(ConvolutionPass::kBackwardWeight, g, inputs);
+        if (!backward_of(attributes).bias || !have_channels_last(inputs)) return bytes;
+        return std::max(bytes, column_sums_workspace(g.examples * g.output_places(), g.out));
       })
       .cpu(backward_weight_cpu)
       .text(text);
@@ -306,7 +316,7 @@ OpDef transposed_convolution_op() {
         std::vector<Gradient> result(3);
         if (call.wants_gradient(0)) result[0] = convolution(gradients[0], call.inputs[1], NDArray(), how);
         if (call.wants_gradient(1))
-          result[1] = backward_weight(call.inputs[0], gradients[0], how, call.input_specs[1].shape)[0];
+          result[1] = backward_weight(call.inputs[0], gradients[0], how, call.input_specs[1].shape, false)[0];
         if (call.input_specs[2].shape.ndim() == 1 && call.wants_gradient(2)) result[2] = sum_by_channel(gradients[0]);
         return result;
       })

@@ -3,6 +3,7 @@
 #include "convolution/cudnn.h"
 #include "shared/block.cuh"
 #include "shared/channels.h"
+#include "shared/column_sums.cuh"
 
 namespace paceline {
 
@@ -115,16 +116,37 @@ __global__ void backward_weight(const ConvolutionGeometry g, const Orders lie, c
   }
 }
 
+// One block for each channel, row-major.
 template <class T>
-__global__ void backward_bias(const ConvolutionGeometry g, const ChannelOrder lie, const T* dy, T* db) {
+__global__ void backward_bias(const ConvolutionGeometry g, const T* dy, T* db) {
   using A = accumulator_t<T>;
+  const std::int64_t places = g.output_places();
   for (std::int64_t channel = blockIdx.x; channel < g.out; channel += gridDim.x) {
-    const A sum = sum_values<A>(g.examples * lie.places, [=](std::int64_t k) {
-      return static_cast<A>(dy[lie.at(k / lie.places, channel, k % lie.places)]);
+    const A sum = sum_values<A>(g.examples * places, [=](std::int64_t k) {
+      return static_cast<A>(dy[(k / places * g.out + channel) * places + k % places]);
     });
     if (threadIdx.x == 0) db[channel] = T(sum);
   }
 }
+
+// The same where the channels are the last.
+template <int kWidth, class T, class A>
+struct BiasTerms {
+  std::int64_t channels;
+  const T* dy;
+
+  __device__ void operator()(std::int64_t row, std::int64_t channel, A* sum, A*) const {
+    const auto values = detail::read_vector<kWidth>(dy + row * channels + channel);
+    for (int k = 0; k < kWidth; ++k) sum[k] += detail::load(values.at[k]);
+  }
+};
+
+template <class T>
+struct FinishBias {
+  T* db;
+
+  __device__ void operator()(std::int64_t channel, double sum, double) const { db[channel] = detail::stored<T>(sum); }
+};
 
 const ConvolutionAttributes& of(const void* attributes) {
   return *static_cast<const ConvolutionAttributes*>(attributes);
@@ -171,7 +193,7 @@ void transposed_cuda(const KernelContext& context, std::span<const Tensor> in, s
   detail::check_cuda(cudaGetLastError(), "starting a transposed convolution");
 }
 
-// Inputs: gradient, x. Outputs: gradients of weight and bias.
+// Inputs: gradient, x. Outputs: gradients of weight and bias; that of the bias is empty where it is not wanted.
 void backward_weight_cuda(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
                           const void* attributes) {
   const ConvolutionGeometry g = make_geometry("convolution_backward_weight", in[1].shape, out[0].shape, of(attributes));
@@ -186,9 +208,18 @@ void backward_weight_cuda(const KernelContext& context, std::span<const Tensor> 
     if (!done && out[0].size() > 0)
       backward_weight<<<blocks_for(out[0].size()), threads, 0, stream>>>(g, Orders(g, last), in[0].as<const T>(),
                                                                          in[1].as<const T>(), out[0].as<T>());
-    if (g.out > 0)
-      backward_bias<<<blocks_for(g.out), threads, 0, stream>>>(g, Orders(g, last).y, in[0].as<const T>(),
-                                                               out[1].as<T>());
+    if (out[1].size() == 0) return;
+    const T* const dy = in[0].as<const T>();
+    T* const db = out[1].as<T>();
+    if (!last) {
+      backward_bias<<<blocks_for(g.out), threads, 0, stream>>>(g, dy, db);
+      return;
+    }
+    with_vectors<T>(g.out, 1, {dy}, [&]<int kWidth>(Width<kWidth>) {
+      using A = accumulator_t<T>;
+      sum_columns<kWidth, A>(g.examples * g.output_places(), g.out, BiasTerms<kWidth, T, A>{g.out, dy},
+                             FinishBias<T>{db}, static_cast<double*>(context.workspace), stream);
+    });
   });
   detail::check_cuda(cudaGetLastError(), "starting the gradient of a convolution's weights");
 }

@@ -111,7 +111,7 @@ class GemmConvolution {
       });
     });
     narrow(dw, g_.out * g_.patch(), to);
-    bias_gradient();
+    if (arrays_.bias_gradient) bias_gradient();
   }
 
  private:

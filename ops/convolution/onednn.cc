@@ -210,8 +210,12 @@ class Convolution {
       }
       case ConvolutionPass::kBackwardWeight: {
         const auto describe_pass = [&](const Descriptors& as) {
-          return description_of<dnnl::convolution_backward_weights>(std::tuple(hint), kHow, as.x, as.weight, as.bias,
-                                                                    as.y, stride, dilation, padding, padding);
+          using Primitive = dnnl::convolution_backward_weights;
+          if (biased)
+            return description_of<Primitive>(std::tuple(hint), kHow, as.x, as.weight, as.bias, as.y, stride, dilation,
+                                             padding, padding);
+          return description_of<Primitive>(std::tuple(hint), kHow, as.x, as.weight, as.y, stride, dilation, padding,
+                                           padding);
         };
         auto description = describe_pass(any);
         // For few channels `any` falls back to AVX2, while channels-last has AVX-512 code: 409 and 171 microseconds for
@@ -254,8 +258,8 @@ class Convolution {
       case ConvolutionPass::kBackwardWeight:
         arguments = {{DNNL_ARG_SRC, x_->read(stream, arrays.x)},
                      {DNNL_ARG_DIFF_DST, y_->read(stream, arrays.y_gradient)},
-                     {DNNL_ARG_DIFF_WEIGHTS, weight_->written(arrays.weight_gradient)},
-                     {DNNL_ARG_DIFF_BIAS, bias_->written(arrays.bias_gradient)}};
+                     {DNNL_ARG_DIFF_WEIGHTS, weight_->written(arrays.weight_gradient)}};
+        if (arrays.bias_gradient) arguments.emplace(DNNL_ARG_DIFF_BIAS, bias_->written(arrays.bias_gradient));
         primitive_.execute(stream, arguments);
         weight_->finish(stream);
         break;
@@ -294,7 +298,8 @@ bool onednn_convolution(ConvolutionPass pass, const ConvolutionGeometry& geometr
   constexpr double kWorthATeam = 6.4e7;
   const TeamScope team(pass == ConvolutionPass::kBackwardWeight && operations(geometry) < kWorthATeam ? 1
                                                                                                       : team_size());
-  Convolution* const convolution = cache.find("convolution", {pass, geometry, arrays.bias != nullptr, team_size()});
+  const bool biased = arrays.bias || arrays.bias_gradient;
+  Convolution* const convolution = cache.find("convolution", {pass, geometry, biased, team_size()});
   if (!convolution) return false;
   convolution->run(cache.stream(), scratch, arrays);
   return true;

@@ -2,15 +2,10 @@
 // CUDA kernels that add up the columns of a matrix, two sums for each: chunks of rows first, then their sums. The order
 // is always the same.
 
+#include "shared/column_sums.h"
 #include "shared/line.cuh"
 
 namespace paceline {
-
-// How many chunks, and so how much workspace.
-inline std::int64_t chunks_of_rows(std::int64_t rows) { return std::min<std::int64_t>((rows + 63) / 64, 256); }
-inline std::size_t column_sums_workspace(std::int64_t rows, std::int64_t columns) {
-  return static_cast<std::size_t>(2 * chunks_of_rows(rows) * columns) * sizeof(double);
-}
 
 constexpr int kThreadsOfChunk = 256;
 
