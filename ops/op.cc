@@ -147,8 +147,11 @@ void check_inputs(const OpDef& op, const std::vector<NDArray>& inputs) {
 }
 
 // One of the inputs that have the result's shape, where all of them lie alike, densely and not row-major. Something may
-// be broadcast beside them where the channels are last.
+// be broadcast beside them where the channels are last, and those of images may be last beside another order: that of
+// one gradient would else go on through all layers before.
 const NDArray* find_other_order(const std::vector<NDArray>& inputs, const Shape& shape) {
+  for (const NDArray& x : inputs)
+    if (x.ndim() > 3 && x.shape() == shape && have_channels_last(std::span(&x, 1))) return &x;
   const NDArray* found = nullptr;
   bool broadcast = false;
   for (const NDArray& x : inputs) {

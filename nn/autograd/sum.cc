@@ -94,11 +94,20 @@ void Sum::add_whole(Gradient part, bool owned) {
   } else {
     const NDArray a = to_dense(gradient_), b = to_dense(part);
     const bool in_place = owned_ && !gradient_.is_sparse();
-    const NDArray out = in_place ? a : NDArray(a.shape(), a.dtype(), a.device(), a.engine());
+    const NDArray out = in_place ? a : new_sum(a, b);
     kernels::add(a, b, out);
     gradient_ = out;
     owned_ = true;
   }
+}
+
+// Memory for a + b, which lies as the two do, or as the value does where they differ: the operators that computed the
+// value and read this gradient would copy another order of axes.
+NDArray Sum::new_sum(const NDArray& a, const NDArray& b) const {
+  Layout like = layout_;
+  if (a.strides() == b.strides()) like = Layout::of(a);
+  if (!is_dense(like.shape, like.strides)) return NDArray(a.shape(), a.dtype(), a.device(), a.engine());
+  return view_of(new_block(like, a), like, like.offset);
 }
 
 // Puts the gradient of some of the value's elements into flat_.

@@ -57,6 +57,7 @@ class Sum {
 
  private:
   void add_whole(Gradient part, bool owned);
+  NDArray new_sum(const NDArray& a, const NDArray& b) const;
   void place(const NDArray& part, const detail::Layout& at);
   void settle();
   void make_flat();

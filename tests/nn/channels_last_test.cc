@@ -146,6 +146,32 @@ TEST(ChannelsLast, StayLastFromKernelToKernelOnCuda) {
   EXPECT_TRUE(channels_last(x).shares_memory_with(x));
 }
 
+// Else each operator before would copy what it is given.
+TEST(ChannelsLast, AGradientLiesAsItsValue) {
+  std::vector<Device> devices{Device()};
+  if (device_count(DeviceKind::kCuda) > 0) devices.emplace_back("cuda:0");
+  const auto gradient_of = [](const NDArray& x, const NDArray& gradient, const auto& run) {
+    Tape tape;
+    tape.watch_sparse(x);
+    tape.backward(run(x), gradient);
+    return tape.sparse_gradient(x).dense;
+  };
+  for (const Device device : devices) {
+    SCOPED_TRACE(device.name());
+    const NDArray rows = normal({2, 3, 4, 5}, 1, DType::kFloat32, device), x = channels_last(rows);
+    EXPECT_TRUE(lies_last(gradient_of(x, x, [](const NDArray& y) { return relu(y) + square(y); })));
+    EXPECT_TRUE(gradient_of(rows, rows, [](const NDArray& y) { return relu(y) + square(y); }).is_contiguous());
+    if (device.is_cpu()) continue;
+    EXPECT_TRUE(lies_last(gradient_of(x, rows, [](const NDArray& y) { return relu(y); })));
+    // The gradient of one place for each channel lies either way.
+    const NDArray weight = normal({3, 3, 3, 3}, 2, DType::kFloat32, device);
+    const NDArray means = global_average_pool(x);
+    EXPECT_TRUE(lies_last(gradient_of(x, means, [&](const NDArray& y) {
+      return global_average_pool(relu(convolution(y, weight, NDArray(), {.padding = {1, 1}}) + y));
+    })));
+  }
+}
+
 TEST(ChannelsLast, AnEmptyBatchLeavesStatisticsAlone) {
   std::vector<Device> devices{Device()};
   if (device_count(DeviceKind::kCuda) > 0) devices.emplace_back("cuda:0");

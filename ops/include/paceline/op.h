@@ -85,7 +85,7 @@ class OpDef {
   OpDef workspace(WorkspaceRule bytes) &&;
   // The kernel works place by place (Kernel::elementwise), and takes inputs of any strides. Dense inputs of one shape
   // and one order of axes give outputs in that order; beside broadcast inputs, only the order of channels_last() is
-  // kept.
+  // kept. On CUDA devices one input of at least four axes with that order is enough.
   OpDef elementwise() &&;
   // On CUDA devices the kernel also takes arrays (n, channels, sizes...) whose channels are last in memory. Where one
   // input is so, all inputs and outputs of at least three axes are. All others are row-major.
