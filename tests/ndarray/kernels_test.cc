@@ -375,16 +375,20 @@ TEST_P(KernelsTest, ScatterAddAddsRepeatedRowsInOrder) {
   scatter_add(order, {array<std::int64_t>({1, 1, 1}, {3}), array<float>({1e8f, 1, -1e8f}, {3, 1}), {2, 1}});
   EXPECT_THAT(order.to_vector<float>(), ElementsAre(0, 0));
 
-  const NDArray large = NDArray::zeros({50, 3000}, DType::kFloat64, device(), engine());
-  const NDArray values = random({400, 3000}, 1, DType::kFloat64);
-  std::vector<std::int64_t> rows(400);
-  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<std::int64_t>(i * i % 50);
-  scatter_add(large, {array(rows, {400}), values, {50, 3000}});
-  std::vector<double> expected(150000);
-  const std::vector<double> added = values.to_vector<double>();
-  for (std::size_t i = 0; i < added.size(); ++i)
-    expected[static_cast<std::size_t>(rows[i / 3000]) * 3000 + i % 3000] += added[i];
-  EXPECT_EQ(large.to_vector<double>(), expected);
+  // Wide rows, and many of few numbers.
+  for (const auto& [count, height, width] : {std::array{400, 50, 3000}, std::array{2500, 3, 5}}) {
+    const NDArray large = NDArray::zeros({height, width}, DType::kFloat32, device(), engine());
+    const NDArray values = random({count, width}, 1);
+    std::vector<std::int64_t> rows(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<std::int64_t>(i * i) % height;
+    scatter_add(large, {array(rows, {count}), values, {height, width}});
+    std::vector<float> expected(static_cast<std::size_t>(height * width));
+    const std::vector<float> added = values.to_vector<float>();
+    const auto columns = static_cast<std::size_t>(width);
+    for (std::size_t i = 0; i < added.size(); ++i)
+      expected[static_cast<std::size_t>(rows[i / columns]) * columns + i % columns] += added[i];
+    EXPECT_EQ(large.to_vector<float>(), expected);
+  }
 }
 
 TEST_P(KernelsTest, ScatterAddRefusesWhatDoesNotFit) {

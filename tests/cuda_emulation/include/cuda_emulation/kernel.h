@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <source_location>
@@ -86,6 +87,21 @@ template <class T>
 T __shfl_up_sync(unsigned mask, T value, int by) {
   return ::cuda_emulation::from_lane(mask, value, [=](int lane) { return lane >= by ? lane - by : lane; });
 }
+// Bit i of the result: what lane i says.
+inline unsigned __ballot_sync(unsigned mask, int says) {
+  const int thread = ::cuda_emulation::linear_thread(), first = thread - thread % ::cuda_emulation::kWarp;
+  std::memcpy(::cuda_emulation::slot_of(thread), &says, sizeof(says));
+  ::cuda_emulation::sync_warp(mask);
+  unsigned result = 0;
+  for (int lane = 0; lane < ::cuda_emulation::kWarp; ++lane) {
+    int said = 0;
+    if (mask >> lane & 1U) std::memcpy(&said, ::cuda_emulation::slot_of(first + lane), sizeof(said));
+    result |= (said != 0 ? 1U : 0U) << lane;
+  }
+  ::cuda_emulation::sync_warp(mask);
+  return result;
+}
+inline int __popc(unsigned bits) { return std::popcount(bits); }
 
 // Threads take turns, so what one does between two barriers is atomic.
 template <class T, class Change>
