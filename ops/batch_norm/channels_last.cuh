@@ -58,12 +58,41 @@ __global__ void take_running_statistics(std::int64_t channels, double epsilon, c
   }
 }
 
-// Calls write(row's place in memory, channel) for vectors of kWidth channels.
+constexpr int kRowsAhead = 4;  // that a thread reads before it writes the first
+
+// A thread has kWidth channels, whose numbers it reads once (of_channels()), and every blockDim.y-th row of those of
+// its block.
 template <int kWidth, class Write>
-__global__ void write_rows(std::int64_t rows, std::int64_t channels, const Write write) {
-  const std::int64_t vectors = channels / kWidth;
-  for (std::int64_t i = detail::first_index(); i < rows * vectors; i += detail::index_step())
-    write(i * kWidth, i % vectors * kWidth);
+__global__ void __launch_bounds__(kThreadsOfChunk)
+    write_rows(std::int64_t rows, std::int64_t channels, std::int64_t rows_of_block, const Write write) {
+  const std::int64_t channel = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kWidth;
+  if (channel >= channels) return;
+  const auto of_channels = write.of_channels(channel);
+  const std::int64_t end = min((std::int64_t{blockIdx.y} + 1) * rows_of_block, rows);
+  for (std::int64_t first = blockIdx.y * rows_of_block + threadIdx.y; first < end; first += kRowsAhead * blockDim.y) {
+    typename Write::Read read[kRowsAhead];
+#pragma unroll
+    for (int ahead = 0; ahead < kRowsAhead; ++ahead)
+      if (const std::int64_t row = first + ahead * blockDim.y; row < end)
+        read[ahead] = write.read(row * channels + channel);
+#pragma unroll
+    for (int ahead = 0; ahead < kRowsAhead; ++ahead)
+      if (const std::int64_t row = first + ahead * blockDim.y; row < end)
+        write.write(row * channels + channel, of_channels, read[ahead]);
+  }
+}
+
+template <int kWidth, class Write>
+void start_writing_rows(std::int64_t rows, std::int64_t channels, const Write& write, cudaStream_t stream) {
+  constexpr std::int64_t kMostBlocks = 4096;
+  if (rows == 0) return;
+  const dim3 threads = threads_of_columns<kWidth>(channels);
+  const std::int64_t tiles = tiles_of_columns<kWidth>(channels, threads), least = kRowsAhead * threads.y;
+  const std::int64_t most = std::max<std::int64_t>(1, kMostBlocks / tiles);
+  const std::int64_t wanted = std::min((rows + least - 1) / least, most);
+  const std::int64_t rows_of_block = (rows + wanted - 1) / wanted;
+  const dim3 blocks(static_cast<unsigned>(tiles), static_cast<unsigned>((rows + rows_of_block - 1) / rows_of_block));
+  write_rows<kWidth><<<blocks, threads, 0, stream>>>(rows, channels, rows_of_block, write);
 }
 
 template <int kWidth, class T, class A>
@@ -72,14 +101,25 @@ struct Normalized {
   const A *gamma, *beta, *mean, *inverse_deviation;
   T* y;
 
-  __device__ void operator()(std::int64_t at, std::int64_t channel) const {
-    const auto values = detail::read_vector<kWidth>(x + at);
-    detail::Vector<T, kWidth> result;
+  using Read = detail::Vector<T, kWidth>;
+  struct Channels {
+    A center[kWidth], slope[kWidth], shift[kWidth];
+  };
+
+  __device__ Channels of_channels(std::int64_t channel) const {
+    Channels result;
     for (int k = 0; k < kWidth; ++k) {
-      const std::int64_t c = channel + k;
-      const A slope = inverse_deviation[c] * gamma[c];
-      result.at[k] = detail::stored<T>((detail::load(values.at[k]) - mean[c]) * slope + beta[c]);
+      result.center[k] = mean[channel + k];
+      result.slope[k] = inverse_deviation[channel + k] * gamma[channel + k];
+      result.shift[k] = beta[channel + k];
     }
+    return result;
+  }
+  __device__ Read read(std::int64_t at) const { return detail::read_vector<kWidth>(x + at); }
+  __device__ void write(std::int64_t at, const Channels& of, const Read& values) const {
+    detail::Vector<T, kWidth> result;
+    for (int k = 0; k < kWidth; ++k)
+      result.at[k] = detail::stored<T>((detail::load(values.at[k]) - of.center[k]) * of.slope[k] + of.shift[k]);
     detail::write_vector(y + at, result);
   }
 };
@@ -121,17 +161,34 @@ struct InputGradient {
   const A *gamma, *mean, *inverse_deviation, *gamma_gradient, *beta_gradient;
   T* dx;
 
-  __device__ void operator()(std::int64_t at, std::int64_t channel) const {
-    const auto of_dy = detail::read_vector<kWidth>(dy + at);
-    const auto of_x = detail::read_vector<kWidth>(x + at);
+  struct Read {
+    detail::Vector<T, kWidth> dy, x;
+  };
+  struct Channels {
+    A center[kWidth], slope[kWidth], mean_gradient[kWidth], mean_product[kWidth];
+  };
+
+  __device__ Channels of_channels(std::int64_t channel) const {
+    Channels result;
+    for (int k = 0; k < kWidth; ++k) {
+      const A inverse = inverse_deviation[channel + k];
+      result.center[k] = mean[channel + k];
+      result.slope[k] = gamma[channel + k] * inverse;
+      result.mean_gradient[k] = share * beta_gradient[channel + k];
+      result.mean_product[k] = share * gamma_gradient[channel + k] * inverse;
+    }
+    return result;
+  }
+  __device__ Read read(std::int64_t at) const {
+    return {detail::read_vector<kWidth>(dy + at), detail::read_vector<kWidth>(x + at)};
+  }
+  __device__ void write(std::int64_t at, const Channels& of, const Read& values) const {
     detail::Vector<T, kWidth> result;
     for (int k = 0; k < kWidth; ++k) {
-      const std::int64_t c = channel + k;
-      const A inverse = inverse_deviation[c];
-      A gradient = detail::load(of_dy.at[k]);
+      A gradient = detail::load(values.dy.at[k]);
       if (training)
-        gradient -= share * (beta_gradient[c] + (detail::load(of_x.at[k]) - mean[c]) * inverse * gamma_gradient[c]);
-      result.at[k] = detail::stored<T>(gamma[c] * inverse * gradient);
+        gradient -= of.mean_gradient[k] + (detail::load(values.x.at[k]) - of.center[k]) * of.mean_product[k];
+      result.at[k] = detail::stored<T>(of.slope[k] * gradient);
     }
     detail::write_vector(dx + at, result);
   }
@@ -150,8 +207,7 @@ void normalize_channels_last(std::int64_t rows, std::int64_t channels, bool trai
       take_running_statistics<<<detail::grid_for(channels), detail::kThreads, 0, stream>>>(channels, epsilon,
                                                                                            statistics);
     const Normalized<kWidth, T, A> write{x, gamma, beta, statistics.mean, statistics.inverse_deviation, y};
-    write_rows<kWidth>
-        <<<detail::grid_for(rows * channels / kWidth), detail::kThreads, 0, stream>>>(rows, channels, write);
+    start_writing_rows<kWidth>(rows, channels, write, stream);
   });
   detail::check_cuda(cudaGetLastError(), "starting batch_norm");
 }
@@ -166,8 +222,7 @@ void backward_channels_last(std::int64_t rows, std::int64_t channels, bool train
     const InputGradient<kWidth, T, A> write{
         training, A(1) / static_cast<A>(rows), dy, x, gamma, mean, inverse_deviation, gamma_gradient, beta_gradient,
         dx};
-    write_rows<kWidth>
-        <<<detail::grid_for(rows * channels / kWidth), detail::kThreads, 0, stream>>>(rows, channels, write);
+    start_writing_rows<kWidth>(rows, channels, write, stream);
   });
   detail::check_cuda(cudaGetLastError(), "starting batch_norm_backward");
 }

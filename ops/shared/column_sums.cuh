@@ -9,8 +9,19 @@ namespace paceline {
 
 constexpr int kThreadsOfChunk = 256;
 
-// partial[chunk][which][column]. terms(row, column, first, second) adds a row's to the sums of kWidth columns. Blocks
-// are of (columns / kWidth, rows) threads.
+// Blocks of (columns / kWidth, rows) threads, and how many of them stand side by side.
+template <int kWidth>
+dim3 threads_of_columns(std::int64_t columns) {
+  unsigned lanes = 1;
+  while (lanes < kLanes && lanes * kWidth < columns) lanes *= 2;
+  return {lanes, kThreadsOfChunk / lanes};
+}
+template <int kWidth>
+std::int64_t tiles_of_columns(std::int64_t columns, const dim3& threads) {
+  return (columns + threads.x * kWidth - 1) / (threads.x * kWidth);
+}
+
+// partial[chunk][which][column]. terms(row, column, first, second) adds a row's to the sums of kWidth columns.
 template <int kWidth, class A, class Terms>
 __global__ void __launch_bounds__(kThreadsOfChunk)
     sum_chunks(std::int64_t rows, std::int64_t columns, std::int64_t rows_of_chunk, const Terms terms,
@@ -39,15 +50,28 @@ __global__ void __launch_bounds__(kThreadsOfChunk)
   }
 }
 
-// finish(column, first sum, second sum)
+constexpr int kThreadsOfColumn = 16;
+
+// finish(column, first sum, second sum). Blocks are of kLanes columns: a thread adds every kThreadsOfColumn-th chunk.
 template <class Finish>
-__global__ void add_chunks(std::int64_t columns, std::int64_t chunks, const double* partial, const Finish finish) {
-  const std::int64_t column = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (column >= columns) return;
+__global__ void __launch_bounds__(kLanes* kThreadsOfColumn)
+    add_chunks(std::int64_t columns, std::int64_t chunks, const double* partial, const Finish finish) {
+  __shared__ double sums[2][kThreadsOfColumn][kLanes];
+  const std::int64_t column = std::int64_t{blockIdx.x} * kLanes + threadIdx.x;
   double first = 0, second = 0;
-  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-    first += partial[chunk * 2 * columns + column];
-    second += partial[(chunk * 2 + 1) * columns + column];
+  if (column < columns)
+#pragma unroll 4
+    for (std::int64_t chunk = threadIdx.y; chunk < chunks; chunk += kThreadsOfColumn) {
+      first += partial[chunk * 2 * columns + column];
+      second += partial[(chunk * 2 + 1) * columns + column];
+    }
+  sums[0][threadIdx.y][threadIdx.x] = first;
+  sums[1][threadIdx.y][threadIdx.x] = second;
+  __syncthreads();
+  if (threadIdx.y > 0 || column >= columns) return;
+  for (int row = 1; row < kThreadsOfColumn; ++row) {
+    first += sums[0][row][threadIdx.x];
+    second += sums[1][row][threadIdx.x];
   }
   finish(column, first, second);
 }
@@ -58,15 +82,13 @@ void sum_columns(std::int64_t rows, std::int64_t columns, const Terms& terms, co
                  cudaStream_t stream) {
   const std::int64_t chunks = chunks_of_rows(rows);
   if (chunks > 0) {
-    unsigned lanes = 1;
-    while (lanes < kLanes && lanes * kWidth < columns) lanes *= 2;
-    const std::int64_t tiles = (columns + lanes * kWidth - 1) / (lanes * kWidth);
-    const dim3 blocks(static_cast<unsigned>(tiles), static_cast<unsigned>(chunks));
-    const dim3 threads(lanes, kThreadsOfChunk / lanes);
+    const dim3 threads = threads_of_columns<kWidth>(columns);
+    const auto tiles = static_cast<unsigned>(tiles_of_columns<kWidth>(columns, threads));
+    const dim3 blocks(tiles, static_cast<unsigned>(chunks));
     sum_chunks<kWidth, A><<<blocks, threads, 0, stream>>>(rows, columns, (rows + chunks - 1) / chunks, terms, partial);
   }
-  const auto blocks = static_cast<unsigned>((columns + kThreadsOfChunk - 1) / kThreadsOfChunk);
-  add_chunks<<<blocks, kThreadsOfChunk, 0, stream>>>(columns, chunks, partial, finish);
+  const auto blocks = static_cast<unsigned>((columns + kLanes - 1) / kLanes);
+  add_chunks<<<blocks, dim3(kLanes, kThreadsOfColumn), 0, stream>>>(columns, chunks, partial, finish);
 }
 
 }  // namespace paceline
