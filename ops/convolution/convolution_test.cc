@@ -215,5 +215,27 @@ TEST(Convolution, OnCudaRunsInCudnnWhereItCan) {
   }
 }
 
+// In float32 the fastest that gives the same bits every time, in the arithmetic wanted and with a workspace that fits.
+TEST(Convolution, AsksCudnnOnceForAnAlgorithmInFloat32) {
+  void* const library = dlopen("libcudnn.so.0", RTLD_NOW);
+  if (!library) GTEST_SKIP() << "reads the calls of the emulated cuDNN, which is not there";
+  const auto number = [library](const char* name) { return reinterpret_cast<int (*)()>(dlsym(library, name))(); };
+  const Device gpu{DeviceKind::kCuda, 0};
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
+    SCOPED_TRACE(name_of(dtype));
+    const bool asks = dtype == DType::kFloat32;
+    const NDArray x = NDArray::full({2, 3, 11, 6}, 1, dtype, gpu), weight = NDArray::full({6, 3, 3, 3}, 1, dtype, gpu);
+    for (int time = 0; time < 2; ++time) {
+      const int before = number("emulated_cudnn_asked");
+      const NDArray y = convolution(x, weight);
+      y.wait();
+      EXPECT_EQ(number("emulated_cudnn_algorithm"), asks ? 5 : 1);
+      transposed_convolution(y, weight).wait();
+      EXPECT_EQ(number("emulated_cudnn_algorithm"), asks ? 5 : 1);
+      EXPECT_EQ(number("emulated_cudnn_asked") - before, asks && time == 0 ? 2 : 0);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace paceline::test

@@ -10,6 +10,9 @@
 #include <array>
 #include <limits>
 #include <map>
+#include <mutex>
+#include <span>
+#include <tuple>
 #include <vector>
 
 namespace paceline {
@@ -35,10 +38,13 @@ namespace {
   X(cudnnSetConvolutionMathType)                       \
   X(cudnnAddTensor)                                    \
   X(cudnnConvolutionForward)                           \
+  X(cudnnGetConvolutionForwardAlgorithm_v7)            \
   X(cudnnGetConvolutionForwardWorkspaceSize)           \
   X(cudnnConvolutionBackwardData)                      \
+  X(cudnnGetConvolutionBackwardDataAlgorithm_v7)       \
   X(cudnnGetConvolutionBackwardDataWorkspaceSize)      \
   X(cudnnConvolutionBackwardFilter)                    \
+  X(cudnnGetConvolutionBackwardFilterAlgorithm_v7)     \
   X(cudnnGetConvolutionBackwardFilterWorkspaceSize)
 // clang-format on
 
@@ -119,7 +125,8 @@ class Problem {
     expect(cudnn_.cudnnSetConvolutionGroupCount(convolution, number(g.groups)));
     const bool half = dtype == DType::kFloat16 || dtype == DType::kBfloat16;
     const cudnnMathType_t of_float = detail::tf32_wanted() ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
-    expect(cudnn_.cudnnSetConvolutionMathType(convolution, half ? CUDNN_TENSOR_OP_MATH : of_float));
+    math = half ? CUDNN_TENSOR_OP_MATH : of_float;
+    expect(cudnn_.cudnnSetConvolutionMathType(convolution, math));
   }
   ~Problem() {
     for (cudnnTensorDescriptor_t tensor : {x, y, x_bias, y_bias})
@@ -133,6 +140,7 @@ class Problem {
   cudnnTensorDescriptor_t x = nullptr, y = nullptr, x_bias = nullptr, y_bias = nullptr;
   cudnnFilterDescriptor_t weight = nullptr;
   cudnnConvolutionDescriptor_t convolution = nullptr;
+  cudnnMathType_t math = CUDNN_DEFAULT_MATH;
   bool fits = true;
 
  private:
@@ -157,25 +165,81 @@ cudnnHandle_t handle_for(const Cudnn& cudnn, int device) {
   return at->second;
 }
 
-// These give the same bits every time.
-constexpr auto kForward = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
-constexpr auto kBackwardData = CUDNN_CONVOLUTION_BWD_DATA_ALGO_1;
-constexpr auto kBackwardWeight = CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1;
+constexpr std::size_t kMostWorkspace = std::size_t{1} << 30;
+
+// How a problem is computed: one of these counts, the pass' own.
+struct Algorithm {
+  // These give the same bits every time, and are the fastest in half precision.
+  cudnnConvolutionFwdAlgo_t forward = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
+  cudnnConvolutionBwdDataAlgo_t data = CUDNN_CONVOLUTION_BWD_DATA_ALGO_1;
+  cudnnConvolutionBwdFilterAlgo_t filter = CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1;
+};
+
+// The first that cuDNN proposes, fastest first, of those that give the same bits every time in the arithmetic wanted;
+// leaves `algorithm` where there is none. ask(most, &count, results)
+template <class Result, class Choice, class Ask>
+void choose_proposed(const Problem& p, Choice& algorithm, const Ask& ask) {
+  std::array<Result, 16> results{};
+  int count = 0;
+  if (ask(static_cast<int>(results.size()), &count, results.data()) != CUDNN_STATUS_SUCCESS) return;
+  for (const Result& result : std::span(results).first(static_cast<std::size_t>(count))) {
+    if (result.status != CUDNN_STATUS_SUCCESS || result.determinism != CUDNN_DETERMINISTIC ||
+        result.mathType != p.math || result.memory > kMostWorkspace)
+      continue;
+    algorithm = result.algo;
+    return;
+  }
+}
+
+Algorithm choose(const Cudnn& cudnn, cudnnHandle_t handle, ConvolutionPass pass, const Problem& p) {
+  Algorithm result;
+  if (pass == ConvolutionPass::kForward)
+    choose_proposed<cudnnConvolutionFwdAlgoPerf_t>(p, result.forward, [&](int most, int* count, auto* results) {
+      return cudnn.cudnnGetConvolutionForwardAlgorithm_v7(handle, p.x, p.weight, p.convolution, p.y, most, count,
+                                                          results);
+    });
+  else if (pass == ConvolutionPass::kBackwardData)
+    choose_proposed<cudnnConvolutionBwdDataAlgoPerf_t>(p, result.data, [&](int most, int* count, auto* results) {
+      return cudnn.cudnnGetConvolutionBackwardDataAlgorithm_v7(handle, p.weight, p.y, p.convolution, p.x, most, count,
+                                                               results);
+    });
+  else
+    choose_proposed<cudnnConvolutionBwdFilterAlgoPerf_t>(p, result.filter, [&](int most, int* count, auto* results) {
+      return cudnn.cudnnGetConvolutionBackwardFilterAlgorithm_v7(handle, p.x, p.y, p.convolution, p.weight, most, count,
+                                                                 results);
+    });
+  return result;
+}
+
+// Asks cuDNN once for each problem in float32, whose fastest algorithm depends on the sizes. Asking takes longer than
+// many a convolution.
+Algorithm algorithm_for(const Cudnn& cudnn, cudnnHandle_t handle, ConvolutionPass pass, const ConvolutionGeometry& g,
+                        DType dtype, bool channels_last, int device, const Problem& p) {
+  if (dtype != DType::kFloat32) return {};
+  using Key = std::tuple<int, ConvolutionPass, bool, cudnnMathType_t, ConvolutionGeometry>;
+  static std::mutex mutex;
+  static auto& chosen = *new std::map<Key, Algorithm>;
+  const Key key{device, pass, channels_last, p.math, g};
+  const std::lock_guard lock(mutex);
+  const auto [at, is_new] = chosen.try_emplace(key);
+  if (is_new) at->second = choose(cudnn, handle, pass, p);
+  return at->second;
+}
 
 // False: cuDNN has nothing for this.
 bool ask_workspace(const Cudnn& cudnn, cudnnHandle_t handle, ConvolutionPass pass, const Problem& p,
-                   std::size_t& bytes) {
-  constexpr std::size_t kMost = std::size_t{1} << 30;
+                   const Algorithm& algorithm, std::size_t& bytes) {
   cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
   if (pass == ConvolutionPass::kForward)
-    status = cudnn.cudnnGetConvolutionForwardWorkspaceSize(handle, p.x, p.weight, p.convolution, p.y, kForward, &bytes);
+    status = cudnn.cudnnGetConvolutionForwardWorkspaceSize(handle, p.x, p.weight, p.convolution, p.y, algorithm.forward,
+                                                           &bytes);
   else if (pass == ConvolutionPass::kBackwardData)
     status = cudnn.cudnnGetConvolutionBackwardDataWorkspaceSize(handle, p.weight, p.y, p.convolution, p.x,
-                                                                kBackwardData, &bytes);
+                                                                algorithm.data, &bytes);
   else
     status = cudnn.cudnnGetConvolutionBackwardFilterWorkspaceSize(handle, p.x, p.y, p.convolution, p.weight,
-                                                                  kBackwardWeight, &bytes);
-  return status == CUDNN_STATUS_SUCCESS && bytes <= kMost;
+                                                                  algorithm.filter, &bytes);
+  return status == CUDNN_STATUS_SUCCESS && bytes <= kMostWorkspace;
 }
 
 bool is_empty(const ConvolutionGeometry& g) { return g.examples == 0 || g.in == 0 || g.out == 0; }
@@ -188,8 +252,11 @@ std::size_t cudnn_workspace(ConvolutionPass pass, const ConvolutionGeometry& geo
   if (!cudnn || is_empty(geometry)) return 0;
   const cudnnHandle_t handle = handle_for(*cudnn, device.index);
   const Problem problem(*cudnn, geometry, dtype, channels_last);
+  if (!handle || !problem.fits) return 0;
+  const Algorithm algorithm =
+      algorithm_for(*cudnn, handle, pass, geometry, dtype, channels_last, device.index, problem);
   std::size_t bytes = 0;
-  return handle && problem.fits && ask_workspace(*cudnn, handle, pass, problem, bytes) ? bytes : 0;
+  return ask_workspace(*cudnn, handle, pass, problem, algorithm, bytes) ? bytes : 0;
 }
 
 bool cudnn_convolution(ConvolutionPass pass, const ConvolutionGeometry& geometry, const ConvolutionArrays& arrays,
@@ -200,7 +267,10 @@ bool cudnn_convolution(ConvolutionPass pass, const ConvolutionGeometry& geometry
   const Problem p(*cudnn, geometry, dtype, channels_last);
   std::size_t bytes = 0;
   if (!handle) return false;
-  if (!p.fits || !ask_workspace(*cudnn, handle, pass, p, bytes)) {
+  const Algorithm algorithm =
+      p.fits ? algorithm_for(*cudnn, handle, pass, geometry, dtype, channels_last, context.device.index, p)
+             : Algorithm();
+  if (!p.fits || !ask_workspace(*cudnn, handle, pass, p, algorithm, bytes)) {
     LOG_FIRST_N(WARNING, 1) << "cuDNN has no algorithm for a convolution of " << name_of(dtype) << " with "
                             << geometry.axes << " axes and " << geometry.groups << " groups"
                             << (channels_last ? ", channels last" : "") << "; such are slow";
@@ -223,14 +293,14 @@ bool cudnn_convolution(ConvolutionPass pass, const ConvolutionGeometry& geometry
   cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
   if (pass == ConvolutionPass::kForward)
     status = cudnn->cudnnConvolutionForward(handle, one, p.x, arrays.x, p.weight, arrays.weight, p.convolution,
-                                            kForward, workspace, bytes, zero, p.y, arrays.y);
+                                            algorithm.forward, workspace, bytes, zero, p.y, arrays.y);
   else if (pass == ConvolutionPass::kBackwardData)
     status =
         cudnn->cudnnConvolutionBackwardData(handle, one, p.weight, arrays.weight, p.y, arrays.y_gradient, p.convolution,
-                                            kBackwardData, workspace, bytes, zero, p.x, arrays.x_gradient);
+                                            algorithm.data, workspace, bytes, zero, p.x, arrays.x_gradient);
   else
     status = cudnn->cudnnConvolutionBackwardFilter(handle, one, p.x, arrays.x, p.y, arrays.y_gradient, p.convolution,
-                                                   kBackwardWeight, workspace, bytes, zero, p.weight,
+                                                   algorithm.filter, workspace, bytes, zero, p.weight,
                                                    arrays.weight_gradient);
   if (status == CUDNN_STATUS_NOT_SUPPORTED) return false;
   check(status);

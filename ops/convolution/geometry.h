@@ -6,6 +6,7 @@
 #include <paceline/host_device.h>
 
 #include <array>
+#include <compare>
 
 namespace paceline {
 
@@ -37,7 +38,7 @@ struct ConvolutionGeometry {
   // The shape of the result.
   Shape result_shape() const;
 
-  friend bool operator==(const ConvolutionGeometry&, const ConvolutionGeometry&) = default;
+  friend auto operator<=>(const ConvolutionGeometry&, const ConvolutionGeometry&) = default;
 };
 
 // Throws InvalidArgument naming `name` when the shapes and attributes do not fit.

@@ -5,9 +5,11 @@
 
 #include <cudnn.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -58,7 +60,7 @@ using cuda_emulation::from;
 
 enum class Pass { kForward, kData, kFilter };
 
-int issued = 0;  // the lock of the emulation holds for it
+int issued = 0, latest_algorithm = -1, asked = 0;  // the lock of the emulation holds for them
 
 // By value: descriptors may be gone when the convolution runs.
 struct Problem {
@@ -171,11 +173,39 @@ cudnnStatus_t ask(cudnnHandle_t handle, const Problem& problem, std::size_t* byt
   return status;
 }
 
-cudnnStatus_t convolve(cudnnHandle_t handle, const char* name, const Problem& problem, const void* alpha, const void* a,
-                       const void* b, void* workspace, std::size_t bytes, const void* beta, void* result) {
+// As the library orders them: by the time that it expects.
+template <class Proposal>
+cudnnStatus_t propose(cudnnHandle_t handle, const Problem& problem, int most, int* count, Proposal* results) {
+  if (!handle || !count || !results || most < 1) return CUDNN_STATUS_BAD_PARAM;
+  if (const cudnnStatus_t status = problem.check(); status != CUDNN_STATUS_SUCCESS) return status;
+  const cuda_emulation::Call call;
+  ++asked;
+  using Algorithm = decltype(results->algo);
+  const cudnnMathType_t math = problem.how.math, other = CUDNN_TENSOR_OP_MATH;
+  const std::size_t bytes = problem.workspace();
+  const Proposal proposals[] = {
+      {Algorithm(1), CUDNN_STATUS_NOT_SUPPORTED, 0.1F, bytes, CUDNN_DETERMINISTIC, math},
+      {Algorithm(0), CUDNN_STATUS_SUCCESS, 0.2F, bytes, CUDNN_NON_DETERMINISTIC, math},
+      {Algorithm(1), CUDNN_STATUS_SUCCESS, 0.3F, bytes, CUDNN_DETERMINISTIC, other},
+      {Algorithm(1), CUDNN_STATUS_SUCCESS, 0.4F, std::size_t{1} << 40, CUDNN_DETERMINISTIC, math},
+      {Algorithm(5), CUDNN_STATUS_SUCCESS, 0.5F, bytes, CUDNN_DETERMINISTIC, math},
+      {Algorithm(1), CUDNN_STATUS_SUCCESS, 0.6F, bytes, CUDNN_DETERMINISTIC, math},
+  };
+  *count = std::min(most, static_cast<int>(std::size(proposals)));
+  std::copy_n(proposals, *count, results);
+  return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t convolve(cudnnHandle_t handle, const char* name, const Problem& problem, int algorithm, const void* alpha,
+                       const void* a, const void* b, void* workspace, std::size_t bytes, const void* beta,
+                       void* result) {
   if (!handle || !alpha || !beta || !a || !b || !result) return CUDNN_STATUS_BAD_PARAM;
   if (const cudnnStatus_t status = problem.check(); status != CUDNN_STATUS_SUCCESS) return status;
   if (!workspace || bytes < problem.workspace()) return CUDNN_STATUS_BAD_PARAM;
+  {
+    const cuda_emulation::Call call;
+    latest_algorithm = algorithm;
+  }
   const cudnnDataType_t type = problem.x.type;
   return issue(handle, name, [=, scale = factor(alpha, type), keep = factor(beta, type)] {
     std::memset(workspace, 0x5a, problem.workspace());
@@ -201,6 +231,14 @@ extern "C" {
 int emulated_cudnn_issued() {
   const cuda_emulation::Call call;
   return issued;
+}
+int emulated_cudnn_algorithm() {
+  const cuda_emulation::Call call;
+  return latest_algorithm;
+}
+int emulated_cudnn_asked() {
+  const cuda_emulation::Call call;
+  return asked;
 }
 
 const char* cudnnGetErrorString(cudnnStatus_t status) {
@@ -289,11 +327,18 @@ cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(cudnnHandle_t handle, cudn
 }
 cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void* alpha, cudnnTensorDescriptor_t x_tensor,
                                       const void* x, cudnnFilterDescriptor_t w_filter, const void* w,
-                                      cudnnConvolutionDescriptor_t convolution, cudnnConvolutionFwdAlgo_t,
+                                      cudnnConvolutionDescriptor_t convolution, cudnnConvolutionFwdAlgo_t algorithm,
                                       void* workspace, std::size_t bytes, const void* beta,
                                       cudnnTensorDescriptor_t y_tensor, void* y) {
   return convolve(handle, "cudnnConvolutionForward", {Pass::kForward, *x_tensor, *y_tensor, *w_filter, *convolution},
-                  alpha, x, w, workspace, bytes, beta, y);
+                  algorithm, alpha, x, w, workspace, bytes, beta, y);
+}
+cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(cudnnHandle_t handle, cudnnTensorDescriptor_t x,
+                                                     cudnnFilterDescriptor_t w,
+                                                     cudnnConvolutionDescriptor_t convolution,
+                                                     cudnnTensorDescriptor_t y, int most, int* count,
+                                                     cudnnConvolutionFwdAlgoPerf_t* results) {
+  return propose(handle, {Pass::kForward, *x, *y, *w, *convolution}, most, count, results);
 }
 cudnnStatus_t cudnnGetConvolutionBackwardDataWorkspaceSize(cudnnHandle_t handle, cudnnFilterDescriptor_t w,
                                                            cudnnTensorDescriptor_t dy,
@@ -304,12 +349,19 @@ cudnnStatus_t cudnnGetConvolutionBackwardDataWorkspaceSize(cudnnHandle_t handle,
 }
 cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void* alpha, cudnnFilterDescriptor_t w_filter,
                                            const void* w, cudnnTensorDescriptor_t dy_tensor, const void* dy,
-                                           cudnnConvolutionDescriptor_t convolution, cudnnConvolutionBwdDataAlgo_t,
-                                           void* workspace, std::size_t bytes, const void* beta,
-                                           cudnnTensorDescriptor_t dx_tensor, void* dx) {
+                                           cudnnConvolutionDescriptor_t convolution,
+                                           cudnnConvolutionBwdDataAlgo_t algorithm, void* workspace, std::size_t bytes,
+                                           const void* beta, cudnnTensorDescriptor_t dx_tensor, void* dx) {
   return convolve(handle, "cudnnConvolutionBackwardData",
-                  {Pass::kData, *dx_tensor, *dy_tensor, *w_filter, *convolution}, alpha, w, dy, workspace, bytes, beta,
-                  dx);
+                  {Pass::kData, *dx_tensor, *dy_tensor, *w_filter, *convolution}, algorithm, alpha, w, dy, workspace,
+                  bytes, beta, dx);
+}
+cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(cudnnHandle_t handle, cudnnFilterDescriptor_t w,
+                                                          cudnnTensorDescriptor_t dy,
+                                                          cudnnConvolutionDescriptor_t convolution,
+                                                          cudnnTensorDescriptor_t dx, int most, int* count,
+                                                          cudnnConvolutionBwdDataAlgoPerf_t* results) {
+  return propose(handle, {Pass::kData, *dx, *dy, *w, *convolution}, most, count, results);
 }
 cudnnStatus_t cudnnGetConvolutionBackwardFilterWorkspaceSize(cudnnHandle_t handle, cudnnTensorDescriptor_t x,
                                                              cudnnTensorDescriptor_t dy,
@@ -320,11 +372,19 @@ cudnnStatus_t cudnnGetConvolutionBackwardFilterWorkspaceSize(cudnnHandle_t handl
 }
 cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void* alpha, cudnnTensorDescriptor_t x_tensor,
                                              const void* x, cudnnTensorDescriptor_t dy_tensor, const void* dy,
-                                             cudnnConvolutionDescriptor_t convolution, cudnnConvolutionBwdFilterAlgo_t,
-                                             void* workspace, std::size_t bytes, const void* beta,
-                                             cudnnFilterDescriptor_t dw_filter, void* dw) {
+                                             cudnnConvolutionDescriptor_t convolution,
+                                             cudnnConvolutionBwdFilterAlgo_t algorithm, void* workspace,
+                                             std::size_t bytes, const void* beta, cudnnFilterDescriptor_t dw_filter,
+                                             void* dw) {
   return convolve(handle, "cudnnConvolutionBackwardFilter",
-                  {Pass::kFilter, *x_tensor, *dy_tensor, *dw_filter, *convolution}, alpha, x, dy, workspace, bytes,
-                  beta, dw);
+                  {Pass::kFilter, *x_tensor, *dy_tensor, *dw_filter, *convolution}, algorithm, alpha, x, dy, workspace,
+                  bytes, beta, dw);
+}
+cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(cudnnHandle_t handle, cudnnTensorDescriptor_t x,
+                                                            cudnnTensorDescriptor_t dy,
+                                                            cudnnConvolutionDescriptor_t convolution,
+                                                            cudnnFilterDescriptor_t dw, int most, int* count,
+                                                            cudnnConvolutionBwdFilterAlgoPerf_t* results) {
+  return propose(handle, {Pass::kFilter, *x, *dy, *dw, *convolution}, most, count, results);
 }
 }

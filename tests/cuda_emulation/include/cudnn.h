@@ -27,9 +27,36 @@ enum cudnnDataType_t {
 enum cudnnTensorFormat_t { CUDNN_TENSOR_NCHW = 0, CUDNN_TENSOR_NHWC = 1 };
 enum cudnnMathType_t { CUDNN_DEFAULT_MATH = 0, CUDNN_TENSOR_OP_MATH = 1, CUDNN_FMA_MATH = 3 };
 enum cudnnConvolutionMode_t { CUDNN_CONVOLUTION = 0, CUDNN_CROSS_CORRELATION = 1 };
-enum cudnnConvolutionFwdAlgo_t { CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM = 1 };
-enum cudnnConvolutionBwdDataAlgo_t { CUDNN_CONVOLUTION_BWD_DATA_ALGO_1 = 1 };
-enum cudnnConvolutionBwdFilterAlgo_t { CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1 = 1 };
+enum cudnnDeterminism_t { CUDNN_NON_DETERMINISTIC = 0, CUDNN_DETERMINISTIC = 1 };
+// Number 0 gives other bits each time, number 5 is the fastest of the others.
+enum cudnnConvolutionFwdAlgo_t {
+  CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM = 0,
+  CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM = 1,
+  CUDNN_CONVOLUTION_FWD_ALGO_FFT_TILING = 5,
+};
+enum cudnnConvolutionBwdDataAlgo_t {
+  CUDNN_CONVOLUTION_BWD_DATA_ALGO_0 = 0,
+  CUDNN_CONVOLUTION_BWD_DATA_ALGO_1 = 1,
+  CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD_NONFUSED = 5,
+};
+enum cudnnConvolutionBwdFilterAlgo_t {
+  CUDNN_CONVOLUTION_BWD_FILTER_ALGO_0 = 0,
+  CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1 = 1,
+  CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED = 5,
+};
+
+template <class Algorithm>
+struct emulated_cudnn_proposal {
+  Algorithm algo;
+  cudnnStatus_t status;
+  float time;
+  std::size_t memory;
+  cudnnDeterminism_t determinism;
+  cudnnMathType_t mathType;
+};
+using cudnnConvolutionFwdAlgoPerf_t = emulated_cudnn_proposal<cudnnConvolutionFwdAlgo_t>;
+using cudnnConvolutionBwdDataAlgoPerf_t = emulated_cudnn_proposal<cudnnConvolutionBwdDataAlgo_t>;
+using cudnnConvolutionBwdFilterAlgoPerf_t = emulated_cudnn_proposal<cudnnConvolutionBwdFilterAlgo_t>;
 
 extern "C" {
 
@@ -88,6 +115,24 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void* a
                                              std::size_t bytes, const void* beta, cudnnFilterDescriptor_t dw_filter,
                                              void* dw);
 
-// For tests: the convolutions that were issued.
+cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(cudnnHandle_t handle, cudnnTensorDescriptor_t x,
+                                                     cudnnFilterDescriptor_t w,
+                                                     cudnnConvolutionDescriptor_t convolution,
+                                                     cudnnTensorDescriptor_t y, int most, int* count,
+                                                     cudnnConvolutionFwdAlgoPerf_t* results);
+cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(cudnnHandle_t handle, cudnnFilterDescriptor_t w,
+                                                          cudnnTensorDescriptor_t dy,
+                                                          cudnnConvolutionDescriptor_t convolution,
+                                                          cudnnTensorDescriptor_t dx, int most, int* count,
+                                                          cudnnConvolutionBwdDataAlgoPerf_t* results);
+cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(cudnnHandle_t handle, cudnnTensorDescriptor_t x,
+                                                            cudnnTensorDescriptor_t dy,
+                                                            cudnnConvolutionDescriptor_t convolution,
+                                                            cudnnFilterDescriptor_t dw, int most, int* count,
+                                                            cudnnConvolutionBwdFilterAlgoPerf_t* results);
+
+// For tests: the convolutions that were issued, the algorithm of the last one, and how often one was asked for.
 int emulated_cudnn_issued();
+int emulated_cudnn_algorithm();
+int emulated_cudnn_asked();
 }
