@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -20,6 +21,15 @@ struct Reports {
 Reports& reports() {
   static Reports& all = *new Reports;
   return all;
+}
+
+DeviceReport* new_report(DeviceRuntime& of) {
+  auto* const report = new (of.allocate(sizeof(DeviceReport), MemoryKind::kPinned, nullptr)) DeviceReport{};
+  report->claimed = static_cast<unsigned*>(of.allocate(sizeof(unsigned), MemoryKind::kNormal, nullptr));
+  const std::unique_ptr<Stream> stream = of.create_stream(0);
+  of.copy(report->claimed, &report->taken, sizeof(unsigned), CopyKind::kHostToDevice, *stream);
+  of.synchronize(*stream);
+  return report;
 }
 
 std::string text_of(const DeviceReport& report) {
@@ -40,8 +50,7 @@ DeviceReport* report_of(Device device) {
   Reports& all = reports();
   const std::lock_guard lock(all.mutex);
   DeviceReport*& report = all.of[device];
-  if (!report)
-    report = new (runtime(device).allocate(sizeof(DeviceReport), MemoryKind::kPinned, nullptr)) DeviceReport{};
+  if (!report) report = new_report(runtime(device));
   return report;
 }
 
@@ -50,11 +59,12 @@ std::exception_ptr take_report(Device device) noexcept try {
   const std::lock_guard lock(all.mutex);
   const auto found = all.of.find(device);
   if (found == all.of.end()) return nullptr;
-  const std::atomic_ref<int> state(found->second->state);
-  if (state.load(std::memory_order_acquire) != DeviceReport::kComplete) return nullptr;
+  const unsigned written = std::atomic_ref(found->second->written).load(std::memory_order_acquire);
+  const std::atomic_ref taken(found->second->taken);
+  if (written == taken.load(std::memory_order_relaxed)) return nullptr;
   const std::exception_ptr error = std::make_exception_ptr(InvalidArgument(str(
       text_of(*found->second), "; ", device.name(), " found this before now, perhaps for another array than this")));
-  state.store(DeviceReport::kNone, std::memory_order_release);
+  taken.store(written, std::memory_order_release);
   return error;
 } catch (...) {
   return std::current_exception();

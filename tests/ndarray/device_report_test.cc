@@ -21,15 +21,22 @@ void rethrow(const std::exception_ptr& error) {
 
 TEST(DeviceReport, IsTakenOnceAndOnlyWhenItIsComplete) {
   DeviceReport& report = *detail::report_of(Device());
-  report = {DeviceReport::kBeingWritten, nullptr, 0, 0, 0};
+  EXPECT_EQ(*report.claimed, 0U);
+  report.pattern = "row {} (number {}) is outside [0, {})";
+  report.value = 7;
+  report.number = 3;
+  report.limit = 5;
   EXPECT_EQ(detail::take_report(Device()), nullptr);
-  report = {DeviceReport::kComplete, "row {} (number {}) is outside [0, {})", 7, 3, 5};
+  ++report.written;
   EXPECT_THAT(
       [] { rethrow(detail::take_report(Device())); },
       ThrowsMessage<InvalidArgument>("row 7 (number 3) is outside [0, 5); cpu found this before now, perhaps for "
                                      "another array than this"));
   EXPECT_EQ(detail::take_report(Device()), nullptr);
-  report = {DeviceReport::kComplete, nullptr, 0.5, 0, 0};
+  EXPECT_EQ(report.taken, 1U);
+  report.pattern = nullptr;
+  report.value = 0.5;
+  ++report.written;
   EXPECT_THAT([] { rethrow(detail::take_report(Device())); }, ThrowsMessage<InvalidArgument>(HasSubstr("0.5")));
 }
 

@@ -8,13 +8,14 @@ namespace paceline::detail {
 
 __device__ inline void leave_report(DeviceReport* report, const char* pattern, double value, std::int64_t number,
                                     std::int64_t limit) {
-  if (atomicCAS_system(&report->state, DeviceReport::kNone, DeviceReport::kBeingWritten) != DeviceReport::kNone) return;
+  const unsigned taken = *static_cast<const volatile unsigned*>(&report->taken);
+  if (atomicCAS(report->claimed, taken, taken + 1) != taken) return;
   report->pattern = pattern;
   report->value = value;
   report->number = number;
   report->limit = limit;
   __threadfence_system();
-  atomicExch_system(&report->state, DeviceReport::kComplete);
+  *static_cast<volatile unsigned*>(&report->written) = taken + 1;
 }
 
 struct DevicePositions {

@@ -10,16 +10,18 @@
 
 namespace paceline::detail {
 
+// Lies in memory of the host that the device sees. A thread may write the report numbered `taken` once it has made
+// `*claimed` taken + 1; the report is complete when `written` is taken + 1, and belongs to the host until `taken` is,
+// too. Not every machine has atomic operations of a device on memory of the host, so `claimed` lies in the device's.
 struct DeviceReport {
-  static constexpr int kNone = 0, kBeingWritten = 1, kComplete = 2;
-
-  int state;            // of the report: the first since the last was taken
-  const char* pattern;  // a literal of the host, in which each {} stands for one of these, the last may come twice:
-  double value;
-  std::int64_t number, limit;
+  unsigned written = 0, taken = 0;  // reports so far: the device's count, the host's count
+  unsigned* claimed = nullptr;
+  const char* pattern = nullptr;  // a literal of the host, in which each {} stands for one of these, the last twice:
+  double value = 0;
+  std::int64_t number = 0, limit = 0;
 };
 
-// The device's one, in memory that it and the host see. For kernels, which get it as an argument.
+// The device's one. For kernels, which get it as an argument.
 DeviceReport* report_of(Device device);
 
 // Takes the report as an exception; null where there is none. What the device did before must be complete, or its

@@ -131,17 +131,6 @@ T atomicCAS(T* to, std::type_identity_t<T> expected, std::type_identity_t<T> val
   return cuda_emulation_changed(to, [=](T old) { return old == expected ? value : old; });
 }
 
-// The host sees these.
-template <class T>
-T atomicExch_system(T* to, std::type_identity_t<T> value) {
-  return std::atomic_ref(*to).exchange(value);
-}
-template <class T>
-T atomicCAS_system(T* to, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
-  std::atomic_ref(*to).compare_exchange_strong(expected, value);
-  return expected;
-}
-
 using std::max;
 using std::min;
 
