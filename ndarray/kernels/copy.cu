@@ -20,6 +20,67 @@ struct Same {
   }
 };
 
+// Where neighbours in one of the two arrays lie apart in the other, tiles of kSide places along both axes go through
+// shared memory, so that reads and writes are of neighbours.
+template <class T>
+inline constexpr int kSide = sizeof(T) < 4 ? 64 : 32;
+constexpr int kTileThreads = 32, kTileRows = kThreads / kTileThreads;
+
+// The axis of the loops along which neighbours are read; -1: tiles would not help.
+int axis_of_reads(const Loops& loops) {
+  constexpr std::int64_t kSmallest = 8;
+  const int last = loops.ndim - 1;
+  if (loops.strides[0][last] != 1 || loops.strides[1][last] == 1 || loops.sizes[last] < kSmallest) return -1;
+  for (int d = 0; d < last; ++d)
+    if (loops.strides[1][d] == 1 && loops.sizes[d] >= kSmallest) return d;
+  return -1;
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    copy_tiles(const Loops loops, int axis, std::int64_t tiles, const T* from, T* to) {
+  __shared__ T tile[kSide<T>][kSide<T> + 1];
+  const int last = loops.ndim - 1;
+  const std::int64_t width = loops.sizes[last], height = loops.sizes[axis];
+  const std::int64_t across = (width + kSide<T> - 1) / kSide<T>, down = (height + kSide<T> - 1) / kSide<T>;
+  for (std::int64_t number = blockIdx.x; number < tiles; number += gridDim.x) {
+    const std::int64_t left = number % across * kSide<T>, top = number / across % down * kSide<T>;
+    std::int64_t rest = number / (across * down);
+    const T* source = from + left * loops.strides[1][last] + top;
+    T* target = to + left + top * loops.strides[0][axis];
+    for (int d = last - 1; d >= 0; --d) {
+      if (d == axis) continue;
+      source += rest % loops.sizes[d] * loops.strides[1][d];
+      target += rest % loops.sizes[d] * loops.strides[0][d];
+      rest /= loops.sizes[d];
+    }
+    const std::int64_t columns = min(width - left, std::int64_t{kSide<T>});
+    const std::int64_t rows = min(height - top, std::int64_t{kSide<T>});
+    __syncthreads();  // the tile before has been written
+    for (std::int64_t column = threadIdx.y; column < columns; column += kTileRows)
+      for (std::int64_t row = threadIdx.x; row < rows; row += kTileThreads)
+        tile[column][row] = source[column * loops.strides[1][last] + row];
+    __syncthreads();
+    for (std::int64_t row = threadIdx.y; row < rows; row += kTileRows)
+      for (std::int64_t column = threadIdx.x; column < columns; column += kTileThreads)
+        target[row * loops.strides[0][axis] + column] = tile[column][row];
+  }
+}
+
+// Of one type, whose bits alone count.
+template <class T>
+void copy_bits(const KernelContext& context, const Tensor& from, const Tensor& to, const Loops& loops) {
+  const int axis = axis_of_reads(loops);
+  if (axis < 0) return elementwise_cuda<T, T>(context, Same(), to, from);
+  constexpr std::int64_t kMostBlocks = 65535;
+  const auto pieces = [](std::int64_t size) { return (size + kSide<T> - 1) / kSide<T>; };
+  const std::int64_t width = loops.sizes[loops.ndim - 1], height = loops.sizes[axis];
+  const std::int64_t tiles = pieces(width) * pieces(height) * (loops.total / (width * height));
+  copy_tiles<T>
+      <<<static_cast<unsigned>(std::min(tiles, kMostBlocks)), dim3(kTileThreads, kTileRows), 0, stream_of(context)>>>(
+          loops, axis, tiles, from.as<const T>(), to.as<T>());
+}
+
 template <class T>
 constexpr bool kIsFloating = std::is_floating_point_v<T> || kIsHalf<T>;
 
@@ -53,10 +114,10 @@ void copy(const KernelContext& context, std::span<const Tensor> inputs, std::spa
     cast(context, from, to, loops);
   } else {
     switch (size_of(to.dtype)) {
-      case 1: elementwise_cuda<std::uint8_t, std::uint8_t>(context, Same(), to, from); break;
-      case 2: elementwise_cuda<std::uint16_t, std::uint16_t>(context, Same(), to, from); break;
-      case 4: elementwise_cuda<std::uint32_t, std::uint32_t>(context, Same(), to, from); break;
-      default: elementwise_cuda<std::uint64_t, std::uint64_t>(context, Same(), to, from); break;
+      case 1: copy_bits<std::uint8_t>(context, from, to, loops); break;
+      case 2: copy_bits<std::uint16_t>(context, from, to, loops); break;
+      case 4: copy_bits<std::uint32_t>(context, from, to, loops); break;
+      default: copy_bits<std::uint64_t>(context, from, to, loops); break;
     }
   }
   check_cuda(cudaGetLastError(), "starting a copy kernel");
