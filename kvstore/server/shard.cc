@@ -10,7 +10,7 @@ namespace paceline {
 
 ServerShard::ServerShard(WaitStats& waits, int number)
     : gate_(clocks_, mode_, waits),
-      tables_(clocks_, mode_, gate_),
+      tables_(clocks_, gate_),
       sequencer_(make_at_once(nullptr, {clocks_, gate_, late_})) {
   thread_ = std::thread([this, number] {
     name_thread(str("shard ", number).c_str());
@@ -81,6 +81,7 @@ void ServerShard::run_job(Job& job) {
 void ServerShard::set_mode(std::shared_ptr<const Mode> mode) {
   mode_ = std::move(mode);
   sequencer_ = make_sequencer(mode_, {clocks_, gate_, late_});
+  tables_.set_mode(mode_);
 }
 
 WorkerClocks::Range ServerShard::step_end(int worker, std::uint64_t incarnation, const wire::StepEnd& message) {

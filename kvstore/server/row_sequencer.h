@@ -1,0 +1,107 @@
+#pragma once
+// Decides what becomes of pushes of rows and when pulls of rows are answered: for tables what a Sequencer is for dense
+// keys. Rounds are those of a table's partition. All of it runs on the shard's thread.
+
+#include <paceline/mode.h>
+
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "rows/row_partition.h"
+#include "served_call.h"
+#include "sparse.pb.h"
+
+namespace paceline {
+
+class ServerShard;
+struct ServedRows;
+
+// A kPushPullRows request.
+struct RowCall final : ServedCall {
+  struct Part {
+    ServedRows* served = nullptr;
+    RowGradients push;
+    std::size_t sums = 0;  // of the push
+    std::span<const std::int64_t> pulled;
+    std::shared_ptr<std::byte[]> versions, values;  // of the pulled rows, once they were read
+    bool same = false;                              // the rows pulled are those pushed
+  };
+
+  wire::PushPullRowsRequest body;
+  std::vector<Part> parts;
+  std::vector<std::unique_ptr<std::byte[]>> aligned;  // what a transport did not align
+
+  using ServedCall::ServedCall;
+  WorkerIncarnation from() const { return {worker(), request.incarnation()}; }
+
+ protected:
+  Message answer() override;
+};
+
+// A partition of a table at its server, and who waits for it. Belongs to its shard, save for figures and sizes.
+struct ServedRows {
+  RowPartition state;
+  ServerShard* const shard;
+  std::vector<WaitingPull<RowCall>> waiting;  // pulls that need a round
+  std::exception_ptr failure;                 // of the last round, where it could not be applied
+
+  ServedRows(const TableSpec& spec, const TableLayout& layout, std::uint32_t number,
+             std::shared_ptr<const Staleness> policy, ServerShard& owner)
+      : state(spec, layout, number, std::move(policy)), shard(&owner) {}
+};
+
+class RowSequencer {
+ public:
+  using Waiting = WaitingPull<RowCall>;
+
+  // All are the shard's, which outlives this.
+  struct Context {
+    const WorkerClocks& clocks;
+    PullGate& gate;
+    std::atomic<std::int64_t>& late;  // rows that came after their round was closed
+  };
+
+  RowSequencer(std::shared_ptr<const Mode> mode, const Context& shard) : mode_(std::move(mode)), shard_(shard) {}
+  virtual ~RowSequencer() = default;
+  RowSequencer(const RowSequencer&) = delete;
+
+  // Takes the gradients of a part, and answers its pulls or keeps them waiting. Throws what the call is refused with.
+  void run(const std::shared_ptr<RowCall>& call, int part);
+  // Clocks or the roster have changed: what waits is looked at again. Pulls of workers that are gone are dropped.
+  virtual void reconsider() = 0;
+
+ protected:
+  virtual void push(Waiting& pull, RowPushEntry& entry) = 0;
+  // Answers the pulls of a part, or keeps it waiting.
+  virtual void pull(Waiting waiting) = 0;
+
+  static RowCall::Part& part_of(const Waiting& waiting) {
+    return waiting.call->parts[static_cast<std::size_t>(waiting.part)];
+  }
+  static std::uint64_t need_of(const Waiting& waiting) { return waiting.call->body.parts(waiting.part).need(); }
+  // Does the part pull rows that it did not read when it was pushed?
+  static bool reads(const Waiting& waiting) { return !part_of(waiting).pulled.empty() && !part_of(waiting).values; }
+  bool is_gone(const Waiting& waiting) const {
+    return !shard_.clocks.is_live(waiting.call->worker(), waiting.call->request.incarnation());
+  }
+  // The room for the answer to a part.
+  static RowAnswer answer_to(const Waiting& waiting);
+  // Reads what a part pulls and ends it.
+  void answer(const Waiting& waiting);
+
+  const std::shared_ptr<const Mode> mode_;  // null: pushes are applied and pulls are answered at once
+  const Context shard_;
+
+ private:
+  void take(Waiting& pull);
+};
+
+std::unique_ptr<RowSequencer> make_rows_at_once(std::shared_ptr<const Mode> mode, const RowSequencer::Context& shard);
+std::unique_ptr<RowSequencer> make_rows_in_rounds(std::shared_ptr<const Mode> mode, const RowSequencer::Context& shard);
+// The one that the mode asks for.
+std::unique_ptr<RowSequencer> make_row_sequencer(std::shared_ptr<const Mode> mode, const RowSequencer::Context& shard);
+
+}  // namespace paceline

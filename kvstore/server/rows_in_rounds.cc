@@ -1,0 +1,133 @@
+// Rounds of rows that wait for every live worker: round number r holds what the workers push in their step r.
+#include <paceline/error.h>
+#include <paceline/log.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "row_sequencer.h"
+
+namespace paceline {
+namespace {
+
+class RowsInRounds final : public RowSequencer {
+ public:
+  using RowSequencer::RowSequencer;
+  void reconsider() override;
+
+ private:
+  void push(Waiting& pull, RowPushEntry& entry) override;
+  void pull(Waiting waiting) override;
+  // The round after those that are over, by the clocks, too: one that nobody contributed to is over when every worker
+  // is past it.
+  std::uint64_t next_round(const RowPartition& state) const;
+  void advance(ServedRows& served);
+  void answer_waiting(ServedRows& served);
+
+  std::set<ServedRows*> active_;  // with rounds or pulls that wait
+};
+
+void RowsInRounds::push(Waiting& pull, RowPushEntry& entry) {
+  ServedRows& served = *part_of(pull).served;
+  try {
+    served.state.expect_contribution(entry.from, entry.step, entry.call);
+  } catch (const Error&) {
+    // Nothing of it counts, but its number is taken: the worker does not use it again.
+    entry.rows.ids = {};
+    served.state.apply(entry);
+    throw;
+  }
+  advance(served);
+  entry.next_round = next_round(served.state);
+  entry.verdict = entry.step < entry.next_round ? Verdict::kLate : Verdict::kKept;
+  served.state.apply(entry);
+  if (entry.verdict == Verdict::kLate) {
+    shard_.late += static_cast<std::int64_t>(entry.rows.ids.size());
+    pull.call->refused += entry.rows.ids.size();
+    return;
+  }
+  active_.insert(&served);
+  advance(served);
+  answer_waiting(served);
+}
+
+std::uint64_t RowsInRounds::next_round(const RowPartition& state) const {
+  const OpenRounds<RowPartition::Kept>& rounds = state.rounds();
+  const std::uint64_t slowest = shard_.clocks.slowest().value_or(rounds.empty() ? rounds.next_round : rounds.oldest());
+  return std::max(rounds.next_round, rounds.empty() ? slowest : std::min(slowest, rounds.oldest()));
+}
+
+void RowsInRounds::advance(ServedRows& served) {
+  RowPartition& state = served.state;
+  while (!state.rounds().empty()) {
+    const OpenRounds<RowPartition::Kept>& rounds = state.rounds();
+    RowCloseEntry entry{{}, rounds.oldest(), mode_->aggregate()};
+    if (next_round(state) < entry.round) break;
+
+    const auto& kept = rounds.contributions();
+    Round round;
+    for (const auto& [worker, pieces] : kept) round.contributed += pieces.complete();
+    round.expected = round.contributed;
+    shard_.clocks.for_each_contributing([&](int worker, std::uint64_t clock) {
+      const auto found = kept.find(worker);
+      round.expected += clock <= entry.round && (found == kept.end() || !found->second.complete());
+    });
+    if (!mode_->round_complete(round)) break;
+    try {
+      state.apply(entry);
+      served.failure = nullptr;
+    } catch (const std::exception& error) {
+      LOG(ERROR) << "round " << entry.round << " of table '" << state.spec().name
+                 << "' could not be applied: " << error.what();
+      served.failure = std::current_exception();
+    }
+  }
+  // Keep rounds that have passed without contributions, because clocks may go back.
+  if (RowSkipEntry skip{{}, next_round(state)}; skip.next_round > state.rounds().next_round) state.apply(skip);
+  if (state.rounds().empty() && served.waiting.empty()) active_.erase(&served);
+}
+
+void RowsInRounds::answer_waiting(ServedRows& served) {
+  std::vector<Waiting> waiting;
+  waiting.swap(served.waiting);
+  for (Waiting& entry : waiting) pull(std::move(entry));
+}
+
+void RowsInRounds::pull(Waiting waiting) {
+  ServedRows& served = *part_of(waiting).served;
+  if (reads(waiting)) {
+    const std::uint64_t need = need_of(waiting);
+    advance(served);
+    // A worker that is past its last step, or lost, waits for the others no more than they for it.
+    if (served.state.rounds().next_round < need && shard_.clocks.slowest()) {
+      active_.insert(&served);
+      shard_.gate.hold(waiting, need);
+      served.waiting.push_back(std::move(waiting));
+      return;
+    }
+    if (served.failure) {
+      waiting.call->fail(served.failure);
+      return waiting.call->finish_part();
+    }
+  }
+  answer(waiting);
+}
+
+void RowsInRounds::reconsider() {
+  const std::set<ServedRows*> active = active_;
+  for (ServedRows* const served : active) {
+    std::erase_if(served->waiting, [this](const Waiting& waiting) { return is_gone(waiting); });
+    advance(*served);
+    answer_waiting(*served);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<RowSequencer> make_rows_in_rounds(std::shared_ptr<const Mode> mode,
+                                                  const RowSequencer::Context& shard) {
+  return std::make_unique<RowsInRounds>(std::move(mode), shard);
+}
+
+}  // namespace paceline
