@@ -15,23 +15,42 @@
 namespace paceline {
 namespace {
 
-// Modes of workers and the scheduler alone.
-struct WorkersMode {
+// A mode without servers: what it can do, and the backend that it stands on.
+struct ServerlessMode {
   const char* name;
+  bool alone;         // one process, which joins no job
+  bool holds_tables;  // row-sparse ones
   void (*check)(const Spec& mode, const ClusterConfig& config);
   std::unique_ptr<Backend> (*make)(const ClusterConfig& config, const Spec& mode, const StoreOptions& options);
 };
-constexpr WorkersMode kWorkersModes[] = {
-    {"gossip", check_gossip, make_gossip_backend},
-    {"ring", [](const Spec& mode, const ClusterConfig& config) { check_ring(mode, config); }, make_ring_backend}};
 
-const WorkersMode* workers_mode(const std::string& name) {
-  for (const WorkersMode& mode : kWorkersModes)
+void check_alone(const Spec& mode, const ClusterConfig&) {
+  parse_aggregate(mode.options, Aggregate::kSum);
+  mode.options.reject_unknown("mode '" + mode.name + "'");
+}
+
+template <bool kSumsOnDevice>
+std::unique_ptr<Backend> make_alone(const ClusterConfig&, const Spec& mode, const StoreOptions& options) {
+  return make_local_backend(options, {.sums_on_device = kSumsOnDevice,
+                                      .several_devices = true,
+                                      .aggregate = parse_aggregate(mode.options, Aggregate::kSum),
+                                      .updates_in_place = true});
+}
+
+// The modes of servers say themselves what they can do (ModeTraits).
+constexpr ServerlessMode kServerlessModes[] = {
+    {"local", true, true, check_alone, make_alone<false>},
+    {"device", true, true, check_alone, make_alone<true>},
+    {"gossip", false, false, check_gossip, make_gossip_backend},
+    {"ring", false, false, [](const Spec& mode, const ClusterConfig& config) { check_ring(mode, config); },
+     make_ring_backend}};
+
+// Null for a mode of servers.
+const ServerlessMode* serverless_mode(const std::string& name) {
+  for (const ServerlessMode& mode : kServerlessModes)
     if (name == mode.name) return &mode;
   return nullptr;
 }
-
-bool is_local(const std::string& name) { return name == "local" || name == "device"; }
 
 // MXNet's names for modes that keep what can be on the devices are others of the same.
 constexpr std::pair<const char*, const char*> kOtherNames[] = {
@@ -47,10 +66,6 @@ Spec mode_of(const std::string& text) {
   Spec mode = Spec::parse(text);
   mode.name = mode_name(mode.name);
   return mode;
-}
-
-bool holds_tables_in(const Spec& mode) {
-  return is_local(mode.name) || (!workers_mode(mode.name) && ModeSetting::parse(mode).holds_tables());
 }
 
 [[noreturn]] void serve_and_exit(const ClusterConfig& config, const StoreOptions& options) {
@@ -86,11 +101,10 @@ Histogram StoreReport::all_delays() const {
 
 void KVStore::check(const std::string& mode, bool tables) {
   const std::string name = mode_name(mode.substr(0, mode.find(':')));
-  const bool local = is_local(name);
-  const WorkersMode* const workers = workers_mode(name);
-  std::string known = " local device";
-  for (const WorkersMode& entry : kWorkersModes) known += str(" ", entry.name);
-  bool found = local || workers;
+  const ServerlessMode* const serverless = serverless_mode(name);
+  std::string known;
+  for (const ServerlessMode& entry : kServerlessModes) known += str(" ", entry.name);
+  bool found = serverless;
   for (const auto& [entry, make] : mode_catalog().entries()) {
     known += " " + entry;
     found |= name == entry;
@@ -98,28 +112,23 @@ void KVStore::check(const std::string& mode, bool tables) {
   for (const auto& [other, same] : kOtherNames) known += str(" ", other);
   require(found, "unknown mode '", name, "'; known:", known);
   const Spec spec = mode_of(mode);
-  if (local) {
-    parse_aggregate(spec.options, Aggregate::kSum);
-    spec.options.reject_unknown("mode '" + name + "'");
-  }
-  if (workers) workers->check(spec, {});
-  require(holds_tables_in(spec) || !tables, "mode '", mode,
+  if (serverless) serverless->check(spec, {});
+  const bool holds_tables =
+      serverless ? serverless->holds_tables : ModeSetting::parse(spec).object->traits().holds_tables;
+  require(holds_tables || !tables, "mode '", mode,
           "' holds no row-sparse tables; use local, dist_async or dist_sync without backup");
 }
 
 std::shared_ptr<KVStore> KVStore::create(const std::string& mode, const StoreOptions& options) {
   check(mode);
   const Spec spec = mode_of(mode);
-  if (is_local(spec.name)) {
+  const ServerlessMode* const serverless = serverless_mode(spec.name);
+  if (serverless && serverless->alone) {
     warn_if_in_a_job(spec.name);
-    const LocalSettings settings{.sums_on_device = spec.name == "device",
-                                 .several_devices = true,
-                                 .aggregate = parse_aggregate(spec.options, Aggregate::kSum),
-                                 .updates_in_place = true};
-    return std::make_shared<KVStore>(make_local_backend(options, settings), spec);
+    return std::make_shared<KVStore>(serverless->make({}, spec, options), spec);
   }
   const ClusterConfig config = ClusterConfig::from_environment();
-  if (const WorkersMode* const workers = workers_mode(spec.name)) workers->check(spec, config);
+  if (serverless) serverless->check(spec, config);
   if (config.role != Role::kWorker) serve_and_exit(config, options);
   return join(config, mode, options);
 }
@@ -133,8 +142,8 @@ std::shared_ptr<KVStore> KVStore::join(const ClusterConfig& given, const std::st
     config.start_deadline_seconds = options.start_deadline_seconds;
   if (options.silence_deadline_seconds != defaults.silence_deadline_seconds)
     config.silence_deadline_seconds = options.silence_deadline_seconds;
-  const WorkersMode* const workers = workers_mode(spec.name);
-  const auto make = workers ? workers->make : make_servers_backend;
+  const ServerlessMode* const serverless = serverless_mode(spec.name);
+  const auto make = serverless ? serverless->make : make_servers_backend;
   return std::make_shared<KVStore>(make(config, spec, options), spec);
 }
 
@@ -143,8 +152,11 @@ KVStore::KVStore(std::unique_ptr<Backend> backend, Spec mode) : mode_(std::move(
 KVStore::~KVStore() = default;
 
 const Spec& KVStore::mode() const { return mode_; }
-bool KVStore::is_distributed() const { return backend_->server_count() > 0 || workers_mode(mode_.name); }
-bool KVStore::holds_tables() const { return holds_tables_in(mode_); }
+bool KVStore::is_distributed() const {
+  const ServerlessMode* const serverless = serverless_mode(mode_.name);
+  return backend_->server_count() > 0 || (serverless && !serverless->alone);
+}
+bool KVStore::holds_tables() const { return backend_->holds_tables(); }
 Backend& KVStore::backend() { return *backend_; }
 int KVStore::rank() const { return backend_->rank(); }
 int KVStore::size() const { return backend_->size(); }

@@ -8,8 +8,8 @@ Aggregate parse_aggregate(const Options& options, Aggregate otherwise) {
   return text == "sum" ? Aggregate::kSum : Aggregate::kMean;
 }
 
-std::unique_ptr<Mode> make_mode(const Spec& spec) {
-  auto mode = mode_catalog().at(spec.name)(spec.options);
+std::shared_ptr<const Mode> make_mode(const Spec& spec) {
+  std::shared_ptr<const Mode> mode = mode_catalog().at(spec.name)(spec.options);
   spec.options.reject_unknown("mode '" + spec.name + "'");
   return mode;
 }

@@ -62,7 +62,8 @@ void RowSequencer::answer(const Waiting& waiting) {
 }
 
 std::unique_ptr<RowSequencer> make_row_sequencer(std::shared_ptr<const Mode> mode, const RowSequencer::Context& shard) {
-  return mode->synchronous() ? make_rows_in_rounds(std::move(mode), shard) : make_rows_at_once(std::move(mode), shard);
+  return mode->traits().in_rounds() ? make_rows_in_rounds(std::move(mode), shard)
+                                    : make_rows_at_once(std::move(mode), shard);
 }
 
 }  // namespace paceline

@@ -92,9 +92,12 @@ void Sequencer::agree(const Request&, const wire::AgreeRequest&, ServedPartition
 }
 
 std::unique_ptr<Sequencer> make_sequencer(std::shared_ptr<const Mode> mode, const Sequencer::Context& shard) {
-  if (!mode->synchronous()) return make_at_once(std::move(mode), shard);
-  return mode->drops_late() ? make_in_rounds_with_backups(std::move(mode), shard)
-                            : make_in_rounds(std::move(mode), shard);
+  switch (mode->traits().applies) {
+    case Applies::kInRounds: return make_in_rounds(std::move(mode), shard);
+    case Applies::kWithBackups: return make_in_rounds_with_backups(std::move(mode), shard);
+    case Applies::kAtOnce: break;
+  }
+  return make_at_once(std::move(mode), shard);
 }
 
 }  // namespace paceline

@@ -8,15 +8,18 @@
 namespace paceline::test {
 namespace {
 
+// Every mode, and options' other branches.
 std::vector<std::string> every_mode() {
   std::vector<std::string> modes{"dist_async:bound=2", "dist_async:bound=1..3", "dist_sync:aggregate=sum"};
   for (const auto& [name, make] : mode_catalog().entries()) modes.push_back(name);
   return modes;
 }
 
+std::shared_ptr<const Mode> mode_of(const std::string& text) { return make_mode(Spec::parse(text)); }
+
 TEST(Modes, HaveADefaultPolicyForEveryOptimizer) {
   for (const std::string& text : every_mode()) {
-    const auto mode = make_mode(Spec::parse(text));
+    const auto mode = mode_of(text);
     for (const auto& [optimizer, make] : optimizer_catalog().entries()) {
       SCOPED_TRACE(text + " " + optimizer);
       const std::string policy = mode->default_staleness(optimizer);
@@ -30,15 +33,41 @@ TEST(Modes, HaveADefaultPolicyForEveryOptimizer) {
 TEST(Modes, CloseRoundsAndLetTheSlowestPull) {
   for (const std::string& text : every_mode()) {
     SCOPED_TRACE(text);
-    const auto mode = make_mode(Spec::parse(text));
+    const auto mode = mode_of(text);
     EXPECT_TRUE(mode->round_complete({3, 3}));
-    if (mode->synchronous()) {
+    if (mode->traits().in_rounds()) {
       EXPECT_FALSE(mode->round_complete({0, 3}));
     }
     EXPECT_TRUE(mode->may_pull({7, 7}));
-    EXPECT_THROW(make_mode(Spec::parse(text + (text.find(':') == std::string::npos ? ":" : ",") + "nonsense=1")),
-                 InvalidArgument);
+    EXPECT_THROW(mode_of(text + (text.find(':') == std::string::npos ? ":" : ",") + "nonsense=1"), InvalidArgument);
   }
+}
+
+// The table of what a mode can do.
+TEST(Modes, HaveTraitsThatFitTogether) {
+  for (const std::string& text : every_mode()) {
+    SCOPED_TRACE(text);
+    const ModeTraits traits = mode_of(text)->traits();
+    if (traits.lockstep) {
+      EXPECT_EQ(traits.applies, Applies::kInRounds);
+      EXPECT_FALSE(mode_of(text)->round_complete({2, 3}));
+    }
+    if (traits.applies == Applies::kWithBackups) {
+      EXPECT_FALSE(traits.holds_tables);
+    }
+    if (!traits.pulls_wait()) {
+      EXPECT_TRUE(mode_of(text)->may_pull({std::int64_t{1} << 60, 0}));
+    }
+  }
+  const auto traits = [](const char* text) { return mode_of(text)->traits(); };
+  EXPECT_EQ(traits("dist_sync").applies, Applies::kInRounds);
+  EXPECT_EQ(traits("dist_sync:backup=1").applies, Applies::kWithBackups);
+  EXPECT_EQ(traits("dist_async").applies, Applies::kAtOnce);
+  EXPECT_EQ(traits("dist_local").applies, Applies::kInRounds);
+  EXPECT_EQ(traits("dist_local:averaging=elastic").applies, Applies::kAtOnce);
+  EXPECT_TRUE(traits("dist_sync").lockstep && traits("dist_sync").holds_tables && traits("dist_async").holds_tables);
+  EXPECT_FALSE(traits("dist_local").holds_tables || traits("dist_local").lockstep || traits("dist_async").pulls_wait());
+  EXPECT_TRUE(traits("dist_async:bound=0").pulls_wait());
 }
 
 // Between its two bounds dist_async goes on where it then waits less for an end of a step of the slowest.
@@ -70,7 +99,8 @@ TEST(Modes, KeepThePromisesOfTheStore) {
   constexpr int kSteps = 6;
   for (const std::string& text : every_mode()) {
     SCOPED_TRACE(text);
-    const bool rounds = make_mode(Spec::parse(text))->synchronous();
+    if (mode_of(text)->traits().applies == Applies::kWithBackups) continue;  // refuses late pushes
+    const bool rounds = mode_of(text)->traits().in_rounds();
     ClusterInProcess cluster(
         {.mode = text + (text.find(':') == std::string::npos ? ":" : ",") + "staleness=none", .serial = false});
     std::array<std::vector<double>, 2> final_weights;
@@ -111,7 +141,8 @@ TEST(Modes, KeepThePromisesOfTheStore) {
 TEST(Modes, WorkersThatWaitForDataAreNotWaitedFor) {
   for (const std::string& text : every_mode()) {
     SCOPED_TRACE(text);
-    const bool rounds = make_mode(Spec::parse(text))->synchronous();
+    if (mode_of(text)->traits().applies == Applies::kWithBackups) continue;  // refuses late pushes
+    const bool rounds = mode_of(text)->traits().in_rounds();
     ClusterInProcess cluster({.mode = text, .serial = false});
     cluster.run([&](int worker, KVStore& store) {
       Engine& engine = cluster.engine(worker);

@@ -96,6 +96,8 @@ class Backend {
   virtual int rank() const = 0;          // of this worker, from 0
   virtual int size() const = 0;          // the number of workers at the start
   virtual int server_count() const = 0;  // 0 where the mode has none
+  // Can it hold row-sparse tables?
+  virtual bool holds_tables() const { return false; }
   // Is this worker the leader, which prints and writes for all? The leader is the lowest rank of those that met at the
   // last barrier. Before the first barrier, and when that worker is lost, it is the lowest live rank. Workers that ask
   // between the same two barriers agree on the leader.

@@ -11,6 +11,7 @@
 namespace paceline {
 namespace {
 
+constexpr std::int64_t kUnbounded = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kForesight = 1000;  // steps; a prediction further ahead says nothing
 
 struct Bound {
@@ -36,7 +37,7 @@ class DistAsync final : public Mode {
  public:
   explicit DistAsync(const Bound& bound) : bound_(bound) {}
   std::vector<std::string> keys() const override { return {"bound"}; }
-  bool synchronous() const override { return false; }
+  ModeTraits traits() const override { return {.holds_pulls = bound_.low < kUnbounded}; }
   bool may_pull(const Progress& progress) const override {
     const std::int64_t ahead = progress.mine - progress.slowest;
     if (ahead <= bound_.low) return true;
@@ -68,7 +69,6 @@ class DistAsync final : public Mode {
 }  // namespace
 
 std::unique_ptr<Mode> make_dist_async_mode(const Options& options) {
-  constexpr std::int64_t kUnbounded = std::numeric_limits<std::int64_t>::max();
   return std::make_unique<DistAsync>(options.has("bound") ? parse_bound(options.get("bound", ""))
                                                           : Bound{kUnbounded, kUnbounded});
 }

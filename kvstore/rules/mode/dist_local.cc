@@ -14,14 +14,17 @@ namespace {
 
 class DistLocal final : public Mode {
  public:
-  explicit DistLocal(AveragingOptions::Form form) : rounds_(form != AveragingOptions::Form::kElastic) {}
+  explicit DistLocal(const AveragingOptions& options) : options_(options) {}
   std::vector<std::string> keys() const override { return {"steps", "averaging", "alpha", "fraction", "seed"}; }
-  bool synchronous() const override { return rounds_; }
+  ModeTraits traits() const override {
+    const bool elastic = options_.form == AveragingOptions::Form::kElastic;
+    return {.applies = elastic ? Applies::kAtOnce : Applies::kInRounds, .holds_tables = false, .holds_pulls = false};
+  }
   bool round_complete(const Round& round) const override { return round.contributed >= round.expected; }
-  std::string default_staleness(const std::string&) const override { return "none"; }
+  const AveragingOptions* averaging() const override { return &options_; }
 
  private:
-  const bool rounds_;
+  const AveragingOptions options_;
 };
 
 }  // namespace
@@ -67,7 +70,7 @@ bool AveragingOptions::takes_part(std::uint64_t round, int rank, int workers) co
 }
 
 std::unique_ptr<Mode> make_dist_local_mode(const Options& options) {
-  return std::make_unique<DistLocal>(AveragingOptions::parse(options).form);
+  return std::make_unique<DistLocal>(AveragingOptions::parse(options));
 }
 
 }  // namespace paceline

@@ -15,13 +15,14 @@ class DistSync final : public Mode {
     require(backup_ < at_start, "backup is ", backup_, " and the job has ", at_start,
             " workers: rounds that wait for none of them are no rounds; expected less than ", at_start);
   }
-  bool synchronous() const override { return true; }
+  ModeTraits traits() const override {
+    if (backup_ > 0) return {.applies = Applies::kWithBackups, .holds_tables = false};
+    return {.applies = Applies::kInRounds, .lockstep = true};
+  }
   bool round_complete(const Round& round) const override {
     return round.contributed >= std::max(1, round.expected - backup_);
   }
   Aggregate aggregate() const override { return aggregate_; }
-  bool drops_late() const override { return backup_ > 0; }
-  std::string default_staleness(const std::string&) const override { return "none"; }
 
  private:
   const int backup_;

@@ -45,6 +45,7 @@ class InThisProcess final : public LocalBackend {
   int size() const override { return 1; }
   int server_count() const override { return 0; }
   bool leads() const override { return true; }
+  bool holds_tables() const override { return true; }
 
   void init(const std::vector<InitValue>& values) override {
     for (const InitValue& value : values) {

@@ -455,17 +455,17 @@ class AveragingBackend final : public Backend {
 
 }  // namespace
 
-void check_averaging(const ModeSetting& setting) {
+void check_averaging(const ModeSetting& setting, const AveragingOptions& averaging) {
   require(setting.staleness.empty() || setting.staleness == "none",
           "mode dist_local pushes no gradients that a staleness policy could correct; leave staleness=",
           setting.staleness, " out");
-  require(!setting.compression.active() || AveragingOptions::parse(setting.mode.options).form != Form::kElastic,
+  require(!setting.compression.active() || averaging.form != Form::kElastic,
           "averaging=elastic sends weights, which compression would change; use averaging=average with it");
 }
 
-std::unique_ptr<Backend> make_averaging_backend(std::unique_ptr<ServersBackend> servers, const Spec& mode,
-                                                const StoreOptions& options) {
-  return std::make_unique<AveragingBackend>(std::move(servers), AveragingOptions::parse(mode.options),
+std::unique_ptr<Backend> make_averaging_backend(std::unique_ptr<ServersBackend> servers,
+                                                const AveragingOptions& averaging, const StoreOptions& options) {
+  return std::make_unique<AveragingBackend>(std::move(servers), averaging,
                                             options.engine ? *options.engine : default_engine());
 }
 

@@ -13,10 +13,10 @@
 namespace paceline {
 
 // Throws InvalidArgument for options that local training does not have.
-void check_averaging(const ModeSetting& setting);
+void check_averaging(const ModeSetting& setting, const AveragingOptions& averaging);
 
 // Makes a backend that owns `servers`, a backend of mode dist_local. A step of `servers` is a round of the result.
-std::unique_ptr<Backend> make_averaging_backend(std::unique_ptr<ServersBackend> servers, const Spec& mode,
-                                                const StoreOptions& options);
+std::unique_ptr<Backend> make_averaging_backend(std::unique_ptr<ServersBackend> servers,
+                                                const AveragingOptions& averaging, const StoreOptions& options);
 
 }  // namespace paceline

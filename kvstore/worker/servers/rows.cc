@@ -339,7 +339,7 @@ void RowTransfer::receive(const std::vector<Pulled>& pulled, const Message& answ
 }
 
 void ServersBackend::init_tables(const std::vector<TableSpec>& tables) {
-  require(setting_.holds_tables(), "mode '", setting_.mode.text(),
+  require(traits_.holds_tables, "mode '", setting_.mode.text(),
           "' holds no row-sparse tables; use local, dist_async or dist_sync without backup");
   wire::PlaceTablesRequest declared;
   for (const TableSpec& table : tables) {
@@ -413,7 +413,7 @@ void ServersBackend::push_pull_rows(const std::vector<RowPush>& pushes, const st
     // Grows through all incarnations of this worker.
     const std::uint64_t row_call = (node_->incarnation() << 32) + ++row_calls_;
     auto transfer = std::make_shared<RowTransfer>(route_, std::move(items), pushes.empty() ? nullptr : step_, row_call,
-                                                  examples, priority, mode_->synchronous());
+                                                  examples, priority, traits_.in_rounds());
     const auto reads = transfer->reads(), writes = transfer->writes();
     const char* name = pulls.empty() ? "store.push_rows" : pushes.empty() ? "store.pull_rows" : "store.push_pull_rows";
     engine_.push_async({name, {}, Lane::kCommunication, priority}, reads, writes,

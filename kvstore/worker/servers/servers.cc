@@ -44,11 +44,11 @@ ModeSetting ModeSetting::parse(const Spec& spec) {
     const std::string value = take(key);
     if (given) setting.mode.options.set(key, value);
   }
-  const auto mode = make_mode(setting.mode);
+  setting.object = make_mode(setting.mode);
   setting.compression = CompressionSetting::take(&rest);
-  setting.compression.suit(spec.name == "dist_sync" && !mode->drops_late());
+  setting.compression.suit(setting.object->traits().lockstep);
   const auto codec = make_codec(setting.compression.push);
-  require(!codec || !codec->votes() || mode->aggregate() == Aggregate::kMean, "compression '",
+  require(!codec || !codec->votes() || setting.object->aggregate() == Aggregate::kMean, "compression '",
           setting.compression.push.text(), "' applies the sign that most workers vote for, which is no sum; leave out ",
           "aggregate=sum, or majority");
   const std::string policy = setting.staleness.empty() ? "dana+gap_aware" : setting.staleness;
@@ -59,24 +59,20 @@ ModeSetting ModeSetting::parse(const Spec& spec) {
   for (const std::string& part : policy_parts(policy)) staleness_catalog().at(part)(rest);
   reject_unknown(rest, spec);
   setting.staleness_options = rest;
-  if (spec.name == "dist_local") check_averaging(setting);
+  if (const AveragingOptions* const averaging = setting.object->averaging()) check_averaging(setting, *averaging);
   return setting;
-}
-
-bool ModeSetting::holds_tables() const {
-  return mode.name == "dist_async" || (mode.name == "dist_sync" && !make_mode(mode)->drops_late());
 }
 
 ServersBackend::ServersBackend(const ClusterConfig& config, ModeSetting setting, const StoreOptions& options)
     : setting_(std::move(setting)),
       own_policy_(options.staleness),
-      mode_(make_mode(setting_.mode)),
+      traits_(setting_.object->traits()),
       engine_(options.engine ? *options.engine : default_engine()),
       workers_(config.workers),
       servers_(config.servers),
       node_(std::make_unique<Node>(config, Node::Handlers{})),
       client_(*node_) {
-  mode_->check_workers(workers_);
+  setting_.object->check_workers(workers_);
   for (int s = 0; s < servers_; ++s)
     outboxes_.push_back(
         std::make_unique<Outbox>(*node_, PeerId{Role::kServer, s}, static_cast<std::size_t>(config.message_bytes)));
@@ -87,11 +83,10 @@ ServersBackend::ServersBackend(const ClusterConfig& config, ModeSetting setting,
   route_.placement = std::make_shared<const Placement>(servers_);
   route_.pending = pending_;
   route_.waited_microseconds = &waited_microseconds_;
-  constexpr std::int64_t kFarAhead = std::int64_t{1} << 60;
-  route_.pulls_wait = mode_->synchronous() || !mode_->may_pull({kFarAhead, 0});
+  route_.pulls_wait = traits_.pulls_wait();
   // Over shm, servers read gradients in the worker's memory. A mode that keeps gradients needs copies.
   const TransportSetting transport = TransportSetting::parse(config.transport);
-  route_.copies = transport.in_process() || (mode_->synchronous() && transport.lends_memory());
+  route_.copies = transport.in_process() || (traits_.in_rounds() && transport.lends_memory());
   node_->join();
   node_->receive_while_waiting();
   look_around();
@@ -441,10 +436,10 @@ std::unique_ptr<Backend> make_servers_backend(const ClusterConfig& config, const
           "1 or more (DMLC_NUM_SERVER), or use mode ring or gossip, which have none");
   ClusterConfig own = config;
   if (!setting.transport.empty()) own.transport = setting.transport;
-  const bool local = mode.name == "dist_local";
   auto servers = std::make_unique<ServersBackend>(own, setting, options);
-  if (!local) return servers;
-  return make_averaging_backend(std::move(servers), setting.mode, options);
+  const AveragingOptions* const averaging = setting.object->averaging();
+  if (!averaging) return servers;
+  return make_averaging_backend(std::move(servers), *averaging, options);
 }
 
 }  // namespace paceline

@@ -35,14 +35,14 @@ class StepEndReply;
 // compression.
 struct ModeSetting {
   Spec mode;
-  std::string staleness;  // empty: the mode's default
+  std::shared_ptr<const Mode> object;  // of `mode`
+  std::string staleness;               // empty: the mode's default
   Options staleness_options;
   std::string transport;  // empty: as the cluster says
   CompressionSetting compression;
 
   // For an unknown name or key, throws InvalidArgument listing the known ones.
   static ModeSetting parse(const Spec& spec);
-  bool holds_tables() const;
 };
 
 class ServersBackend final : public Backend {
@@ -54,6 +54,7 @@ class ServersBackend final : public Backend {
   int rank() const override { return node_->rank(); }
   int size() const override { return workers_; }
   int server_count() const override { return servers_; }
+  bool holds_tables() const override { return traits_.holds_tables; }
   bool leads() const override { return client_.leader() == rank(); }
   bool joined_late() const override { return joined_late_; }
 
@@ -174,7 +175,7 @@ class ServersBackend final : public Backend {
 
   const ModeSetting setting_;
   const std::shared_ptr<const Staleness> own_policy_;  // the servers hold the same; null: by name
-  const std::unique_ptr<const Mode> mode_;
+  const ModeTraits traits_;
   Engine& engine_;
   int workers_ = 0, servers_ = 0;
   std::unique_ptr<Node> node_;

@@ -125,8 +125,9 @@ void ServersBackend::add_keys(const Layout& layout, const std::vector<InitValue>
 void ServersBackend::set_optimizer(const Spec& optimizer) {
   make_optimizer(optimizer);
   const bool encoded = momentum_is_encoded();
-  const std::string policy =
-      setting_.staleness.empty() ? mode_->default_staleness(encoded ? "sgd" : optimizer.name) : setting_.staleness;
+  const std::string policy = setting_.staleness.empty()
+                                 ? setting_.object->default_staleness(encoded ? "sgd" : optimizer.name)
+                                 : setting_.staleness;
   make_staleness(policy, setting_.staleness_options);
   auto rule = make_worker_rule(optimizer, policy, setting_.staleness_options);
   const Spec served = encoded ? split_momentum(optimizer, policy) : optimizer;
@@ -266,7 +267,7 @@ void ServersBackend::resume() {
   // In a synchronous mode the first round that no server can have closed; else no further than the slowest.
   for (;;) {
     const wire::StepEndReply others = tell_servers(body);
-    const std::uint64_t first = mode_->synchronous() ? others.fastest() + 1 : others.slowest();
+    const std::uint64_t first = traits_.in_rounds() ? others.fastest() + 1 : others.slowest();
     if (body.clock() >= first) break;
     body.set_clock(first);
   }
