@@ -127,6 +127,13 @@ class Command(LauncherTest):
         code, _, err = self.launch("-n", 1, "--server-command", f"{server} --a b", self.worker(":"))
         self.assertEqual(code, 0, err)
 
+    def test_every_role_runs_the_command(self):
+        worker = self.worker(': > "$STUB_DIR/$DMLC_ROLE"; [ "$DMLC_ROLE" = worker ] || exec paceline_server')
+        code, _, err = self.launch("-n", 1, "--every-role", worker)
+        self.assertEqual(code, 0, err)
+        for role in ("scheduler", "server", "worker"):
+            self.assertTrue((self.stub_dir / role).exists(), role)
+
     def test_local_mode_is_one_process(self):
         code, out, err = self.launch("-n", 1, self.worker('echo "$DMLC_NUM_SERVER"'), "--kvstore=local")
         self.assertEqual((code, out), (0, "[worker 0] 0\n"), err)
@@ -412,6 +419,7 @@ class Refusals(LauncherTest):
             ("-n", 1, "nosuchprogram"): "nosuchprogram",
             ("-n", 1, "--server-command", "nosuchserver", "true"): "nosuchserver",
             ("-n", 1, "--server-command", "'", "true"): "--server-command",
+            ("-n", 1, "--server-command", "true", "--every-role", "true"): "leave out --server-command",
             ("-n", 1, "--launcher", "mpi", "true"): "'local', 'ssh'",
             ("-n", 1, "--launcher", "ssh", "true"): "host file",
             ("-n", 1, "--launcher", "local", "-H", "hosts", "true"): "--hostfile",

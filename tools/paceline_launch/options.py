@@ -139,6 +139,12 @@ def _parser():
         "built by the preset cpu)",
     )
     add(
+        "--every-role",
+        action="store_true",
+        help="scheduler and servers run the command of the workers, too: for programs that have modes, staleness "
+        "policies or codecs of their own",
+    )
+    add(
         "--host-ip",
         "--scheduler-host",
         dest="host_ip",
@@ -295,9 +301,13 @@ def parse(arguments):
         _check_local_program(command[0], "program")
     server_command = []
     if not mode.one_process:
-        server_command = _server_command(given.server_command, program)
+        _check(
+            not (given.every_role and given.server_command),
+            "--every-role makes the workers' command that of the servers: leave out --server-command",
+        )
+        server_command = command if given.every_role else _server_command(given.server_command, program)
         _check_local_program(server_command[0], "scheduler's program")
-        if not given.server_command:
+        if not given.server_command and not given.every_role:
             _check_mode(server_command[0], mode)
     return JobOptions(
         workers=given.num_workers,
