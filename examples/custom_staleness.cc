@@ -1,7 +1,8 @@
-// A staleness policy of one's own: here a gradient that is too old only gives its sign. An object, no registration.
+// A staleness policy of one's own: here a gradient that is too old only gives its sign. It is an object without
+// registration. The servers need it too, so they run this program:
+//   launch.py -n 2 -s 2 --every-role custom_staleness
 #include <paceline/kvstore.h>
 #include <paceline/log.h>
-#include <paceline/updater.h>
 
 #include <cstdio>
 
@@ -18,17 +19,26 @@ struct SignOfTheOld {
 
 int main(int, char** argv) {
   start_logging(argv[0]);
-  const auto updater = make_updater();
-  updater->set_rules(optim::SGD{.lr = 1}, "none", {});
-  updater->set_staleness(element_rule(SignOfTheOld{.step = 0.5}, /*needs_pulled=*/false));
+  try {
+    StoreOptions options;
+    options.own.policies["sign_of_the_old"] = element_rule(SignOfTheOld{.step = 0.5}, /*needs_pulled=*/false);
+    const auto kv = KVStore::create("dist_async:staleness=sign_of_the_old", options);
+    const NDArray weight = NDArray::full({1}, 10), gradient = NDArray::full({1}, 3);
+    kv->init({{"weight", weight}});
+    kv->set_optimizer(optim::SGD{.lr = 1});
 
-  // Three workers computed from version 0; the last one's push comes two updates late.
-  const double start = 10, gradient = 3;
-  const int slice = updater->add_slice({.name = "weight", .end = 1, .dtype = DType::kFloat64}, &start);
-  for (int worker = 0; worker < 3; ++worker) {
-    const Applied applied =
-        updater->apply(slice, {.worker = worker, .version = 0, .examples = 1, .gradient = &gradient});
-    std::printf("worker %d, delay %lld: weight %.1f\n", worker, static_cast<long long>(applied.delay),
-                *reinterpret_cast<const double*>(updater->pull(slice, -1).data.get()));
+    // All gradients are of the first weights. Those of worker 0 have the delays 0 and 1, that of worker 1 has 2.
+    for (int step = 0; kv->rank() == 0 && step < 2; ++step) kv->push("weight", gradient);
+    kv->barrier();
+    if (kv->rank() == 1) kv->push("weight", gradient);
+    kv->barrier();
+    kv->pull("weight", weight);
+    if (kv->rank() == 0)
+      std::printf("weight %.1f after gradients with a mean delay of %.1f\n", weight.to_vector<double>()[0],
+                  kv->report().all_delays().mean());
+    kv->finish();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "custom_staleness: %s\n", error.what());
+    return 1;
   }
 }

@@ -127,12 +127,12 @@ ClusterConfig ClusterConfig::from_environment() {
   return config;
 }
 
-void serve(const ClusterConfig& config, std::shared_ptr<const Staleness> policy) {
+void serve(const ClusterConfig& config, const Extensions& own) {
   require(config.role != Role::kWorker, "[cluster] a worker does not serve; DMLC_ROLE must be scheduler or server");
   if (config.role == Role::kScheduler)
     Scheduler(config).run();
   else
-    Server(config, std::move(policy)).run();
+    Server(config, own).run();
 }
 
 void keep_freed_memory(bool one_heap) {

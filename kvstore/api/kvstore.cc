@@ -10,6 +10,7 @@
 #include "allreduce/ring.h"
 #include "gossip/gossip.h"
 #include "local/local.h"
+#include "own_objects.h"
 #include "servers/servers.h"
 
 namespace paceline {
@@ -20,11 +21,11 @@ struct ServerlessMode {
   const char* name;
   bool alone;         // one process, which joins no job
   bool holds_tables;  // row-sparse ones
-  void (*check)(const Spec& mode, const ClusterConfig& config);
+  void (*check)(const Spec& mode, const ClusterConfig& config, const Extensions& own);
   std::unique_ptr<Backend> (*make)(const ClusterConfig& config, const Spec& mode, const StoreOptions& options);
 };
 
-void check_alone(const Spec& mode, const ClusterConfig&) {
+void check_alone(const Spec& mode, const ClusterConfig&, const Extensions&) {
   parse_aggregate(mode.options, Aggregate::kSum);
   mode.options.reject_unknown("mode '" + mode.name + "'");
 }
@@ -41,8 +42,11 @@ std::unique_ptr<Backend> make_alone(const ClusterConfig&, const Spec& mode, cons
 constexpr ServerlessMode kServerlessModes[] = {
     {"local", true, true, check_alone, make_alone<false>},
     {"device", true, true, check_alone, make_alone<true>},
-    {"gossip", false, false, check_gossip, make_gossip_backend},
-    {"ring", false, false, [](const Spec& mode, const ClusterConfig& config) { check_ring(mode, config); },
+    {"gossip", false, false,
+     [](const Spec& mode, const ClusterConfig& config, const Extensions&) { check_gossip(mode, config); },
+     make_gossip_backend},
+    {"ring", false, false,
+     [](const Spec& mode, const ClusterConfig& config, const Extensions& own) { check_ring(mode, config, own); },
      make_ring_backend}};
 
 // Null for a mode of servers.
@@ -71,7 +75,7 @@ Spec mode_of(const std::string& text) {
 [[noreturn]] void serve_and_exit(const ClusterConfig& config, const StoreOptions& options) {
   keep_freed_memory(true);
   try {
-    serve(config, options.staleness);
+    serve(config, options.own);
   } catch (const Error& error) {
     LOG(ERROR) << error.what();
     std::exit(EXIT_FAILURE);  // NOLINT(concurrency-mt-unsafe): nothing else runs
@@ -99,28 +103,33 @@ Histogram StoreReport::all_delays() const {
   return all;
 }
 
-void KVStore::check(const std::string& mode, bool tables) {
+void KVStore::check(const std::string& mode, bool tables, const Extensions& own) {
+  own.check();
   const std::string name = mode_name(mode.substr(0, mode.find(':')));
   const ServerlessMode* const serverless = serverless_mode(name);
   std::string known;
   for (const ServerlessMode& entry : kServerlessModes) known += str(" ", entry.name);
-  bool found = serverless;
+  bool found = serverless || own.modes.count(name) > 0;
   for (const auto& [entry, make] : mode_catalog().entries()) {
     known += " " + entry;
     found |= name == entry;
   }
   for (const auto& [other, same] : kOtherNames) known += str(" ", other);
+  for (const auto& [name_of_own, object] : own.modes)
+    require(mode_name(name_of_own) == name_of_own && !serverless_mode(name_of_own), "the library has a mode '",
+            name_of_own, "'; give your own another name");
+  if (!own.modes.empty()) known += "; of your own:" + names_of(own.modes);
   require(found, "unknown mode '", name, "'; known:", known);
   const Spec spec = mode_of(mode);
-  if (serverless) serverless->check(spec, {});
+  if (serverless) serverless->check(spec, {}, own);
   const bool holds_tables =
-      serverless ? serverless->holds_tables : ModeSetting::parse(spec).object->traits().holds_tables;
+      serverless ? serverless->holds_tables : ModeSetting::parse(spec, own).object->traits().holds_tables;
   require(holds_tables || !tables, "mode '", mode,
           "' holds no row-sparse tables; use local, dist_async or dist_sync without backup");
 }
 
 std::shared_ptr<KVStore> KVStore::create(const std::string& mode, const StoreOptions& options) {
-  check(mode);
+  check(mode, false, options.own);
   const Spec spec = mode_of(mode);
   const ServerlessMode* const serverless = serverless_mode(spec.name);
   if (serverless && serverless->alone) {
@@ -128,13 +137,14 @@ std::shared_ptr<KVStore> KVStore::create(const std::string& mode, const StoreOpt
     return std::make_shared<KVStore>(serverless->make({}, spec, options), spec);
   }
   const ClusterConfig config = ClusterConfig::from_environment();
-  if (serverless) serverless->check(spec, config);
+  if (serverless) serverless->check(spec, config, options.own);
   if (config.role != Role::kWorker) serve_and_exit(config, options);
   return join(config, mode, options);
 }
 
 std::shared_ptr<KVStore> KVStore::join(const ClusterConfig& given, const std::string& mode,
                                        const StoreOptions& options) {
+  options.own.check();
   ClusterConfig config = given;
   const Spec spec = mode_of(mode);
   const StoreOptions defaults;

@@ -17,9 +17,8 @@ constexpr std::size_t padded(std::size_t bytes) { return (bytes + 7) / 8 * 8; }
 }  // namespace
 
 DensePartition::DensePartition(std::uint32_t id, std::span<const std::pair<SliceInfo, const void*>> slices,
-                               std::shared_ptr<const Staleness> policy)
-    : id_(id) {
-  if (policy) updater_->set_staleness(std::move(policy));
+                               Extensions own)
+    : id_(id), own_(std::move(own)) {
   slices_.reserve(slices.size());
   for (const auto& [info, initial] : slices) {
     const std::size_t bytes = static_cast<std::size_t>(info.end - info.begin) * size_of(info.dtype);
@@ -264,7 +263,7 @@ void DensePartition::apply(ReadEntry& entry, WeightSink* sink) {
 }
 
 void DensePartition::apply(RulesEntry& entry) {
-  updater_->set_rules(entry.optimizer, entry.staleness, entry.staleness_options);
+  updater_->set_rules(entry.optimizer, entry.staleness, entry.staleness_options, own_);
   remember_pulled();
   log(entry);
 }

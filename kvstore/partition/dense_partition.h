@@ -67,10 +67,9 @@ class DensePartition {
     void add(const Figures& other);
   };
 
-  // `policy`: a policy of the user's own, in place of those that rules name; may be null. Throws InvalidArgument for a
-  // dtype that the store does not update.
-  DensePartition(std::uint32_t id, std::span<const std::pair<SliceInfo, const void*>> slices,
-                 std::shared_ptr<const Staleness> policy = nullptr);
+  // `own`: what rules may name besides the library's policies. Throws InvalidArgument for a dtype that the store does
+  // not update.
+  DensePartition(std::uint32_t id, std::span<const std::pair<SliceInfo, const void*>> slices, Extensions own = {});
 
   // Each throws, and changes nothing, if the entry does not fit the state, for instance if there is no such slice or
   // round. If the update itself throws, apply() passes the error on. The push then counts as taken, and the round as
@@ -163,6 +162,7 @@ class DensePartition {
   void remember_pulled();
 
   const std::uint32_t id_;
+  const Extensions own_;
   const std::unique_ptr<Updater> updater_ = make_updater();
   std::vector<Slice> slices_;
   std::map<int, Worker> workers_;

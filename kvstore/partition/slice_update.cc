@@ -207,8 +207,7 @@ void average_of(Slice& slice) PACELINE_REQUIRES(slice.mutex) {
 
 }  // namespace
 
-void Rules::use(const std::shared_ptr<const Staleness>& own) {
-  staleness = own ? own : named;
+void Rules::complete() {
   needs_pulled = staleness->needs_pulled();
   step_size = optimizer->step_size();
   state_names = optimizer->state_names();

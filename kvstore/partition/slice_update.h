@@ -17,7 +17,7 @@ namespace paceline {
 
 struct Rules {
   std::shared_ptr<const Optimizer> optimizer;
-  std::shared_ptr<const Staleness> named, staleness;  // `staleness` may be the user's own
+  std::shared_ptr<const Staleness> staleness;
   Preparation preparation;
   LearningRate rate;
   Multipliers multipliers;
@@ -27,7 +27,8 @@ struct Rules {
   std::vector<std::string> state_names;  // the optimizer's, then the policy's
   std::size_t optimizer_states = 0;
 
-  void use(const std::shared_ptr<const Staleness>& own);
+  // Fills in what follows from the optimizer and the policy.
+  void complete();
 };
 
 // The state of optimizer and policy for one slice: an array for each of Rules::state_names, as large as the weights.

@@ -20,12 +20,13 @@ namespace {
 
 class UpdaterImpl final : public Updater {
  public:
-  UpdaterImpl() { set_rules(Spec{"sgd", {}}, "none", {}); }
+  UpdaterImpl() { set_rules(Spec{"sgd", {}}, "none", {}, {}); }
 
-  void set_rules(const Spec& optimizer, const std::string& staleness, const Options& staleness_options) override {
+  void set_rules(const Spec& optimizer, const std::string& staleness, const Options& staleness_options,
+                 const Extensions& own) override {
     auto rules = std::make_shared<Rules>();
     rules->optimizer = make_optimizer(optimizer);
-    rules->named = make_staleness(staleness, staleness_options);
+    rules->staleness = make_staleness(staleness, staleness_options, own);
     rules->rate = LearningRate::parse(optimizer.options);
     rules->multipliers = Multipliers::parse(optimizer.options);
     if (has_part(staleness, "dana")) {
@@ -38,13 +39,6 @@ class UpdaterImpl final : public Updater {
       rules->preparation = Preparation::parse(optimizer.options, *rules->optimizer);
     }
     std::unique_lock lock(rules_mutex_);
-    install(std::move(rules));
-  }
-
-  void set_staleness(std::shared_ptr<const Staleness> policy) override {
-    std::unique_lock lock(rules_mutex_);
-    own_ = std::move(policy);
-    auto rules = std::make_shared<Rules>(*rules_);
     install(std::move(rules));
   }
 
@@ -395,7 +389,7 @@ class UpdaterImpl final : public Updater {
 
   // Needs rules_mutex_.
   void install(std::shared_ptr<Rules> rules) {
-    rules->use(own_);
+    rules->complete();
     rules->factors.clear();
     if (!rules->multipliers.empty())
       for (std::size_t i = 0; i < slices_.size(); ++i)
@@ -466,7 +460,6 @@ class UpdaterImpl final : public Updater {
 
   mutable std::shared_mutex rules_mutex_;  // shared by every use of a slice, exclusive to change rules or the list
   std::shared_ptr<Rules> rules_;
-  std::shared_ptr<const Staleness> own_;  // the user's policy
   Slab slab_;
   std::deque<Slice> slices_;  // which never move
   std::deque<char> names_;    // one behind the other

@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <array>
 
+#include "own_objects.h"
+
 namespace paceline {
 namespace {
 
 class ErrorFeedback final : public Codec {
  public:
-  explicit ErrorFeedback(std::unique_ptr<Codec> codec) : codec_(std::move(codec)) {}
+  explicit ErrorFeedback(std::shared_ptr<const Codec> codec) : codec_(std::move(codec)) {}
 
   std::size_t max_bytes(std::int64_t count) const override { return codec_->max_bytes(count); }
 
@@ -50,17 +52,17 @@ class ErrorFeedback final : public Codec {
   bool by_rows() const override { return codec_->by_rows(); }
 
  private:
-  const std::unique_ptr<Codec> codec_;
+  const std::shared_ptr<const Codec> codec_;
 };
 
 }  // namespace
 
-std::unique_ptr<Codec> with_error_feedback(std::unique_ptr<Codec> codec) {
+std::unique_ptr<Codec> with_error_feedback(std::shared_ptr<const Codec> codec) {
   return std::make_unique<ErrorFeedback>(std::move(codec));
 }
 
-std::shared_ptr<const Codec> make_codec(const Spec& spec) {
-  auto codec = compression_catalog().at(spec.name)(spec.options);
+std::shared_ptr<const Codec> make_codec(const Spec& spec, const Extensions& own) {
+  std::shared_ptr<const Codec> codec = make_object(own.codecs, compression_catalog(), spec.name, spec.options);
   const bool feedback = codec && spec.options.get("error_feedback", codec->biased());
   spec.options.reject_unknown("compression '" + spec.name + "'");
   require(!feedback || codec->biased() || codec->suits_weights(), "compression '", spec.text(),

@@ -1,5 +1,7 @@
 #include <paceline/mode.h>
 
+#include "own_objects.h"
+
 namespace paceline {
 
 Aggregate parse_aggregate(const Options& options, Aggregate otherwise) {
@@ -8,8 +10,8 @@ Aggregate parse_aggregate(const Options& options, Aggregate otherwise) {
   return text == "sum" ? Aggregate::kSum : Aggregate::kMean;
 }
 
-std::shared_ptr<const Mode> make_mode(const Spec& spec) {
-  std::shared_ptr<const Mode> mode = mode_catalog().at(spec.name)(spec.options);
+std::shared_ptr<const Mode> make_mode(const Spec& spec, const Extensions& own) {
+  auto mode = make_object(own.modes, mode_catalog(), spec.name, spec.options);
   spec.options.reject_unknown("mode '" + spec.name + "'");
   return mode;
 }

@@ -2,13 +2,15 @@
 
 #include <algorithm>
 
+#include "own_objects.h"
+
 namespace paceline {
 namespace {
 
 // Several policies one after the other on the same tile.
 class Chain final : public Staleness {
  public:
-  void add(const std::string& name, std::unique_ptr<Staleness> part) {
+  void add(const std::string& name, std::shared_ptr<const Staleness> part) {
     for (const std::string& state : part->state_names()) names_.push_back(str(name, "_", state));
     parts_.push_back({static_cast<int>(part->state_names().size()), std::move(part)});
   }
@@ -40,7 +42,7 @@ class Chain final : public Staleness {
  private:
   struct Part {
     int states;
-    std::unique_ptr<Staleness> policy;
+    std::shared_ptr<const Staleness> policy;
   };
   template <class T>
   void run(Tile<T> tile, const StaleContext& context) const {
@@ -71,9 +73,10 @@ bool has_part(const std::string& policy, const std::string& part) {
   return std::find(parts.begin(), parts.end(), part) != parts.end();
 }
 
-std::unique_ptr<Staleness> make_staleness(const std::string& policy, const Options& options) {
+std::unique_ptr<Staleness> make_staleness(const std::string& policy, const Options& options, const Extensions& own) {
   auto chain = std::make_unique<Chain>();
-  for (const std::string& name : policy_parts(policy)) chain->add(name, staleness_catalog().at(name)(options));
+  for (const std::string& name : policy_parts(policy))
+    chain->add(name, make_object(own.policies, staleness_catalog(), name, options));
   options.reject_unknown("staleness policy '" + policy + "'");
   return chain;
 }

@@ -7,19 +7,23 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace paceline {
 
 class CodecCache {
  public:
-  // The codec of a text. Throws Corrupt if there is no such codec, or if too many different codecs were named.
+  // `own`: what workers may name besides the library's codecs.
+  explicit CodecCache(Extensions own) : own_(std::move(own)) {}
+
+  // Throws Corrupt where that is no codec, or too many different ones were named.
   const std::shared_ptr<const Codec>& at(const std::string& text) {
     const auto found = codecs_.find(text);
     if (found != codecs_.end()) return found->second;
     if (codecs_.size() >= kMost) throw Corrupt(str("more than ", kMost, " codecs were named"));
     std::shared_ptr<const Codec> codec;
     try {
-      codec = make_codec(Spec::parse(text));
+      codec = make_codec(Spec::parse(text), own_);
     } catch (const InvalidArgument& error) {
       throw Corrupt(str("a codec is named '", text, "': ", error.what()));
     }
@@ -29,6 +33,7 @@ class CodecCache {
 
  private:
   static constexpr std::size_t kMost = 64;
+  const Extensions own_;
   std::map<std::string, std::shared_ptr<const Codec>> codecs_;
 };
 

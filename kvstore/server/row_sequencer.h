@@ -48,9 +48,9 @@ struct ServedRows {
   std::vector<WaitingPull<RowCall>> waiting;  // pulls that need a round
   std::exception_ptr failure;                 // of the last round, where it could not be applied
 
-  ServedRows(const TableSpec& spec, const TableLayout& layout, std::uint32_t number,
-             std::shared_ptr<const Staleness> policy, ServerShard& owner)
-      : state(spec, layout, number, std::move(policy)), shard(&owner) {}
+  ServedRows(const TableSpec& spec, const TableLayout& layout, std::uint32_t number, const Extensions& own,
+             ServerShard& owner)
+      : state(spec, layout, number, own), shard(&owner) {}
 };
 
 class RowSequencer {

@@ -35,9 +35,9 @@ struct ServedPartition {
   std::unordered_map<std::uint32_t, Watch> watches;      // by slice
   std::map<std::uint32_t, std::exception_ptr> failures;  // by slice, if its last round could not be applied
 
-  ServedPartition(std::uint32_t id, std::span<const std::pair<SliceInfo, const void*>> slices,
-                  std::shared_ptr<const Staleness> policy, ServerShard& owner)
-      : state(id, slices, std::move(policy)), shard(&owner) {}
+  ServedPartition(std::uint32_t id, std::span<const std::pair<SliceInfo, const void*>> slices, const Extensions& own,
+                  ServerShard& owner)
+      : state(id, slices, own), shard(&owner) {}
 };
 
 }  // namespace paceline

@@ -35,9 +35,9 @@ void give_freed_memory_back() {
 
 struct Server::Impl {
   PartitionTable table;
-  CodecCache codecs;  // of the request handler
+  CodecCache codecs;        // of the request handler
+  const bool own_policies;  // of the user: they may take their time
   WaitStats waits;
-  const bool own_policy;  // of the user: it may take its time
   std::unique_ptr<ServerControl> control;
   std::vector<std::unique_ptr<ServerShard>> shards;  // destroyed first: their threads use what is above
 
@@ -51,10 +51,11 @@ struct Server::Impl {
 
   std::unique_ptr<Node> node;  // last: its handlers use the rest, and stop first
 
-  Impl(const ClusterConfig& config, std::shared_ptr<const Staleness> policy, int shard_count, PartitionLog* log)
-      : own_policy(policy != nullptr) {
+  Impl(const ClusterConfig& config, const Extensions& own, int shard_count, PartitionLog* log)
+      : codecs(own), own_policies(!own.policies.empty()) {
+    own.check();
     for (int i = 0; i < shard_count; ++i) shards.push_back(std::make_unique<ServerShard>(waits, i));
-    control = std::make_unique<ServerControl>(config.servers, table, shards, waits, std::move(policy), log);
+    control = std::make_unique<ServerControl>(config.servers, table, shards, waits, own, log);
     Node::Handlers handlers;
     handlers.on_request = [this](const Request& request) { on_request(request); };
     handlers.on_roster = [this](const Roster& roster) { on_roster(roster); };
@@ -119,7 +120,7 @@ struct Server::Impl {
     moved += bytes;
     call->aligned = payload.take_copies();
     call->parts_left = static_cast<int>(parts) + 1;
-    post_parts(call, bytes <= kShort && !own_policy);
+    post_parts(call, bytes <= kShort && !own_policies);
     call->finish_part();
   }
 
@@ -217,10 +218,9 @@ struct Server::Impl {
   }
 };
 
-Server::Server(const ClusterConfig& config, std::shared_ptr<const Staleness> policy, int shards, PartitionLog* log)
-    : impl_(std::make_unique<Impl>(config, std::move(policy),
-                                   shards > 0 ? shards : std::clamp(core_budget() / 2, std::min(core_budget(), 2), 4),
-                                   log)) {}
+Server::Server(const ClusterConfig& config, const Extensions& own, int shards, PartitionLog* log)
+    : impl_(std::make_unique<Impl>(
+          config, own, shards > 0 ? shards : std::clamp(core_budget() / 2, std::min(core_budget(), 2), 4), log)) {}
 
 Server::~Server() = default;
 

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "key_partition.h"
+#include "own_objects.h"
 #include "payload.h"
 
 namespace paceline {
@@ -22,16 +23,31 @@ std::string cost_of(const Staleness& policy, std::size_t weights, int workers) {
              " bytes of weights here) and keeps ", state, " bytes of state");
 }
 
+// The workers have made all that they name: what is unknown here is an object of their program.
+template <class Object, class Factory>
+void require_object(const char* kind, const std::string& name, const OwnObjects<Object>& own,
+                    const Catalog<Factory>& catalog) {
+  try {
+    own_object(own, catalog, name);
+  } catch (const InvalidArgument&) {
+    const std::string here = own.empty() ? "" : str(" (it has", names_of(own), ")");
+    throw InvalidArgument(str("the workers name the ", kind, " '", name,
+                              "' of their program, which this server does not have", here,
+                              ": run the workers' program in every role instead of paceline_server (launch.py "
+                              "--every-role), or pass the same objects to serve()"));
+  }
+}
+
 }  // namespace
 
 ServerControl::ServerControl(int servers, PartitionTable& table, std::vector<std::unique_ptr<ServerShard>>& shards,
-                             const WaitStats& waits, std::shared_ptr<const Staleness> policy, PartitionLog* log)
+                             const WaitStats& waits, Extensions own, PartitionLog* log)
     : table_(table),
       shards_(shards),
       waits_(waits),
-      policy_(std::move(policy)),
+      own_(std::move(own)),
       log_(log),
-      tables_(servers, shards_, policy_) {}
+      tables_(servers, shards_, own_) {}
 
 bool ServerControl::on_request(const Request& request, int rank) {
   switch (request.message().header.kind) {
@@ -60,7 +76,9 @@ void ServerControl::set_mode(const std::string& text) {
   Lock lock(mutex_);
   if (text == mode_) return;
   require(mode_.empty(), "this job runs mode ", mode_, ", not ", text);
-  const std::shared_ptr<const Mode> mode = make_mode(Spec::parse(text));
+  const Spec spec = Spec::parse(text);
+  require_object("mode", spec.name, own_.modes, mode_catalog());
+  const std::shared_ptr<const Mode> mode = make_mode(spec, own_);
   for (const auto& shard : shards_) shard->post([mode](ServerShard& self) { self.set_mode(mode); });
   mode_ = text;
 }
@@ -106,7 +124,7 @@ void ServerControl::add_partition(const Request& request, ServerShard& shard) {
   }
   payload.expect_end();
 
-  auto partition = std::make_unique<ServedPartition>(plan.id, slices, policy_, shard);
+  auto partition = std::make_unique<ServedPartition>(plan.id, slices, own_, shard);
   if (log_) partition->state.set_observer(log_->begin(partition->state, slices));
   begin_with_rules(partition->state);
   shard.add(*partition);
@@ -132,11 +150,15 @@ void ServerControl::begin_with_rules(State& partition) {
 
 // Throws what the partitions would throw.
 void ServerControl::check(const RulesEntry& rules) const {
-  const std::unique_ptr<Updater> updater = make_updater();
-  if (policy_) updater->set_staleness(policy_);
-  updater->set_rules(rules.optimizer, rules.staleness, rules.staleness_options);
+  make_updater()->set_rules(rules.optimizer, rules.staleness, rules.staleness_options, own_);
   const Spec& of_tables = rules.table_optimizer.name.empty() ? rules.optimizer : rules.table_optimizer;
-  RowRules::make(of_tables, rules.staleness, rules.staleness_options, policy_);
+  RowRules::make(of_tables, rules.staleness, rules.staleness_options, own_);
+}
+
+void ServerControl::require_objects(const wire::SetRules& message) const {
+  for (const std::string& part : policy_parts(message.staleness()))
+    require_object("staleness policy", part, own_.policies, staleness_catalog());
+  for (const std::string& codec : message.codecs()) require_object("codec", codec, own_.codecs, compression_catalog());
 }
 
 void ServerControl::set_rules(const Request& request) {
@@ -144,9 +166,7 @@ void ServerControl::set_rules(const Request& request) {
   Lock lock(mutex_);
   const bool changed = body.call() > rules_call_;
   if (changed) {
-    require(!body.own_policy() || policy_,
-            "the workers correct staleness by an object of their program, which this "
-            "server does not have: run your own program in every role instead of paceline_server");
+    require_objects(body);
     const Options options = Options::parse(body.staleness_options());
     RulesEntry rules{{}, Spec::parse(body.optimizer()), body.staleness(), options, {}};
     if (!body.table_optimizer().empty()) rules.table_optimizer = Spec::parse(body.table_optimizer());
@@ -160,9 +180,8 @@ void ServerControl::set_rules(const Request& request) {
         self.forget_failures();
       });
     }
-    LOG(INFO) << "optimizer " << body.optimizer() << ", staleness policy "
-              << (policy_ ? std::string("of the user's own") : body.staleness());
-    staleness_ = policy_ ? policy_ : make_staleness(body.staleness(), options);
+    LOG(INFO) << "optimizer " << body.optimizer() << ", staleness policy " << body.staleness();
+    staleness_ = make_staleness(body.staleness(), options, own_);
     cost_is_told_ = false;
   }
   if (body.rate_call() > 0) {

@@ -22,9 +22,10 @@ namespace paceline {
 
 class ServerControl {
  public:
-  // `servers`: of the job. `policy`: the user's own, instead of the one that workers name; may be null, as may `log`.
+  // `servers`: of the job. `own`: what workers may name besides the library's modes, policies and codecs. `log` may be
+  // null.
   ServerControl(int servers, PartitionTable& table, std::vector<std::unique_ptr<ServerShard>>& shards,
-                const WaitStats& waits, std::shared_ptr<const Staleness> policy, PartitionLog* log);
+                const WaitStats& waits, Extensions own, PartitionLog* log);
 
   // True if the request was one of these; it is answered now or by a shard. Throws what the request is refused with.
   // `rank`: of this server.
@@ -44,6 +45,8 @@ class ServerControl {
   void begin_with_rules(State& partition);
   void set_mode(const std::string& text);
   void check(const RulesEntry& rules) const;
+  // Throws InvalidArgument where the workers name objects that this server does not have.
+  void require_objects(const wire::SetRules& message) const;
   void set_rules(const Request& request);
   void report(const Request& request) const;
   void save(const Request& request);
@@ -54,7 +57,7 @@ class ServerControl {
   PartitionTable& table_;
   std::vector<std::unique_ptr<ServerShard>>& shards_;
   const WaitStats& waits_;
-  const std::shared_ptr<const Staleness> policy_;
+  const Extensions own_;
   PartitionLog* const log_;
   TableControl tables_;
 

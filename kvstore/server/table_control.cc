@@ -76,7 +76,7 @@ void TableControl::declare(const Request& request, const OfServer& server) {
     auto& served = table.partitions[static_cast<std::uint32_t>(p)];
     if (served) continue;
     ServerShard& shard = *shards_[dealt_++ % shards_.size()];
-    served = std::make_unique<ServedRows>(spec, layout, static_cast<std::uint32_t>(p), policy_, shard);
+    served = std::make_unique<ServedRows>(spec, layout, static_cast<std::uint32_t>(p), own_, shard);
     shard.post([begin = server.begin, rows = served.get()](ServerShard& self) {
       begin(rows->state);
       self.tables().add(*rows);

@@ -21,9 +21,9 @@ class Report;
 
 class TableControl {
  public:
-  // `servers`: of the job. `policy`: the user's own staleness policy; may be null.
-  TableControl(int servers, std::vector<std::unique_ptr<ServerShard>>& shards, std::shared_ptr<const Staleness> policy)
-      : shards_(shards), policy_(std::move(policy)), placement_(servers) {}
+  // `servers`: of the job. `own`: what workers may name besides the library's policies.
+  TableControl(int servers, std::vector<std::unique_ptr<ServerShard>>& shards, Extensions own)
+      : shards_(shards), own_(std::move(own)), placement_(servers) {}
 
   // True if the request is about tables. It is answered now, or later by a shard. Throws the error to refuse it with.
   // `set_mode` gets the mode that a worker declares. `begin` gives a new partition the present rules.
@@ -52,7 +52,7 @@ class TableControl {
   void for_each(Visitor visit) const;
 
   std::vector<std::unique_ptr<ServerShard>>& shards_;
-  const std::shared_ptr<const Staleness> policy_;
+  const Extensions own_;
   mutable Mutex mutex_;
   std::map<std::uint64_t, ServedTable> tables_ PACELINE_GUARDED_BY(mutex_);  // by hash of the name
   Placement placement_ PACELINE_GUARDED_BY(mutex_);                          // of these tables

@@ -3,6 +3,7 @@
 #include <paceline/compression.h>
 #include <paceline/error.h>
 #include <support/cluster_in_process.h>
+#include <support/own_objects.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,11 +13,13 @@
 namespace paceline::test {
 namespace {
 
-// Every codec, with its options' other branches; each runs with and without error feedback.
+// Every codec, one that is not in the library, and the options' other branches; each runs with and without error
+// feedback.
 std::vector<std::string> every_codec() {
   std::vector<std::string> texts;
   for (const auto& [name, make] : compression_catalog().entries())
     if (name != "none") texts.push_back(name);
+  for (const auto& [name, codec] : own_objects().codecs) texts.push_back(name);
   texts.push_back("2bit:threshold=0.5");
   texts.push_back("top_k:ratio=1");
   texts.push_back("random_k:ratio=1");
@@ -28,7 +31,7 @@ std::vector<std::string> every_codec() {
   return texts;
 }
 
-std::shared_ptr<const Codec> codec_of(const std::string& text) { return make_codec(Spec::parse(text)); }
+std::shared_ptr<const Codec> codec_of(const std::string& text) { return make_codec(Spec::parse(text), own_objects()); }
 
 // With error feedback where it can be; empty where a codec keeps nothing back, or clips what it is given.
 std::string conserving(const std::string& text) {
@@ -37,7 +40,7 @@ std::string conserving(const std::string& text) {
   if (spec.name == "dgc") return text;
   spec.options.set("error_feedback", "1");
   try {
-    make_codec(spec);
+    make_codec(spec, own_objects());
   } catch (const InvalidArgument&) {
     return "";
   }
@@ -88,7 +91,7 @@ TEST(Compressions, RefuseWhatTheyDoNotKnow) {
   for (const std::string& text : every_codec()) {
     Spec spec = Spec::parse(text);
     spec.options.set("nonsense", "1");
-    EXPECT_THROW(make_codec(spec), InvalidArgument) << text;
+    EXPECT_THROW(make_codec(spec, own_objects()), InvalidArgument) << text;
   }
 }
 
@@ -232,7 +235,7 @@ TEST(Compressions, DeliverThroughServers) {
     const Spec spec = Spec::parse(conserving(text));
     std::string mode = "dist_async:staleness=none,pull=none,compression=" + spec.name;
     if (!spec.options.empty()) mode += "," + spec.options.text();
-    ClusterInProcess cluster({.mode = mode, .serial = false});
+    ClusterInProcess cluster({.mode = mode, .serial = false, .own = own_objects()});
     std::vector<std::vector<double>> given(2, std::vector<double>(kCount));
     std::vector<std::vector<float>> kept(2), final_weights(2);
     cluster.run([&](int worker, KVStore& store) {
@@ -287,7 +290,7 @@ TEST(Compressions, RepeatASynchronousJobBitForBit) {
     if (!spec.options.empty()) mode += "," + spec.options.text();
     std::vector<float> first;
     for (int run = 0; run < 2; ++run) {
-      ClusterInProcess cluster({.mode = mode, .workers = 3, .serial = false});
+      ClusterInProcess cluster({.mode = mode, .workers = 3, .serial = false, .own = own_objects()});
       std::vector<std::vector<float>> weights(3);
       cluster.run([&](int worker, KVStore& store) {
         Engine& engine = engine_of(cluster, worker);

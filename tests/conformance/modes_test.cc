@@ -4,18 +4,20 @@
 #include <paceline/updater.h>
 #include <paceline/worker_rule.h>
 #include <support/cluster_in_process.h>
+#include <support/own_objects.h>
 
 namespace paceline::test {
 namespace {
 
-// Every mode, and options' other branches.
+// Every mode, those that are not in the library, and options' other branches.
 std::vector<std::string> every_mode() {
   std::vector<std::string> modes{"dist_async:bound=2", "dist_async:bound=1..3", "dist_sync:aggregate=sum"};
   for (const auto& [name, make] : mode_catalog().entries()) modes.push_back(name);
+  for (const auto& [name, mode] : own_objects().modes) modes.push_back(name);
   return modes;
 }
 
-std::shared_ptr<const Mode> mode_of(const std::string& text) { return make_mode(Spec::parse(text)); }
+std::shared_ptr<const Mode> mode_of(const std::string& text) { return make_mode(Spec::parse(text), own_objects()); }
 
 TEST(Modes, HaveADefaultPolicyForEveryOptimizer) {
   for (const std::string& text : every_mode()) {
@@ -101,8 +103,9 @@ TEST(Modes, KeepThePromisesOfTheStore) {
     SCOPED_TRACE(text);
     if (mode_of(text)->traits().applies == Applies::kWithBackups) continue;  // refuses late pushes
     const bool rounds = mode_of(text)->traits().in_rounds();
-    ClusterInProcess cluster(
-        {.mode = text + (text.find(':') == std::string::npos ? ":" : ",") + "staleness=none", .serial = false});
+    ClusterInProcess cluster({.mode = text + (text.find(':') == std::string::npos ? ":" : ",") + "staleness=none",
+                              .serial = false,
+                              .own = own_objects()});
     std::array<std::vector<double>, 2> final_weights;
     cluster.run([&](int worker, KVStore& store) {
       Engine& engine = cluster.engine(worker);
@@ -143,7 +146,7 @@ TEST(Modes, WorkersThatWaitForDataAreNotWaitedFor) {
     SCOPED_TRACE(text);
     if (mode_of(text)->traits().applies == Applies::kWithBackups) continue;  // refuses late pushes
     const bool rounds = mode_of(text)->traits().in_rounds();
-    ClusterInProcess cluster({.mode = text, .serial = false});
+    ClusterInProcess cluster({.mode = text, .serial = false, .own = own_objects()});
     cluster.run([&](int worker, KVStore& store) {
       Engine& engine = cluster.engine(worker);
       const NDArray weight = NDArray::zeros(Shape{1}, DType::kFloat64, {}, engine);

@@ -6,6 +6,7 @@
 #include <paceline/row_tables.h>
 #include <paceline/staleness.h>
 #include <support/cluster_in_process.h>
+#include <support/own_objects.h>
 
 #include <cstring>
 #include <deque>
@@ -137,11 +138,15 @@ class Mirrors final : public PartitionLog {
   EntryObserver* begin(const DensePartition& partition,
                        std::span<const std::pair<SliceInfo, const void*>> initial) override {
     const std::lock_guard lock(mutex_);
-    return dense_.emplace_back(std::make_unique<Mirror<DensePartition>>(partition, partition.id(), initial)).get();
+    return dense_
+        .emplace_back(std::make_unique<Mirror<DensePartition>>(partition, partition.id(), initial, own_objects()))
+        .get();
   }
   EntryObserver* begin(const RowPartition& rows) override {
     const std::lock_guard lock(mutex_);
-    return tables_.emplace_back(std::make_unique<Mirror<RowPartition>>(rows, rows.spec(), rows.layout(), rows.number()))
+    return tables_
+        .emplace_back(
+            std::make_unique<Mirror<RowPartition>>(rows, rows.spec(), rows.layout(), rows.number(), own_objects()))
         .get();
   }
   std::uint64_t entries() const {
@@ -178,7 +183,7 @@ struct Job {
 std::uint64_t mirrored(const Job& job) {
   Mirrors mirrors;
   {
-    ClusterInProcess cluster({.mode = job.mode, .workers = 3, .serial = false, .log = &mirrors});
+    ClusterInProcess cluster({.mode = job.mode, .workers = 3, .serial = false, .own = own_objects(), .log = &mirrors});
     const auto train = [&](int worker, KVStore& store, const std::vector<PullItem>& weights, int steps,
                            std::mt19937& random) {
       Engine& engine = cluster.engine(worker);
@@ -247,11 +252,19 @@ std::uint64_t mirrored(const Job& job) {
   return mirrors.entries();
 }
 
-// Every mode, and options' other branches.
+// Every mode, those that are not in the library, and options' other branches.
 std::vector<std::string> modes() {
   std::vector<std::string> modes{"dist_sync:aggregate=sum", "dist_sync:backup=1", "dist_async:bound=1", "dist_async:bound=0..2"};
   for (const auto& [name, make] : mode_catalog().entries()) modes.push_back(name);
+  for (const auto& [name, mode] : own_objects().modes) modes.push_back(name);
   return modes;
+}
+
+std::vector<std::string> policies() {
+  std::vector<std::string> policies;
+  for (const auto& [name, make] : staleness_catalog().entries()) policies.push_back(name);
+  for (const auto& [name, policy] : own_objects().policies) policies.push_back(name);
+  return policies;
 }
 
 // Takes the momentum from policies and codecs that keep it at the workers.
@@ -274,7 +287,7 @@ TEST(Partitions, AreTheSameBitsWithEveryOptimizer) {
 }
 
 TEST(Partitions, AreTheSameBitsWithEveryPolicy) {
-  for (const auto& [policy, make] : staleness_catalog().entries()) {
+  for (const std::string& policy : policies()) {
     SCOPED_TRACE(policy);
     EXPECT_GT(mirrored({.mode = "dist_async:staleness=" + policy, .next = kSgd}), 100u);
   }
@@ -282,7 +295,10 @@ TEST(Partitions, AreTheSameBitsWithEveryPolicy) {
 }
 
 TEST(Partitions, AreTheSameBitsWithEveryCodec) {
-  for (const auto& [codec, make] : compression_catalog().entries())
+  std::vector<std::string> codecs;
+  for (const auto& [name, make] : compression_catalog().entries()) codecs.push_back(name);
+  for (const auto& [name, codec] : own_objects().codecs) codecs.push_back(name);
+  for (const std::string& codec : codecs)
     for (const std::string mode : {"dist_sync", "dist_async"}) {
       SCOPED_TRACE(codec + " " + mode);
       EXPECT_GT(mirrored({.mode = mode + ":compression=" + codec, .next = kSgd}), 100u);
@@ -291,7 +307,7 @@ TEST(Partitions, AreTheSameBitsWithEveryCodec) {
 
 TEST(Partitions, OfTablesAreTheSameBitsInEveryMode) {
   for (const std::string& mode : modes()) {
-    if (!make_mode(Spec::parse(mode))->traits().holds_tables) continue;
+    if (!make_mode(Spec::parse(mode), own_objects())->traits().holds_tables) continue;
     SCOPED_TRACE(mode);
     EXPECT_GT(mirrored({.mode = mode, .tables = true, .loses_a_worker = true}), 100u);
   }
@@ -303,7 +319,7 @@ TEST(Partitions, OfTablesAreTheSameBitsWithEveryRule) {
     const Spec spec{optimizer, {{"lr_mult", "t:0.5"}, {"weight_decay", "0.1"}, {"decay_mult", "t:2"}}};
     EXPECT_GT(mirrored({.mode = "dist_async", .optimizer = spec, .tables = true}), 100u);
   }
-  for (const auto& [policy, make] : staleness_catalog().entries()) {
+  for (const std::string& policy : policies()) {
     SCOPED_TRACE(policy);
     EXPECT_GT(mirrored({.mode = "dist_async:staleness=" + policy, .next = kSgd, .tables = true}), 100u);
   }

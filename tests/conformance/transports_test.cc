@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "transport/transport_catalog.h"
+#include "transport/transport_setting.h"
 
 namespace paceline {
 namespace {
@@ -73,7 +74,8 @@ class Transports : public testing::TestWithParam<Kind> {
   // Somewhere to bind that leaves the choice to the transport, where it has one.
   std::string anywhere() {
     static std::atomic<int> count = 0;
-    return GetParam().transport == "inproc" ? "place " + std::to_string(++count) : "127.0.0.1:0";
+    return TransportSetting::parse(GetParam().transport).in_process() ? "place " + std::to_string(++count)
+                                                                      : "127.0.0.1:0";
   }
 };
 

@@ -213,7 +213,7 @@ TEST(CompressionSetting, TakesItsOwnKeysOutOfAMode) {
 TEST(CompressionSetting, MustBeTheSameAtEveryWorker) {
   ClusterConfig base = job_config("inproc", 1, 2);
   SchedulerThread scheduler(base);
-  Server server(member(base, Role::kServer, scheduler.port()), nullptr, 1);
+  Server server(member(base, Role::kServer, scheduler.port()), {}, 1);
   std::thread serving([&] { EXPECT_NO_THROW(server.run()); });
   std::vector<std::thread> threads;
   std::atomic<int> refused = 0;

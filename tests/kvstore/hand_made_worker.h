@@ -43,7 +43,7 @@ class HandMadeWorker {
  private:
   ClusterConfig job_ = job_config("inproc", 1, 1);
   SchedulerThread scheduler_{job_};
-  Server server_{member(job_, Role::kServer, 0), nullptr, 1};
+  Server server_{member(job_, Role::kServer, 0), {}, 1};
   std::thread serving_{[this] { server_.run(); }};
   Node node_{member(job_, Role::kWorker, 0, 0), Node::Handlers{}};
 };

@@ -208,11 +208,11 @@ TEST(OwnPolicy, TheExactHessianUndoesEveryDelay) {
   };
 
   const auto engine = make_serial_engine();
-  ClusterInProcess cluster({.mode = "dist_async:staleness=none",
+  ClusterInProcess cluster({.mode = "dist_async:staleness=exact_hessian",
                             .workers = kWorkers,
                             .servers = 1,
                             .engine = engine.get(),
-                            .policy = std::make_shared<ExactHessian>(hessian)});
+                            .own = {.policies = {{"exact_hessian", std::make_shared<ExactHessian>(hessian)}}}});
   if (cluster.has_processes()) {
     // An object cannot be sent: paceline_server says so.
     cluster.run([&](int, KVStore& store) { EXPECT_THROW(begin(store, *engine), InvalidArgument); });
@@ -261,7 +261,8 @@ class Waiting final : public Staleness {
 // The server has two threads; keys of different calls of init are in different partitions, which are dealt to them.
 TEST(OwnPolicy, ASlowKeyDoesNotHoldTheRest) {
   const auto policy = std::make_shared<Waiting>();
-  ClusterInProcess cluster({.mode = "dist_async:staleness=none", .servers = 1, .policy = policy});
+  ClusterInProcess cluster(
+      {.mode = "dist_async:staleness=waiting", .servers = 1, .own = {.policies = {{"waiting", policy}}}});
   if (cluster.has_processes()) GTEST_SKIP() << "an object cannot be sent to another process";
   cluster.run([&](int worker, KVStore& store) {
     Engine& engine = cluster.engine(worker);

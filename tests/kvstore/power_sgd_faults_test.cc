@@ -48,7 +48,7 @@ wire::PushPullRequest push_of(const std::vector<std::byte>& proposal) {
 TEST(PowerSgd, AWorkerWhosePushFailsAbstains) {
   const ClusterConfig job = job_config("inproc", 1, 2);
   SchedulerThread scheduler(job);
-  Server server(member(job, Role::kServer, 0), nullptr, 2);
+  Server server(member(job, Role::kServer, 0), {}, 2);
   std::thread serving([&] { server.run(); });
   Node other(member(job, Role::kWorker, 0, 1), {}), node(member(job, Role::kWorker, 0, 0), {});
   std::thread joining([&] { other.join(); });

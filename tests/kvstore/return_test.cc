@@ -229,7 +229,7 @@ TEST(Return, WhatTheLostOnePulledIsForgottenBeforeTheReturnedOnePulls) {
   const EndedFile ended(&job);
   SchedulerThread scheduler(job);
   const auto policy = std::make_shared<Slow>();
-  Server server(member(job, Role::kServer, 0), policy, 2);
+  Server server(member(job, Role::kServer, 0), {.policies = {{"slow", policy}}}, 2);
   std::thread serving([&] { server.run(); });
   std::unique_ptr<Node> nodes[2];
   const auto join = [&](int rank) {
@@ -248,6 +248,11 @@ TEST(Return, WhatTheLostOnePulledIsForgottenBeforeTheReturnedOnePulls) {
     write_partition({static_cast<int>(id), {{0, 0, 1}}}, values.mutable_partition());
     ask(*nodes[0], MessageKind::kInitValues, values.SerializeAsString(), {frame_of(1)});
   }
+  wire::SetRules rules;
+  rules.set_call(1);
+  rules.set_optimizer("sgd");
+  rules.set_staleness("slow");
+  ask(*nodes[0], MessageKind::kSetRules, rules.SerializeAsString());
   const auto pull = [&](int rank, std::uint32_t partition) {
     wire::PushPullRequest body;
     body.add_parts()->set_partition(partition);

@@ -102,7 +102,7 @@ TEST(RowTable, AnswersWithAPushWhatAReadAfterItWould) {
     std::mt19937 random(kSeed);
     RowTable together(table_of(kRows, kWidth), 4), apart(table_of(kRows, kWidth), 4);
     const Options options = Spec::parse(*policy == 'n' ? "any" : "any:discard_above=3").options;
-    const auto rules = RowRules::make(Spec::parse("momentum:lr=0.1"), policy, options, nullptr);
+    const auto rules = RowRules::make(Spec::parse("momentum:lr=0.1"), policy, options);
     together.set_rules(rules);
     apart.set_rules(rules);
     std::array<std::map<std::int64_t, std::uint64_t>, kWorkers> knowing;  // versions of each worker

@@ -279,7 +279,7 @@ TEST(Server, RefusesMalformedMessagesAndGoesOn) {
   std::mt19937 random(seed);
   ClusterConfig base = job_config("inproc", 1, 2);
   SchedulerThread scheduler(base);
-  Server server(member(base, Role::kServer, 0), nullptr, 2);
+  Server server(member(base, Role::kServer, 0), {}, 2);
   std::thread serving([&] { server.run(); });
   const auto engine = make_serial_engine();
   StoreOptions options;

@@ -279,11 +279,10 @@ TEST(Updater, CountsUpdatesFromWhereTheStateBegan) {
   EXPECT_NEAR(loaded.push(0, 5000, -3), 1.1, 1e-7);
 }
 
-// The policy's own is kept whatever the named one is; its state goes on.
-TEST(Updater, APolicyOfTheUsersOwnOutlivesTheRules) {
+TEST(Updater, RulesMayNameAPolicyOfTheUsersOwn) {
   Scalar key("sgd:lr=1", "none", "", 0, 1);
-  key.updater->set_staleness(element_rule([](auto, const auto&) { return 7; }, false));
-  key.updater->set_rules(Spec::parse("sgd:lr=2"), "none", {});
+  key.updater->set_rules(Spec::parse("sgd:lr=2"), "seven", {},
+                         {.policies = {{"seven", element_rule([](auto, const auto&) { return 7; }, false)}}});
   key.push(0, 0, 1);
   EXPECT_EQ(key.push(0, 0, 1), -2 - 14);
 }
@@ -405,8 +404,8 @@ struct Throwing final : Staleness {
 TEST(Updater, APolicyThatThrowsIsHeardFromAnyThreadOfTheTeam) {
   const TeamScope team(2);
   const auto updater = make_updater();
-  updater->set_rules(Spec::parse("sgd:lr=0.1"), "none", {});
-  updater->set_staleness(std::make_shared<Throwing>());
+  updater->set_rules(Spec::parse("sgd:lr=0.1"), "throwing", {},
+                     {.policies = {{"throwing", std::make_shared<Throwing>()}}});
   const std::vector<float> values(100'003);
   const auto count = static_cast<std::int64_t>(values.size());
   const int slice = updater->add_slice({.name = "w", .end = count, .dtype = DType::kFloat32}, values.data());

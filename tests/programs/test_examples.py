@@ -14,15 +14,19 @@ EXPECTED = {
     "kvstore": r"weight 1\.000, expected 1\.000\n",
     "embedding": r"most of the last pairs told apart, few words in memory\n",
     "custom_operator": r"-0\.5 -0\.25 1 2 0\.25 0\.25 1 1 \n",
-    "custom_staleness": r"worker 0, delay 0: weight 7\.0\nworker 1, delay 1: weight 4\.0\n"
-    r"worker 2, delay 2: weight 3\.5\n",
+}
+# Programs with an object of their own, which their servers need too: what worker 0 of two prints, and the object.
+WITH_OBJECTS = {
+    "custom_staleness": ("weight 3.5 after gradients with a mean delay of 1.0", "staleness policy 'sign_of_the_old'"),
+    "custom_mode": ("weight 1.000, nobody was more than 5 steps ahead: true", "mode 'widening'"),
+    "custom_codec": ("largest error 0.000, gradients sent as 25.0 % of their bytes", "codec 'bytes'"),
 }
 
 
 class Examples(ProgramTest):
     def test_none_is_forgotten(self):
         sources = {path.stem for path in (SOURCE_DIR / "examples").glob("*.cc")}
-        self.assertEqual(sources - TRAINING, set(EXPECTED))
+        self.assertEqual(sources - TRAINING, EXPECTED.keys() | WITH_OBJECTS.keys())
 
     def test_output(self):
         for name, output in EXPECTED.items():
@@ -38,6 +42,23 @@ class Examples(ProgramTest):
         self.assertEqual(ended.out, "[worker 0] weight 1.000, expected 1.000\n")
         ended = self.run_program(program("kvstore"), "dist_asink")
         self.assert_one_clear_sentence(ended, "kvstore: unknown mode 'dist_asink'; known: local", code=1)
+
+    def test_objects_of_their_own(self):
+        """The servers run the program of the workers, which has the object, or refuse."""
+        launch = (*LAUNCHER, "-n", 2, "-s", 2, "--on-worker-loss", "stop")
+        for name, (output, object_) in WITH_OBJECTS.items():
+            with self.subTest(name):
+                ended = self.run_program(*launch, "--every-role", program(name))
+                self.assertEqual(ended.code, 0, ended)
+                self.assertEqual(ended.out, f"[worker 0] {output}\n")
+                ended = self.run_program(*launch, program(name))
+                self.assert_one_clear_sentence(
+                    ended,
+                    f"{name}: the workers name the {object_} of their program, which this server does not have: run "
+                    "the workers' program in every role instead of paceline_server (launch.py --every-role), or pass "
+                    "the same objects to serve()",
+                    code=1,
+                )
 
 
 class Tools(ProgramTest):

@@ -29,7 +29,8 @@ struct ClusterOptions {
   bool faulty = false;
   bool serial = true;  // each worker with a serial engine of its own: fast, and what it calls is done when it returns
   Engine* engine = nullptr;  // of every worker, where arrays outlive the cluster
-  std::shared_ptr<const Staleness> policy = nullptr;
+  Extensions own = {};
+  std::optional<Extensions> own_of_servers = {};  // where they are others
   bool tells = true;  // the scheduler of workers that are killed, as a launcher does; else their silence does
   double silence_seconds = 3, faulty_silence_seconds = 30;
   PartitionLog* log = nullptr;          // of servers that are threads
@@ -117,7 +118,7 @@ class ClusterInProcess {
   void join_worker(int index) {
     StoreOptions store;
     store.engine = &engine(index);
-    store.staleness = options_.policy;
+    store.own = options_.own;
     ClusterConfig own = member(base_, Role::kWorker, port_, index);
     if (!options_.hosts.empty()) {
       const std::string& host = options_.hosts[static_cast<std::size_t>(index)];
@@ -135,8 +136,8 @@ class ClusterInProcess {
     scheduler_ = std::make_unique<SchedulerThread>(base_, options_.placement);
     servers_.reserve(static_cast<std::size_t>(options_.servers));  // threads look into it while it grows
     for (int s = 0; s < options_.servers; ++s) {
-      servers_.push_back(std::make_unique<Server>(member(base_, Role::kServer, scheduler_->port(), s), options_.policy,
-                                                  2, options_.log));
+      servers_.push_back(std::make_unique<Server>(member(base_, Role::kServer, scheduler_->port(), s),
+                                                  options_.own_of_servers.value_or(options_.own), 2, options_.log));
       Server& server = *servers_.back();
       std::string& failure = server_errors_[static_cast<std::size_t>(s)];
       server_threads_.emplace_back([&server, &failure] {

@@ -2,16 +2,14 @@
 // The processes of a job: roles, addresses, deadlines. They come from environment variables, which have MXNet's names
 // (DMLC_...) or names of our own (PACELINE_...).
 
+#include <paceline/extensions.h>
 #include <paceline/options.h>
 
-#include <memory>
 #include <string>
 
 namespace paceline {
 
-class Staleness;
-
-// What a process does in a job. The scheduler keeps the list of processes, servers hold weights, workers train.
+// What a process does in a job: the scheduler knows who is there, servers hold weights, workers train.
 enum class Role : std::uint8_t { kScheduler, kServer, kWorker };
 const char* name_of(Role role);  // "scheduler", "server" or "worker"
 
@@ -46,9 +44,9 @@ struct ClusterConfig {
   static ClusterConfig from_environment();
 };
 
-// Runs a scheduler or a server, as `config.role` says. Blocks until the job ends, and throws if it fails. Several may
-// run in one process. `policy` is a staleness policy of the user's own. A server uses it in place of the named one.
-void serve(const ClusterConfig& config, std::shared_ptr<const Staleness> policy = nullptr);
+// Runs a scheduler or a server. Blocks until the job ends; throws where it fails. Several may run in one process.
+// `own`: modes, policies and codecs of the user's own that workers may name.
+void serve(const ClusterConfig& config, const Extensions& own = {});
 
 // For main() of programs that move large arrays. Makes malloc keep freed blocks of any size. Giving them back to the
 // system would cost page faults for every message of megabytes. With `one_heap`, threads that begin later share one

@@ -1,11 +1,12 @@
 #pragma once
-// Codecs: gradients travel in fewer bytes. With bf16 and fp16, weights do too. The mode names the codec:
-// `dist_async:compression=2bit,threshold=0.5`. Modes with servers can also choose codecs by patterns of key names:
-// `dist_async:compression=bf16,rules=embedding*:top_k:ratio=0.01+*norm*:none`. The first pattern that matches a key
-// counts. `except` and `only` apply to keys that no pattern matches. Only float32 keys are encoded. The source files of
-// the codecs name their papers.
+// Codecs: how gradients travel in fewer bytes, and weights, too, with bf16 and fp16. The mode names the codec:
+// `dist_async:compression=2bit,threshold=0.5`. Modes but ring can name codecs for keys by their names, too:
+// `dist_async:compression=bf16,rules=embedding*:top_k:ratio=0.01+*norm*:none`. The first pattern that fits a key
+// counts; `except` and `only` hold for the other keys. Only float32 keys are encoded. Users may pass a codec of their
+// own (extensions.h). The files of the codecs name their papers.
 
 #include <paceline/catalog.h>
+#include <paceline/extensions.h>
 #include <paceline/options.h>
 
 #include <cstddef>
@@ -68,13 +69,13 @@ class Codec {
   virtual bool by_rows() const { return false; }
 };
 
-// Makes the codec of a spec such as `2bit:threshold=0.5`; null for `none`. Biased codecs come wrapped in error
-// feedback: the worker keeps what encoding has lost, as state `residual`, and adds it to the next gradient (Seide et
-// al. 2014, Karimireddy et al. 2019). The option error_feedback=0 leaves it out. error_feedback=1 adds it to bf16 and
-// fp16. Throws InvalidArgument listing the known codecs or options.
-std::shared_ptr<const Codec> make_codec(const Spec& spec);
+// The codec of a spec such as `2bit:threshold=0.5`, which may be one of `own`; nullptr for `none`. Biased codecs come
+// wrapped in error feedback: what a push did not deliver stays at the worker, as state `residual`, and is added to the
+// next gradient (Seide et al. 2014, Karimireddy et al. 2019). The option error_feedback=0 leaves it out;
+// error_feedback=1 adds it to bf16 and fp16. Throws InvalidArgument listing what is known.
+std::shared_ptr<const Codec> make_codec(const Spec& spec, const Extensions& own = {});
 // Wraps any codec in error feedback.
-std::unique_ptr<Codec> with_error_feedback(std::unique_ptr<Codec> codec);
+std::unique_ptr<Codec> with_error_feedback(std::shared_ptr<const Codec> codec);
 
 // Every codec by name.
 const Catalog<std::unique_ptr<Codec> (*)(const Options&)>& compression_catalog();

@@ -43,9 +43,8 @@ namespace paceline {
 
 // Options that the text of a mode cannot hold.
 struct StoreOptions {
-  // A staleness policy of the user's own. Servers need it too: pass it to serve(), or start the same program in every
-  // role. set_optimizer() throws InvalidArgument if a server has no such policy, as paceline_server does.
-  std::shared_ptr<const Staleness> staleness;
+  // Modes, policies and codecs of the user's own that the text may name. Servers need them too (extensions.h).
+  Extensions own;
   Engine* engine = nullptr;              // default_engine() where null
   double start_deadline_seconds = 60;    // until every process of the job has joined
   double silence_deadline_seconds = 15;  // until a silent peer counts as lost
@@ -59,11 +58,11 @@ class KVStore {
   // scheduler or server, create() serves the job, and then ends the process. For an unknown mode or key it throws
   // InvalidArgument listing the known ones.
   static std::shared_ptr<KVStore> create(const std::string& mode, const StoreOptions& options = {});
-  // Throws as create() does if the text of the mode is wrong. With `tables`, also throws if the mode holds no
-  // row-sparse tables. Joins no job.
-  static void check(const std::string& mode, bool tables = false);
-  // Like create(), for a worker of the job that `config` describes. Several stores may live in one process. Not for
-  // `local` and `device`.
+  // Throws as create() does where the mode's text is wrong, or, with `tables`, where the mode holds no row-sparse
+  // tables. Joins no job.
+  static void check(const std::string& mode, bool tables = false, const Extensions& own = {});
+  // Like create(), for a worker of a job that the caller describes instead of the environment. Several may live in one
+  // process. Not for `local` and `device`.
   static std::shared_ptr<KVStore> join(const ClusterConfig& config, const std::string& mode,
                                        const StoreOptions& options = {});
   // A store on a backend of the caller's own.

@@ -1,9 +1,10 @@
 #pragma once
-// Modes of consistency at a server. `local`, `device`, `ring` and `gossip` use no servers. They are Backends of the
-// worker.
+// Modes of consistency, as a server sees them. `local`, `device`, `ring` and `gossip` are Backends at the worker
+// instead. Users may pass a mode of their own (extensions.h).
 
 #include <paceline/aggregate.h>
 #include <paceline/catalog.h>
+#include <paceline/extensions.h>
 #include <paceline/options.h>
 
 #include <cstdint>
@@ -74,8 +75,8 @@ class Mode {
   virtual const AveragingOptions* averaging() const { return nullptr; }
 };
 
-// Makes the mode of a spec. Throws InvalidArgument listing the known modes or keys.
-std::shared_ptr<const Mode> make_mode(const Spec& spec);
+// The mode of a spec, which may be one of `own`. Throws InvalidArgument listing the known modes or keys.
+std::shared_ptr<const Mode> make_mode(const Spec& spec, const Extensions& own = {});
 
 // Every mode of the servers by name.
 const Catalog<std::unique_ptr<Mode> (*)(const Options&)>& mode_catalog();

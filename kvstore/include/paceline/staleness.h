@@ -1,10 +1,11 @@
 #pragma once
 // Staleness policies: what a server does to a gradient that was computed from old weights. A mode names one, or several
-// joined by '+', in order: `dana+gap_aware`. Users may pass an object of their own in StoreOptions. Sources: Zhang et
+// joined by '+', in order: `dana+gap_aware`. Users may pass a policy of their own (extensions.h). Sources: Zhang et
 // al. 2016 (inverse delay), Mishchenko et al. 2022 (delay-adaptive steps), Zheng et al. 2017 (delay compensation),
 // Barkai et al. 2020 (gap aware), Hakimi et al. 2019 (DANA).
 
 #include <paceline/catalog.h>
+#include <paceline/extensions.h>
 #include <paceline/host_device.h>
 #include <paceline/optimizer.h>
 #include <paceline/options.h>
@@ -59,10 +60,11 @@ class Staleness {
   virtual void correct(const Tile<double>& tile, const StaleContext& context) const = 0;
 };
 
-// Makes the policy of a name such as `inverse_delay` or `dana+gap_aware`. An option applies to every part that knows
-// it. `dana` and `predict` do nothing at the server: they are WorkerRules. Throws InvalidArgument listing the known
-// names or options.
-std::unique_ptr<Staleness> make_staleness(const std::string& policy, const Options& options);
+// The policy of a name such as `inverse_delay` or `dana+gap_aware`, whose parts may be of `own`. Options hold for every
+// part of the library that knows them. The worker's halves of `dana` and `predict` are WorkerRules; their halves at the
+// server do nothing. Throws InvalidArgument listing what is known.
+std::unique_ptr<Staleness> make_staleness(const std::string& policy, const Options& options,
+                                          const Extensions& own = {});
 // Every policy by name.
 const Catalog<std::unique_ptr<Staleness> (*)(const Options&)>& staleness_catalog();
 // The parts of a name: {"dana", "gap_aware"} for "dana+gap_aware".

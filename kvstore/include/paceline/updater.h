@@ -96,13 +96,12 @@ class Updater {
  public:
   virtual ~Updater() = default;
 
-  // Replaces the rules. A state of optimizer or policy whose name stays the same keeps its values. Other states begin
-  // with zeros. If the policy keeps the momentum at the worker (dana), the optimizer becomes plain SGD here. Throws
-  // InvalidArgument, and then changes nothing.
-  virtual void set_rules(const Spec& optimizer, const std::string& staleness, const Options& staleness_options) = 0;
-  // Uses a policy of the user's own from now on, in place of the one that set_rules() names.
-  virtual void set_staleness(std::shared_ptr<const Staleness> policy) = 0;
-  // Set the learning rate, and the number of live workers.
+  // Replaces the rules. The states of optimizer and policy go on where their names stay the same, else they begin anew
+  // with zeros. A policy that keeps the momentum at the worker (dana) makes the optimizer plain SGD here. The policy
+  // may be one of `own`. Throws InvalidArgument, and then changes nothing.
+  virtual void set_rules(const Spec& optimizer, const std::string& staleness, const Options& staleness_options,
+                         const Extensions& own = {}) = 0;
+  // The learning rate, and the number of live workers, from now on.
   virtual void set_learning_rate(double rate) = 0;
   virtual void set_workers(int live) = 0;
 

@@ -9,9 +9,8 @@
 
 namespace paceline {
 
-RowPartition::RowPartition(const TableSpec& spec, const TableLayout& layout, std::uint32_t number,
-                           std::shared_ptr<const Staleness> policy)
-    : table_(spec, layout.block_bits()), layout_(layout), number_(number), policy_(std::move(policy)) {}
+RowPartition::RowPartition(const TableSpec& spec, const TableLayout& layout, std::uint32_t number, Extensions own)
+    : table_(spec, layout.block_bits()), layout_(layout), number_(number), own_(std::move(own)) {}
 
 template <class Entry>
 void RowPartition::log(Entry& entry) {
@@ -109,7 +108,7 @@ void RowPartition::apply(RowCloseEntry& entry) {
 
 void RowPartition::apply(RulesEntry& entry) {
   set_rules(RowRules::make(entry.table_optimizer.name.empty() ? entry.optimizer : entry.table_optimizer,
-                           entry.staleness, entry.staleness_options, policy_));
+                           entry.staleness, entry.staleness_options, own_));
   log(entry);
 }
 

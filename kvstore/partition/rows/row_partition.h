@@ -33,9 +33,8 @@ class RowPartition {
     bool complete() const { return pieces.size() >= expected; }
   };
 
-  // `policy`: a policy of the user's own, in place of those that rules name; may be null.
-  RowPartition(const TableSpec& spec, const TableLayout& layout, std::uint32_t number,
-               std::shared_ptr<const Staleness> policy = nullptr);
+  // `own`: what rules may name besides the library's policies.
+  RowPartition(const TableSpec& spec, const TableLayout& layout, std::uint32_t number, Extensions own = {});
 
   // `answer`: receives the rows that an entry reads; null: nothing does, as in a backup. Rows must ascend and belong to
   // the partition. Each throws, and changes nothing, if the entry does not fit the state. If the update itself throws,
@@ -82,7 +81,7 @@ class RowPartition {
   RowTable table_;
   const TableLayout layout_;
   const std::uint32_t number_;
-  const std::shared_ptr<const Staleness> policy_;
+  const Extensions own_;
   std::shared_ptr<const RowRules> rules_;  // null: the table's first
   std::map<int, Worker> workers_;
   std::map<std::uint64_t, std::uint64_t> loads_;  // by incarnation: the last load that it began

@@ -3,10 +3,10 @@
 namespace paceline {
 
 std::shared_ptr<const RowRules> RowRules::make(const Spec& optimizer, const std::string& policy, const Options& options,
-                                               std::shared_ptr<const Staleness> own) {
+                                               const Extensions& own) {
   auto rules = std::make_shared<RowRules>();
   rules->optimizer = make_optimizer(optimizer);
-  rules->staleness = own ? std::move(own) : make_staleness(policy, options);
+  rules->staleness = make_staleness(policy, options, own);
   rules->preparation = Preparation::parse(optimizer.options, *rules->optimizer);
   rules->rate = LearningRate::parse(optimizer.options);
   rules->multipliers = Multipliers::parse(optimizer.options);

@@ -25,11 +25,11 @@ struct RowRules {
   std::size_t optimizer_states = 0;
   bool needs_pulled = false;
 
-  // The same rules as for keys, without the worker's half of a policy. Under `dana` the momentum stays with the rows,
-  // because a worker would have to keep the momentum of every row of the table. `own`: a policy of the user's own in
-  // place of the named one; may be null. Throws InvalidArgument.
+  // The same rules as for keys, save that a policy's worker's half is left out: under `dana` momentum stays with the
+  // rows, for a worker would have to keep one for every row of the table. The policy may be one of `own`. Throws
+  // InvalidArgument.
   static std::shared_ptr<const RowRules> make(const Spec& optimizer, const std::string& policy, const Options& options,
-                                              std::shared_ptr<const Staleness> own);
+                                              const Extensions& own = {});
   std::shared_ptr<const RowRules> with_rate(double rate) const;
 };
 

@@ -27,7 +27,8 @@ class RingBackend final : public Backend {
         workers_(config.workers),
         setting_(setting),
         compressor_(setting.compression, engine_),
-        peer_(config, setting.aggregate, make_codec(setting.compression.push), make_codec(setting.compression.pull)),
+        peer_(config, setting.aggregate, setting.compression.make(setting.compression.push),
+              setting.compression.make(setting.compression.pull)),
         client_(peer_.node()),
         scheduler_(peer_.node(), PeerId{Role::kScheduler, 0}) {
     look_around();
@@ -491,8 +492,7 @@ void RingBackend::load(const StoreState& state) {
 }  // namespace
 
 std::unique_ptr<Backend> make_ring_backend(const ClusterConfig& config, const Spec& mode, const StoreOptions& options) {
-  const RingSetting setting = check_ring(mode, config);
-  require(!options.staleness, "mode ring applies no stale gradients: it takes no staleness policy");
+  const RingSetting setting = check_ring(mode, config, options.own);
   ClusterConfig own = config;
   if (const std::string transport = Options(mode.options).get("transport", ""); !transport.empty())
     own.transport = transport;

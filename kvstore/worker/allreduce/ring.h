@@ -18,8 +18,8 @@ struct RingSetting {
   CompressionSetting compression;
 };
 
-// Throws InvalidArgument on options that `ring` does not have and on a job with servers.
-RingSetting check_ring(const Spec& mode, const ClusterConfig& config);
+// Throws InvalidArgument on options that `ring` does not have and on a job with servers. The codecs may be of `own`.
+RingSetting check_ring(const Spec& mode, const ClusterConfig& config, const Extensions& own);
 // Joins the job; blocks as Node::join() does, and throws the same.
 std::unique_ptr<Backend> make_ring_backend(const ClusterConfig& config, const Spec& mode, const StoreOptions& options);
 

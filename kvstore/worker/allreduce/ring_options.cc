@@ -6,17 +6,17 @@
 
 namespace paceline {
 
-RingSetting check_ring(const Spec& mode, const ClusterConfig& config) {
+RingSetting check_ring(const Spec& mode, const ClusterConfig& config, const Extensions& own) {
   Options rest = mode.options;
   if (const std::string transport = rest.get("transport", ""); !transport.empty()) TransportSetting::parse(transport);
   rest.erase("transport");
   const Aggregate aggregate = parse_aggregate(rest, Aggregate::kMean);
-  CompressionSetting compression = CompressionSetting::take(&rest);
+  CompressionSetting compression = CompressionSetting::take(&rest, own);
   reject_unknown(rest, mode);
   compression.suit(false);
   require(!compression.measured, "mode ring measures no links: leave out bandwidth=");
   require(compression.rules.empty(), "mode ring has one codec for all keys: leave out rules=");
-  if (const auto codec = make_codec(compression.push)) {
+  if (const auto codec = compression.make(compression.push)) {
     require(!codec->takes_momentum(), "compression '", compression.push.text(),
             "' takes the momentum from the optimizer, all of which every worker of mode ring has; name another codec");
   }

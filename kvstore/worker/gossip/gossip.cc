@@ -253,7 +253,6 @@ void check_gossip(const Spec& mode, const ClusterConfig& config) {
 std::unique_ptr<Backend> make_gossip_backend(const ClusterConfig& config, const Spec& mode,
                                              const StoreOptions& options) {
   check_gossip(mode, config);
-  require(!options.staleness, "mode gossip applies no stale gradients: it takes no staleness policy");
   const GossipOptions gossip = GossipOptions::parse(mode);
   ClusterConfig own = config;
   if (!gossip.transport.empty()) own.transport = gossip.transport;

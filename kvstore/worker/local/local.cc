@@ -33,9 +33,7 @@ struct LocalKey {
 class InThisProcess final : public LocalBackend {
  public:
   InThisProcess(const StoreOptions& options, const LocalSettings& settings)
-      : engine_(options.engine ? *options.engine : default_engine()), settings_(settings), policy_(options.staleness) {
-    if (policy_) updater_->set_staleness(policy_);
-  }
+      : engine_(options.engine ? *options.engine : default_engine()), settings_(settings) {}
 
   ~InThisProcess() override {
     for (auto& [name, key] : keys_) engine_.wait_unused(key.weights);
@@ -50,7 +48,7 @@ class InThisProcess final : public LocalBackend {
   void init(const std::vector<InitValue>& values) override {
     for (const InitValue& value : values) {
       require(keys_.count(value.key) == 0, "key '", value.key, "' is initialised twice");
-      if (settings_.updates_in_place && !policy_ && InPlaceWeights::takes(value)) {
+      if (settings_.updates_in_place && InPlaceWeights::takes(value)) {
         std::unique_ptr<InPlaceKey> there = in_place_.add(value);
         const NDArray& weight = there->weight;
         weight.wait();
@@ -75,7 +73,7 @@ class InThisProcess final : public LocalBackend {
     for (auto& [name, key] : keys_)
       if (key.there) there.push_back(key.there.get());
     in_place_.set_optimizer(optimizer, there);
-    tables_.set_rules(RowRules::make(optimizer, "none", {}, policy_));
+    tables_.set_rules(RowRules::make(optimizer, "none", {}));
     optimizer_ = optimizer;
   }
 
@@ -278,7 +276,7 @@ class InThisProcess final : public LocalBackend {
     SavedStore store = SavedStore::read(state);
     store.require_known(keys_, tables_.all());
     tables_.load(state);
-    adapt_state(store, *make_optimizer(optimizer_), policy_ ? *policy_ : *make_staleness("none", {}), false);
+    adapt_state(store, *make_optimizer(optimizer_), *make_staleness("none", {}), false);
     if (std::ranges::any_of(store.workers, [](const auto& worker) { return !worker.second.empty(); }))
       LOG(WARNING) << "the checkpoint's state of workers is not used in mode local";
     std::vector<PullItem> pulls;
@@ -412,7 +410,6 @@ class InThisProcess final : public LocalBackend {
   const LocalSettings settings_;
   Mutex mutex_;  // push and pull may come from several threads
   std::uint64_t calls_ PACELINE_GUARDED_BY(mutex_) = 0;
-  const std::shared_ptr<const Staleness> policy_;
   const std::unique_ptr<Updater> updater_ = make_updater();
   InPlaceWeights in_place_;  // pushes take turns by mutex_, the rest is never called beside them
   Spec optimizer_{"sgd", {}};

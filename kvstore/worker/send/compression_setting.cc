@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "own_objects.h"
 #include "pattern.h"
 
 namespace paceline {
@@ -40,12 +41,12 @@ bool takes(const std::string& codec, const std::string& item) {
 }
 
 // Moves what the codec knows from a mode's options into the codec's.
-void take_codec_options(Options* options, Spec* codec) {
-  const auto& make = compression_catalog().at(codec->name);
+void take_codec_options(Options* options, Spec* codec, const Extensions& own) {
+  const bool is_own = own_object(own.codecs, compression_catalog(), codec->name) != nullptr;
   for (const std::string& item : split(options->text(), ',')) {
     const std::string key = item.substr(0, item.find('='));
     const Options only = Options::parse(item);
-    make(only);
+    if (!is_own) compression_catalog().at(codec->name)(only);
     if (codec->name != "none") only.get("error_feedback", false);
     try {
       only.reject_unknown("compression");
@@ -94,19 +95,23 @@ void reject_unknown(const Options& options, const Spec& mode) {
   }
 }
 
-CompressionSetting CompressionSetting::take(Options* options) {
+CompressionSetting CompressionSetting::take(Options* options, const Extensions& own) {
   CompressionSetting setting;
+  setting.own = own;
   const bool pushes = options->has("compression"), pulls = options->has("pull");
   if (!pushes && !pulls && !options->has("rules")) return setting;
   setting.push.name = pushes ? take_text(options, "compression") : "none";
-  take_codec_options(options, &setting.push);
+  take_codec_options(options, &setting.push, own);
   const std::string named = take_text(options, "pull");
   const auto choose_pull = [&](KeyCodecs& codecs) {
-    const auto push = make_codec(codecs.push);
-    codecs.pull.name = pulls ? named : push && push->suits_weights() ? codecs.push.name : "none";
-    const auto pull = make_codec(codecs.pull);
-    require(!pull || pull->suits_weights(), "pull=", codecs.pull.name, ": weights travel as none, bf16 or fp16");
-    return push;
+    // Weights are encoded without a state, which error feedback would be.
+    const auto suits = [](const std::shared_ptr<const Codec>& codec) {
+      return codec && codec->suits_weights() && codec->state_names().empty();
+    };
+    codecs.pull.name = pulls ? named : suits(make_codec({codecs.push.name, {}}, own)) ? codecs.push.name : "none";
+    const auto pull = make_codec(codecs.pull, own);
+    require(!pull || suits(pull), "pull=", codecs.pull.name, ": weights travel as none, bf16 or fp16");
+    return make_codec(codecs.push, own);
   };
   const auto push = choose_pull(setting);
   for (const std::string& text : split(take_text(options, "rules"), '+')) {
@@ -137,7 +142,7 @@ CompressionSetting CompressionSetting::take(Options* options) {
 }
 
 void CompressionSetting::suit(bool lockstep) {
-  auto codec = make_codec(push);
+  auto codec = make(push);
   if (!codec) return;
   if (const Options more = codec->in_lockstep(); lockstep && !measured && !more.empty()) {
     for (const std::string& item : split(more.text(), ',')) {
@@ -145,7 +150,7 @@ void CompressionSetting::suit(bool lockstep) {
       push.options.set(item.substr(0, mark), item.substr(mark + 1));
     }
     if (push.options.get("error_feedback", true)) push.options.erase("error_feedback");  // it has its own
-    codec = make_codec(push);
+    codec = make(push);
   }
   if (!codec->two_rounds()) return;
   require(lockstep, "compression '", push.text(), "' takes two rounds, which only mode dist_sync without backup does; ",
@@ -164,6 +169,14 @@ std::size_t CompressionSetting::rule_of(const std::string& key) const {
   return rule;
 }
 
+std::set<std::string> CompressionSetting::names() const {
+  std::set<std::string> names;
+  for (std::size_t rule = 0; rule <= rules.size(); ++rule)
+    names.insert({codecs(rule).push.name, codecs(rule).pull.name});
+  names.erase("none");
+  return names;
+}
+
 bool CompressionSetting::covers(const KeyInfo& key) const {
   if (key.dtype != DType::kFloat32 || key.average || key.bytes() < std::max<std::int64_t>(min_bytes, 1)) return false;
   if (const std::size_t rule = rule_of(key.name); rule < rules.size()) return rules[rule].active();
@@ -171,7 +184,7 @@ bool CompressionSetting::covers(const KeyInfo& key) const {
 }
 
 std::int64_t CompressionSetting::row_of(const KeyInfo& key) const {
-  const auto codec = make_codec(codecs(rule_of(key.name)).push);
+  const auto codec = make(codecs(rule_of(key.name)).push);
   const bool matrix = key.shape.ndim() > 1 && key.shape[0] > 0 && key.shape.size() > key.shape[0];
   return codec && codec->by_rows() && matrix && covers(key) ? key.shape.size() / key.shape[0] : 0;
 }

@@ -4,6 +4,8 @@
 
 #include <paceline/compression.h>
 
+#include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,12 +30,13 @@ struct CompressionSetting : KeyCodecs {  // of the keys that no rule names
   std::vector<std::string> except, only;  // patterns of keys that no rule names; `only` empty: all
   // Encodes only keys whose pushes were measured to become faster. Results may then differ from run to run.
   bool measured = false;
-  double bandwidth = 0;  // bytes per second of the link; 0: measured
+  double bandwidth = 0;  // of the link, bytes per second; 0: measured, too
+  Extensions own;        // what the text may name besides the library's codecs
 
-  // Takes its options out of a mode's options. Throws InvalidArgument listing the known ones.
-  static CompressionSetting take(Options* options);
-  // Adapts to the mode. `lockstep`: every round waits for all workers. Throws InvalidArgument for options that the mode
-  // does not support.
+  // Takes its keys out of a mode's options. Throws InvalidArgument listing what is known.
+  static CompressionSetting take(Options* options, const Extensions& own = {});
+  // Settles what depends on the mode: does its every round wait for all workers? Throws InvalidArgument on what it
+  // cannot do.
   void suit(bool lockstep);
 
   // Is anything compressed?
@@ -44,6 +47,10 @@ struct CompressionSetting : KeyCodecs {  // of the keys that no rule names
     if (rule < rules.size()) return rules[rule];
     return *this;
   }
+  // Null for `none`.
+  std::shared_ptr<const Codec> make(const Spec& codec) const { return make_codec(codec, own); }
+  // The names of all codecs that keys travel as.
+  std::set<std::string> names() const;
   // May this key travel encoded at all?
   bool covers(const KeyInfo& key) const;
   // The number of elements of a row, if slices of this key should consist of whole rows; 0: it may be cut anywhere.

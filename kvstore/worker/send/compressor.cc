@@ -25,11 +25,11 @@ void accumulate(T momentum, bool nesterov, std::int64_t count, const T* gradient
   }
 }
 
-std::shared_ptr<const WireCodec> wire_codec(const Spec& spec, const Options& more) {
+std::shared_ptr<const WireCodec> wire_codec(const CompressionSetting& setting, const Spec& spec, const Options& more) {
   Spec whole = spec;
   for (const char* key : {"momentum", "nesterov"})
     if (more.has(key) && !spec.options.has(key)) whole.options.set(key, more.get(key, ""));
-  auto codec = make_codec(whole);
+  auto codec = setting.make(whole);
   if (!codec) return nullptr;
   return std::make_shared<WireCodec>(WireCodec{spec.text(), std::move(codec)});
 }
@@ -41,8 +41,8 @@ Compressor::Compressor(const CompressionSetting& setting, Engine& engine, const 
   for (std::size_t rule = 0; rule <= setting.rules.size(); ++rule) {
     const KeyCodecs& codecs = setting.codecs(rule);
     Choice& choice = choices_.emplace_back();
-    choice.push = wire_codec(codecs.push, rule == setting.rules.size() ? momentum : Options());
-    choice.pull = wire_codec(codecs.pull, {});
+    choice.push = wire_codec(setting, codecs.push, rule == setting.rules.size() ? momentum : Options());
+    choice.pull = wire_codec(setting, codecs.pull, {});
     if (choice.push) choice.names = choice.push->codec->state_names();
     if (setting.measured && choice.push) choice.push_speed = measure(*choice.push->codec);
     if (setting.measured && choice.pull) choice.pull_speed = measure(*choice.pull->codec);

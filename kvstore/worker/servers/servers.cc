@@ -10,6 +10,7 @@
 #include <exception>
 #include <utility>
 
+#include "own_objects.h"
 #include "parse_body.h"
 #include "send/two_round_push.h"
 #include "servers/averaging.h"
@@ -22,13 +23,21 @@ namespace {
 constexpr std::size_t kKeysAtOnce = 2500;      // in a task
 constexpr std::size_t kSentAtOnce = 64 << 10;  // bytes pushed and pulled; sending them takes less than waking a thread
 
-// Can the elements be sent or filled without a copy?
+// A program whose objects are not named trains without them, and all seems well.
+template <class Object, class Names>
+void warn_if_unnamed(const char* kind, const OwnObjects<Object>& own, const Names& named) {
+  if (own.empty() || std::ranges::any_of(named, [&](const std::string& name) { return own.contains(name); })) return;
+  LOG(WARNING) << "the mode's text names none of this program's own " << kind << ":" << names_of(own);
+}
+
+// Can its elements be sent or filled where they lie?
 bool fits(const NDArray& array) { return array.device() == Device{} && array.is_contiguous(); }
 
 }  // namespace
 
-ModeSetting ModeSetting::parse(const Spec& spec) {
+ModeSetting ModeSetting::parse(const Spec& spec, const Extensions& own) {
   ModeSetting setting;
+  setting.own = own;
   setting.mode.name = spec.name;
   Options rest = spec.options;
   const auto take = [&](const std::string& key) {
@@ -39,13 +48,13 @@ ModeSetting ModeSetting::parse(const Spec& spec) {
   setting.staleness = take("staleness");
   setting.transport = take("transport");
   if (!setting.transport.empty()) TransportSetting::parse(setting.transport);
-  for (const std::string& key : make_mode(Spec{spec.name, {}})->keys()) {
+  for (const std::string& key : make_mode(Spec{spec.name, {}}, own)->keys()) {
     const bool given = rest.has(key);
     const std::string value = take(key);
     if (given) setting.mode.options.set(key, value);
   }
-  setting.object = make_mode(setting.mode);
-  setting.compression = CompressionSetting::take(&rest);
+  setting.object = make_mode(setting.mode, own);
+  setting.compression = CompressionSetting::take(&rest, own);
   setting.compression.suit(setting.object->traits().lockstep);
   const auto codec = make_codec(setting.compression.push);
   require(!codec || !codec->votes() || setting.object->aggregate() == Aggregate::kMean, "compression '",
@@ -55,8 +64,9 @@ ModeSetting ModeSetting::parse(const Spec& spec) {
   for (const char* key : {"compression", "pull", "min_bytes", "except", "only", "bandwidth", "rules", "error_feedback"})
     require(rest.get(key, "").empty(), "option '", key, "' of mode '", spec.text(),
             "' is for gradients that are compressed; name a compression");
-  if (setting.compression.active()) compression_catalog().at(setting.compression.push.name)(rest);
-  for (const std::string& part : policy_parts(policy)) staleness_catalog().at(part)(rest);
+  // Each makes its options known, so that the error for an unknown one can list them.
+  if (setting.compression.active()) make_object(own.codecs, compression_catalog(), setting.compression.push.name, rest);
+  for (const std::string& part : policy_parts(policy)) make_object(own.policies, staleness_catalog(), part, rest);
   reject_unknown(rest, spec);
   setting.staleness_options = rest;
   if (const AveragingOptions* const averaging = setting.object->averaging()) check_averaging(setting, *averaging);
@@ -65,7 +75,6 @@ ModeSetting ModeSetting::parse(const Spec& spec) {
 
 ServersBackend::ServersBackend(const ClusterConfig& config, ModeSetting setting, const StoreOptions& options)
     : setting_(std::move(setting)),
-      own_policy_(options.staleness),
       traits_(setting_.object->traits()),
       engine_(options.engine ? *options.engine : default_engine()),
       workers_(config.workers),
@@ -94,6 +103,9 @@ ServersBackend::ServersBackend(const ClusterConfig& config, ModeSetting setting,
     compressor_ = std::make_unique<Compressor>(setting_.compression, engine_);
     LOG(INFO) << setting_.compression.describe();
   }
+  warn_if_unnamed("modes", setting_.own.modes, std::array{setting_.mode.name});
+  warn_if_unnamed("staleness policies", setting_.own.policies, policy_parts(setting_.staleness));
+  warn_if_unnamed("codecs", setting_.own.codecs, setting_.compression.names());
   step_ = new_step(0);  // after the join: a step that ends tells the servers
 }
 
@@ -430,7 +442,7 @@ std::vector<Message> ServersBackend::ask_every_server(const Message& request) {
 
 std::unique_ptr<Backend> make_servers_backend(const ClusterConfig& config, const Spec& mode,
                                               const StoreOptions& options) {
-  ModeSetting setting = ModeSetting::parse(mode);
+  ModeSetting setting = ModeSetting::parse(mode, options.own);
   require(config.servers > 0, "mode '", mode.name,
           "' needs servers, and this job has none; start it with launch.py -s ",
           "1 or more (DMLC_NUM_SERVER), or use mode ring or gossip, which have none");

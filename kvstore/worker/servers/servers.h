@@ -27,6 +27,7 @@ namespace paceline {
 struct SavedStore;
 namespace wire {
 class Placement;
+class SetRules;
 class StepEnd;
 class StepEndReply;
 }  // namespace wire
@@ -40,9 +41,10 @@ struct ModeSetting {
   Options staleness_options;
   std::string transport;  // empty: as the cluster says
   CompressionSetting compression;
+  Extensions own;  // what the text may name besides the library's objects
 
-  // For an unknown name or key, throws InvalidArgument listing the known ones.
-  static ModeSetting parse(const Spec& spec);
+  // Throws InvalidArgument on unknown names and keys, listing the known ones.
+  static ModeSetting parse(const Spec& spec, const Extensions& own = {});
 };
 
 class ServersBackend final : public Backend {
@@ -120,7 +122,9 @@ class ServersBackend final : public Backend {
   void pull_exactly(const std::vector<PullItem>& items);
   // Does the codec keep the optimizer's momentum?
   bool momentum_is_encoded() const;
-  // Gives the momentum to the codec. Returns the remaining optimizer, for the servers.
+  // What the servers are told to apply.
+  wire::SetRules rules_message(const Spec& optimizer, const std::string& policy);
+  // Gives the momentum to the codec; what is left is the servers' optimizer.
   Spec split_momentum(const Spec& optimizer, const std::string& policy);
   // Replaces pulled weights in `out` by predicted ones, if the policy predicts.
   void predict(RemoteKey& key, const NDArray& out, int priority) PACELINE_REQUIRES(mutex_);
@@ -174,7 +178,6 @@ class ServersBackend final : public Backend {
   std::vector<Message> ask_every_server(const Message& request);
 
   const ModeSetting setting_;
-  const std::shared_ptr<const Staleness> own_policy_;  // the servers hold the same; null: by name
   const ModeTraits traits_;
   Engine& engine_;
   int workers_ = 0, servers_ = 0;

@@ -128,17 +128,13 @@ void ServersBackend::set_optimizer(const Spec& optimizer) {
   const std::string policy = setting_.staleness.empty()
                                  ? setting_.object->default_staleness(encoded ? "sgd" : optimizer.name)
                                  : setting_.staleness;
-  make_staleness(policy, setting_.staleness_options);
+  make_staleness(policy, setting_.staleness_options, setting_.own);
   auto rule = make_worker_rule(optimizer, policy, setting_.staleness_options);
   const Spec served = encoded ? split_momentum(optimizer, policy) : optimizer;
 
-  wire::SetRules rules;
-  rules.set_call(++optimizer_calls_);
-  rules.set_optimizer(served.text());
+  wire::SetRules rules = rules_message(served, policy);
   if (encoded) rules.set_table_optimizer(optimizer.text());
-  rules.set_staleness(policy);
   rules.set_staleness_options(setting_.staleness_options.text());
-  rules.set_own_policy(own_policy_ != nullptr);
   client_.agree_on_rules(rules.call(), optimizer.text() + " with staleness=" + rules.staleness() +
                                            (setting_.staleness_options.empty() ? "" : "," + rules.staleness_options()));
 
@@ -151,10 +147,7 @@ void ServersBackend::set_optimizer(const Spec& optimizer) {
 }
 
 void ServersBackend::set_rules(const Spec& at_servers, const std::string& agreed, std::unique_ptr<WorkerRule> state) {
-  wire::SetRules rules;
-  rules.set_call(++optimizer_calls_);
-  rules.set_optimizer(at_servers.text());
-  rules.set_staleness("none");
+  const wire::SetRules rules = rules_message(at_servers, "none");
   client_.agree_on_rules(rules.call(), agreed);
   ask_every_server(message_of(MessageKind::kSetRules, rules));
   Lock lock(mutex_);
@@ -163,8 +156,17 @@ void ServersBackend::set_rules(const Spec& at_servers, const std::string& agreed
   policy_ = "none";
 }
 
+wire::SetRules ServersBackend::rules_message(const Spec& optimizer, const std::string& policy) {
+  wire::SetRules rules;
+  rules.set_call(++optimizer_calls_);
+  rules.set_optimizer(optimizer.text());
+  rules.set_staleness(policy);
+  for (const std::string& codec : setting_.compression.names()) rules.add_codecs(codec);
+  return rules;
+}
+
 bool ServersBackend::momentum_is_encoded() const {
-  const auto codec = make_codec(setting_.compression.push);
+  const auto codec = setting_.compression.make(setting_.compression.push);
   return codec && codec->takes_momentum();
 }
 

@@ -1,0 +1,43 @@
+#pragma once
+// Objects of the user's own beside a catalog of the library.
+
+#include <paceline/catalog.h>
+#include <paceline/error.h>
+#include <paceline/extensions.h>
+
+namespace paceline {
+
+template <class Object>
+using OwnObjects = std::map<std::string, std::shared_ptr<const Object>>;
+
+template <class Object>
+std::string names_of(const OwnObjects<Object>& own) {
+  std::string names;
+  for (const auto& [name, object] : own) names += " " + name;
+  return names;
+}
+
+// The user's own object of that name; null where it is one of the catalog's. Throws InvalidArgument, listing what is
+// known, where it is neither.
+template <class Object, class Factory>
+std::shared_ptr<const Object> own_object(const OwnObjects<Object>& own, const Catalog<Factory>& catalog,
+                                         const std::string& name) {
+  if (const auto found = own.find(name); found != own.end()) return found->second;
+  try {
+    catalog.at(name);
+  } catch (const InvalidArgument& error) {
+    if (own.empty()) throw;
+    throw InvalidArgument(str(error.what(), "; of your own:", names_of(own)));
+  }
+  return nullptr;
+}
+
+// The same, or the one that the catalog makes of `options`.
+template <class Object, class Factory>
+std::shared_ptr<const Object> make_object(const OwnObjects<Object>& own, const Catalog<Factory>& catalog,
+                                          const std::string& name, const Options& options) {
+  if (auto object = own_object(own, catalog, name)) return object;
+  return catalog.at(name)(options);
+}
+
+}  // namespace paceline
