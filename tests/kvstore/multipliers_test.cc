@@ -234,9 +234,9 @@ TEST(Multipliers, ReachStalenessPolicies) {
   const auto policy = std::make_shared<Seen>();
   const auto updater = make_updater();
   const double weight = 0, gradient = 1;
-  updater->set_staleness(policy);
   const int slice = updater->add_slice({.name = "w", .end = 1, .dtype = DType::kFloat64}, &weight);
-  updater->set_rules(Spec::parse("sgd:lr=2,schedule=linear,schedule_examples=4,lr_mult=w:0.25"), "none", {});
+  updater->set_rules(Spec::parse("sgd:lr=2,schedule=linear,schedule_examples=4,lr_mult=w:0.25"), "seen", {},
+                     {.policies = {{"seen", policy}}});
   updater->apply(slice, {.worker = 0, .version = 0, .examples = 2, .gradient = &gradient});
   updater->apply(slice, {.worker = 0, .version = 0, .examples = 2, .gradient = &gradient});
   EXPECT_EQ(policy->last.learning_rate, 2 * 0.5 * 0.25);

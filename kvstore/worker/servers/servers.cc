@@ -56,7 +56,7 @@ ModeSetting ModeSetting::parse(const Spec& spec, const Extensions& own) {
   setting.object = make_mode(setting.mode, own);
   setting.compression = CompressionSetting::take(&rest, own);
   setting.compression.suit(setting.object->traits().lockstep);
-  const auto codec = make_codec(setting.compression.push);
+  const auto codec = setting.compression.make(setting.compression.push);
   require(!codec || !codec->votes() || setting.object->aggregate() == Aggregate::kMean, "compression '",
           setting.compression.push.text(), "' applies the sign that most workers vote for, which is no sum; leave out ",
           "aggregate=sum, or majority");
