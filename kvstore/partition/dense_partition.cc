@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "digest.h"
+#include "own_objects.h"
 #include "round_number.h"
 #include "scratch.h"
 
@@ -18,7 +19,7 @@ constexpr std::size_t padded(std::size_t bytes) { return (bytes + 7) / 8 * 8; }
 
 DensePartition::DensePartition(std::uint32_t id, std::span<const std::pair<SliceInfo, const void*>> slices,
                                Extensions own)
-    : id_(id), own_(std::move(own)) {
+    : id_(id), own_(shared(std::move(own))) {
   slices_.reserve(slices.size());
   for (const auto& [info, initial] : slices) {
     const std::size_t bytes = static_cast<std::size_t>(info.end - info.begin) * size_of(info.dtype);
@@ -263,7 +264,7 @@ void DensePartition::apply(ReadEntry& entry, WeightSink* sink) {
 }
 
 void DensePartition::apply(RulesEntry& entry) {
-  updater_->set_rules(entry.optimizer, entry.staleness, entry.staleness_options, own_);
+  updater_->set_rules(entry.optimizer, entry.staleness, entry.staleness_options, own_ ? *own_ : Extensions());
   remember_pulled();
   log(entry);
 }

@@ -162,7 +162,7 @@ class DensePartition {
   void remember_pulled();
 
   const std::uint32_t id_;
-  const Extensions own_;
+  const std::shared_ptr<const Extensions> own_;  // null: none
   const std::unique_ptr<Updater> updater_ = make_updater();
   std::vector<Slice> slices_;
   std::map<int, Worker> workers_;

@@ -5,6 +5,10 @@
 #include <paceline/error.h>
 #include <paceline/extensions.h>
 
+#include <memory>
+#include <string>
+#include <utility>
+
 namespace paceline {
 
 template <class Object>
@@ -15,6 +19,12 @@ std::string names_of(const OwnObjects<Object>& own) {
   std::string names;
   for (const auto& [name, object] : own) names += " " + name;
   return names;
+}
+
+// For the many that keep the objects: null where there are none, which is nearly always.
+inline std::shared_ptr<const Extensions> shared(Extensions own) {
+  if (own.modes.empty() && own.policies.empty() && own.codecs.empty()) return nullptr;
+  return std::make_shared<const Extensions>(std::move(own));
 }
 
 // The user's own object of that name; null where it is one of the catalog's. Throws InvalidArgument, listing what is

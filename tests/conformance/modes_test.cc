@@ -133,7 +133,7 @@ TEST(Modes, KeepThePromisesOfTheStore) {
       EXPECT_EQ(store.report().refused, 0);
     });
     std::vector<double> expected(5000, kSteps / 3);
-    const bool means = make_mode(Spec::parse(text))->aggregate() == Aggregate::kMean;
+    const bool means = mode_of(text)->aggregate() == Aggregate::kMean;
     expected.push_back(rounds && means ? kSteps : 2 * kSteps);
     EXPECT_EQ(final_weights[0], expected);
     EXPECT_EQ(final_weights[1], expected);
@@ -170,7 +170,7 @@ TEST(Modes, WorkersThatWaitForDataAreNotWaitedFor) {
       }
       store.pull("w", weight);
       if (rounds) {
-        const bool means = make_mode(Spec::parse(text))->aggregate() == Aggregate::kMean;
+        const bool means = mode_of(text)->aggregate() == Aggregate::kMean;
         EXPECT_EQ(weight.item<double>(), means ? 27 : 33);
       }
       EXPECT_EQ(store.report().refused, 0);

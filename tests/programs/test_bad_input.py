@@ -65,7 +65,7 @@ class CommandLine(BadInput):
     def test_a_wrong_mode_starts_no_job(self):
         train = ("--train", data_folder() / "train.manifest")
         for mode, words in (
-            ("dist_sync:bakcup=1", "unknown option 'bakcup' of mode 'dist_sync'; known: backup"),
+            ("dist_sync:bakcup=1", "unknown option 'bakcup' of mode 'dist_sync'; known: aggregate backup"),
             ("dist_snc", "unknown mode 'dist_snc'; known: local"),
             ("ring:bound=2", "unknown option 'bound' of mode 'ring'"),
             ("dist_local:staleness=discard", "leave staleness=discard out"),

@@ -6,11 +6,12 @@
 #include <optional>
 
 #include "digest.h"
+#include "own_objects.h"
 
 namespace paceline {
 
 RowPartition::RowPartition(const TableSpec& spec, const TableLayout& layout, std::uint32_t number, Extensions own)
-    : table_(spec, layout.block_bits()), layout_(layout), number_(number), own_(std::move(own)) {}
+    : table_(spec, layout.block_bits()), layout_(layout), number_(number), own_(shared(std::move(own))) {}
 
 template <class Entry>
 void RowPartition::log(Entry& entry) {
@@ -108,7 +109,7 @@ void RowPartition::apply(RowCloseEntry& entry) {
 
 void RowPartition::apply(RulesEntry& entry) {
   set_rules(RowRules::make(entry.table_optimizer.name.empty() ? entry.optimizer : entry.table_optimizer,
-                           entry.staleness, entry.staleness_options, own_));
+                           entry.staleness, entry.staleness_options, own_ ? *own_ : Extensions()));
   log(entry);
 }
 
