@@ -42,12 +42,7 @@ void require_object(const char* kind, const std::string& name, const OwnObjects<
 
 ServerControl::ServerControl(int servers, PartitionTable& table, std::vector<std::unique_ptr<ServerShard>>& shards,
                              const WaitStats& waits, Extensions own, PartitionLog* log)
-    : table_(table),
-      shards_(shards),
-      waits_(waits),
-      own_(std::move(own)),
-      log_(log),
-      tables_(servers, shards_, own_) {}
+    : table_(table), shards_(shards), waits_(waits), own_(std::move(own)), log_(log), tables_(servers, shards_, own_) {}
 
 bool ServerControl::on_request(const Request& request, int rank) {
   switch (request.message().header.kind) {

@@ -254,7 +254,8 @@ std::uint64_t mirrored(const Job& job) {
 
 // Every mode, those that are not in the library, and options' other branches.
 std::vector<std::string> modes() {
-  std::vector<std::string> modes{"dist_sync:aggregate=sum", "dist_sync:backup=1", "dist_async:bound=1", "dist_async:bound=0..2"};
+  std::vector<std::string> modes{"dist_sync:aggregate=sum", "dist_sync:backup=1", "dist_async:bound=1",
+                                 "dist_async:bound=0..2"};
   for (const auto& [name, make] : mode_catalog().entries()) modes.push_back(name);
   for (const auto& [name, mode] : own_objects().modes) modes.push_back(name);
   return modes;

@@ -229,8 +229,7 @@ TEST(Aggregate, WorkersThatDifferAreRefused) {
     ClusterConfig job = job_config("inproc", mode == "ring" ? 0 : 1, 2);
     const SchedulerThread scheduler(job);
     std::jthread server;
-    if (job.servers > 0)
-      server = std::jthread([&] { Server(member(job, Role::kServer, 0, 0), {}, 1).run(); });
+    if (job.servers > 0) server = std::jthread([&] { Server(member(job, Role::kServer, 0, 0), {}, 1).run(); });
     std::vector<std::string> errors(2);
     std::vector<std::jthread> workers;
     for (int worker = 0; worker < 2; ++worker)

@@ -2,7 +2,8 @@
 // KVStore: parameters by name, pushed gradients, pulled weights. The same program runs alone and distributed. The mode
 // is one string, `NAME[:key=value,...]`.
 //
-// - `local[:aggregate=A]`: one process. Several devices may push parts of one gradient (backend.h). Weights on an accelerator stay
+// - `local[:aggregate=A]`: one process. Several devices may push parts of one gradient (backend.h). Weights on an
+// accelerator stay
 //   there, and NCCL sums the gradients if it can (PACELINE_NCCL=0: never).
 // - `device`, or `nccl`: as `local`, but the gradients are summed on the first of the devices.
 // - `dist_sync[:backup=b][,aggregate=A]`, or `dist_sync_device`, `dist_device_sync`: rounds over the live workers,
@@ -18,9 +19,9 @@
 // - `gossip[:steps=H][,seed=S]`: no server. Every worker trains alone. Every H steps it and another worker, drawn by
 //   `seed`, move to the mean of their weights. No worker waits. After a barrier all workers have the mean.
 //
-// `aggregate` of `dist_sync` and `ring` says what a round applies: the `mean` of the gradients, weighted by examples (the
-// default), or their `sum`, added up in rank order. `local` and `device` have the option for the gradients of several
-// devices, and sum by default. Other modes refuse it: `dist_async` applies each push as it is.
+// `aggregate` of `dist_sync` and `ring` says what a round applies: the `mean` of the gradients, weighted by examples
+// (the default), or their `sum`, added up in rank order. `local` and `device` have the option for the gradients of
+// several devices, and sum by default. Other modes refuse it: `dist_async` applies each push as it is.
 //
 // Keys of every dist mode:
 // - `staleness` and the options of the policy, `transport`, `compression` (compression.h) and the options of the codec;

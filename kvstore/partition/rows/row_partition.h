@@ -82,7 +82,7 @@ class RowPartition {
   const TableLayout layout_;
   const std::uint32_t number_;
   const std::shared_ptr<const Extensions> own_;  // null: none
-  std::shared_ptr<const RowRules> rules_;  // null: the table's first
+  std::shared_ptr<const RowRules> rules_;        // null: the table's first
   std::map<int, Worker> workers_;
   std::map<std::uint64_t, std::uint64_t> loads_;  // by incarnation: the last load that it began
   OpenRounds<Kept> rounds_;

@@ -138,7 +138,8 @@ void ServersBackend::send_tables(const StoreState& state) {
           part.arrays.emplace_back(name, part.ids.size() * table->row_bytes);
           gather_rows(rows, range, table->spec, from, part.arrays.back().second.data());
         }
-        requests.emplace_back(places->server_of(table->group, p), load_message(*table, p, table_loads_, std::move(part)));
+        requests.emplace_back(places->server_of(table->group, p),
+                              load_message(*table, p, table_loads_, std::move(part)));
         range.begin = range.end;
       } while (range.begin < end);
       ask_servers(std::move(requests));
@@ -169,7 +170,8 @@ void ServersBackend::send_first_rows(const RemoteTable& table, const FirstRows& 
     SavedRowArrays part;
     const auto send = [&](std::size_t least) {
       if (!part.ids.empty())
-        requests.emplace_back(places->server_of(table.group, p), load_message(table, p, table_loads_, std::exchange(part, {})));
+        requests.emplace_back(places->server_of(table.group, p),
+                              load_message(table, p, table_loads_, std::exchange(part, {})));
       if (requests.size() >= least) ask_servers(std::exchange(requests, {}));
     };
     for (std::int64_t first = p * block; first < table.spec.rows; first += partitions * block) {
