@@ -17,7 +17,7 @@ namespace paceline {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x014c4350;
-constexpr std::uint8_t kFormat = 1;
+constexpr std::uint8_t kFormat = 2;
 constexpr std::size_t kSealBytes = 16;
 constexpr std::size_t kHeadBytes = 8 + 4 * 8 + 4 + 4 + 8 + kSealBytes;
 constexpr std::size_t kMaxBody = std::size_t{64} << 20;
