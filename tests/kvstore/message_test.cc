@@ -46,7 +46,7 @@ TEST(Message, payload_is_shared_not_copied) {
 
 TEST(Message, head_has_the_layout_that_is_drawn) {
   const Packet packet = encode(sample(MessageKind::kBarrier, "AB", {"xyz"}));
-  const unsigned char expected[] = {'P',  'C', 'L', 1, 1, 17, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22,
+  const unsigned char expected[] = {'P',  'C', 'L', 1, 2, 17, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22,
                                     0x11, 77,  0,   0, 0, 0,  0, 0, 0,    0xcb, 0x04, 0xfb, 0x71, 0x1f, 0x01,
                                     0,    0,   5,   0, 0, 0,  0, 0, 0,    0,    2,    0,    0,    0,    1,
                                     0,    0,   0,   3, 0, 0,  0, 0, 0,    0,    0,    0,    0,    0,    0,
