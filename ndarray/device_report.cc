@@ -58,7 +58,7 @@ std::exception_ptr take_report(Device device) noexcept try {
   Reports& all = reports();
   const std::lock_guard lock(all.mutex);
   const auto found = all.of.find(device);
-  if (found == all.of.end()) return nullptr;
+  if (found == all.of.end() || !found->second) return nullptr;  // or there was no memory for one
   const unsigned written = std::atomic_ref(found->second->written).load(std::memory_order_acquire);
   const std::atomic_ref taken(found->second->taken);
   if (written == taken.load(std::memory_order_relaxed)) return nullptr;

@@ -74,6 +74,8 @@ std::string Progress::agree(const std::string& what, const std::string& outcome,
   if (failed) std::rethrow_exception(failed);
   for (const auto& [rank, given] : outcomes)
     if (!given.empty()) return given;
+  // A worker that came late may meet nobody: the others are past this barrier.
+  if (store_->backend().joined_late()) return {};
   throw Error(complaint + "; the worker that tried says why, or was lost");
 }
 

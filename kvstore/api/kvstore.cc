@@ -285,6 +285,9 @@ void KVStore::step_end() { backend_->step_end(); }
 void KVStore::barrier() { backend_->barrier(); }
 GatheredValues KVStore::all_gather(const std::string& name, const std::string& value) {
   require(!name.empty(), "all_gather() wants a name, by which the workers know that they gather the same");
+  const std::size_t most = (std::size_t{32} << 20) / static_cast<std::size_t>(size());
+  require(value.size() <= most, "all_gather('", name, "') gives ", value.size(), " bytes; in a job of ", size(),
+          " workers each gives at most ", most);
   return backend_->all_gather(name, value);
 }
 void KVStore::put_fact(const std::string& name, const std::string& value) { backend_->put_fact(name, value); }

@@ -1,5 +1,5 @@
 // packet := head payload*                      one frame each
-// head   := magic:u32 "PCL\x01"  format:u8 (1)  kind:u8  reserved:u16 (0)
+// head   := magic:u32 "PCL\x01"  format:u8 (2)  kind:u8  reserved:u16 (0)
 //           job:u64  incarnation:u64  request:u64  epoch:u64
 //           body_bytes:u32  payload_count:u32  payload_bytes:u64
 //           seal:16 bytes (always 0; reserved for authentication)

@@ -111,7 +111,7 @@ class BarrierService final : public SchedulerService {
     passed_ = std::max(passed_, passed);
     for (auto& [incarnation, worker] : workers_)
       std::erase_if(worker.waiting, [&](const Waiting& entry) {
-        if (entry.number > passed) return false;
+        if (entry.number > passed_) return false;
         answer(entry);
         return true;
       });
@@ -120,10 +120,14 @@ class BarrierService final : public SchedulerService {
   }
 
   void answer(const Waiting& entry) const {
+    // A worker that came late may ask under another name for a barrier that the others have passed.
     const auto meeting = entry.name.empty() ? meetings_.end() : meetings_.find(entry.number);
-    if (meeting == meetings_.end()) return answer(entry.request, entry.number);
+    if (meeting == meetings_.end() || (meeting->second.mismatch.empty() && meeting->second.name != entry.name))
+      return answer(entry.request, entry.number);
     if (meeting->second.mismatch.empty()) return answer(entry.request, entry.number, meeting->second.body);
-    entry.request.refuse(InvalidArgument(meeting->second.mismatch));
+    proto::Barrier body;
+    body.set_mismatch(meeting->second.mismatch);
+    answer(entry.request, entry.number, std::move(body));
   }
 
   void answer(const Request& request, std::uint64_t number, proto::Barrier body = {}) const {

@@ -205,7 +205,7 @@ class StoreService final : public SchedulerService {
     if (has_servers_) {
       try {
         place(kDenseKeys, bytes.size(), policy_->place_keys(bytes));
-      } catch (const Error& error) {
+      } catch (const std::exception& error) {
         call.mismatch = error.what();
         return;
       }

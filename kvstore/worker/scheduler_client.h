@@ -2,6 +2,7 @@
 // The requests of a backend to the scheduler, in every mode: barriers, facts, positions of data, agreements.
 
 #include <paceline/backend.h>
+#include <paceline/error.h>
 
 #include <atomic>
 #include <string>
@@ -37,13 +38,16 @@ class SchedulerClient {
   std::uint64_t meet(std::uint64_t number, std::uint64_t clock, bool joining = false) {
     return gather(number, clock, joining, {}, {}).first;
   }
-  // The same, also with the values of all_gather().
+  // The same, also with the values of all_gather(). Call require_one_name() when the barrier is over.
   std::pair<std::uint64_t, GatheredValues> gather(std::uint64_t number, std::uint64_t clock, bool joining,
                                                   const std::string& name, const std::string& value);
   // As Backend::leads() says. Does not block.
   int leader() const;
   // Throws InvalidArgument if another worker names other `rules` in this call.
   void agree_on_rules(std::uint32_t call, const std::string& rules);
+
+  // Throws InvalidArgument if workers met under different names in the last gather() with a name.
+  void require_one_name() const { require(mismatch_.empty(), mismatch_); }
 
   // As Backend says.
   void put_fact(const std::string& name, const std::string& value);
@@ -60,6 +64,7 @@ class SchedulerClient {
   Node& node_;
   std::uint64_t epoch_ = 0;  // all barriers before the current epoch of data
   std::uint64_t barriers_ = 0, take_overs_ = 0, puts_ = 0;
+  std::string mismatch_;
   std::atomic<int> leader_ = -1;  // of the last barrier
 };
 

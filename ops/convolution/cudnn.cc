@@ -211,21 +211,6 @@ Algorithm choose(const Cudnn& cudnn, cudnnHandle_t handle, ConvolutionPass pass,
   return result;
 }
 
-// Asks cuDNN once for each problem in float32, whose fastest algorithm depends on the sizes. Asking takes longer than
-// many a convolution.
-Algorithm algorithm_for(const Cudnn& cudnn, cudnnHandle_t handle, ConvolutionPass pass, const ConvolutionGeometry& g,
-                        DType dtype, bool channels_last, int device, const Problem& p) {
-  if (dtype != DType::kFloat32) return {};
-  using Key = std::tuple<int, ConvolutionPass, bool, cudnnMathType_t, ConvolutionGeometry>;
-  static std::mutex mutex;
-  static auto& chosen = *new std::map<Key, Algorithm>;
-  const Key key{device, pass, channels_last, p.math, g};
-  const std::lock_guard lock(mutex);
-  const auto [at, is_new] = chosen.try_emplace(key);
-  if (is_new) at->second = choose(cudnn, handle, pass, p);
-  return at->second;
-}
-
 // False: cuDNN has nothing for this.
 bool ask_workspace(const Cudnn& cudnn, cudnnHandle_t handle, ConvolutionPass pass, const Problem& p,
                    const Algorithm& algorithm, std::size_t& bytes) {
@@ -240,6 +225,24 @@ bool ask_workspace(const Cudnn& cudnn, cudnnHandle_t handle, ConvolutionPass pas
     status = cudnn.cudnnGetConvolutionBackwardFilterWorkspaceSize(handle, p.x, p.y, p.convolution, p.weight,
                                                                   algorithm.filter, &bytes);
   return status == CUDNN_STATUS_SUCCESS && bytes <= kMostWorkspace;
+}
+
+// Asks cuDNN once for each problem in float32, whose fastest algorithm depends on the sizes. Asking takes longer than
+// many a convolution.
+Algorithm algorithm_for(const Cudnn& cudnn, cudnnHandle_t handle, ConvolutionPass pass, const ConvolutionGeometry& g,
+                        DType dtype, bool channels_last, int device, const Problem& p) {
+  if (dtype != DType::kFloat32) return {};
+  using Key = std::tuple<int, ConvolutionPass, bool, cudnnMathType_t, ConvolutionGeometry>;
+  static std::mutex mutex;
+  static auto& chosen = *new std::map<Key, Algorithm>;
+  const Key key{device, pass, channels_last, p.math, g};
+  const std::lock_guard lock(mutex);
+  const auto [at, is_new] = chosen.try_emplace(key);
+  if (!is_new) return at->second;
+  const Algorithm proposed = choose(cudnn, handle, pass, p);
+  std::size_t bytes = 0;
+  if (ask_workspace(cudnn, handle, pass, p, proposed, bytes)) at->second = proposed;
+  return at->second;
 }
 
 bool is_empty(const ConvolutionGeometry& g) { return g.examples == 0 || g.in == 0 || g.out == 0; }

@@ -4,6 +4,7 @@
 #include <paceline/aggregate.h>
 #include <paceline/error.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "one_key.h"
@@ -32,7 +33,7 @@ PushedRound random_round(int workers, bool alike) {
 // In rank order, each operation rounded to float32.
 std::vector<float> together(const PushedRound& round, bool sums) {
   const auto workers = static_cast<std::int64_t>(round.gradients.size());
-  const bool alike = std::ranges::count(round.examples, round.examples.front()) == workers;
+  const bool alike = std::count(round.examples.begin(), round.examples.end(), round.examples.front()) == workers;
   std::int64_t total = 0;
   for (const std::int64_t examples : round.examples) total += examples;
   std::vector<float> result(kRows * kWidth, 0);

@@ -141,7 +141,7 @@ class Backend {
   // A barrier at which each worker gives a value and gets the values of all. Every worker calls it with the same name.
   // If the names differ, all throw InvalidArgument. The value of a worker that was lost before is missing. A worker
   // that joins a running job gets no values from barriers that the others have passed. Without a name it is a mere
-  // barrier.
+  // barrier. The values of all workers together have at most 32 MiB.
   virtual GatheredValues all_gather(const std::string& name, const std::string& value) = 0;
 
   // Facts are small values that workers share by name: at most 1 MiB each, 32 MiB in a job. The scheduler keeps them

@@ -164,7 +164,6 @@ class ServersBackend final : public Backend {
   // What `send` throws as InvalidArgument all throw. False, and nothing is taken, where the worker that leads was lost
   // before it had sent all.
   bool from_leader(const std::function<void()>& send, const std::function<void(const NamedArrays&)>& take);
-  void send_note(const char* name, const std::string& text);  // a blob for each worker
 
   // The same for row-sparse tables.
   void fetch_tables(StoreState& state);

@@ -227,7 +227,11 @@ GatheredValues ServersBackend::all_gather(const std::string& name, const std::st
   if (joining_ && joined_late_ && !client_.in_epoch()) return {};
   pending_->wait_none();
   const std::uint64_t number = client_.next_barrier();
-  if (joining_) return client_.gather(number, 0, true, name, value).second;
+  if (joining_) {
+    GatheredValues given = client_.gather(number, 0, true, name, value).second;
+    if (!name.empty()) client_.require_one_name();
+    return given;
+  }
   wire::StepEnd body;
   body.set_clock(clock());
   body.set_number(number);
@@ -239,6 +243,7 @@ GatheredValues ServersBackend::all_gather(const std::string& name, const std::st
   tell_servers(body);
   paused_ = false;
   set_clock(clock);
+  if (!name.empty()) client_.require_one_name();
   return std::move(given);
 }
 

@@ -19,11 +19,8 @@ namespace {
 // The key and the slice, by partition and number of the slice.
 using SliceOwners = std::map<std::pair<std::uint32_t, std::uint32_t>, std::pair<const RemoteKey*, const RemoteSlice*>>;
 
-// A blob of this name holds the reason why a load was refused. No state has this name, because a name of a state begins
-// with a key, in which a ':' is written "::.".
-constexpr const char* kRefusal = ":refused";
-// A blob of this name ends a load. If it is missing, the worker that sent the load was lost.
-constexpr const char* kWhole = ":whole";
+// What the leader tells the others of a load. A refusal begins with another letter, and its reason follows.
+constexpr char kWhole = 'w', kRefused = 'r';
 
 // Larger arrays of a worker's own state travel in pieces of this size.
 constexpr std::int64_t kBlobBytes = std::int64_t{8} << 20;
@@ -213,22 +210,23 @@ bool ServersBackend::from_leader(const std::function<void()>& send,
   pending_->wait_none();
   barrier();  // earlier pushes of other workers must arrive before what is sent
   std::exception_ptr refused;
+  std::string outcome;
   if (leads()) {
     try {
       send();
-      send_note(kWhole, "sent");
-    } catch (const InvalidArgument& error) {
+      outcome = kWhole;
+    } catch (const std::exception& error) {
       refused = std::current_exception();
-      send_note(kRefusal, error.what());
+      outcome = kRefused + std::string(error.what());
     }
   }
-  barrier();
+  // All get the same answer: what the leader says, or nothing where it was lost.
+  bool whole = false;
+  for (const auto& [rank, said] : all_gather("/from_leader", outcome)) {
+    whole |= said.starts_with(kWhole);
+    if (said.starts_with(kRefused) && !refused) refused = std::make_exception_ptr(InvalidArgument(said.substr(1)));
+  }
   NamedArrays mine = fetch_blobs(placement()->keeper_of(rank()), rank(), nullptr);
-  for (const auto& [name, array] : mine)
-    if (name == kRefusal && !refused)
-      refused = std::make_exception_ptr(
-          InvalidArgument(std::string(static_cast<const char*>(array.data()), static_cast<std::size_t>(array.size()))));
-  const bool whole = std::erase_if(mine, [](const auto& entry) { return entry.first == kWhole; }) > 0;
   forget_row_versions();
   if (whole && !refused) take(mine);
   barrier();
@@ -267,13 +265,6 @@ void ServersBackend::clear_blobs() {
   wire::LoadRequest clear;
   clear.set_clear_blobs(true);
   ask_every_server(message_of(MessageKind::kLoad, clear));
-}
-
-void ServersBackend::send_note(const char* name, const std::string& text) {
-  const std::vector<std::uint8_t> bytes(text.begin(), text.end());
-  const NDArray array = NDArray::from(bytes, {static_cast<std::int64_t>(bytes.size())}, {}, engine_);
-  array.wait();
-  for (int worker = 0; worker < workers_; ++worker) send_blobs(placement()->keeper_of(worker), worker, {{name, array}});
 }
 
 void ServersBackend::send_state(const SavedStore& store) {
