@@ -132,7 +132,7 @@ run_check() {
   check "operators, against the CPU" ops_tests '*Cuda*'
   check "arrays" ndarray_tests '*cuda0*'
   check "device runtime" base_tests '*cuda*'
-  check "optimizers, against the CPU" kvstore_tests 'Optimizer.*Cuda*'
+  check "optimizers, against the CPU" kvstore_tests 'Optimizer.*Cuda*:Multipliers.*Cuda*'
   PACELINE_CUDA_DEVICES=4 check "stores, four logical devices" kvstore_tests 'Devices.*OnCuda*'
   check "stores, several GPUs, NCCL and copies" kvstore_tests 'Nccl.*'
   check "large keys between GPU and servers" kvstore_tests '*DeviceParts.*/cuda'
