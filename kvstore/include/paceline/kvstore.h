@@ -3,8 +3,7 @@
 // is one string, `NAME[:key=value,...]`.
 //
 // - `local[:aggregate=A]`: one process. Several devices may push parts of one gradient (backend.h). Weights on an
-// accelerator stay
-//   there, and NCCL sums the gradients if it can (PACELINE_NCCL=0: never).
+//   accelerator stay there, and NCCL sums the gradients if it can (PACELINE_NCCL=0: never).
 // - `device`, or `nccl`: as `local`, but the gradients are summed on the first of the devices.
 // - `dist_sync[:backup=b][,aggregate=A]`, or `dist_sync_device`, `dist_device_sync`: rounds over the live workers,
 //   bitwise the same in every run. With backup, a round closes without the last b workers, whose pushes are refused.
