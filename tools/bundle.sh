@@ -31,6 +31,8 @@ readonly theirs='/(ld-linux[^/]*|lib(c|m|dl|rt|pthread|resolv|cuda|cudart|cublas
 grep -qs '^PACELINE_CUDA:BOOL=ON$' "$build/CMakeCache.txt" ||
   fail "$build is a build without CUDA kernels, which a GPU would not run; take one of the preset cuda"
 
+type -P xz >/dev/null || fail "it packs with xz, which is not installed; tools/install_dependencies.sh --tests"
+
 staging=$(mktemp -d)
 trap 'rm -rf "$staging"' EXIT
 mkdir "$staging/packed" "$staging/packed/bin" "$staging/packed/lib"

@@ -23,7 +23,7 @@ packages=(
   python3 openssh-client rsync                     # tools/launch.py
   curl ca-certificates                             # tools/quickstart.sh fetches MNIST
 )
-test_packages=(git openssh-server mold stress-ng zstd)
+test_packages=(git openssh-server mold stress-ng xz-utils zstd)
 lint_packages=(git python3-venv)
 docs_packages=(doxygen mkdocs)
 full_packages=(clang libomp-dev)
