@@ -20,10 +20,12 @@
 #     the one finished instance, which the .cc declares and hands to invoke(), and lists it in all_operators().
 #     <folder>/<folder>_test.cc becomes part of the module's unit tests.
 #   generate_operator_table()                          in ops/, after the last add_operator
-#   add_unit_tests(<module> [NAME <name>] [EXTERNAL <libraries>] SOURCES <files>)   in tests/<name>/CMakeLists.txt
-#     One GoogleTest program `<name>_tests` (NAME is the module by default) of the module and those below it, so that it
-#     builds without the others; it sees private headers and <support/...> of tests/. Run it with tools/test.sh <name>.
-#     The target unit_tests builds them all.
+#   add_unit_tests(<module> [NAME <name>] [BESIDE <module>] [EXTERNAL <libraries>] SOURCES <files>)
+#     In tests/<name>/CMakeLists.txt: one GoogleTest program `<name>_tests` (NAME is the module by default) of the module,
+#     of the one BESIDE it and of those below them, so that it builds without the others; it sees private headers and
+#     <support/...> of tests/. Run it with tools/test.sh <name>. The target unit_tests builds them all.
+#   link_modules(<target> <modules>)
+#     The target sees the private headers of the modules and of those below them, and links their objects.
 #   add_python_tests(<name> TIMEOUT <seconds> [TARGET <target>] [ENVIRONMENT <variables>] MODULES <names>)
 #     Modules of unittest in tests/<name>/. TARGET builds what they need; without one, that may be anything.
 #   add_suite(<name> <kind> <command> <timeout> [TARGET <name>] [MATCH <pattern>] [ENVIRONMENT <variables>])
@@ -234,11 +236,29 @@ function(add_suite name kind command timeout)
   set_tests_properties(${name} PROPERTIES LABELS ${name} RUN_SERIAL TRUE TIMEOUT 3600)
 endfunction()
 
+function(link_modules target)
+  set(closure)
+  foreach(module IN LISTS ARGN)
+    get_target_property(below paceline_${module} PACELINE_CLOSURE)
+    list(APPEND closure ${below})
+  endforeach()
+  list(REMOVE_DUPLICATES closure)
+  foreach(below IN LISTS closure)
+    # Object libraries hand on their objects only to those that name them directly.
+    get_target_property(linked paceline_${below} PACELINE_LINKED)
+    get_target_property(folders paceline_${below} PACELINE_FOLDERS)
+    target_link_libraries(${target} PRIVATE paceline_${below} ${linked})
+    list(POP_FRONT folders folder)
+    target_include_directories(${target} PRIVATE ${folder})
+    target_include_directories(${target} SYSTEM PRIVATE ${folders})
+  endforeach()
+endfunction()
+
 function(add_unit_tests module)
   if(NOT PACELINE_TESTS)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "NAME" "EXTERNAL;SOURCES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "NAME;BESIDE" "EXTERNAL;SOURCES")
   set(name ${module})
   if(arg_NAME)
     set(name ${arg_NAME})
@@ -249,16 +269,7 @@ function(add_unit_tests module)
   endif()
   set(target ${name}_tests)
   add_executable(${target} ${arg_SOURCES})
-  get_target_property(closure paceline_${module} PACELINE_CLOSURE)
-  foreach(below IN LISTS closure)
-    # Object libraries hand on their objects only to those that name them directly.
-    get_target_property(linked paceline_${below} PACELINE_LINKED)
-    get_target_property(folders paceline_${below} PACELINE_FOLDERS)
-    target_link_libraries(${target} PRIVATE paceline_${below} ${linked})
-    list(POP_FRONT folders folder)
-    target_include_directories(${target} PRIVATE ${folder})
-    target_include_directories(${target} SYSTEM PRIVATE ${folders})
-  endforeach()
+  link_modules(${target} ${module} ${arg_BESIDE})
   target_link_libraries(${target} PRIVATE test_support ${arg_EXTERNAL} nlohmann_json::nlohmann_json)
   # The tests' own code need not be fast, but compiled fast.
   precompile_headers(${target} tests/support/precompiled.h LIBRARIES GTest::gmock OPTIONS $<$<CONFIG:Release>:-O1>)
