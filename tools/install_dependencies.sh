@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# tools/install_dependencies.sh [--tests] [--lint] [--docs] [--full] [--list]
+# tools/install_dependencies.sh [--tests] [--lint] [--docs] [--full] [--fuzz] [--list]
 # Installs the packages that building and running Paceline needs, on Debian 12 and 13 or Ubuntu 24.04. Does nothing when
 # all are there; asks for sudo only when something is missing and the user is not root.
 #   --tests  also what only the tests need (an ssh server for the launcher's tests, a fast linker, a source of load)
 #   --lint   also what tools/lint.sh needs, which takes its tools themselves from PyPI
 #   --docs   also what tools/docs.sh needs
 #   --full   also what tools/test.sh --full needs (clang)
+#   --fuzz   also what tools/fuzz.sh needs (clang)
 #   --list   prints the packages and installs nothing
 set -euo pipefail
 
@@ -26,7 +27,7 @@ packages=(
 test_packages=(git openssh-server mold stress-ng xz-utils zstd)
 lint_packages=(git python3-venv)
 docs_packages=(doxygen mkdocs)
-full_packages=(clang libomp-dev)
+clang_packages=(clang libomp-dev)
 
 fail() { echo "install_dependencies.sh: $1" >&2; exit 1; }
 
@@ -37,9 +38,9 @@ while [ $# -gt 0 ]; do
     --list) list=true ;;
     --lint) packages+=("${lint_packages[@]}") ;;
     --docs) packages+=("${docs_packages[@]}") ;;
-    --full) packages+=("${full_packages[@]}") ;;
-    --help | -h) sed -n '2,9s/^# //p' "$0"; exit 0 ;;
-    *) echo "install_dependencies.sh: unknown option '$1'; known: --tests --lint --docs --full --list --help" >&2; exit 2 ;;
+    --full | --fuzz) packages+=("${clang_packages[@]}") ;;
+    --help | -h) sed -n '2,10s/^# //p' "$0"; exit 0 ;;
+    *) echo "install_dependencies.sh: unknown option '$1'; known: --tests --lint --docs --full --fuzz --list --help" >&2; exit 2 ;;
   esac
   shift
 done
