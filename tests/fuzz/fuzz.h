@@ -39,7 +39,8 @@ auto parsed(const Parse& parse) -> std::optional<std::invoke_result_t<Parse>> {
   }
 }
 
-// Memory from operator new: what the process holds now, and the most since reset_peak(). Thread-safe.
+// Memory that the process holds now, and the most since reset_peak(). Counts operator new, and under libFuzzer malloc()
+// too. Thread-safe.
 std::size_t live_bytes();
 std::size_t peak_bytes();
 void reset_peak();

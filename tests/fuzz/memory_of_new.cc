@@ -1,4 +1,4 @@
-// Counts what operator new gives. Memory that libraries take from malloc() is not counted; libFuzzer limits it.
+// Counts what operator new gives. Memory that libraries take from malloc() is counted by memory_of_sanitizer.cc only.
 
 #include <malloc.h>
 
@@ -21,10 +21,15 @@ void count(void* memory) {
   }
 }
 
-void* allocate(std::size_t bytes) {
+void* allocate_or_null(std::size_t bytes) noexcept {
   void* const memory = std::malloc(bytes > 0 ? bytes : 1);
+  if (memory) count(memory);
+  return memory;
+}
+
+void* allocate(std::size_t bytes) {
+  void* const memory = allocate_or_null(bytes);
   if (!memory) throw std::bad_alloc();
-  count(memory);
   return memory;
 }
 
@@ -51,11 +56,18 @@ void reset_peak() { peak.store(live.load()); }
 
 }  // namespace paceline::fuzz
 
+// Every form that the libraries use: the sanitizer takes memory of one form back by another for a mistake.
 void* operator new(std::size_t bytes) { return paceline::fuzz::allocate(bytes); }
 void* operator new[](std::size_t bytes) { return paceline::fuzz::allocate(bytes); }
 void* operator new(std::size_t bytes, std::align_val_t alignment) { return paceline::fuzz::allocate(bytes, alignment); }
 void* operator new[](std::size_t bytes, std::align_val_t alignment) {
   return paceline::fuzz::allocate(bytes, alignment);
+}
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return paceline::fuzz::allocate_or_null(bytes);
+}
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
+  return paceline::fuzz::allocate_or_null(bytes);
 }
 void operator delete(void* memory) noexcept { paceline::fuzz::release(memory); }
 void operator delete[](void* memory) noexcept { paceline::fuzz::release(memory); }
@@ -65,3 +77,5 @@ void operator delete(void* memory, std::align_val_t) noexcept { paceline::fuzz::
 void operator delete[](void* memory, std::align_val_t) noexcept { paceline::fuzz::release(memory); }
 void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { paceline::fuzz::release(memory); }
 void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { paceline::fuzz::release(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept { paceline::fuzz::release(memory); }
+void operator delete[](void* memory, const std::nothrow_t&) noexcept { paceline::fuzz::release(memory); }
