@@ -15,6 +15,8 @@ namespace {
 
 // A task that waits for several answers.
 struct Asking {
+  explicit Asking(Completion done) : completion(std::move(done)) {}
+
   Completion completion;
   Answers answers;
 
