@@ -20,6 +20,8 @@
 
 #include <charconv>
 #include <filesystem>
+#include <limits>
+#include <utility>
 
 #include "file.h"
 
@@ -85,11 +87,25 @@ Json parse(const std::string& text) {
   });
 }
 
+// The library's get<T>() cuts a number to what fits.
+template <class T>
+T whole(const Json& object, const char* key) {
+  const Json& value = object.at(key);
+  const bool fits = value.is_number_unsigned()
+                        ? std::in_range<T>(value.get<std::uint64_t>())
+                        : value.is_number_integer() && std::in_range<T>(value.get<std::int64_t>());
+  if (!fits)
+    throw Corrupt(str("its '", key, "' is ", value.is_number() ? value.dump() : str("a ", value.type_name()),
+                      ", expected a whole number from ", std::numeric_limits<T>::min(), " to ",
+                      std::numeric_limits<T>::max()));
+  return value.get<T>();
+}
+
 Manifest from_json(const Json& json) {
   if (!json.is_object() || json.value("format", "") != "paceline-manifest") {
     throw Corrupt(str("it is no paceline-manifest; ", kWhatItIs));
   }
-  const int version = json.at("version").get<int>();
+  const int version = whole<int>(json, "version");
   if (version != 1) throw Corrupt(str("its version is ", version, ", this program knows version 1"));
   if (json.contains("checksum") && json.at("checksum").get<std::string>() != checksum_of(json)) {
     throw Corrupt("its checksum is wrong; if it was edited by hand, remove the entry \"checksum\"");
@@ -98,22 +114,22 @@ Manifest from_json(const Json& json) {
   Manifest manifest;
   manifest.payload = json.at("payload").get<std::string>();
   manifest.encoding = json.at("encoding").get<std::string>();
-  manifest.label_width = json.at("label_width").get<int>();
+  manifest.label_width = whole<int>(json, "label_width");
   manifest.class_labels = json.at("class_labels").get<bool>();
   manifest.labels = json.at("labels").get<std::vector<std::string>>();
   const Json& image = json.at("image");
-  manifest.image = {image.at("height").get<int>(), image.at("width").get<int>(), image.at("channels").get<int>()};
+  manifest.image = {whole<int>(image, "height"), whole<int>(image, "width"), whole<int>(image, "channels")};
   if (manifest.image.height < 0 || manifest.image.width < 0 ||
       (manifest.image.channels != 0 && manifest.image.channels != 1 && manifest.image.channels != 3)) {
     throw Corrupt(str("its images are of ", manifest.image.width, " x ", manifest.image.height, " pixels and ",
                       manifest.image.channels, " channels, which no images are"));
   }
-  if (!json.at("shuffle_seed").is_null()) manifest.shuffle_seed = json.at("shuffle_seed").get<std::uint64_t>();
+  if (!json.at("shuffle_seed").is_null()) manifest.shuffle_seed = whole<std::uint64_t>(json, "shuffle_seed");
   for (const Json& entry : json.at("shards")) {
     Shard shard;
     shard.path = entry.at("path").get<std::string>();
-    shard.records = entry.at("records").get<std::int64_t>();
-    shard.bytes = entry.at("bytes").get<std::uint64_t>();
+    shard.records = whole<std::int64_t>(entry, "records");
+    shard.bytes = whole<std::uint64_t>(entry, "bytes");
     shard.crc32c = parse_hex(entry.at("crc32c").get<std::string>());
     shard.index_crc32c = parse_hex(entry.at("index_crc32c").get<std::string>());
     shard.checksum_crc32c = parse_hex(entry.at("checksum_crc32c").get<std::string>());
@@ -127,9 +143,8 @@ Manifest from_json(const Json& json) {
   }
   if (manifest.label_width < 1) throw Corrupt(str("its label_width is ", manifest.label_width));
   if (manifest.shards.empty()) throw Corrupt("it names no shards");
-  if (json.at("records").get<std::int64_t>() != manifest.records()) {
-    throw Corrupt(str("it claims ", json.at("records").get<std::int64_t>(), " records, but its shards hold ",
-                      manifest.records()));
+  if (const auto claimed = whole<std::int64_t>(json, "records"); claimed != manifest.records()) {
+    throw Corrupt(str("it claims ", claimed, " records, but its shards hold ", manifest.records()));
   }
   return manifest;
 }

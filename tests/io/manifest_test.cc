@@ -104,6 +104,12 @@ TEST(Manifest, SaysWhatIsWrong) {
   EXPECT_THAT(edited("\"channels\": 1", "\"channels\": 5"), HasSubstr("3 x 2 pixels and 5 channels"));
   EXPECT_THAT(edited("\"height\": 2", "\"height\": -2"), HasSubstr("3 x -2 pixels"));
   EXPECT_THAT(edited("\"records\": 5", "\"records\": 9223372036854775807"), HasSubstr("9223372036854775807 records"));
+  EXPECT_THAT(edited("\"height\": 2", "\"height\": 4294967298"),
+              HasSubstr("its 'height' is 4294967298, expected a whole number from -2147483648 to 2147483647"));
+  EXPECT_THAT(edited("\"version\": 1", "\"version\": 1.5"), HasSubstr("its 'version' is 1.5, expected a whole number"));
+  EXPECT_THAT(edited("\"label_width\": 1", "\"label_width\": 1e300"), HasSubstr("its 'label_width' is 1e+300"));
+  EXPECT_THAT(edited("\"shuffle_seed\": null", "\"shuffle_seed\": -1"), HasSubstr("whole number from 0 to"));
+  EXPECT_THAT(edited("\"version\": 1", "\"version\": true"), HasSubstr("its 'version' is a boolean, expected"));
   constexpr std::size_t kDeep = 1000000;
   write_all(path, "{\"deep\": " + std::string(kDeep, '[') + std::string(kDeep, ']') + "}");
   EXPECT_THAT(error_of<Corrupt>(load), HasSubstr("nested too deeply"));
