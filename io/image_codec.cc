@@ -14,9 +14,17 @@ namespace {
 // Larger images than this are taken for damage, before memory is asked for.
 constexpr std::int64_t kMostPixels = std::int64_t{1} << 28;
 
-void set_size(Image& image, std::int64_t height, std::int64_t width, int channels) {
+// A byte of a file holds no more pixels: a PNG has a bit for each pixel at least, and its compression makes a byte of
+// at most 1032. A JPEG with Huffman codes has a bit for each 64 pixels at least, so a byte of it holds fewer.
+constexpr std::int64_t kMostPixelsOfAByte = 8 * 1032;
+
+// `bytes`: of the encoded image.
+void set_size(Image& image, std::int64_t height, std::int64_t width, int channels, std::size_t bytes) {
   if (height < 1 || width < 1 || height > kMostPixels || width > kMostPixels || height * width > kMostPixels) {
     throw Corrupt(str("an image of ", width, " x ", height, " pixels is not supported"));
+  }
+  if (height * width / kMostPixelsOfAByte > static_cast<std::int64_t>(bytes)) {
+    throw Corrupt(str("an image of ", width, " x ", height, " pixels does not fit into its ", bytes, " bytes"));
   }
   image.height = static_cast<int>(height);
   image.width = static_cast<int>(width);
@@ -93,7 +101,7 @@ void decode_pnm(std::string_view bytes, Image& image) {
       width * height * channels != static_cast<std::int64_t>(pixels.size())) {
     throw Corrupt(str("a PNM image of ", width, " x ", height, " holds ", pixels.size(), " bytes of pixels"));
   }
-  set_size(image, height, width, channels);
+  set_size(image, height, width, channels, bytes.size());
   std::memcpy(image.pixels.data(), pixels.data(), pixels.size());
 }
 
@@ -114,7 +122,7 @@ void decode_png(std::string_view bytes, Image& image) {
   const int stored = colours + alpha;
   png.format = (colour ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY) | (alpha ? PNG_FORMAT_FLAG_ALPHA : 0);
   try {
-    set_size(image, png.height, png.width, stored);
+    set_size(image, png.height, png.width, stored, bytes.size());
   } catch (...) {
     png_image_free(&png);
     throw;
@@ -178,7 +186,7 @@ void ImageCodec::State::decode_jpeg(std::string_view bytes, Image& image, int ch
   if (tjDecompressHeader3(decompressor, data, bytes.size(), &width, &height, &subsampling, &space) != 0) fail();
   const bool four = space == TJCS_CMYK || space == TJCS_YCCK;
   const bool one = !four && (channels == 1 || (channels == 0 && space == TJCS_GRAY));
-  set_size(image, height, width, four ? 4 : one ? 1 : 3);
+  set_size(image, height, width, four ? 4 : one ? 1 : 3, bytes.size());
   const int format = four ? TJPF_CMYK : one ? TJPF_GRAY : TJPF_RGB;
   if (tjDecompress2(decompressor, data, bytes.size(), image.pixels.data(), width, 0, height, format,
                     TJFLAG_ACCURATEDCT)) {

@@ -6,8 +6,9 @@
 namespace paceline::fuzz {
 namespace {
 
-// Compression makes a byte of a PNG of at most 1032, and each of their bits may be a pixel of four bytes.
-constexpr std::size_t kMostBytesOfAByte = 1032 * 8 * 4;
+// A byte of a file holds at most 8 * 1032 pixels. Of each pixel there are four bytes, a copy of three, and coefficients
+// of libjpeg.
+constexpr std::size_t kMostBytesOfAByte = 8 * 1032 * 16;
 constexpr std::size_t kSmall = 64 * 64 * 3;  // what is encoded again: the libraries' time is not the subject
 
 bool same(const Image& a, const Image& b) {
