@@ -26,6 +26,7 @@ void image_list(std::string_view input) {
   if (!read) return;
   std::string text;
   for (const ImageListEntry& entry : read->entries) {
+    expect(!entry.labels.empty(), "an entry without labels");
     text += written(entry.id);
     for (const float label : entry.labels) text += '\t' + written(label);
     text += '\t' + entry.path + '\n';

@@ -11,7 +11,12 @@ void positions(std::string_view input) {
       within(4096 + 32 * input.size(), [&] { return parsed<Corrupt>([&] { return RangeSet::parse(text); }); });
   if (!read) return;
   expect(RangeSet::parse(read->text()).text() == read->text(), "the positions come back as others");
-  expect(read->count() >= 0, read->count(), " positions");
+  std::int64_t last = -1;
+  for (const Range& range : read->ranges()) {
+    expect(range.begin > last && range.end > range.begin, "positions ", range.begin, " to ", range.end, " after ",
+           last);
+    last = range.end;
+  }
 }
 
 }  // namespace paceline::fuzz

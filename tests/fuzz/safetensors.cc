@@ -21,6 +21,9 @@ void safetensors(std::string_view input) {
     return parsed<Corrupt, NotAvailable, InvalidArgument>([&] { return load_safetensors(path, &metadata); });
   });
   if (!read) return;
+  std::uint64_t bytes = sizeof(std::uint64_t) + Cutter(input).number<std::uint64_t>();
+  for (const auto& [name, array] : *read) bytes += array.bytes();
+  expect(bytes == input.size(), "header and arrays have ", bytes, " of the file's ", input.size(), " bytes");
   save_safetensors(path_of("output"), *read, metadata);
   Metadata again;
   const NamedArrays loaded = load_safetensors(path_of("output"), &again);
