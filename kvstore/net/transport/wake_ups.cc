@@ -42,7 +42,8 @@ std::vector<std::uint64_t> WakeUps::wait() const {
   while ((count = epoll_wait(set_, events, kMost, -1)) < 0 && errno == EINTR) {
   }
   std::vector<std::uint64_t> numbers;
-  for (int i = 0; i < count; ++i) numbers.push_back(events[i].data.u64);
+  // A copy: the system packs its events, so the number inside may not be aligned.
+  for (int i = 0; i < count; ++i) numbers.push_back(std::uint64_t{events[i].data.u64});
   return numbers;
 }
 
