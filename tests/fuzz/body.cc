@@ -82,7 +82,7 @@ void places(const std::string& bytes) {
     const int server = placement.server_of(body->group(), p);
     expect(server >= 0 && server < kServers, "partition ", p, " is on server ", server);
   }
-  placement.add(*body);
+  if (added) placement.add(*body);
 }
 
 void members(const std::string& bytes) {
