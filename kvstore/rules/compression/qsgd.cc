@@ -64,13 +64,15 @@ class Qsgd final : public Codec {
   void write(std::span<const float> bucket, float norm, std::uint64_t seed, std::uint64_t first, std::uint64_t worker,
              std::byte* codes) const {
     const unsigned sign = 1u << (bits_ - 1), per_byte = 8 / bits_;
-    const float scale = norm > 0 ? static_cast<float>(levels_) / norm : 0;
+    const auto highest = static_cast<float>(levels_);
+    const float scale = norm > 0 ? highest / norm : 0;
     std::fill_n(codes, bucket_bytes(static_cast<std::int64_t>(bucket.size())) - sizeof(float), std::byte{0});
     RandomBits bits{};
     for (std::size_t i = 0; i < bucket.size(); ++i) {
       if (i % 4 == 0) bits = random_bits(seed, first + i / 4, worker);
       const float level = norm > 0 ? std::abs(bucket[i]) * scale + uniform_float(bits.word[i % 4]) : 0;
-      const unsigned code = std::min(static_cast<unsigned>(level), static_cast<unsigned>(levels_)) |
+      // In this order NaN becomes the highest, for no integer holds it: an infinite norm makes it of an infinity.
+      const unsigned code = static_cast<unsigned>(std::min(highest, level)) |
                             (std::bit_cast<std::uint32_t>(bucket[i]) >> (32 - bits_) & sign);
       codes[i / per_byte] |= static_cast<std::byte>(code << (i % per_byte * bits_));
     }
