@@ -207,7 +207,7 @@ class GoodWorker {
   }
 
   void init(const std::string& key) { store_->init({{key, NDArray::zeros(kShape, DType::kFloat32, {}, *engine_)}}); }
-  void train(const std::string& key, bool alone) {
+  void train(const std::string& key, bool undisturbed) {
     store_->set_optimizer(Spec::parse("sgd:lr=1"));
     const NDArray gradient = NDArray::full(kShape, 1, DType::kFloat32, {}, *engine_);
     const NDArray weights = NDArray::zeros(kShape, DType::kFloat32, {}, *engine_);
@@ -215,7 +215,7 @@ class GoodWorker {
     store_->pull(key, weights);
     store_->step_end();
     weights.wait();
-    if (alone)
+    if (undisturbed)
       for (const float value : weights.to_vector<float>()) expect(value == -1, "a weight is ", value);
   }
   void finish() { store_->finish(); }
@@ -254,7 +254,7 @@ void sequences(std::string_view input) {
   try {
     if (setup.initialised) good->train(kKey, strangers);
     good->init("another");
-    good->train("another", true);
+    good->train("another", strangers);
     good->finish();
   } catch (const Error& error) {
     expect(!strangers, "strangers disturb a good worker: ", error.what());
