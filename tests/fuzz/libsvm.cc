@@ -30,6 +30,7 @@ void libsvm(std::string_view input) {
   expect(starts.size() == labels.size() + 1 && starts.front() == 0 &&
              starts.back() == static_cast<std::int64_t>(columns.size()) && columns.size() == values.size(),
          "the parts do not fit together");
+  expect(options.features == 0 || read->data.shape[1] == options.features, read->data.shape[1], " columns");
   std::string text;
   for (std::size_t row = 0; row < labels.size(); ++row) {
     text += written(labels[row]);

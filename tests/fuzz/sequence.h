@@ -9,6 +9,7 @@
 namespace paceline::fuzz {
 
 constexpr std::size_t kMostSent = 24;
+constexpr std::uint8_t kNoRequest = 255;
 
 // A message as the input has it. What the numbers choose, sequences.cc says.
 struct Sent {
@@ -16,7 +17,7 @@ struct Sent {
   std::uint8_t from = 0;     // whose incarnation it carries
   std::uint8_t kind = 0;     // of MessageKind
   std::uint8_t epoch = 0;    // 0: the roster's; else so many later
-  std::uint8_t request = 0;  // 0: a new number; else that number
+  std::uint8_t request = 0;  // 0: a new number; kNoRequest: 0; else that number
   std::string body;
   std::vector<std::uint16_t> frames;  // sizes of the payload's frames
 };

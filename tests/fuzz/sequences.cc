@@ -10,7 +10,7 @@
 
 #include <atomic>
 #include <future>
-#include <thread>
+#include <mutex>
 
 #include "fuzz.h"
 #include "key_partition.h"
@@ -63,37 +63,41 @@ std::uint64_t number_of(const std::string& job) {
   return hash;
 }
 
-// Errors of ours end a role's thread; others end the process.
-template <class Call>
-std::thread in_thread(Call call) {
-  return std::thread([call] {
-    try {
-      call();
-    } catch (const Error&) {
-    }
-  });
-}
-
 // The scheduler and the server.
 class Job {
  public:
   explicit Job(const Setup& setup) : config_(job_of(setup)), scheduler_(member(config_, Role::kScheduler, 0)) {
     if (setup.servers > 0) server_ = std::make_unique<Server>(member(config_, Role::kServer, 0), Extensions{}, 1);
-    threads_.push_back(in_thread([this] { scheduler_.run(); }));
-    if (server_) threads_.push_back(in_thread([this] { server_->run(); }));
+    run([this] { scheduler_.run(); });
+    if (server_) run([this] { server_->run(); });
   }
-  ~Job() {
-    for (std::thread& thread : threads_) thread.join();
+
+  // Waits for the end of both. What they failed of; empty where they did not.
+  std::string failure() {
+    std::string failure;
+    for (std::future<std::string>& end : ends_) failure += end.get();
+    return failure;
   }
-  Job(const Job&) = delete;
 
   const ClusterConfig& config() const { return config_; }
 
  private:
+  template <class Role>
+  void run(Role role) {
+    ends_.push_back(std::async(std::launch::async, [role] {
+      try {
+        role();
+        return std::string();
+      } catch (const Error& error) {
+        return std::string(error.what());
+      }
+    }));
+  }
+
   const ClusterConfig config_;
   Scheduler scheduler_;
   std::unique_ptr<Server> server_;
-  std::vector<std::thread> threads_;
+  std::vector<std::future<std::string>> ends_;  // last: their threads use the others
 };
 
 // The worker whose number the messages may carry. It takes part in what is collective before them.
@@ -149,7 +153,7 @@ class Voice {
     message.header.kind = static_cast<MessageKind>(sent.kind);
     message.header.job = job_;
     message.header.incarnation = incarnations_[sent.from % kSenders];
-    message.header.request = sent.request > 0 ? sent.request : next_request_++;
+    message.header.request = sent.request == kNoRequest ? 0 : sent.request > 0 ? sent.request : next_request_++;
     message.header.epoch = epoch_ + sent.epoch;
     message.body = sent.body;
     for (const std::uint16_t size : sent.frames) message.payload.push_back(Frame::of(std::string(size, '\x3f')));
@@ -260,6 +264,8 @@ void sequences(std::string_view input) {
     expect(!strangers, "strangers disturb a good worker: ", error.what());
   }
   good.reset();
+  const std::string failure = job.failure();
+  expect(!strangers || failure.empty(), "strangers end the scheduler or the server: ", failure);
 }
 
 }  // namespace paceline::fuzz

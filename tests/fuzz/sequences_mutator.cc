@@ -149,7 +149,7 @@ void mutate(Sequence& sequence, Random& random) {
     case 4: sent.from = static_cast<std::uint8_t>(random() % 6); break;
     case 5: sent.kind = any()->kind; break;
     case 6: sent.epoch = static_cast<std::uint8_t>(random() % 3); break;
-    case 7: sent.request = static_cast<std::uint8_t>(random() % 6); break;
+    case 7: sent.request = random() % 6 == 0 ? kNoRequest : static_cast<std::uint8_t>(random() % 6); break;
     case 8:
       if (!sent.frames.empty() && random() % 4 > 0)
         sent.frames[below(random, sent.frames.size())] = static_cast<std::uint16_t>(8 * below(random, 65));
