@@ -37,7 +37,7 @@ class Verifier {
     damaged_ = !reader.damage().empty();
 
     const io::InputFile file(path);
-    std::string block(std::size_t{1} << 20, '\0');
+    std::string block(std::min<std::uint64_t>(file.size(), std::uint64_t{1} << 20), '\0');
     std::uint32_t checksum = 0;
     for (std::uint64_t offset = 0; offset < file.size(); offset += block.size()) {
       checksum = crc32c({block.data(), file.read_at(offset, block.data(), block.size())}, checksum);
