@@ -29,7 +29,7 @@ std::optional<int> worker_of(const std::string& name, std::size_t colon) {
   if (!name.starts_with(kPrefix) || colon == kPrefix.size()) return std::nullopt;
   int rank = 0;
   const auto [end, error] = std::from_chars(name.data() + kPrefix.size(), name.data() + colon, rank);
-  if (error != std::errc() || end != name.data() + colon) return std::nullopt;
+  if (error != std::errc() || end != name.data() + colon || rank < 0) return std::nullopt;
   return rank;
 }
 
