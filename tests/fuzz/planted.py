@@ -3,8 +3,8 @@
     python3 tests/fuzz/planted.py --number 10 --seed 1
 
 draws bugs from the list below, compiles them all into one build of the preset `fuzz` in build/planted, and turns on one
-at a time. A fuzzer begins with the committed corpus and gets --executions inputs, first without a bug. The table says
-what found each bug, and the exit status is 1 where one was not found. tests/fuzz/README.md has a result.
+at a time. A fuzzer begins with the committed corpus and gets --executions inputs within --seconds, first without a bug.
+The table says what found each bug, and the exit status is 1 where one was not found. tests/fuzz/README.md has a result.
 """
 
 import argparse
@@ -96,6 +96,7 @@ def try_one(number, fuzzer, options):
     command = [
         BUILD / "bin" / f"{fuzzer}_fuzzer",
         f"-runs={options.executions}",
+        f"-max_total_time={options.seconds}",
         f"-seed={options.seed}",
         "-print_final_stats=1",
         "-timeout=20",
@@ -121,6 +122,7 @@ def main():
     parser.add_argument("--number", type=int, default=10, help="bugs to plant")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--executions", type=int, default=100000, help="inputs for each bug")
+    parser.add_argument("--seconds", type=int, default=60, help="at most so long for each bug")
     options = parser.parse_args()
     drawn = random.Random(options.seed).sample(BUGS, min(options.number, len(BUGS)))
     planted = [mutant_of(number, *bug[1:]) for number, bug in enumerate(drawn, 1)]
