@@ -184,7 +184,7 @@ class Voice {
   void on_packet(const Packet& packet) {
     const Message message = decode(packet);
     const std::lock_guard lock(mutex_);
-    if (message.header.request == waiting_for_) {
+    if (waiting_for_ != 0 && message.header.request == waiting_for_) {
       waiting_for_ = 0;
       answered_.set_value();
     }
