@@ -11,6 +11,8 @@
 namespace paceline::io {
 namespace {
 
+constexpr float kNoLabel = -1;  // as MXNet's iterators for detection fill rows up
+
 float of_channel(const std::vector<float>& values, std::size_t channel, float otherwise) {
   return values.empty() ? otherwise : values.size() == 1 ? values[0] : values[channel];
 }
@@ -44,11 +46,13 @@ void ExampleDecoder::decode(std::string_view record, std::uint64_t seed, float* 
 }
 
 void ExampleDecoder::write_label(const ImageRecord& record, void* label) const {
-  if (record.label_count() != format_.label_width) {
-    throw Corrupt(str("it has ", record.label_count(), " labels, the data set has ", format_.label_width));
+  const int count = record.label_count(), width = format_.label_width;
+  if (format_.variable_labels ? count > width : count != width) {
+    throw Corrupt(
+        str("it has ", count, " labels, the data set has ", format_.variable_labels ? "at most " : "", width));
   }
   if (!format_.class_labels) {
-    for (int i = 0; i < format_.label_width; ++i) static_cast<float*>(label)[i] = record.label(i);
+    for (int i = 0; i < width; ++i) static_cast<float*>(label)[i] = i < count ? record.label(i) : kNoLabel;
     return;
   }
   const float value = record.label(0);

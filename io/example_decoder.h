@@ -16,6 +16,7 @@ struct ExampleFormat {
   int height = 0;
   int width = 0;
   int label_width = 1;
+  bool variable_labels = false;  // a record may have fewer labels
   bool class_labels = true;
   std::size_t class_count = 0;  // 0: not known
   ImageOptions image;

@@ -85,9 +85,9 @@ void OutputFile::flush() {
   buffer_.clear();
 }
 
-void OutputFile::close() {
+void OutputFile::close(Sync sync) {
   flush();
-  if (fsync(descriptor_) != 0 && errno != EINVAL) throw_io_error("write", path_, errno);
+  if (sync == kSync && fsync(descriptor_) != 0 && errno != EINVAL) throw_io_error("write", path_, errno);
   const int descriptor = descriptor_;
   descriptor_ = -1;
   if (::close(descriptor) != 0) throw_io_error("close", path_, errno);

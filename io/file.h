@@ -39,8 +39,9 @@ class OutputFile {
 
   void append(std::string_view bytes);
   std::uint64_t size() const { return size_; }
-  // Flushes, syncs and closes.
-  void close();
+  // Flushes and closes, and, unless told not to, waits until the disk has it all.
+  enum Sync { kSync, kNoSync };
+  void close(Sync sync = kSync);
 
  private:
   void flush();

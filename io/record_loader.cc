@@ -113,6 +113,10 @@ class RecordLoader::Impl {
 
 RecordLoader::Impl::Impl(const std::string& path, RecordLoaderOptions options)
     : path_(path), manifest_(Manifest::load(path)), options_(std::move(options)) {
+  if (manifest_.payload != "image") {
+    throw Corrupt(str("the manifest ", path, " cannot be used: its payload is '", manifest_.payload,
+                      "', this program knows 'image'"));
+  }
   require(options_.batch >= 1, "the batch size is at least 1, not ", options_.batch);
   require(options_.prefetch >= 1, "prefetch is at least 1 batch, not ", options_.prefetch);
   require(options_.decode_threads >= 0, "decode_threads cannot be ", options_.decode_threads);
@@ -133,6 +137,7 @@ RecordLoader::Impl::Impl(const std::string& path, RecordLoaderOptions options)
   require(format_.channels > 0 && format_.height > 0 && format_.width > 0, "the images of ", path,
           " differ in size; set image.channels, image.height and image.width");
   format_.label_width = manifest_.label_width;
+  format_.variable_labels = manifest_.variable_labels;
   format_.class_labels = manifest_.class_labels && manifest_.label_width == 1;
   format_.class_count = manifest_.labels.size();
   format_.image = image;

@@ -8,13 +8,8 @@
 #include <paceline/manifest.h>
 #include <paceline/mutex.h>
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <cmath>
-#include <csignal>
 #include <deque>
 #include <filesystem>
 #include <fstream>
@@ -25,6 +20,8 @@
 #include <thread>
 
 #include "flags.h"
+#include "interrupt.h"
+#include "progress.h"
 
 DEFINE_string(labels, "", "IDX file of the labels; by default MNIST's name beside the images");
 DEFINE_string(root, "", "folder that the paths of a list are relative to; by default the list's own");
@@ -54,15 +51,6 @@ constexpr char kUsage[] =
     "Images that cannot be read are listed in PREFIX.bad.txt.";
 
 constexpr std::size_t kMostPrinted = 20;
-
-// Set by signals, on whichever thread, so that the files begun are taken away before the program ends.
-std::atomic<bool> interrupted = false;
-
-void notice_signals() {
-  for (const int signal : {SIGHUP, SIGINT, SIGTERM})
-    if (std::signal(signal, [](int) { interrupted = true; }) == SIG_IGN) std::signal(signal, SIG_IGN);  // nohup
-  std::signal(SIGPIPE, SIG_IGN);  // nobody reads the progress
-}
 
 // Where images come from, one interface for files and IDX.
 struct Input {
@@ -229,28 +217,6 @@ class ParallelPacker {
   std::vector<std::thread> threads_;
 };
 
-// A line that is rewritten on a terminal, plain lines elsewhere.
-class Progress {
- public:
-  explicit Progress(std::size_t total) : total_(total) {}
-
-  void show(std::size_t done) {
-    const auto now = std::chrono::steady_clock::now();
-    const std::chrono::duration<double> since_last = now - last_;
-    if (done != total_ && since_last.count() < (terminal_ ? 0.1 : 5.0)) return;
-    last_ = now;
-    const double seconds = std::chrono::duration<double>(now - start_).count();
-    std::fprintf(stderr, "%s%zu of %zu images, %.0f per second%s", terminal_ ? "\r" : "", done, total_,
-                 static_cast<double>(done) / std::max(seconds, 1e-9), terminal_ && done != total_ ? "   " : "\n");
-  }
-
- private:
-  std::size_t total_;
-  bool terminal_ = isatty(STDERR_FILENO);
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::time_point last_ = start_;
-};
-
 // train-images-idx3-ubyte.gz -> train-labels-idx1-ubyte.gz
 std::string labels_beside(const std::string& images) {
   std::string name = std::filesystem::path(images).filename().string();
@@ -371,10 +337,10 @@ int run(const std::string& prefix, const std::string& source) {
   BadImages bad(prefix + ".bad.txt");
   {
     ParallelPacker packer(input, order, threads);
-    Progress progress(count);
+    tools::Progress progress(static_cast<double>(count), "images");
     bool first = true;
     for (std::size_t i = 0; i < count; ++i) {
-      if (interrupted) throw IoError("interrupted; nothing was written");
+      tools::stop_if_interrupted();
       const std::shared_ptr<Packed> packed = packer.next();
       const ImageListEntry& entry = input.list.entries[order[i]];
       if (packed->problem.empty()) {
@@ -385,7 +351,7 @@ int run(const std::string& prefix, const std::string& source) {
       } else {
         bad.add(entry.path, packed->problem);
       }
-      progress.show(i + 1);
+      progress.add(1);
     }
   }
   bad.write_report();
@@ -406,7 +372,7 @@ int run(const std::string& prefix, const std::string& source) {
 
 int main(int argc, char** argv) {
   paceline::tools::parse_flags(paceline::kUsage, __FILE__, &argc, &argv, 2);
-  paceline::notice_signals();
+  paceline::tools::notice_signals();
   return paceline::tools::run_main("im2rec", [&] {
     paceline::require(argc == 3, "needs a prefix and a source; see im2rec --help");
     return paceline::run(argv[1], argv[2]);

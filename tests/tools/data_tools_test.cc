@@ -5,6 +5,7 @@
 #include <paceline/image.h>
 #include <paceline/manifest.h>
 #include <paceline/record_loader.h>
+#include <paceline/record_tools.h>
 #include <support/paths.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -323,10 +324,45 @@ TEST(Rec, ListsManifestsAndRecords) {
   EXPECT_THAT(result.output, Not(HasSubstr("id 2 ")));
   EXPECT_THAT(result.output, HasSubstr("15 records"));
   EXPECT_EQ(run("rec").code, 2);
-  EXPECT_EQ(run("rec repair x").code, 2);
+  EXPECT_THAT(run("rec sort x").output,
+              HasSubstr("unknown command 'sort'; known: append extract index list merge repair split stats verify"));
+  EXPECT_THAT(run("rec repair x").output, HasSubstr("`repair` takes 2 arguments"));
   EXPECT_EQ(run("rec list " + folder / "absent.rec").code, 1);
   EXPECT_THAT(run("rec list --limit -1 " + folder / "set-00000-of-00002.rec").output,
               HasSubstr("--limit cannot be -1"));
+}
+
+TEST(Rec, MakesDataSetsOfRecordFiles) {
+  TemporaryFolder folder;
+  write_data_set(folder, 30, 2);
+  const std::string first = folder / "set-00000-of-00002.rec", second = folder / "set-00001-of-00002.rec";
+  // As they come from MXNet: without checksums and manifest, one without an index.
+  for (const char* ours :
+       {"set.manifest", "set-00000-of-00002.crc", "set-00001-of-00002.crc", "set-00001-of-00002.idx"})
+    std::filesystem::remove(folder / ours);
+  const auto expect = [&](const std::string& arguments, int code, const std::string& words) {
+    const Result result = run("rec " + arguments);
+    EXPECT_EQ(result.code, code) << result.output;
+    EXPECT_THAT(result.output, HasSubstr(words)) << arguments;
+  };
+  expect("list " + folder / "set.manifest", 1, "No such file");
+  expect("index " + first + " " + second, 2, "several files need --manifest");
+  expect("index " + first, 0, "set-00000-of-00002.manifest: 15 records in 1 files");
+  expect("append " + folder / "set-00000-of-00002.manifest " + second, 0, "30 records in 2 files");
+  expect("index --manifest " + folder / "all.manifest " + first + " " + second, 0,
+         "labels       1 for each record, class");
+  expect("index --manifest " + folder / "all.manifest " + first, 2, "all.manifest exists; remove it first");
+  expect("verify " + folder / "all.manifest " + first, 0, "15 records in 1 files, 0 problems");
+  expect("stats --limit 2 " + folder / "all.manifest", 0, "label 1      3\nand further labels");
+  expect("split " + folder / "five " + folder / "all.manifest", 2, "`split` needs --shards");
+  expect("split --shards 5 " + folder / "five " + folder / "all.manifest", 0, "five.manifest: 30 records in 5 files");
+  expect("merge " + folder / "one " + folder / "five.manifest " + first, 0, "one.manifest: 45 records in 1 files");
+  expect("extract " + folder / "out " + first, 0, "15 images, listed in " + folder / "out/extracted.lst");
+  const std::uint64_t offset = read_index(index_path(second))[4].offset;
+  flip_bit(second, offset);
+  expect("stats " + second, 1, "`rec repair PREFIX " + second + "` copies the records that can be read");
+  expect("repair " + folder / "saved " + second, 0, str("lost: ", second, ": record 4 at offset ", offset));
+  expect("verify " + folder / "saved.manifest", 0, "14 records in 1 files, 0 problems");
 }
 
 TEST(Rec, FailsWhereItsOutputIsLost) {

@@ -22,6 +22,14 @@ struct Image {
 // no decoding, and MXNet's reader takes it. kPng keeps every pixel, kJpeg does not.
 enum class ImageEncoding { kRaw, kPng, kJpeg };
 
+// What the header of an encoded image says.
+struct ImageHeader {
+  ImageEncoding encoding = ImageEncoding::kRaw;  // of the image
+  int height = 0;                                // in pixels
+  int width = 0;                                 // in pixels
+  int channels = 0;                              // 1 or 3, as decode() would give it
+};
+
 // The encoding called "raw", "png", "jpg" or "jpeg". Throws InvalidArgument listing them for other names.
 ImageEncoding parse_image_encoding(std::string_view name);
 
@@ -37,6 +45,8 @@ class ImageCodec {
   // converts; 0 keeps what is stored. Transparency is dropped. Throws Corrupt with the reason alone, as the caller
   // knows the image's name.
   void decode(std::string_view bytes, Image& image, int channels = 0);
+  // Reads the header alone. Throws Corrupt as decode() does.
+  ImageHeader header(std::string_view bytes);
   // The encoded image. `quality` is JPEG's, 1 to 100; other encodings ignore it. Throws InvalidArgument for an image or
   // a quality that cannot be.
   std::string encode(const Image& image, ImageEncoding encoding, int quality = 95);

@@ -66,9 +66,9 @@ struct RecordLoaderOptions {
 };
 
 // Loads batches: data (examples, channels, height, width) float32; label (examples) int32 class numbers where the
-// manifest says so, else (examples, label_width) float32. Within a batch, examples stand in the order of their
-// positions. `data` lies on the CUDA device that decoded it, else on the CPU. One thread uses a loader, but for what
-// says otherwise.
+// manifest says so, else (examples, label_width) float32. Where a record has fewer labels than others, -1 fills its row
+// up, as MXNet's iterators for detection do. Within a batch, examples stand in the order of their positions. `data`
+// lies on the CUDA device that decoded it, else on the CPU. One thread uses a loader, but for what says otherwise.
 class RecordLoader final : public DataIterator {
  public:
   // Reads the manifest only. Throws IoError, Corrupt, InvalidArgument.
