@@ -118,4 +118,25 @@ std::string quoted(std::string_view bytes) {
   return text + (bytes.size() > kMost ? "...'" : "'");
 }
 
+bool is_utf8(std::string_view text) {
+  constexpr std::uint32_t kSmallest[] = {0, 0x80, 0x800, 0x10000};  // that needs so many bytes after the first
+  for (std::size_t at = 0; at < text.size();) {
+    const auto first = static_cast<std::uint8_t>(text[at++]);
+    const std::size_t more = first < 0x80         ? 0
+                             : first >> 5 == 0x6  ? 1
+                             : first >> 4 == 0xe  ? 2
+                             : first >> 3 == 0x1e ? 3
+                                                  : 4;
+    if (more == 4 || text.size() - at < more) return false;
+    std::uint32_t code = more == 0 ? first : first & (0x3fu >> more);
+    for (const char next : text.substr(at, more)) {
+      if ((next & 0xc0) != 0x80) return false;
+      code = code << 6 | (static_cast<std::uint8_t>(next) & 0x3f);
+    }
+    if (code < kSmallest[more] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)) return false;
+    at += more;
+  }
+  return true;
+}
+
 }  // namespace paceline::io

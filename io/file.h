@@ -59,6 +59,9 @@ std::string read_text(const std::string& path);
 // What a file holds, for an error: at most 40 bytes, those that are no printable ASCII as \x1f.
 std::string quoted(std::string_view bytes);
 
+// Can JSON hold this text as it is?
+bool is_utf8(std::string_view text);
+
 std::string host_name();
 
 }  // namespace paceline::io

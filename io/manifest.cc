@@ -168,6 +168,11 @@ Manifest Manifest::load(const std::string& path) {
 }
 
 void Manifest::save(const std::string& path) const {
+  for (const Shard& shard : shards)
+    require(io::is_utf8(shard.path), "the file name ", io::quoted(shard.path),
+            " is not UTF-8, as those in a manifest are");
+  for (const std::string& label : labels)
+    require(io::is_utf8(label), "the class name ", io::quoted(label), " is not UTF-8, as those in a manifest are");
   Json json = to_json(*this);
   json["checksum"] = checksum_of(json);
   detail::AtomicFile::write_text(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");

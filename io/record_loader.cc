@@ -81,6 +81,7 @@ class RecordLoader::Impl {
   template <class Decode>
   bool example(std::int64_t position, std::string& record, const Decode& decode);
   void report(RecordDamage damage);
+  void warn_of_damage();
   bool take(std::shared_ptr<Job>& job);
 
   const std::string path_;
@@ -108,6 +109,7 @@ class RecordLoader::Impl {
   std::deque<std::shared_ptr<Job>> window_ PACELINE_GUARDED_BY(mutex_);
   RangeSet committed_ PACELINE_GUARDED_BY(mutex_);
   std::int64_t damaged_ PACELINE_GUARDED_BY(mutex_) = 0;
+  std::int64_t warned_ PACELINE_GUARDED_BY(mutex_) = 0;  // of so many damaged ones
   std::vector<RecordDamage> damage_ PACELINE_GUARDED_BY(mutex_);
 };
 
@@ -131,11 +133,13 @@ RecordLoader::Impl::Impl(const std::string& path, RecordLoaderOptions options)
   require(image.channels == 0 || image.channels == 1 || image.channels == 3, "images have 1 or 3 channels, not ",
           image.channels);
   require(image.height >= 0 && image.width >= 0, "images cannot have ", image.width, " x ", image.height, " pixels");
-  format_.channels = image.channels ? image.channels : manifest_.image.channels;
+  // Images that differ in channels all become colour.
+  format_.channels = image.channels ? image.channels : manifest_.image.channels ? manifest_.image.channels : 3;
   format_.height = image.height ? image.height : manifest_.image.height;
   format_.width = image.width ? image.width : manifest_.image.width;
-  require(format_.channels > 0 && format_.height > 0 && format_.width > 0, "the images of ", path,
-          " differ in size; set image.channels, image.height and image.width");
+  require(format_.height > 0 && format_.width > 0, "the images of ", path,
+          " differ in size: pack them in one (im2rec --center_crop --resize 224), or have the loader resize them "
+          "(--image_size 224; ImageOptions::height and width in a program of your own)");
   format_.label_width = manifest_.label_width;
   format_.variable_labels = manifest_.variable_labels;
   format_.class_labels = manifest_.class_labels && manifest_.label_width == 1;
@@ -337,7 +341,10 @@ bool RecordLoader::Impl::example(std::int64_t position, std::string& record, con
       damage = {file.path(), file.offset(place), place, error.what()};
     }
   }
-  if (options_.on_damage == OnDamage::kFail) throw Corrupt(damage.text());
+  if (options_.on_damage == OnDamage::kFail) {
+    throw Corrupt(
+        str(damage.text(), "; --skip_bad leaves such records out (OnDamage::kSkip in a program of your own)"));
+  }
   report(std::move(damage));
   return false;
 }
@@ -346,6 +353,14 @@ void RecordLoader::Impl::report(RecordDamage damage) {
   Lock lock(mutex_);
   ++damaged_;
   if (damage_.size() < kMostListed) damage_.push_back(std::move(damage));
+}
+
+void RecordLoader::Impl::warn_of_damage() {
+  Lock lock(mutex_);
+  if (damaged_ == warned_) return;
+  LOG(WARNING) << path_ << ": " << damaged_ - warned_ << " damaged records were left out of this epoch; the first that "
+               << "was left out: " << damage_.front().text();
+  warned_ = damaged_;
 }
 
 bool RecordLoader::Impl::take(std::shared_ptr<Job>& job) {
@@ -366,7 +381,10 @@ bool RecordLoader::Impl::next(Batch& batch) {
   try {
     for (;;) {
       std::shared_ptr<Job> job;
-      if (!take(job)) return false;
+      if (!take(job)) {
+        warn_of_damage();
+        return false;
+      }
       if (job->error) std::rethrow_exception(job->error);
       std::vector<Range> ranges = io::to_ranges(job->positions);
       if (job->batch.examples == 0) {

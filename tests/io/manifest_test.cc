@@ -131,6 +131,21 @@ TEST(DatasetWriter, LeavesNothingBehindUnlessFinished) {
   EXPECT_THAT(error_of<IoError>([&] { DatasetWriter("/proc/nowhere/set", 1); }), HasSubstr("/proc/nowhere"));
 }
 
+TEST(Manifest, RefusesNamesThatWouldChange) {
+  TemporaryFolder folder;
+  Manifest manifest;
+  manifest.labels = {"d\xc3\xb6g", "\xc3("};
+  EXPECT_THAT(error_of<InvalidArgument>([&] { manifest.save(folder / "a.manifest"); }),
+              HasSubstr("the class name '\\xc3(' is not UTF-8"));
+  EXPECT_THAT(error_of<InvalidArgument>([&] { DatasetWriter(folder / "\xff", 1); }), HasSubstr("\\xff' is not UTF-8"));
+  for (const char* wrong : {"\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82"}) {
+    manifest.labels = {wrong};
+    EXPECT_THAT(error_of<InvalidArgument>([&] { manifest.save(folder / "a.manifest"); }), HasSubstr("is not UTF-8"));
+  }
+  manifest.labels = {"\xe2\x82\xac \xf0\x9f\x90\x88"};
+  manifest.save(folder / "a.manifest");
+}
+
 TEST(DatasetWriter, ReplacesAnOlderDataSet) {
   TemporaryFolder folder;
   write_data_set(folder, 25, 2);

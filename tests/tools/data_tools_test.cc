@@ -132,7 +132,7 @@ TEST(Im2rec, ResizesCropsAndConverts) {
   EXPECT_EQ(size("--resize 5"), (ImageSize{5, 6, 3}));
   EXPECT_EQ(size("--center_crop --channels 1 --encoding png"), (ImageSize{10, 10, 1}));
   EXPECT_EQ(Manifest::load(folder / "set.manifest").encoding, "png");
-  EXPECT_EQ(size("--pass_through"), (ImageSize{0, 0, 0}));
+  EXPECT_EQ(size("--pass_through"), (ImageSize{10, 12, 3}));
   EXPECT_THAT(records_of(folder / "set.manifest"), SizeIs(11));
 }
 
@@ -205,6 +205,34 @@ TEST(Im2rec, SaysWhatIsWrongInOneSentence) {
   EXPECT_THAT(folder.files(), ElementsAre("empty", "images", "images.idx3", "labels.idx1"));
 }
 
+TEST(Im2rec, SaysOfEachBadFileWhatIsWrong) {
+  TemporaryFolder folder;
+  write_image_folder(folder);
+  std::filesystem::create_symlink("nowhere", folder / "images/cat/broken.jpg");
+  std::filesystem::create_symlink("loop.jpg", folder / "images/cat/loop.jpg");
+  const Result folders = run("im2rec " + folder / "set" + " " + folder / "images");
+  EXPECT_EQ(folders.code, 1);
+  EXPECT_THAT(folders.output, HasSubstr("cat/broken.jpg: it cannot be read: No such file or directory"));
+  EXPECT_THAT(folders.output, HasSubstr("cat/loop.jpg: it cannot be read: Too many levels of symbolic links"));
+  EXPECT_THAT(folders.output, HasSubstr("2 of 13 images are bad"));
+  EXPECT_EQ(run("im2rec --skip_bad " + folder / "set" + " " + folder / "images").code, 0);
+  EXPECT_EQ(Manifest::load(folder / "set.manifest").records(), 11);
+  write_all(folder / "some.lst", "1\t0\timages/cat\n2\t0\timages/cat/0.jpg\n");
+  EXPECT_THAT(run("im2rec " + folder / "set" + " " + folder / "some.lst").output,
+              HasSubstr("images/cat: it cannot be read: Is a directory"));
+}
+
+TEST(Im2rec, LeavesNoShardsOfAnOlderSet) {
+  TemporaryFolder folder;
+  write_image_folder(folder);
+  const std::string source = " " + folder / "set" + " " + folder / "images";
+  write_all(folder / "set-00000-of-00009.rec", "not of the set");
+  EXPECT_EQ(run("im2rec --shards 4" + source).code, 0);
+  EXPECT_EQ(run("im2rec --shards 1" + source).code, 0);
+  EXPECT_THAT(folder.files(), ElementsAre("images", "set-00000-of-00001.crc", "set-00000-of-00001.idx",
+                                          "set-00000-of-00001.rec", "set-00000-of-00009.rec", "set.manifest"));
+}
+
 class InterruptedIm2rec : public testing::TestWithParam<int> {};
 
 TEST_P(InterruptedIm2rec, TakesItsFilesAway) {
@@ -220,10 +248,9 @@ TEST_P(InterruptedIm2rec, TakesItsFilesAway) {
     execl(program.c_str(), "im2rec", "--noshuffle", (folder / "set").c_str(), (folder / "all.lst").c_str(), nullptr);
     _exit(127);
   }
-  // Opening the pipe waits for the program to open it too.
+  // Opening the pipe waits for the program to open it too. It stays open: the program waits for its bytes in vain.
   std::ofstream pipe(folder / "images/a/1.jpg");
   kill(child, GetParam());
-  pipe.close();
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(WEXITSTATUS(status), 1);
@@ -269,7 +296,7 @@ TEST(Im2rec, PacksMnist) {
   ASSERT_EQ(result.code, 0) << result.output;
   const Manifest manifest = Manifest::load(folder / "test.manifest");
   EXPECT_EQ(manifest.records(), 10000);
-  EXPECT_EQ(manifest.encoding, "raw");
+  EXPECT_EQ(manifest.encoding, "png");
   EXPECT_EQ(manifest.image, (ImageSize{28, 28, 1}));
   EXPECT_THAT(manifest.labels, SizeIs(10));
   const IdxFile labels = read_idx(data + "/t10k-labels-idx1-ubyte.gz");

@@ -18,8 +18,8 @@ struct Image {
   std::vector<std::uint8_t> pixels;  // (height, width, channels), row-major
 };
 
-// Encodings of an image. kRaw is binary PNM (P5 grey, P6 colour): the pixels behind a header of some 15 bytes. It costs
-// no decoding, and MXNet's reader takes it. kPng keeps every pixel, kJpeg does not.
+// Encodings of an image. kPng keeps every pixel, kJpeg does not. kRaw is binary PNM (P5 grey, P6 colour): the pixels
+// behind a header of some 15 bytes. It costs no decoding, but MXNet's iterators refuse it.
 enum class ImageEncoding { kRaw, kPng, kJpeg };
 
 // What the header of an encoded image says.

@@ -52,7 +52,7 @@ struct Manifest {
 
   // Reads a manifest. Throws IoError, and Corrupt, which says what is wrong; the manifest has a checksum of its own.
   static Manifest load(const std::string& path);
-  // Writes to a temporary file and renames it. Throws IoError.
+  // Writes to a temporary file and renames it. Throws IoError, and InvalidArgument for names that are not UTF-8.
   void save(const std::string& path) const;
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };

@@ -61,7 +61,7 @@ struct RecordLoaderOptions {
   int decode_threads = 0;                     // 0: half the core budget, at least one
   Decoding decoding = Decoding::kAuto;        // where images for CUDA devices are decoded
   int prefetch = 4;                           // batches decoded ahead; bounds the memory, the device's too
-  OnDamage on_damage = OnDamage::kFail;       // kSkip: damaged records and images are left out, counted and listed
+  OnDamage on_damage = OnDamage::kFail;       // kSkip: damaged records and images are left out, counted and logged
   ImageOptions image = {};                    // how pixels become numbers
 };
 
