@@ -8,6 +8,7 @@
 
 #include "examine.h"
 #include "parallel.h"
+#include "work_progress.h"
 
 namespace paceline {
 namespace {
@@ -65,25 +66,6 @@ class Records {
   bool number_anew_ = false;
 };
 
-// Tells of progress now and then.
-class Told {
- public:
-  explicit Told(const RecordWork& work) : work_(work) {}
-  void add(std::uint64_t bytes) {
-    bytes_ += bytes;
-    constexpr std::uint64_t kSeldom = 1 << 20;
-    if (bytes_ >= kSeldom) flush();
-  }
-  void flush() {
-    if (work_.progress) work_.progress(bytes_);
-    bytes_ = 0;
-  }
-
- private:
-  const RecordWork& work_;
-  std::uint64_t bytes_ = 0;
-};
-
 // Copies one file's sound records.
 void repair_file(const std::string& path, DatasetWriter& writer, int shard, RepairReport& report,
                  RecordStatistics& statistics, const RecordWork& work) {
@@ -101,7 +83,7 @@ void repair_file(const std::string& path, DatasetWriter& writer, int shard, Repa
   }
   RecordReader reader(path, OnDamage::kSkip);
   io::Survey survey(statistics);
-  Told told(work);
+  io::WorkProgress progress(work);
   std::string record;
   std::int64_t number = 0;
   for (; reader.next(record); ++number) {
@@ -116,7 +98,7 @@ void repair_file(const std::string& path, DatasetWriter& writer, int shard, Repa
     writer.write(shard, known ? (*beside.index)[place->second].key : next_key++, record);
     survey.add(record);
     ++report.records;
-    told.add(record.size());
+    progress.add(record.size());
   }
   require(report.records > 0, path, " holds no record that can be read");
   for (const RecordDamage& damage : reader.damage()) {
@@ -125,7 +107,7 @@ void repair_file(const std::string& path, DatasetWriter& writer, int shard, Repa
   }
   std::sort(report.lost.begin(), report.lost.end(),
             [](const RecordDamage& a, const RecordDamage& b) { return a.offset < b.offset; });
-  told.flush();
+  progress.finish();
 }
 
 }  // namespace
@@ -141,15 +123,15 @@ Manifest copy_records(const std::vector<std::string>& sources, const std::string
       return records.size() * static_cast<std::int64_t>(s) / static_cast<std::int64_t>(shards);
     };
     io::Survey survey(parts[shard]);
-    Told told(work);
+    io::WorkProgress progress(work);
     std::string record;
     for (std::int64_t number = first(shard); number < first(shard + 1); ++number) {
       const std::int64_t key = records.read(number, record);
       writer.write(static_cast<int>(shard), key, record);
       survey.add(record);
-      told.add(record.size());
+      progress.add(record.size());
     }
-    told.flush();
+    progress.finish();
   });
   RecordStatistics all;
   for (const RecordStatistics& part : parts) all.add(part);

@@ -8,6 +8,7 @@
 
 #include "file.h"
 #include "parallel.h"
+#include "work_progress.h"
 
 namespace paceline {
 namespace {
@@ -64,12 +65,14 @@ ExtractReport extract_records(const std::string& source, const std::string& fold
   std::vector<Extraction> parts(files.size());
   io::in_parallel(files.size(), work.threads, [&](std::size_t i) {
     ImageCodec codec;
+    io::WorkProgress progress(work);
     std::string record;
     for (std::int64_t place = 0; place < files[i]->size(); ++place) {
       files[i]->read(place, record);
       parts[i].add(folder, starts[i] + place, record, codec);
-      if (work.progress) work.progress(record.size());
+      progress.add(record.size());
     }
+    progress.finish();
   });
   ExtractReport report;
   report.list = (fs::path(folder) / "extracted.lst").string();

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <set>
 
+#include "work_progress.h"
+
 namespace paceline {
 namespace {
 
@@ -103,7 +105,7 @@ namespace {
 class Examination {
  public:
   Examination(const std::string& path, const RecordWork& work)
-      : reader_(path, OnDamage::kSkip), work_(work), survey_(found_.statistics) {
+      : reader_(path, OnDamage::kSkip), progress_(work), survey_(found_.statistics) {
     found_.path = path;
     try {
       found_.beside = read_companions(path);
@@ -124,6 +126,7 @@ class Examination {
     found_.bytes = reader_.bytes();
     found_.crc32c = reader_.checksum();
     tell(reader_.bytes());
+    progress_.finish();
     return std::move(found_);
   }
 
@@ -181,14 +184,12 @@ class Examination {
   }
 
   void tell(std::uint64_t offset) {
-    constexpr std::uint64_t kSeldom = 1 << 20;
-    if (!work_.progress || (offset < told_ + kSeldom && offset != reader_.bytes())) return;
-    work_.progress(offset - told_);
+    progress_.add(offset - told_);
     told_ = offset;
   }
 
   RecordReader reader_;
-  const RecordWork& work_;
+  WorkProgress progress_;
   Examined found_;
   Survey survey_;
   std::size_t next_ = 0;  // entry of the index

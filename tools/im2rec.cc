@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <deque>
 #include <filesystem>
 #include <fstream>
@@ -420,6 +421,7 @@ int run(const std::string& prefix, const std::string& source) {
 int main(int argc, char** argv) {
   paceline::tools::parse_flags(paceline::kUsage, __FILE__, &argc, &argv, 2);
   paceline::tools::notice_signals();
+  std::signal(SIGPIPE, SIG_IGN);  // nobody reads the progress
   return paceline::tools::run_main("im2rec", [&] {
     paceline::require(argc == 3, "needs a prefix and a source; see im2rec --help");
     return paceline::run(argv[1], argv[2]);

@@ -14,7 +14,6 @@ inline std::atomic<bool> interrupted = false;
 inline void notice_signals() {
   for (const int signal : {SIGHUP, SIGINT, SIGTERM})
     if (std::signal(signal, [](int) { interrupted = true; }) == SIG_IGN) std::signal(signal, SIG_IGN);  // nohup
-  std::signal(SIGPIPE, SIG_IGN);  // nobody reads the progress
 }
 
 // Throws IoError after a signal.

@@ -4,17 +4,19 @@
 #include <paceline/image.h>
 #include <paceline/record_tools.h>
 
+#include <cerrno>
 #include <cinttypes>
 #include <filesystem>
-#include <iostream>
+#include <fstream>
 #include <map>
+#include <system_error>
 
 #include "flags.h"
 #include "interrupt.h"
 #include "progress.h"
 
 DEFINE_int64(limit, 20, "records that `list` prints of each file, labels that `stats` prints; 0: all");
-DEFINE_int32(shards, 0, "record files that `split` and `merge` write; 0: one");
+DEFINE_int32(shards, 0, "record files that `split`, `merge` and `lines` write; 0: one");
 DEFINE_string(manifest, "", "manifest that `index` writes; '' is that of the one file, A.manifest beside A.rec");
 DEFINE_int32(threads, 0, "files that are worked on at a time; 0: as many as there are cores");
 
@@ -28,6 +30,7 @@ constexpr char kUsage[] =
     "  verify SOURCE...            reads every record; names each damaged one; exit code 1 if any\n"
     "  stats SOURCE...             counts records, labels, sizes and encodings\n"
     "  index FILE.rec...           writes .idx and .crc where they are missing, and a manifest; changes no record\n"
+    "  lines PREFIX TEXT...        packs each line of text files as a record, into --shards files\n"
     "  append SET.manifest FILE.rec...  adds files to a data set, as further shards\n"
     "  split PREFIX SOURCE         copies the records into a data set of --shards files\n"
     "  merge PREFIX SOURCE...      copies the records of all sources into a data set\n"
@@ -206,6 +209,30 @@ int split(const std::vector<std::string>& arguments) {
   return copy(arguments);
 }
 
+int lines(const std::vector<std::string>& arguments) {
+  const int shards = std::max(FLAGS_shards, 1);
+  DatasetWriter writer(arguments[0], shards);
+  std::int64_t count = 0;
+  for (auto path = arguments.begin() + 1; path != arguments.end(); ++path) {
+    std::ifstream file(*path, std::ios::binary);
+    std::string line;
+    while (std::getline(file, line)) {
+      tools::stop_if_interrupted();
+      if (!line.empty() && line.back() == '\r') line.pop_back();
+      if (line.empty()) continue;
+      // In turns, so that every shard is a fair sample.
+      writer.write(static_cast<int>(count % shards), count, line);
+      ++count;
+    }
+    if (!file.eof()) throw IoError(str("cannot read ", *path, ": ", std::generic_category().message(errno)));
+  }
+  require(count >= shards, count, " lines cannot fill ", shards, " shards");
+  Manifest manifest;
+  manifest.payload = "bytes";
+  std::printf("%s: %" PRId64 " records in %d files\n", writer.finish(manifest).c_str(), count, shards);
+  return 0;
+}
+
 int extract(const std::vector<std::string>& arguments) {
   Work work({arguments[1]});
   const ExtractReport report = extract_records(arguments[1], arguments[0], work());
@@ -241,6 +268,7 @@ const std::map<std::string, Command> kCommands = {
     {"index", {1, kMostArguments, index}},
     {"append", {2, kMostArguments, append}},
     {"split", {2, 2, split}},
+    {"lines", {2, kMostArguments, lines}},
     {"merge", {2, kMostArguments, copy}},
     {"extract", {2, 2, extract}},
     {"repair", {2, 2, repair}},

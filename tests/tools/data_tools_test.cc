@@ -351,8 +351,9 @@ TEST(Rec, ListsManifestsAndRecords) {
   EXPECT_THAT(result.output, Not(HasSubstr("id 2 ")));
   EXPECT_THAT(result.output, HasSubstr("15 records"));
   EXPECT_EQ(run("rec").code, 2);
-  EXPECT_THAT(run("rec sort x").output,
-              HasSubstr("unknown command 'sort'; known: append extract index list merge repair split stats verify"));
+  EXPECT_THAT(
+      run("rec sort x").output,
+      HasSubstr("unknown command 'sort'; known: append extract index lines list merge repair split stats verify"));
   EXPECT_THAT(run("rec repair x").output, HasSubstr("`repair` takes 2 arguments"));
   EXPECT_EQ(run("rec list " + folder / "absent.rec").code, 1);
   EXPECT_THAT(run("rec list --limit -1 " + folder / "set-00000-of-00002.rec").output,
@@ -390,6 +391,28 @@ TEST(Rec, MakesDataSetsOfRecordFiles) {
   expect("stats " + second, 1, "`rec repair PREFIX " + second + "` copies the records that can be read");
   expect("repair " + folder / "saved " + second, 0, str("lost: ", second, ": record 4 at offset ", offset));
   expect("verify " + folder / "saved.manifest", 0, "14 records in 1 files, 0 problems");
+}
+
+TEST(Rec, PacksLinesOfText) {
+  TemporaryFolder folder;
+  write_all(folder / "a.csv", "1,0.5\r\n0,2\n\n1,3");
+  write_all(folder / "b.csv", "0,4\n");
+  const Result result = run("rec lines --shards 2 " + folder / "set" + " " + folder / "a.csv" + " " + folder / "b.csv");
+  EXPECT_EQ(result.code, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("set.manifest: 4 records in 2 files"));
+  RecordLoader loader(folder / "set.manifest", {.decoder = decoders::csv_row({.columns = 1})});
+  loader.start(0);
+  Batch batch;
+  ASSERT_TRUE(loader.next(batch));
+  EXPECT_THAT(batch.data.to_vector<float>(), ElementsAre(0.5f, 3, 2, 4));
+  EXPECT_THAT(batch.label.to_vector<std::int32_t>(), ElementsAre(1, 1, 0, 0));
+  EXPECT_THAT(run("rec lines --shards 5 " + folder / "x" + " " + folder / "a.csv").output,
+              HasSubstr("3 lines cannot fill 5 shards"));
+  const Result missing = run("rec lines " + folder / "x" + " " + folder / "missing");
+  EXPECT_EQ(missing.code, 1);
+  EXPECT_THAT(missing.output, HasSubstr("missing: No such file"));
+  EXPECT_EQ(run("rec lines " + folder / "x" + " " + folder / "").code, 1);
+  EXPECT_THAT(folder.files(), SizeIs(9));
 }
 
 TEST(Rec, FailsWhereItsOutputIsLost) {
