@@ -138,7 +138,7 @@ DecoderFactory tensor(TensorOptions options) {
                   });
 }
 
-DecoderFactory tensors(std::vector<ExampleArray> arrays) {
+DecoderFactory tensors(const std::vector<ExampleArray>& arrays) {
   require(!arrays.empty(), "[decoders::tensors] names no arrays");
   return function(arrays, [arrays](std::string_view record, std::uint64_t, std::span<void* const> to) {
     read_safetensors(record, arrays, to);

@@ -479,56 +479,5 @@ TEST(MemoryIterator, RefusesArraysThatDoNotMatch) {
               HasSubstr("shapes (3, 2) and (4,)"));
 }
 
-// A data set of one grey and one coloured image, of 2 x 2 pixels.
-std::string write_mixed_set(const TemporaryFolder& folder, int height) {
-  DatasetWriter writer(folder / "mixed", 1);
-  const float label = 0;
-  const Image grey{2, 2, 1, {255, 0, 0, 0}};
-  const Image colour{2, 2, 3, {255, 0, 255, 0, 0, 0, 0, 0, 0, 0, 0, 0}};
-  for (const Image& image : {grey, colour})
-    writer.write(0, image.channels, pack_image_record({&label, 1}, 0, ImageCodec().encode(image, ImageEncoding::kPng)));
-  Manifest manifest;
-  manifest.image = {height, 2, 0};
-  return writer.finish(manifest);
-}
-
-TEST(RecordLoader, MakesAllImagesColourWhereTheyDiffer) {
-  TemporaryFolder folder;
-  RecordLoader loader(write_mixed_set(folder, 2));
-  loader.start(0);
-  Batch batch;
-  ASSERT_TRUE(loader.next(batch));
-  EXPECT_EQ(batch.data.shape(), (Shape{2, 3, 2, 2}));
-  const std::vector<float> values = batch.data.to_vector<float>();
-  EXPECT_THAT((std::vector{values[0], values[4], values[8]}), ElementsAre(1, 1, 1));
-  EXPECT_THAT((std::vector{values[12], values[16], values[20]}), ElementsAre(1, 0, 1));
-  EXPECT_THAT(error_of<InvalidArgument>([&] { RecordLoader again(write_mixed_set(folder, 0)); }),
-              HasSubstr("differ in size: pack them in one (im2rec --center_crop --resize 224), or have the loader"));
-}
-
-TEST(RecordLoader, SaysHowToLeaveAnEmptyImageOut) {
-  TemporaryFolder folder;
-  DatasetWriter writer(folder / "set", 1);
-  const float label = 0;
-  const Image image{1, 1, 1, {7}};
-  writer.write(0, 0, pack_image_record({&label, 1}, 0, ImageCodec().encode(image, ImageEncoding::kPng)));
-  writer.write(0, 1, pack_image_record({&label, 1}, 1, ""));
-  Manifest manifest;
-  manifest.image = {1, 1, 1};
-  const std::string path = writer.finish(manifest);
-  Batch batch;
-  RecordLoader loader(path);
-  loader.start(0);
-  EXPECT_THAT(error_of<Corrupt>([&] { loader.next(batch); }),
-              HasSubstr("record 1 at offset 112 is damaged: the image is empty; --skip_bad leaves such records out"));
-  RecordLoader skipping(path, {.on_damage = OnDamage::kSkip});
-  testing::internal::CaptureStderr();
-  skipping.start(0);
-  EXPECT_TRUE(skipping.next(batch));
-  EXPECT_EQ(batch.examples, 1);
-  EXPECT_FALSE(skipping.next(batch));
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("1 damaged records were left out of this epoch"));
-}
-
 }  // namespace
 }  // namespace paceline::test

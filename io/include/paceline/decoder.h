@@ -55,7 +55,7 @@ struct TensorOptions {
 DecoderFactory tensor(TensorOptions options);
 
 // Several named arrays as the bytes of a safetensors file. Arrays of the file that are not in `arrays` are left out.
-DecoderFactory tensors(std::vector<ExampleArray> arrays);
+DecoderFactory tensors(const std::vector<ExampleArray>& arrays);
 
 // A window of token numbers: int32 "data" (window), and int32 "label" (window) with the number after each.
 struct TokenOptions {
