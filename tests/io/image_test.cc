@@ -352,6 +352,7 @@ TEST(ImageList, NamesWhatIsWrongWithFolders) {
   if (geteuid() == 0) return;  // reads every folder
   std::filesystem::permissions(folder / "cat/old", std::filesystem::perms::none);
   EXPECT_THAT(error_of<IoError>(list), HasSubstr("cannot read the folder " + folder / "cat/old on host"));
+  std::filesystem::permissions(folder / "cat/old", std::filesystem::perms::owner_all);
 }
 
 TEST(ImageList, NamesDamagedLines) {
