@@ -69,8 +69,8 @@ struct DatasetWriter::State {
 DatasetWriter::DatasetWriter(const std::string& prefix, int shards) : state_(std::make_unique<State>()) {
   require(shards >= 1 && shards <= kMostShards, "a data set has 1 to ", kMostShards, " shards, not ", shards);
   require(!fs::path(prefix).filename().empty(), "the prefix '", prefix, "' names no file");
-  require(io::is_utf8(fs::path(prefix).filename().string()), "the prefix ", io::quoted(prefix),
-          " is not UTF-8, as the names in a manifest are");
+  const std::string name = fs::path(prefix).filename().string();
+  require(io::is_utf8(name), "the prefix ", io::quoted(name), " is not UTF-8, as the names in a manifest are");
   const fs::path folder = fs::path(prefix).parent_path();
   std::error_code error;
   if (!folder.empty()) fs::create_directories(folder, error);
