@@ -12,6 +12,7 @@
 DEFINE_string(network, "resnet20", "mlp, lenet, resnet20, resnet50, vgg16 or mobilenet_v2");
 DEFINE_int32(classes, 0, "classes to tell apart; 0: as many as the manifest names");
 DEFINE_int32(image_size, 0, "resize the images to so many pixels square; 0: as they are");
+DEFINE_int32(channels, 0, "convert the images: 1 grey, 3 colour; 0: as they are, and colour where they differ");
 DEFINE_string(mean, "",
               "of the pixels, from 0 to 1: one number, or one for each channel as in 0.5,0.4,0.4; '' is MNIST's or "
               "CIFAR-10's, as the channels say");
@@ -41,10 +42,13 @@ std::vector<float> numbers(const char* flag, const std::string& text, const std:
 
 ImageOptions images(const Manifest& manifest) {
   require(FLAGS_crop >= 0 && FLAGS_image_size >= 0, "--crop and --image_size are numbers of pixels");
-  const bool grey = manifest.image.channels == 1;
+  require(FLAGS_channels == 0 || FLAGS_channels == 1 || FLAGS_channels == 3, "--channels is 0, 1 or 3, not ",
+          FLAGS_channels);
+  const bool grey = (FLAGS_channels ? FLAGS_channels : manifest.image.channels) == 1;
   using Numbers = std::vector<float>;
   ImageOptions options;
   options.height = options.width = FLAGS_image_size;
+  options.channels = FLAGS_channels;
   options.mean = numbers("mean", FLAGS_mean, grey ? Numbers{0.1307f} : Numbers{0.4914f, 0.4822f, 0.4465f});
   options.deviation =
       numbers("deviation", FLAGS_deviation, grey ? Numbers{0.3081f} : Numbers{0.2470f, 0.2435f, 0.2616f});

@@ -32,15 +32,4 @@ class BatchMemory : public std::enable_shared_from_this<BatchMemory> {
   std::vector<Block> free_ PACELINE_GUARDED_BY(mutex_);
 };
 
-// A batch before it becomes arrays.
-struct HostBatch {
-  HostBatch() = default;
-  HostBatch(const std::shared_ptr<BatchMemory>& from, std::size_t data_bytes, std::size_t label_bytes)
-      : data(from->allocate(data_bytes)), label(from->allocate(label_bytes)) {}
-
-  std::shared_ptr<void> data;
-  std::shared_ptr<void> label;
-  std::int64_t examples = 0;
-};
-
 }  // namespace paceline::io

@@ -21,6 +21,26 @@ void rename_file(const std::string& from, const std::string& to) {
   if (std::rename(from.c_str(), to.c_str()) != 0) io::throw_io_error("replace", to, errno);
 }
 
+// The shards that a data set of this name had, and of these only files that a DatasetWriter names so.
+std::vector<std::string> older_shards(const std::string& prefix) {
+  std::vector<std::string> paths;
+  const std::string name = fs::path(prefix).filename().string();
+  try {
+    const Manifest older = Manifest::load(prefix + ".manifest");
+    for (const Shard& shard : older.shards) {
+      int number = 0, of = 0, length = 0;
+      const bool ours =
+          shard.path.starts_with(name) &&
+          std::sscanf(shard.path.c_str() + name.size(), "-%5d-of-%5d.rec%n", &number, &of, &length) == 2 &&
+          static_cast<std::size_t>(length) == shard.path.size() - name.size();
+      if (ours) paths.push_back(older.path_of(shard));
+    }
+  } catch (const Error&) {
+    // There is none, or none that can be read.
+  }
+  return paths;
+}
+
 struct OpenShard {
   std::string name;  // final path of the record file
   std::string temporary;
@@ -49,6 +69,8 @@ struct DatasetWriter::State {
 DatasetWriter::DatasetWriter(const std::string& prefix, int shards) : state_(std::make_unique<State>()) {
   require(shards >= 1 && shards <= kMostShards, "a data set has 1 to ", kMostShards, " shards, not ", shards);
   require(!fs::path(prefix).filename().empty(), "the prefix '", prefix, "' names no file");
+  const std::string name = fs::path(prefix).filename().string();
+  require(io::is_utf8(name), "the prefix ", io::quoted(name), " is not UTF-8, as the names in a manifest are");
   const fs::path folder = fs::path(prefix).parent_path();
   std::error_code error;
   if (!folder.empty()) fs::create_directories(folder, error);
@@ -94,6 +116,7 @@ std::string DatasetWriter::finish(Manifest manifest) {
   }
   // An older data set of the same name loses its manifest first, so that no manifest ever names other shards.
   const std::string path = state_->prefix + ".manifest";
+  std::vector<std::string> older = older_shards(state_->prefix);
   unlink(path.c_str());
   for (const OpenShard& open : state_->shards) {
     rename_file(open.temporary, open.name);
@@ -102,6 +125,9 @@ std::string DatasetWriter::finish(Manifest manifest) {
   }
   manifest.save(path);
   state_->finished = true;
+  for (const OpenShard& open : state_->shards) std::erase(older, open.name);
+  for (const std::string& shard : older)
+    for (const std::string& file : {shard, index_path(shard), checksum_path(shard)}) unlink(file.c_str());
   return path;
 }
 

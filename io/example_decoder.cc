@@ -3,13 +3,14 @@
 #include <paceline/error.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 
+#include "class_label.h"
 #include "permutation.h"
 
 namespace paceline::io {
 namespace {
+
+constexpr float kNoLabel = -1;  // as MXNet's iterators for detection fill rows up
 
 float of_channel(const std::vector<float>& values, std::size_t channel, float otherwise) {
   return values.empty() ? otherwise : values.size() == 1 ? values[0] : values[channel];
@@ -24,6 +25,10 @@ ExampleDecoder::ExampleDecoder(const ExampleFormat& format) : format_(format) {
     require(values->size() <= 1 || values->size() == channels, "mean and deviation hold one number or ", channels,
             " (one for each channel), not ", values->size());
   }
+  require(image.dtype == DType::kFloat32 || image.dtype == DType::kUint8, "images become float32 or uint8, not ",
+          name_of(image.dtype));
+  require(image.dtype == DType::kFloat32 || (image.mean.empty() && image.deviation.empty()),
+          "images of uint8 are pixels as they are, without mean and deviation");
   require(image.random_crop >= 0, "random_crop is a number of pixels, not ", image.random_crop);
   for (std::size_t c = 0; c < channels; ++c) {
     const float deviation = of_channel(image.deviation, c, 1);
@@ -33,29 +38,42 @@ ExampleDecoder::ExampleDecoder(const ExampleFormat& format) : format_(format) {
   }
 }
 
-void ExampleDecoder::decode(std::string_view record, std::uint64_t seed, float* data, void* label) {
+std::vector<ExampleArray> ExampleDecoder::arrays() const {
+  const Shape shape{format_.channels, format_.height, format_.width};
+  if (format_.class_labels) return {{"data", shape, format_.image.dtype}, {"label", {}, DType::kInt32}};
+  return {{"data", shape, format_.image.dtype}, {"label", {format_.label_width}, DType::kFloat32}};
+}
+
+void ExampleDecoder::decode(std::string_view record, std::uint64_t seed, std::span<void* const> to) {
   const ImageRecord parts(record);
-  write_label(parts, label);
+  write_label(parts, to[1]);
   decode_image(parts.image(), image_);
   if (image_.height != format_.height || image_.width != format_.width) {
     image_ = resize(image_, format_.height, format_.width);
   }
-  write_planes(image_, seed, data);
+  if (format_.image.dtype == DType::kUint8) {
+    write_planes(image_, seed, static_cast<std::uint8_t*>(to[0]),
+                 [](std::size_t) { return [](std::uint8_t pixel) { return pixel; }; });
+    return;
+  }
+  write_planes(image_, seed, static_cast<float*>(to[0]), [this](std::size_t channel) {
+    return [factor = factor_[channel], offset = offset_[channel]](std::uint8_t pixel) {
+      return static_cast<float>(pixel) * factor + offset;
+    };
+  });
 }
 
 void ExampleDecoder::write_label(const ImageRecord& record, void* label) const {
-  if (record.label_count() != format_.label_width) {
-    throw Corrupt(str("it has ", record.label_count(), " labels, the data set has ", format_.label_width));
+  const int count = record.label_count(), width = format_.label_width;
+  if (format_.variable_labels ? count > width : count != width) {
+    throw Corrupt(
+        str("it has ", count, " labels, the data set has ", format_.variable_labels ? "at most " : "", width));
   }
   if (!format_.class_labels) {
-    for (int i = 0; i < format_.label_width; ++i) static_cast<float*>(label)[i] = record.label(i);
+    for (int i = 0; i < width; ++i) static_cast<float*>(label)[i] = i < count ? record.label(i) : kNoLabel;
     return;
   }
-  const float value = record.label(0);
-  const bool known = value >= 0 && value < 16777216.0f && value == std::floor(value) &&
-                     (format_.class_count == 0 || value < static_cast<float>(format_.class_count));
-  if (!known) throw Corrupt(str("its label ", value, " is no class of the data set"));
-  *static_cast<std::int32_t*>(label) = static_cast<std::int32_t>(value);
+  *static_cast<std::int32_t*>(label) = class_number(record.label(0), format_.class_count);
 }
 
 Augmentation ExampleDecoder::augmentation(std::uint64_t seed) const {
@@ -69,7 +87,8 @@ Augmentation ExampleDecoder::augmentation(std::uint64_t seed) const {
   return result;
 }
 
-void ExampleDecoder::write_planes(const Image& image, std::uint64_t seed, float* data) const {
+template <class T, class Values>
+void ExampleDecoder::write_planes(const Image& image, std::uint64_t seed, T* data, const Values& values) const {
   const std::ptrdiff_t height = format_.height, width = format_.width, channels = format_.channels;
   const Augmentation augmented = augmentation(seed);
   const std::ptrdiff_t down = augmented.down, right = augmented.right;
@@ -78,24 +97,24 @@ void ExampleDecoder::write_planes(const Image& image, std::uint64_t seed, float*
   const std::ptrdiff_t last = std::clamp<std::ptrdiff_t>(width - right, first, width);
 
   for (std::ptrdiff_t c = 0; c < channels; ++c) {
-    const float factor = factor_[static_cast<std::size_t>(c)];
-    const float offset = offset_[static_cast<std::size_t>(c)];
+    const auto value = values(static_cast<std::size_t>(c));
+    const T outside = value(0);
     for (std::ptrdiff_t y = 0; y < height; ++y, data += width) {
       const std::ptrdiff_t from_row = y + down;
       if (from_row < 0 || from_row >= height) {
-        std::fill_n(data, width, offset);
+        std::fill_n(data, width, outside);
         continue;
       }
       const std::uint8_t* pixel = image.pixels.data() + (from_row * width + right + first) * channels + c;
-      std::fill_n(data, first, offset);
+      std::fill_n(data, first, outside);
       if (channels == 1) {
-        for (std::ptrdiff_t x = first; x < last; ++x) data[x] = static_cast<float>(pixel[x - first]) * factor + offset;
+        for (std::ptrdiff_t x = first; x < last; ++x) data[x] = value(pixel[x - first]);
       } else {
         for (std::ptrdiff_t x = first; x < last; ++x, pixel += channels) {
-          data[x] = static_cast<float>(*pixel) * factor + offset;
+          data[x] = value(*pixel);
         }
       }
-      std::fill(data + last, data + width, offset);
+      std::fill(data + last, data + width, outside);
       if (augmented.flip) std::reverse(data, data + width);
     }
   }

@@ -1,6 +1,7 @@
 #pragma once
-// From a record to its place in a batch.
+// The decoder of MXNet's records of images.
 
+#include <paceline/decoder.h>
 #include <paceline/image.h>
 #include <paceline/record_loader.h>
 
@@ -16,13 +17,10 @@ struct ExampleFormat {
   int height = 0;
   int width = 0;
   int label_width = 1;
+  bool variable_labels = false;  // a record may have fewer labels
   bool class_labels = true;
   std::size_t class_count = 0;  // 0: not known
   ImageOptions image;
-
-  std::size_t values() const {
-    return static_cast<std::size_t>(channels) * static_cast<std::size_t>(height) * static_cast<std::size_t>(width);
-  }
 };
 
 // Where an example's values come from: value (y, x) is pixel (y + down, x + right) of the image, or a pixel of value 0
@@ -34,14 +32,14 @@ struct Augmentation {
 };
 
 // One thread at a time.
-class ExampleDecoder {
+class ExampleDecoder final : public Decoder {
  public:
-  // Throws InvalidArgument where mean and deviation do not fit the channels.
+  // Throws InvalidArgument where mean, deviation and type do not fit.
   explicit ExampleDecoder(const ExampleFormat& format);
 
-  // Writes format.values() numbers to `data` and label_width numbers (int32 classes or float32) to `label`. `seed`
-  // decides the augmentation. Throws Corrupt with the reason alone.
-  void decode(std::string_view record, std::uint64_t seed, float* data, void* label);
+  // "data", then "label".
+  std::vector<ExampleArray> arrays() const override;
+  void decode(std::string_view record, std::uint64_t seed, std::span<void* const> to) override;
 
   // The parts of decode(), for who makes the values elsewhere: value = pixel * factor[channel] + offset[channel].
   void write_label(const ImageRecord& record, void* label) const;
@@ -52,7 +50,9 @@ class ExampleDecoder {
   const std::vector<float>& offset() const { return offset_; }
 
  private:
-  void write_planes(const Image& image, std::uint64_t seed, float* data) const;
+  // values(channel)(pixel) are the numbers.
+  template <class T, class Values>
+  void write_planes(const Image& image, std::uint64_t seed, T* data, const Values& values) const;
 
   ExampleFormat format_;
   std::vector<float> factor_;

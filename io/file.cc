@@ -85,9 +85,9 @@ void OutputFile::flush() {
   buffer_.clear();
 }
 
-void OutputFile::close() {
+void OutputFile::close(Sync sync) {
   flush();
-  if (fsync(descriptor_) != 0 && errno != EINVAL) throw_io_error("write", path_, errno);
+  if (sync == kSync && fsync(descriptor_) != 0 && errno != EINVAL) throw_io_error("write", path_, errno);
   const int descriptor = descriptor_;
   descriptor_ = -1;
   if (::close(descriptor) != 0) throw_io_error("close", path_, errno);
@@ -116,6 +116,27 @@ std::string quoted(std::string_view bytes) {
     text += c >= ' ' && c <= '~' ? std::string(1, c) : code;
   }
   return text + (bytes.size() > kMost ? "...'" : "'");
+}
+
+bool is_utf8(std::string_view text) {
+  constexpr std::uint32_t kSmallest[] = {0, 0x80, 0x800, 0x10000};  // that needs so many bytes after the first
+  for (std::size_t at = 0; at < text.size();) {
+    const auto first = static_cast<std::uint8_t>(text[at++]);
+    const std::size_t more = first < 0x80         ? 0
+                             : first >> 5 == 0x6  ? 1
+                             : first >> 4 == 0xe  ? 2
+                             : first >> 3 == 0x1e ? 3
+                                                  : 4;
+    if (more == 4 || text.size() - at < more) return false;
+    std::uint32_t code = more == 0 ? first : first & (0x3fu >> more);
+    for (const char next : text.substr(at, more)) {
+      if ((next & 0xc0) != 0x80) return false;
+      code = code << 6 | (static_cast<std::uint8_t>(next) & 0x3f);
+    }
+    if (code < kSmallest[more] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)) return false;
+    at += more;
+  }
+  return true;
 }
 
 }  // namespace paceline::io

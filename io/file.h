@@ -39,8 +39,9 @@ class OutputFile {
 
   void append(std::string_view bytes);
   std::uint64_t size() const { return size_; }
-  // Flushes, syncs and closes.
-  void close();
+  // Flushes and closes, and, unless told not to, waits until the disk has it all.
+  enum Sync { kSync, kNoSync };
+  void close(Sync sync = kSync);
 
  private:
   void flush();
@@ -57,6 +58,9 @@ std::string read_text(const std::string& path);
 
 // What a file holds, for an error: at most 40 bytes, those that are no printable ASCII as \x1f.
 std::string quoted(std::string_view bytes);
+
+// Can JSON hold this text as it is?
+bool is_utf8(std::string_view text);
 
 std::string host_name();
 

@@ -6,10 +6,13 @@
 #include <stdexcept>
 #include <string>
 
+#include "file.h"
+
 namespace paceline::io {
 
 inline constexpr std::uint32_t kMagic = 0xced7230a;
 inline constexpr std::uint32_t kLengthBits = 29;
+inline constexpr std::uint32_t kHeadBytes = 8;
 inline constexpr std::uint32_t kLengthMask = (1u << kLengthBits) - 1;
 
 enum PartFlag : std::uint32_t { kWhole = 0, kFirst = 1, kMiddle = 2, kLast = 3 };
@@ -20,15 +23,45 @@ class FrameError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-class ByteSource {
+// Bytes of a file, read ahead in blocks. One thread at a time.
+class BlockReader {
  public:
-  virtual ~ByteSource() = default;
-  virtual std::uint64_t size() const = 0;
-  // [offset, offset + count) lies inside.
-  virtual void copy(std::uint64_t offset, void* to, std::size_t count) const = 0;
+  // Reads at least `block` bytes at once. `summing`: for checksum(). The file must outlive the reader.
+  BlockReader(const InputFile& file, std::size_t block, bool summing = false)
+      : file_(file), least_(block), summing_(summing) {}
+
+  std::uint64_t size() const { return file_.size(); }
+  // [offset, offset + count) lies inside the file. Throws IoError.
+  void copy(std::uint64_t offset, void* to, std::size_t count);
+  // Reads the end of the file too, and returns the CRC-32C of the file. Needs copies that left no gap.
+  std::uint32_t checksum();
+
+ private:
+  void load(std::uint64_t offset, std::size_t count);
+
+  const InputFile& file_;
+  std::size_t least_;
+  bool summing_;
+  std::string block_;
+  std::uint64_t begin_ = 0;   // of the block
+  std::uint64_t summed_ = 0;  // bytes of the file that checksum_ covers
+  std::uint32_t checksum_ = 0;
+};
+
+// The head of a part.
+struct PartHead {
+  std::uint32_t flag = 0;
+  std::uint32_t length = 0;  // of what it holds, in bytes
+  bool more() const { return flag == kFirst || flag == kMiddle; }
+  // Of what it holds with the padding behind it.
+  std::uint64_t padded() const { return (std::uint64_t{length} + 3) & ~std::uint64_t{3}; }
 };
 
 // Reads the record whose head is at `offset`, which lies inside, and moves `offset` behind it. Throws FrameError.
-void parse_record(const ByteSource& source, std::uint64_t& offset, std::string& record);
+// Without a `record`, only the heads of its parts are read.
+void parse_record(BlockReader& source, std::uint64_t& offset, std::string* record);
+
+// May a record begin at `offset`, or does the file end there?
+bool is_head(BlockReader& source, std::uint64_t offset);
 
 }  // namespace paceline::io

@@ -88,33 +88,48 @@ class PnmHeader {
   std::size_t at_ = 2;
 };
 
-void decode_pnm(std::string_view bytes, Image& image) {
+struct Pnm {
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  int channels = 0;
+  std::string_view pixels;
+};
+
+Pnm read_pnm(std::string_view bytes) {
   PnmHeader header(bytes);
-  const std::int64_t width = header.number();
-  const std::int64_t height = header.number();
+  Pnm pnm;
+  pnm.width = header.number();
+  pnm.height = header.number();
+  pnm.channels = bytes[1] == '5' ? 1 : 3;
   const std::int64_t largest = header.number();
   if (largest != 255) throw Corrupt(str("a PNM image with values up to ", largest, " is not supported"));
-  const std::string_view pixels = header.pixels();
-  const int channels = bytes[1] == '5' ? 1 : 3;
+  pnm.pixels = header.pixels();
   // Checked before memory is asked for: a damaged size must not cost gigabytes.
-  if (width < 1 || height < 1 || width > kMostPixels || height > kMostPixels ||
-      width * height * channels != static_cast<std::int64_t>(pixels.size())) {
-    throw Corrupt(str("a PNM image of ", width, " x ", height, " holds ", pixels.size(), " bytes of pixels"));
+  if (pnm.width < 1 || pnm.height < 1 || pnm.width > kMostPixels || pnm.height > kMostPixels ||
+      pnm.width * pnm.height * pnm.channels != static_cast<std::int64_t>(pnm.pixels.size())) {
+    throw Corrupt(
+        str("a PNM image of ", pnm.width, " x ", pnm.height, " holds ", pnm.pixels.size(), " bytes of pixels"));
   }
-  set_size(image, height, width, channels, bytes.size());
-  std::memcpy(image.pixels.data(), pixels.data(), pixels.size());
+  return pnm;
+}
+
+void decode_pnm(std::string_view bytes, Image& image) {
+  const Pnm pnm = read_pnm(bytes);
+  set_size(image, pnm.height, pnm.width, pnm.channels, bytes.size());
+  std::memcpy(image.pixels.data(), pnm.pixels.data(), pnm.pixels.size());
+}
+
+void begin_png(std::string_view bytes, png_image& png) {
+  png.version = PNG_IMAGE_VERSION;
+  if (png_image_begin_read_from_memory(&png, bytes.data(), bytes.size()) && png.warning_or_error < 2) return;
+  const std::string reason = png.message;
+  png_image_free(&png);
+  throw Corrupt("libpng: " + reason);
 }
 
 void decode_png(std::string_view bytes, Image& image) {
   png_image png = {};
-  png.version = PNG_IMAGE_VERSION;
-  const auto check = [&png](int succeeded) {
-    if (succeeded && png.warning_or_error < 2) return;
-    const std::string reason = png.message;
-    png_image_free(&png);
-    throw Corrupt("libpng: " + reason);
-  };
-  check(png_image_begin_read_from_memory(&png, bytes.data(), bytes.size()));
+  begin_png(bytes, png);
   png.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
   const bool colour = png.format & PNG_FORMAT_FLAG_COLOR;
   const bool alpha = png.format & PNG_FORMAT_FLAG_ALPHA;
@@ -127,7 +142,11 @@ void decode_png(std::string_view bytes, Image& image) {
     png_image_free(&png);
     throw;
   }
-  check(png_image_finish_read(&png, nullptr, image.pixels.data(), 0, nullptr));
+  if (!png_image_finish_read(&png, nullptr, image.pixels.data(), 0, nullptr) || png.warning_or_error >= 2) {
+    const std::string reason = png.message;
+    png_image_free(&png);
+    throw Corrupt("libpng: " + reason);
+  }
   if (!alpha) return;
   std::uint8_t* p = image.pixels.data();
   const std::size_t count = image.pixels.size() / static_cast<std::size_t>(stored);
@@ -165,6 +184,9 @@ struct ImageCodec::State {
     if (compressor) tjDestroy(compressor);
   }
 
+  // The colours are TurboJPEG's.
+  void read_jpeg_header(std::string_view bytes, int& height, int& width, int& colours);
+  [[noreturn]] void fail_jpeg();
   void decode_jpeg(std::string_view bytes, Image& image, int channels);
   std::string encode_jpeg(const Image& image, int quality);
 
@@ -172,18 +194,25 @@ struct ImageCodec::State {
   tjhandle compressor = nullptr;
 };
 
-void ImageCodec::State::decode_jpeg(std::string_view bytes, Image& image, int channels) {
+void ImageCodec::State::fail_jpeg() {
+  const std::string reason = tjGetErrorStr2(decompressor);
+  // It may hold a part of what was damaged, and refuse all that comes after.
+  tjDestroy(std::exchange(decompressor, nullptr));
+  throw Corrupt("TurboJPEG: " + reason);
+}
+
+void ImageCodec::State::read_jpeg_header(std::string_view bytes, int& height, int& width, int& colours) {
   if (!decompressor) decompressor = tjInitDecompress();
   if (!decompressor) throw OutOfMemory("TurboJPEG cannot start");
   const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
-  const auto fail = [this] {
-    const std::string reason = tjGetErrorStr2(decompressor);
-    // It may hold a part of what was damaged, and refuse all that comes after.
-    tjDestroy(std::exchange(decompressor, nullptr));
-    throw Corrupt("TurboJPEG: " + reason);
-  };
-  int width = 0, height = 0, subsampling = 0, space = 0;
-  if (tjDecompressHeader3(decompressor, data, bytes.size(), &width, &height, &subsampling, &space) != 0) fail();
+  int subsampling = 0;
+  if (tjDecompressHeader3(decompressor, data, bytes.size(), &width, &height, &subsampling, &colours) != 0) fail_jpeg();
+}
+
+void ImageCodec::State::decode_jpeg(std::string_view bytes, Image& image, int channels) {
+  const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
+  int width = 0, height = 0, space = 0;
+  read_jpeg_header(bytes, height, width, space);
   const bool four = space == TJCS_CMYK || space == TJCS_YCCK;
   const bool one = !four && (channels == 1 || (channels == 0 && space == TJCS_GRAY));
   set_size(image, height, width, four ? 4 : one ? 1 : 3, bytes.size());
@@ -193,7 +222,7 @@ void ImageCodec::State::decode_jpeg(std::string_view bytes, Image& image, int ch
     // Stray bytes between markers are common and harmless; missing data are not.
     const bool harmless = tjGetErrorCode(decompressor) == TJERR_WARNING &&
                           std::strstr(tjGetErrorStr2(decompressor), "extraneous bytes") != nullptr;
-    if (!harmless) fail();
+    if (!harmless) fail_jpeg();
   }
   if (!four) return;
   // Adobe stores the complement of each ink.
@@ -234,18 +263,56 @@ ImageEncoding parse_image_encoding(std::string_view name) {
 ImageCodec::ImageCodec() : state_(std::make_unique<State>()) {}
 ImageCodec::~ImageCodec() = default;
 
+namespace {
+
+// By the first bytes. Throws Corrupt for others.
+ImageEncoding encoding_of(std::string_view bytes) {
+  if (starts_with(bytes, "\xff\xd8\xff")) return ImageEncoding::kJpeg;
+  if (starts_with(bytes, "\x89PNG")) return ImageEncoding::kPng;
+  if (starts_with(bytes, "P5") || starts_with(bytes, "P6")) return ImageEncoding::kRaw;
+  throw Corrupt(bytes.empty() ? "the image is empty" : "the image is neither JPEG nor PNG nor PNM");
+}
+
+}  // namespace
+
 void ImageCodec::decode(std::string_view bytes, Image& image, int channels) {
   require(channels == 0 || channels == 1 || channels == 3, "an image is decoded to 1 or 3 channels, not ", channels);
-  if (starts_with(bytes, "\xff\xd8\xff")) {
-    state_->decode_jpeg(bytes, image, channels);
-  } else if (starts_with(bytes, "\x89PNG")) {
-    decode_png(bytes, image);
-  } else if (starts_with(bytes, "P5") || starts_with(bytes, "P6")) {
-    decode_pnm(bytes, image);
-  } else {
-    throw Corrupt(bytes.empty() ? "the image is empty" : "the image is neither JPEG nor PNG nor PNM");
+  switch (encoding_of(bytes)) {
+    case ImageEncoding::kJpeg: state_->decode_jpeg(bytes, image, channels); break;
+    case ImageEncoding::kPng: decode_png(bytes, image); break;
+    case ImageEncoding::kRaw: decode_pnm(bytes, image); break;
   }
   convert(image, channels);
+}
+
+ImageHeader ImageCodec::header(std::string_view bytes) {
+  ImageHeader header;
+  header.encoding = encoding_of(bytes);
+  switch (header.encoding) {
+    case ImageEncoding::kJpeg: {
+      int space = 0;
+      state_->read_jpeg_header(bytes, header.height, header.width, space);
+      header.channels = space == TJCS_GRAY ? 1 : 3;
+      break;
+    }
+    case ImageEncoding::kPng: {
+      png_image png = {};
+      begin_png(bytes, png);
+      header.height = static_cast<int>(png.height);
+      header.width = static_cast<int>(png.width);
+      header.channels = png.format & PNG_FORMAT_FLAG_COLOR ? 3 : 1;
+      png_image_free(&png);
+      break;
+    }
+    case ImageEncoding::kRaw: {
+      const Pnm pnm = read_pnm(bytes);
+      header.height = static_cast<int>(pnm.height);
+      header.width = static_cast<int>(pnm.width);
+      header.channels = pnm.channels;
+      break;
+    }
+  }
+  return header;
 }
 
 std::string ImageCodec::encode(const Image& image, ImageEncoding encoding, int quality) {

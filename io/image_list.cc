@@ -2,10 +2,14 @@
 
 #include <paceline/error.h>
 
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <string_view>
 
@@ -55,20 +59,79 @@ bool parse_line(std::string_view line, ImageListEntry& entry) {
   return true;
 }
 
+// Finds images below a folder, through links too.
+class FolderSearch {
+ public:
+  explicit FolderSearch(const std::string& root) : root_(root) { look_into(root_); }
+  // Relative to the root, sorted.
+  std::vector<fs::path> found;
+
+ private:
+  void look_into(const fs::path& folder) {
+    struct stat status = {};
+    if (stat(folder.c_str(), &status) != 0) io::throw_io_error("read the folder", folder.string(), errno);
+    for (const Above& above : above_) {
+      require(above.device != status.st_dev || above.inode != status.st_ino, "the link ", folder.string(),
+              " leads back to the folder ", above.path.string(), ", which holds it; remove the link");
+    }
+    above_.push_back({folder, status.st_dev, status.st_ino});
+    std::error_code error;
+    fs::directory_iterator at(folder, error);
+    for (; !error && at != fs::directory_iterator(); at.increment(error)) {
+      std::error_code broken;  // a link that leads nowhere: if it is called an image, reading it will say so
+      if (at->is_directory(broken))
+        look_into(at->path());
+      else if (is_image(at->path()))
+        found.push_back(at->path().lexically_relative(root_));
+    }
+    if (error) io::throw_io_error("read the folder", folder.string(), error.value());
+    above_.pop_back();
+    if (above_.empty()) std::sort(found.begin(), found.end());
+  }
+
+  struct Above {
+    fs::path path;
+    dev_t device;
+    ino_t inode;
+  };
+  fs::path root_;
+  std::vector<Above> above_;
+};
+
+// As MXNet's detection: the length of the header, the length of an object, the rest of the header, objects.
+bool is_for_detection(const std::vector<float>& labels) {
+  if (labels.size() < 2 || labels[0] < 2 || labels[1] < 1 || labels[0] > static_cast<float>(labels.size()))
+    return false;
+  const auto header = static_cast<std::size_t>(labels[0]), object = static_cast<std::size_t>(labels[1]);
+  return (labels.size() - header) % object == 0;
+}
+
+// Throws Corrupt for lines that cannot be of one list.
+void check_lines(const ImageList& list, const std::vector<std::int64_t>& lines, const std::string& path) {
+  std::map<std::int64_t, std::int64_t> line_of;
+  const std::vector<float>& first = list.entries.front().labels;
+  const auto differs = [&](const ImageListEntry& entry) { return entry.labels.size() != first.size(); };
+  const bool variable = std::any_of(list.entries.begin(), list.entries.end(), differs);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const ImageListEntry& entry = list.entries[i];
+    const auto [same, is_new] = line_of.emplace(entry.id, lines[i]);
+    if (!is_new) throw Corrupt(str(path, ": line ", lines[i], " has the id ", entry.id, ", as line ", same->second));
+    if (variable && !is_for_detection(entry.labels) && (differs(entry) || !is_for_detection(first))) {
+      const auto other = std::find_if(list.entries.begin(), list.entries.end(), differs) - list.entries.begin();
+      throw Corrupt(str(path, ": line ", lines[static_cast<std::size_t>(other)], " has ",
+                        list.entries[static_cast<std::size_t>(other)].labels.size(), " labels, but line ", lines[0],
+                        " has ", first.size(), "; only labels for detection may differ in number"));
+    }
+  }
+}
+
 }  // namespace
 
 ImageList list_image_folder(const std::string& folder) {
-  std::vector<fs::path> found;
-  std::error_code error;
-  fs::recursive_directory_iterator at(folder, fs::directory_options::follow_directory_symlink, error);
-  for (; !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
-    if (is_image(at->path()) && at->is_regular_file()) found.push_back(at->path().lexically_relative(folder));
-  }
-  if (error) io::throw_io_error("read the folder", folder, error.value());
+  std::vector<fs::path> found = FolderSearch(folder).found;
   require(!found.empty(), "the folder ", folder,
           " holds no images; expected .jpg, .jpeg or .png files, one sub-folder "
           "for each class");
-  std::sort(found.begin(), found.end());
 
   std::set<std::string> folders;
   for (const fs::path& path : found) folders.insert(path.parent_path().string());
@@ -80,6 +143,9 @@ ImageList list_image_folder(const std::string& folder) {
           str("the folder ", folder, " holds images beside its class folders, for instance ", stray->string()));
     }
     list.classes.assign(folders.begin(), folders.end());
+    for (const std::string& name : list.classes)
+      require(io::is_utf8(name), "the name of the folder ", io::quoted(name), " in ", folder,
+              " is not UTF-8, as names of classes are; rename it");
   }
   for (const fs::path& path : found) {
     const auto name = std::lower_bound(list.classes.begin(), list.classes.end(), path.parent_path().string());
@@ -96,6 +162,7 @@ ImageList read_image_list(const std::string& path, const std::string& root) {
   const std::string text = io::read_text(path);
   std::string_view rest = text;
   ImageList list;
+  std::vector<std::int64_t> lines;
   for (std::int64_t number = 1; !rest.empty(); ++number) {
     const std::size_t end = rest.find('\n');
     const std::string_view line = rest.substr(0, end);
@@ -106,14 +173,12 @@ ImageList read_image_list(const std::string& path, const std::string& root) {
       throw Corrupt(
           str(path, ": line ", number, " is damaged: expected an id, a label or more and a path, separated by tabs"));
     }
-    if (!list.entries.empty() && entry.labels.size() != list.entries.front().labels.size()) {
-      throw Corrupt(str(path, ": line ", number, " has ", entry.labels.size(), " labels, the lines before it have ",
-                        list.entries.front().labels.size()));
-    }
     entry.path = (fs::path(root) / entry.path).string();
     list.entries.push_back(std::move(entry));
+    lines.push_back(number);
   }
   require(!list.entries.empty(), "the list ", path, " names no images");
+  check_lines(list, lines, path);
   return list;
 }
 

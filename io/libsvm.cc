@@ -1,50 +1,15 @@
 #include <paceline/libsvm.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <limits>
 #include <numeric>
 #include <string_view>
 
 #include "file.h"
+#include "text_numbers.h"
 
 namespace paceline {
 namespace {
-
-// The words of one line.
-class Words {
- public:
-  explicit Words(std::string_view line) : rest_(line.substr(0, line.find('#'))) {}
-
-  bool next(std::string_view& word) {
-    constexpr std::string_view kBlank = " \t\r\v\f";
-    rest_.remove_prefix(std::min(rest_.size(), rest_.find_first_not_of(kBlank)));
-    word = rest_.substr(0, rest_.find_first_of(kBlank));
-    rest_.remove_prefix(word.size());
-    return !word.empty();
-  }
-
- private:
-  std::string_view rest_;
-};
-
-// Does all of `word` name a number?
-template <class T>
-bool parse(std::string_view word, T& number) {
-  if (word.size() > 1 && word[0] == '+' && word[1] != '-') word.remove_prefix(1);
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  return error == std::errc() && end == word.data() + word.size();
-}
-
-// Programs that write doubles write some that a float rounds to 0.
-bool parse_finite(std::string_view word, float& number) {
-  if (parse(word, number)) return std::isfinite(number);
-  double precise = 0;
-  if (!parse(word, precise) || !(std::abs(precise) < 1)) return false;
-  number = static_cast<float>(precise);
-  return true;
-}
 
 template <class T>
 NDArray vector_of(const std::vector<T>& values) {
@@ -70,18 +35,16 @@ SparseExamples load_libsvm(const std::string& path, const LibsvmOptions& options
   std::vector<float> values, labels;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.size(), text.find('\n', begin));
-    Words words(std::string_view(text).substr(begin, end - begin));
+    io::Words words(std::string_view(text).substr(begin, end - begin));
     begin = end + 1;
     ++line_number;
     std::string_view word;
     if (!words.next(word)) continue;
-    if (!parse_finite(word, labels.emplace_back()))
+    if (!io::parse_finite(word, labels.emplace_back()))
       throw Corrupt(str(path, ":", line_number, ": ", io::quoted(word), " is no label, expected a finite number"));
     while (words.next(word)) {
-      const std::size_t colon = std::min(word.size(), word.find(':'));
       std::int64_t index = 0;
-      if (!parse(word.substr(0, colon), index) || colon == word.size() ||
-          !parse_finite(word.substr(colon + 1), values.emplace_back()))
+      if (!io::parse_feature(word, index, values.emplace_back()))
         throw Corrupt(str(path, ":", line_number, ": ", io::quoted(word),
                           " is no feature, expected index:value with a finite value"));
       const bool inside = index >= lowest && (options.features == 0 || index - lowest < options.features);

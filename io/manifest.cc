@@ -1,9 +1,9 @@
 // The manifest is one JSON object:
 //
 //   { "format": "paceline-manifest", "version": 1, "records": 60000,
-//     "payload": "image", "encoding": "raw", "label_width": 1, "class_labels": true,
-//     "labels": ["cat", ...], "image": {"height": 28, "width": 28, "channels": 1}, "shuffle_seed": 0 or null,
-//     "shards": [{"path": "train-00000-of-00002.rec", "records": 30000, "bytes": 25200000,
+//     "payload": "image", "encoding": "raw", "label_width": 1, "variable_labels": false,
+//     "class_labels": true, "labels": ["cat", ...], "image": {"height": 28, "width": 28, "channels": 1},
+//     "shuffle_seed": 0 or null, "shards": [{"path": "train-00000-of-00002.rec", "records": 30000, "bytes": 25200000,
 //                 "crc32c": "xxxxxxxx", "index_crc32c": "xxxxxxxx", "checksum_crc32c": "xxxxxxxx"}, ...],
 //     "checksum": "xxxxxxxx" }
 //
@@ -66,6 +66,7 @@ Json to_json(const Manifest& manifest) {
           {"payload", manifest.payload},
           {"encoding", manifest.encoding},
           {"label_width", manifest.label_width},
+          {"variable_labels", manifest.variable_labels},
           {"class_labels", manifest.class_labels},
           {"labels", manifest.labels},
           {"image", {{"height", image.height}, {"width", image.width}, {"channels", image.channels}}},
@@ -115,6 +116,7 @@ Manifest from_json(const Json& json) {
   manifest.payload = json.at("payload").get<std::string>();
   manifest.encoding = json.at("encoding").get<std::string>();
   manifest.label_width = whole<int>(json, "label_width");
+  manifest.variable_labels = json.value("variable_labels", false);
   manifest.class_labels = json.at("class_labels").get<bool>();
   manifest.labels = json.at("labels").get<std::vector<std::string>>();
   const Json& image = json.at("image");
@@ -138,9 +140,6 @@ Manifest from_json(const Json& json) {
     }
     manifest.shards.push_back(std::move(shard));
   }
-  if (manifest.payload != "image") {
-    throw Corrupt(str("its payload is '", manifest.payload, "', this program knows 'image'"));
-  }
   if (manifest.label_width < 1) throw Corrupt(str("its label_width is ", manifest.label_width));
   if (manifest.shards.empty()) throw Corrupt("it names no shards");
   if (const auto claimed = whole<std::int64_t>(json, "records"); claimed != manifest.records()) {
@@ -163,6 +162,10 @@ std::string Manifest::path_of(const Shard& shard) const {
 
 Manifest Manifest::load(const std::string& path) {
   const std::string text = io::read_text(path);
+  if (text.starts_with("\x0a\x23\xd7\xce")) {
+    throw Corrupt(str(path, " is a record file and no manifest; `rec index ", path, "` writes the manifest ",
+                      std::filesystem::path(path).replace_extension(".manifest").string(), ", to be named here"));
+  }
   Manifest manifest;
   try {
     manifest = from_json(parse(text));
@@ -180,6 +183,11 @@ Manifest Manifest::load(const std::string& path) {
 }
 
 void Manifest::save(const std::string& path) const {
+  for (const Shard& shard : shards)
+    require(io::is_utf8(shard.path), "the file name ", io::quoted(shard.path),
+            " is not UTF-8, as those in a manifest are");
+  for (const std::string& label : labels)
+    require(io::is_utf8(label), "the class name ", io::quoted(label), " is not UTF-8, as those in a manifest are");
   Json json = to_json(*this);
   json["checksum"] = checksum_of(json);
   detail::AtomicFile::write_text(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");

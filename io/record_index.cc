@@ -3,13 +3,16 @@
 //   x.idx   key \t offset of the record's head \n                   (MXNet's)
 //   x.crc   key \t crc32c, 8 hexadecimal digits \t length \n        (ours; other readers never open it)
 
+#include <paceline/crc32c.h>
 #include <paceline/detail/atomic_file.h>
 #include <paceline/error.h>
 #include <paceline/recordio.h>
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 
+#include "companions.h"
 #include "file.h"
 
 namespace paceline {
@@ -18,9 +21,8 @@ namespace {
 // Cuts lines into numeric fields.
 class Fields {
  public:
-  Fields(const std::string& path, const char* expected) : path_(path), expected_(expected), text_(io::read_file(path)) {
-    rest_ = text_;
-  }
+  Fields(const std::string& path, std::string_view text, const char* expected)
+      : path_(path), expected_(expected), rest_(text) {}
 
   // Lines that hold nothing end the file only; elsewhere they are damage, as for MXNet.
   bool next_line() {
@@ -57,7 +59,6 @@ class Fields {
 
   const std::string& path_;
   const char* expected_;
-  std::string text_;
   std::string_view rest_;
   std::string_view line_;
   std::int64_t number_ = 0;
@@ -80,9 +81,11 @@ void write_index(const std::string& path, const RecordIndex& index) {
   detail::AtomicFile::write_text(path, text);
 }
 
-RecordIndex read_index(const std::string& path) {
+RecordIndex read_index(const std::string& path) { return io::parse_index(path, io::read_file(path)); }
+
+RecordIndex io::parse_index(const std::string& path, std::string_view text) {
   RecordIndex index;
-  Fields fields(path, "a key, a tab and an offset");
+  Fields fields(path, text, "a key, a tab and an offset");
   while (fields.next_line()) {
     RecordIndexEntry entry;
     entry.key = fields.number<std::int64_t>();
@@ -91,14 +94,6 @@ RecordIndex read_index(const std::string& path) {
     fields.end_line();
     index.push_back(entry);
   }
-  return index;
-}
-
-RecordIndex scan_index(const std::string& record_path) {
-  RecordIndex index;
-  RecordReader reader(record_path);
-  std::string record;
-  while (reader.next(record)) index.push_back({static_cast<std::int64_t>(index.size()), reader.offset()});
   return index;
 }
 
@@ -113,8 +108,12 @@ void write_checksums(const std::string& path, const std::vector<RecordChecksum>&
 }
 
 std::vector<RecordChecksum> read_checksums(const std::string& path) {
+  return io::parse_checksums(path, io::read_file(path));
+}
+
+std::vector<RecordChecksum> io::parse_checksums(const std::string& path, std::string_view text) {
   std::vector<RecordChecksum> checksums;
-  Fields fields(path, "a key, a tab, a CRC32C, a tab and a length");
+  Fields fields(path, text, "a key, a tab, a CRC32C, a tab and a length");
   while (fields.next_line()) {
     RecordChecksum checksum;
     checksum.key = fields.number<std::int64_t>();
@@ -126,6 +125,38 @@ std::vector<RecordChecksum> read_checksums(const std::string& path) {
     checksums.push_back(checksum);
   }
   return checksums;
+}
+
+io::Companions io::read_companions(const std::string& record_path) {
+  Companions found;
+  const std::string index_file = index_path(record_path), checksum_file = checksum_path(record_path);
+  if (!std::filesystem::exists(index_file)) return found;
+  std::string text = read_file(index_file);
+  found.index_crc32c = crc32c(text);
+  RecordIndex& index = found.index.emplace(parse_index(index_file, text));
+  // MXNet's readers sort by offset too: the place of a record is its place in the file.
+  std::stable_sort(index.begin(), index.end(),
+                   [](const RecordIndexEntry& a, const RecordIndexEntry& b) { return a.offset < b.offset; });
+  for (std::size_t i = 0; i < index.size(); ++i) {
+    if (index[i].offset % 4 != 0 || (i > 0 && index[i].offset == index[i - 1].offset)) {
+      throw Corrupt(str(index_file, ": entry ", i, " is damaged: no record can start at offset ", index[i].offset));
+    }
+  }
+  if (!std::filesystem::exists(checksum_file)) return found;
+  text = read_file(checksum_file);
+  found.checksum_crc32c = crc32c(text);
+  const auto& checksums = found.checksums.emplace(parse_checksums(checksum_file, text));
+  if (checksums.size() != index.size()) {
+    throw Corrupt(
+        str(checksum_file, " holds ", checksums.size(), " checksums, but ", index_file, " ", index.size(), " records"));
+  }
+  for (std::size_t i = 0; i < checksums.size(); ++i) {
+    if (checksums[i].key != index[i].key) {
+      throw Corrupt(
+          str(checksum_file, ": line ", i + 1, " has key ", checksums[i].key, ", but the index has ", index[i].key));
+    }
+  }
+  return found;
 }
 
 }  // namespace paceline

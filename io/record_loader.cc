@@ -16,10 +16,10 @@
 #include <deque>
 #include <exception>
 #include <map>
+#include <set>
 #include <thread>
 
-#include "batch_memory.h"
-#include "device/device_decoder.h"
+#include "batch_decoder.h"
 #include "epoch_order.h"
 #include "example_decoder.h"
 #include "file.h"
@@ -31,11 +31,47 @@ constexpr std::size_t kMostListed = 1000;
 
 struct Job {
   std::vector<std::int64_t> positions;
-  io::HostBatch batch;
-  NDArray on_device;  // the data, where a device decoded it
+  std::int64_t examples = 0;
+  NamedArrays arrays;
   std::exception_ptr error;
   bool ready = false;
 };
+
+// What the images of a data set become.
+io::ExampleFormat image_format(const Manifest& manifest, const std::string& path, const ImageOptions& image) {
+  if (manifest.payload != "image") {
+    throw Corrupt(str("the manifest ", path, " cannot be used without a decoder: its payload is '", manifest.payload,
+                      "', not 'image'; set RecordLoaderOptions::decoder"));
+  }
+  require(image.channels == 0 || image.channels == 1 || image.channels == 3, "images have 1 or 3 channels, not ",
+          image.channels);
+  require(image.height >= 0 && image.width >= 0, "images cannot have ", image.width, " x ", image.height, " pixels");
+  io::ExampleFormat format;
+  // Images that differ in channels all become colour.
+  format.channels = image.channels ? image.channels : manifest.image.channels ? manifest.image.channels : 3;
+  format.height = image.height ? image.height : manifest.image.height;
+  format.width = image.width ? image.width : manifest.image.width;
+  require(format.height > 0 && format.width > 0, "the images of ", path,
+          " differ in size: pack them in one (im2rec --center_crop --resize 224), or have the loader resize them "
+          "(--image_size 224; ImageOptions::height and width in a program of your own)");
+  format.label_width = manifest.label_width;
+  format.variable_labels = manifest.variable_labels;
+  format.class_labels = manifest.class_labels && manifest.label_width == 1;
+  format.class_count = manifest.labels.size();
+  format.image = image;
+  return format;
+}
+
+void check(const std::vector<ExampleArray>& arrays) {
+  require(!arrays.empty(), "the decoder makes no arrays");
+  std::set<std::string> names;
+  for (const ExampleArray& array : arrays) {
+    require(!array.name.empty() && names.insert(array.name).second, "the decoder makes two arrays '", array.name,
+            "', or one without a name");
+    require(array.shape.size() > 0, "the decoder makes an array '", array.name, "' of shape ", array.shape,
+            ", which has no elements");
+  }
+}
 
 }  // namespace
 
@@ -52,7 +88,7 @@ class RecordLoader::Impl {
   void commit(const Batch& batch) { commit(batch.epoch, batch.positions, batch.note); }
 
   std::int64_t size() const { return starts_.back(); }
-  Shape batch_shape() const { return {options_.batch, format_.channels, format_.height, format_.width}; }
+  Shape batch_shape() const;
   RangeSet committed() const {
     Lock lock(mutex_);
     return committed_;
@@ -76,11 +112,10 @@ class RecordLoader::Impl {
   void stop();
   void choose_decoders();
   void work(io::DeviceDecoder* device);
-  void fill(Job& job, io::ExampleDecoder& decoder);
-  void fill(Job& job, io::DeviceDecoder& decoder);
-  template <class Decode>
-  bool example(std::int64_t position, std::string& record, const Decode& decode);
+  void fill(Job& job, io::BatchDecoder& decoder);
+  void add(std::int64_t position, std::string& record, io::BatchDecoder& decoder);
   void report(RecordDamage damage);
+  void warn_of_damage();
   bool take(std::shared_ptr<Job>& job);
 
   const std::string path_;
@@ -88,8 +123,9 @@ class RecordLoader::Impl {
   RecordLoaderOptions options_;
   bool has_source_ = false;
   Device device_;
-  std::vector<std::int64_t> starts_;  // first record of each shard, and the number of records
-  io::ExampleFormat format_;
+  std::vector<std::int64_t> starts_;         // first record of each shard, and the number of records
+  std::optional<io::ExampleFormat> images_;  // none: a decoder of the user's
+  std::vector<ExampleArray> arrays_;
   std::shared_ptr<io::BatchMemory> memory_ = std::make_shared<io::BatchMemory>();
   std::atomic<std::int64_t> epoch_ = 0;
   std::optional<io::EpochOrder> order_;
@@ -108,6 +144,7 @@ class RecordLoader::Impl {
   std::deque<std::shared_ptr<Job>> window_ PACELINE_GUARDED_BY(mutex_);
   RangeSet committed_ PACELINE_GUARDED_BY(mutex_);
   std::int64_t damaged_ PACELINE_GUARDED_BY(mutex_) = 0;
+  std::int64_t warned_ PACELINE_GUARDED_BY(mutex_) = 0;  // of so many damaged ones
   std::vector<RecordDamage> damage_ PACELINE_GUARDED_BY(mutex_);
 };
 
@@ -123,20 +160,22 @@ RecordLoader::Impl::Impl(const std::string& path, RecordLoaderOptions options)
   starts_.push_back(0);
   for (const Shard& shard : manifest_.shards) starts_.push_back(starts_.back() + shard.records);
 
-  const ImageOptions& image = options_.image;
-  require(image.channels == 0 || image.channels == 1 || image.channels == 3, "images have 1 or 3 channels, not ",
-          image.channels);
-  require(image.height >= 0 && image.width >= 0, "images cannot have ", image.width, " x ", image.height, " pixels");
-  format_.channels = image.channels ? image.channels : manifest_.image.channels;
-  format_.height = image.height ? image.height : manifest_.image.height;
-  format_.width = image.width ? image.width : manifest_.image.width;
-  require(format_.channels > 0 && format_.height > 0 && format_.width > 0, "the images of ", path,
-          " differ in size; set image.channels, image.height and image.width");
-  format_.label_width = manifest_.label_width;
-  format_.class_labels = manifest_.class_labels && manifest_.label_width == 1;
-  format_.class_count = manifest_.labels.size();
-  format_.image = image;
-  io::ExampleDecoder check(format_);  // throws here rather than in a thread
+  if (!options_.decoder) {
+    images_ = image_format(manifest_, path, options_.image);
+    options_.decoder = [format = *images_] { return std::make_unique<io::ExampleDecoder>(format); };
+  }
+  arrays_ = options_.decoder()->arrays();
+  check(arrays_);
+}
+
+Shape RecordLoader::Impl::batch_shape() const {
+  for (const ExampleArray& array : arrays_) {
+    if (array.name != "data") continue;
+    std::vector<std::int64_t> sizes{options_.batch};
+    sizes.insert(sizes.end(), array.shape.begin(), array.shape.end());
+    return Shape(std::span<const std::int64_t>(sizes));
+  }
+  return {};
 }
 
 void RecordLoader::Impl::start(std::int64_t epoch, const RangeSet& done) {
@@ -170,11 +209,14 @@ void RecordLoader::Impl::choose_decoders() {
   decoders_.clear();
   const bool on_cuda = device_.kind == DeviceKind::kCuda;
   const bool must = options_.decoding == Decoding::kDevice;
-  const bool may_have_jpegs = manifest_.encoding != "raw" && manifest_.encoding != "png";
+  const bool may_have_jpegs =
+      images_ && images_->image.dtype == DType::kFloat32 && manifest_.encoding != "raw" && manifest_.encoding != "png";
   try {
+    if (must && (!images_ || images_->image.dtype != DType::kFloat32))
+      throw NotAvailable("only images that become float32 are");
     if (must && !on_cuda) throw NotAvailable("it is no CUDA device, which deliver_to(), or a Trainer on one, names");
     if (must || (options_.decoding == Decoding::kAuto && on_cuda && may_have_jpegs))
-      decoders_ = io::make_device_decoders(device_, format_, options_.decode_threads);
+      decoders_ = io::make_device_decoders(device_, *images_, options_.decode_threads);
   } catch (const NotAvailable& error) {
     if (must)
       throw NotAvailable(str("images cannot be decoded on ", device_.name(), ": ", error.what(),
@@ -255,7 +297,7 @@ void RecordLoader::Impl::stop() {
 void RecordLoader::Impl::work(io::DeviceDecoder* device) {
   name_thread("decode");
   become_single_threaded();
-  io::ExampleDecoder decoder(format_);
+  std::unique_ptr<io::BatchDecoder> decoder;
   for (;;) {
     auto job = std::make_shared<Job>();
     {
@@ -272,10 +314,9 @@ void RecordLoader::Impl::work(io::DeviceDecoder* device) {
       window_.push_back(job);
     }
     try {
-      if (device)
-        fill(*job, *device);
-      else
-        fill(*job, decoder);
+      if (!decoder)
+        decoder = device ? io::on_device(*device, *images_, memory_) : io::on_host(options_.decoder(), memory_);
+      fill(*job, *decoder);
     } catch (...) {
       job->error = std::current_exception();
     }
@@ -285,62 +326,57 @@ void RecordLoader::Impl::work(io::DeviceDecoder* device) {
   }
 }
 
-void RecordLoader::Impl::fill(Job& job, io::ExampleDecoder& decoder) {
-  const std::size_t values = format_.values();
-  const std::size_t labels = static_cast<std::size_t>(format_.label_width) * sizeof(float);
-  job.batch = io::HostBatch(memory_, job.positions.size() * values * sizeof(float), job.positions.size() * labels);
-  auto* data = static_cast<float*>(job.batch.data.get());
-  auto* label = static_cast<char*>(job.batch.label.get());
-  std::string record;
-  for (const std::int64_t position : job.positions) {
-    if (!example(position, record, [&](std::uint64_t seed) { decoder.decode(record, seed, data, label); })) continue;
-    data += values;
-    label += labels;
-    ++job.batch.examples;
-  }
-}
-
-void RecordLoader::Impl::fill(Job& job, io::DeviceDecoder& decoder) {
-  const std::size_t labels = static_cast<std::size_t>(format_.label_width) * sizeof(float);
-  job.batch.label = memory_->allocate(job.positions.size() * labels);
-  auto* label = static_cast<char*>(job.batch.label.get());
+void RecordLoader::Impl::fill(Job& job, io::BatchDecoder& decoder) {
   std::string record;
   decoder.begin(static_cast<std::int64_t>(job.positions.size()));
-  for (const std::int64_t position : job.positions) {
-    if (!example(position, record, [&](std::uint64_t seed) { decoder.add(std::move(record), seed, label); })) continue;
-    label += labels;
-    ++job.batch.examples;
-  }
-  job.on_device = decoder.finish();
+  for (const std::int64_t position : job.positions) add(position, record, decoder);
+  job.examples = decoder.examples();
+  if (job.examples > 0) job.arrays = decoder.finish();
 }
 
-// Calls decode(seed) when `record` holds what is at `position`.
-template <class Decode>
-bool RecordLoader::Impl::example(std::int64_t position, std::string& record, const Decode& decode) {
+// Reads and decodes what is at `position`.
+void RecordLoader::Impl::add(std::int64_t position, std::string& record, io::BatchDecoder& decoder) {
   const std::int64_t number = order_->record(position);
   const std::size_t shard =
       static_cast<std::size_t>(std::upper_bound(starts_.begin(), starts_.end(), number) - starts_.begin()) - 1;
   const RecordFile& file = *open_.at(shard);
   const std::int64_t place = number - starts_[shard];
+  const auto place_text = [&] { return str(file.path(), ": record ", place, " at offset ", file.offset(place), ": "); };
   RecordDamage damage;
   if (file.try_read(place, record, damage)) {
     try {
       const std::uint64_t seed = io::mix(options_.shuffle.value_or(0), static_cast<std::uint64_t>(epoch_.load()));
-      decode(io::mix(seed, static_cast<std::uint64_t>(position)));
-      return true;
+      decoder.add(record, io::mix(seed, static_cast<std::uint64_t>(position)));
+      return;
     } catch (const Corrupt& error) {
       damage = {file.path(), file.offset(place), place, error.what()};
+    } catch (const InvalidArgument& error) {
+      throw InvalidArgument(place_text() + error.what());
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      throw Error(str(place_text(), "the decoder failed: ", error.what()));
     }
   }
-  if (options_.on_damage == OnDamage::kFail) throw Corrupt(damage.text());
+  if (options_.on_damage == OnDamage::kFail) {
+    throw Corrupt(
+        str(damage.text(), "; --skip_bad leaves such records out (OnDamage::kSkip in a program of your own)"));
+  }
   report(std::move(damage));
-  return false;
 }
 
 void RecordLoader::Impl::report(RecordDamage damage) {
   Lock lock(mutex_);
   ++damaged_;
   if (damage_.size() < kMostListed) damage_.push_back(std::move(damage));
+}
+
+void RecordLoader::Impl::warn_of_damage() {
+  Lock lock(mutex_);
+  if (damaged_ == warned_) return;
+  LOG(WARNING) << path_ << ": " << damaged_ - warned_ << " damaged records were left out of this epoch; the first that "
+               << "was left out: " << damage_.front().text();
+  warned_ = damaged_;
 }
 
 bool RecordLoader::Impl::take(std::shared_ptr<Job>& job) {
@@ -361,24 +397,28 @@ bool RecordLoader::Impl::next(Batch& batch) {
   try {
     for (;;) {
       std::shared_ptr<Job> job;
-      if (!take(job)) return false;
+      if (!take(job)) {
+        warn_of_damage();
+        return false;
+      }
       if (job->error) std::rethrow_exception(job->error);
       std::vector<Range> ranges = io::to_ranges(job->positions);
-      if (job->batch.examples == 0) {
+      if (job->examples == 0) {
         // Every record of it was damaged: there is nothing to learn, and nobody else shall try.
         commit(epoch_, ranges);
         continue;
       }
-      const std::int64_t examples = job->batch.examples;
-      batch.data = std::move(job->on_device);
-      if (batch.data.is_none())
-        batch.data = NDArray::wrap(job->batch.data.get(), {examples, format_.channels, format_.height, format_.width},
-                                   DType::kFloat32, job->batch.data);
-      batch.label = format_.class_labels
-                        ? NDArray::wrap(job->batch.label.get(), {examples}, DType::kInt32, job->batch.label)
-                        : NDArray::wrap(job->batch.label.get(), {examples, format_.label_width}, DType::kFloat32,
-                                        job->batch.label);
-      batch.examples = examples;
+      batch.data = batch.label = {};
+      batch.others.clear();
+      for (auto& [name, array] : job->arrays) {
+        if (name == "data")
+          batch.data = std::move(array);
+        else if (name == "label")
+          batch.label = std::move(array);
+        else
+          batch.others.emplace_back(name, std::move(array));
+      }
+      batch.examples = job->examples;
       batch.epoch = epoch_;
       batch.positions = std::move(ranges);
       batch.note.clear();

@@ -30,35 +30,72 @@ std::string RecordDamage::text() const {
 
 namespace io {
 
-void parse_record(const ByteSource& source, std::uint64_t& offset, std::string& record) {
-  record.clear();
-  for (bool first = true;; first = false) {
-    std::uint32_t head[2];
-    if (source.size() - offset < sizeof head) throw FrameError("the file ends inside a part's header");
-    source.copy(offset, head, sizeof head);
-    if (head[0] != kMagic) throw FrameError(first ? "wrong magic number" : "wrong magic number between its parts");
-    const std::uint32_t flag = head[1] >> kLengthBits;
-    const std::uint32_t length = head[1] & kLengthMask;
-    if (first ? (flag != kWhole && flag != kFirst) : (flag != kMiddle && flag != kLast)) {
-      throw FrameError(str("a part with flag ", flag, " stands where ", first ? "0 or 1" : "2 or 3", " is expected"));
-    }
-    const bool more = flag == kFirst || flag == kMiddle;
-    if (more && length % 4 != 0) throw FrameError("a part that is not the last has an odd length");
-    const std::uint64_t padded = (std::uint64_t{length} + 3) & ~std::uint64_t{3};
-    if (source.size() - offset - sizeof head < padded) throw FrameError("the file ends inside the record");
+void BlockReader::load(std::uint64_t offset, std::size_t count) {
+  begin_ = offset;
+  block_.resize(std::min<std::uint64_t>(std::max(count, least_), size() - offset));
+  block_.resize(file_.read_at(offset, block_.data(), block_.size()));
+  if (block_.size() < count) throw IoError(str(file_.path(), " became shorter while it was read"));
+  if (!summing_ || summed_ < begin_ || summed_ >= begin_ + block_.size()) return;
+  checksum_ = crc32c(std::string_view(block_).substr(summed_ - begin_), checksum_);
+  summed_ = begin_ + block_.size();
+}
 
-    if (!first) record.append(reinterpret_cast<const char*>(&kMagic), sizeof kMagic);
-    const std::size_t before = record.size();
-    record.resize(before + padded);
-    source.copy(offset + sizeof head, record.data() + before, padded);
-    for (std::uint64_t i = length; i < padded; ++i) {
-      if (record[before + i] != 0) throw FrameError("the padding is not zero");
+void BlockReader::copy(std::uint64_t offset, void* to, std::size_t count) {
+  if (offset < begin_ || offset + count > begin_ + block_.size()) load(offset, count);
+  std::memcpy(to, block_.data() + (offset - begin_), count);
+}
+
+std::uint32_t BlockReader::checksum() {
+  while (summed_ < size()) load(summed_, 1);
+  return checksum_;
+}
+
+namespace {
+
+PartHead read_head(BlockReader& source, std::uint64_t offset, bool first) {
+  std::uint32_t words[2];
+  if (source.size() - offset < sizeof words) throw FrameError("the file ends inside a part's header");
+  source.copy(offset, words, sizeof words);
+  if (words[0] != kMagic) throw FrameError(first ? "wrong magic number" : "wrong magic number between its parts");
+  const PartHead head{words[1] >> kLengthBits, words[1] & kLengthMask};
+  if (first ? (head.flag != kWhole && head.flag != kFirst) : (head.flag != kMiddle && head.flag != kLast)) {
+    throw FrameError(
+        str("a part with flag ", head.flag, " stands where ", first ? "0 or 1" : "2 or 3", " is expected"));
+  }
+  if (head.more() && head.length % 4 != 0) throw FrameError("a part that is not the last has an odd length");
+  if (source.size() - offset - sizeof words < head.padded()) throw FrameError("the file ends inside the record");
+  return head;
+}
+
+}  // namespace
+
+void parse_record(BlockReader& source, std::uint64_t& offset, std::string* record) {
+  if (record) record->clear();
+  for (bool first = true;; first = false) {
+    const PartHead head = read_head(source, offset, first);
+    offset += kHeadBytes;
+    if (record) {
+      if (!first) record->append(reinterpret_cast<const char*>(&kMagic), sizeof kMagic);
+      const std::size_t before = record->size();
+      record->resize(before + head.padded());
+      source.copy(offset, record->data() + before, head.padded());
+      for (std::uint64_t i = head.length; i < head.padded(); ++i) {
+        if ((*record)[before + i] != 0) throw FrameError("the padding is not zero");
+      }
+      record->resize(before + head.length);
     }
-    record.resize(before + length);
-    offset += sizeof head + padded;
-    if (!more) return;
+    offset += head.padded();
+    if (!head.more()) return;
     if (offset == source.size()) throw FrameError("the file ends before the record's last part");
   }
+}
+
+bool is_head(BlockReader& source, std::uint64_t offset) {
+  if (source.size() - offset < kHeadBytes) return offset == source.size();
+  std::uint32_t words[2];
+  source.copy(offset, words, sizeof words);
+  const std::uint32_t flag = words[1] >> kLengthBits;
+  return words[0] == kMagic && (flag == kWhole || flag == kFirst);
 }
 
 }  // namespace io
@@ -107,50 +144,22 @@ void RecordWriter::close() { state_->file.close(); }
 
 namespace {
 
-// Reads ahead in large blocks; for the sequential reader.
-class BufferedSource final : public io::ByteSource {
- public:
-  explicit BufferedSource(const std::string& path) : file_(path) {}
-
-  const std::string& path() const { return file_.path(); }
-  std::uint64_t size() const override { return file_.size(); }
-  void copy(std::uint64_t offset, void* to, std::size_t count) const override {
-    if (offset < begin_ || offset + count > begin_ + buffer_.size()) {
-      begin_ = offset;
-      buffer_.resize(std::min<std::uint64_t>(std::max(count, kBlock), size() - offset));
-      buffer_.resize(file_.read_at(offset, buffer_.data(), buffer_.size()));
-      if (buffer_.size() < count) throw IoError(str(path(), " became shorter while it was read"));
-    }
-    std::memcpy(to, buffer_.data() + (offset - begin_), count);
-  }
-
- private:
-  static constexpr std::size_t kBlock = 1 << 20;
-  io::InputFile file_;
-  mutable std::string buffer_;
-  mutable std::uint64_t begin_ = 0;
-};
+constexpr std::size_t kBlock = 1 << 20;
 
 // The next offset at or after `offset` where a record may start, else the end of the file.
-std::uint64_t find_head(const io::ByteSource& source, std::uint64_t offset) {
-  offset = (offset + 3) & ~std::uint64_t{3};
-  for (; offset + 8 <= source.size(); offset += 4) {
-    std::uint32_t word = 0;
-    source.copy(offset, &word, sizeof word);
-    if (word != io::kMagic) continue;
-    source.copy(offset + 4, &word, sizeof word);
-    const std::uint32_t flag = word >> io::kLengthBits;
-    if (flag == io::kWhole || flag == io::kFirst) return offset;
-  }
-  return source.size();
+std::uint64_t find_head(io::BlockReader& source, std::uint64_t offset) {
+  offset = std::min((offset + 3) & ~std::uint64_t{3}, source.size());
+  while (!io::is_head(source, offset)) offset = std::min(offset + 4, source.size());
+  return offset;
 }
 
 }  // namespace
 
 struct RecordReader::State {
-  State(const std::string& path, OnDamage policy) : source(path), on_damage(policy) {}
+  State(const std::string& path, OnDamage policy) : file(path), on_damage(policy) {}
 
-  BufferedSource source;
+  io::InputFile file;
+  io::BlockReader source{file, kBlock, true};
   OnDamage on_damage;
   std::uint64_t next = 0;
   std::uint64_t offset = 0;
@@ -168,13 +177,14 @@ bool RecordReader::next(std::string& record) {
     state.offset = state.next;
     const std::int64_t number = state.record++;
     try {
-      io::parse_record(state.source, state.next, record);
+      io::parse_record(state.source, state.next, &record);
       return true;
     } catch (const FrameError& error) {
-      RecordDamage damage{state.source.path(), state.offset, number, error.what()};
+      RecordDamage damage{state.file.path(), state.offset, number, error.what()};
       if (state.on_damage == OnDamage::kFail) throw Corrupt(damage.text());
-      state.damage.push_back(std::move(damage));
       state.next = find_head(state.source, state.offset + 4);
+      damage.skipped = state.next - state.offset;
+      state.damage.push_back(std::move(damage));
     }
   }
   return false;
@@ -182,5 +192,24 @@ bool RecordReader::next(std::string& record) {
 
 std::uint64_t RecordReader::offset() const { return state_->offset; }
 const std::vector<RecordDamage>& RecordReader::damage() const { return state_->damage; }
+std::uint64_t RecordReader::bytes() const { return state_->file.size(); }
+std::uint32_t RecordReader::checksum() const { return state_->source.checksum(); }
+
+RecordIndex scan_index(const std::string& record_path) {
+  constexpr std::size_t kHeadsOnly = 1 << 12;
+  const io::InputFile file(record_path);
+  io::BlockReader source(file, kHeadsOnly);
+  RecordIndex index;
+  for (std::uint64_t offset = 0; offset < source.size();) {
+    const std::int64_t number = static_cast<std::int64_t>(index.size());
+    index.push_back({number, offset});
+    try {
+      io::parse_record(source, offset, nullptr);
+    } catch (const FrameError& error) {
+      throw Corrupt(RecordDamage{record_path, index.back().offset, number, error.what()}.text());
+    }
+  }
+  return index;
+}
 
 }  // namespace paceline

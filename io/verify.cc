@@ -1,99 +1,87 @@
+#include <paceline/record_tools.h>
+
 #include <paceline/crc32c.h>
 #include <paceline/error.h>
-#include <paceline/manifest.h>
 
-#include <algorithm>
 #include <filesystem>
 
-#include "file.h"
+#include "examine.h"
+#include "parallel.h"
 
 namespace paceline {
 namespace {
 
-class Verifier {
- public:
-  explicit Verifier(VerifyReport& report) : report_(report) {}
+bool is_record_file(const std::string& source) { return std::filesystem::path(source).extension() == ".rec"; }
 
-  // `shard` is what a manifest says of the file, null where it stands alone.
-  void file(const std::string& path, const Shard* shard) {
-    ++report_.shards;
-    try {
-      const std::size_t before = report_.problems.size();
-      const std::uint32_t checksum = frames(path);
-      if (std::filesystem::exists(index_path(path)) || shard) indexed(path);
-      if (shard) compare(path, *shard, checksum, report_.problems.size() == before);
-    } catch (const Error& error) {
-      report_.problems.push_back(error.what());
-    }
+void compare(const io::Examined& file, const Shard& shard, std::vector<std::string>& problems) {
+  const auto problem = [&](const auto&... parts) { problems.push_back(str(file.path, ": ", parts...)); };
+  if (file.bytes != shard.bytes) problem("the file has ", file.bytes, " bytes, the manifest says ", shard.bytes);
+  if (!file.beside.index) {
+    if (file.problem.empty()) problem("its index ", index_path(file.path), " is missing");
+    return;
   }
-
- private:
-  // Walks the file without its index; finds damage that no index entry points at.
-  std::uint32_t frames(const std::string& path) {
-    RecordReader reader(path, OnDamage::kSkip);
-    std::string record;
-    while (reader.next(record)) ++report_.records;
-    for (const RecordDamage& damage : reader.damage()) report_.problems.push_back(damage.text());
-    damaged_ = !reader.damage().empty();
-
-    const io::InputFile file(path);
-    std::string block(std::min<std::uint64_t>(file.size(), std::uint64_t{1} << 20), '\0');
-    std::uint32_t checksum = 0;
-    for (std::uint64_t offset = 0; offset < file.size(); offset += block.size()) {
-      checksum = crc32c({block.data(), file.read_at(offset, block.data(), block.size())}, checksum);
-    }
-    return checksum;
+  const std::size_t records = file.beside.index->size();
+  if (static_cast<std::int64_t>(records) != shard.records)
+    problem("the index holds ", records, " records, the manifest says ", shard.records);
+  if (problems.empty() && file.crc32c != shard.crc32c) problem("the CRC32C of the file differs from the manifest's");
+  if (file.beside.index_crc32c != shard.index_crc32c) problem("the CRC32C of its index differs from the manifest's");
+  if (!file.beside.checksums) {
+    if (file.problem.empty()) problem("the file of record checksums ", checksum_path(file.path), " is missing");
+  } else if (file.beside.checksum_crc32c != shard.checksum_crc32c) {
+    problem("the CRC32C of its record checksums differs from the manifest's");
   }
-
-  void indexed(const std::string& path) {
-    const RecordFile file(path);
-    std::string record;
-    RecordDamage damage;
-    for (std::int64_t place = 0; place < file.size(); ++place) {
-      if (file.try_read(place, record, damage)) continue;
-      const std::string text = damage.text();
-      // Framing damage was named by the walk already, unless it lies in the index.
-      const bool known = damaged_ && !report_.problems.empty() &&
-                         std::find(report_.problems.begin(), report_.problems.end(), text) != report_.problems.end();
-      if (!known) report_.problems.push_back(text);
-    }
-  }
-
-  void compare(const std::string& path, const Shard& shard, std::uint32_t checksum, bool sound) {
-    const auto problem = [&](const auto&... parts) { report_.problems.push_back(str(path, ": ", parts...)); };
-    const std::uint64_t bytes = std::filesystem::file_size(path);
-    const std::int64_t records = static_cast<std::int64_t>(read_index(index_path(path)).size());
-    if (bytes != shard.bytes) problem("the file has ", bytes, " bytes, the manifest says ", shard.bytes);
-    if (records != shard.records) problem("the index holds ", records, " records, the manifest says ", shard.records);
-    if (sound && bytes == shard.bytes && checksum != shard.crc32c) {
-      problem("the CRC32C of the file differs from the manifest's");
-    }
-    if (crc32c(io::read_file(index_path(path))) != shard.index_crc32c) {
-      problem("the CRC32C of its index differs from the manifest's");
-    }
-    if (!std::filesystem::exists(checksum_path(path))) {
-      problem("the file of record checksums ", checksum_path(path), " is missing");
-    } else if (crc32c(io::read_file(checksum_path(path))) != shard.checksum_crc32c) {
-      problem("the CRC32C of its record checksums differs from the manifest's");
-    }
-  }
-
-  VerifyReport& report_;
-  bool damaged_ = false;
-};
+}
 
 }  // namespace
 
-VerifyReport verify(const std::string& manifest_or_record_file) {
-  VerifyReport report;
-  Verifier verifier(report);
-  if (std::filesystem::path(manifest_or_record_file).extension() == ".rec") {
-    verifier.file(manifest_or_record_file, nullptr);
-    return report;
+std::vector<std::string> record_files(const std::string& source) {
+  if (is_record_file(source)) return {source};
+  const Manifest manifest = Manifest::load(source);
+  std::vector<std::string> files;
+  for (const Shard& shard : manifest.shards) files.push_back(manifest.path_of(shard));
+  return files;
+}
+
+VerifyReport verify(const std::string& source, const RecordWork& work) {
+  const bool alone = is_record_file(source);
+  const Manifest manifest = alone ? Manifest() : Manifest::load(source);
+  const std::size_t count = alone ? 1 : manifest.shards.size();
+  std::vector<VerifyReport> reports(count);
+  io::in_parallel(count, work.threads, [&](std::size_t i) {
+    const std::string path = alone ? source : manifest.path_of(manifest.shards[i]);
+    std::vector<std::string>& problems = reports[i].problems;
+    try {
+      const io::Examined file = io::examine(path, work);
+      reports[i].records = static_cast<std::int64_t>(file.index.size());
+      reports[i].left_out = file.left_out;
+      for (const RecordDamage& damage : file.damage) problems.push_back(damage.text());
+      if (!file.problem.empty()) problems.push_back(file.problem);
+      if (!alone) compare(file, manifest.shards[i], problems);
+    } catch (const IoError& error) {
+      problems.push_back(error.what());
+    }
+  });
+  VerifyReport all;
+  for (VerifyReport& report : reports) {
+    ++all.shards;
+    all.records += report.records;
+    all.left_out += report.left_out;
+    for (std::string& problem : report.problems) all.problems.push_back(std::move(problem));
   }
-  const Manifest manifest = Manifest::load(manifest_or_record_file);
-  for (const Shard& shard : manifest.shards) verifier.file(manifest.path_of(shard), &shard);
-  return report;
+  return all;
+}
+
+RecordStatistics statistics(const std::string& source, const RecordWork& work) {
+  const std::vector<std::string> files = record_files(source);
+  std::vector<RecordStatistics> parts(files.size());
+  io::in_parallel(files.size(), work.threads, [&](std::size_t i) {
+    const io::Examined file = io::examine(files[i], work);
+    io::require_sound(file);
+    parts[i] = file.statistics;
+  });
+  RecordStatistics all;
+  for (const RecordStatistics& part : parts) all.add(part);
+  return all;
 }
 
 }  // namespace paceline

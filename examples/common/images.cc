@@ -9,6 +9,7 @@ DEFINE_string(test, "",
               "manifest of the test set; without it nothing is evaluated, and test_accuracy and test_loss are null");
 DEFINE_string(decoding, "auto",
               "where images are decoded that a CUDA device computes on: cpu, device (JPEGs by nvJPEG), or auto");
+DEFINE_bool(skip_bad, false, "leave out records that are damaged, instead of ending at the first; the log counts them");
 
 namespace paceline::examples {
 
@@ -24,42 +25,47 @@ std::string images_manifest() {
 namespace {
 
 // A test set of other classes or sizes would be evaluated to a number that means nothing, or fail after an epoch.
-void check_test_set(bool resized) {
+void check_test_set(const ImageOptions& images) {
   if (FLAGS_train.empty()) return;
   const Manifest train = Manifest::load(FLAGS_train), test = Manifest::load(FLAGS_test);
   require(test.labels.empty() || train.labels.empty() || test.labels == train.labels, "'", FLAGS_test, "' names ",
           test.labels.size(), " classes, which are not the ", train.labels.size(), " of '", FLAGS_train, "' in order");
   const ImageSize &of_train = train.image, &of_test = test.image;
   const auto text = [](const ImageSize& size) { return str(size.width, " x ", size.height, " x ", size.channels); };
-  require(of_test.channels == of_train.channels && (resized || of_test == of_train), "the images of '", FLAGS_test,
-          "' are ", text(of_test), ", but those of '", FLAGS_train, "' ", text(of_train));
+  const bool same_channels = images.channels > 0 || of_test.channels == of_train.channels;
+  const bool same_size = images.height > 0 || (of_test.height == of_train.height && of_test.width == of_train.width);
+  require(same_channels && same_size, "the images of '", FLAGS_test, "' are ", text(of_test), ", but those of '",
+          FLAGS_train, "' ", text(of_train), " (width, height, channels; 0: they differ)");
+}
+
+RecordLoaderOptions loader_options(const ImageOptions& images) {
+  RecordLoaderOptions options;
+  options.decoding = parse_decoding(FLAGS_decoding);
+  options.on_damage = FLAGS_skip_bad ? OnDamage::kSkip : OnDamage::kFail;
+  options.image = images;
+  return options;
 }
 
 }  // namespace
 
 void read_images(Task& task, const ImageOptions& training) {
   images_manifest();
-  const Decoding decoding = parse_decoding(FLAGS_decoding);
-  task.data = [=](std::shared_ptr<Source> source) {
-    RecordLoaderOptions options;
-    options.batch = FLAGS_batch_size;
-    options.shuffle = FLAGS_seed;
+  RecordLoaderOptions options = loader_options(training);
+  options.batch = FLAGS_batch_size;
+  options.shuffle = FLAGS_seed;
+  task.data = [=](std::shared_ptr<Source> source) mutable {
     options.source = std::move(source);
-    options.decoding = decoding;
-    options.image = training;
     return std::make_unique<RecordLoader>(FLAGS_train, options);
   };
   if (FLAGS_test.empty()) return;
   task.test = [=] {
     require_readable("test", FLAGS_test);
-    check_test_set(training.height > 0);
-    RecordLoaderOptions options;
-    options.batch = 500;
-    options.decoding = decoding;
-    options.image = training;
-    options.image.random_crop = 0;
-    options.image.random_flip = false;
-    return std::make_unique<RecordLoader>(FLAGS_test, options);
+    check_test_set(training);
+    RecordLoaderOptions testing = loader_options(training);
+    testing.batch = 500;
+    testing.image.random_crop = 0;
+    testing.image.random_flip = false;
+    return std::make_unique<RecordLoader>(FLAGS_test, testing);
   };
 }
 

@@ -325,6 +325,36 @@ TEST(ImageList, ReadsMxnetsLists) {
   EXPECT_THAT(read_image_list(folder / "b.lst", "").entries[0].labels, ElementsAre(0.5f, -2));
 }
 
+TEST(ImageList, TakesListsForDetection) {
+  TemporaryFolder folder;
+  write_all(folder / "a.lst", "1\t2\t3\t0\t0\t1\t1\t0\t1\tx\n2\t2\t3\t0\t0\t1\ty\n3\t2\t3\tz\n");
+  const ImageList list = read_image_list(folder / "a.lst", "");
+  EXPECT_THAT(list.entries[0].labels, ElementsAre(2, 3, 0, 0, 1, 1, 0, 1));
+  EXPECT_THAT(list.entries[1].labels, ElementsAre(2, 3, 0, 0, 1));
+  EXPECT_THAT(list.entries[2].labels, ElementsAre(2, 3));
+}
+
+TEST(ImageList, NamesWhatIsWrongWithFolders) {
+  TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "cat/old");
+  write_all(folder / "cat/a.jpg", "x");
+  const auto list = [&] { list_image_folder(folder / ""); };
+  std::filesystem::create_directory_symlink("..", folder / "cat/old/up");
+  EXPECT_THAT(error_of<InvalidArgument>(list),
+              HasSubstr("the link " + folder / "cat/old/up" + " leads back to the folder " + folder / "cat, which"));
+  std::filesystem::remove(folder / "cat/old/up");
+  std::filesystem::create_directory(folder / "d\xff");
+  write_all(folder / "d\xff/a.jpg", "x");
+  EXPECT_THAT(error_of<InvalidArgument>(list), HasSubstr("the name of the folder 'd\\xff' in"));
+  std::filesystem::remove_all(folder / "d\xff");
+  std::filesystem::create_symlink("nowhere", folder / "cat/b.jpg");
+  EXPECT_EQ(list_image_folder(folder / "").entries.size(), 2u);
+  if (geteuid() == 0) return;  // reads every folder
+  std::filesystem::permissions(folder / "cat/old", std::filesystem::perms::none);
+  EXPECT_THAT(error_of<IoError>(list), HasSubstr("cannot read the folder " + folder / "cat/old on host"));
+  std::filesystem::permissions(folder / "cat/old", std::filesystem::perms::owner_all);
+}
+
 TEST(ImageList, NamesDamagedLines) {
   TemporaryFolder folder;
   const auto message = [&](const std::string& text) {
@@ -334,7 +364,11 @@ TEST(ImageList, NamesDamagedLines) {
   EXPECT_THAT(message("1\t2\tx\n2\tx\n"), HasSubstr("a.lst: line 2 is damaged"));
   EXPECT_THAT(message("x\t2\tx\n"), HasSubstr("line 1 is damaged"));
   EXPECT_THAT(message("1\tcat\tx\n"), HasSubstr("line 1 is damaged"));
-  EXPECT_THAT(message("1\t2\tx\n2\t1\t2\ty\n"), HasSubstr("line 2 has 2 labels, the lines before it have 1"));
+  EXPECT_THAT(message("1\t2\tx\n2\t1\t2\ty\n"),
+              HasSubstr("line 2 has 2 labels, but line 1 has 1; only labels for detection may differ in number"));
+  EXPECT_THAT(message("4\t2\tx\n\n4\t1\ty\n"), HasSubstr("line 3 has the id 4, as line 1"));
+  // Of two whole objects, and of one and a part.
+  EXPECT_THAT(message("1\t2\t3\t0\t0\t1\t1\t0\t1\tx\n2\t2\t3\t0\t0\t1\t1\ty\n"), HasSubstr("line 2 has 6 labels"));
   write_all(folder / "a.lst", "\n");
   EXPECT_THAT(error_of<InvalidArgument>([&] { read_image_list(folder / "a.lst", ""); }), HasSubstr("names no images"));
 }

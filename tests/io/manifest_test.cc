@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <paceline/crc32c.h>
 #include <paceline/error.h>
+#include <paceline/record_tools.h>
 
 #include "fixtures.h"
 
@@ -89,6 +90,11 @@ TEST(Manifest, SaysWhatIsWrong) {
   EXPECT_THAT(error_of<Corrupt>(load), HasSubstr("a.manifest cannot be used: key 'version' not found; a manifest is"));
   write_all(path, "\x1f\x8b\x08");
   EXPECT_THAT(error_of<Corrupt>(load), HasSubstr("is compressed by gzip"));
+  const std::string records = folder / "a.rec";
+  write_all(records, std::string("\x0a\x23\xd7\xce\0\0\0\0", 8));
+  EXPECT_THAT(
+      error_of<Corrupt>([&] { Manifest::load(records); }),
+      HasSubstr("a.rec is a record file and no manifest; `rec index " + records + "` writes the manifest " + path));
   write_all(path, R"({"format": "paceline-manifest", "version": 9})");
   EXPECT_THAT(error_of<Corrupt>(load), HasSubstr("its version is 9, this program knows version 1"));
   const std::string text = read_all(write_data_set(folder, 5, 1, "a"));
@@ -131,6 +137,21 @@ TEST(DatasetWriter, LeavesNothingBehindUnlessFinished) {
   EXPECT_THAT(error_of<IoError>([&] { DatasetWriter("/proc/nowhere/set", 1); }), HasSubstr("/proc/nowhere"));
 }
 
+TEST(Manifest, RefusesNamesThatWouldChange) {
+  TemporaryFolder folder;
+  Manifest manifest;
+  manifest.labels = {"d\xc3\xb6g", "\xc3("};
+  EXPECT_THAT(error_of<InvalidArgument>([&] { manifest.save(folder / "a.manifest"); }),
+              HasSubstr("the class name '\\xc3(' is not UTF-8"));
+  EXPECT_THAT(error_of<InvalidArgument>([&] { DatasetWriter(folder / "\xff", 1); }), HasSubstr("\\xff' is not UTF-8"));
+  for (const char* wrong : {"\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82"}) {
+    manifest.labels = {wrong};
+    EXPECT_THAT(error_of<InvalidArgument>([&] { manifest.save(folder / "a.manifest"); }), HasSubstr("is not UTF-8"));
+  }
+  manifest.labels = {"\xe2\x82\xac \xf0\x9f\x90\x88"};
+  manifest.save(folder / "a.manifest");
+}
+
 TEST(DatasetWriter, ReplacesAnOlderDataSet) {
   TemporaryFolder folder;
   write_data_set(folder, 25, 2);
@@ -148,8 +169,8 @@ TEST(Verify, NamesEveryDamagedRecord) {
   flip_bit(shard, index[7].offset);           // magic
   const VerifyReport report = verify(path);
   ASSERT_EQ(report.problems.size(), 2u);
-  EXPECT_THAT(report.problems[0], HasSubstr(str(shard, ": record 7 at offset ", index[7].offset)));
-  EXPECT_THAT(report.problems[1], HasSubstr(str(shard, ": record 3 at offset ", index[3].offset)));
+  EXPECT_THAT(report.problems[0], HasSubstr(str(shard, ": record 3 at offset ", index[3].offset)));
+  EXPECT_THAT(report.problems[1], HasSubstr(str(shard, ": record 7 at offset ", index[7].offset)));
   EXPECT_EQ(verify(folder / "set-00000-of-00002.rec").problems.size(), 0u);
 }
 

@@ -211,8 +211,38 @@ TEST(RecordFile, SaysWhatIsMissingAndWhere) {
   EXPECT_THAT(message, HasSubstr(folder / "absent.rec"));
   EXPECT_THAT(message, HasSubstr(host));
   EXPECT_THAT(message, HasSubstr("No such file"));
-  write_all(folder / "absent.rec", "");
-  EXPECT_THAT(error_of<IoError>([&] { RecordFile file(folder / "absent.rec"); }), HasSubstr("absent.idx"));
+}
+
+TEST(RecordFile, ReadsFilesWithoutAnIndex) {
+  TemporaryFolder folder;
+  const std::string path = folder / "six.rec";
+  write_all(path, kSixRecords);
+  const RecordFile file(path);
+  ASSERT_EQ(file.size(), 6);
+  std::string record;
+  for (std::int64_t i = 0; i < 6; ++i) {
+    file.read(i, record);
+    EXPECT_EQ(record, kSix[static_cast<std::size_t>(i)]);
+    EXPECT_EQ(file.key(i), i);
+  }
+  write_all(path, kSixRecords.substr(0, 20));
+  EXPECT_THAT(error_of<Corrupt>([&] { RecordFile damaged(path); }),
+              HasSubstr("six.rec: record 1 at offset 16 is damaged: the file ends inside a part's header"));
+}
+
+TEST(RecordFile, TakesAnIndexOfSomeRecordsForASubset) {
+  TemporaryFolder folder;
+  const std::string path = folder / "six.rec";
+  write_all(path, kSixRecords);
+  write_all(index_path(path), "9\t72\n4\t16\n");
+  const RecordFile file(path);
+  ASSERT_EQ(file.size(), 2);
+  std::string record;
+  file.read(0, record);
+  EXPECT_EQ(record, kSix[1]);
+  EXPECT_EQ(file.key(0), 4);
+  file.read(1, record);
+  EXPECT_EQ(record, kSix[4]);
 }
 
 TEST(RecordFile, CatchesAFlippedPayloadBitByItsChecksum) {
@@ -260,8 +290,10 @@ TEST(RecordFile, NamesWrongIndexes) {
   write_all(index_path(path), "0\t0\n1\t16\n2\t28\n");
   EXPECT_THAT(error_of<Corrupt>([&] { RecordFile(path).read(1, record); }), HasSubstr("wrong magic number"));
   write_all(index_path(path), "0\t0\n2\t28\n");
+  flip_bit(path, 12);
   EXPECT_THAT(error_of<Corrupt>([&] { RecordFile(path).read(0, record); }),
-              HasSubstr("bytes that the index does not know"));
+              HasSubstr("bytes that are no record follow it"));
+  flip_bit(path, 12);
   write_all(index_path(path), "0\t0\n1\t12\n2\t28\n3\t4000\n");
   EXPECT_THAT(error_of<Corrupt>([&] { RecordFile(path).read(3, record); }), HasSubstr("the file ends before it"));
   EXPECT_THAT(error_of<InvalidArgument>([&] { RecordFile(path).read(4, record); }), HasSubstr("there is no record 4"));

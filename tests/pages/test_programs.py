@@ -14,7 +14,7 @@ from pages import REFERENCE, SOURCE, code_in, names_of, section, tables  # noqa:
 from support import LAUNCHER, ProgramTest, data_folder, program  # noqa: E402
 
 SERVERS = ("--server-command", program("paceline_server"))
-RUN_HERE = {"first", "train", "evaluate", "finetune", "repack"}  # what the classes below run
+RUN_HERE = {"first", "train", "evaluate", "finetune"}  # what the classes below run
 
 
 def blocks(page, language):
@@ -99,13 +99,18 @@ class Tutorial(ProgramTest):
 
 
 class FromMxnet(ProgramTest):
-    def test_repack(self):
-        """A record file becomes a data set without damage."""
-        (shard, *_) = sorted(data_folder().glob("train-*.rec"))
-        ended = self.run_program(program("page_repack"), "again/train", 2, shard)
-        self.assertEqual((ended.code, ended.out), (0, "again/train.manifest\n"), ended)
-        ended = self.run_program(program("rec"), "verify", "again/train.manifest")
-        self.assertEqual((ended.code, ended.out), (0, "again/train.manifest: 1500 records in 2 files, 0 problems\n"))
+    def test_index(self):
+        """Record files alone become a data set, and a program trains on it."""
+        for shard in data_folder().glob("train-*.rec"):
+            shutil.copy(shard, self.folder)
+        shards = sorted(self.folder.glob("*.rec"))
+        ended = self.run_program(program("rec"), "index", "--manifest", "train.manifest", *shards)
+        self.assertEqual(ended.code, 0, ended)
+        self.assertIn("train.manifest: 6000 records in 4 files\n", ended.out)
+        ended = self.run_program(program("page_train"), "local", "train.manifest", "train.manifest", 10, 1)
+        self.assertEqual(ended.code, 0, ended)
+        ended = self.run_program(program("page_train"), "local", shards[0], "train.manifest", 10, 1)
+        self.assert_one_clear_sentence(ended, f"`rec index {shards[0]}` writes the manifest", code=1)
 
 
 class WithoutTheLauncher(ProgramTest):

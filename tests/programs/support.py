@@ -46,7 +46,8 @@ def data_folder():
         run(program("draw_digits"), "--train", "6000", "--test", "1000", "--seed", "7", "--out", str(_data / "idx"))
         for name, source in (("train", "train"), ("test", "t10k")):
             images = str(_data / "idx" / f"{source}-images-idx3-ubyte.gz")
-            run(program("im2rec"), "--shards", "4", str(_data / name), images)
+            # Records of one size, so that a test can name a place in them.
+            run(program("im2rec"), "--encoding", "raw", "--shards", "4", str(_data / name), images)
     return _data
 
 

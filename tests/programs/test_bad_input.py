@@ -10,7 +10,6 @@ import struct
 import subprocess
 import threading
 import unittest
-import zlib
 
 from support import LAUNCHER, ProgramTest, data_folder, program
 
@@ -267,49 +266,6 @@ class Records(BadInput):
     def test_no_records(self):
         ended = self.run_program(program("im2rec"), "small", ".", patience=PROMPT)
         self.assert_one_clear_sentence(ended, "no images")
-
-
-class Packing(BadInput):
-    def setUp(self):
-        super().setUp()
-        folder = self.folder / "images" / "zero"
-        folder.mkdir(parents=True)
-        for i in range(3):
-            (folder / f"good{i}.png").write_bytes(grey_png(8, 8, i * 40))
-        (folder / "bad.png").write_bytes(grey_png(8, 8, 9)[:40])
-
-    def test_image_that_cannot_be_decoded(self):
-        ended = self.run_program(program("im2rec"), "packed", "images", patience=PROMPT)
-        self.assert_one_clear_sentence(ended, "bad.png", "--skip_bad")
-        self.assertFalse((self.folder / "packed.manifest").exists())
-
-    def test_skipped_if_asked(self):
-        ended = self.run_program(program("im2rec"), "--skip_bad", "packed", "images", patience=PROMPT)
-        self.assertEqual(ended.code, 0, ended)
-        self.assertIn("bad.png", (self.folder / "packed.bad.txt").read_text())
-        self.assertRegex((self.folder / "packed.manifest").read_text(), r'"records": 3')
-
-    def test_image_that_cannot_be_resized(self):
-        (self.folder / "images" / "zero" / "column.png").write_bytes(grey_png(1, 60000, 9))
-        for size in (256, 100000):  # of the second not even the sizes fit a number
-            ended = self.run_program(
-                program("im2rec"), "--skip_bad", "--resize", size, "packed", "images/zero", patience=PROMPT
-            )
-            self.assertIn("column.png: an image of 1 x 60000 cannot be resized", ended.err)
-            self.assertEqual(list(self.folder.glob("packed*writing*")), [])
-
-    def test_no_source(self):
-        ended = self.run_program(program("im2rec"), "packed", "nowhere", patience=PROMPT)
-        self.assert_one_clear_sentence(ended, "nowhere")
-
-
-def grey_png(width, height, value):
-    def chunk(kind, body):
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-    rows = (b"\0" + bytes([value]) * width) * height
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
-            + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))  # fmt: skip
 
 
 class Checkpoints(BadInput):

@@ -5,6 +5,7 @@
 #include <paceline/image.h>
 #include <paceline/manifest.h>
 #include <paceline/record_loader.h>
+#include <paceline/record_tools.h>
 #include <support/paths.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -131,7 +132,7 @@ TEST(Im2rec, ResizesCropsAndConverts) {
   EXPECT_EQ(size("--resize 5"), (ImageSize{5, 6, 3}));
   EXPECT_EQ(size("--center_crop --channels 1 --encoding png"), (ImageSize{10, 10, 1}));
   EXPECT_EQ(Manifest::load(folder / "set.manifest").encoding, "png");
-  EXPECT_EQ(size("--pass_through"), (ImageSize{0, 0, 0}));
+  EXPECT_EQ(size("--pass_through"), (ImageSize{10, 12, 3}));
   EXPECT_THAT(records_of(folder / "set.manifest"), SizeIs(11));
 }
 
@@ -204,6 +205,34 @@ TEST(Im2rec, SaysWhatIsWrongInOneSentence) {
   EXPECT_THAT(folder.files(), ElementsAre("empty", "images", "images.idx3", "labels.idx1"));
 }
 
+TEST(Im2rec, SaysOfEachBadFileWhatIsWrong) {
+  TemporaryFolder folder;
+  write_image_folder(folder);
+  std::filesystem::create_symlink("nowhere", folder / "images/cat/broken.jpg");
+  std::filesystem::create_symlink("loop.jpg", folder / "images/cat/loop.jpg");
+  const Result folders = run("im2rec " + folder / "set" + " " + folder / "images");
+  EXPECT_EQ(folders.code, 1);
+  EXPECT_THAT(folders.output, HasSubstr("cat/broken.jpg: it cannot be read: No such file or directory"));
+  EXPECT_THAT(folders.output, HasSubstr("cat/loop.jpg: it cannot be read: Too many levels of symbolic links"));
+  EXPECT_THAT(folders.output, HasSubstr("2 of 13 images are bad"));
+  EXPECT_EQ(run("im2rec --skip_bad " + folder / "set" + " " + folder / "images").code, 0);
+  EXPECT_EQ(Manifest::load(folder / "set.manifest").records(), 11);
+  write_all(folder / "some.lst", "1\t0\timages/cat\n2\t0\timages/cat/0.jpg\n");
+  EXPECT_THAT(run("im2rec " + folder / "set" + " " + folder / "some.lst").output,
+              HasSubstr("images/cat: it cannot be read: Is a directory"));
+}
+
+TEST(Im2rec, LeavesNoShardsOfAnOlderSet) {
+  TemporaryFolder folder;
+  write_image_folder(folder);
+  const std::string source = " " + folder / "set" + " " + folder / "images";
+  write_all(folder / "set-00000-of-00009.rec", "not of the set");
+  EXPECT_EQ(run("im2rec --shards 4" + source).code, 0);
+  EXPECT_EQ(run("im2rec --shards 1" + source).code, 0);
+  EXPECT_THAT(folder.files(), ElementsAre("images", "set-00000-of-00001.crc", "set-00000-of-00001.idx",
+                                          "set-00000-of-00001.rec", "set-00000-of-00009.rec", "set.manifest"));
+}
+
 class InterruptedIm2rec : public testing::TestWithParam<int> {};
 
 TEST_P(InterruptedIm2rec, TakesItsFilesAway) {
@@ -219,10 +248,9 @@ TEST_P(InterruptedIm2rec, TakesItsFilesAway) {
     execl(program.c_str(), "im2rec", "--noshuffle", (folder / "set").c_str(), (folder / "all.lst").c_str(), nullptr);
     _exit(127);
   }
-  // Opening the pipe waits for the program to open it too.
+  // Opening the pipe waits for the program to open it too. It stays open: the program waits for its bytes in vain.
   std::ofstream pipe(folder / "images/a/1.jpg");
   kill(child, GetParam());
-  pipe.close();
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(WEXITSTATUS(status), 1);
@@ -268,7 +296,7 @@ TEST(Im2rec, PacksMnist) {
   ASSERT_EQ(result.code, 0) << result.output;
   const Manifest manifest = Manifest::load(folder / "test.manifest");
   EXPECT_EQ(manifest.records(), 10000);
-  EXPECT_EQ(manifest.encoding, "raw");
+  EXPECT_EQ(manifest.encoding, "png");
   EXPECT_EQ(manifest.image, (ImageSize{28, 28, 1}));
   EXPECT_THAT(manifest.labels, SizeIs(10));
   const IdxFile labels = read_idx(data + "/t10k-labels-idx1-ubyte.gz");
@@ -323,10 +351,68 @@ TEST(Rec, ListsManifestsAndRecords) {
   EXPECT_THAT(result.output, Not(HasSubstr("id 2 ")));
   EXPECT_THAT(result.output, HasSubstr("15 records"));
   EXPECT_EQ(run("rec").code, 2);
-  EXPECT_EQ(run("rec repair x").code, 2);
+  EXPECT_THAT(
+      run("rec sort x").output,
+      HasSubstr("unknown command 'sort'; known: append extract index lines list merge repair split stats verify"));
+  EXPECT_THAT(run("rec repair x").output, HasSubstr("`repair` takes 2 arguments"));
   EXPECT_EQ(run("rec list " + folder / "absent.rec").code, 1);
   EXPECT_THAT(run("rec list --limit -1 " + folder / "set-00000-of-00002.rec").output,
               HasSubstr("--limit cannot be -1"));
+}
+
+TEST(Rec, MakesDataSetsOfRecordFiles) {
+  TemporaryFolder folder;
+  write_data_set(folder, 30, 2);
+  const std::string first = folder / "set-00000-of-00002.rec", second = folder / "set-00001-of-00002.rec";
+  // As they come from MXNet: without checksums and manifest, one without an index.
+  for (const char* ours :
+       {"set.manifest", "set-00000-of-00002.crc", "set-00001-of-00002.crc", "set-00001-of-00002.idx"})
+    std::filesystem::remove(folder / ours);
+  const auto expect = [&](const std::string& arguments, int code, const std::string& words) {
+    const Result result = run("rec " + arguments);
+    EXPECT_EQ(result.code, code) << result.output;
+    EXPECT_THAT(result.output, HasSubstr(words)) << arguments;
+  };
+  expect("list " + folder / "set.manifest", 1, "No such file");
+  expect("index " + first + " " + second, 2, "several files need --manifest");
+  expect("index " + first, 0, "set-00000-of-00002.manifest: 15 records in 1 files");
+  expect("append " + folder / "set-00000-of-00002.manifest " + second, 0, "30 records in 2 files");
+  expect("index --manifest " + folder / "all.manifest " + first + " " + second, 0,
+         "labels       1 for each record, class");
+  expect("index --manifest " + folder / "all.manifest " + first, 2, "all.manifest exists; remove it first");
+  expect("verify " + folder / "all.manifest " + first, 0, "15 records in 1 files, 0 problems");
+  expect("stats --limit 2 " + folder / "all.manifest", 0, "label 1      3\nand further labels");
+  expect("split " + folder / "five " + folder / "all.manifest", 2, "`split` needs --shards");
+  expect("split --shards 5 " + folder / "five " + folder / "all.manifest", 0, "five.manifest: 30 records in 5 files");
+  expect("merge " + folder / "one " + folder / "five.manifest " + first, 0, "one.manifest: 45 records in 1 files");
+  expect("extract " + folder / "out " + first, 0, "15 images, listed in " + folder / "out/extracted.lst");
+  const std::uint64_t offset = read_index(index_path(second))[4].offset;
+  flip_bit(second, offset);
+  expect("stats " + second, 1, "`rec repair PREFIX " + second + "` copies the records that can be read");
+  expect("repair " + folder / "saved " + second, 0, str("lost: ", second, ": record 4 at offset ", offset));
+  expect("verify " + folder / "saved.manifest", 0, "14 records in 1 files, 0 problems");
+}
+
+TEST(Rec, PacksLinesOfText) {
+  TemporaryFolder folder;
+  write_all(folder / "a.csv", "1,0.5\r\n0,2\n\n1,3");
+  write_all(folder / "b.csv", "0,4\n");
+  const Result result = run("rec lines --shards 2 " + folder / "set" + " " + folder / "a.csv" + " " + folder / "b.csv");
+  EXPECT_EQ(result.code, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("set.manifest: 4 records in 2 files"));
+  RecordLoader loader(folder / "set.manifest", {.decoder = decoders::csv_row({.columns = 1})});
+  loader.start(0);
+  Batch batch;
+  ASSERT_TRUE(loader.next(batch));
+  EXPECT_THAT(batch.data.to_vector<float>(), ElementsAre(0.5f, 3, 2, 4));
+  EXPECT_THAT(batch.label.to_vector<std::int32_t>(), ElementsAre(1, 1, 0, 0));
+  EXPECT_THAT(run("rec lines --shards 5 " + folder / "x" + " " + folder / "a.csv").output,
+              HasSubstr("3 lines cannot fill 5 shards"));
+  const Result missing = run("rec lines " + folder / "x" + " " + folder / "missing");
+  EXPECT_EQ(missing.code, 1);
+  EXPECT_THAT(missing.output, HasSubstr("missing: No such file"));
+  EXPECT_EQ(run("rec lines " + folder / "x" + " " + folder / "").code, 1);
+  EXPECT_THAT(folder.files(), SizeIs(9));
 }
 
 TEST(Rec, FailsWhereItsOutputIsLost) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -42,12 +43,16 @@ class RangeSet {
 
 // Some examples of an epoch. A handle, as its arrays are.
 struct Batch {
-  NDArray data;                  // (examples, ...) float32
-  NDArray label;                 // (examples) int32 class numbers, or (examples, width) float32
+  NDArray data;                  // (examples, ...), float32 unless the iterator says otherwise
+  NDArray label;                 // (examples) int32 class numbers, or (examples, width) float32; may be none
+  NamedArrays others;            // further arrays (examples, ...) of a decoder
   std::int64_t examples = 0;     // how many; the last batch of a part may be smaller, as nothing is padded
   std::int64_t epoch = 0;        // from 0
   std::vector<Range> positions;  // of the examples, for commit()
   std::string note;              // for commit(): what is told to the other processes with the positions
+
+  // The array of this name: "data", "label" or one of the others. Throws InvalidArgument where there is none.
+  const NDArray& array(std::string_view name) const;
 };
 
 // Which of the equal parts of an epoch a process delivers.

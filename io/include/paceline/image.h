@@ -18,9 +18,17 @@ struct Image {
   std::vector<std::uint8_t> pixels;  // (height, width, channels), row-major
 };
 
-// Encodings of an image. kRaw is binary PNM (P5 grey, P6 colour): the pixels behind a header of some 15 bytes. It costs
-// no decoding, and MXNet's reader takes it. kPng keeps every pixel, kJpeg does not.
+// Encodings of an image. kPng keeps every pixel, kJpeg does not. kRaw is binary PNM (P5 grey, P6 colour): the pixels
+// behind a header of some 15 bytes. It costs no decoding, but MXNet's iterators refuse it.
 enum class ImageEncoding { kRaw, kPng, kJpeg };
+
+// What the header of an encoded image says.
+struct ImageHeader {
+  ImageEncoding encoding = ImageEncoding::kRaw;  // of the image
+  int height = 0;                                // in pixels
+  int width = 0;                                 // in pixels
+  int channels = 0;                              // 1 or 3, as decode() would give it
+};
 
 // The encoding called "raw", "png", "jpg" or "jpeg". Throws InvalidArgument listing them for other names.
 ImageEncoding parse_image_encoding(std::string_view name);
@@ -37,6 +45,8 @@ class ImageCodec {
   // converts; 0 keeps what is stored. Transparency is dropped. Throws Corrupt with the reason alone, as the caller
   // knows the image's name.
   void decode(std::string_view bytes, Image& image, int channels = 0);
+  // Reads the header alone. Throws Corrupt as decode() does.
+  ImageHeader header(std::string_view bytes);
   // The encoded image. `quality` is JPEG's, 1 to 100; other encodings ignore it. Throws InvalidArgument for an image or
   // a quality that cannot be.
   std::string encode(const Image& image, ImageEncoding encoding, int quality = 95);

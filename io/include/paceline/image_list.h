@@ -20,13 +20,15 @@ struct ImageList {
   std::vector<std::string> classes;     // names by label; empty for `.lst`
 };
 
-// The .jpg, .jpeg and .png files below `folder`, in any case, sorted by path. Each sub-folder that holds images is a
-// class, numbered in sorted order. Images of the folder itself have class 0. Throws IoError, and InvalidArgument where
-// there are no images, or some inside and some outside of sub-folders.
+// What is called .jpg, .jpeg or .png below `folder`, in any case, sorted by path, and read through links. Links that
+// lead nowhere are among it. Each sub-folder that holds images is a class, numbered in sorted order. Images of the
+// folder itself have class 0. Throws IoError, and InvalidArgument where there are no images, or some inside and some
+// outside of sub-folders, where a link leads back to a folder above it, or where a class is not named in UTF-8.
 ImageList list_image_folder(const std::string& folder);
 
-// Reads lines `id \t label [\t label ...] \t path`, all with the same number of labels. Paths are relative to `root`.
-// Throws IoError, and Corrupt with file and line.
+// Reads lines `id \t label [\t label ...] \t path`, each with an id of its own. Paths are relative to `root`. All have
+// the same number of labels, unless all have those of MXNet's detection: the length A of a header, the length B of an
+// object, A - 2 further numbers, and B numbers for each object. Throws IoError, and Corrupt with file and line.
 ImageList read_image_list(const std::string& path, const std::string& root);
 
 }  // namespace paceline

@@ -34,9 +34,10 @@ struct ImageSize {
 
 // What is known of a data set.
 struct Manifest {
-  std::string payload = "image";              // what a record holds: "image" is MXNet's image record
+  std::string payload = "image";              // what a record holds: "image" is MXNet's image record; "bytes": anything
   std::string encoding;                       // of the images: "raw", "png", "jpg", "mixed"
-  int label_width = 1;                        // numbers per record
+  int label_width = 1;                        // numbers per record; the most, where they vary
+  bool variable_labels = false;               // a record may have fewer numbers, as those for detection do
   bool class_labels = true;                   // the one label is a class number 0, 1, 2, ...
   std::vector<std::string> labels;            // names of the classes; may be empty
   ImageSize image;                            // of all images
@@ -51,13 +52,14 @@ struct Manifest {
 
   // Reads a manifest. Throws IoError, and Corrupt, which says what is wrong; the manifest has a checksum of its own.
   static Manifest load(const std::string& path);
-  // Writes to a temporary file and renames it. Throws IoError.
+  // Writes to a temporary file and renames it. Throws IoError, and InvalidArgument for names that are not UTF-8.
   void save(const std::string& path) const;
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
 // Writes a data set: `PREFIX-00000-of-00002.rec` and so on, their `.idx` and `.crc`, and `PREFIX.manifest` last. All
-// files have temporary names until finish(). A data set that is not finished leaves nothing behind. Not thread-safe.
+// files have temporary names until finish(). A data set that is not finished leaves nothing behind. Not thread-safe,
+// but write() to different shards may run at the same time.
 class DatasetWriter {
  public:
   // Creates the folder of `prefix` where there is none. Throws InvalidArgument for less than one shard, IoError.
@@ -76,17 +78,5 @@ class DatasetWriter {
   struct State;
   std::unique_ptr<State> state_;
 };
-
-// What verify() found. Nothing is wrong where `problems` is empty.
-struct VerifyReport {
-  std::int64_t records = 0;           // that were read
-  std::int64_t shards = 0;            // that were read
-  std::vector<std::string> problems;  // one sentence each, in file order
-};
-
-// Reads every record of a data set, or of one record file (by its ending), and checks framing, index, checksums and
-// counts. It goes on after damage. A record file that cannot be read is a problem of the report. Throws IoError and
-// Corrupt only where the manifest cannot be read.
-VerifyReport verify(const std::string& manifest_or_record_file);
 
 }  // namespace paceline

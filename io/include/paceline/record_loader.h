@@ -2,6 +2,7 @@
 // Reads a data set (a manifest and its shards) as batches, decoded ahead by threads of its own.
 
 #include <paceline/data_iterator.h>
+#include <paceline/decoder.h>
 #include <paceline/recordio.h>
 
 #include <cstdint>
@@ -39,8 +40,8 @@ enum class Decoding {
 // The value called "auto", "cpu" or "device". Throws InvalidArgument listing them for other names.
 Decoding parse_decoding(std::string_view name);
 
-// How stored pixels become numbers of a batch: value = (pixel * scale - mean[channel]) / deviation[channel]. What is
-// random depends on seed, epoch and position alone.
+// How stored pixels become numbers of a batch: value = (pixel * scale - mean[channel]) / deviation[channel], or the
+// pixel as it is where they are uint8. What is random depends on seed, epoch and position alone.
 struct ImageOptions {
   int channels = 0;                   // 1 or 3; 0: as the manifest says
   int height = 0;                     // in pixels, images of another size are resized; 0: as the manifest says
@@ -50,6 +51,7 @@ struct ImageOptions {
   std::vector<float> deviation = {};  // likewise; empty: 1
   int random_crop = 0;                // pads each side by so many pixels of value 0, then cuts the size out anywhere
   bool random_flip = false;           // mirrors half of the images from left to right
+  DType dtype = DType::kFloat32;      // or kUint8, a quarter of the memory; decoded on the CPU then
 };
 
 // How records are read.
@@ -61,14 +63,16 @@ struct RecordLoaderOptions {
   int decode_threads = 0;                     // 0: half the core budget, at least one
   Decoding decoding = Decoding::kAuto;        // where images for CUDA devices are decoded
   int prefetch = 4;                           // batches decoded ahead; bounds the memory, the device's too
-  OnDamage on_damage = OnDamage::kFail;       // kSkip: damaged records and images are left out, counted and listed
+  OnDamage on_damage = OnDamage::kFail;       // kSkip: damaged records and images are left out, counted and logged
   ImageOptions image = {};                    // how pixels become numbers
+  DecoderFactory decoder = {};                // none: records of images, as MXNet's
 };
 
-// Loads batches: data (examples, channels, height, width) float32; label (examples) int32 class numbers where the
-// manifest says so, else (examples, label_width) float32. Within a batch, examples stand in the order of their
-// positions. `data` lies on the CUDA device that decoded it, else on the CPU. One thread uses a loader, but for what
-// says otherwise.
+// Loads batches, whose arrays are those of the decoder. For images they are data (examples, channels, height, width);
+// label (examples) int32 class numbers where the manifest says so, else (examples, label_width) float32. Where a record
+// has fewer labels than others, -1 fills its row up, as MXNet's iterators for detection do. Within a batch, examples
+// stand in the order of their positions. `data` lies on the CUDA device that decoded it, else on the CPU. One thread
+// uses a loader, but for what says otherwise.
 class RecordLoader final : public DataIterator {
  public:
   // Reads the manifest only. Throws IoError, Corrupt, InvalidArgument.

@@ -1,7 +1,7 @@
 #pragma once
 // Record files, byte for byte those of MXNet (dmlc RecordIO): a writer, a strict reader from front to back, and random
-// access by index. Beside `x.rec` lie `x.idx` (MXNet's index: key and offset) and `x.crc` (key, CRC-32C and length of
-// each record), which other readers never open. Offsets have 64 bits; a record is shorter than 2^29 bytes.
+// access by index. Beside `x.rec` may lie `x.idx` (MXNet's index: key and offset) and `x.crc` (key, CRC-32C and length
+// of each record), which other readers never open. Offsets have 64 bits; a record is shorter than 2^29 bytes.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,10 +14,11 @@ namespace paceline {
 
 // One place where a record file does not follow its format or its checksum.
 struct RecordDamage {
-  std::string file;          // its path
-  std::uint64_t offset = 0;  // of the record's head, in bytes
-  std::int64_t record = 0;   // place in the file, from 0
-  std::string reason;        // "wrong magic number"
+  std::string file;           // its path
+  std::uint64_t offset = 0;   // of the record's head, in bytes
+  std::int64_t record = 0;    // place in the file, from 0
+  std::string reason;         // "wrong magic number"
+  std::uint64_t skipped = 0;  // bytes from there on that a reader left out; 0 where it left out the record alone
   // "train.rec: record 17 at offset 13592 is damaged: wrong magic number".
   std::string text() const;
 };
@@ -66,6 +67,10 @@ class RecordReader {
   std::uint64_t offset() const;
   // The damaged places so far, under kSkip. Each may have held several records.
   const std::vector<RecordDamage>& damage() const;
+  // The size of the file in bytes.
+  std::uint64_t bytes() const;
+  // The CRC-32C of the whole file, when next() has given false.
+  std::uint32_t checksum() const;
 
  private:
   struct State;
@@ -84,7 +89,8 @@ using RecordIndex = std::vector<RecordIndexEntry>;
 // Write and read MXNet's index, which is text. They throw IoError; reading throws Corrupt with file and line.
 void write_index(const std::string& path, const RecordIndex& index);
 RecordIndex read_index(const std::string& path);
-// Makes an index by reading the records. Keys are 0, 1, 2, ... Throws IoError, Corrupt.
+// Makes an index from the heads of the records, without reading what is in them. Keys are 0, 1, 2, ... Throws IoError,
+// Corrupt.
 RecordIndex scan_index(const std::string& record_path);
 
 // The checksum of a record.
@@ -108,8 +114,9 @@ std::string checksum_path(const std::string& record_path);
 // construction.
 class RecordFile {
  public:
-  // Opens the file and reads its index. Where `x.crc` exists, every record is checked against it when it is read.
-  // Throws IoError naming host and path where a file is missing, Corrupt where index or checksums do not fit the file.
+  // Opens the file and reads its index, which may name some of the records only. Without an index, scan_index() makes
+  // one. Where `x.crc` exists, every record is checked against it when it is read. Throws IoError naming host and path
+  // where a file cannot be read, Corrupt where index or checksums do not fit the file.
   explicit RecordFile(const std::string& path);
   ~RecordFile();
   RecordFile(const RecordFile&) = delete;

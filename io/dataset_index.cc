@@ -1,0 +1,111 @@
+#include <paceline/record_tools.h>
+
+#include <paceline/crc32c.h>
+#include <paceline/error.h>
+
+#include <filesystem>
+#include <set>
+
+#include "examine.h"
+#include "file.h"
+#include "parallel.h"
+
+namespace paceline {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path plain(const fs::path& path) { return fs::absolute(path).lexically_normal(); }
+
+std::vector<io::Examined> examine_all(const std::vector<std::string>& files, const RecordWork& work) {
+  require(!files.empty(), "no record files were given");
+  std::set<fs::path> once;
+  for (const std::string& file : files) require(once.insert(plain(file)).second, file, " was given twice");
+  std::vector<io::Examined> found(files.size());
+  io::in_parallel(files.size(), work.threads, [&](std::size_t i) {
+    found[i] = io::examine(files[i], work);
+    io::require_sound(found[i]);
+    require(!found[i].index.empty(), files[i], " holds no records");
+  });
+  return found;
+}
+
+// Writes the companions that `file` has not.
+Shard complete(const io::Examined& file, const fs::path& manifest) {
+  Shard shard;
+  shard.path = plain(file.path).lexically_relative(plain(manifest).parent_path()).string();
+  shard.records = static_cast<std::int64_t>(file.index.size());
+  shard.bytes = file.bytes;
+  shard.crc32c = file.crc32c;
+  shard.index_crc32c = file.beside.index_crc32c;
+  shard.checksum_crc32c = file.beside.checksum_crc32c;
+  if (!file.beside.index) {
+    write_index(index_path(file.path), file.index);
+    shard.index_crc32c = crc32c(io::read_file(index_path(file.path)));
+  }
+  if (!file.beside.checksums) {
+    write_checksums(checksum_path(file.path), file.checksums);
+    shard.checksum_crc32c = crc32c(io::read_file(checksum_path(file.path)));
+  }
+  return shard;
+}
+
+RecordStatistics together(const std::vector<io::Examined>& files) {
+  RecordStatistics all;
+  for (const io::Examined& file : files) all.add(file.statistics);
+  return all;
+}
+
+// What is known of a data set and of the records that come to it.
+void extend(Manifest& manifest, const Manifest& more, const std::string& path) {
+  require(more.payload == manifest.payload, "the records are of the kind '", more.payload, "', those of ", path, " '",
+          manifest.payload, "'");
+  require(more.label_width == manifest.label_width || manifest.variable_labels, "the records have ", more.label_width,
+          " labels, those of ", path, " ", manifest.label_width);
+  require(more.class_labels || !manifest.class_labels, "the labels are no class numbers, as those of ", path, " are");
+  if (more.encoding != manifest.encoding) manifest.encoding = "mixed";
+  manifest.label_width = std::max(manifest.label_width, more.label_width);
+  manifest.variable_labels |= more.variable_labels;
+  const auto common = [](int& mine, int other) { mine = mine == other ? mine : 0; };
+  common(manifest.image.height, more.image.height);
+  common(manifest.image.width, more.image.width);
+  common(manifest.image.channels, more.image.channels);
+  manifest.shuffle_seed.reset();
+}
+
+}  // namespace
+
+Manifest index_records(const std::vector<std::string>& record_files, const std::string& manifest_path,
+                       const RecordWork& work) {
+  require(!fs::exists(manifest_path), manifest_path, " exists; remove it first, or name another manifest");
+  const std::vector<io::Examined> files = examine_all(record_files, work);
+  Manifest manifest;
+  together(files).describe(manifest);
+  for (const io::Examined& file : files) manifest.shards.push_back(complete(file, manifest_path));
+  manifest.save(manifest_path);
+  manifest.folder = fs::path(manifest_path).parent_path().string();
+  return manifest;
+}
+
+Manifest append_records(const std::string& manifest_path, const std::vector<std::string>& record_files,
+                        const RecordWork& work) {
+  Manifest manifest = Manifest::load(manifest_path);
+  for (const Shard& shard : manifest.shards) {
+    for (const std::string& file : record_files)
+      require(plain(manifest.path_of(shard)) != plain(file), manifest_path, " names ", file, " already");
+  }
+  const std::vector<io::Examined> files = examine_all(record_files, work);
+  const RecordStatistics statistics = together(files);
+  Manifest more;
+  statistics.describe(more);
+  extend(manifest, more, manifest_path);
+  require(manifest.labels.empty() || statistics.labels.empty() ||
+              statistics.labels.rbegin()->first < static_cast<float>(manifest.labels.size()),
+          "a label is ", statistics.labels.empty() ? 0 : statistics.labels.rbegin()->first, ", but ", manifest_path,
+          " names ", manifest.labels.size(), " classes");
+  for (const io::Examined& file : files) manifest.shards.push_back(complete(file, manifest_path));
+  manifest.save(manifest_path);
+  return manifest;
+}
+
+}  // namespace paceline

@@ -1,0 +1,233 @@
+#include <paceline/decoder.h>
+
+#include <paceline/error.h>
+#include <paceline/image.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "class_label.h"
+#include "file.h"
+#include "permutation.h"
+#include "text_numbers.h"
+
+namespace paceline::decoders {
+namespace {
+
+using Body = std::function<void(std::string_view record, std::uint64_t seed, std::span<void* const> to)>;
+
+class FunctionDecoder final : public Decoder {
+ public:
+  FunctionDecoder(std::vector<ExampleArray> arrays, Body body) : arrays_(std::move(arrays)), body_(std::move(body)) {}
+  std::vector<ExampleArray> arrays() const override { return arrays_; }
+  void decode(std::string_view record, std::uint64_t seed, std::span<void* const> to) override {
+    body_(record, seed, to);
+  }
+
+ private:
+  const std::vector<ExampleArray> arrays_;
+  const Body body_;
+};
+
+std::size_t bytes_of(const ExampleArray& array) {
+  return static_cast<std::size_t>(array.shape.size()) * size_of(array.dtype);
+}
+
+ExampleArray label_array(bool class_labels, std::int64_t count = 1) {
+  if (class_labels && count == 1) return {"label", {}, DType::kInt32};
+  return {"label", count == 1 ? Shape{} : Shape{count}, DType::kFloat32};
+}
+
+void write_label(float value, bool class_labels, void* to) {
+  if (class_labels)
+    *static_cast<std::int32_t*>(to) = io::class_number(value, 0);
+  else
+    *static_cast<float*>(to) = value;
+}
+
+const char* safetensors_name(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32: return "F32";
+    case DType::kFloat64: return "F64";
+    case DType::kFloat16: return "F16";
+    case DType::kUint8: return "U8";
+    case DType::kInt32: return "I32";
+    case DType::kInt8: return "I8";
+    case DType::kInt64: return "I64";
+    case DType::kBool: return "BOOL";
+    case DType::kBfloat16: return "BF16";
+  }
+  return "";
+}
+
+// Copies the arrays out of a safetensors file in memory.
+void read_safetensors(std::string_view file, const std::vector<ExampleArray>& arrays, std::span<void* const> to) {
+  using Json = nlohmann::json;
+  std::uint64_t header_bytes = 0;
+  if (file.size() < sizeof header_bytes) throw Corrupt("it is too short for a safetensors file");
+  std::memcpy(&header_bytes, file.data(), sizeof header_bytes);
+  file.remove_prefix(sizeof header_bytes);
+  if (header_bytes > file.size()) throw Corrupt("it is no safetensors file, or was cut");
+  const std::string_view data = file.substr(header_bytes);
+  try {
+    const Json header = Json::parse(file.substr(0, header_bytes), [](int depth, Json::parse_event_t, Json&) {
+      constexpr int kDeepest = 8;
+      if (depth > kDeepest) throw Corrupt("its header is nested too deeply");
+      return true;
+    });
+    for (std::size_t i = 0; i < arrays.size(); ++i) {
+      const auto& [name, shape, dtype] = arrays[i];
+      if (!header.contains(name)) throw Corrupt(str("it holds no array '", name, "'"));
+      const Json& entry = header.at(name);
+      const auto sizes = entry.at("shape").get<std::vector<std::int64_t>>();
+      const auto stored = entry.at("dtype").get<std::string>();
+      if (!std::equal(sizes.begin(), sizes.end(), shape.begin(), shape.end()) || stored != safetensors_name(dtype)) {
+        throw Corrupt(str("its array '", name, "' is ", stored, " ", entry.at("shape").dump(), ", not ",
+                          safetensors_name(dtype), " ",
+                          Json(std::vector<std::int64_t>(shape.begin(), shape.end())).dump()));
+      }
+      const auto begin = entry.at("data_offsets").at(0).get<std::uint64_t>();
+      const std::size_t bytes = bytes_of(arrays[i]);
+      if (begin > data.size() || bytes > data.size() - begin) throw Corrupt(str("its array '", name, "' was cut"));
+      std::memcpy(to[i], data.data() + begin, bytes);
+    }
+  } catch (const Json::exception& error) {
+    throw Corrupt(str("its header is no safetensors header: ", error.what()));
+  }
+}
+
+std::int32_t token_at(std::string_view record, std::int64_t place, int bytes) {
+  std::uint32_t token = 0;
+  std::memcpy(&token, record.data() + place * bytes, static_cast<std::size_t>(bytes));
+  return static_cast<std::int32_t>(token);
+}
+
+}  // namespace
+
+DecoderFactory function(std::vector<ExampleArray> arrays, Body body) {
+  require(body != nullptr, "[decoders::function] the function is empty");
+  return
+      [arrays = std::move(arrays), body = std::move(body)] { return std::make_unique<FunctionDecoder>(arrays, body); };
+}
+
+DecoderFactory tensor(TensorOptions options) {
+  require(options.labels >= 0, "[decoders::tensor] labels is ", options.labels, ", expected none negative");
+  const ExampleArray data{"data", options.shape, options.dtype};
+  const std::size_t bytes = bytes_of(data);
+  const auto copy = [=](std::string_view values, void* to) {
+    if (values.size() != bytes) throw Corrupt(str("its tensor has ", values.size(), " bytes, expected ", bytes));
+    std::memcpy(to, values.data(), bytes);
+  };
+  if (options.labels == 0) {
+    return function({data},
+                    [=](std::string_view record, std::uint64_t, std::span<void* const> to) { copy(record, to[0]); });
+  }
+  const bool classes = options.class_labels && options.labels == 1;
+  return function({data, label_array(options.class_labels, options.labels)},
+                  [=](std::string_view record, std::uint64_t, std::span<void* const> to) {
+                    const ImageRecord parts(record);
+                    if (parts.label_count() != options.labels)
+                      throw Corrupt(str("it has ", parts.label_count(), " labels, expected ", options.labels));
+                    copy(parts.image(), to[0]);
+                    if (classes) return write_label(parts.label(0), true, to[1]);
+                    for (int i = 0; i < options.labels; ++i) static_cast<float*>(to[1])[i] = parts.label(i);
+                  });
+}
+
+DecoderFactory tensors(const std::vector<ExampleArray>& arrays) {
+  require(!arrays.empty(), "[decoders::tensors] names no arrays");
+  return function(arrays, [arrays](std::string_view record, std::uint64_t, std::span<void* const> to) {
+    read_safetensors(record, arrays, to);
+  });
+}
+
+DecoderFactory tokens(TokenOptions options) {
+  require(options.window >= 1, "[decoders::tokens] window is ", options.window, ", expected at least 1");
+  require(options.bytes == 1 || options.bytes == 2 || options.bytes == 4, "[decoders::tokens] bytes is ", options.bytes,
+          ", expected 1, 2 or 4");
+  const Shape shape{options.window};
+  return function(
+      {{"data", shape, DType::kInt32}, {"label", shape, DType::kInt32}},
+      [=](std::string_view record, std::uint64_t seed, std::span<void* const> to) {
+        const auto width = static_cast<std::size_t>(options.bytes);
+        if (record.size() % width != 0 || record.size() < 2 * width)
+          throw Corrupt(str("its ", record.size(), " bytes are not two tokens or more of ", width, " bytes"));
+        const auto pairs = static_cast<std::int64_t>(record.size() / width) - 1;
+        const std::int64_t places = pairs - options.window + 1;
+        const std::int64_t begin =
+            options.random && places > 1
+                ? static_cast<std::int64_t>(io::Random(seed).below(static_cast<std::uint64_t>(places)))
+                : 0;
+        auto* const data = static_cast<std::int32_t*>(to[0]);
+        auto* const label = static_cast<std::int32_t*>(to[1]);
+        for (std::int64_t i = 0; i < options.window; ++i) {
+          const bool inside = begin + i < pairs;
+          data[i] = inside ? token_at(record, begin + i, options.bytes) : options.padding;
+          label[i] = inside ? token_at(record, begin + i + 1, options.bytes) : options.no_label;
+        }
+      });
+}
+
+DecoderFactory text(std::int64_t window, bool random) {
+  return tokens({.window = window, .bytes = 1, .random = random});
+}
+
+DecoderFactory csv_row(CsvOptions options) {
+  require(options.columns >= 1, "[decoders::csv_row] columns is ", options.columns, ", expected at least 1");
+  require(options.label >= -1 && options.label <= options.columns, "[decoders::csv_row] label is ", options.label,
+          ", expected -1 to ", options.columns);
+  const bool labelled = options.label >= 0;
+  std::vector<ExampleArray> arrays{{"data", {options.columns}}};
+  if (labelled) arrays.push_back(label_array(options.class_labels));
+  return function(std::move(arrays), [=](std::string_view record, std::uint64_t, std::span<void* const> to) {
+    const std::int64_t expected = options.columns + labelled;
+    auto* data = static_cast<float*>(to[0]);
+    const std::int64_t found = std::count(record.begin(), record.end(), ',') + 1;
+    if (found != expected) throw Corrupt(str("it has ", found, " columns, expected ", expected));
+    for (std::int64_t column = 0; column < expected; ++column) {
+      const std::size_t comma = std::min(record.find(','), record.size());
+      std::string_view word;
+      float value = 0;
+      io::Words words(record.substr(0, comma));
+      if (!words.next(word) || !io::parse_finite(word, value) || words.next(word))
+        throw Corrupt(
+            str("column ", column, " is ", io::quoted(record.substr(0, comma)), ", expected a finite number"));
+      record.remove_prefix(std::min(comma + 1, record.size()));
+      if (column == options.label)
+        write_label(value, options.class_labels, to[1]);
+      else
+        *data++ = value;
+    }
+  });
+}
+
+DecoderFactory libsvm_row(LibsvmRowOptions options) {
+  require(options.features >= 1, "[decoders::libsvm_row] features is ", options.features, ", expected at least 1");
+  return function({{"data", {options.features}}, label_array(options.class_labels)}, [=](std::string_view record,
+                                                                                         std::uint64_t,
+                                                                                         std::span<void* const> to) {
+    io::Words words(record);
+    std::string_view word;
+    float value = 0;
+    if (!words.next(word) || !io::parse_finite(word, value))
+      throw Corrupt(str(io::quoted(word), " is no label, expected a finite number"));
+    write_label(value, options.class_labels, to[1]);
+    auto* const data = static_cast<float*>(to[0]);
+    std::fill_n(data, options.features, 0.0f);
+    const std::int64_t lowest = options.from_zero ? 0 : 1;
+    while (words.next(word)) {
+      std::int64_t index = 0;
+      if (!io::parse_feature(word, index, value))
+        throw Corrupt(str(io::quoted(word), " is no feature, expected index:value with a finite value"));
+      if (index < lowest || index - lowest >= options.features)
+        throw Corrupt(str("index ", index, " is outside, expected ", lowest, " to ", options.features - 1 + lowest));
+      data[index - lowest] = value;
+    }
+  });
+}
+
+}  // namespace paceline::decoders
