@@ -103,7 +103,7 @@ void DensePartition::rest(std::size_t slice) {
   if (found == open_.end() || !found->second.empty() || found->second.agreement) return;
   set_next_round(slice, found->second.next_round);
   open_.erase(found);
-  constexpr std::size_t kFew = 1024;
+  constexpr std::size_t kFew = 128;
   if (open_.empty() && open_.bucket_count() > kFew) open_.rehash(0);
 }
 

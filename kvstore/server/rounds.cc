@@ -114,7 +114,7 @@ void RoundSequencer::answer_waiting(ServedPartition& partition, std::uint32_t sl
   waiting.swap(watch.pulls);
   for (Waiting& entry : waiting) pull(std::move(entry));  // which may add watches
   if (watch.empty()) partition.watches.erase(slice);
-  constexpr std::size_t kFew = 1024;
+  constexpr std::size_t kFew = 128;
   if (partition.watches.empty() && partition.watches.bucket_count() > kFew) partition.watches.rehash(0);
 }
 
