@@ -13,6 +13,7 @@
 #include "flags.h"
 
 DEFINE_string(check_mode, "", "serve nothing, say whether this is a mode: dist_sync:backup=1");
+DEFINE_string(check_faults, "", "serve nothing, say whether this is a fault plan: drop 0.1 worker*->server0");
 
 namespace {
 
@@ -59,6 +60,11 @@ int main(int argc, char** argv) {
   if (!FLAGS_check_mode.empty())
     return paceline::tools::run_main("paceline_server", [] {
       paceline::KVStore::check(FLAGS_check_mode);
+      return 0;
+    });
+  if (!FLAGS_check_faults.empty())
+    return paceline::tools::run_main("paceline_server", [] {
+      paceline::check_faults(FLAGS_check_faults);
       return 0;
     });
   end_on_signals();

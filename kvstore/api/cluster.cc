@@ -8,6 +8,7 @@
 #include <memory>
 #include <set>
 
+#include "faults/fault_plan.h"
 #include "scheduler.h"
 #include "server.h"
 #include "transport/address.h"
@@ -112,11 +113,15 @@ ClusterConfig ClusterConfig::from_environment() {
   config.job = text_of("PACELINE_JOB_ID");
   config.port_file = text_of("PACELINE_PORT_FILE");
   config.ended_file = text_of("PACELINE_ENDED_FILE");
-  config.faults = Options::parse(text_of("PACELINE_FAULTS"));
+  config.faults = text_of("PACELINE_FAULTS");
+  check_faults(config.faults);
   config.message_bytes = whole_number("PACELINE_MESSAGE_BYTES", 0, 0, 1 << 30);
   if (const std::string transport = text_of("PACELINE_TRANSPORT"); !transport.empty()) config.transport = transport;
   config.start_deadline_seconds = seconds("PACELINE_START_DEADLINE", config.start_deadline_seconds);
   config.silence_deadline_seconds = seconds("PACELINE_SILENCE_DEADLINE", config.silence_deadline_seconds);
+  config.progress_deadline_seconds = text_of("PACELINE_PROGRESS_DEADLINE") == "0"
+                                         ? 0
+                                         : seconds("PACELINE_PROGRESS_DEADLINE", config.progress_deadline_seconds);
   config.heartbeat_seconds =
       seconds("PACELINE_HEARTBEAT", std::min(config.heartbeat_seconds, config.silence_deadline_seconds / 4));
   const std::string loss = text_of("PACELINE_ON_WORKER_LOSS");
@@ -126,6 +131,8 @@ ClusterConfig ClusterConfig::from_environment() {
   config.names_log = true;
   return config;
 }
+
+void check_faults(const std::string& plan) { FaultPlan::parse(plan); }
 
 void serve(const ClusterConfig& config, const Extensions& own) {
   require(config.role != Role::kWorker, "[cluster] a worker does not serve; DMLC_ROLE must be scheduler or server");

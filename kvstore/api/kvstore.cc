@@ -281,7 +281,10 @@ void KVStore::push_pull_rows(const std::vector<RowPush>& gradients, const std::v
   backend_->push_pull_rows(gradients, rows, examples, priority);
 }
 
-void KVStore::step_end() { backend_->step_end(); }
+void KVStore::step_end() {
+  backend_->step_end();
+  backend_->reached(++steps_);
+}
 void KVStore::barrier() { backend_->barrier(); }
 GatheredValues KVStore::all_gather(const std::string& name, const std::string& value) {
   require(!name.empty(), "all_gather() wants a name, by which the workers know that they gather the same");

@@ -5,10 +5,14 @@
 
 #include <algorithm>
 #include <limits>
+#include <random>
+#include <set>
 #include <utility>
 
 namespace paceline {
 namespace {
+
+constexpr double kSlowSeconds = 10;  // without getting on, until others are told
 
 Peer scheduler_peer(std::uint64_t incarnation, const std::string& address) {
   Peer peer;
@@ -20,6 +24,13 @@ Peer scheduler_peer(std::uint64_t incarnation, const std::string& address) {
 
 std::string who(Role role, const std::string& host, std::int64_t pid) {
   return str(name_of(role), " at ", host, " (process ", pid, ")");
+}
+
+// A random number that leaves room for those that follow. Numbers that cannot be guessed keep strangers from speaking
+// in the name of a process.
+std::uint64_t random_below(std::uint64_t bound) {
+  std::random_device device;
+  return (static_cast<std::uint64_t>(device()) << 32 | device()) % bound;
 }
 
 }  // namespace
@@ -35,7 +46,13 @@ std::size_t Membership::count(Role role) const {
       std::count_if(members_.begin(), members_.end(), [&](const Member& m) { return m.peer.id.role == role; }));
 }
 
+std::uint64_t Membership::next_incarnation() {
+  constexpr std::uint64_t kGap = std::uint64_t{1} << 32;
+  return last_incarnation_ += 1 + random_below(kGap);
+}
+
 Membership::Member* Membership::find(std::uint64_t sender) {
+  if (sender == 0) return nullptr;
   for (std::vector<Member>* list : {&members_, &late_})
     for (Member& member : *list)
       if (member.peer.incarnation == sender || member.provisional == sender) return &member;
@@ -47,11 +64,18 @@ bool Membership::join(const Request& request, LinkId link) {
   if (!body.ParseFromString(request.message().body) || (body.role() != static_cast<std::uint32_t>(Role::kServer) &&
                                                         body.role() != static_cast<std::uint32_t>(Role::kWorker)))
     throw Corrupt("[join] the request cannot be read");
+  if ((request.message().header.incarnation & kProvisionalIncarnation) == 0)
+    throw Corrupt("[join] the sender's number is none of a process that has not joined");
   const Role role = static_cast<Role>(body.role());
   const std::string name = who(role, body.host(), body.pid());
+  // Not the name of this job: who does not know it is to learn nothing.
   if (body.job() != config_.job)
-    throw NetworkError(str("the scheduler at ", self_.address, " serves job '", config_.job, "', not '", body.job(),
-                           "' of the ", name, "; give each job its own address"));
+    throw NetworkError(str("the scheduler at ", self_.address, " serves another job than '", body.job(), "' of the ",
+                           name, "; give each job its own address"));
+  if (static_cast<int>(body.servers()) != config_.servers || static_cast<int>(body.workers()) != config_.workers)
+    throw NetworkError(str(name, " believes that the job has ", body.servers(), " servers and ", body.workers(),
+                           " workers; the scheduler has been told ", config_.servers, " and ", config_.workers,
+                           "; give every process the same DMLC_NUM_SERVER and DMLC_NUM_WORKER"));
 
   const Lock lock(mutex_);
   if (Member* known = find(request.message().header.incarnation)) {
@@ -72,15 +96,33 @@ bool Membership::join(const Request& request, LinkId link) {
     if (over_ || !failure_.empty())
       throw NetworkError(str(name, " comes too late: the job is ", over_ ? "over" : "ending, " + failure_));
     if (role == Role::kServer) throw NetworkError(str(name, " comes too late: the job has all its servers"));
+    if (late_.size() >= static_cast<std::size_t>(config_.workers)) throw NetworkError(name + " is one too many");
     late_.push_back(std::move(member));
     return place_late();
   }
+  refuse_task_twice(member);
   if (count(role) >= static_cast<std::size_t>(wanted(role)))
     throw NetworkError(
         str("the job has ", wanted(role), " ", name_of(role), "s and all have joined; ", name, " is one too many"));
   LOG(INFO) << name << " has joined";
   members_.push_back(std::move(member));
   return start_if_complete();
+}
+
+// A process that fell silent may have been started again.
+void Membership::refuse_task_twice(const Member& newcomer) {
+  if (newcomer.task < 0) return;
+  const auto same = std::ranges::find_if(members_, [&](const Member& member) {
+    return member.peer.id.role == newcomer.peer.id.role && member.task == newcomer.task;
+  });
+  if (same == members_.end()) return;
+  const std::string first = who(same->peer.id.role, same->peer.host, same->pid);
+  if (same->silent < 3 * config_.heartbeat_seconds)
+    throw NetworkError(str(first, " has already joined with task number ", newcomer.task, "; ",
+                           who(newcomer.peer.id.role, newcomer.peer.host, newcomer.pid),
+                           " has the same; give every process a DMLC_TASK_ID of its own"));
+  LOG(WARNING) << first << " fell silent before the start, and another process comes in its place";
+  members_.erase(same);
 }
 
 bool Membership::start_if_complete() {
@@ -95,8 +137,9 @@ bool Membership::start_if_complete() {
   int next[3] = {0, 0, 0};
   for (Member& member : members_) {
     member.peer.id.rank = next[static_cast<int>(member.peer.id.role)]++;
-    member.peer.incarnation = ++last_incarnation_;
+    member.peer.incarnation = next_incarnation();
     member.peer.entered = member.peer.id.role == Role::kWorker;
+    member.changed = epoch_ + 1;
   }
   changed();
   for (Member& member : members_) answer(member);
@@ -109,7 +152,8 @@ void Membership::answer(Member& member) {
   body.set_job(job_);
   body.set_rank(static_cast<std::uint32_t>(member.peer.id.rank));
   body.set_incarnation(member.peer.incarnation);
-  *body.mutable_roster() = to_proto(notice_locked());
+  *body.mutable_roster() = to_proto(notice_locked(0));
+  member.told = epoch_;
   Message message;
   message.body = body.SerializeAsString();
   std::exchange(member.request, {}).reply(std::move(message));
@@ -125,8 +169,9 @@ bool Membership::place(Member& late) {
   if (!free) return false;
   late.peer.id = free->peer.id;
   gone_.emplace_back(free->peer.incarnation, describe(free->peer));
-  late.peer.incarnation = ++last_incarnation_;
-  late.silent = 0;
+  late.peer.incarnation = next_incarnation();
+  late.changed = epoch_ + 1;
+  late.silent = late.still = 0;
   late.returned = true;
   *free = std::move(late);
   LOG(WARNING) << describe(free->peer) << " takes the place of the one that was lost";
@@ -148,7 +193,8 @@ bool Membership::place_late() {
   return any;
 }
 
-bool Membership::heard(std::uint64_t sender, LinkId link, std::uint64_t epoch, std::string& why) {
+bool Membership::heard(std::uint64_t sender, LinkId link, std::uint64_t epoch, const proto::Heartbeat& activity,
+                       std::string& why) {
   const Lock lock(mutex_);
   Member* member = find(sender);
   if (!member) {
@@ -164,7 +210,16 @@ bool Membership::heard(std::uint64_t sender, LinkId link, std::uint64_t epoch, s
   member->link = link;
   member->silent = 0;
   member->knows = std::max(member->knows, epoch);
+  const bool got_on = activity.step() != member->activity.step() || activity.calls() != member->activity.calls();
+  if (got_on) member->still = 0;
+  member->activity = activity;
   return true;
+}
+
+bool Membership::is_member(std::uint64_t sender) const {
+  const Lock lock(mutex_);
+  return std::ranges::any_of(members_,
+                             [sender](const Member& m) { return sender != 0 && m.peer.incarnation == sender; });
 }
 
 bool Membership::leave(std::uint64_t sender) {
@@ -173,6 +228,7 @@ bool Membership::leave(std::uint64_t sender) {
   if (!member || !member->peer.alive) return false;
   member->peer.alive = false;
   member->peer.finished = true;
+  member->changed = epoch_ + 1;
   LOG(INFO) << describe(member->peer) << " has left";
   changed();
   return true;
@@ -183,16 +239,21 @@ bool Membership::enter(std::uint64_t sender) {
   Member* member = find(sender);
   if (!member || !member->peer.alive) return false;
   member->peer.entered = true;
+  member->changed = epoch_ + 1;
   changed();
   return true;
 }
 
 bool Membership::ended(Role role, int task, const std::string& how) {
   const Lock lock(mutex_);
+  if (epoch_ == 0) {
+    if (start_failure_.empty()) start_failure_ = str("the job cannot start: ", name_of(role), " ", task, " ", how);
+    return false;
+  }
   const auto found = std::ranges::find_if(members_, [&](const Member& member) {
     return member.peer.id.role == role && member.task == task && !member.returned;
   });
-  if (epoch_ == 0 || found == members_.end() || !found->peer.alive || !failure_.empty()) return false;
+  if (found == members_.end() || !found->peer.alive || !failure_.empty()) return false;
   lose(*found, "it " + how);
   changed();
   place_late();
@@ -201,6 +262,7 @@ bool Membership::ended(Role role, int task, const std::string& how) {
 
 void Membership::lose(Member& member, const std::string& how) {
   member.peer.alive = false;
+  member.changed = epoch_ + 1;
   member.lost = how;
   const std::string name = describe(member.peer);
   LOG(WARNING) << name << " was lost: " << how;
@@ -212,7 +274,7 @@ bool Membership::tick(double seconds) {
   const Lock lock(mutex_);
   for (Member& member : late_) member.waited += seconds;
   for (std::vector<Member>* list : {&members_, &late_})
-    for (Member& member : *list) member.silent += seconds;
+    for (Member& member : *list) member.silent += seconds, member.still += seconds;
   const auto silent = [&](const Member& member) { return member.silent > config_.silence_deadline_seconds; };
 
   std::erase_if(late_, [&](const Member& member) {
@@ -237,8 +299,33 @@ bool Membership::tick(double seconds) {
     lose(member, "nothing heard of it for " + in_seconds(member.silent));
     any = true;
   }
+  any |= lose_whom_all_wait_for();
   if (any) changed();
   return place_late() || any;
+}
+
+// A worker that sends heartbeats may still hang, in the user's code for example. The others then wait in requests to
+// servers or to the scheduler, which are not to blame.
+bool Membership::lose_whom_all_wait_for() {
+  const double slow = std::min(kSlowSeconds, config_.silence_deadline_seconds);
+  Member* still = nullptr;
+  int waiting = 0;
+  for (Member& member : members_) {
+    if (member.peer.id.role != Role::kWorker || !member.peer.alive) continue;
+    if (member.activity.waiting() >= slow)
+      ++waiting;
+    else if (member.activity.waiting() == 0 && member.still >= slow && (!still || member.still > still->still))
+      still = &member;
+  }
+  waited_for_.clear();
+  if (waiting == 0 || !still) return false;
+  const std::string since =
+      str("it has ended ", still->activity.step(), " steps, and has asked nothing for ", in_seconds(still->still));
+  waited_for_ =
+      str(waiting, waiting == 1 ? " worker waits for " : " workers wait for ", describe(still->peer), ": ", since);
+  if (config_.progress_deadline_seconds == 0 || still->still <= config_.progress_deadline_seconds) return false;
+  lose(*still, since + " while others waited for it");
+  return true;
 }
 
 void Membership::changed() {
@@ -266,45 +353,72 @@ bool Membership::started() const {
   return epoch_ > 0;
 }
 
-std::string Membership::waiting() const {
+std::string Membership::start_failure() const {
   const Lock lock(mutex_);
-  return waiting_locked();
+  return start_failure_;
 }
 
-std::string Membership::waiting_locked() const {
-  if (epoch_ > 0) return "";
-  std::string missing, joined;
-  for (const Role role : {Role::kServer, Role::kWorker}) {
-    const int absent = wanted(role) - static_cast<int>(count(role));
-    if (absent > 0)
-      missing += str(missing.empty() ? "" : " and ", absent, " of ", wanted(role), " ", name_of(role), "s");
-  }
-  for (const Member& member : members_)
-    joined += (joined.empty() ? "" : ", ") + who(member.peer.id.role, member.peer.host, member.pid);
-  return str("waiting for ", missing, "; joined: ", joined.empty() ? "none" : joined, "; the scheduler listens at ",
+std::string Membership::waiting() const {
+  constexpr std::size_t kMostNamed = 20;
+  const Lock lock(mutex_);
+  if (epoch_ > 0) return waited_for_;
+  std::string absent, joined;
+  for (const Role role : {Role::kServer, Role::kWorker})
+    if (const std::string some = missing(role); !some.empty()) absent += (absent.empty() ? "" : " and ") + some;
+  for (std::size_t i = 0; i < std::min(members_.size(), kMostNamed); ++i)
+    joined += (i == 0 ? "" : ", ") + who(members_[i].peer.id.role, members_[i].peer.host, members_[i].pid);
+  if (members_.size() > kMostNamed) joined += str(" and ", members_.size() - kMostNamed, " others");
+  return str("waiting for ", absent, "; joined: ", joined.empty() ? "none" : joined, "; the scheduler listens at ",
              self_.address);
 }
 
-RosterNotice Membership::notice() const {
-  const Lock lock(mutex_);
-  return notice_locked();
+// "2 of 3 workers (tasks 0 1)"; the tasks only where every process that has joined has a number.
+std::string Membership::missing(Role role) const {
+  constexpr int kMostNamed = 10;
+  const int absent = wanted(role) - static_cast<int>(count(role));
+  if (absent <= 0) return "";
+  std::set<int> tasks;
+  for (const Member& member : members_)
+    if (member.peer.id.role == role) tasks.insert(member.task);
+  std::string numbers;
+  int named = 0;
+  for (int task = 0; task < wanted(role) && named < kMostNamed; ++task)
+    if (tasks.count(task) == 0) numbers += str(named++ == 0 ? "" : " ", task);
+  const bool numbered = tasks.empty() || (*tasks.begin() >= 0 && *tasks.rbegin() < wanted(role));
+  const std::string which = numbered && !tasks.empty() ? str(absent == 1 ? " (task " : " (tasks ", numbers, ")") : "";
+  return str(absent, " of ", wanted(role), " ", name_of(role), "s", which);
 }
 
-RosterNotice Membership::notice_locked() const {
+RosterNotice Membership::notice(std::uint64_t since) const {
+  const Lock lock(mutex_);
+  return notice_locked(since);
+}
+
+RosterNotice Membership::notice_locked(std::uint64_t since) const {
   RosterNotice notice;
+  notice.since = since;
   notice.roster.epoch = epoch_;
   notice.roster.over = over_;
   notice.failure = failure_;
-  notice.roster.peers.push_back(self_);
-  for (const Member& member : members_) notice.roster.peers.push_back(member.peer);
+  if (since == 0) notice.roster.peers.push_back(self_);
+  for (const Member& member : members_)
+    if (member.changed > since) notice.roster.peers.push_back(member.peer);
   return notice;
 }
 
-std::vector<LinkId> Membership::links() const {
+std::vector<std::pair<std::uint64_t, LinkId>> Membership::speakers() const {
   const Lock lock(mutex_);
-  std::vector<LinkId> links;
+  std::vector<std::pair<std::uint64_t, LinkId>> speakers;
   for (const Member& member : members_)
-    if (member.peer.alive) links.push_back(member.link);
+    if (member.peer.alive) speakers.emplace_back(member.peer.incarnation, member.link);
+  return speakers;
+}
+
+std::vector<std::pair<LinkId, std::uint64_t>> Membership::untold() {
+  const Lock lock(mutex_);
+  std::vector<std::pair<LinkId, std::uint64_t>> links;
+  for (Member& member : members_)
+    if (member.peer.alive && member.told < epoch_) links.emplace_back(member.link, std::exchange(member.told, epoch_));
   return links;
 }
 

@@ -19,6 +19,7 @@ namespace paceline {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr double kNamingSeconds = 10;  // between two log lines about a worker that holds others up
 
 std::string host_of(const ClusterConfig& config) {
   if (Options transport = Spec::parse(config.transport).options; transport.has("host"))
@@ -43,6 +44,12 @@ std::uint64_t random_number() {
 // on other hosts (127.0.1.1), so a name means all interfaces.
 std::string listening_host(const std::string& host) {
   return is_numeric_host(host) || host == "localhost" ? host : "*";
+}
+
+// Before the start: ranks follow the launcher's task numbers.
+std::string name_in_plan(const ClusterConfig& config) {
+  if (config.role == Role::kScheduler) return name_of(config.role);
+  return name_of(config.role) + (config.task >= 0 ? std::to_string(config.task) : "");
 }
 
 }  // namespace
@@ -85,8 +92,8 @@ Node::Node(const ClusterConfig& config, Handlers handlers)
 }
 Node::~Node() { impl_->stop(); }
 
-void Node::join() { impl_->join(); }
-void Node::leave(double seconds) { impl_->leave(seconds); }
+void Node::join(const std::function<void()>& meanwhile) { impl_->join(meanwhile); }
+void Node::leave() { impl_->leave(); }
 void Node::receive_while_waiting() { impl_->receive_while_waiting(); }
 
 std::uint64_t Node::enter() {
@@ -131,6 +138,11 @@ bool Node::reads_in_place(const PeerId& peer, const void* data, std::size_t byte
 std::exception_ptr Node::failure() const { return impl_->failure(); }
 std::int64_t Node::malformed() const { return impl_->malformed_total_; }
 void Node::ended(Role role, int task, const std::string& how) { impl_->ended(role, task, how); }
+void Node::reached(std::uint64_t step) { impl_->reached(step); }
+void Node::set_waiting(std::function<double()> seconds_waiting) {
+  const Lock lock(impl_->mutex_);
+  impl_->seconds_waiting_ = std::move(seconds_waiting);
+}
 const std::string& Node::scheduler_address() const { return impl_->scheduler_address_; }
 bool Node::everybody_knows() const { return impl_->membership_->everybody_knows(); }
 bool Node::everybody_left() const { return impl_->membership_->everybody_left(); }
@@ -154,10 +166,11 @@ Node::Impl::Impl(const ClusterConfig& config, Handlers handlers)
 void Node::Impl::start() {
   std::unique_ptr<Transport> transport = make_transport(Spec::parse(config_.transport));
   if (!config_.faults.empty()) {
-    Options faults = config_.faults;
-    const auto seed = faults.get<std::int64_t>("seed", 0) + 1000 * static_cast<int>(config_.role) + config_.task;
-    faults.set("seed", std::to_string(seed));
-    transport = make_faulty_transport(std::move(transport), faults);
+    const bool own_process = config_.names_log;
+    auto faulty = make_faulty_transport(std::move(transport), FaultPlan::parse(config_.faults), name_in_plan(config_),
+                                        own_process);
+    faults_ = faulty.get();
+    transport = std::move(faulty);
   }
   transport->on_receive([this](LinkId link, const Packet& packet) { on_packet(link, packet); });
   Transport& to = *transport;
@@ -167,9 +180,8 @@ void Node::Impl::start() {
     incarnation_ = random_number() | kProvisionalIncarnation;
     if (scheduler_) {
       if (job_ == 0) job_ = random_number() | 1;
-      incarnation_ = static_cast<std::uint64_t>(
-          std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
-              .count());
+      constexpr std::uint64_t kRoom = 3;  // so that those that follow do not reach kProvisionalIncarnation
+      incarnation_ = (random_number() | 1) >> kRoom;
     }
   }
   const bool inproc = TransportSetting::parse(config_.transport).in_process();
@@ -189,6 +201,7 @@ void Node::Impl::start() {
       }
     } else {
       scheduler_link_ = to.connect(scheduler_address_);
+      name_link(scheduler_link_, {Role::kScheduler, 0});
       if (config_.role == Role::kServer || config_.servers == 0) {  // without servers, workers connect to each other
         if (inproc) {
           bound_address_ = to.bind(place(std::to_string(random_number())));
@@ -286,6 +299,8 @@ void Node::Impl::tick(double seconds) {
       watch_scheduler(silence);
     else if (membership_->tick(silence))
       broadcast();
+    else
+      broadcast_if_late();
   }
   std::vector<PendingRequests::Slow> slow;
   for (PendingRequests::Repeat& repeat : pending_requests_.due(slow)) {
@@ -297,7 +312,34 @@ void Node::Impl::tick(double seconds) {
   }
   for (const PendingRequests::Slow& ask : slow)
     LOG(WARNING) << name_of(ask.peer) << " has not answered " << name_of(ask.kind) << " for " << in_seconds(ask.seconds)
-                 << (ask.others > 0 ? str(", nor ", ask.others, " other requests") : "");
+                 << (ask.others > 0 ? str(", nor ", ask.others, " other requests") : "") << who_holds_up();
+  if (slow.empty()) name_who_holds_up(seconds);
+}
+
+// What the scheduler says about it.
+std::string Node::Impl::who_holds_up() const {
+  if (scheduler_) return "";
+  const Lock lock(mutex_);
+  return joined_ && !waiting_.empty() ? "; " + waiting_ : "";
+}
+
+// Where the peers that were asked are not to blame, or none was asked.
+void Node::Impl::name_who_holds_up(double seconds) {
+  std::string text;
+  std::function<double()> seconds_waiting;
+  if (scheduler_) {
+    text = membership_->started() ? membership_->waiting() : "";
+  } else {
+    const Lock lock(mutex_);
+    if (joined_) text = waiting_;
+    seconds_waiting = seconds_waiting_;
+  }
+  const bool waits = scheduler_ || (seconds_waiting && seconds_waiting() > 0);
+  if (text.empty() || !waits) return;
+  next_naming_ -= seconds;
+  if (next_naming_ > 0) return;
+  next_naming_ = kNamingSeconds;
+  LOG(WARNING) << text;
 }
 
 void Node::Impl::send_heartbeat() {
@@ -305,7 +347,27 @@ void Node::Impl::send_heartbeat() {
     const Lock lock(mutex_);
     if (leaving_ || given_up_) return;
   }
-  send_control(scheduler_link_, MessageKind::kHeartbeat, 0);
+  const PendingRequests::Activity activity = pending_requests_.activity();
+  std::function<double()> seconds_waiting;
+  {
+    const Lock lock(mutex_);
+    seconds_waiting = seconds_waiting_;
+  }
+  proto::Heartbeat body;
+  body.set_step(step_);
+  body.set_calls(activity.calls);
+  body.set_waiting(std::max(activity.waiting, seconds_waiting ? seconds_waiting() : 0));
+  send_control(scheduler_link_, MessageKind::kHeartbeat, 0, body.SerializeAsString());
+}
+
+void Node::Impl::name_link(LinkId link, const PeerId& peer) {
+  if (faults_) faults_->name_link(link, name_in_plan(peer));
+}
+
+void Node::Impl::reached(std::uint64_t step) {
+  std::uint64_t known = step_.load();
+  while (known < step && !step_.compare_exchange_weak(known, step)) continue;
+  if (faults_) faults_->reached(step);
 }
 
 void Node::Impl::post(std::function<void()> work) {
@@ -348,6 +410,11 @@ MessageHeader Node::Impl::header(MessageKind kind, std::uint64_t request) const 
   return {kind, job_, incarnation_, request, roster_.epoch};
 }
 
+// The header of what is said to a process that may be none of this job: it tells nothing that the process did not say.
+MessageHeader Node::Impl::anonymous(MessageKind kind, const Message& to) {
+  return {kind, to.header.job, 0, to.header.request, 0};
+}
+
 void Node::Impl::send_control(LinkId link, MessageKind kind, std::uint64_t request, std::string body) {
   Message message;
   message.header = header(kind, request);
@@ -362,8 +429,7 @@ std::optional<LinkId> Node::Impl::known_link(const PeerId& peer, Peer* unconnect
   const Peer* known = roster_.find(peer);
   if (!known) return 0;
   if (known->address.empty()) {
-    const auto link = links_.find(known->incarnation);
-    return link == links_.end() ? 0 : link->second;
+    return speakers_.link_of(known->incarnation).value_or(0);
   }
   *unconnected = *known;
   return std::nullopt;
@@ -383,6 +449,7 @@ LinkId Node::Impl::link_to(const PeerId& peer) {
   }
   if (!transport) return 0;
   const LinkId link = transport->connect(unconnected.address);
+  name_link(link, peer);
   {
     const Lock lock(mutex_);
     const Peer* known = roster_.find(peer);
@@ -429,12 +496,10 @@ std::uint64_t Node::Impl::ask(const PeerId& peer, Message request, ReplyHandler 
 void Node::Impl::answer(const Request::State& state, MessageKind kind, Message message) {
   message.header = header(kind, state.message.header.request);
   const std::uint64_t sender = state.message.header.incarnation;
-  LinkId link = 0;
-  {
-    const Lock lock(mutex_);
-    const auto found = links_.find(sender);
-    if (found != links_.end()) link = found->second;
-  }
+  // Who is not a member gets no number of this job.
+  const bool outsider = state.message.header.kind == MessageKind::kJoin && kind == MessageKind::kRefusal;
+  if (outsider) message.header = anonymous(kind, state.message);
+  const LinkId link = speakers_.link_of(sender).value_or(state.link);
   Packet packet;
   try {
     packet = encode(message);
@@ -449,14 +514,7 @@ void Node::Impl::answer(const Request::State& state, MessageKind kind, Message m
 }
 
 void Node::Impl::count_malformed(const Request::State& state, const std::string& why) {
-  LinkId link = 0;
-  {
-    const Lock lock(mutex_);
-    const auto found = links_.find(state.message.header.incarnation);
-    if (found == links_.end()) return;
-    link = found->second;
-  }
-  on_malformed(link, why);
+  on_malformed(speakers_.link_of(state.message.header.incarnation).value_or(state.link), why);
 }
 
 std::exception_ptr Node::Impl::failure() const {

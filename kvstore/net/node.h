@@ -85,13 +85,15 @@ class Node {
   ~Node();
 
   // Blocks until every process of the job has joined. rank() and roster() are known afterwards. Throws Timeout naming
-  // who is missing, or NetworkError if the scheduler refuses this process (another job, too many workers).
-  void join();
+  // who is missing, or NetworkError if the scheduler refuses this process (another job, too many workers). Calls
+  // `meanwhile` several times a second.
+  void join(const std::function<void()>& meanwhile = {});
   // Lets threads that wait for an engine receive messages meanwhile, if the transport can do this. Handlers may then
   // run on these threads.
   void receive_while_waiting();
-  // Tells the scheduler that this process leaves in good order. Blocks until it has answered, at most `seconds`.
-  void leave(double seconds = 5);
+  // Tells the scheduler that this process leaves in good order. Blocks until it has answered, at most for the silence
+  // deadline; the log says where it has not.
+  void leave();
 
   // Makes the scheduler publish a roster in which this worker takes part in the rounds of mode ring. Does so again if
   // it takes part already. Returns an epoch of the roster in which it does. Blocks and throws as ask_and_wait() does.
@@ -115,6 +117,13 @@ class Node {
   // Why this process cannot go on: it names the process whose loss the job does not survive, or says that this process
   // was declared lost. Null until then.
   std::exception_ptr failure() const;
+
+  // This process knows that training has come to `step`. Fault plans refer to it. The scheduler names the worker that
+  // others wait for, and its step.
+  void reached(std::uint64_t step);
+  // Says for how many seconds this process has waited for others, or 0, where it does so without a request. Set it
+  // once.
+  void set_waiting(std::function<double()> seconds_waiting);
 
   // The number of malformed messages that were dropped.
   std::int64_t malformed() const;

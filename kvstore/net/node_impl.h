@@ -17,24 +17,26 @@
 #include <unordered_map>
 #include <vector>
 
+#include "faults/faulty_transport.h"
+#include "log_budget.h"
 #include "membership.h"
 #include "node.h"
 #include "pending_requests.h"
 #include "reply_cache.h"
 #include "roster.h"
+#include "speakers.h"
 
 namespace paceline {
 
-// Marks the number that identifies a process until the scheduler gives it an incarnation.
-constexpr std::uint64_t kProvisionalIncarnation = std::uint64_t{1} << 63;
-
 struct Request::State {
-  State(std::weak_ptr<Node::Impl> n, Message m, PeerId f) : node(std::move(n)), message(std::move(m)), from(f) {}
+  State(std::weak_ptr<Node::Impl> n, Message m, PeerId f, LinkId l)
+      : node(std::move(n)), message(std::move(m)), from(f), link(l) {}
   ~State();
 
   std::weak_ptr<Node::Impl> node;
   Message message;
   PeerId from;
+  LinkId link;  // on which it came
   std::atomic<bool> answered = false;
 };
 
@@ -43,9 +45,10 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
 
   void start();
   void stop();
-  void join();
-  void leave(double seconds);
+  void join(const std::function<void()>& meanwhile);
+  void leave();
   void ended(Role role, int task, const std::string& how);
+  void reached(std::uint64_t step);
   void receive_while_waiting();
   std::uint64_t ask(const PeerId& peer, Message request, ReplyHandler on_reply);
   bool reads_in_place(const PeerId& peer, const void* data, std::size_t bytes) PACELINE_EXCLUDES(send_mutex_);
@@ -71,12 +74,15 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   bool leaving_ PACELINE_GUARDED_BY(mutex_) = false;
   bool given_up_ PACELINE_GUARDED_BY(mutex_) = false;  // the scheduler was silent for too long: send no more heartbeats
   std::exception_ptr failure_ PACELINE_GUARDED_BY(mutex_);
-  std::string waiting_ PACELINE_GUARDED_BY(mutex_);  // what the scheduler last said about the start
+  // What the scheduler last said: who is missing before the start; later, for whom others wait.
+  std::string waiting_ PACELINE_GUARDED_BY(mutex_);
+  std::function<double()> seconds_waiting_ PACELINE_GUARDED_BY(mutex_);
   double scheduler_silent_ PACELINE_GUARDED_BY(mutex_) = 0;
   bool scheduler_heard_ PACELINE_GUARDED_BY(mutex_) = false;
 
   PendingRequests pending_requests_;
   std::atomic<std::int64_t> malformed_total_ = 0;
+  std::atomic<std::uint64_t> step_ = 0;  // the newest that this process knows of
 
  private:
   // ---- node.cc: threads, packets out
@@ -87,7 +93,11 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   void send_heartbeat();
   void send_control(LinkId link, MessageKind kind, std::uint64_t request, std::string body = {});
   MessageHeader header(MessageKind kind, std::uint64_t request) const;
+  static MessageHeader anonymous(MessageKind kind, const Message& to);
+  std::string who_holds_up() const;
+  void name_who_holds_up(double seconds);
   LinkId link_to(const PeerId& peer);
+  void name_link(LinkId link, const PeerId& peer);
   // None if this process must first connect to the peer, which is then copied to `unconnected`.
   std::optional<LinkId> known_link(const PeerId& peer, Peer* unconnected) const;
   void post(std::function<void()> work);
@@ -99,7 +109,9 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   void on_other_format(LinkId link, const std::string& why);
   void refuse(LinkId link, const Message& message, const std::string& why);
   std::string foreign_job(const Message& message) const;
-  void on_answer(Message message);
+  bool is_from(LinkId link, const PeerId& peer) const;
+  void on_stray(LinkId link, const Message& message, const std::string& why);
+  void on_answer(LinkId link, Message message);
   void on_probe(LinkId link, const Message& message);
   void on_request(LinkId link, Message message);
   void deliver(LinkId link, Message message, const PeerId& from);
@@ -112,6 +124,8 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   void on_joined(const Message& answer);
   void send_notice(LinkId link, std::uint64_t known);
   void broadcast();
+  void broadcast_soon();
+  void broadcast_if_late();
   void apply(RosterNotice notice);
   void fail(std::exception_ptr error);
   void watch_scheduler(double seconds);
@@ -119,17 +133,22 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   Handlers handlers_;
   ReplyCache answers_;
   Mutex turn_;
-  std::string bound_address_;  // of a server; set by start()
-  LinkId scheduler_link_ = 0;  // set by start()
+  std::string bound_address_;          // of a server; set by start()
+  LinkId scheduler_link_ = 0;          // set by start()
+  FaultyTransport* faults_ = nullptr;  // set by start(): the transport, if it follows a fault plan
 
   Mutex connect_mutex_;  // taken before mutex_ and send_mutex_; connecting may wait for the resolver
   Mutex send_mutex_;
   std::unique_ptr<Transport> transport_ PACELINE_GUARDED_BY(send_mutex_);
 
   std::map<PeerId, LinkId> connections_ PACELINE_GUARDED_BY(mutex_);
-  std::map<std::uint64_t, LinkId> links_
-      PACELINE_GUARDED_BY(mutex_);  // latest, of each incarnation that sent something
   std::deque<std::pair<LinkId, Message>> early_ PACELINE_GUARDED_BY(mutex_);  // of peers in a later roster
+  std::size_t early_bytes_ PACELINE_GUARDED_BY(mutex_) = 0;
+  Speakers speakers_;
+  LogBudget malformed_log_, refused_log_, stray_log_;
+  double next_naming_ = 0;       // of the timer's thread: seconds until it names again who holds others up
+  bool broadcast_late_ = false;  // under turn_: a change of the roster has not been sent yet
+  std::chrono::steady_clock::time_point broadcast_at_;  // under turn_: when the last one was sent
 
   CondVar timer_wake_, heart_wake_;
   std::vector<std::function<void()>> posted_ PACELINE_GUARDED_BY(mutex_);

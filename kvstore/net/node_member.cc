@@ -16,6 +16,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr PeerId kScheduler{Role::kScheduler, 0};
 constexpr double kProgressSeconds = 10;  // between two log lines about missing processes
+constexpr int kMany = 64;                // processes of which several may leave within milliseconds
 
 template <class T>
 T parse(const Message& message) {
@@ -27,7 +28,7 @@ T parse(const Message& message) {
 
 }  // namespace
 
-void Node::Impl::join() {
+void Node::Impl::join(const std::function<void()>& meanwhile) {
   const Clock::time_point begin = Clock::now();
   const auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
   auto refused = std::make_shared<std::exception_ptr>();  // guarded by mutex_
@@ -38,6 +39,8 @@ void Node::Impl::join() {
     body.set_host(host_);
     body.set_address(bound_address_);
     body.set_task(config_.task);
+    body.set_servers(static_cast<std::uint32_t>(config_.servers));
+    body.set_workers(static_cast<std::uint32_t>(config_.workers));
     body.set_pid(getpid());
     Message request;
     request.header.kind = MessageKind::kJoin;
@@ -74,7 +77,15 @@ void Node::Impl::join() {
         throw Timeout(str("the scheduler at ", scheduler_address_, " fell silent before the start; it was ", waiting));
     }
     // Outside our own lock: the membership calls the node while it holds its own.
-    if (scheduler_) waiting = membership_->waiting();
+    if (meanwhile) meanwhile();
+    if (scheduler_) {
+      waiting = membership_->waiting();
+      if (const std::string failure = membership_->start_failure(); !failure.empty()) {
+        const NetworkError error(failure);
+        membership_->give_up(error);
+        throw error;
+      }
+    }
     if (elapsed() > next_line && !waiting.empty()) {
       next_line += kProgressSeconds;
       LOG(INFO) << waiting;
@@ -86,7 +97,7 @@ void Node::Impl::join() {
   throw missing;
 }
 
-void Node::Impl::leave(double seconds) {
+void Node::Impl::leave() {
   if (scheduler_) return;
   {
     const Lock lock(mutex_);
@@ -102,8 +113,10 @@ void Node::Impl::leave(double seconds) {
   });
   {
     const Lock lock(mutex_);
-    changed_.wait_for(mutex_, std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)),
-                      [&] { return *known; });
+    const std::chrono::nanoseconds longest(static_cast<std::int64_t>(config_.silence_deadline_seconds * 1e9));
+    if (!changed_.wait_for(mutex_, longest, [&] { return *known; }))
+      LOG(WARNING) << "the scheduler did not answer within " << in_seconds(config_.silence_deadline_seconds)
+                   << " that this process leaves; it may count it as lost";
   }
   pending_requests_.cancel(number);
 }
@@ -120,33 +133,57 @@ void Node::Impl::on_join(LinkId link, Message message) {
 
 void Node::Impl::on_heartbeat(LinkId link, const Message& message) {
   if (!scheduler_) return;
-  std::string why;
-  if (!membership_->heard(message.header.incarnation, link, message.header.epoch, why)) {
-    // The request to join may still be on its way.
-    if ((message.header.incarnation & kProvisionalIncarnation) == 0) refuse(link, message, why);
+  const std::uint64_t sender = message.header.incarnation;
+  const std::optional<LinkId> bound = speakers_.link_of(sender);
+  if (bound && *bound != link) {
+    on_stray(link, message, "its sender speaks on another link");
     return;
   }
-  {
-    const Lock lock(mutex_);
-    links_[message.header.incarnation] = link;
+  const auto body = parse<proto::Heartbeat>(message);
+  std::string why;
+  if (!membership_->heard(sender, link, message.header.epoch, body, why)) {
+    // The request to join may still be on its way.
+    if ((sender & kProvisionalIncarnation) == 0) refuse(link, message, why);
+    return;
   }
-  send_notice(link, message.header.epoch);
+  speakers_.may_speak(sender, link);
+  reached(body.step());
+  // Only members get the roster.
+  if (membership_->is_member(sender)) return send_notice(link, message.header.epoch);
+  proto::Notice notice;
+  notice.set_waiting(membership_->waiting());
+  Message say;
+  say.header = anonymous(MessageKind::kRoster, message);
+  say.body = notice.SerializeAsString();
+  send(link, encode(say));
 }
 
 void Node::Impl::send_notice(LinkId link, std::uint64_t known) {
   proto::Notice body;
-  const RosterNotice newest = membership_->notice();
-  if (newest.roster.epoch > known)
-    *body.mutable_roster() = to_proto(newest);
-  else
-    body.set_waiting(membership_->waiting());
+  const RosterNotice changes = membership_->notice(known);
+  if (changes.roster.epoch > known) *body.mutable_roster() = to_proto(changes);
+  body.set_waiting(membership_->waiting());
   send_control(link, MessageKind::kRoster, 0, body.SerializeAsString());
 }
 
 void Node::Impl::broadcast() {
+  for (const auto& [incarnation, link] : membership_->speakers()) speakers_.may_speak(incarnation, link);
   // First the others: what is answered because of the change comes after it.
-  for (const LinkId link : membership_->links()) send_notice(link, 0);
+  for (const auto& [link, known] : membership_->untold()) send_notice(link, known);
   apply(membership_->notice());
+  broadcast_late_ = false;
+  broadcast_at_ = Clock::now();
+}
+
+// When many leave at a time, each change need not be sent alone.
+void Node::Impl::broadcast_soon() {
+  constexpr auto kPause = std::chrono::milliseconds(50);
+  broadcast_late_ = true;
+  if (config_.servers + config_.workers < kMany || Clock::now() - broadcast_at_ > kPause) broadcast();
+}
+
+void Node::Impl::broadcast_if_late() {
+  if (broadcast_late_) broadcast();
 }
 
 void Node::Impl::on_notice(LinkId link, const Message& message) {
@@ -177,6 +214,7 @@ void Node::Impl::on_joined(const Message& answer) {
     name = str(name_of(config_.role), " ", rank_, "@", host_);
   }
   if (config_.names_log) set_log_identity(name);
+  if (faults_) faults_->name_self(name_in_plan(PeerId{config_.role, static_cast<int>(body.rank())}));
   apply(std::move(notice));
 }
 
@@ -188,23 +226,26 @@ void Node::Impl::apply(RosterNotice notice) {
   {
     const Lock lock(mutex_);
     if (notice.roster.epoch <= roster_.epoch) return;
+    Roster newest = roster_;
+    if (!update(newest, notice)) return;  // the next heartbeat says which roster this process has
+    notice.roster = std::move(newest);
     for (const Peer& old : roster_.peers) {
       const Peer* now = notice.roster.find(old.id);
       if (!old.alive || (now && now->alive && now->incarnation == old.incarnation)) continue;
       gone.emplace_back(old, now && now->finished ? " has left the job" : " was lost");
-      links_.erase(old.incarnation);
+      speakers_.forget(old.incarnation);
       if (const auto connection = connections_.find(old.id); connection != connections_.end()) {
         closed.push_back(connection->second);
         connections_.erase(connection);
       }
       if (old.incarnation == incarnation_ && !leaving_)
-        failed =
-            std::make_exception_ptr(NetworkError("this process was declared lost: the scheduler had not heard of it"));
+        failed = std::make_exception_ptr(NetworkError("this process was declared lost; the scheduler's log says why"));
     }
     if (!notice.failure.empty()) failed = std::make_exception_ptr(NetworkError(notice.failure));
     roster_ = notice.roster;
     joined_ = true;
     early.swap(early_);
+    early_bytes_ = 0;
     changed_.notify_all();
   }
   for (const auto& [peer, what] : gone) {

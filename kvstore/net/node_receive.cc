@@ -14,11 +14,26 @@ namespace {
 
 constexpr int kMalformedBeforeHangUp = 8;
 constexpr std::size_t kMostLinksWatched = 4096;
-constexpr std::size_t kMostEarly = 4096;
+constexpr std::size_t kMostEarly = 1024, kMostEarlyBytes = std::size_t{32} << 20;  // the senders repeat the others
 
 bool wants_answer(MessageKind kind) {
   return kind == MessageKind::kJoin || kind == MessageKind::kHeartbeat || kind == MessageKind::kLeave ||
          kind == MessageKind::kEnter || static_cast<int>(kind) >= static_cast<int>(MessageKind::kInit);
+}
+
+// May a process of one role ask this of a process of another?
+bool may_ask(Role from, Role to, MessageKind kind) {
+  const int number = static_cast<int>(kind);
+  if (kind == MessageKind::kLeave) return to == Role::kScheduler;
+  if (number >= static_cast<int>(MessageKind::kRingPush)) return from == Role::kWorker && to == Role::kWorker;
+  if (number >= static_cast<int>(MessageKind::kInitValues)) return from == Role::kWorker && to == Role::kServer;
+  return from == Role::kWorker && to == Role::kScheduler;
+}
+
+std::size_t bytes_of(const Message& message) {
+  std::size_t bytes = message.body.size();
+  for (const Frame& frame : message.payload) bytes += frame.size;
+  return bytes;
 }
 
 // Which probe a peer answers: it says what the probe said.
@@ -64,7 +79,7 @@ void Node::Impl::on_packet(LinkId link, const Packet& packet) {
       case MessageKind::kReply:
       case MessageKind::kRefusal:
       case MessageKind::kReceived:
-      case MessageKind::kResend: on_answer(std::move(message)); return;
+      case MessageKind::kResend: on_answer(link, std::move(message)); return;
       case MessageKind::kRoster: on_notice(link, message); return;
       case MessageKind::kProbe: on_probe(link, message); return;
       case MessageKind::kJoin: on_join(link, std::move(message)); return;
@@ -108,20 +123,32 @@ void Node::Impl::on_malformed(LinkId link, const std::string& why) {
   }
   const Lock lock(send_mutex_);
   if (!transport_) return;
-  if (count == 1) {
-    LOG_EVERY_N(WARNING, 10) << "dropped a malformed message from " << transport_->describe(link) << " ("
-                             << malformed_total_ << " so far): " << why;
-  }
-  if (count % kMalformedBeforeHangUp == 0 && link != scheduler_link_) transport_->close(link);
+  if (count == 1)
+    if (const auto more = malformed_log_.spend())
+      LOG(WARNING) << "dropped a malformed message from " << transport_->describe(link) << " (" << malformed_total_
+                   << " so far): " << why << *more;
+  if (count % kMalformedBeforeHangUp != 0 || link == scheduler_link_) return;
+  transport_->close(link);
+  speakers_.closed(link);
+}
+
+// A message that its link may not say. It is counted as a malformed one is.
+void Node::Impl::on_stray(LinkId link, const Message& message, const std::string& why) {
+  ++malformed_total_;
+  const auto more = stray_log_.spend();
+  if (!more) return;
+  const Lock lock(send_mutex_);
+  if (transport_)
+    LOG(WARNING) << "dropped a " << name_of(message.header.kind) << " from " << transport_->describe(link) << ": "
+                 << why << *more;
 }
 
 void Node::Impl::refuse(LinkId link, const Message& message, const std::string& why) {
-  LOG_EVERY_N(WARNING, 50) << "refused a " << name_of(message.header.kind)
-                           << " of another job or an earlier start: " << why;
+  if (const auto more = refused_log_.spend())
+    LOG(WARNING) << "refused a " << name_of(message.header.kind) << ": " << why << *more;
   if (!wants_answer(message.header.kind)) return;
   Message refusal;
-  refusal.header = header(MessageKind::kRefusal, message.header.request);
-  refusal.header.job = message.header.job;
+  refusal.header = anonymous(MessageKind::kRefusal, message);
   refusal.body = refusal_of(NetworkError(why));
   send(link, encode(refusal));
 }
@@ -130,12 +157,34 @@ std::string Node::Impl::foreign_job(const Message& message) const {
   proto::Join join;
   if (message.header.kind != MessageKind::kJoin || !join.ParseFromString(message.body))
     return "the scheduler at " + scheduler_address_ + " serves another job or another start of it";
-  return str("the scheduler at ", scheduler_address_, " serves job '", config_.job, "', not '", join.job(), "' of the ",
+  return str("the scheduler at ", scheduler_address_, " serves another job than '", join.job(), "' of the ",
              name_of(static_cast<Role>(join.role())), " at ", join.host(), "; give each job its own address");
 }
 
-void Node::Impl::on_answer(Message message) {
+// Does the peer speak on this link?
+bool Node::Impl::is_from(LinkId link, const PeerId& peer) const {
+  if (!scheduler_ && peer.role == Role::kScheduler) return link == scheduler_link_;
+  const Lock lock(mutex_);
+  if (const auto own = connections_.find(peer); own != connections_.end() && own->second == link) return true;
+  const Peer* known = roster_.find(peer);
+  return known && speakers_.link_of(known->incarnation) == link;
+}
+
+void Node::Impl::on_answer(LinkId link, Message message) {
   const std::uint64_t number = message.header.request;
+  if (number == 0) {  // not an answer: the scheduler refuses this process
+    if (message.header.kind == MessageKind::kRefusal && !scheduler_ && link == scheduler_link_)
+      fail(error_of(message.body));
+    else
+      on_stray(link, message, "it answers no request");
+    return;
+  }
+  const std::optional<PeerId> peer = pending_requests_.peer_of(number);
+  if (!peer) return;  // a repeated or late answer
+  if (!is_from(link, *peer)) {
+    on_stray(link, message, "it answers a request to " + name_of(*peer) + ", which speaks on another link");
+    return;
+  }
   if (message.header.kind == MessageKind::kReceived) {
     pending_requests_.received(number);
   } else if (message.header.kind == MessageKind::kResend) {
@@ -144,7 +193,6 @@ void Node::Impl::on_answer(Message message) {
       send(link_to(repeat->peer), std::move(repeat->packet));
   } else if (message.header.kind == MessageKind::kRefusal) {
     const std::exception_ptr error = error_of(message.body);
-    if (number == 0) fail(error);
     if (const ReplyHandler handler = pending_requests_.take(number)) handler(std::nullopt, error);
   } else if (const ReplyHandler handler = pending_requests_.take(number)) {
     handler(std::move(message), nullptr);
@@ -152,21 +200,22 @@ void Node::Impl::on_answer(Message message) {
 }
 
 void Node::Impl::on_probe(LinkId link, const Message& message) {
+  const std::optional<LinkId> bound = speakers_.link_of(message.header.incarnation);
+  if (bound && *bound != link) {
+    on_stray(link, message, "its sender speaks on another link");
+    return;
+  }
+  Message say;
   Packet answer;
   switch (answers_.look(message.header.incarnation, message.header.request, answer)) {
     case ReplyCache::Known::kAnswered: send(link, std::move(answer)); return;
-    case ReplyCache::Known::kOpen: {
-      {
-        const Lock lock(mutex_);
-        links_[message.header.incarnation] = link;
-      }
-      send_control(link, MessageKind::kReceived, message.header.request);
-      return;
-    }
+    case ReplyCache::Known::kOpen: say.header = anonymous(MessageKind::kReceived, message); break;
     case ReplyCache::Known::kNew:
-      send_control(link, MessageKind::kResend, message.header.request, message.body);
-      return;
+      say.header = anonymous(MessageKind::kResend, message);
+      say.body = message.body;
+      break;
   }
+  send(link, encode(say));
 }
 
 void Node::Impl::on_request(LinkId link, Message message) {
@@ -182,7 +231,10 @@ void Node::Impl::on_request(LinkId link, Message message) {
       from = peer.id;
     }
     if (!known && message.header.epoch > roster_.epoch) {
-      if (early_.size() < kMostEarly) early_.emplace_back(link, std::move(message));
+      const std::size_t bytes = bytes_of(message);
+      if (early_.size() >= kMostEarly || early_bytes_ + bytes > kMostEarlyBytes) return;
+      early_bytes_ += bytes;
+      early_.emplace_back(link, std::move(message));
       return;
     }
   }
@@ -191,15 +243,20 @@ void Node::Impl::on_request(LinkId link, Message message) {
            known ? name_of(from) + " was declared lost" : "the sender is not, or no longer, in this job");
     return;
   }
+  if (!speakers_.may_speak(sender, link)) {
+    on_stray(link, message, name_of(from) + " speaks on another link");
+    return;
+  }
+  if (!may_ask(from.role, config_.role, message.header.kind)) {
+    refuse(link, message, str("a ", name_of(config_.role), " does not answer this to a ", name_of(from.role)));
+    return;
+  }
+  name_link(link, from);
   deliver(link, std::move(message), from);
 }
 
 void Node::Impl::deliver(LinkId link, Message message, const PeerId& from) {
   const std::uint64_t sender = message.header.incarnation, number = message.header.request;
-  {
-    const Lock lock(mutex_);
-    links_[sender] = link;
-  }
   Packet answer;
   switch (answers_.arrive(sender, number, answer)) {
     case ReplyCache::Known::kAnswered: send(link, std::move(answer)); return;
@@ -208,14 +265,15 @@ void Node::Impl::deliver(LinkId link, Message message, const PeerId& from) {
   }
   const MessageKind kind = message.header.kind;
   Request request;
-  request.state_ = std::make_shared<Request::State>(weak_from_this(), std::move(message), from);
+  request.state_ = std::make_shared<Request::State>(weak_from_this(), std::move(message), from, link);
   try {
     if (kind == MessageKind::kJoin) {
       if (membership_->join(request, link)) broadcast();
+      speakers_.may_speak(sender, link);
     } else if (kind == MessageKind::kLeave && scheduler_) {
       const bool changed = membership_->leave(sender);
       request.reply({});
-      if (changed) broadcast();
+      if (changed) broadcast_soon();
     } else if (kind == MessageKind::kEnter && scheduler_) {
       if (membership_->enter(sender)) broadcast();
       request.reply({});  // in the new roster's epoch
@@ -224,6 +282,7 @@ void Node::Impl::deliver(LinkId link, Message message, const PeerId& from) {
     }
   } catch (const std::exception& error) {
     request.refuse(error);
+    if (kind == MessageKind::kJoin) answers_.forget(sender);  // nothing is kept of who does not come in
   }
 }
 

@@ -33,6 +33,22 @@ std::uint64_t PendingRequests::next_number() {
   return ++last_number_;
 }
 
+std::optional<PeerId> PendingRequests::peer_of(std::uint64_t number) const {
+  const Lock lock(mutex_);
+  const auto found = pending_requests_.find(number);
+  return found == pending_requests_.end() ? std::nullopt : std::optional(found->second.peer);
+}
+
+PendingRequests::Activity PendingRequests::activity() const {
+  const Lock lock(mutex_);
+  return {calls_, pending_requests_.empty() ? 0 : seconds_between(got_on_, Clock::now())};
+}
+
+void PendingRequests::get_on() {
+  ++calls_;
+  got_on_ = Clock::now();
+}
+
 void PendingRequests::add(std::uint64_t number, const PeerId& peer, MessageKind kind, Packet packet,
                           Node::ReplyHandler handler) {
   const Lock lock(mutex_);
@@ -50,6 +66,7 @@ void PendingRequests::add(std::uint64_t number, const PeerId& peer, MessageKind 
   ask.asked = Clock::now();
   ask.repeat_at = ask.asked + as_duration(ask.pause);
   pending_requests_.emplace(number, std::move(ask));
+  get_on();
 }
 
 void PendingRequests::Traffic::measured(double seconds) {
@@ -65,6 +82,7 @@ Node::ReplyHandler PendingRequests::remove(std::map<std::uint64_t, Ask>::iterato
   traffic_[ask->second.peer].bytes_in_flight -= ask->second.bytes;
   Node::ReplyHandler handler = std::move(ask->second.handler);
   pending_requests_.erase(ask);
+  get_on();
   return handler;
 }
 

@@ -40,6 +40,15 @@ class PendingRequests {
   explicit PendingRequests(double first_pause) : first_pause_(first_pause) {}
 
   std::uint64_t next_number() PACELINE_EXCLUDES(mutex_);
+  // The peer that the request was sent to; none if there is no such request.
+  std::optional<PeerId> peer_of(std::uint64_t number) const;
+  // Does this process get on? `calls` grows with each request that is added or removed. `waiting`: seconds since then,
+  // if a request is unanswered; else 0.
+  struct Activity {
+    std::uint64_t calls = 0;
+    double waiting = 0;
+  };
+  Activity activity() const;
   void add(std::uint64_t number, const PeerId& peer, MessageKind kind, Packet packet, Node::ReplyHandler handler);
   // Removes a request that was answered, and returns its handler; null if there is no such request.
   Node::ReplyHandler take(std::uint64_t number);
@@ -81,11 +90,14 @@ class PendingRequests {
 
   // The peer has answered a repetition at once. This measures a round trip without the peer's work.
   void heard(const Ask& ask) PACELINE_REQUIRES(mutex_);
+  void get_on() PACELINE_REQUIRES(mutex_);
   Node::ReplyHandler remove(std::map<std::uint64_t, Ask>::iterator ask) PACELINE_REQUIRES(mutex_);
 
   const double first_pause_;
   mutable Mutex mutex_;
   std::uint64_t last_number_ PACELINE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t calls_ PACELINE_GUARDED_BY(mutex_) = 0;
+  Clock::time_point got_on_ PACELINE_GUARDED_BY(mutex_);  // when it last grew
   std::map<std::uint64_t, Ask> pending_requests_ PACELINE_GUARDED_BY(mutex_);
   std::map<PeerId, Traffic> traffic_ PACELINE_GUARDED_BY(mutex_);
 };

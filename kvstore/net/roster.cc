@@ -29,6 +29,7 @@ std::vector<int> Roster::live(Role role) const {
 proto::Roster to_proto(const RosterNotice& notice) {
   proto::Roster result;
   result.set_epoch(notice.roster.epoch);
+  result.set_since(notice.since);
   result.set_over(notice.roster.over);
   result.set_failure(notice.failure);
   for (const Peer& peer : notice.roster.peers) {
@@ -48,6 +49,7 @@ proto::Roster to_proto(const RosterNotice& notice) {
 RosterNotice from_proto(const proto::Roster& roster) {
   RosterNotice result;
   result.roster.epoch = roster.epoch();
+  result.since = roster.since();
   result.roster.over = roster.over();
   result.failure = roster.failure();
   for (const proto::Peer& from : roster.peers()) {
@@ -64,6 +66,20 @@ RosterNotice from_proto(const proto::Roster& roster) {
     result.roster.peers.push_back(std::move(peer));
   }
   return result;
+}
+
+bool update(Roster& roster, const RosterNotice& notice) {
+  if (notice.since > roster.epoch) return false;
+  roster.epoch = notice.roster.epoch;
+  roster.over = notice.roster.over;
+  for (const Peer& peer : notice.roster.peers) {
+    const auto known = std::ranges::find(roster.peers, peer.id, &Peer::id);
+    if (known == roster.peers.end())
+      roster.peers.push_back(peer);
+    else
+      *known = peer;
+  }
+  return true;
 }
 
 std::string describe(const PeerId& id, const std::string& host) {

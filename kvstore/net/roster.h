@@ -11,11 +11,14 @@ namespace paceline {
 
 struct RosterNotice {
   Roster roster;
-  std::string failure;  // not empty: the job has failed
+  std::uint64_t since = 0;  // the roster holds the peers that changed after this epoch; 0: all
+  std::string failure;      // not empty: the job has failed
 };
 
 proto::Roster to_proto(const RosterNotice& notice);
 RosterNotice from_proto(const proto::Roster& roster);
+// Takes the changes of `notice` over. False if changes between the two are missing.
+bool update(Roster& roster, const RosterNotice& notice);
 
 std::string describe(const PeerId& id, const std::string& host);  // "server 1 at hostB"
 inline std::string describe(const Peer& peer) { return describe(peer.id, peer.host); }

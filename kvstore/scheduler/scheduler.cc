@@ -67,6 +67,7 @@ struct Scheduler::Impl {
         services(every_service(c, std::move(placement))),
         node(c, {[this](const Request& request) { on_request(request); },
                  [this](const Roster& roster) { on_roster(roster); }}) {
+    ended_file.read([](Role, int, const std::string&) {});  // of an earlier job
     if (!config.port_file.empty()) write_port_file(config.port_file, node.scheduler_address());
   }
 
@@ -84,12 +85,12 @@ struct Scheduler::Impl {
   }
 
   void run() {
-    node.join();
-    // Skip lines from before the start: another process may have joined in the place of a failed one. The scheduler
-    // finds other losses by their silence.
-    ended_file.read([](Role, int, const std::string&) {});
-    for (int looks = 1; !ended_within(std::chrono::milliseconds(100)); ++looks) {
+    const auto hear_of_ends = [this] {
       ended_file.read([this](Role role, int task, const std::string& how) { node.ended(role, task, how); });
+    };
+    node.join(hear_of_ends);
+    for (int looks = 1; !ended_within(std::chrono::milliseconds(100)); ++looks) {
+      hear_of_ends();
       if (looks % 10 == 0)
         for (const auto& service : services) service->on_tick();
     }

@@ -1,6 +1,7 @@
 #pragma once
 // The common parts of pushes and pulls, of slices and of rows, at a server.
 
+#include <paceline/error.h>
 #include <paceline/mode.h>
 #include <paceline/mutex.h>
 
@@ -14,6 +15,13 @@
 #include "worker_clocks.h"
 
 namespace paceline {
+
+// Throws Corrupt unless a push may carry so many examples. The examples of all pushes are added up.
+inline void check_examples(std::int64_t examples) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  if (examples < 0 || examples > kMost)
+    throw Corrupt(str("a push of ", examples, " examples; at most ", kMost, " may come in one"));
+}
 
 // A request on its way through the shards. One shard handles each part. The shard that finishes the last part answers.
 struct ServedCall {

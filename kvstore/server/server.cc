@@ -80,7 +80,7 @@ struct Server::Impl {
     auto call = std::make_shared<PushPullCall>(request);
     const Message& message = call->request.message();
     if (!call->body.ParseFromString(message.body)) throw Corrupt("the body of a push cannot be parsed");
-    if (call->body.examples() < 0) throw Corrupt("a push of a negative number of examples");
+    check_examples(call->body.examples());
     const auto parts = static_cast<std::size_t>(call->body.parts_size());
     call->parts.resize(parts);
     for (const std::string& codec : call->body.codecs()) call->codecs.push_back(codecs.at(codec));
@@ -140,6 +140,7 @@ struct Server::Impl {
   void step_end(const Request& request) {
     control->tell_cost();
     const auto body = std::make_shared<const wire::StepEnd>(parse_body<wire::StepEnd>(request.message()));
+    node->reached(body->clock());
     const auto left = std::make_shared<std::atomic<std::size_t>>(shards.size());
     for (const auto& shard : shards) {
       shard->post([request, body, left](ServerShard& self) {

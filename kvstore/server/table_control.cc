@@ -9,6 +9,7 @@
 #include "parse_body.h"
 #include "payload.h"
 #include "replies.h"
+#include "served_call.h"
 #include "store.pb.h"
 
 namespace paceline {
@@ -102,7 +103,7 @@ void TableControl::push_pull(const Request& request) {
   const auto call = std::make_shared<RowCall>(request);
   const Message& message = call->request.message();
   if (!call->body.ParseFromString(message.body)) throw Corrupt("the body of a push of rows cannot be parsed");
-  if (call->body.examples() < 0) throw Corrupt("a push of a negative number of examples");
+  check_examples(call->body.examples());
   RowReader payload(message.payload);
   std::map<ServerShard*, std::vector<int>> jobs;
   std::size_t answer_bytes = 0;

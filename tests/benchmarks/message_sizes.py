@@ -41,7 +41,7 @@ def main():
         for name in turned(names, number):
             environment = dict(os.environ, PACELINE_MESSAGE_BYTES="0" if name == "chosen" else str(1024 * int(name)))
             if arguments.gbit:
-                environment["PACELINE_FAULTS"] = f"bytes_per_second={arguments.gbit * 125e6:g}"
+                environment["PACELINE_FAULTS"] = f"throttle {arguments.gbit * 125e6:g}B/s"
             runs[name].append(last_json(command, environment)["both_gbps"])
     if arguments.keep:
         arguments.keep.write_text(json.dumps(runs))

@@ -63,7 +63,7 @@ def run_job(arguments, text, priority):
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(ROOT / "tools/launch.py"), "-n", str(arguments.workers), "-s",
                    str(arguments.servers), "--log-dir", folder,
-                   "--env", f"PACELINE_FAULTS=bytes_per_second={arguments.gbit * 125e6:g}",
+                   "--env", f"PACELINE_FAULTS=throttle {arguments.gbit * 125e6:g}B/s",
                    f"{arguments.bin}/sleep_job", "--mode", arguments.mode, "--compute", "constant:seconds=1",
                    "--layers", text, f"--priority={str(priority).lower()}",
                    "--seconds", str(arguments.seconds)]  # fmt: skip

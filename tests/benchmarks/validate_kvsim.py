@@ -65,7 +65,7 @@ def run_job(arguments, workers, seed):
     """Steps per second of all workers, delays as {delay: count}, times slept and exchanged, the machine's stall."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(ROOT / "tools/launch.py"), "-n", str(workers), "-s", servers_of(arguments),
-                   "--log-dir", folder, "--env", f"PACELINE_FAULTS=bytes_per_second={arguments.speed:g}",
+                   "--log-dir", folder, "--env", f"PACELINE_FAULTS=throttle {arguments.speed:g}B/s",
                    f"{arguments.bin}/sleep_job", "--mode", mode_of(arguments, workers), "--compute", arguments.compute,
                    "--bytes", str(arguments.bytes), "--seconds", str(arguments.seconds),
                    "--seed", str(seed)]  # fmt: skip

@@ -64,7 +64,7 @@ class Processes final : public ServerProcesses {
                                        "DMLC_NUM_WORKER=" + std::to_string(config.workers),
                                        "PACELINE_JOB_ID=" + config.job,
                                        "PACELINE_TRANSPORT=" + config.transport,
-                                       "PACELINE_FAULTS=" + config.faults.text(),
+                                       "PACELINE_FAULTS=" + config.faults,
                                        "PACELINE_SILENCE_DEADLINE=" + std::to_string(config.silence_deadline_seconds),
                                        "PACELINE_HEARTBEAT=" + std::to_string(config.heartbeat_seconds)};
     if (!config.ended_file.empty()) variables.push_back("PACELINE_ENDED_FILE=" + config.ended_file);

@@ -14,6 +14,7 @@
 #include <map>
 #include <thread>
 
+#include "faults/faulty_transport.h"
 #include "transport/transport_catalog.h"
 #include "transport/transport_setting.h"
 
@@ -69,7 +70,8 @@ class Transports : public testing::TestWithParam<Kind> {
  protected:
   std::unique_ptr<Transport> make() {
     auto transport = make_transport(Spec::parse(GetParam().transport));
-    return GetParam().decorated ? make_faulty_transport(std::move(transport), {}) : std::move(transport);
+    return GetParam().decorated ? make_faulty_transport(std::move(transport), {}, "worker0", false)
+                                : std::move(transport);
   }
   // Somewhere to bind that leaves the choice to the transport, where it has one.
   std::string anywhere() {
@@ -336,7 +338,8 @@ TEST_P(Transports, an_address_is_bound_once) {
 // As a request does that is dropped unanswered, whose message a frame holds.
 TEST_P(Transports, the_owner_of_a_dropped_frame_may_send) {
   auto transport = make_transport(Spec::parse(GetParam().transport));
-  if (GetParam().decorated) transport = make_faulty_transport(std::move(transport), Options::parse("delay_ms=1"));
+  if (GetParam().decorated)
+    transport = make_faulty_transport(std::move(transport), FaultPlan::parse("delay 1ms"), "worker0", false);
   constexpr LinkId kUnknown = 1 << 20;
   std::promise<void> sent;
   const auto owner = [&](const char*) {

@@ -67,7 +67,7 @@ TEST_F(ClusterEnvironment, the_others_are_read) {
   set("DMLC_NODE_HOST", "hostB");
   set("DMLC_TASK_ID", "7");
   set("PACELINE_JOB_ID", "job");
-  set("PACELINE_FAULTS", "loss=0.5,seed=3");
+  set("PACELINE_FAULTS", "drop 0.5; seed 3");
   set("PACELINE_START_DEADLINE", "2.5");
   set("PACELINE_SILENCE_DEADLINE", "2");
   set("PACELINE_MESSAGE_BYTES", "100000");
@@ -77,7 +77,7 @@ TEST_F(ClusterEnvironment, the_others_are_read) {
   EXPECT_EQ(config.node_host, "hostB");
   EXPECT_EQ(config.task, 7);
   EXPECT_EQ(config.job, "job");
-  EXPECT_EQ(config.faults.get("loss", 0.0), 0.5);
+  EXPECT_EQ(config.faults, "drop 0.5; seed 3");
   EXPECT_EQ(config.start_deadline_seconds, 2.5);
   EXPECT_EQ(config.silence_deadline_seconds, 2);
   EXPECT_EQ(config.heartbeat_seconds, 0.5);

@@ -32,7 +32,7 @@ inline ClusterConfig job_config(const std::string& transport, int servers, int w
   config.heartbeat_seconds = 0.05;
   config.silence_deadline_seconds = 2;
   config.start_deadline_seconds = 20;
-  if (faulty) config.faults = Options::parse("loss=0.2,duplicate=0.2,reorder=0.2,seed=7");
+  if (faulty) config.faults = "drop 0.2; duplicate 0.2; reorder 0.2; seed 7";
   return config;
 }
 

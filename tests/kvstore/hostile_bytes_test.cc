@@ -6,15 +6,19 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <limits>
 #include <random>
 
 #include "cluster_in_process.h"
+#include "hand_made_worker.h"
+#include "refusal.h"
 #include "transport/address.h"
 
 namespace paceline {
 namespace {
 
 using namespace std::chrono_literals;
+using test::HandMadeWorker;
 using test::job_config;
 using test::member;
 using test::SchedulerThread;
@@ -155,10 +159,33 @@ TEST(HostileBytes, do_not_disturb_a_job) {
   Node worker(member(job, Role::kWorker, port), {});
   worker.join();
   thread.join();
-  message.header.kind = MessageKind::kReport;
+  message.header.kind = MessageKind::kGetFacts;
   worker.ask_and_wait({Role::kScheduler, 0}, message);
   EXPECT_EQ(requests, 1);
   worker.leave();
+}
+
+TEST(HostilePushes, OfMoreExamplesThanCanBeAddedUpAreRefused) {
+  HandMadeWorker worker;
+  wire::PushPullRequest push;
+  push.set_examples(std::numeric_limits<std::int64_t>::max());
+  EXPECT_THAT(test::error_of_call([&] { worker.ask(MessageKind::kPushPull, push); }),
+              testing::HasSubstr("may come in one"));
+}
+
+TEST(HostileBytes, AnAddressNamesAHost) {
+  for (const char* text : {"[]:80", "[[a]]:80", "[a:80", ":80", "a]:80"})
+    EXPECT_THROW(parse_host_port(text), InvalidArgument) << text;
+  EXPECT_EQ(parse_host_port("[::1]:80").host, "::1");
+}
+
+TEST(HostileBytes, ARefusalMayNameAnyKey) {
+  const std::string text = "no key '\xff\xfe'";
+  try {
+    std::rethrow_exception(error_of(refusal_of(InvalidArgument(text))));
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.what(), text);
+  }
 }
 
 }  // namespace

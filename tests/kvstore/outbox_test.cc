@@ -123,7 +123,7 @@ constexpr double kLineSpeed = 125e6;
 class OutboxOverTcp : public testing::Test {
  protected:
   OutboxOverTcp() {
-    worker_config_.faults = Options::parse(str("bytes_per_second=", kLineSpeed));
+    worker_config_.faults = str("throttle ", kLineSpeed, "B/s");
     server_ = std::make_unique<Node>(test::member(job_, Role::kServer, scheduler_.port(), 0),
                                      Node::Handlers{[this](const Request& request) {
                                                       std::size_t bytes = 0;

@@ -181,7 +181,7 @@ class WorkerReturns(Faults):
 class Network(Faults):
     def test_loss_duplicates_and_disorder(self):
         """Every push is applied once, whatever becomes of the messages between real processes."""
-        faults = {"PACELINE_FAULTS": "loss=0.2,duplicate=0.2,reorder=0.2", "PACELINE_HEARTBEAT": 0.2}
+        faults = {"PACELINE_FAULTS": "drop 0.2; duplicate 0.2; reorder 0.2", "PACELINE_HEARTBEAT": 0.2}
         for mode in ("dist_async", "dist_sync"):
             with self.subTest(mode):
                 ended = self.finish(self.start_job(mode, "--checkpoint", mode, "--batch_size", 500, network="mlp",
@@ -189,6 +189,61 @@ class Network(Faults):
                 self.assertEqual(ended.code, 0, ended)
                 _, metadata = tensors_of(self.folder / ended.result["checkpoint"])
                 self.assertEqual(set(metadata["examples"]), {6000})
+
+
+class Planned(Faults):
+    """Faults that a plan brings about, at the steps that it names."""
+
+    def run_plan(self, plan, mode="dist_sync", name="planned", epochs=2, **options):
+        (self.folder / "plan").write_text(plan, encoding="utf-8")
+        # One thread for each process, so that the weights of dist_sync do not depend on the machine's load.
+        deadlines = {**DEADLINES, "PACELINE_SILENCE_DEADLINE": 15, "PACELINE_NUM_THREADS": 1}
+        return self.finish(self.start_job(mode, "--checkpoint", name, "--batch_size", 50, launch=("--faults", "plan"),
+                                          network="mlp", epochs=epochs, environment=deadlines, **options))  # fmt: skip
+
+    def examples_of(self, ended):
+        self.assertEqual(ended.code, 0, ended)
+        _, metadata = tensors_of(self.folder / ended.result["checkpoint"])
+        return set(metadata["examples"])
+
+    def test_what_passes_changes_nothing(self):
+        """Cuts, freezes, loss and delay: the weights of dist_sync are those of an undisturbed run, bit for bit."""
+        quiet = self.run_plan("", name="quiet")
+        plan = "seed 3\ncut worker1,server0 at step 30 for 2s\nfreeze server1 at step 60 for 1s\n" \
+               "freeze worker0 at step 90 for 1s\ndrop 0.02; duplicate 0.02; reorder 0.02; delay 1ms worker0->*\n"
+        disturbed = self.run_plan(plan)
+        for words in ("cut worker1,server0 .*: begins", "freeze server1 .*: strikes server1", "strikes worker0",
+                      r"FAULT PLAN \(seed 3\): delay 1ms"):  # fmt: skip
+            self.assertRegex(disturbed.err, words)
+        self.assertEqual((self.examples_of(quiet), self.examples_of(disturbed)), ({12000}, {12000}))
+        one, other = (tensors_of(self.folder / ended.result["checkpoint"])[0] for ended in (quiet, disturbed))
+        self.assertEqual(one, other)
+        self.assert_nothing_survives()
+
+    def test_worker_killed_at_a_step(self):
+        for mode in ("dist_sync", "dist_async", "ring"):
+            with self.subTest(mode):
+                servers = 0 if mode == "ring" else 2
+                ended = self.run_plan("kill worker1 at step 70", mode, workers=3, servers=servers, name=mode)
+                examples = self.examples_of(ended)
+                self.assertRegex(ended.err, r"fault plan: kill worker1 at step 70: strikes worker1")
+                self.assertRegex(ended.err, r"worker 1 at 127\.0\.0\.1 was lost: it was ended by signal 9")
+                self.assertTrue(all(12000 <= count <= 12000 + 4 * 50 for count in examples), examples)
+        self.assert_nothing_survives()
+
+    def test_server_killed_before_it_answers(self):
+        ended = self.run_plan("kill server1 at step 30 before sending reply")
+        self.assertEqual(ended.code, 128 + signal.SIGKILL, ended)
+        self.assertRegex(ended.err, r"before sending reply: strikes server1")
+        self.assertRegex(ended.err, r"\[launch\] .*server 1.*SIGKILL")
+        self.assertLess(ended.seconds, PROMPT)
+        self.assert_nothing_survives()
+
+    def test_a_wrong_plan_starts_nothing(self):
+        ended = self.run_plan("drop 0.1\nkil worker0 at step 3\n")
+        self.assertEqual(ended.code, 2, ended)
+        self.assertIn("'kil worker0 at step 3': no fault is called 'kil'", ended.err)
+        self.assertNotIn("[scheduler", ended.err)
 
 
 class WithoutLauncher(Faults):
@@ -243,7 +298,7 @@ class WithoutLauncher(Faults):
     def test_one_never_comes(self):
         """Every process names who is missing, once the start deadline has passed."""
         processes = self.start_processes(workers=1, DMLC_NUM_WORKER=2)
-        self.finish_all(processes, "did not start within 8", "waiting for 1 of 2 workers; joined: ", "server at")
+        self.finish_all(processes, "did not start within 8", "waiting for 1 of 2 workers (task 1); joined: ", "server at")
 
     def test_no_scheduler(self):
         worker = self.start(

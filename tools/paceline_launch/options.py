@@ -131,6 +131,12 @@ def _parser():
         help="which lost workers make the exit code of a job that ended without them: those that failed by themselves "
         "(the default), any, or none",
     )
+    add(
+        "--faults",
+        metavar="FILE",
+        help="for tests: a plan of faults that the processes bring about, such as lost messages, cut links, frozen and "
+        "killed processes; docs/faults.md describes it",
+    )
     add("--log-dir", metavar="DIR", help="folder for the output of each process (default: logs/TIME-JOB)")
     add(
         "--server-command",
@@ -265,12 +271,19 @@ def _hosts(given):
     return hosts, ssh_options, own_address
 
 
-def _check_mode(server, mode):
-    """Its options are known to the programs; a wrong one would else be found when every process has started."""
-    if not mode.stated:
-        return
+def _read_faults(path):
     try:
-        said = subprocess.run([server, "--check_mode=" + mode.text], capture_output=True, timeout=10, check=False)
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise UsageError(f"the fault plan {path} cannot be read: {reason}") from error
+
+
+def _check_by(server, flag, text):
+    """The programs know what may be said; a mistake would else be found when every process has started."""
+    try:
+        said = subprocess.run([server, f"--{flag}={text}"], capture_output=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return
     sentence = said.stderr.decode(errors="replace").strip().partition(": ")[2]
@@ -287,6 +300,9 @@ def parse(arguments):
     _check(command and command[0].strip(), "no command was given: what shall the workers run?")
     _check_numbers(given)
     everyone = parse_assignments(given.env, "--env")
+    if given.faults:
+        _check("PACELINE_FAULTS" not in everyone, "--faults and --env PACELINE_FAULTS are two fault plans: leave one out")
+        everyone["PACELINE_FAULTS"] = _read_faults(given.faults)
     worker_environment = {**everyone, **parse_assignments(given.env_worker, "--env-worker")}
     server_environment = {**everyone, **parse_assignments(given.env_server, "--env-server")}
     mode = find_mode(command, worker_environment)
@@ -308,7 +324,10 @@ def parse(arguments):
         server_command = command if given.every_role else _server_command(given.server_command, program)
         _check_local_program(server_command[0], "scheduler's program")
         if not given.server_command and not given.every_role:
-            _check_mode(server_command[0], mode)
+            if mode.stated:
+                _check_by(server_command[0], "check_mode", mode.text)
+            if everyone.get("PACELINE_FAULTS"):
+                _check_by(server_command[0], "check_faults", everyone["PACELINE_FAULTS"])
     return JobOptions(
         workers=given.num_workers,
         servers=servers,

@@ -133,6 +133,8 @@ class Backend {
                               std::int64_t examples, int priority);
   // Ends a step of this worker. Its clock advances when its earlier pushes are sent. Returns at once.
   virtual void step_end() = 0;
+  // This worker has ended `step` steps. For fault plans, and for messages about workers that do not get on.
+  virtual void reached(std::uint64_t /*step*/) {}
   // Blocks until all live workers have called it. Rounds and bounds do not wait for a worker inside. On return rounds
   // are aligned, and the scheduler knows what this worker has committed of the data. Other workers may have made steps
   // meanwhile, so pull before you compute on. The same holds after a data_take_over() that waited. Barriers are

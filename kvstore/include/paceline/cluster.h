@@ -31,18 +31,24 @@ struct ClusterConfig {
   // PACELINE_TRANSPORT: "shm" (shared memory between peers of one host, tcp to other hosts), "tcp" or "inproc". With
   // "inproc", scheduler_host is the name of the job.
   std::string transport = "shm";
-  Options faults;                        // PACELINE_FAULTS: see make_faulty_transport() in transport.h; for tests
+  std::string faults;                    // PACELINE_FAULTS: a fault plan (docs/faults.md), for tests
   int message_bytes = 0;                 // PACELINE_MESSAGE_BYTES: size of a worker's messages; 0: measured
   double start_deadline_seconds = 60;    // PACELINE_START_DEADLINE: until every process has joined
   double silence_deadline_seconds = 15;  // PACELINE_SILENCE_DEADLINE: until a silent process is lost
-  double heartbeat_seconds = 1;          // PACELINE_HEARTBEAT: between two heartbeats
-  bool stop_on_worker_loss = false;      // PACELINE_ON_WORKER_LOSS=stop: the loss of one worker fails the job
-  bool names_log = false;                // puts role and rank into this process's log lines; for one role per process
+  // PACELINE_PROGRESS_DEADLINE: until a worker is lost that others wait for, and that ends no step and asks nothing
+  // though it lives; 0: never
+  double progress_deadline_seconds = 600;
+  double heartbeat_seconds = 1;      // PACELINE_HEARTBEAT: between two heartbeats
+  bool stop_on_worker_loss = false;  // PACELINE_ON_WORKER_LOSS=stop: the loss of one worker fails the job
+  bool names_log = false;            // puts role and rank into this process's log lines; for one role per process
 
   // Reads the environment. If DMLC_NODE_HOST is not set, DMLC_INTERFACE may name the network interface whose address is
   // used. Throws InvalidArgument naming the variable that is missing or wrong.
   static ClusterConfig from_environment();
 };
+
+// Throws InvalidArgument, quoting the statement, if the text is no fault plan (docs/faults.md).
+void check_faults(const std::string& plan);
 
 // Runs a scheduler or a server. Blocks until the job ends; throws where it fails. Several may run in one process.
 // `own`: modes, policies and codecs of the user's own that workers may name.

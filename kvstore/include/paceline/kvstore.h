@@ -141,6 +141,7 @@ class KVStore {
   void require_optimizer() const;
 
   std::int64_t loads_ = 0;
+  std::uint64_t steps_ = 0;
   std::atomic<bool> has_optimizer_ = false;
 };
 

@@ -31,7 +31,8 @@ struct Frame {
 // The frames of one message. They arrive together or not at all.
 using Packet = std::vector<Frame>;
 
-// A way to a peer: an outgoing connection, or the way back to the sender of a packet.
+// A way to a peer: an outgoing connection, or the way back to the sender of a packet. A link outlives the connection:
+// a peer that connects anew after its connection broke keeps it. It ends by close().
 using LinkId = std::uint64_t;
 
 // Sees every packet. The sending thread or a thread of the transport calls the observer. Several threads may call it at
@@ -84,10 +85,5 @@ class Transport {
 // `host=NAME`. With a name, shm shares memory only with peers of the same name. Without, it shares with every peer that
 // can. Throws InvalidArgument listing the known transports or options.
 std::unique_ptr<Transport> make_transport(const Spec& spec);
-
-// Wraps a transport that then loses, duplicates, reorders and delays packets; for tests. The options are the
-// probabilities loss, duplicate and reorder, the mean delay_ms, the line's bytes_per_second, connect_ms that connect()
-// takes, and seed.
-std::unique_ptr<Transport> make_faulty_transport(std::unique_ptr<Transport> inner, const Options& options);
 
 }  // namespace paceline

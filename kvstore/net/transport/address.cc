@@ -54,7 +54,7 @@ HostPort parse_host_port(const std::string& address) {
       result.host = address.substr(0, colon);
       if (result.host.front() == '[' && result.host.back() == ']')
         result.host = result.host.substr(1, result.host.size() - 2);
-      return result;
+      if (!result.host.empty() && result.host.find_first_of("[]") == std::string::npos) return result;
     }
   }
   throw InvalidArgument("[tcp] '" + address + "' is no address; expected host:port with a port from 0 to 65535");

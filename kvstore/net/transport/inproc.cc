@@ -24,9 +24,10 @@ struct Wire {
   std::shared_ptr<Inbox> inbox[2] PACELINE_GUARDED_BY(mutex);
   LinkId link[2] PACELINE_GUARDED_BY(mutex) = {
       0, 0};  // the wire's number in that inbox's transport; 0: not known there yet
-  std::deque<Packet> waiting PACELINE_GUARDED_BY(mutex);  // from end 0, while end 1 has no transport
-  bool listed PACELINE_GUARDED_BY(mutex) = true;          // the switchboard still looks for end 1
-  bool closed PACELINE_GUARDED_BY(mutex) = false;         // by end 0, for ever
+  const Inbox* numbered_in PACELINE_GUARDED_BY(mutex) = nullptr;  // the one that link[1] is a number in
+  std::deque<Packet> waiting PACELINE_GUARDED_BY(mutex);          // from end 0, while end 1 has no transport
+  bool listed PACELINE_GUARDED_BY(mutex) = true;                  // the switchboard still looks for end 1
+  bool closed PACELINE_GUARDED_BY(mutex) = false;                 // by end 0, for ever
 
   void detach() PACELINE_REQUIRES(mutex) {
     inbox[1].reset();
@@ -122,7 +123,8 @@ class Switchboard {
     const Lock lock(wire->mutex);
     if (wire->closed) return;
     wire->inbox[1] = inbox;
-    wire->link[1] = 0;
+    // Packets from before a hang-up may have numbered the link anew already.
+    if (wire->numbered_in != inbox.get()) wire->link[1] = 0;
     for (Packet& packet : std::exchange(wire->waiting, {})) inbox->put({wire, 1, std::move(packet)});
   }
 
@@ -256,6 +258,7 @@ class Inproc final : public Transport {
     {
       const Lock lock(delivery.wire->mutex);
       delivery.wire->link[delivery.end] = id;
+      if (delivery.end == 1) delivery.wire->numbered_in = inbox_.get();
     }
     observers_.on_receive(id, delivery.packet);
     if (handler && *handler) (*handler)(id, std::move(delivery.packet));

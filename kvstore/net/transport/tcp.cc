@@ -13,7 +13,9 @@
 #include <paceline/mutex.h>
 #include <zmq.hpp>
 
+#include <algorithm>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -52,6 +54,7 @@ class Tcp final : public Transport {
     HostPort at = parse_host_port(address);
     Socket router = open(zmq::socket_type::router);
     router.set(zmq::sockopt::router_mandatory, true);
+    router.set(zmq::sockopt::router_handover, true);
     Socket monitor = bind_router(context_, router, at);
     put({Command::kAddRouter, 0, {}, std::move(router), std::move(monitor)});
     return join_host_port(at.host, at.port);
@@ -62,6 +65,7 @@ class Tcp final : public Transport {
     Socket dealer = open(zmq::socket_type::dealer);
     dealer.set(zmq::sockopt::reconnect_ivl, 50);
     dealer.set(zmq::sockopt::reconnect_ivl_max, 1000);
+    dealer.set(zmq::sockopt::routing_id, new_routing_id());
     try {
       uninterrupted([&] { dealer.connect(endpoint); });
     } catch (const zmq::error_t& error) {
@@ -130,6 +134,7 @@ class Tcp final : public Transport {
     std::size_t router = 0;
     std::string routing_id;
     Connection connection;
+    bool is_away = false;  // when something was last sent to it
   };
 
   Socket open(zmq::socket_type type) {
@@ -234,7 +239,7 @@ class Tcp final : public Transport {
       send_frame(router, zmq::message_t(incoming->second.routing_id), true);
     } catch (const zmq::error_t& error) {
       if (error.num() != EHOSTUNREACH) throw;
-      forget(incoming);
+      incoming->second.is_away = true;  // it may come back, by the same routing id
       return &router;
     }
     observers_.on_send(link, packet);
@@ -297,9 +302,17 @@ class Tcp final : public Transport {
         names_[link] = connection.host.substr(connection.host.rfind(mapped, 0) == 0 ? mapped.size() : 0);
       }
       incoming_[link] = {router, routing_id, std::move(connection)};
-      if (incoming_.size() > kMostIncomingLinks) forget(incoming_.begin());
+      if (incoming_.size() > kMostIncomingLinks) forget(least_useful(link));
+    } else {
+      incoming_[link].is_away = false;
     }
     return link;
+  }
+
+  // A link whose peer is away; else the newest but `newest`. The processes of a job have connected first.
+  std::map<LinkId, Incoming>::iterator least_useful(LinkId newest) {
+    const auto away = std::ranges::find_if(incoming_, [](const auto& entry) { return entry.second.is_away; });
+    return away != incoming_.end() ? away : std::prev(incoming_.find(newest));
   }
 
   void read_monitor(Socket& monitor) {

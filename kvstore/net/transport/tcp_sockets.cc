@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <random>
 
 namespace paceline {
 namespace {
@@ -41,6 +42,17 @@ std::string endpoint_of(const HostPort& peer) {
   return "tcp://" + join_host_port(number.empty() ? peer.host : number, peer.port);
 }
 
+std::string new_routing_id() {
+  constexpr int kWords = 4;
+  std::random_device device;
+  std::string id = "P";  // ZeroMQ keeps names that begin with 0 for itself
+  for (int i = 0; i < kWords; ++i) {
+    const std::uint32_t word = device();
+    id.append(reinterpret_cast<const char*>(&word), sizeof(word));
+  }
+  return id;
+}
+
 Socket bind_router(zmq::context_t& context, Socket& router, HostPort& at) {
   const std::string asked = join_host_port(at.host, at.port);
   const bool any = at.host == "*" || at.host == "0.0.0.0" || at.host == "::";
@@ -57,7 +69,8 @@ Socket bind_router(zmq::context_t& context, Socket& router, HostPort& at) {
     monitor.set(zmq::sockopt::linger, 0);
     uninterrupted([&] { monitor.connect(reports); });
     uninterrupted([&] { router.bind("tcp://" + join_host_port(host, at.port)); });
-    at.port = parse_host_port(router.get(zmq::sockopt::last_endpoint)).port;
+    const std::string endpoint = router.get(zmq::sockopt::last_endpoint);
+    at.port = parse_host_port(endpoint.substr(endpoint.find("//") + 2)).port;
     return monitor;
   } catch (const zmq::error_t& error) {
     std::string advice;

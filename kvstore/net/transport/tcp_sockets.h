@@ -34,6 +34,8 @@ auto uninterrupted(Call call) {
 }
 
 std::string endpoint_of(const HostPort& peer);
+// A name for a connecting socket, which nobody can guess. It names the same link after a reconnection.
+std::string new_routing_id();
 
 // Binds `router` to `at`, sets the port in `at` to the bound one, and returns a socket that reports failed handshakes.
 Socket bind_router(zmq::context_t& context, Socket& router, HostPort& at);

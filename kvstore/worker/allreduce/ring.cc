@@ -31,6 +31,7 @@ class RingBackend final : public Backend {
               setting.compression.make(setting.compression.pull)),
         client_(peer_.node()),
         scheduler_(peer_.node(), PeerId{Role::kScheduler, 0}) {
+    peer_.node().set_waiting([pending = pending_] { return pending->seconds_waiting(); });
     look_around();
     if (setting_.compression.active()) LOG(INFO) << setting_.compression.describe();
     Lock lock(mutex_);
@@ -175,6 +176,7 @@ class RingBackend final : public Backend {
     applied->close(applied_);
     last_applied_ = applied;
   }
+  void reached(std::uint64_t step) override { peer_.node().reached(step); }
 
   GatheredValues all_gather(const std::string& name, const std::string& value) override {
     // In a running job, the barriers before init() are over.

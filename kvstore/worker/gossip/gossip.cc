@@ -117,6 +117,7 @@ class GossipBackend final : public Backend {
   void step_end() override {
     if (++step_ % options_.steps == 0) begin_meeting();
   }
+  void reached(std::uint64_t step) override { peer_.node().reached(step); }
 
   GatheredValues all_gather(const std::string& name, const std::string& value) override {
     return meet_all([] {}, name, value);

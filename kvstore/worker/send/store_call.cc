@@ -31,11 +31,18 @@ void Step::close(std::shared_ptr<Step> next) {
 void Pending::add() {
   Lock lock(mutex_);
   ++count_;
+  changed_ = std::chrono::steady_clock::now();
 }
 
 void Pending::remove() {
   Lock lock(mutex_);
+  changed_ = std::chrono::steady_clock::now();
   if (--count_ == 0) none_.notify_all();
+}
+
+double Pending::seconds_waiting() {
+  Lock lock(mutex_);
+  return count_ == 0 ? 0 : std::chrono::duration<double>(std::chrono::steady_clock::now() - changed_).count();
 }
 
 void Pending::wait_none() {

@@ -6,6 +6,7 @@
 #include <paceline/mutex.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -56,11 +57,14 @@ class Pending {
   void add();
   void remove();
   void wait_none();
+  // Seconds since a call began or ended, if calls are in flight; else 0.
+  double seconds_waiting();
 
  private:
   Mutex mutex_;
   CondVar none_;
   int count_ PACELINE_GUARDED_BY(mutex_) = 0;
+  std::chrono::steady_clock::time_point changed_ PACELINE_GUARDED_BY(mutex_);
 };
 
 // Counts the answers that are still missing, and keeps the first error among them. Thread-safe.

@@ -186,6 +186,7 @@ class AveragingBackend final : public Backend {
     if (std::exchange(skipped_, false)) return;
     if (++steps_ >= options_.steps) end_round();
   }
+  void reached(std::uint64_t step) override { servers_->reached(step); }
 
   GatheredValues all_gather(const std::string& name, const std::string& value) override {
     end_round_of_commits();

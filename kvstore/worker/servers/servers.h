@@ -72,6 +72,7 @@ class ServersBackend final : public Backend {
   void push_pull_rows(const std::vector<RowPush>& pushes, const std::vector<RowPull>& pulls, std::int64_t examples,
                       int priority) override;
   void step_end() override;
+  void reached(std::uint64_t step) override { node_->reached(step); }
   GatheredValues all_gather(const std::string& name, const std::string& value) override;
   void put_fact(const std::string& name, const std::string& value) override;
   Facts facts(const std::string& prefix) override;

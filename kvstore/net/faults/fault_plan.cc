@@ -1,0 +1,258 @@
+#include "faults/fault_plan.h"
+
+#include <paceline/cluster.h>
+#include <paceline/error.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <sstream>
+#include <utility>
+
+namespace paceline {
+namespace {
+
+constexpr std::pair<const char*, Fault::Kind> kKinds[] = {
+    {"drop", Fault::Kind::kDrop},     {"duplicate", Fault::Kind::kDuplicate},      {"reorder", Fault::Kind::kReorder},
+    {"delay", Fault::Kind::kDelay},   {"throttle", Fault::Kind::kThrottle},        {"cut", Fault::Kind::kCut},
+    {"freeze", Fault::Kind::kFreeze}, {"slow_connect", Fault::Kind::kSlowConnect}, {"kill", Fault::Kind::kKill}};
+
+constexpr std::pair<const char*, double> kTimes[] = {{"ms", 1e-3}, {"s", 1}, {"min", 60}};
+constexpr std::pair<const char*, double> kRates[] = {{"kB/s", 1e3}, {"MB/s", 1e6}, {"GB/s", 1e9}, {"B/s", 1}};
+
+// One statement, word by word.
+class Statement {
+ public:
+  explicit Statement(const std::string& text) : text_(text) {
+    std::istringstream stream(text);
+    for (std::string word; stream >> word;) words_.push_back(word);
+  }
+
+  bool at_end() const { return next_ == words_.size(); }
+  std::string take(const char* expected) {
+    if (at_end()) fail(str("it ends where ", expected, " is expected"));
+    return words_[next_++];
+  }
+  bool take_if(const std::string& word) {
+    if (at_end() || words_[next_] != word) return false;
+    ++next_;
+    return true;
+  }
+  // The next word where it can be a process or a link; else "*".
+  std::string take_place() {
+    static constexpr const char* kAfterPlace[] = {"from", "to", "at", "for", "of", "before", "after", "on"};
+    const bool is_place = !at_end() && std::ranges::find(kAfterPlace, words_[next_]) == std::end(kAfterPlace);
+    return is_place ? words_[next_++] : "*";
+  }
+
+  double probability() {
+    const std::string word = take("a probability");
+    const double value = number(word, "");
+    if (!(value >= 0 && value <= 1)) fail("'" + word + "' is no probability from 0 to 1");
+    return value;
+  }
+  template <std::size_t n>
+  double quantity(const std::pair<const char*, double> (&units)[n], const char* expected) {
+    const std::string word = take(expected);
+    for (const auto& [unit, factor] : units) {
+      const double value = number(word, unit);
+      if (value >= 0) return value * factor;
+    }
+    fail(str("'", word, "' is not ", expected));
+  }
+  double seconds() { return quantity(kTimes, "a time such as 20ms or 5s"); }
+  double rate() {
+    const double value = quantity(kRates, "a rate such as 2MB/s");
+    if (value == 0) fail("a rate of 0 lets nothing pass; write `cut`");
+    return value;
+  }
+  FaultTime time() {
+    if (!take_if("step")) return {false, seconds()};
+    const std::string word = take("the number of a step");
+    std::uint64_t step = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), step);
+    if (error != std::errc() || end != word.data() + word.size()) fail("'" + word + "' is not the number of a step");
+    return {true, static_cast<double>(step)};
+  }
+  MessageKind kind() {
+    const std::string word = take("a kind of message");
+    for (int kind = 0; kind < 256; ++kind)
+      if (word == name_of(static_cast<MessageKind>(kind)) && word != name_of(static_cast<MessageKind>(255)))
+        return static_cast<MessageKind>(kind);
+    fail("'" + word + "' is no kind of message; kinds are for example push_pull, reply, barrier, heartbeat");
+  }
+  std::string process(const std::string& pattern) const {
+    const auto is_number = [](const std::string& text) {
+      return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+    };
+    bool known = pattern == "*" || pattern == name_of(Role::kScheduler);
+    for (const std::string role : {name_of(Role::kServer), name_of(Role::kWorker)})
+      if (pattern.starts_with(role)) known = pattern == role + "*" || is_number(pattern.substr(role.size()));
+    if (!known) fail("'" + pattern + "' is no process; processes are scheduler, server0, worker0, server*, worker*, *");
+    return pattern;
+  }
+  // A link, or the process that sends; without one, every link.
+  void link(Fault& fault) {
+    const std::string word = take_place();
+    const std::size_t arrow = word.find("->"), comma = word.find(',');
+    if (arrow != std::string::npos) {
+      fault.from = process(word.substr(0, arrow));
+      fault.to = process(word.substr(arrow + 2));
+    } else if (comma != std::string::npos) {
+      fault.from = process(word.substr(0, comma));
+      fault.to = process(word.substr(comma + 1));
+      fault.both_ways = true;
+    } else {
+      fault.from = process(word);
+    }
+  }
+
+  [[noreturn]] void fail(const std::string& why) const { throw InvalidArgument("[faults] '" + text_ + "': " + why); }
+
+ private:
+  // Of "<number><unit>"; negative if the word is something else.
+  static double number(const std::string& word, const std::string& unit) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    const bool good =
+        error == std::errc() && std::isfinite(value) && std::string(end, word.data() + word.size()) == unit;
+    return good && value >= 0 ? value : -1;
+  }
+
+  std::string text_;
+  std::vector<std::string> words_;
+  std::size_t next_ = 0;
+};
+
+void read_amount(Statement& statement, Fault& fault) {
+  switch (fault.kind) {
+    case Fault::Kind::kDrop:
+    case Fault::Kind::kDuplicate:
+    case Fault::Kind::kReorder: fault.amount = statement.probability(); break;
+    case Fault::Kind::kDelay:
+    case Fault::Kind::kSlowConnect: fault.amount = statement.seconds(); break;
+    case Fault::Kind::kThrottle: fault.amount = statement.rate(); break;
+    case Fault::Kind::kCut:
+    case Fault::Kind::kFreeze:
+    case Fault::Kind::kKill: break;
+  }
+}
+
+bool strikes_process(const Fault& fault) {
+  return fault.kind == Fault::Kind::kFreeze || fault.kind == Fault::Kind::kKill;
+}
+
+Fault::Point read_point(Statement& statement) {
+  if (statement.take_if("before")) {
+    if (!statement.take_if("sending")) statement.fail("after 'before' it wants 'sending KIND'");
+    return Fault::Point::kBeforeSending;
+  }
+  if (statement.take_if("after")) {
+    if (!statement.take_if("sending")) statement.fail("after 'after' it wants 'sending KIND'");
+    return Fault::Point::kAfterSending;
+  }
+  if (!statement.take_if("on")) return Fault::Point::kNone;
+  if (!statement.take_if("receiving")) statement.fail("after 'on' it wants 'receiving KIND'");
+  return Fault::Point::kOnReceiving;
+}
+
+Fault read_fault(Statement& statement, Fault::Kind kind, const std::string& text) {
+  Fault fault;
+  fault.kind = kind;
+  fault.text = text;
+  read_amount(statement, fault);
+  if (strikes_process(fault))
+    fault.from = statement.process(statement.take("a process"));
+  else
+    statement.link(fault);
+  while (!statement.at_end()) {
+    if (statement.take_if("from") || statement.take_if("at")) {
+      fault.begin = statement.time();
+    } else if (statement.take_if("to")) {
+      fault.end = statement.time();
+    } else if (statement.take_if("for")) {
+      fault.seconds = statement.seconds();
+    } else if (!strikes_process(fault) && statement.take_if("of")) {
+      fault.of = statement.kind();
+    } else if (strikes_process(fault) && fault.point == Fault::Point::kNone &&
+               (fault.point = read_point(statement)) != Fault::Point::kNone) {
+      fault.of = statement.kind();
+    } else {
+      statement.fail("'" + statement.take("") + "' is not understood here");
+    }
+  }
+  if (kind == Fault::Kind::kFreeze && !fault.seconds) statement.fail("say how long, for example `for 3s`");
+  if (fault.end && (fault.seconds || strikes_process(fault))) statement.fail("'to' does not fit here");
+  if (kind == Fault::Kind::kKill && fault.seconds) statement.fail("a kill has no duration");
+  return fault;
+}
+
+std::string trimmed(const std::string& text) {
+  const std::size_t begin = text.find_first_not_of(" \t\r");
+  return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(" \t\r") + 1 - begin);
+}
+
+// splitmix64: every bit of the input changes every bit of the result.
+std::uint64_t mixed(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+FaultPlan FaultPlan::parse(const std::string& text) {
+  FaultPlan plan;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream statements(line.substr(0, line.find('#')));
+    for (std::string part; std::getline(statements, part, ';');) {
+      part = trimmed(part);
+      if (part.empty()) continue;
+      Statement statement(part);
+      const std::string verb = statement.take("a fault");
+      if (verb == "seed") {
+        const std::string word = statement.take("a number");
+        const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), plan.seed);
+        if (error != std::errc() || end != word.data() + word.size() || !statement.at_end())
+          statement.fail("a seed is one whole number");
+        continue;
+      }
+      const auto* kind = std::ranges::find_if(kKinds, [&](const auto& known) { return verb == known.first; });
+      if (kind == std::end(kKinds)) {
+        std::string known = "seed";
+        for (const auto& [name, unused] : kKinds) known += str(" ", name);
+        statement.fail("no fault is called '" + verb + "'; known: " + known);
+      }
+      plan.faults.push_back(read_fault(statement, kind->second, part));
+    }
+  }
+  return plan;
+}
+
+std::string name_in_plan(const PeerId& peer) {
+  if (peer.role == Role::kScheduler) return name_of(peer.role);
+  return name_of(peer.role) + std::to_string(peer.rank);
+}
+
+bool matches(const std::string& pattern, const std::string& name) {
+  return pattern.ends_with('*') ? name.starts_with(pattern.substr(0, pattern.size() - 1)) : name == pattern;
+}
+
+bool Fault::concerns(const std::string& sender, const std::string& receiver) const {
+  return (matches(from, sender) && matches(to, receiver)) ||
+         (both_ways && matches(to, sender) && matches(from, receiver));
+}
+
+double fate(std::uint64_t seed, std::size_t fault, const std::string& sender, const std::string& receiver,
+            std::uint64_t packet, int draw) {
+  std::uint64_t state = mixed(seed);
+  for (const char c : sender + ">" + receiver) state = mixed(state ^ static_cast<unsigned char>(c));
+  state = mixed(state ^ mixed(fault));
+  state = mixed(state ^ packet);
+  state = mixed(state ^ static_cast<std::uint64_t>(draw));
+  return static_cast<double>(state >> 11) * 0x1p-53;
+}
+
+}  // namespace paceline

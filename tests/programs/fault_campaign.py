@@ -1,0 +1,132 @@
+"""Jobs under fault plans that are drawn by seed: every mode must come to its end with every record counted.
+
+    PACELINE_PROGRAMS=build/cpu/bin python3 tests/programs/fault_campaign.py --number 100 --seed 1 [--fatal]
+
+A plan mixes loss, delay, repetition, reordering, throttles, cuts and freezes below the silence deadline, and kills of
+workers. Exit code 0, every example of every epoch and, in dist_sync without a lost worker, the weights of an undisturbed
+run, bit for bit, are asked for. With --fatal, plans kill a server or the scheduler: the job must end with another exit
+code than 0, name who was lost, and leave no process behind. The seed of each plan is printed; --seed S --number 1
+repeats it.
+"""
+
+import argparse
+import pathlib
+import random
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+from support import ProgramTest, tensors_of  # noqa: E402
+
+MODES = ("dist_sync", "dist_async", "dist_async:bound=2", "dist_sync:backup=1", "dist_local", "ring", "gossip")
+WORKERS, SERVERS, EPOCHS, BATCH, RECORDS = 3, 2, 2, 50, 6000
+SILENCE = 12
+STEPS = EPOCHS * RECORDS // (BATCH * WORKERS)
+
+
+def draw(rng, mode, fatal):
+    """The plan, and the workers that it kills."""
+    servers = [] if mode in ("ring", "gossip") else [f"server{i}" for i in range(SERVERS)]
+    workers = [f"worker{i}" for i in range(WORKERS)]
+    everybody = ["scheduler", *servers, *workers]
+
+    def link():
+        one, other = rng.sample(everybody, 2)
+        return rng.choice(("", f"{one}->{other}", f"{one},{other}", f"{one}->*"))
+
+    def step():
+        return f"at step {rng.randrange(1, STEPS - 5)}"
+
+    draws = {
+        "drop": lambda: f"drop {rng.uniform(0.01, 0.2):.3f} {link()}",
+        "duplicate": lambda: f"duplicate {rng.uniform(0.01, 0.2):.3f} {link()}",
+        "reorder": lambda: f"reorder {rng.uniform(0.01, 0.2):.3f} {link()}",
+        "delay": lambda: f"delay {rng.uniform(0.1, 3):.1f}ms {link()}",
+        "throttle": lambda: f"throttle {rng.uniform(5, 50):.1f}MB/s {rng.choice(everybody)}",
+        "cut": lambda: f"cut {','.join(rng.sample(everybody, 2))} {step()} for {rng.uniform(0.2, 4):.1f}s",
+        "freeze": lambda: f"freeze {rng.choice(everybody)} {step()} for {rng.uniform(0.2, 4):.1f}s",
+    }
+    lines = [draws[kind]() for kind in rng.choices(list(draws), k=rng.randrange(1, 5))]
+    killed = []
+    if fatal:
+        killed = [rng.choice(["scheduler", *servers])]
+    elif mode != "gossip" and rng.random() < 0.4:
+        killed = [rng.choice(workers)]
+    for victim in killed:
+        kind = rng.choice(("barrier", "heartbeat", "data_commit"))
+        point = rng.choice(("", f"before sending {kind}")) if victim in workers else ""
+        lines.append(f"kill {victim} {step()} {point}".strip())
+    return "\n".join([f"seed {rng.randrange(1000)}", *(line.strip() for line in lines), ""]), killed
+
+
+class Campaign(ProgramTest):
+    def runTest(self):
+        pass
+
+    def job(self, mode, plan):
+        (self.folder / "plan").write_text(plan, encoding="utf-8")
+        environment = {"PACELINE_SILENCE_DEADLINE": SILENCE, "PACELINE_HEARTBEAT": 0.5, "PACELINE_NUM_THREADS": 1}
+        servers = 0 if mode in ("ring", "gossip") else SERVERS
+        return self.finish(self.start_job(mode, "--checkpoint", "ck", "--batch_size", BATCH, workers=WORKERS,
+                                          servers=servers, launch=("--faults", "plan"), network="mlp", epochs=EPOCHS,
+                                          environment=environment))  # fmt: skip
+
+    def saved(self, ended):
+        self.assertEqual(ended.code, 0, ended)
+        return tensors_of(self.folder / ended.result["checkpoint"])
+
+    def check(self, mode, plan, killed, fatal, undisturbed):
+        ended = self.job(mode, plan)
+        if fatal:
+            self.assertNotEqual(ended.code, 0, ended)
+            role, rank = killed[0].rstrip("0123456789"), killed[0].lstrip("schedulerv")
+            self.assertRegex(ended.err, rf"{role} ?{rank}.*(SIGKILL|lost)")
+        else:
+            tensors, metadata = self.saved(ended)
+            most = EPOCHS * RECORDS + (4 * BATCH if killed else 0)
+            if mode == "dist_sync:backup=1":
+                pass  # gradients that come too late are left out, and counted as such
+            else:
+                for examples in metadata["examples"]:
+                    self.assertTrue(EPOCHS * RECORDS <= examples <= most, f"{examples} examples\n{ended}")
+            if mode == "dist_sync" and not killed:
+                self.assertEqual(tensors, undisturbed, "other weights than undisturbed")
+        self.assert_nothing_survives()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--number", type=int, default=100, help="plans to run (default: 100)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first plan (default: 1)")
+    parser.add_argument("--fatal", action="store_true", help="kill a server or the scheduler")
+    parser.add_argument("--minutes", type=float, default=60, help="end after so many minutes (default: 60)")
+    given = parser.parse_args()
+    begin, failures, done, undisturbed = time.monotonic(), 0, 0, None
+    for seed in range(given.seed, given.seed + given.number):
+        if time.monotonic() - begin > 60 * given.minutes:
+            print(f"stopped after {given.minutes:g} minutes")
+            break
+        campaign = Campaign()
+        campaign.setUp()
+        try:
+            if undisturbed is None:
+                undisturbed = campaign.saved(campaign.job("dist_sync", ""))[0]
+            rng = random.Random(seed)
+            modes = [mode for mode in MODES if not given.fatal or mode not in ("ring", "gossip")]
+            mode = modes[seed % len(modes)]
+            plan, killed = draw(rng, mode, given.fatal)
+            print(f"seed {seed}: {mode}: {'; '.join(plan.splitlines())}", flush=True)
+            campaign.check(mode, plan, killed, given.fatal, undisturbed)
+        except AssertionError as failure:
+            failures += 1
+            print(f"FAILED: seed {seed}: {failure}", flush=True)
+        finally:
+            campaign.doCleanups()
+        done += 1
+    print(f"{done} plans from seed {given.seed}, {failures} failures, {time.monotonic() - begin:.0f} s")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
