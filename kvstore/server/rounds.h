@@ -32,7 +32,8 @@ class RoundSequencer : public Sequencer {
   // of the slice succeeds.
   void close(ServedPartition& partition, std::uint32_t slice);
   void answer_waiting(ServedPartition& partition, std::uint32_t slice);
-  // The number of live workers that still contribute but have not yet.
+  // How many workers have contributed, and how many contributions the round can still expect: these, and those of the
+  // live workers that are missing.
   template <class Misses>
   Round state_of(const DensePartition::SliceRounds& rounds, Misses misses) const {
     Round round{static_cast<int>(rounds.contributions().size()), 0};
