@@ -15,9 +15,9 @@ namespace paceline::detail {
 // Blocks below this stay with the C library: a message copies them sooner than it hands them over.
 constexpr std::size_t kSmallestShared = std::size_t{32} << 10;
 
-// One per process. As large as the host's memory and empty: pages exist once they are written, or once all that a large
-// page would hold is handed out, for then it becomes one where the system can do that. Thread-safe. A child of fork()
-// shares what its parent has in it.
+// One per process. As large as the memory that the process may use, and empty: pages exist once they are written, or
+// once all that a large page would hold is handed out, for then it becomes one where the system can do that.
+// Thread-safe. A child of fork() shares what its parent has in it.
 class SharedHeap {
  public:
   // Makes the heap at the first call; from then on large arrays of the CPU lie in it. Null where the system has none to
