@@ -112,6 +112,7 @@ ClusterConfig ClusterConfig::from_environment() {
   config.job = text_of("PACELINE_JOB_ID");
   config.port_file = text_of("PACELINE_PORT_FILE");
   config.ended_file = text_of("PACELINE_ENDED_FILE");
+  config.lost_file = text_of("PACELINE_LOST_FILE");
   config.faults = Options::parse(text_of("PACELINE_FAULTS"));
   config.message_bytes = whole_number("PACELINE_MESSAGE_BYTES", 0, 0, 1 << 30);
   if (const std::string transport = text_of("PACELINE_TRANSPORT"); !transport.empty()) config.transport = transport;
