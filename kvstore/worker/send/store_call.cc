@@ -69,6 +69,17 @@ void StoreCall::note_wait(std::uint64_t microseconds) {
   }
 }
 
+void StoreCall::send(bool pushes, bool pulls) {
+  // One more than there are messages: the first answers may come while the others are made.
+  answers_.expect(1);
+  try {
+    send_messages(pushes, pulls);
+  } catch (...) {
+    answers_.note(std::current_exception());
+  }
+  finish_message();
+}
+
 void StoreCall::finish_message() {
   if (!answers_.count()) return;
   std::exception_ptr error = answers_.error();

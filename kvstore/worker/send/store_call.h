@@ -107,8 +107,21 @@ class StoreCall {
   // Counts a message that is answered or lost. After the last one, sends the remaining pulls or ends the call.
   void finish_message();
 
-  // Sends messages and counts them in `answers_`.
-  virtual void send(bool pushes, bool pulls) = 0;
+  // Sends messages. If something throws meanwhile, the call ends with that, after the answers to what was sent.
+  void send(bool pushes, bool pulls);
+  // Makes and submits the messages, each counted by expecting().
+  virtual void send_messages(bool pushes, bool pulls) = 0;
+  // Counts messages that `submit` sends. If it throws, they do not count.
+  template <class Submit>
+  void expecting(int messages, Submit submit) {
+    answers_.expect(messages);
+    try {
+      submit();
+    } catch (...) {
+      answers_.expect(-messages);
+      throw;
+    }
+  }
   // Releases the arrays of the call, after the call has completed.
   virtual void release() = 0;
 
