@@ -176,7 +176,8 @@ class Backend {
   // pieces: call again until the answer is empty. Without `wait`, more positions may appear later, also in earlier
   // epochs. With `wait`, the call blocks until there are positions, or until every position of the epoch is committed
   // and the answer is empty. Call it with `wait` at the latest before finish(). Rounds and bounds do not wait for a
-  // worker that waits here.
+  // worker that waits here. Throws Error if a push of this worker has failed: what its gradient was made of does not
+  // count as delivered until this worker has ended and others have taken it over.
   virtual PositionRanges data_take_over(std::int64_t epoch, bool wait) = 0;
 
   // Statistics of the job so far.

@@ -207,7 +207,8 @@ class RingBackend final : public Backend {
       Lock lock(mutex_);
       step = pushed_in_step_ ? applied_ : last_applied_.lock();
     }
-    auto send = [this, pending = pending_, message = SchedulerClient::commit_message(epoch, done, note)]() mutable {
+    auto send = [this, pending = pending_,
+                 message = SchedulerClient::commit_message(epoch, done, note)](const std::exception_ptr&) mutable {
       pending->add();
       scheduler_.submit(0, 0, std::move(message),
                         [pending](const std::optional<Message>&, const std::exception_ptr&) { pending->remove(); });
@@ -215,7 +216,7 @@ class RingBackend final : public Backend {
     if (step)
       step->delivery()->then(std::move(send));
     else
-      send();
+      send(nullptr);
   }
   PositionRanges data_committed(std::int64_t epoch) override { return client_.data_committed(epoch); }
   std::vector<std::string> data_notes(std::int64_t epoch) override { return client_.data_notes(epoch); }

@@ -1,21 +1,30 @@
 #include "send/store_call.h"
 
+#include <paceline/error.h>
+
 #include <utility>
 
 namespace paceline {
 
 Delivery::~Delivery() {
-  std::vector<std::function<void()>> actions;
+  std::vector<Action> actions;
+  std::exception_ptr error;
   {
     Lock lock(mutex_);
     actions.swap(actions_);
+    error = error_;
   }
-  for (const auto& action : actions) action();
+  for (const Action& action : actions) action(error);
 }
 
-void Delivery::then(std::function<void()> action) {
+void Delivery::then(Action action) {
   Lock lock(mutex_);
   actions_.push_back(std::move(action));
+}
+
+void Delivery::fail(const std::exception_ptr& error) {
+  Lock lock(mutex_);
+  if (!error_) error_ = error;
 }
 
 Step::~Step() {
@@ -24,7 +33,7 @@ Step::~Step() {
 }
 
 void Step::close(std::shared_ptr<Step> next) {
-  delivery_->then([later = next->delivery()] {});  // let go after all actions
+  delivery_->then([later = next->delivery()](const std::exception_ptr&) {});  // let go after all actions
   next_ = std::move(next);
 }
 
@@ -59,8 +68,14 @@ StoreCall::StoreCall(Route route, std::shared_ptr<Step> step, std::int64_t examp
 }
 
 StoreCall::~StoreCall() {
+  if (step_) fail(std::make_exception_ptr(Error("a gradient was not pushed: what it is computed from has failed")));
   step_.reset();
   route_.pending->remove();
+}
+
+void StoreCall::fail(const std::exception_ptr& error) {
+  answers_.note(error);
+  if (step_) step_->delivery()->fail(error);
 }
 
 void StoreCall::note_wait(std::uint64_t microseconds) {
@@ -75,7 +90,7 @@ void StoreCall::send(bool pushes, bool pulls) {
   try {
     send_messages(pushes, pulls);
   } catch (...) {
-    answers_.note(std::current_exception());
+    fail(std::current_exception());
   }
   finish_message();
 }

@@ -19,15 +19,19 @@
 
 namespace paceline {
 
-// Runs actions when the last reference to it is released.
+// Runs actions when the last reference to it is released. They get the first error of a push; null: all were taken.
 class Delivery {
  public:
+  using Action = std::function<void(const std::exception_ptr&)>;
+
   ~Delivery();
-  void then(std::function<void()> action);
+  void then(Action action);
+  void fail(const std::exception_ptr& error);
 
  private:
   Mutex mutex_;
-  std::vector<std::function<void()>> actions_ PACELINE_GUARDED_BY(mutex_);
+  std::vector<Action> actions_ PACELINE_GUARDED_BY(mutex_);
+  std::exception_ptr error_ PACELINE_GUARDED_BY(mutex_);
 };
 
 // A step of this worker. Pushes hold references to it, so it ends when the last push was answered.
@@ -102,6 +106,9 @@ class StoreCall {
 
   // The number of the step; 0 if there is none.
   std::uint64_t round() const { return step_ ? step_->number() : 0; }
+  // Notes the error of a message that may hold pushes. What the step's gradients were made of then does not count as
+  // delivered. Call it while the message holds the step.
+  void fail(const std::exception_ptr& error);
   // Records that a server held a pull back for that time.
   void note_wait(std::uint64_t microseconds);
   // Counts a message that is answered or lost. After the last one, sends the remaining pulls or ends the call.

@@ -91,7 +91,7 @@ void Transfer::send_messages(bool pushes, bool pulls) {
   try {
     send_large(pushes, pulls);
   } catch (...) {
-    answers_.note(std::current_exception());
+    fail(std::current_exception());
   }
   finish_push();
 }
@@ -259,7 +259,7 @@ void Transfer::submit(std::shared_ptr<Outgoing> sent) {
           if (sent->pulls) self->submit(std::move(sent->pulls));
           ended = 1;
         } catch (...) {
-          self->answers_.note(std::current_exception());
+          sent->pushes ? self->fail(std::current_exception()) : self->answers_.note(std::current_exception());
         }
         if (sent->pushes) self->finish_push();
         for (; ended > 0; --ended) self->finish_message();
@@ -295,7 +295,7 @@ void Transfer::receive(const Batch& batch, const Message& answer) {
 
 void Transfer::on_answered(std::uint64_t waited_microseconds, const std::exception_ptr& error) {
   note_wait(waited_microseconds);
-  if (error) answers_.note(error);
+  if (error) fail(error);
   finish_message();
 }
 

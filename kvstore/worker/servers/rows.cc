@@ -294,7 +294,7 @@ void RowTransfer::submit(Outgoing& outgoing) {
       if (error) std::rethrow_exception(error);
       self->receive(pulled, *answer);
     } catch (...) {
-      self->answers_.note(std::current_exception());
+      self->fail(std::current_exception());
     }
     self->finish_message();
   };

@@ -344,13 +344,13 @@ void ServersBackend::step_end() {
   pushed_in_step_ = false;
 }
 
-void ServersBackend::when_pushed(std::function<void()> action) {
+void ServersBackend::when_pushed(Delivery::Action action) {
   std::shared_ptr<Delivery> delivery;
   {
     Lock lock(mutex_);
     delivery = pushed_in_step_ ? step_->delivery() : last_delivery_.lock();
   }
-  if (!delivery) return action();
+  if (!delivery) return action(nullptr);
   delivery->then(std::move(action));
 }
 
