@@ -75,5 +75,37 @@ TEST(FailedUpdate, LeavesTheOtherRowsOfAPushAlone) {
   EXPECT_EQ(weights, (std::vector<float>{0, 1}));
 }
 
+// Though the next round is applied, and nobody has asked for the weights between the two.
+TEST(FailedRound, IsHeardByAllWhoContributed) {
+  for (const bool rows : {false, true}) {
+    SCOPED_TRACE(rows);
+    ClusterInProcess cluster({.mode = "dist_sync:staleness=unlucky", .servers = 1, .serial = false, .own = unlucky()});
+    const TableSpec table = table_of(3, 1, "zeros");
+    std::vector<std::string> heard(2);
+    cluster.run([&](int worker, KVStore& store) {
+      Engine& engine = cluster.engine(worker);
+      const NDArray weight = NDArray::zeros(Shape{1}, DType::kFloat32, {}, engine);
+      store.init({{"w", weight}});
+      store.init_table(table);
+      store.set_optimizer(optim::SGD{.lr = 1});
+      for (const float gradient : {13, -1}) {
+        const NDArray value = NDArray::full(Shape{1}, gradient, DType::kFloat32, {}, engine);
+        if (rows)
+          store.push_rows({{table.name, ids_of({1}, engine), value.view({1, 1})}});
+        else
+          store.push("w", value);
+        store.step_end();
+      }
+      heard[static_cast<std::size_t>(worker)] = error_of_call([&] {
+        if (rows) pull(store, table, {1}, engine);
+        store.pull("w", weight);
+        weight.wait();
+      });
+    });
+    for (const std::string& error : heard) EXPECT_THAT(error, HasSubstr("thirteen"));
+    cluster.abandon();
+  }
+}
+
 }  // namespace
 }  // namespace paceline::test
