@@ -44,12 +44,13 @@ void Pending::add() {
 
 void Pending::remove() {
   Lock lock(mutex_);
-  if (--count_ == 0) none_.notify_all();
+  --count_;
+  fewer_.notify_all();
 }
 
-void Pending::wait_none() {
+void Pending::wait_until(int most) {
   Lock lock(mutex_);
-  none_.wait(mutex_, [this]() PACELINE_REQUIRES(mutex_) { return count_ == 0; });
+  fewer_.wait(mutex_, [this, most]() PACELINE_REQUIRES(mutex_) { return count_ <= most; });
 }
 
 void Answers::note(const std::exception_ptr& error) {

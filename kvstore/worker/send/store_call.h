@@ -54,16 +54,18 @@ class Step {
   std::shared_ptr<Step> next_;
 };
 
-// Counts calls in flight. A thread can wait until there are none.
+// Counts calls in flight. A thread can wait until there are few, or none.
 class Pending {
  public:
   void add();
   void remove();
-  void wait_none();
+  void wait_none() { wait_until(0); }
+  // Blocks until at most that many are left.
+  void wait_until(int most);
 
  private:
   Mutex mutex_;
-  CondVar none_;
+  CondVar fewer_;
   int count_ PACELINE_GUARDED_BY(mutex_) = 0;
 };
 

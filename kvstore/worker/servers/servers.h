@@ -186,6 +186,10 @@ class ServersBackend final : public Backend {
   std::vector<std::unique_ptr<Coalescer>> coalescers_;
   std::unique_ptr<Outbox> scheduler_;
   std::shared_ptr<Pending> pending_ = std::make_shared<Pending>();
+  // Steps that are closed, and whose end a server has not answered. Where rounds wait for every worker, servers answer
+  // late (ServerShard::step_end()), and step_end() blocks while there are more.
+  static constexpr int kMostOpenSteps = 4;
+  std::shared_ptr<Pending> open_steps_ = std::make_shared<Pending>();
   std::atomic<std::int64_t> waited_microseconds_{0};
 
   Mutex mutex_;  // calls of push, pull and step_end may come from several threads
