@@ -1,4 +1,5 @@
 // Mode gossip: what meetings of two keep and what they bring together.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <paceline/error.h>
 #include <support/cluster_in_process.h>
@@ -41,6 +42,19 @@ TEST(Gossip, DrawsEveryOtherWorkerByTheSeed) {
   }
   for (const int other : others) EXPECT_NEAR(met[other], 200, 50) << other;
   EXPECT_NEAR(differ, 400, 50);
+}
+
+TEST(Gossip, RefusesAKeyThatNoFrameHolds) {
+  ClusterInProcess cluster({.mode = "gossip", .servers = 0, .transport = "tcp:max_frame_bytes=8000"});
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    EXPECT_THAT(
+        error_of_call([&] {
+          store.init({{"large", full(1001, 0, engine)}});
+        }),
+        testing::HasSubstr("key 'large' has 8008 bytes, and mode gossip sends a key as one frame, of at most 8000"));
+    store.init({{"small", full(1000, 0, engine)}});
+  });
 }
 
 struct Meeting {
