@@ -44,6 +44,40 @@ TEST(Gossip, DrawsEveryOtherWorkerByTheSeed) {
   EXPECT_NEAR(differ, 400, 50);
 }
 
+// All may meet at the scheduler while a message about an answer is on its way: the answer itself has arrived by then.
+TEST(Gossip, SettlesThoughAnotherWorkerMayAskForAnAnswerAgain) {
+  const ClusterConfig job = job_config("inproc", 0, 2);
+  SchedulerThread scheduler(job);
+  const auto engine = make_serial_engine();
+  StoreOptions options;
+  options.engine = engine.get();
+  const auto local = make_local_backend(options, {});
+  local->init({{"w", full(4, 1, *engine)}});
+  Node other(member(job, Role::kWorker, scheduler.port(), 1), Node::Handlers{});
+  std::thread joining([&] { other.join(); });
+  GossipPeer peer(member(job, Role::kWorker, scheduler.port(), 0), *local, 1);
+  joining.join();
+  peer.add_keys({{"w", DType::kFloat64, Shape{4}}});
+
+  wire::GossipMeet body;
+  body.set_number(1);
+  body.set_keys(1);
+  Message meet;
+  meet.header.kind = MessageKind::kGossipMeet;
+  meet.body = body.SerializeAsString();
+  meet.payload = {Frame::of(std::string(4 * sizeof(double), '\0'))};
+  const PeerId first{Role::kWorker, 0};
+  EXPECT_FALSE(other.ask_and_wait(first, meet).payload.empty());
+  peer.settle();
+  EXPECT_FALSE(other.ask_and_wait(first, meet).payload.empty()) << "the answer is kept";
+  Message taken;
+  taken.header.kind = MessageKind::kGossipTaken;
+  taken.body = meet.body;
+  other.ask_and_wait(first, taken);
+  peer.leave();
+  other.leave();
+}
+
 TEST(Gossip, RefusesAKeyThatNoFrameHolds) {
   ClusterInProcess cluster({.mode = "gossip", .servers = 0, .transport = "tcp:max_frame_bytes=8000"});
   cluster.run([&](int worker, KVStore& store) {
