@@ -59,7 +59,7 @@ struct Descriptor {
 SharedHeap::SharedHeap(int descriptor, std::byte* base, std::size_t bytes)
     : descriptor_(descriptor), base_(base), bytes_(bytes), free_({{0, bytes}}) {}
 
-SharedHeap* SharedHeap::enable(std::string& why) {
+SharedHeap* SharedHeap::enable(std::string& why, std::size_t most) {
   static Mutex& making = *new Mutex;
   const Lock lock(making);
   if (SharedHeap* heap = heap_of_this_process) return heap;
@@ -68,7 +68,7 @@ SharedHeap* SharedHeap::enable(std::string& why) {
     why = failure("no shared memory can be made");
     return nullptr;
   }
-  const std::size_t bytes = memory_of_process() / kPage * kPage;
+  const std::size_t bytes = std::min(memory_of_process(), most) / kPage * kPage;
   // The system sends a signal that ends the process if a file is made larger than this limit.
   rlimit limit = {};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) {
@@ -105,6 +105,7 @@ void* SharedHeap::allocate(std::size_t bytes) {
     use_large_pages(offset, size);
     return base_ + offset;
   }
+  refused_ = std::min<std::size_t>(refused_, bytes);
   return nullptr;
 }
 
@@ -126,6 +127,7 @@ void SharedHeap::release(void* memory, std::size_t bytes) {
   madvise(memory, size, MADV_REMOVE);
   std::size_t offset = offset_of(memory);
   const Lock lock(mutex_);
+  refused_ = SIZE_MAX;
   auto next = free_.lower_bound(offset);
   if (next != free_.end() && next->first == offset + size) {
     size += next->second;

@@ -1,6 +1,7 @@
 // How large the shared heap becomes, and when there is none; what it does is in kvstore/shm_test.cc.
 
 #include <gtest/gtest.h>
+#include <paceline/detail/device_runtime.h>
 #include <paceline/detail/memory_limit.h>
 #include <paceline/detail/shared_heap.h>
 #include <sys/resource.h>
@@ -29,6 +30,29 @@ void enable_with_file_limit(rlim_t bytes) {
 TEST(SharedHeap, ALimitOnFilesLeavesTheProcessWithoutOne) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(enable_with_file_limit(1 << 20), testing::ExitedWithCode(0), "limit on the size of files.*ulimit -f");
+}
+
+// Ends the process with 0 if memory from elsewhere is used again as soon as the heap is full, and not before.
+void fill_the_heap() {
+  DeviceRuntime& host = runtime(Device());
+  constexpr std::size_t kBytes = kSmallestShared;
+  void* const early = host.allocate(kBytes, MemoryKind::kNormal, nullptr);
+  std::string why;
+  SharedHeap* const heap = SharedHeap::enable(why, 2 * kBytes);
+  const auto allocate = [&] { return host.allocate(kBytes, MemoryKind::kNormal, nullptr); };
+  void* const first = allocate();
+  void* const second = allocate();
+  if (!heap->contains(first, kBytes) || !heap->contains(second, kBytes) || host.is_reusable(early, kBytes))
+    std::_Exit(97);
+  void* const late = allocate();
+  if (heap->contains(late, kBytes) || !host.is_reusable(late, kBytes)) std::_Exit(98);
+  host.release(first, kBytes, MemoryKind::kNormal, nullptr);
+  std::_Exit(host.is_reusable(late, kBytes) ? 99 : 0);
+}
+
+TEST(SharedHeap, WhileItIsFullMemoryFromElsewhereIsUsedAgain) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(fill_the_heap(), testing::ExitedWithCode(0), "");
 }
 
 // A folder of control groups that is gone at the end of the test.
