@@ -189,7 +189,7 @@ class RingBackend final : public Backend {
     const std::uint64_t next = client_.meet(client_.next_barrier(), first, joining_);
     paused_ = false;
     set_clock(peer_.leave_idle(next, true));
-    if (!name.empty()) client_.require_one_name();
+    client_.require_one_name();
     return given;
   }
 

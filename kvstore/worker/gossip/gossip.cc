@@ -202,7 +202,7 @@ class GossipBackend final : public Backend {
     meet_at_scheduler();
     if (leader != rank()) peer_.take(peer_.fetch(leader, 0, false), 0, 1);
     meet_at_scheduler();
-    if (!name.empty()) client_.require_one_name();
+    client_.require_one_name();
     return given;
   }
 

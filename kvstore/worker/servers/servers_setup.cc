@@ -229,7 +229,7 @@ GatheredValues ServersBackend::all_gather(const std::string& name, const std::st
   const std::uint64_t number = client_.next_barrier();
   if (joining_) {
     GatheredValues given = client_.gather(number, 0, true, name, value).second;
-    if (!name.empty()) client_.require_one_name();
+    client_.require_one_name();
     return given;
   }
   wire::StepEnd body;
@@ -243,7 +243,7 @@ GatheredValues ServersBackend::all_gather(const std::string& name, const std::st
   tell_servers(body);
   paused_ = false;
   set_clock(clock);
-  if (!name.empty()) client_.require_one_name();
+  client_.require_one_name();
   return std::move(given);
 }
 
