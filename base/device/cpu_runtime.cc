@@ -46,10 +46,11 @@ class CpuRuntime final : public DeviceRuntime {
       std::free(memory);
   }
 
-  // Peers read large arrays in the shared heap in place, but not those from before it was made.
+  // Peers read large arrays in the shared heap in place, but not those from elsewhere. While it is full, there are no
+  // better ones.
   bool is_reusable(const void* memory, std::size_t bytes) const override {
     const SharedHeap* const heap = SharedHeap::enabled();
-    return !heap || bytes < kSmallestShared || heap->contains(memory, bytes);
+    return !heap || bytes < kSmallestShared || heap->contains(memory, bytes) || heap->has_refused(bytes);
   }
 
   std::unique_ptr<Stream> create_stream(int) override { return std::make_unique<CpuStream>(); }

@@ -1,7 +1,9 @@
 #include <fcntl.h>
+#include <paceline/detail/memory_limit.h>
 #include <paceline/detail/shared_heap.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -57,7 +59,7 @@ struct Descriptor {
 SharedHeap::SharedHeap(int descriptor, std::byte* base, std::size_t bytes)
     : descriptor_(descriptor), base_(base), bytes_(bytes), free_({{0, bytes}}) {}
 
-SharedHeap* SharedHeap::enable(std::string& why) {
+SharedHeap* SharedHeap::enable(std::string& why, std::size_t most) {
   static Mutex& making = *new Mutex;
   const Lock lock(making);
   if (SharedHeap* heap = heap_of_this_process) return heap;
@@ -66,7 +68,14 @@ SharedHeap* SharedHeap::enable(std::string& why) {
     why = failure("no shared memory can be made");
     return nullptr;
   }
-  const std::size_t bytes = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * kPage;
+  const std::size_t bytes = std::min(memory_of_process(), most) / kPage * kPage;
+  // The system sends a signal that ends the process if a file is made larger than this limit.
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) {
+    why = "shared memory cannot be sized: " + std::to_string(bytes) + " bytes are more than the limit on the size of " +
+          "files, " + std::to_string(limit.rlim_cur) + " bytes (ulimit -f)";
+    return nullptr;
+  }
   // Sealed, so that a reader may rely on its size.
   if (ftruncate(file.number, static_cast<off_t>(bytes)) != 0 ||
       fcntl(file.number, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
@@ -96,6 +105,7 @@ void* SharedHeap::allocate(std::size_t bytes) {
     use_large_pages(offset, size);
     return base_ + offset;
   }
+  refused_ = std::min<std::size_t>(refused_, bytes);
   return nullptr;
 }
 
@@ -117,6 +127,7 @@ void SharedHeap::release(void* memory, std::size_t bytes) {
   madvise(memory, size, MADV_REMOVE);
   std::size_t offset = offset_of(memory);
   const Lock lock(mutex_);
+  refused_ = SIZE_MAX;
   auto next = free_.lower_bound(offset);
   if (next != free_.end() && next->first == offset + size) {
     size += next->second;

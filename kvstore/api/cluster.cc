@@ -115,6 +115,7 @@ ClusterConfig ClusterConfig::from_environment() {
   config.ended_file = text_of("PACELINE_ENDED_FILE");
   config.faults = text_of("PACELINE_FAULTS");
   check_faults(config.faults);
+  config.lost_file = text_of("PACELINE_LOST_FILE");
   config.message_bytes = whole_number("PACELINE_MESSAGE_BYTES", 0, 0, 1 << 30);
   if (const std::string transport = text_of("PACELINE_TRANSPORT"); !transport.empty()) config.transport = transport;
   config.start_deadline_seconds = seconds("PACELINE_START_DEADLINE", config.start_deadline_seconds);

@@ -4,12 +4,15 @@
 #include <paceline/log.h>
 #include <paceline/mode.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "allreduce/ring.h"
 #include "gossip/gossip.h"
 #include "local/local.h"
+#include "mode_names.h"
 #include "own_objects.h"
 #include "servers/servers.h"
 
@@ -49,21 +52,14 @@ constexpr ServerlessMode kServerlessModes[] = {
      [](const Spec& mode, const ClusterConfig& config, const Extensions& own) { check_ring(mode, config, own); },
      make_ring_backend}};
 
+static_assert(std::ranges::equal(kServerlessModes, kModesWithoutServers, {},
+                                 [](const ServerlessMode& mode) { return std::string_view(mode.name); }));
+
 // Null for a mode of servers.
 const ServerlessMode* serverless_mode(const std::string& name) {
   for (const ServerlessMode& mode : kServerlessModes)
     if (name == mode.name) return &mode;
   return nullptr;
-}
-
-// MXNet's names for modes that keep what can be on the devices are others of the same.
-constexpr std::pair<const char*, const char*> kOtherNames[] = {
-    {"nccl", "device"}, {"dist_device_sync", "dist_sync"}, {"dist_sync_device", "dist_sync"}};
-
-std::string mode_name(const std::string& name) {
-  for (const auto& [other, mode] : kOtherNames)
-    if (name == other) return mode;
-  return name;
 }
 
 Spec mode_of(const std::string& text) {
@@ -115,9 +111,6 @@ void KVStore::check(const std::string& mode, bool tables, const Extensions& own)
     found |= name == entry;
   }
   for (const auto& [other, same] : kOtherNames) known += str(" ", other);
-  for (const auto& [name_of_own, object] : own.modes)
-    require(mode_name(name_of_own) == name_of_own && !serverless_mode(name_of_own), "the library has a mode '",
-            name_of_own, "'; give your own another name");
   if (!own.modes.empty()) known += "; of your own:" + names_of(own.modes);
   require(found, "unknown mode '", name, "'; known:", known);
   const Spec spec = mode_of(mode);

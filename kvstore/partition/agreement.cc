@@ -75,11 +75,12 @@ void Agreement::add_to(Digest& digest) const {
   }
 }
 
-void Agreement::close() {
-  const std::vector<TwoRounds::Part> answers = parts_of(contributions(), agreed_->size());
+std::vector<Contribution> Agreement::conclude() {
+  std::vector<Contribution> all = contributions();
+  const std::vector<TwoRounds::Part> answers = parts_of(all, agreed_->size());
   mean_ = std::make_shared<std::vector<std::byte>>(answers.empty() ? std::vector<std::byte>()
                                                                    : codec_.two_rounds()->mean(*agreed_, answers));
-  members_.clear();
+  return all;
 }
 
 }  // namespace paceline

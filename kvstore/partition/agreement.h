@@ -42,10 +42,11 @@ class Agreement {
     for (const auto& [worker, member] : members_)
       if (member.encoded.empty()) visit(worker, member.incarnation);
   }
-  // The gradients of the workers that have answered, in rank order. Valid until close().
-  std::vector<Contribution> contributions() const;
-  // Computes the mean of the answers.
-  void close();
+  // Computes the mean of the answers. Returns the gradients of the workers that have answered, in rank order, valid
+  // until close().
+  std::vector<Contribution> conclude();
+  // The round is over: frees the answers.
+  void close() { members_.clear(); }
   void add_to(Digest& digest) const;
 
  private:
@@ -54,6 +55,8 @@ class Agreement {
     Contribution contribution;
     std::vector<std::byte> encoded;  // what was agreed on and the answer
   };
+
+  std::vector<Contribution> contributions() const;
 
   const std::uint64_t round_;
   const std::int64_t count_;

@@ -152,25 +152,24 @@ void DensePartition::apply(SkipEntry& entry) {
 
 void DensePartition::apply(CloseEntry& entry) {
   SliceRounds& rounds = rounds_of(entry.slice, entry.round);
-  std::vector<Contribution> contributions;
   const bool agreed = rounds.agrees_on(entry.round);
-  if (agreed)
-    contributions = rounds.agreement->contributions();
-  else
-    for (const auto& [worker, kept] : rounds.contributions()) contributions.push_back(kept.contribution);
   std::exception_ptr failure;
   try {
+    std::vector<Contribution> contributions;
+    if (agreed)
+      contributions = rounds.agreement->conclude();
+    else
+      for (const auto& [worker, kept] : rounds.contributions()) contributions.push_back(kept.contribution);
     if (!contributions.empty())
       entry.scalars =
           updater_->apply_round(static_cast<int>(entry.slice), contributions, {}, entry.scalars, entry.aggregate)
               .scalars;
+    if (agreed)
+      for (const Contribution& contribution : contributions) rounds.answered[contribution.worker] = entry.round + 1;
   } catch (...) {
     failure = std::current_exception();
   }
-  if (agreed) {
-    for (const Contribution& contribution : contributions) rounds.answered[contribution.worker] = entry.round + 1;
-    rounds.agreement->close();
-  }
+  if (agreed) rounds.agreement->close();
   rounds.close();
   rest(entry.slice);
   log(entry);

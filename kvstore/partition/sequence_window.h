@@ -1,5 +1,6 @@
 #pragma once
 // The pushes of one worker that one partition has taken, in bounded memory: all up to a number, and some after it.
+// Some numbers never come, because their push was refused or could not be sent. The window moves on without them.
 
 #include <paceline/error.h>
 
@@ -15,7 +16,9 @@ class SequenceWindow {
   static constexpr std::uint64_t kWidth = 1 << 16;  // more than a worker can have in flight to one partition
 
   // Can a worker have reached this number? Numbers start at 1.
-  bool plausible(std::uint64_t sequence) const { return sequence > 0 && sequence <= floor_ + kWidth; }
+  bool plausible(std::uint64_t sequence) const {
+    return sequence > 0 && sequence <= (above_.empty() ? floor_ : *above_.rbegin()) + kWidth;
+  }
 
   bool has(std::uint64_t sequence) const { return sequence <= floor_ || above_.count(sequence) > 0; }
 
@@ -25,6 +28,9 @@ class SequenceWindow {
       ++floor_;
     else if (sequence <= floor_ || !above_.insert(sequence).second)
       return false;
+    // A number this far behind the latest is no longer in flight.
+    if (!above_.empty() && *above_.rbegin() > floor_ + kWidth) floor_ = *above_.rbegin() - kWidth;
+    while (!above_.empty() && *above_.begin() <= floor_) above_.erase(above_.begin());
     while (!above_.empty() && *above_.begin() == floor_ + 1) {
       above_.erase(above_.begin());
       ++floor_;

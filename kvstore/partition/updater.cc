@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <limits>
 #include <map>
 #include <shared_mutex>
@@ -88,13 +89,19 @@ class UpdaterImpl final : public Updater {
     std::shared_lock rules_lock(rules_mutex_);
     StalenessHistogram::Row delays(delays_);
     int refused = 0;
+    std::exception_ptr failure;
     for (std::size_t i = 0; i < contributions.size(); ++i) {
       prefetch(contributions, i);
       Contribution& contribution = contributions[i].contribution;
-      const Applied applied = apply(contributions[i].slice, contribution, delays, nullptr);
-      contribution.scalars = applied.scalars;
-      refused += applied.refused;
+      try {
+        const Applied applied = apply(contributions[i].slice, contribution, delays, nullptr);
+        contribution.scalars = applied.scalars;
+        refused += applied.refused;
+      } catch (...) {
+        if (!failure) failure = std::current_exception();
+      }
     }
+    if (failure) std::rethrow_exception(failure);
     return refused;
   }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "mode_names.h"
 #include "own_objects.h"
 
 namespace paceline {
@@ -31,6 +32,8 @@ void Extensions::check() const {
   check_objects("staleness policy", policies, staleness_catalog());
   check_objects("codec", codecs, compression_catalog());
   for (const auto& [name, mode] : modes) {
+    require(mode_name(name) == name && std::ranges::find(kModesWithoutServers, name) == kModesWithoutServers.end(),
+            "the library has a mode '", name, "'; give your own another name");
     const ModeTraits traits = mode->traits();
     require(!traits.holds_tables || traits.applies != Applies::kWithBackups, "the mode '", name,
             "' of your own applies rounds with backups, which tables do not have; its traits() must say holds_tables = "

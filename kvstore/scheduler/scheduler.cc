@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -78,10 +79,25 @@ struct Scheduler::Impl {
   }
 
   void on_roster(const Roster& roster) {
+    write_lost_file(roster);
     for (const auto& service : services) service->on_roster(roster);
     const Lock lock(mutex);
     over = roster.over;
     changed.notify_all();
+  }
+
+  // Calls of on_roster() do not overlap.
+  void write_lost_file(const Roster& roster) {
+    if (config.lost_file.empty()) return;
+    for (const Peer& peer : roster.peers) {
+      const bool lost = peer.id.role == Role::kWorker && !peer.alive && !peer.finished;
+      if (!lost || !written_as_lost.insert(peer.incarnation).second) continue;
+      std::ofstream file(config.lost_file, std::ios::app);
+      file << name_of(peer.id.role) << ' ' << peer.id.rank << std::endl;
+      if (!file)
+        LOG(WARNING) << "[scheduler] cannot write '" << config.lost_file
+                     << "' (PACELINE_LOST_FILE); the launcher may not count worker " << peer.id.rank << " as lost";
+    }
   }
 
   void run() {
@@ -129,6 +145,7 @@ struct Scheduler::Impl {
   const ClusterConfig config;
   const std::vector<std::unique_ptr<SchedulerService>> services;
   EndedFile ended_file{config.ended_file};
+  std::set<std::uint64_t> written_as_lost;  // incarnations
   Mutex mutex;
   CondVar changed;
   bool over PACELINE_GUARDED_BY(mutex) = false;

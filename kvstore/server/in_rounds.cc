@@ -29,8 +29,10 @@ class InRounds final : public RoundSequencer {
   // The first round of the slice, near `round`, that is not over. A round without contributions is over when every
   // worker is past it.
   std::uint64_t next_round(const DensePartition& state, std::uint32_t slice, std::uint64_t round) const;
-  // Turns complete proposals into an agreement. False if the codec has one round.
-  static bool begin_agreement(DensePartition& state, std::uint32_t slice);
+  enum class Begun { kDone, kNeedless, kFailed };
+  // Turns complete proposals into an agreement. Needless if the codec has one round. If it fails, the round is over
+  // without an update.
+  static Begun begin_agreement(ServedPartition& partition, std::uint32_t slice);
   bool answers_are_missing(const Agreement& agreement) const;
 };
 
@@ -69,10 +71,10 @@ void InRounds::advance(ServedPartition& partition, std::uint32_t slice) {
     if (!rounds->agrees_on(round)) {
       const auto misses = [round](int, std::uint64_t clock) { return clock <= round; };
       if (!mode_->round_complete(state_of(*rounds, misses))) return;
-      if (!begin_agreement(state, slice)) {
-        close(partition, slice);
-        continue;
-      }
+      const Begun begun = begin_agreement(partition, slice);
+      if (begun == Begun::kNeedless) close(partition, slice);
+      if (begun == Begun::kFailed) answer_asking(partition, slice);
+      if (begun != Begun::kDone) continue;
     }
     if (answers_are_missing(*rounds->agreement)) return;
     close(partition, slice);
@@ -87,12 +89,26 @@ bool InRounds::waits_for(const Waiting& waiting, std::uint32_t slice) const {
   return next_round(partition_of(waiting).state, slice, need) < need;
 }
 
-bool InRounds::begin_agreement(DensePartition& state, std::uint32_t slice) {
+InRounds::Begun InRounds::begin_agreement(ServedPartition& partition, std::uint32_t slice) {
+  DensePartition& state = partition.state;
   const DensePartition::SliceRounds& rounds = *state.find_rounds(slice);
-  if (!proposes(rounds.contributions().begin()->second.contribution)) return false;
+  if (!proposes(rounds.contributions().begin()->second.contribution)) return Begun::kNeedless;
   AgreeEntry entry{{}, slice, rounds.oldest()};
-  state.apply(entry);
-  return true;
+  try {
+    state.apply(entry);
+    return Begun::kDone;
+  } catch (const std::exception& error) {
+    std::vector<WorkerIncarnation> contributors;
+    for (const auto& [worker, kept] : rounds.contributions()) contributors.push_back({worker, kept.incarnation});
+    note_failure(partition, slice, entry.round, contributors, error);
+    for (const WorkerIncarnation& contributor : contributors) {
+      AbstainEntry abstain{{}, contributor, slice, entry.round};
+      state.apply(abstain);
+    }
+    SkipEntry skip{{}, slice, entry.round + 1};
+    state.apply(skip);
+    return Begun::kFailed;
+  }
 }
 
 bool InRounds::answers_are_missing(const Agreement& agreement) const {

@@ -34,6 +34,10 @@ void RoundSequencer::push(Pushed& pushed) {
   }
   pushed.entry.rounds = places_;
   pushed.partition.state.apply(pushed.entry);
+  // The push counts, even if its call is refused for an earlier round.
+  if (!pushed.partition.failures.empty())
+    for (const SliceContribution& gradient : pushed.entry.gradients)
+      fails(pushed.call, pushed.partition, static_cast<std::uint32_t>(gradient.slice), false);
 
   std::vector<std::uint32_t> kept;
   kept.reserve(places_.size());
@@ -68,16 +72,28 @@ void RoundSequencer::place_all(const Pushed& pushed) {
 }
 
 void RoundSequencer::close(ServedPartition& partition, std::uint32_t slice) {
-  const std::uint64_t round = partition.state.find_rounds(slice)->oldest();
-  CloseEntry entry{{}, slice, round, mode_->aggregate()};
+  const DensePartition::SliceRounds& rounds = *partition.state.find_rounds(slice);
+  CloseEntry entry{{}, slice, rounds.oldest(), mode_->aggregate()};
+  contributors_.clear();
+  for (const auto& [worker, kept] : rounds.contributions()) contributors_.push_back({worker, kept.incarnation});
   try {
     partition.state.apply(entry);
-    if (!partition.failures.empty()) partition.failures.erase(slice);
   } catch (const std::exception& error) {
-    LOG(ERROR) << "round " << round << " of key '" << partition.state.key_of(slice)
-               << "' could not be applied: " << error.what();
-    partition.failures[slice] = std::current_exception();
+    return note_failure(partition, slice, entry.round, contributors_, error);
   }
+  const auto failed = partition.failures.find(slice);
+  if (failed == partition.failures.end()) return;
+  failed->second.recover();
+  if (failed->second.over()) partition.failures.erase(failed);
+}
+
+void RoundSequencer::note_failure(ServedPartition& partition, std::uint32_t slice, std::uint64_t round,
+                                  const std::vector<WorkerIncarnation>& contributors, const std::exception& error) {
+  LOG(ERROR) << "round " << round << " of key '" << partition.state.key_of(slice)
+             << "' could not be applied: " << error.what();
+  FailedRounds& failed = partition.failures[slice];
+  failed.fail(std::current_exception());
+  for (const WorkerIncarnation& contributor : contributors) failed.add(contributor);
 }
 
 void RoundSequencer::pull(Waiting waiting) {
@@ -92,16 +108,22 @@ void RoundSequencer::pull(Waiting waiting) {
   waiting.call->finish_part();
 }
 
-bool RoundSequencer::fails(const Waiting& waiting) const {
-  const auto& failures = partition_of(waiting).failures;
-  if (failures.empty()) return false;
-  for (const std::uint32_t slice : request_of(waiting).pull()) {
-    const auto failure = failures.find(slice);
-    if (failure == failures.end()) continue;
-    waiting.call->fail(failure->second);
-    return true;
-  }
-  return false;
+bool RoundSequencer::fails(const std::shared_ptr<PushPullCall>& call, ServedPartition& partition, std::uint32_t slice,
+                           bool pulls) {
+  const auto failed = partition.failures.find(slice);
+  if (failed == partition.failures.end()) return false;
+  const std::exception_ptr error = failed->second.hear(call->from(), pulls);
+  if (failed->second.over()) partition.failures.erase(failed);
+  if (error) call->fail(error);
+  return error != nullptr;
+}
+
+bool RoundSequencer::fails(const Waiting& waiting) {
+  ServedPartition& partition = partition_of(waiting);
+  if (partition.failures.empty()) return false;
+  bool any = false;
+  for (const std::uint32_t slice : request_of(waiting).pull()) any |= fails(waiting.call, partition, slice, true);
+  return any;
 }
 
 void RoundSequencer::answer_waiting(ServedPartition& partition, std::uint32_t slice) {

@@ -28,9 +28,12 @@ class RoundSequencer : public Sequencer {
   // Answers workers that ask for agreements.
   virtual void answer_asking(ServedPartition&, std::uint32_t) {}
 
-  // Applies the oldest round. If the update throws, later pulls of the slice are refused with the error, until a round
-  // of the slice succeeds.
+  // Applies the oldest round. If the update throws, the next call of each worker that contributed is refused with the
+  // error. So are all pulls of the slice, until a round of it succeeds.
   void close(ServedPartition& partition, std::uint32_t slice);
+  // A round has failed with the current exception, `error`. Logs it, and keeps it for calls to be refused with.
+  static void note_failure(ServedPartition& partition, std::uint32_t slice, std::uint64_t round,
+                           const std::vector<WorkerIncarnation>& contributors, const std::exception& error);
   void answer_waiting(ServedPartition& partition, std::uint32_t slice);
   // How many workers have contributed, and how many contributions the round can still expect: these, and those of the
   // live workers that are missing.
@@ -49,9 +52,13 @@ class RoundSequencer : public Sequencer {
   void push(Pushed& pushed) final;
   void place_all(const Pushed& pushed);
   void pull(Waiting waiting) final;
-  bool fails(const Waiting& waiting) const;
+  // Refuses the call if it names a slice whose failed round its worker has to hear of.
+  static bool fails(const std::shared_ptr<PushPullCall>& call, ServedPartition& partition, std::uint32_t slice,
+                    bool pulls);
+  static bool fails(const Waiting& waiting);
 
-  std::vector<PushEntry::InRound> places_;  // of one part; reused to avoid allocations
+  std::vector<PushEntry::InRound> places_;       // of one part; reused to avoid allocations
+  std::vector<WorkerIncarnation> contributors_;  // to the round that is closed; likewise
 };
 
 }  // namespace paceline

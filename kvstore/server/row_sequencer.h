@@ -5,11 +5,11 @@
 #include <paceline/mode.h>
 
 #include <atomic>
-#include <exception>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "failed_rounds.h"
 #include "rows/row_partition.h"
 #include "served_call.h"
 #include "sparse.pb.h"
@@ -46,7 +46,7 @@ struct ServedRows {
   RowPartition state;
   ServerShard* const shard;
   std::vector<WaitingPull<RowCall>> waiting;  // pulls that need a round
-  std::exception_ptr failure;                 // of the last round, where it could not be applied
+  FailedRounds failed;
 
   ServedRows(const TableSpec& spec, const TableLayout& layout, std::uint32_t number, const Extensions& own,
              ServerShard& owner)

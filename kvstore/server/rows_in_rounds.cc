@@ -42,6 +42,8 @@ void RowsInRounds::push(Waiting& pull, RowPushEntry& entry) {
   entry.next_round = next_round(served.state);
   entry.verdict = entry.step < entry.next_round ? Verdict::kLate : Verdict::kKept;
   served.state.apply(entry);
+  // The push counts, even if its call is refused for an earlier round.
+  if (const std::exception_ptr error = served.failed.hear(entry.from, false)) pull.call->fail(error);
   if (entry.verdict == Verdict::kLate) {
     shard_.late += static_cast<std::int64_t>(entry.rows.ids.size());
     pull.call->refused += entry.rows.ids.size();
@@ -74,13 +76,16 @@ void RowsInRounds::advance(ServedRows& served) {
       round.expected += clock <= entry.round && (found == kept.end() || !found->second.complete());
     });
     if (!mode_->round_complete(round)) break;
+    std::vector<WorkerIncarnation> contributors;
+    for (const auto& [worker, pieces] : kept) contributors.push_back({worker, pieces.incarnation});
     try {
       state.apply(entry);
-      served.failure = nullptr;
+      served.failed.recover();
     } catch (const std::exception& error) {
       LOG(ERROR) << "round " << entry.round << " of table '" << state.spec().name
                  << "' could not be applied: " << error.what();
-      served.failure = std::current_exception();
+      served.failed.fail(std::current_exception());
+      for (const WorkerIncarnation& contributor : contributors) served.failed.add(contributor);
     }
   }
   // Keep rounds that have passed without contributions, because clocks may go back.
@@ -106,8 +111,8 @@ void RowsInRounds::pull(Waiting waiting) {
       served.waiting.push_back(std::move(waiting));
       return;
     }
-    if (served.failure) {
-      waiting.call->fail(served.failure);
+    if (const std::exception_ptr error = served.failed.hear(waiting.call->from(), true)) {
+      waiting.call->fail(error);
       return waiting.call->finish_part();
     }
   }

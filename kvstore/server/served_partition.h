@@ -3,12 +3,12 @@
 // sizes and figures.
 
 #include <cstdint>
-#include <exception>
 #include <map>
 #include <unordered_map>
 #include <vector>
 
 #include "dense_partition.h"
+#include "failed_rounds.h"
 #include "push_pull_call.h"
 
 namespace paceline {
@@ -32,8 +32,8 @@ struct ServedPartition {
 
   DensePartition state;
   ServerShard* const shard;
-  std::unordered_map<std::uint32_t, Watch> watches;      // by slice
-  std::map<std::uint32_t, std::exception_ptr> failures;  // by slice, if its last round could not be applied
+  std::unordered_map<std::uint32_t, Watch> watches;  // by slice
+  std::map<std::uint32_t, FailedRounds> failures;    // by slice
 
   ServedPartition(std::uint32_t id, std::span<const std::pair<SliceInfo, const void*>> slices, const Extensions& own,
                   ServerShard& owner)

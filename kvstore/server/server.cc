@@ -144,14 +144,15 @@ struct Server::Impl {
     const auto left = std::make_shared<std::atomic<std::size_t>>(shards.size());
     for (const auto& shard : shards) {
       shard->post([request, body, left](ServerShard& self) {
-        const WorkerClocks::Range others = self.step_end(request.from().rank, request.incarnation(), *body);
-        if (left->fetch_sub(1) != 1) return;
-        wire::StepEndReply reply;
-        reply.set_slowest(others.slowest);
-        reply.set_fastest(others.fastest);
-        Message message;
-        message.body = reply.SerializeAsString();
-        request.reply(std::move(message));
+        self.step_end(request.from().rank, request.incarnation(), *body, [request, left](WorkerClocks::Range others) {
+          if (left->fetch_sub(1) != 1) return;
+          wire::StepEndReply reply;
+          reply.set_slowest(others.slowest);
+          reply.set_fastest(others.fastest);
+          Message message;
+          message.body = reply.SerializeAsString();
+          request.reply(std::move(message));
+        });
       });
     }
   }

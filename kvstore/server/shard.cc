@@ -84,10 +84,11 @@ void ServerShard::set_mode(std::shared_ptr<const Mode> mode) {
   tables_.set_mode(mode_);
 }
 
-WorkerClocks::Range ServerShard::step_end(int worker, std::uint64_t incarnation, const wire::StepEnd& message) {
+void ServerShard::step_end(int worker, std::uint64_t incarnation, const wire::StepEnd& message, StepDone done) {
   clocks_.step_end(worker, incarnation, message, std::chrono::steady_clock::now());
+  const bool running = message.state() == wire::StepEnd::RUNNING;
+  ended_.push_back({worker, incarnation, running ? message.clock() : 0, std::move(done)});
   reconsider();
-  return clocks_.others(worker);
 }
 
 void ServerShard::set_roster(const Roster& roster) {
@@ -96,9 +97,21 @@ void ServerShard::set_roster(const Roster& roster) {
 }
 
 void ServerShard::reconsider() {
-  if (!mode_) return;
-  tables_.reconsider();
-  sequencer_->reconsider(partitions_);
+  if (mode_) {
+    tables_.reconsider();
+    sequencer_->reconsider(partitions_);
+  }
+  answer_steps();
+}
+
+void ServerShard::answer_steps() {
+  const bool waits = mode_ && mode_->traits().applies == Applies::kInRounds;
+  const std::uint64_t furthest = clocks_.slowest().value_or(UINT64_MAX - kFurthestAhead) + kFurthestAhead;
+  std::erase_if(ended_, [&](EndedStep& step) {
+    if (waits && step.clock > furthest && clocks_.is_live(step.worker, step.incarnation)) return false;
+    step.done(clocks_.others(step.worker));
+    return true;
+  });
 }
 
 }  // namespace paceline

@@ -40,7 +40,12 @@ class ServerShard {
   void agree(const Request& request, const wire::AgreeRequest& message, ServedPartition& partition) {
     sequencer_->agree(request, message, partition);
   }
-  WorkerClocks::Range step_end(int worker, std::uint64_t incarnation, const wire::StepEnd& message);
+  // A worker has ended a step. Calls `done` with the clocks of the others. In rounds that wait for every worker, `done`
+  // waits until the worker is at most kFurthestAhead steps ahead of the slowest. The worker goes on only with few steps
+  // unanswered, so the gradients of few rounds are kept.
+  using StepDone = UniqueFunction<void(WorkerClocks::Range)>;
+  static constexpr std::uint64_t kFurthestAhead = 2;
+  void step_end(int worker, std::uint64_t incarnation, const wire::StepEnd& message, StepDone done);
   void set_roster(const Roster& roster);
   // Applies an entry of this kind to every partition.
   template <class Entry>
@@ -64,6 +69,13 @@ class ServerShard {
   void loop();
   void run_job(Job& job);
   void reconsider();
+  void answer_steps();
+
+  struct EndedStep {
+    int worker;
+    std::uint64_t incarnation, clock;
+    StepDone done;
+  };
 
   std::shared_ptr<const Mode> mode_;
   WorkerClocks clocks_;
@@ -72,6 +84,7 @@ class ServerShard {
   TableShard tables_;
   std::vector<ServedPartition*> partitions_;
   std::unique_ptr<Sequencer> sequencer_;
+  std::vector<EndedStep> ended_;  // that are not answered
 
   Mutex mutex_;
   CondVar posted_;

@@ -207,7 +207,7 @@ void TableControl::load(const Request& request) {
       RowLoadEntry entry{{},      request.incarnation(), body.load(), rows.pulled, versions,
                          &arrays, body.rows().examples()};
       served.state.apply(entry);
-      served.failure = nullptr;
+      served.failed = {};
       request.reply({});
     });
   });

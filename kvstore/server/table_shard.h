@@ -30,7 +30,7 @@ class TableShard {
     }
   }
   void forget_failures() {
-    for (ServedRows* const served : partitions_) served->failure = nullptr;
+    for (ServedRows* const served : partitions_) served->failed = {};
   }
   // Clocks or the roster have changed: everything that waits is looked at again.
   void reconsider() { sequencer_->reconsider(); }

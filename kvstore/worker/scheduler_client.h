@@ -46,8 +46,11 @@ class SchedulerClient {
   // Throws InvalidArgument if another worker names other `rules` in this call.
   void agree_on_rules(std::uint32_t call, const std::string& rules);
 
-  // Throws InvalidArgument if workers met under different names in the last gather() with a name.
-  void require_one_name() const { require(mismatch_.empty(), mismatch_); }
+  // Throws InvalidArgument, once, if workers met under different names in the last gather() with a name.
+  void require_one_name() {
+    const std::string mismatch = std::exchange(mismatch_, {});
+    require(mismatch.empty(), mismatch);
+  }
 
   // As Backend says.
   void put_fact(const std::string& name, const std::string& value);

@@ -68,6 +68,7 @@ class Processes final : public ServerProcesses {
                                        "PACELINE_SILENCE_DEADLINE=" + std::to_string(config.silence_deadline_seconds),
                                        "PACELINE_HEARTBEAT=" + std::to_string(config.heartbeat_seconds)};
     if (!config.ended_file.empty()) variables.push_back("PACELINE_ENDED_FILE=" + config.ended_file);
+    if (!config.lost_file.empty()) variables.push_back("PACELINE_LOST_FILE=" + config.lost_file);
     if (!port_file.empty()) variables.push_back("PACELINE_PORT_FILE=" + port_file);
     for (char** entry = environ; *entry; ++entry) variables.emplace_back(*entry);
     std::vector<char*> environment;

@@ -15,9 +15,10 @@ class ClusterEnvironment : public testing::Test {
  protected:
   ClusterEnvironment() {
     for (const char* name :
-         {"DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_SERVER", "DMLC_NUM_WORKER", "DMLC_NODE_HOST",
-          "DMLC_INTERFACE", "DMLC_TASK_ID", "PACELINE_JOB_ID", "PACELINE_PORT_FILE", "PACELINE_ENDED_FILE",
-          "PACELINE_FAULTS", "PACELINE_TRANSPORT", "PACELINE_START_DEADLINE", "PACELINE_SILENCE_DEADLINE",
+         {"DMLC_ROLE",          "DMLC_PS_ROOT_URI",   "DMLC_PS_ROOT_PORT",       "DMLC_NUM_SERVER",
+          "DMLC_NUM_WORKER",    "DMLC_NODE_HOST",     "DMLC_INTERFACE",          "DMLC_TASK_ID",
+          "PACELINE_JOB_ID",    "PACELINE_PORT_FILE", "PACELINE_ENDED_FILE",     "PACELINE_LOST_FILE",
+          "PACELINE_FAULTS",    "PACELINE_TRANSPORT", "PACELINE_START_DEADLINE", "PACELINE_SILENCE_DEADLINE",
           "PACELINE_HEARTBEAT", "PACELINE_NODE_PORT", "PACELINE_ON_WORKER_LOSS", "PACELINE_MESSAGE_BYTES"}) {
       const char* value = std::getenv(name);
       before_[name] = value ? value : "";

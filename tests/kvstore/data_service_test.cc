@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <message.pb.h>
+#include <support/cluster_in_process.h>
 
 #include <algorithm>
 #include <mutex>
@@ -227,6 +228,42 @@ TEST_P(DataService, every_position_is_committed_once) {
   for (std::thread& thread : threads) thread.join();
   for (const auto& epoch : delivered) EXPECT_THAT(epoch, testing::Each(1));
   EXPECT_EQ(scheduler_.result(), "");
+}
+
+// A worker whose push was refused, or was never sent, has not delivered what the gradient was made of.
+TEST(DataOfAFailedPush, DoesNotCountAsDelivered) {
+  for (const bool refused : {true, false}) {
+    SCOPED_TRACE(refused);
+    test::ClusterInProcess cluster({.mode = "dist_sync", .workers = 1, .servers = 1, .serial = false});
+    cluster.run([&](int, KVStore& store) {
+      Engine& engine = cluster.engine(0);
+      Backend& backend = store.backend();
+      const NDArray weight = NDArray::zeros(Shape{1}, DType::kFloat32, {}, engine);
+      store.init({{"w", weight}});
+      store.set_optimizer(optim::SGD{.lr = 1});
+      backend.data_part(0);
+      backend.data_begin(0, {{0, 9}}, {{0, 9}});
+      const NDArray gradient = NDArray::zeros(Shape{1}, DType::kFloat32, {}, engine);
+      store.push_pull({{"w", gradient}}, {{"w", weight}});
+      backend.data_commit(0, {{0, 1}});
+      store.step_end();
+      weight.wait();
+
+      if (refused)
+        store.push("w", gradient);  // and once more: twice in one step
+      else
+        engine.push({"broken"}, {}, std::array{gradient.variable()}, [](TaskContext&) { throw Error("broken"); });
+      store.push("w", gradient);
+      backend.data_commit(0, {{1, 2}});
+      store.step_end();
+      store.pull("w", weight);
+      EXPECT_THROW(weight.wait(), Error);
+      EXPECT_EQ(backend.data_committed(0), (PositionRanges{{0, 1}}));
+      EXPECT_THAT(test::error_of_call([&] { backend.data_take_over(0, true); }),
+                  testing::HasSubstr(refused ? "twice in step" : "has failed"));
+    });
+    cluster.abandon();
+  }
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // Mode gossip: what meetings of two keep and what they bring together.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <paceline/error.h>
 #include <support/cluster_in_process.h>
@@ -41,6 +42,53 @@ TEST(Gossip, DrawsEveryOtherWorkerByTheSeed) {
   }
   for (const int other : others) EXPECT_NEAR(met[other], 200, 50) << other;
   EXPECT_NEAR(differ, 400, 50);
+}
+
+// All may meet at the scheduler while a message about an answer is on its way: the answer itself has arrived by then.
+TEST(Gossip, SettlesThoughAnotherWorkerMayAskForAnAnswerAgain) {
+  const ClusterConfig job = job_config("inproc", 0, 2);
+  SchedulerThread scheduler(job);
+  const auto engine = make_serial_engine();
+  StoreOptions options;
+  options.engine = engine.get();
+  const auto local = make_local_backend(options, {});
+  local->init({{"w", full(4, 1, *engine)}});
+  Node other(member(job, Role::kWorker, scheduler.port(), 1), Node::Handlers{});
+  std::thread joining([&] { other.join(); });
+  GossipPeer peer(member(job, Role::kWorker, scheduler.port(), 0), *local, 1);
+  joining.join();
+  peer.add_keys({{"w", DType::kFloat64, Shape{4}}});
+
+  wire::GossipMeet body;
+  body.set_number(1);
+  body.set_keys(1);
+  Message meet;
+  meet.header.kind = MessageKind::kGossipMeet;
+  meet.body = body.SerializeAsString();
+  meet.payload = {Frame::of(std::string(4 * sizeof(double), '\0'))};
+  const PeerId first{Role::kWorker, 0};
+  EXPECT_FALSE(other.ask_and_wait(first, meet).payload.empty());
+  peer.settle();
+  EXPECT_FALSE(other.ask_and_wait(first, meet).payload.empty()) << "the answer is kept";
+  Message taken;
+  taken.header.kind = MessageKind::kGossipTaken;
+  taken.body = meet.body;
+  other.ask_and_wait(first, taken);
+  peer.leave();
+  other.leave();
+}
+
+TEST(Gossip, RefusesAKeyThatNoFrameHolds) {
+  ClusterInProcess cluster({.mode = "gossip", .servers = 0, .transport = "tcp:max_frame_bytes=8000"});
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    EXPECT_THAT(
+        error_of_call([&] {
+          store.init({{"large", full(1001, 0, engine)}});
+        }),
+        testing::HasSubstr("key 'large' has 8008 bytes, and mode gossip sends a key as one frame, of at most 8000"));
+    store.init({{"small", full(1000, 0, engine)}});
+  });
 }
 
 struct Meeting {

@@ -311,6 +311,29 @@ TEST_P(Nodes, a_process_whose_end_the_launcher_tells_is_lost_at_once) {
   EXPECT_EQ(scheduler.result(), "");
 }
 
+// A program may end well without having left the job. The launcher learns which did.
+TEST_P(Nodes, the_scheduler_tells_the_launcher_who_was_lost) {
+  ClusterConfig job = config(0, 3);
+  job.silence_deadline_seconds = 90;  // longer than soon() waits
+  const EndedFile ended(&job);
+  job.lost_file = job.ended_file + "-lost";
+  SchedulerThread scheduler(job);
+  auto workers = joined_workers(job, scheduler.port());
+  workers[2]->leave();
+  workers[1].reset();
+  EXPECT_TRUE(soon([&] {
+    for (const int i : {1, 2})
+      ended.add("worker " + std::to_string(i) + " ended with exit code 0 without leaving the job\n");
+    return workers[0]->roster().live(Role::kWorker) == std::vector<int>{0};
+  }));
+  workers[0]->leave();
+  workers.clear();
+  EXPECT_EQ(scheduler.result(), "");
+  std::ifstream lost(job.lost_file);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(lost), {}), "worker 1\n");
+  std::filesystem::remove(job.lost_file);
+}
+
 TEST_P(Nodes, who_joined_in_the_place_of_one_that_failed_before_the_start_stays) {
   ClusterConfig job = config(0, 3);
   job.silence_deadline_seconds = 90;  // longer than soon() waits

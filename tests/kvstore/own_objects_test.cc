@@ -5,6 +5,8 @@
 #include <support/cluster_in_process.h>
 #include <support/own_objects.h>
 
+#include "checkpoint/saved_state.h"
+
 namespace paceline::test {
 namespace {
 
@@ -162,6 +164,50 @@ TEST(OwnObjects, AreRefusedWhereTheWorkerDoesNotHaveThem) {
   EXPECT_THAT(error("near", {}), HasSubstr("unknown mode 'near'; known: local"));
   EXPECT_EQ(error("near:staleness=traced+dana,compression=three_bytes,error_feedback=0", own_objects()), "");
   EXPECT_THAT(error("near:bound=2", own_objects()), HasSubstr("unknown option 'bound' of mode 'near'"));
+}
+
+TEST(OwnObjects, ModesHaveNoNameOfTheLibrarys) {
+  for (const char* const name :
+       {"local", "device", "gossip", "ring", "nccl", "dist_device_sync", "dist_sync_device", "dist_async"}) {
+    const Extensions own{.modes = {{name, std::make_shared<Near>()}}, .policies = {}, .codecs = {}};
+    EXPECT_THAT(error_of_call([&] { own.check(); }), HasSubstr(str("the library has a mode '", name, "'"))) << name;
+  }
+}
+
+// Each value has the sign that most workers vote for.
+class Voting final : public Codec {
+ public:
+  bool votes() const override { return true; }
+  std::size_t max_bytes(std::int64_t count) const override { return bytes_.max_bytes(count); }
+  std::size_t encode(std::span<const float> values, const EncodeContext& context, std::span<float* const> state,
+                     std::byte* out) const override {
+    return bytes_.encode(values, context, state, out);
+  }
+  void check(EncodedBytes bytes, std::int64_t count) const override { bytes_.check(bytes, count); }
+  void decode(EncodedBytes bytes, std::int64_t count, std::int64_t begin, std::span<float> out) const override {
+    bytes_.decode(bytes, count, begin, out);
+  }
+
+ private:
+  const ThreeBytes bytes_;
+};
+
+TEST(OwnCodec, ThatVotesIsRefusedInModeRing) {
+  const Extensions own{.modes = {}, .policies = {}, .codecs = {{"voting", std::make_shared<Voting>()}}};
+  EXPECT_THAT(error_of_call([&] { KVStore::check("ring:compression=voting", false, own); }), HasSubstr("vote"));
+}
+
+// Version 0.1.0 saved the state of a policy of the user's own by its own name alone.
+TEST(OwnPolicy, ReadsStateThatWasSavedWithoutItsName) {
+  const Extensions own = own_objects();
+  const NDArray trace = NDArray::zeros(Shape{3}, DType::kFloat32), other = NDArray::zeros(Shape{3}, DType::kFloat32);
+  SavedStore store;
+  store.keys["w"].slots = {{"trace", trace}, {"momentum", other}};
+  adapt_state(store, *make_optimizer(Spec::parse("momentum")), *make_staleness("traced+gap_aware", {}, own), false,
+              own);
+  EXPECT_EQ(store.keys["w"].slots.size(), 2);
+  EXPECT_EQ(store.keys["w"].slots["traced_trace"].data(), trace.data());
+  EXPECT_EQ(store.keys["w"].slots["momentum"].data(), other.data());
 }
 
 TEST(OwnObjects, HaveNamesThatTheTextCanHold) {

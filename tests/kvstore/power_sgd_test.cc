@@ -296,8 +296,8 @@ TEST(PowerSgd, StepsAreDeliveredInOrder) {
        third = std::make_shared<Step>(2, nullptr);
   std::shared_ptr<Delivery> held = first->delivery();
   std::string order;
-  held->then([&order] { order += "first "; });
-  second->delivery()->then([&order] { order += "second"; });
+  held->then([&order](const std::exception_ptr&) { order += "first "; });
+  second->delivery()->then([&order](const std::exception_ptr&) { order += "second"; });
   first->close(second);
   first.reset();
   second->close(third);

@@ -121,6 +121,22 @@ TEST(SequenceWindow, TakesEachNumberOnceInAnyOrder) {
   EXPECT_FALSE(window.plausible(1001 + SequenceWindow::kWidth));
 }
 
+// A push that was refused, or could not be sent, leaves a gap for ever.
+TEST(SequenceWindow, MovesOnWithoutNumbersThatNeverCome) {
+  SequenceWindow window;
+  constexpr std::uint64_t kGap = 3, kLast = 3 * SequenceWindow::kWidth;
+  for (std::uint64_t number = 1; number <= kLast; ++number) {
+    if (number == kGap) continue;
+    ASSERT_TRUE(window.plausible(number)) << number;
+    ASSERT_TRUE(window.take(number)) << number;
+    ASSERT_TRUE(window.has(kGap) == (number >= kGap + SequenceWindow::kWidth)) << number;
+  }
+  EXPECT_FALSE(window.take(kLast));
+  EXPECT_FALSE(window.take(1));
+  EXPECT_TRUE(window.has(kGap)) << "it is too old to come";
+  EXPECT_FALSE(window.plausible(kLast + SequenceWindow::kWidth + 1));
+}
+
 wire::StepEnd step_end(std::uint64_t clock, wire::StepEnd::State state = wire::StepEnd::RUNNING,
                        std::uint64_t number = 0) {
   wire::StepEnd message;

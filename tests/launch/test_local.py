@@ -41,7 +41,7 @@ class Environment(LauncherTest):
             self.assertEqual(variables["DMLC_JOB_CLUSTER"], "local")
             self.assertEqual(variables["PACELINE_ON_WORKER_LOSS"], "continue")
             self.assertEqual(variables["OMP_WAIT_POLICY"], "PASSIVE")
-            for name in ("PACELINE_PORT_FILE", "PACELINE_ENDED_FILE"):
+            for name in ("PACELINE_PORT_FILE", "PACELINE_ENDED_FILE", "PACELINE_LOST_FILE"):
                 self.assertEqual(name in variables, role == "scheduler")
         self.assertEqual(len({variables["PACELINE_JOB_ID"] for variables in found.values()}), 1)
         cores = len(os.sched_getaffinity(0))
@@ -209,9 +209,49 @@ class Failure(LauncherTest):
         code, _, err = self.launch("-n", 3, "-s", 1, worker, "--kvstore", "dist_async:bound=4")
         self.assertEqual(code, 0, err)
         told = pathlib.Path((self.stub_dir / "ended-file").read_text().strip()).read_text()
-        self.assertEqual(told, "worker 1 was ended by signal 9 (SIGKILL)\n")
+        self.assertEqual(told.splitlines()[0], "worker 1 was ended by signal 9 (SIGKILL)")
         self.assertIn("worker 1 on this machine was ended by signal 9 (SIGKILL); the job goes on without it", err)
         self.assertIn("the job ended well, but lost worker 1 on this machine", err)
+
+    def test_an_end_without_leaving_is_a_loss(self):
+        """The scheduler hears of it at once, and alone knows that the worker was still in the job."""
+        self.environment["STUB_SERVER_DOES"] = """
+            if [ "$DMLC_ROLE" = scheduler ]; then
+              until grep -sqx "worker 1 ended with exit code 0 without leaving the job" "$PACELINE_ENDED_FILE"; do
+                sleep 0.05
+              done
+              echo "worker 1" >>"$PACELINE_LOST_FILE"
+            fi
+        """
+        worker = self.worker('[ "$DMLC_TASK_ID" != 0 ] || until grep -sq goes "$STUB_DIR/said"; do sleep 0.05; done')
+        for choice, expected in (("failed", 1), ("none", 0)):
+            with self.subTest(choice):
+                self.forget_what_stubs_did()
+                log_dir = self.folder / choice
+                launcher = self.start(
+                    "-n", 2, "--lost-workers-count", choice, "--log-dir", log_dir, worker, "dist_sync"
+                )
+                how = "worker 1 on this machine ended with exit code 0 without leaving the job"
+                said = f"{how}; the job goes on without it (1 still at work)"
+                log = log_dir / "launch.log"
+                self.wait_until(lambda log=log, said=said: log.exists() and said in log.read_text(), said)
+                (self.stub_dir / "said").write_text("the job goes on")
+                code, _, err = self.finish(launcher)
+                self.assertEqual(code, expected, err)
+                last = f"the job ended without {how}: exit code 1" if expected else "lost worker 1 on this machine"
+                self.assertIn(last, err)
+
+    def test_the_only_worker_ends_without_leaving(self):
+        self.environment["STUB_SERVER_DOES"] = """
+            if [ "$DMLC_ROLE" = scheduler ]; then
+              until [ -e "$PACELINE_ENDED_FILE" ]; do sleep 0.05; done
+              echo "worker 0" >>"$PACELINE_LOST_FILE"
+              exit 1
+            fi
+        """
+        code, _, err = self.launch("-n", 1, self.worker("echo the reason"), "dist_sync")
+        self.assertEqual(code, 1, err)
+        self.assertRegex(err, r"worker 0 [^\n]* without leaving the job, and no worker is left[^\n]*\n    the reason")
 
     def test_mode_from_the_environment(self):
         worker = self.worker('[ "$DMLC_TASK_ID" = 0 ] || { touch "$STUB_DIR/done-1"; kill -KILL $$; }')

@@ -123,6 +123,32 @@ class WorkerKilled(Faults):
         self.assertRegex(ended.err, r"\[launch\] .*worker [01].*SIGKILL\), and no worker is left")
         self.assert_nothing_survives()
 
+    def test_an_end_without_leaving(self):
+        """What ends with 0 is a shell here, whose child was the worker. Nobody waits for the worker's silence."""
+        shell = self.folder / "train"
+        shell.write_text(
+            f"""#!/bin/sh
+            [ "$DMLC_TASK_ID" = 1 ] || exec {program("mnist")} "$@"
+            {program("mnist")} "$@" &
+            until [ -e end ]; do sleep 0.05; done
+            kill -KILL $!
+            """
+        )
+        shell.chmod(0o755)
+        data = data_folder()
+        job = self.start(
+            *LAUNCHER, "-n", 2, "-s", 1, shell, "--kvstore", "dist_sync", "--train", data / "train.manifest",
+            "--test", data / "test.manifest", "--epochs", 2, "--log_every", 10, PACELINE_SILENCE_DEADLINE=10 * PROMPT,
+        )  # fmt: skip
+        self.wait_for_line(job, r"\[worker 1\] epoch 1  step 10 ")
+        (self.folder / "end").touch()
+        ended = self.finish(job)
+        self.assertEqual(ended.code, 1, ended)
+        how = "ended with exit code 0 without leaving the job"
+        self.assertRegex(ended.err, rf"\[scheduler 0\].* worker 1 at 127\.0\.0\.1 was lost: it {how}")
+        self.assertRegex(ended.err, rf"\[launch\] the job ended without worker 1 on this machine {how}: exit code 1")
+        self.assert_nothing_survives()
+
     def test_loss_may_stop_the_job(self):
         job = self.start_long_job("dist_sync", launch=("--on-worker-loss", "stop"), epochs=50)
         self.wait_for_middle(job)

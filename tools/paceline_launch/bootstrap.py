@@ -60,7 +60,7 @@ paceline_setsid=$(command -v setsid)
 paceline_cores=$(OMP_NUM_THREADS='' nproc || getconf _NPROCESSORS_ONLN || echo 1)
 (
   exec 2>&4 3<&- 4>&-
-  unset DMLC_RANK PACELINE_PORT_FILE PACELINE_ENDED_FILE PORT
+  unset DMLC_RANK PACELINE_PORT_FILE PACELINE_ENDED_FILE PACELINE_LOST_FILE PORT
 @EXPORTS@
   export PACELINE_PROCESS_ID="$paceline_tag" OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-PASSIVE}"
   if [ -z "${PACELINE_NUM_THREADS-}" ]; then

@@ -10,7 +10,7 @@ from . import UsageError
 SET_BY_LAUNCHER = (
     "DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_SERVER", "DMLC_NUM_WORKER", "DMLC_NODE_HOST",
     "DMLC_TASK_ID", "DMLC_JOB_CLUSTER", "PACELINE_JOB_ID", "PACELINE_PROCESS_ID", "PACELINE_ON_WORKER_LOSS",
-    "PACELINE_PORT_FILE", "PACELINE_ENDED_FILE",
+    "PACELINE_PORT_FILE", "PACELINE_ENDED_FILE", "PACELINE_LOST_FILE",
 )  # fmt: skip
 
 # Taken along to other hosts without being asked for; everything else needs --env.

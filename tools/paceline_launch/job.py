@@ -41,6 +41,7 @@ class Job:
         self.listening = False  # the scheduler
         self.port_file = os.path.abspath(os.path.join(self.console.log_dir, "scheduler.port"))
         self.ended_file = os.path.abspath(os.path.join(self.console.log_dir, "scheduler.ended"))
+        self.lost_file = os.path.abspath(os.path.join(self.console.log_dir, "scheduler.lost"))
 
         def make(role, count, hosts=()):
             return [Process(role, i, hosts[i] if hosts else None, self.console, self.events) for i in range(count)]
@@ -80,12 +81,15 @@ class Job:
         pause = min(soonest - time.monotonic(), 3600)  # a queue waits for no longer than its clock can count
         if self._scheduler_is_starting():
             pause = min(pause, 0.02)
+        elif any(worker.ended for worker in self.workers):
+            pause = min(pause, _MOMENT)  # the scheduler may count one as lost that ended well
         try:
             return self.events.get(timeout=max(pause, 0))
         except queue.Empty:
             return "", None
 
     def _handle(self, what, whom):
+        self._look_for_lost()
         if what == "signal":
             self._on_signal(whom)
         elif what == "ended":
@@ -127,13 +131,14 @@ class Job:
         if not self.scheduler:
             self._start_rest()
             return
-        for path in (self.port_file, self.ended_file):
+        for path in (self.port_file, self.ended_file, self.lost_file):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)  # of an earlier job with the same log folder
         environment = {
             **self._environment(self.scheduler[0]),
             "PACELINE_PORT_FILE": self.port_file,
             "PACELINE_ENDED_FILE": self.ended_file,
+            "PACELINE_LOST_FILE": self.lost_file,
         }
         self._start(self.scheduler[0], self.options.server_command, environment)
 
@@ -235,23 +240,38 @@ class Job:
             self._start_scheduler()
 
     def _on_worker_end(self, process):
-        left = sum(not worker.ended for worker in self.workers)
-        well = sum(worker.ended and worker.status == 0 for worker in self.workers)
         if process.status != 0:
-            self.lost.append(process)
-            if self.options.on_worker_loss == "stop":
-                self._fail_with(process, f"{_how(process)}, which the job cannot survive")
-            elif not left and not well:
-                self.unsaid.clear()
-                self._fail_with(self.lost[0], f"{_how(self.lost[0])}, and no worker is left")
-            else:
-                self._tell_scheduler(process)
-                self.unsaid.append(
-                    f"{process.place} {_how(process)}; the job goes on without it ({left} still at work)"
-                )
-                self._deadline("lost workers", _MOMENT, self._say_who_is_lost)
-        if not left and not self.stopping:
+            self._lose(process)
+        if not self.stopping:
+            self._tell_scheduler(process)
+        if all(worker.ended for worker in self.workers) and not self.stopping:
             self._deadline("ending", self.options.grace, self._servers_did_not_end)
+
+    def _lose(self, process):
+        self.lost.append(process)
+        left = sum(not worker.ended for worker in self.workers)
+        if self.options.on_worker_loss == "stop":
+            self._fail_with(process, f"{_how(process)}, which the job cannot survive")
+        elif len(self.lost) == len(self.workers):
+            self.unsaid.clear()
+            self._fail_with(self.lost[0], f"{_how(self.lost[0])}, and no worker is left")
+        else:
+            self.unsaid.append(f"{process.place} {_how(process)}; the job goes on without it ({left} still at work)")
+            self._deadline("lost workers", _MOMENT, self._say_who_is_lost)
+
+    def _look_for_lost(self):
+        """The scheduler alone knows whether a worker whose program ended well had left the job."""
+        if self.stopping or not self.scheduler:
+            return
+        try:
+            with open(self.lost_file, encoding="utf-8") as file:
+                names = {line.strip() for line in file if line.endswith("\n")}
+        except OSError:
+            return
+        for worker in self.workers:
+            if worker.ended and worker.status == 0 and not worker.never_left and worker.name in names:
+                worker.never_left = True
+                self._lose(worker)
 
     def _say_who_is_lost(self):
         for text in self.unsaid:
@@ -259,17 +279,20 @@ class Job:
         self.unsaid.clear()
 
     def _tell_scheduler(self, process):
-        """It need not wait for the silence of a process that is known to have ended."""
+        """It need not wait for the silence of a process that is known to have ended; one that has left is no news."""
         if not process.connection_lost:
             with contextlib.suppress(OSError), open(self.ended_file, "a", encoding="utf-8") as file:
                 file.write(f"{process.name} {_how(process)}\n")
 
     def _end_well(self):
         """The workers that were not lost have ended; the exit code is that of the first whose loss counts."""
+        self._look_for_lost()
+        if self.stopping:
+            return
         self.went_to_its_end = True
         counts = {"failed": lambda worker: worker.failed, "any": lambda _: True, "none": lambda _: False}
         counts_here = counts[self.options.lost_workers_count]
-        self._stop(next((worker.status for worker in self.lost if counts_here(worker)), 0))
+        self._stop(next((worker.status or 1 for worker in self.lost if counts_here(worker)), 0))
 
     def _all_ended(self, processes):
         return not self.waiting and all(process.ended for process in processes)
@@ -391,6 +414,8 @@ def _how(process):
     if process.connection_lost:
         return "lost its connection to the launcher"
     why = ": the memory of its control group was exhausted" if process.memory_exhausted else ""
+    if process.status == 0:
+        why = " without leaving the job"
     return describe_status(process.status) + why
 
 

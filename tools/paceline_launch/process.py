@@ -74,6 +74,7 @@ class Process:
         self.started = False
         self.ended = False
         self.status = None  # exit code, 128 + number for a signal
+        self.never_left = False  # the scheduler counts it as lost, though it ended well
         self.memory_exhausted = False  # the kernel killed it, or another process of its control group, for memory
         self.last_lines = collections.deque(maxlen=_LINES_KEPT)
         self.last_output = b""  # the last line on standard output
@@ -102,7 +103,8 @@ class Process:
     def failed(self):
         """It ended by a fault of its own: not well, and neither SIGTERM nor SIGKILL nor the loss of its host did it."""
         from_outside = self.status in (128 + signal.SIGTERM, 128 + signal.SIGKILL) and not self.memory_exhausted
-        return self.ended and self.status != 0 and not from_outside and not self.connection_lost
+        well = self.status == 0 and not self.never_left
+        return self.ended and not well and not from_outside and not self.connection_lost
 
     @property
     def connection_lost(self):

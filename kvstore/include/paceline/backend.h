@@ -131,7 +131,8 @@ class Backend {
   // in a step, which may have no rows.
   virtual void push_pull_rows(const std::vector<RowPush>& pushes, const std::vector<RowPull>& pulls,
                               std::int64_t examples, int priority);
-  // Ends a step of this worker. Its clock advances when its earlier pushes are sent. Returns at once.
+  // Ends a step of this worker. Its clock advances when its earlier pushes are sent. Returns at once, unless rounds wait
+  // for every worker and this one is several steps ahead of the slowest: then it blocks.
   virtual void step_end() = 0;
   // This worker has ended `step` steps. For fault plans, and for messages about workers that do not get on.
   virtual void reached(std::uint64_t /*step*/) {}
@@ -178,7 +179,8 @@ class Backend {
   // pieces: call again until the answer is empty. Without `wait`, more positions may appear later, also in earlier
   // epochs. With `wait`, the call blocks until there are positions, or until every position of the epoch is committed
   // and the answer is empty. Call it with `wait` at the latest before finish(). Rounds and bounds do not wait for a
-  // worker that waits here.
+  // worker that waits here. Throws Error if a push of this worker has failed: what its gradient was made of does not
+  // count as delivered until this worker has ended and others have taken it over.
   virtual PositionRanges data_take_over(std::int64_t epoch, bool wait) = 0;
 
   // Statistics of the job so far.

@@ -25,9 +25,11 @@ struct ClusterConfig {
   int task = -1;          // DMLC_TASK_ID: ranks follow it; -1: they follow the order of arrival
   std::string job;        // PACELINE_JOB_ID: processes of another job are refused
   std::string port_file;  // PACELINE_PORT_FILE: the scheduler writes "host port" there once it listens
-  // PACELINE_ENDED_FILE: the launcher writes a line to it for each worker that has failed ("worker 3 was ended by
-  // signal 9"). The scheduler counts such a worker as lost at once, before the silence deadline.
+  // PACELINE_ENDED_FILE: the launcher writes a line to it for each worker that has ended ("worker 3 was ended by
+  // signal 9"). The scheduler counts a worker that has not left the job as lost at once, before the silence deadline.
   std::string ended_file;
+  // PACELINE_LOST_FILE: the scheduler writes a line to it for each worker that was lost ("worker 3").
+  std::string lost_file;
   // PACELINE_TRANSPORT: "shm" (shared memory between peers of one host, tcp to other hosts), "tcp" or "inproc". With
   // "inproc", scheduler_host is the name of the job.
   std::string transport = "shm";

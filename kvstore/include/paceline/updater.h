@@ -121,7 +121,7 @@ class Updater {
   // not yet exist.
   virtual Applied apply(int slice, const Contribution& contribution, void* copy = nullptr) = 0;
   // Applies several gradients in order, faster than single calls for many small slices. Returns how many gradients the
-  // policy refused.
+  // policy refused. If an update throws, applies the others nevertheless, and then throws the first error.
   virtual int apply_all(std::span<SliceContribution> contributions) = 0;
   // Applies the mean or the sum of several contributions as one update of delay 0. They are added up in the order
   // given. A worker below 0 is in no histogram of delays. `scalars` are taken where they are resolved.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <exception>
 #include <numeric>
 
 #include "round_factors.h"
@@ -210,11 +211,8 @@ std::uint64_t RowTable::apply_rows(const RowGradients& push, RowScalars* scalars
   std::int64_t factor_of = 0;  // the delay that context.factor belongs to
   DelayCounts delays;
   std::uint64_t refused = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (i + kAhead < count) {
-      rows_.prefetch(slots_[i + kAhead]);
-      if (push.places) prefetch_lines<Cache::kSecond>(push.gradient(i + kAhead, row_bytes_), row_bytes_);
-    }
+  std::exception_ptr failure;
+  const auto apply_row = [&](std::size_t i) PACELINE_NO_THREAD_SAFETY_ANALYSIS {
     const RowStore::Record record = touch(push.ids[i], slots_[i]);
     const std::uint64_t version = get_number(record.head);
     const std::uint64_t from = push.versions[i] == kNeverPulled ? version : push.versions[i];
@@ -234,10 +232,22 @@ std::uint64_t RowTable::apply_rows(const RowGradients& push, RowScalars* scalars
       delays.add(context.delay);
     }
     if (answering) answering->write(i, push.ids[i], &record);
+  };
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) {
+      rows_.prefetch(slots_[i + kAhead]);
+      if (push.places) prefetch_lines<Cache::kSecond>(push.gradient(i + kAhead, row_bytes_), row_bytes_);
+    }
+    try {
+      apply_row(i);
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
   }
   delays.add_to(delays_of(delays_, push.worker));
   examples_ += push.counted;
   refused_ += static_cast<std::int64_t>(refused);
+  if (failure) std::rethrow_exception(failure);
   return refused;
 }
 
@@ -302,6 +312,7 @@ void RowTable::apply_together(const std::vector<RowGradients>& contributions, Ag
   StaleContext context = this->context(scalars);
   context.examples = std::accumulate(examples.begin(), examples.end(), std::int64_t{0});
   std::vector<T> sum(static_cast<std::size_t>(spec_.width));
+  std::exception_ptr failure;
   for (std::size_t i = 0; i < entries.size();) {
     const std::int64_t row = entries[i].row;
     std::fill(sum.begin(), sum.end(), T(0));
@@ -310,15 +321,20 @@ void RowTable::apply_together(const std::vector<RowGradients>& contributions, Ag
       for (std::size_t e = 0; e < sum.size(); ++e) sum[e] += factor * entries[i].gradient[e];
     }
     factors.divide(sum.data(), spec_.width);
-    const RowStore::Record record = touch(row, rows_.find(row));
-    const std::uint64_t version = get_number(record.head);
-    context.count = static_cast<std::int64_t>(version);
-    update<T>(record.body, sum.data(), nullptr, context);
-    put_number(record.head, version + 1);
+    try {
+      const RowStore::Record record = touch(row, rows_.find(row));
+      const std::uint64_t version = get_number(record.head);
+      context.count = static_cast<std::int64_t>(version);
+      update<T>(record.body, sum.data(), nullptr, context);
+      put_number(record.head, version + 1);
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
   }
   for (const RowGradients& push : contributions)
     if (!push.ids.empty()) delays_of(delays_, push.worker).add(0, static_cast<std::int64_t>(push.ids.size()));
   examples_ += counted;
+  if (failure) std::rethrow_exception(failure);
 }
 
 void RowTable::read(std::span<const std::int64_t> ids, const RowAnswer& answer) {

@@ -89,6 +89,8 @@ class RowTable {
 
   // Updates each row, corrected for its own delay. With `answer`, also reads it, while it is in the caches. Returns the
   // number of refused updates. `scalars` are used if they are resolved. Otherwise they are computed and stored there.
+  // If the update of a row throws, the others are updated nevertheless, and then the first error is thrown. So it is in
+  // apply_round().
   std::uint64_t apply(const RowGradients& push, RowScalars* scalars, const RowAnswer* answer = nullptr);
   // The mean or the sum of several contributions, added up in the order given; a row that a contribution lacks counts
   // as zeros there. One update of delay 0 for each row.

@@ -10,6 +10,7 @@
 #include <exception>
 #include <optional>
 
+#include "allreduce/ring_keys.h"
 #include "allreduce/ring_peer.h"
 #include "allreduce/ring_state.h"
 #include "parse_body.h"
@@ -191,7 +192,7 @@ class RingBackend final : public Backend {
     const std::uint64_t next = client_.meet(client_.next_barrier(), first, joining_);
     paused_ = false;
     set_clock(peer_.leave_idle(next, true));
-    if (!name.empty()) client_.require_one_name();
+    client_.require_one_name();
     return given;
   }
 
@@ -209,7 +210,8 @@ class RingBackend final : public Backend {
       Lock lock(mutex_);
       step = pushed_in_step_ ? applied_ : last_applied_.lock();
     }
-    auto send = [this, pending = pending_, message = SchedulerClient::commit_message(epoch, done, note)]() mutable {
+    auto send = [this, pending = pending_,
+                 message = SchedulerClient::commit_message(epoch, done, note)](const std::exception_ptr&) mutable {
       pending->add();
       scheduler_.submit(0, 0, std::move(message),
                         [pending](const std::optional<Message>&, const std::exception_ptr&) { pending->remove(); });
@@ -217,7 +219,7 @@ class RingBackend final : public Backend {
     if (step)
       step->delivery()->then(std::move(send));
     else
-      send();
+      send(nullptr);
   }
   PositionRanges data_committed(std::int64_t epoch) override { return client_.data_committed(epoch); }
   std::vector<std::string> data_notes(std::int64_t epoch) override { return client_.data_notes(epoch); }
@@ -250,22 +252,12 @@ class RingBackend final : public Backend {
   }
 
  private:
-  RingKey& find(const std::string& name, const NDArray& array, const char* use) PACELINE_REQUIRES(mutex_) {
-    const auto found = keys_.find(name);
-    require(found != keys_.end(), "key '", name, "' was not initialised");
-    RingKey& key = *found->second;
-    // The text is made only when it is needed: a call may hold ten thousand keys.
-    if (array.size() != key.info.shape.size() || array.dtype() != key.info.dtype)
-      throw InvalidArgument(str(use, " of key '", name, "' is ", array.describe(), ", expected ", key.info.describe()));
-    return key;
-  }
-
   void collect(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, int priority,
                RingCall& call, std::vector<std::pair<NDArray, NDArray>>& copies) PACELINE_REQUIRES(mutex_) {
     const std::uint64_t step = sent_->number(), number = ++calls_;
     call.items.reserve(std::max(gradients.size(), weights.size()));
     for (const PushItem& item : gradients) {
-      RingKey& key = find(item.key, item.gradient, "the gradient");
+      RingKey& key = find_key(keys_, item.key, item.gradient, "the gradient");
       if (key.last_step == step)
         throw InvalidArgument(str("worker ", rank(), " pushed key '", item.key, "' twice in step ", step,
                                   "; call step_end() between steps"));
@@ -273,7 +265,7 @@ class RingBackend final : public Backend {
       expect_unwritten(key);
       key.call = number;
     }
-    for (const PullItem& item : weights) expect_unwritten(find(item.key, item.out, "the output"));
+    for (const PullItem& item : weights) expect_unwritten(find_key(keys_, item.key, item.out, "the output"));
     // From here on the call is taken.
     for (const PushItem& item : gradients) {
       RingKey& key = *keys_.at(item.key);
@@ -366,15 +358,6 @@ class RingBackend final : public Backend {
     }
     pull(pulls, 0);
     for (const PullItem& item : pulls) item.out.wait();
-  }
-
-  // Workers of which each had written to its own would differ from then on without a word.
-  static void expect_unwritten(const RingKey& key) {
-    if (!key.shared || key.shared->variable().version() == key.shared_version) return;
-    throw InvalidArgument(
-        str("the array of key '", key.info.name, "' was written by something else than a pull since it ",
-            "was shared with the store, and the workers of mode ring would come to differ; set weights ",
-            "before init() or by load()"));
   }
 
   void look_around() {

@@ -19,6 +19,8 @@ RingSetting check_ring(const Spec& mode, const ClusterConfig& config, const Exte
   if (const auto codec = compression.make(compression.push)) {
     require(!codec->takes_momentum(), "compression '", compression.push.text(),
             "' takes the momentum from the optimizer, all of which every worker of mode ring has; name another codec");
+    require(!codec->votes(), "compression '", compression.push.text(),
+            "' has the workers vote, and mode ring adds their gradients up; name another codec");
   }
   require(config.servers == 0, "mode ring has no servers, and this job has ", config.servers,
           "; start it with launch.py -s 0 (DMLC_NUM_SERVER=0)");

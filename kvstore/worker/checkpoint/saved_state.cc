@@ -79,6 +79,22 @@ bool is_policy_state(const std::string& slot) {
   return false;
 }
 
+// Puts the policy's name before state that was saved without it.
+void name_own_state(SavedStore& store, const std::vector<std::string>& known, const Extensions& own) {
+  for (const auto& [policy, object] : own.policies) {
+    for (const std::string& state : object->state_names()) {
+      const std::string name = str(policy, "_", state);
+      if (std::ranges::count(known, name) == 0 || std::ranges::count(known, state) > 0) continue;
+      for (auto& [key_name, key] : store.keys) {
+        auto slot = key.slots.extract(state);
+        if (slot.empty()) continue;
+        slot.key() = name;
+        key.slots.insert(std::move(slot));
+      }
+    }
+  }
+}
+
 }  // namespace
 
 StoreState SavedStore::write() const {
@@ -152,7 +168,8 @@ void SavedStore::refuse_unknown(const std::vector<std::string>& names) {
   throw InvalidArgument("the checkpoint has " + text + ", which this job's network does not have");
 }
 
-void adapt_state(SavedStore& store, const Optimizer& optimizer, const Staleness& policy, bool worker_momentum) {
+void adapt_state(SavedStore& store, const Optimizer& optimizer, const Staleness& policy, bool worker_momentum,
+                 const Extensions& own) {
   std::vector<std::string> known = optimizer.state_names();
   if (worker_momentum)
     move_momentum_to_worker(store);
@@ -160,6 +177,7 @@ void adapt_state(SavedStore& store, const Optimizer& optimizer, const Staleness&
     move_momentum_to_servers(store);
 
   for (const std::string& name : policy.state_names()) known.push_back(name);
+  name_own_state(store, known, own);
   std::set<std::string> dropped;
   for (auto& [name, key] : store.keys) {
     std::erase_if(key.slots, [&](const auto& entry) {

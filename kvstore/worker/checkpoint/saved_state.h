@@ -7,6 +7,7 @@
 // where workers have one. A ':' of a key is escaped (saved_names.h).
 
 #include <paceline/backend.h>
+#include <paceline/extensions.h>
 #include <paceline/updater.h>
 
 #include <cstdint>
@@ -58,8 +59,10 @@ struct SavedStore {
 // Adapts a state that another mode saved to these rules. Momentum moves between the servers (slot "momentum") and the
 // workers ("velocity" of dana), and its sum stays the same. One worker with dana therefore goes on as exact NAG. State
 // of staleness policies that `policy` does not have is dropped with a warning. Unknown state of an optimizer is kept,
-// and the servers refuse it.
-void adapt_state(SavedStore& store, const Optimizer& optimizer, const Staleness& policy, bool worker_momentum);
+// and the servers refuse it. Version 0.1.0 saved the state of a policy of the user's own, which is now in `own`,
+// without the policy's name.
+void adapt_state(SavedStore& store, const Optimizer& optimizer, const Staleness& policy, bool worker_momentum,
+                 const Extensions& own = {});
 
 // The state of one worker when the job resumes with another number of workers. Rank r gets the sum of the states of
 // ranks r, r + workers, ..., which keeps the sum of all momenta. Waits for the arrays.

@@ -35,6 +35,7 @@ class GossipBackend final : public Backend {
  public:
   GossipBackend(const ClusterConfig& config, const GossipOptions& gossip, const StoreOptions& options)
       : options_(gossip),
+        max_frame_bytes_(TransportSetting::parse(config.transport).max_frame_bytes()),
         workers_(config.workers),
         engine_(options.engine ? *options.engine : default_engine()),
         local_(make_local_backend(options, {})),
@@ -53,6 +54,10 @@ class GossipBackend final : public Backend {
   bool leads() const override { return client_.leader() == rank(); }
 
   void init(const std::vector<InitValue>& values) override {
+    for (const InitValue& value : values)
+      require(value.value.bytes() <= max_frame_bytes_, "key '", value.key, "' has ", value.value.bytes(),
+              " bytes, and mode gossip sends a key as one frame, of at most ", max_frame_bytes_,
+              "; cut the key, or raise max_frame_bytes of the transport");
     wire::InitRequest request;
     request.set_call(++init_calls_);
     request.set_mode("gossip");
@@ -198,11 +203,12 @@ class GossipBackend final : public Backend {
     meet_at_scheduler();
     if (leader != rank()) peer_.take(peer_.fetch(leader, 0, false), 0, 1);
     meet_at_scheduler();
-    if (!name.empty()) client_.require_one_name();
+    client_.require_one_name();
     return given;
   }
 
   const GossipOptions options_;
+  const std::uint64_t max_frame_bytes_;
   const int workers_;
   Engine& engine_;
   const std::unique_ptr<LocalBackend> local_;

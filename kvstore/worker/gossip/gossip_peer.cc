@@ -76,6 +76,7 @@ void GossipPeer::leave() {
     leaving_ = true;
   }
   settle();
+  kept_.wait_none();
   node_.leave();
 }
 
@@ -137,9 +138,9 @@ std::vector<const std::byte*> GossipPeer::runs(PayloadReader& payload, std::size
 }
 
 void GossipPeer::tell(const PeerId& peer, Message message) {
-  pending_->add();
+  told_->add();
   node_.ask(peer, std::move(message),
-            [pending = pending_](const std::optional<Message>&, std::exception_ptr) { pending->remove(); });
+            [told = told_](const std::optional<Message>&, std::exception_ptr) { told->remove(); });
 }
 
 // ---- what others ask
@@ -185,12 +186,12 @@ Message GossipPeer::answer_meeting(const Request& request) {
   answer.payload = moved.finish();
   if (answer.payload.empty()) return answer;
   last.message = answer;
-  pending_->add();
+  kept_.add();
   return answer;
 }
 
 void GossipPeer::forget(Answer& answer) {
-  if (answer.message) pending_->remove();
+  if (answer.message) kept_.remove();
   answer.message.reset();
 }
 

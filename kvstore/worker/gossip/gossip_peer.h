@@ -52,7 +52,7 @@ class GossipPeer {
   // Sends a message that needs no answer. leave() waits until it has arrived.
   void tell(const PeerId& peer, Message message);
   // Blocks until the messages of tell() have arrived.
-  void settle() { pending_->wait_none(); }
+  void settle() { told_->wait_none(); }
   // Leaves the job when all messages and answers of this worker have arrived. No meeting of its own may be open.
   void leave();
 
@@ -90,8 +90,8 @@ class GossipPeer {
   LocalBackend& local_;
   Updater& updater_;
   const std::int64_t seed_;
-  const std::shared_ptr<Pending> pending_ =
-      std::make_shared<Pending>();  // what others must have before this one leaves
+  const std::shared_ptr<Pending> told_ = std::make_shared<Pending>();  // messages of tell() that have not arrived
+  Pending kept_;                                                       // answers that others may ask for again
 
   mutable Mutex mutex_;
   std::vector<Weights> keys_ PACELINE_GUARDED_BY(mutex_);

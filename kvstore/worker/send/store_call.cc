@@ -1,21 +1,30 @@
 #include "send/store_call.h"
 
+#include <paceline/error.h>
+
 #include <utility>
 
 namespace paceline {
 
 Delivery::~Delivery() {
-  std::vector<std::function<void()>> actions;
+  std::vector<Action> actions;
+  std::exception_ptr error;
   {
     Lock lock(mutex_);
     actions.swap(actions_);
+    error = error_;
   }
-  for (const auto& action : actions) action();
+  for (const Action& action : actions) action(error);
 }
 
-void Delivery::then(std::function<void()> action) {
+void Delivery::then(Action action) {
   Lock lock(mutex_);
   actions_.push_back(std::move(action));
+}
+
+void Delivery::fail(const std::exception_ptr& error) {
+  Lock lock(mutex_);
+  if (!error_) error_ = error;
 }
 
 Step::~Step() {
@@ -24,7 +33,7 @@ Step::~Step() {
 }
 
 void Step::close(std::shared_ptr<Step> next) {
-  delivery_->then([later = next->delivery()] {});  // let go after all actions
+  delivery_->then([later = next->delivery()](const std::exception_ptr&) {});  // let go after all actions
   next_ = std::move(next);
 }
 
@@ -37,7 +46,8 @@ void Pending::add() {
 void Pending::remove() {
   Lock lock(mutex_);
   changed_ = std::chrono::steady_clock::now();
-  if (--count_ == 0) none_.notify_all();
+  --count_;
+  fewer_.notify_all();
 }
 
 double Pending::seconds_waiting() {
@@ -45,9 +55,9 @@ double Pending::seconds_waiting() {
   return count_ == 0 ? 0 : std::chrono::duration<double>(std::chrono::steady_clock::now() - changed_).count();
 }
 
-void Pending::wait_none() {
+void Pending::wait_until(int most) {
   Lock lock(mutex_);
-  none_.wait(mutex_, [this]() PACELINE_REQUIRES(mutex_) { return count_ == 0; });
+  fewer_.wait(mutex_, [this, most]() PACELINE_REQUIRES(mutex_) { return count_ <= most; });
 }
 
 void Answers::note(const std::exception_ptr& error) {
@@ -66,14 +76,31 @@ StoreCall::StoreCall(Route route, std::shared_ptr<Step> step, std::int64_t examp
 }
 
 StoreCall::~StoreCall() {
+  if (step_) fail(std::make_exception_ptr(Error("a gradient was not pushed: what it is computed from has failed")));
   step_.reset();
   route_.pending->remove();
+}
+
+void StoreCall::fail(const std::exception_ptr& error) {
+  answers_.note(error);
+  if (step_) step_->delivery()->fail(error);
 }
 
 void StoreCall::note_wait(std::uint64_t microseconds) {
   std::uint64_t longest = longest_wait_;
   while (microseconds > longest && !longest_wait_.compare_exchange_weak(longest, microseconds)) {
   }
+}
+
+void StoreCall::send(bool pushes, bool pulls) {
+  // One more than there are messages: the first answers may come while the others are made.
+  answers_.expect(1);
+  try {
+    send_messages(pushes, pulls);
+  } catch (...) {
+    fail(std::current_exception());
+  }
+  finish_message();
 }
 
 void StoreCall::finish_message() {

@@ -20,15 +20,19 @@
 
 namespace paceline {
 
-// Runs actions when the last reference to it is released.
+// Runs actions when the last reference to it is released. They get the first error of a push; null: all were taken.
 class Delivery {
  public:
+  using Action = std::function<void(const std::exception_ptr&)>;
+
   ~Delivery();
-  void then(std::function<void()> action);
+  void then(Action action);
+  void fail(const std::exception_ptr& error);
 
  private:
   Mutex mutex_;
-  std::vector<std::function<void()>> actions_ PACELINE_GUARDED_BY(mutex_);
+  std::vector<Action> actions_ PACELINE_GUARDED_BY(mutex_);
+  std::exception_ptr error_ PACELINE_GUARDED_BY(mutex_);
 };
 
 // A step of this worker. Pushes hold references to it, so it ends when the last push was answered.
@@ -51,18 +55,20 @@ class Step {
   std::shared_ptr<Step> next_;
 };
 
-// Counts calls in flight. A thread can wait until there are none.
+// Counts calls in flight. A thread can wait until there are few, or none.
 class Pending {
  public:
   void add();
   void remove();
-  void wait_none();
+  void wait_none() { wait_until(0); }
+  // Blocks until at most that many are left.
+  void wait_until(int most);
   // Seconds since a call began or ended, if calls are in flight; else 0.
   double seconds_waiting();
 
  private:
   Mutex mutex_;
-  CondVar none_;
+  CondVar fewer_;
   int count_ PACELINE_GUARDED_BY(mutex_) = 0;
   std::chrono::steady_clock::time_point changed_ PACELINE_GUARDED_BY(mutex_);
 };
@@ -106,13 +112,29 @@ class StoreCall {
 
   // The number of the step; 0 if there is none.
   std::uint64_t round() const { return step_ ? step_->number() : 0; }
+  // Notes the error of a message that may hold pushes. What the step's gradients were made of then does not count as
+  // delivered. Call it while the message holds the step.
+  void fail(const std::exception_ptr& error);
   // Records that a server held a pull back for that time.
   void note_wait(std::uint64_t microseconds);
   // Counts a message that is answered or lost. After the last one, sends the remaining pulls or ends the call.
   void finish_message();
 
-  // Sends messages and counts them in `answers_`.
-  virtual void send(bool pushes, bool pulls) = 0;
+  // Sends messages. If something throws meanwhile, the call ends with that, after the answers to what was sent.
+  void send(bool pushes, bool pulls);
+  // Makes and submits the messages, each counted by expecting().
+  virtual void send_messages(bool pushes, bool pulls) = 0;
+  // Counts messages that `submit` sends. If it throws, they do not count.
+  template <class Submit>
+  void expecting(int messages, Submit submit) {
+    answers_.expect(messages);
+    try {
+      submit();
+    } catch (...) {
+      answers_.expect(-messages);
+      throw;
+    }
+  }
   // Releases the arrays of the call, after the call has completed.
   virtual void release() = 0;
 

@@ -80,9 +80,20 @@ void Transfer::start(Completion completion) {
   const bool pushes = std::any_of(items_.begin(), items_.end(), [](const Item& i) { return bool(i.gradient); });
   const bool pulls = std::any_of(items_.begin(), items_.end(), [](const Item& i) { return bool(i.out); });
   pulls_left_ = pushes && pulls && route_.pulls_wait;
-  if (is_small(pushes, pulls && !pulls_left_)) return send_small(pushes, pulls && !pulls_left_);
-  pulls_left_ = false;
-  send(pushes, pulls);
+  small_ = is_small(pushes, pulls && !pulls_left_);
+  pulls_left_ &= small_;
+  send(pushes, pulls && !pulls_left_);
+}
+
+void Transfer::send_messages(bool pushes, bool pulls) {
+  if (std::exchange(small_, false)) return send_small(pushes, pulls);
+  pushing_ = 1;
+  try {
+    send_large(pushes, pulls);
+  } catch (...) {
+    fail(std::current_exception());
+  }
+  finish_push();
 }
 
 bool Transfer::is_small(bool pushes, bool pulls) const {
@@ -115,10 +126,8 @@ void Transfer::send_small(bool pushes, bool pulls) {
                                       pull ? item.out.data + offset : nullptr, bytes, item.need});
     }
   }
-  answers_.expect(static_cast<int>(requests.size()) + 1);
   for (auto& [server, request] : requests)
-    (*route_.coalescers)[static_cast<std::size_t>(server)]->submit(std::move(request));
-  finish_message();
+    expecting(1, [&] { (*route_.coalescers)[static_cast<std::size_t>(server)]->submit(std::move(request)); });
 }
 
 struct Transfer::Run {
@@ -144,20 +153,7 @@ Transfer::Run Transfer::run_of(const Item& item, RemoteSlice& slice, bool push, 
   return run;
 }
 
-void Transfer::send(bool pushes, bool pulls) {
-  // One more than there are messages: the first answers may come while the others are made.
-  answers_.expect(1);
-  pushing_ = 1;
-  try {
-    send_messages(pushes, pulls);
-  } catch (...) {
-    answers_.note(std::current_exception());  // the call ends with it, after the answers to what was sent
-  }
-  finish_push();
-  finish_message();
-}
-
-void Transfer::send_messages(bool pushes, bool pulls) {
+void Transfer::send_large(bool pushes, bool pulls) {
   std::vector<Run> runs;
   runs.reserve(items_.size());
   std::size_t pulled_bytes = 0;
@@ -187,12 +183,10 @@ void Transfer::send_messages(bool pushes, bool pulls) {
     std::unique_ptr<Outgoing> message = make_message(rest.first(count), pushes && pulls && route_.pulls_wait);
     rest = rest.subspan(count);
     const int messages = message->pulls ? 2 : 1, pushing = message->pushes ? 1 : 0;
-    answers_.expect(messages);
     pushing_ += pushing;
     try {
-      submit(std::move(message));
+      expecting(messages, [&] { submit(std::move(message)); });
     } catch (...) {
-      answers_.expect(-messages);
       pushing_ -= pushing;
       throw;
     }
@@ -265,7 +259,7 @@ void Transfer::submit(std::shared_ptr<Outgoing> sent) {
           if (sent->pulls) self->submit(std::move(sent->pulls));
           ended = 1;
         } catch (...) {
-          self->answers_.note(std::current_exception());
+          sent->pushes ? self->fail(std::current_exception()) : self->answers_.note(std::current_exception());
         }
         if (sent->pushes) self->finish_push();
         for (; ended > 0; --ended) self->finish_message();
@@ -301,7 +295,7 @@ void Transfer::receive(const Batch& batch, const Message& answer) {
 
 void Transfer::on_answered(std::uint64_t waited_microseconds, const std::exception_ptr& error) {
   note_wait(waited_microseconds);
-  if (error) answers_.note(error);
+  if (error) fail(error);
   finish_message();
 }
 

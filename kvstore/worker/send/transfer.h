@@ -102,20 +102,21 @@ class Transfer final : public StoreCall, public SmallCaller, public std::enable_
   struct Run;
 
   Run run_of(const Item& item, RemoteSlice& slice, bool push, bool pull) const;
-  void send(bool pushes, bool pulls) override;
+  void send_messages(bool pushes, bool pulls) override;
   void release() override { items_.clear(); }
-  void send_messages(bool pushes, bool pulls);
   // Makes a message of runs to one server. `pulls_apart`: the pulls go into a separate message, which follows.
   std::unique_ptr<Outgoing> make_message(std::span<const Run> runs, bool pulls_apart);
   // True if the call may share messages with others: few bytes, nothing encoded, and no pull that may be held back.
   bool is_small(bool pushes, bool pulls) const;
   void send_small(bool pushes, bool pulls);
+  void send_large(bool pushes, bool pulls);
   void on_answered(std::uint64_t waited_microseconds, const std::exception_ptr& error) override;
   void submit(std::shared_ptr<Outgoing> message);
   void receive(const Batch& batch, const Message& answer);
   void finish_push();
 
   std::vector<Item> items_;
+  bool small_ = false;           // the next messages may be shared with others
   bool streams_ = false;         // what is pulled fills the caches
   std::atomic<int> pushing_{0};  // messages with gradients that are not answered
 };

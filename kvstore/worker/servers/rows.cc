@@ -38,11 +38,6 @@ void check_rows(const TableSpec& table, const NDArray& ids, const NDArray& value
           " for ", ids.size(), " ids");
 }
 
-// The rows of an item in the order in which they travel; null: none. Equal ids are ordered once.
-struct RowTransfer::Ordered {
-  std::shared_ptr<RowOrder> pushed, pulled;
-};
-
 // Rows of one partition that fit a message: ranges of its ordered rows.
 struct RowTransfer::Piece {
   int partition = 0;
@@ -126,18 +121,8 @@ std::vector<Variable> RowTransfer::writes() const {
 
 void RowTransfer::start(Completion completion) {
   completion_.emplace(std::move(completion));
-  bool pushes = false, pulls = false;
-  try {
-    for (const Item& item : items_) {
-      ordered_.push_back(order(item));
-      pushes |= !item.gradients.is_none();
-      pulls |= !item.out.is_none();
-    }
-  } catch (const Error&) {
-    answers_.expect(1);
-    answers_.note(std::current_exception());
-    return finish_message();
-  }
+  const bool pushes = std::ranges::any_of(items_, [](const Item& item) { return !item.gradients.is_none(); });
+  const bool pulls = std::ranges::any_of(items_, [](const Item& item) { return !item.out.is_none(); });
   pulls_left_ = pushes && pulls && route_.pulls_wait;
   send(pushes, pulls && !pulls_left_);
 }
@@ -160,9 +145,9 @@ RowTransfer::Ordered RowTransfer::order(const Item& item) {
   return rows;
 }
 
-void RowTransfer::send(bool pushes, bool pulls) {
-  // One more than there are messages: the first answers may come while the others are made.
-  answers_.expect(1);
+void RowTransfer::send_messages(bool pushes, bool pulls) {
+  if (ordered_.empty())
+    for (const Item& item : items_) ordered_.push_back(order(item));
   std::vector<Outgoing> open(route_.outboxes->size());
   for (std::size_t server = 0; server < open.size(); ++server) open[server].server = static_cast<int>(server);
   for (std::size_t item = 0; item < items_.size(); ++item) {
@@ -178,7 +163,6 @@ void RowTransfer::send(bool pushes, bool pulls) {
     }
   }
   for (Outgoing& message : open) submit(message);
-  finish_message();
 }
 
 std::vector<RowTransfer::Piece> RowTransfer::cut(std::size_t item, int partition, bool pushes, bool pulls) const {
@@ -295,7 +279,6 @@ RowTransfer::Ids RowTransfer::add_gradients(std::size_t item, const Piece& piece
 
 void RowTransfer::submit(Outgoing& outgoing) {
   if (outgoing.body.parts_size() == 0) return;
-  answers_.expect(1);
   outgoing.body.set_examples(examples_);
   outgoing.body.set_round(round());
   outgoing.body.set_call(call_);
@@ -305,18 +288,20 @@ void RowTransfer::submit(Outgoing& outgoing) {
   message.payload = outgoing.payload.finish();
   // A pull that waits must not hold up the pushes it waits for.
   const std::size_t bytes = route_.pulls_wait && !outgoing.pulled.empty() ? 0 : outgoing.sent_bytes;
-  (*route_.outboxes)[static_cast<std::size_t>(outgoing.server)]->submit(
-      priority_, bytes, std::move(message),
-      [self = shared_from_this(), pulled = std::move(outgoing.pulled)](std::optional<Message> answer,
-                                                                       const std::exception_ptr& error) {
-        try {
-          if (error) std::rethrow_exception(error);
-          self->receive(pulled, *answer);
-        } catch (...) {
-          self->answers_.note(std::current_exception());
-        }
-        self->finish_message();
-      });
+  auto on_reply = [self = shared_from_this(), pulled = std::move(outgoing.pulled)](std::optional<Message> answer,
+                                                                                   const std::exception_ptr& error) {
+    try {
+      if (error) std::rethrow_exception(error);
+      self->receive(pulled, *answer);
+    } catch (...) {
+      self->fail(std::current_exception());
+    }
+    self->finish_message();
+  };
+  expecting(1, [&] {
+    (*route_.outboxes)[static_cast<std::size_t>(outgoing.server)]->submit(priority_, bytes, std::move(message),
+                                                                          std::move(on_reply));
+  });
   const int server = outgoing.server;
   outgoing = {};
   outgoing.server = server;

@@ -72,14 +72,17 @@ class RowTransfer final : public StoreCall, public std::enable_shared_from_this<
   void start(Completion completion);
 
  private:
-  struct Ordered;
+  // The rows of an item in the order in which they travel; null: none. Equal ids are ordered once.
+  struct Ordered {
+    std::shared_ptr<RowOrder> pushed, pulled;
+  };
   struct Piece;
   struct Ids;
   struct Pulled;
   struct Outgoing;
 
   static Ordered order(const Item& item);
-  void send(bool pushes, bool pulls) override;
+  void send_messages(bool pushes, bool pulls) override;
   void release() override { items_.clear(); }
   // The pieces of the item's rows of a partition.
   std::vector<Piece> cut(std::size_t item, int partition, bool pushes, bool pulls) const;
@@ -91,7 +94,7 @@ class RowTransfer final : public StoreCall, public std::enable_shared_from_this<
   void receive(const std::vector<Pulled>& pulled, const Message& answer);
 
   std::vector<Item> items_;
-  std::vector<Ordered> ordered_;  // the rows of each item; only start() and send() have them ordered
+  std::vector<Ordered> ordered_;  // the rows of each item; ordered when the first messages are made
   const std::uint64_t call_;
   const bool everywhere_;
 };

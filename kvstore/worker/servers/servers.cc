@@ -326,31 +326,36 @@ std::shared_ptr<Step> ServersBackend::new_step(std::uint64_t number) {
     wire::StepEnd body;
     body.set_clock(ended + 1);
     Message message = message_of(MessageKind::kStepEnd, body);
+    const std::shared_ptr<void> answered(nullptr, [open = open_steps_](void*) { open->remove(); });
     constexpr int kSoonest = 1 << 30;
     for (const auto& outbox : outboxes_) {
       outbox->end_step();
-      outbox->submit(kSoonest, 0, message, [](const std::optional<Message>&, const std::exception_ptr&) {});
+      outbox->submit(kSoonest, 0, message, [answered](const std::optional<Message>&, const std::exception_ptr&) {});
     }
   });
 }
 
 void ServersBackend::step_end() {
-  std::shared_ptr<Step> ended;  // released outside the lock: that may end it
-  Lock lock(mutex_);
-  auto next = new_step(step_->number() + 1);
-  step_->close(next);
-  last_delivery_ = step_->delivery();
-  ended = std::exchange(step_, std::move(next));
-  pushed_in_step_ = false;
+  {
+    std::shared_ptr<Step> ended;  // released outside the lock: that may end it
+    Lock lock(mutex_);
+    auto next = new_step(step_->number() + 1);
+    step_->close(next);
+    last_delivery_ = step_->delivery();
+    open_steps_->add();
+    ended = std::exchange(step_, std::move(next));
+    pushed_in_step_ = false;
+  }
+  if (traits_.applies == Applies::kInRounds) open_steps_->wait_until(kMostOpenSteps);
 }
 
-void ServersBackend::when_pushed(std::function<void()> action) {
+void ServersBackend::when_pushed(Delivery::Action action) {
   std::shared_ptr<Delivery> delivery;
   {
     Lock lock(mutex_);
     delivery = pushed_in_step_ ? step_->delivery() : last_delivery_.lock();
   }
-  if (!delivery) return action();
+  if (!delivery) return action(nullptr);
   delivery->then(std::move(action));
 }
 

@@ -134,7 +134,7 @@ class ServersBackend final : public Backend {
   // The rest of a push that only proposes.
   void finish_proposal(RemoteKey& key, int priority) PACELINE_REQUIRES(mutex_);
   // Runs `action` when all pushes so far are answered.
-  void when_pushed(std::function<void()> action);
+  void when_pushed(Delivery::Action action);
   std::shared_ptr<Step> new_step(std::uint64_t number);
 
   // Takes up what the scheduler says of partitions.
@@ -187,6 +187,10 @@ class ServersBackend final : public Backend {
   std::vector<std::unique_ptr<Coalescer>> coalescers_;
   std::unique_ptr<Outbox> scheduler_;
   std::shared_ptr<Pending> pending_ = std::make_shared<Pending>();
+  // Steps that are closed, and whose end a server has not answered. Where rounds wait for every worker, servers answer
+  // late (ServerShard::step_end()), and step_end() blocks while there are more.
+  static constexpr int kMostOpenSteps = 4;
+  std::shared_ptr<Pending> open_steps_ = std::make_shared<Pending>();
   std::atomic<std::int64_t> waited_microseconds_{0};
 
   Mutex mutex_;  // calls of push, pull and step_end may come from several threads
@@ -207,7 +211,8 @@ class ServersBackend final : public Backend {
   std::string policy_ = "none";  // of staleness, by name
   std::uint32_t init_calls_ = 0, optimizer_calls_ = 0;
   std::uint64_t rate_calls_ = 0, pauses_ = 0, table_loads_ = 0;
-  Mutex resume_mutex_;  // of several threads that push after a pause, one resumes and the others wait for it
+  Answers undelivered_;  // the first error of a push whose data was committed
+  Mutex resume_mutex_;   // of several threads that push after a pause, one resumes and the others wait for it
   std::atomic<bool> paused_ = false;
   bool finished_ = false;
   bool joining_ = false;      // came after the start, and has no weights yet: others must not rely on it

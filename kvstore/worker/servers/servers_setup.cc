@@ -229,7 +229,7 @@ GatheredValues ServersBackend::all_gather(const std::string& name, const std::st
   const std::uint64_t number = client_.next_barrier();
   if (joining_) {
     GatheredValues given = client_.gather(number, 0, true, name, value).second;
-    if (!name.empty()) client_.require_one_name();
+    client_.require_one_name();
     return given;
   }
   wire::StepEnd body;
@@ -243,7 +243,7 @@ GatheredValues ServersBackend::all_gather(const std::string& name, const std::st
   tell_servers(body);
   paused_ = false;
   set_clock(clock);
-  if (!name.empty()) client_.require_one_name();
+  client_.require_one_name();
   return std::move(given);
 }
 
@@ -301,7 +301,9 @@ void ServersBackend::data_begin(std::int64_t epoch, const PositionRanges& mine, 
 
 void ServersBackend::data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note) {
   // Positions count as delivered when the gradients made of them are at the servers.
-  when_pushed([this, pending = pending_, message = SchedulerClient::commit_message(epoch, done, note)]() mutable {
+  when_pushed([this, pending = pending_,
+               message = SchedulerClient::commit_message(epoch, done, note)](const std::exception_ptr& error) mutable {
+    if (error) return undelivered_.note(error);
     pending->add();
     scheduler_->submit(0, 0, std::move(message),
                        [pending](const std::optional<Message>&, const std::exception_ptr&) { pending->remove(); });
@@ -313,6 +315,14 @@ std::vector<std::string> ServersBackend::data_notes(std::int64_t epoch) { return
 
 PositionRanges ServersBackend::data_take_over(std::int64_t epoch, bool wait) {
   if (wait && !paused_ && !joining_) pause();
+  if (const std::exception_ptr error = undelivered_.error()) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const std::exception& failure) {
+      throw Error(str("a push failed, and its data does not count as delivered; others get the data when this worker ",
+                      "has ended: ", failure.what()));
+    }
+  }
   return client_.data_take_over(epoch, wait);
 }
 

@@ -239,7 +239,7 @@ bool ServersBackend::from_leader(const std::function<void()>& send,
 void ServersBackend::send_keys(const StoreState& state) {
   SavedStore store = SavedStore::read(state);
   const auto policy = make_staleness(policy_, setting_.staleness_options, setting_.own);
-  adapt_state(store, *make_optimizer(optimizer_), *policy, has_part(policy_, "dana"));
+  adapt_state(store, *make_optimizer(optimizer_), *policy, has_part(policy_, "dana"), setting_.own);
   send_state(store);
   for (int worker = 0; worker < workers_; ++worker)
     send_blobs(placement()->keeper_of(worker), worker, share_of(store, worker, workers_));

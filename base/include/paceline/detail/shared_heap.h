@@ -5,7 +5,9 @@
 #include <paceline/mutex.h>
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,19 +17,21 @@ namespace paceline::detail {
 // Blocks below this stay with the C library: a message copies them sooner than it hands them over.
 constexpr std::size_t kSmallestShared = std::size_t{32} << 10;
 
-// One per process. As large as the host's memory and empty: pages exist once they are written, or once all that a large
-// page would hold is handed out, for then it becomes one where the system can do that. Thread-safe. A child of fork()
-// shares what its parent has in it.
+// One per process. As large as the memory that the process may use, and empty: pages exist once they are written, or
+// once all that a large page would hold is handed out, for then it becomes one where the system can do that.
+// Thread-safe. A child of fork() shares what its parent has in it.
 class SharedHeap {
  public:
   // Makes the heap at the first call; from then on large arrays of the CPU lie in it. Null where the system has none to
-  // give, and `why` says so.
-  static SharedHeap* enable(std::string& why);
+  // give, and `why` says so. `most`: a bound on its size, for tests.
+  static SharedHeap* enable(std::string& why, std::size_t most = SIZE_MAX);
   // Null before enable().
   static SharedHeap* enabled();
 
   // Aligned to pages; null when full.
   void* allocate(std::size_t bytes);
+  // allocate() has found no room for so many bytes, and nothing was released since.
+  bool has_refused(std::size_t bytes) const { return bytes >= refused_.load(std::memory_order_relaxed); }
   // Gives the pages back to the system.
   void release(void* memory, std::size_t bytes);
 
@@ -45,6 +49,7 @@ class SharedHeap {
   const int descriptor_;
   std::byte* const base_;
   const std::size_t bytes_;
+  std::atomic<std::size_t> refused_ = SIZE_MAX;  // the fewest bytes that there was no room for
   Mutex mutex_;
   std::map<std::size_t, std::size_t> free_ PACELINE_GUARDED_BY(mutex_);  // offset -> bytes; neighbours are joined
 };

@@ -1,0 +1,111 @@
+// Updates that throw: what else becomes of the push or the round, and who hears of it.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <kvstore/row_support.h>
+#include <support/cluster_in_process.h>
+
+#include "dense_partition.h"
+#include "rows/row_partition.h"
+
+namespace paceline::test {
+namespace {
+
+using testing::HasSubstr;
+
+// Throws where a gradient is 13.
+class Unlucky final : public Staleness {
+ public:
+  std::vector<std::string> state_names() const override { return {"nothing"}; }
+  void correct(const Tile<float>& tile, const StaleContext&) const override { run(tile); }
+  void correct(const Tile<double>& tile, const StaleContext&) const override { run(tile); }
+
+ private:
+  template <class T>
+  static void run(const Tile<T>& tile) {
+    for (std::int64_t i = 0; i < tile.count; ++i) require(tile.gradient[i] != 13, "a gradient of thirteen");
+  }
+};
+
+Extensions unlucky() { return {.modes = {}, .policies = {{"unlucky", std::make_shared<Unlucky>()}}, .codecs = {}}; }
+
+constexpr WorkerIncarnation kWorker{0, 7};
+
+TEST(FailedUpdate, LeavesTheOtherSlicesOfAPushAlone) {
+  const float zero = 0;
+  const auto slice = [](const char* name) { return SliceInfo{name, 0, 1, DType::kFloat32}; };
+  const std::vector<std::pair<SliceInfo, const void*>> slices{{slice("a"), &zero}, {slice("b"), &zero}};
+  DensePartition partition(0, slices, unlucky());
+  RulesEntry rules{{}, Spec::parse("sgd:lr=1"), "unlucky", {}};
+  partition.apply(rules);
+  const float bad = 13, good = -1;
+  std::vector<SliceContribution> gradients{{0, {0, 0, 1, &bad}}, {1, {0, 0, 1, &good}}};
+  PushEntry push;
+  push.from = kWorker;
+  push.sequence = 1;
+  push.gradients = gradients;
+  EXPECT_THAT(error_of_call([&] { partition.apply(push); }), HasSubstr("thirteen"));
+  EXPECT_EQ(partition.version(0), 0);
+  EXPECT_EQ(partition.version(1), 1);
+  EXPECT_TRUE(partition.is_taken(kWorker, 1));
+}
+
+TEST(FailedUpdate, LeavesTheOtherRowsOfAPushAlone) {
+  const TableSpec spec = table_of(10, 1, "zeros");
+  RowPartition partition(spec, TableLayout(spec, 1), 0, unlucky());
+  RulesEntry rules{{}, Spec::parse("sgd:lr=1"), "unlucky", {}};
+  partition.apply(rules);
+  const std::vector<std::int64_t> ids{2, 5};
+  const std::vector<std::uint64_t> pulled(2, kNeverPulled);
+  const std::vector<float> values{13, -1};
+  RowPushEntry push;
+  push.from = kWorker;
+  push.sequence = 1;
+  push.rows.worker = kWorker.worker;
+  push.rows.ids = ids;
+  push.rows.versions = pulled.data();
+  push.rows.values = reinterpret_cast<const std::byte*>(values.data());
+  EXPECT_THAT(error_of_call([&] { partition.apply(push); }), HasSubstr("thirteen"));
+  std::vector<std::uint64_t> versions(2);
+  std::vector<float> weights(2);
+  RowReadEntry read{{}, kWorker, 1, ids};
+  const RowAnswer answer{0, 1, versions.data(), reinterpret_cast<std::byte*>(weights.data())};
+  partition.apply(read, &answer);
+  EXPECT_EQ(versions, (std::vector<std::uint64_t>{0, 1}));
+  EXPECT_EQ(weights, (std::vector<float>{0, 1}));
+}
+
+// Though the next round is applied, and nobody has asked for the weights between the two.
+TEST(FailedRound, IsHeardByAllWhoContributed) {
+  for (const bool rows : {false, true}) {
+    SCOPED_TRACE(rows);
+    ClusterInProcess cluster({.mode = "dist_sync:staleness=unlucky", .servers = 1, .serial = false, .own = unlucky()});
+    const TableSpec table = table_of(3, 1, "zeros");
+    std::vector<std::string> heard(2);
+    cluster.run([&](int worker, KVStore& store) {
+      Engine& engine = cluster.engine(worker);
+      const NDArray weight = NDArray::zeros(Shape{1}, DType::kFloat32, {}, engine);
+      store.init({{"w", weight}});
+      store.init_table(table);
+      store.set_optimizer(optim::SGD{.lr = 1});
+      for (const float gradient : {13, -1}) {
+        const NDArray value = NDArray::full(Shape{1}, gradient, DType::kFloat32, {}, engine);
+        if (rows)
+          store.push_rows({{table.name, ids_of({1}, engine), value.view({1, 1})}});
+        else
+          store.push("w", value);
+        store.step_end();
+      }
+      heard[static_cast<std::size_t>(worker)] = error_of_call([&] {
+        if (rows) pull(store, table, {1}, engine);
+        store.pull("w", weight);
+        weight.wait();
+      });
+    });
+    for (const std::string& error : heard) EXPECT_THAT(error, HasSubstr("thirteen"));
+    cluster.abandon();
+  }
+}
+
+}  // namespace
+}  // namespace paceline::test
