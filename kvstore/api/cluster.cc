@@ -1,6 +1,7 @@
 #include <malloc.h>
 #include <paceline/cluster.h>
 #include <paceline/error.h>
+#include <paceline/log.h>
 
 #include <algorithm>
 #include <charconv>
@@ -9,8 +10,10 @@
 #include <set>
 
 #include "scheduler.h"
+#include "secrets/job_secret.h"
 #include "server.h"
 #include "transport/address.h"
+#include "transport/transport_setting.h"
 
 namespace paceline {
 
@@ -88,6 +91,28 @@ std::string address_of_interface(const std::string& prefix) {
                         "' is no network interface with an address; known:" + names);
 }
 
+bool is_set(const char* name) {
+  const std::string text = text_of(name);
+  require(text.empty() || text == "0" || text == "1", "[cluster] ", name, "='", text, "' is neither 0 nor 1");
+  return text == "1";
+}
+
+std::string secret_of_job() {
+  if (is_set("PACELINE_INSECURE")) {
+    LOG(WARNING)
+        << "PACELINE_INSECURE=1: nothing is encrypted and nobody is checked; who reaches the ports of this job "
+           "can read and change its weights";
+    return "";
+  }
+  const std::string descriptor = text_of("PACELINE_KEY_FD"), file = text_of("PACELINE_KEY_FILE");
+  require(!descriptor.empty() || !file.empty(),
+          "[cluster] this process has no key of its job; start the job with tools/launch.py, or name a file with the "
+          "key in PACELINE_KEY_FILE, or set PACELINE_INSECURE=1 to do without encryption");
+  if (!is_set("PACELINE_CORE_DUMPS")) forbid_core_dumps();
+  return descriptor.empty() ? secret_in_file(file)
+                            : inherited_secret(whole_number("PACELINE_KEY_FD", descriptor, 3, 1 << 20));
+}
+
 }  // namespace
 
 ClusterConfig ClusterConfig::from_environment() {
@@ -124,6 +149,7 @@ ClusterConfig ClusterConfig::from_environment() {
           "' is unknown; known: continue stop");
   config.stop_on_worker_loss = loss == "stop";
   config.names_log = true;
+  if (!TransportSetting::parse(config.transport).in_process()) config.secret = secret_of_job();
   return config;
 }
 

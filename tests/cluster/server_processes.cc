@@ -63,6 +63,7 @@ class Processes final : public ServerProcesses {
                                        "DMLC_NUM_SERVER=" + std::to_string(config.servers),
                                        "DMLC_NUM_WORKER=" + std::to_string(config.workers),
                                        "PACELINE_JOB_ID=" + config.job,
+                                       "PACELINE_INSECURE=1",
                                        "PACELINE_TRANSPORT=" + config.transport,
                                        "PACELINE_FAULTS=" + config.faults.text(),
                                        "PACELINE_SILENCE_DEADLINE=" + std::to_string(config.silence_deadline_seconds),

@@ -28,6 +28,9 @@ struct ClusterConfig {
   // PACELINE_ENDED_FILE: the launcher writes a line to it for each worker that has failed ("worker 3 was ended by
   // signal 9"). The scheduler counts such a worker as lost at once, before the silence deadline.
   std::string ended_file;
+  // PACELINE_KEY_FD or PACELINE_KEY_FILE: 32 bytes that every process of the job knows, and nobody else. Empty
+  // (PACELINE_INSECURE=1): who reaches the ports can read and change everything. Transport inproc needs none.
+  std::string secret;
   // PACELINE_TRANSPORT: "shm" (shared memory between peers of one host, tcp to other hosts), "tcp" or "inproc". With
   // "inproc", scheduler_host is the name of the job.
   std::string transport = "shm";
@@ -40,7 +43,8 @@ struct ClusterConfig {
   bool names_log = false;                // puts role and rank into this process's log lines; for one role per process
 
   // Reads the environment. If DMLC_NODE_HOST is not set, DMLC_INTERFACE may name the network interface whose address is
-  // used. Throws InvalidArgument naming the variable that is missing or wrong.
+  // used. Turns core dumps off where there is a secret, unless PACELINE_CORE_DUMPS=1. Throws InvalidArgument naming the
+  // variable that is missing or wrong.
   static ClusterConfig from_environment();
 };
 
