@@ -161,6 +161,7 @@ void Node::Impl::start() {
   }
   transport->on_receive([this](LinkId link, const Packet& packet) { on_packet(link, packet); });
   Transport& to = *transport;
+  use_secrets(to);
   {
     const Lock lock(mutex_);
     job_ = config_.job.empty() ? 0 : hash_of(config_.job);
@@ -188,7 +189,7 @@ void Node::Impl::start() {
         scheduler_address_ = join_host_port(config_.scheduler_host, parse_host_port(at).port);
       }
     } else {
-      scheduler_link_ = to.connect(scheduler_address_);
+      scheduler_link_ = to.connect(scheduler_address_, keyring_ ? keyring_->scheduler_key() : "");
       if (config_.role == Role::kServer || config_.servers == 0) {  // without servers, workers connect to each other
         if (inproc) {
           bound_address_ = to.bind(place(std::to_string(random_number())));
@@ -205,7 +206,9 @@ void Node::Impl::start() {
     }
     {
       const Lock lock(mutex_);
-      if (scheduler_) membership_ = std::make_unique<Membership>(config_, incarnation_, job_, scheduler_address_);
+      if (scheduler_)
+        membership_ = std::make_unique<Membership>(config_, incarnation_, job_, scheduler_address_,
+                                                   keyring_ ? keyring_->own().open : "");
       ready_ = true;
     }
     timer_ = std::thread([this] { run_timer(); });
@@ -382,7 +385,7 @@ LinkId Node::Impl::link_to(const PeerId& peer) {
     transport = transport_.get();
   }
   if (!transport) return 0;
-  const LinkId link = transport->connect(unconnected.address);
+  const LinkId link = transport->connect(unconnected.address, unconnected.key);
   {
     const Lock lock(mutex_);
     const Peer* known = roster_.find(peer);

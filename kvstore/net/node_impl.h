@@ -22,6 +22,7 @@
 #include "pending_requests.h"
 #include "reply_cache.h"
 #include "roster.h"
+#include "secrets/keyring.h"
 
 namespace paceline {
 
@@ -60,6 +61,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   const std::string host_;                  // for logs
   std::string scheduler_address_;           // set by start()
   std::unique_ptr<Membership> membership_;  // of the scheduler
+  std::shared_ptr<Keyring> keyring_;        // null: a job without secrets
 
   mutable Mutex mutex_;
   CondVar changed_;
@@ -105,6 +107,13 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   void deliver(LinkId link, Message message, const PeerId& from);
   void finish_asks(std::vector<PendingRequests::Failure> failures);
 
+  // ---- node_secrets.cc: who may say what
+  void use_secrets(Transport& transport);
+  // False: the link has not proved to be the sender of the message.
+  bool is_from_its_sender(LinkId link, const Message& message) PACELINE_EXCLUDES(mutex_);
+  std::string key_of(LinkId link) const;
+  void know_members(const Roster& roster) PACELINE_EXCLUDES(send_mutex_);
+
   // ---- node_member.cc: the place in the job
   void on_join(LinkId link, Message message);
   void on_heartbeat(LinkId link, const Message& message);
@@ -125,6 +134,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   Mutex connect_mutex_;  // taken before mutex_ and send_mutex_; connecting may wait for the resolver
   Mutex send_mutex_;
   std::unique_ptr<Transport> transport_ PACELINE_GUARDED_BY(send_mutex_);
+  Transport* keyed_transport_ = nullptr;  // for handlers, which no longer run when it ends; null without secrets
 
   std::map<PeerId, LinkId> connections_ PACELINE_GUARDED_BY(mutex_);
   std::map<std::uint64_t, LinkId> links_

@@ -39,6 +39,7 @@ void Node::Impl::join() {
     body.set_address(bound_address_);
     body.set_task(config_.task);
     body.set_pid(getpid());
+    if (keyring_) body.set_proof(keyring_->proof(keyring_->own().open));
     Message request;
     request.header.kind = MessageKind::kJoin;
     request.body = body.SerializeAsString();
@@ -68,7 +69,8 @@ void Node::Impl::join() {
       if (late && !scheduler_heard_)
         throw Timeout(str("the scheduler at ", scheduler_address_, " did not answer within ",
                           in_seconds(config_.start_deadline_seconds),
-                          "; check that it runs, and that this address and port are the ones it listens at"));
+                          "; check that it runs, and that this address and port are the ones it listens at",
+                          keyring_ ? ", and that it has the same key as this process" : ""));
       // While the scheduler lives, leave the decision to it: its error names who is missing.
       if (late && scheduler_silent_ > config_.silence_deadline_seconds)
         throw Timeout(str("the scheduler at ", scheduler_address_, " fell silent before the start; it was ", waiting));
@@ -207,6 +209,7 @@ void Node::Impl::apply(RosterNotice notice) {
     early.swap(early_);
     changed_.notify_all();
   }
+  know_members(notice.roster);
   for (const auto& [peer, what] : gone) {
     answers_.forget(peer.incarnation);
     finish_asks(pending_requests_.fail(peer.id, describe(peer) + what));
@@ -244,9 +247,9 @@ void Node::Impl::watch_scheduler(double seconds) {
     if (!joined_ || roster_.over || scheduler_silent_ <= config_.silence_deadline_seconds) return;
     given_up_ = true;
   }
-  fail(std::make_exception_ptr(
-      NetworkError(str("the scheduler at ", scheduler_address_, " was lost: nothing heard of it for ",
-                       in_seconds(config_.silence_deadline_seconds)))));
+  fail(std::make_exception_ptr(NetworkError(
+      str("the scheduler at ", scheduler_address_, " was lost: nothing heard of it for ",
+          in_seconds(config_.silence_deadline_seconds), keyring_ ? ", or it has declared this process lost" : ""))));
 }
 
 }  // namespace paceline

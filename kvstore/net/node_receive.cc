@@ -52,6 +52,7 @@ void Node::Impl::on_packet(LinkId link, const Packet& packet) {
   }
   const MessageKind kind = message.header.kind;
   try {
+    if (!is_from_its_sender(link, message)) return;
     // A process that has not joined yet does not know the job's number. Membership compares the names of jobs.
     const bool newcomer =
         scheduler_ && (kind == MessageKind::kJoin || kind == MessageKind::kHeartbeat || kind == MessageKind::kProbe);
@@ -211,7 +212,7 @@ void Node::Impl::deliver(LinkId link, Message message, const PeerId& from) {
   request.state_ = std::make_shared<Request::State>(weak_from_this(), std::move(message), from);
   try {
     if (kind == MessageKind::kJoin) {
-      if (membership_->join(request, link)) broadcast();
+      if (membership_->join(request, link, key_of(link))) broadcast();
     } else if (kind == MessageKind::kLeave && scheduler_) {
       const bool changed = membership_->leave(sender);
       request.reply({});

@@ -49,10 +49,13 @@ class Faulty final : public Transport {
   }
 
   std::string bind(const std::string& address) override { return inner_->bind(address); }
-  LinkId connect(const std::string& address) override {
+  void use_keys(std::shared_ptr<Keyring> keyring) override { inner_->use_keys(std::move(keyring)); }
+  LinkId connect(const std::string& address, const std::string& key) override {
     std::this_thread::sleep_for(nanoseconds(connect_ms_ * 1e6));
-    return inner_->connect(address);
+    return inner_->connect(address, key);
   }
+  std::string identity_of(LinkId link) override { return inner_->identity_of(link); }
+  void close_unadmitted() override { inner_->close_unadmitted(); }
   void close(LinkId link) override { inner_->close(link); }
   std::string describe(LinkId link) override { return inner_->describe(link); }
   void on_receive(Handler handler) override { inner_->on_receive(std::move(handler)); }

@@ -1,0 +1,51 @@
+// Who may say what, in a job with secrets: the key of a link decides for which process it speaks.
+
+#include <paceline/error.h>
+
+#include <utility>
+
+#include "node_impl.h"
+#include "transport/transport_setting.h"
+
+namespace paceline {
+
+void Node::Impl::use_secrets(Transport& transport) {
+  if (config_.secret.empty() || TransportSetting::parse(config_.transport).in_process()) return;
+  keyring_ = std::make_shared<Keyring>(config_.secret, scheduler_);
+  keyed_transport_ = &transport;
+  transport.use_keys(keyring_);
+}
+
+std::string Node::Impl::key_of(LinkId link) const {
+  return keyed_transport_ ? keyed_transport_->identity_of(link) : std::string();
+}
+
+bool Node::Impl::is_from_its_sender(LinkId link, const Message& message) {
+  // Only who has the job's secret can be at the other end of the link to the scheduler.
+  if (!keyring_ || link == scheduler_link_) return true;
+  const std::string key = key_of(link);
+  const std::uint64_t sender = message.header.incarnation;
+  const MessageKind kind = message.header.kind;
+  if (keyring_->speaks_for(key, sender)) return true;
+  if (scheduler_ && (sender & kProvisionalIncarnation) != 0) {
+    if (kind == MessageKind::kHeartbeat) return false;  // the request to join may still be on its way
+    if (kind == MessageKind::kProbe) return true;       // it asks whether that request has come
+    proto::Join join;
+    if (kind == MessageKind::kJoin && join.ParseFromString(message.body) && keyring_->let_in(key, join.proof(), sender))
+      return true;
+  }
+  on_malformed(link, str("the key of the link is not that of the sender of a ", name_of(kind)));
+  return false;
+}
+
+void Node::Impl::know_members(const Roster& roster) {
+  if (!keyring_) return;
+  std::unordered_map<std::string, std::uint64_t> members;
+  for (const Peer& peer : roster.peers)
+    if (peer.alive || peer.finished) members.emplace(peer.key, peer.incarnation);
+  keyring_->set_members(std::move(members));
+  const Lock lock(send_mutex_);
+  if (transport_) transport_->close_unadmitted();
+}
+
+}  // namespace paceline
