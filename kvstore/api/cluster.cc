@@ -2,6 +2,7 @@
 #include <paceline/cluster.h>
 #include <paceline/error.h>
 #include <paceline/log.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <charconv>
@@ -113,6 +114,14 @@ std::string secret_of_job() {
                             : inherited_secret(whole_number("PACELINE_KEY_FD", descriptor, 3, 1 << 20));
 }
 
+// A server has a connection to each worker, and strangers may hold some for a while.
+void raise_descriptor_limit() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 }  // namespace
 
 ClusterConfig ClusterConfig::from_environment() {
@@ -155,6 +164,7 @@ ClusterConfig ClusterConfig::from_environment() {
 
 void serve(const ClusterConfig& config, const Extensions& own) {
   require(config.role != Role::kWorker, "[cluster] a worker does not serve; DMLC_ROLE must be scheduler or server");
+  raise_descriptor_limit();
   if (config.role == Role::kScheduler)
     Scheduler(config).run();
   else

@@ -129,6 +129,8 @@ class Strangers(ProgramTest):
             for name, pid in pids.items():
                 limits = pathlib.Path(f"/proc/{pid}/limits").read_text()
                 self.assertRegex(limits, r"Max core file size +[01] ", name)
+                if not name.startswith("worker"):
+                    self.assertRegex(limits, r"Max open files +(\d+) +\1 ", name)
         ended = self.finish(job)
         self.assertEqual(ended.code, 0, ended)
         logs = "".join(path.read_text() for path in (self.folder / "logs").iterdir())

@@ -50,6 +50,7 @@ class ClusterInProcess {
     ClusterConfig between_processes = base_;
     if (options.transport == "inproc") between_processes.transport = "tcp";
     between_processes.scheduler_host = ClusterConfig().scheduler_host;
+    between_processes.secret.assign(32, 's');
     processes_ = ServerProcesses::start(between_processes);
     engines_.resize(static_cast<std::size_t>(options.workers));
     stores_.resize(static_cast<std::size_t>(options.workers));

@@ -49,7 +49,8 @@ struct ClusterConfig {
 };
 
 // Runs a scheduler or a server. Blocks until the job ends; throws where it fails. Several may run in one process.
-// `own`: modes, policies and codecs of the user's own that workers may name.
+// Raises this process's limit of open files to the hard limit. `own`: modes, policies and codecs of the user's own that
+// workers may name.
 void serve(const ClusterConfig& config, const Extensions& own = {});
 
 // For main() of programs that move large arrays. Makes malloc keep freed blocks of any size. Giving them back to the
