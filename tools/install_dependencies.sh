@@ -14,6 +14,7 @@ packages=(
   g++ cmake ninja-build ccache pkg-config          # building
   libzmq3-dev cppzmq-dev                           # transport
   protobuf-compiler libprotobuf-dev                # control messages
+  libssl-dev                                       # encryption of large frames
   libopenblas-openmp-dev                           # linear algebra
   libdnnl-dev ocl-icd-opencl-dev                   # convolutions; the second is wanted by the first one's CMake package
   libturbojpeg0-dev libpng-dev zlib1g-dev          # images

@@ -7,6 +7,7 @@
 #include <paceline/log.h>
 #include <paceline/optimizer.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -305,6 +307,15 @@ std::string wait_for_port(const std::string& file, pid_t scheduler) {
   throw Timeout("the scheduler did not say within 10 seconds where it listens");
 }
 
+// In a folder that only this user can enter.
+void write_key(const std::string& path) {
+  umask(S_IRWXG | S_IRWXO);
+  std::random_device random;
+  std::ofstream file(path);
+  for (int i = 0; i < 8; ++i) file << std::hex << std::setw(8) << std::setfill('0') << random();
+  if (!file.flush()) throw IoError("kvbench cannot write " + path);
+}
+
 struct RemovedAtTheEnd {
   const char* folder;
   ~RemovedAtTheEnd() {
@@ -317,13 +328,15 @@ std::vector<nlohmann::json> run_processes(char** argv) {
   char folder[] = "/tmp/kvbench-XXXXXX";
   if (!mkdtemp(folder)) throw IoError("kvbench cannot make a folder in /tmp");
   const RemovedAtTheEnd folder_of_the_port{folder};
-  const std::string port_file = std::string(folder) + "/port";
+  const std::string port_file = std::string(folder) + "/port", key_file = std::string(folder) + "/key";
+  write_key(key_file);
   std::vector<std::pair<std::string, std::string>> environment{{"DMLC_PS_ROOT_URI", "127.0.0.1"},
                                                                {"DMLC_NODE_HOST", "127.0.0.1"},
                                                                {"DMLC_PS_ROOT_PORT", "0"},
                                                                {"DMLC_NUM_SERVER", std::to_string(FLAGS_servers)},
                                                                {"DMLC_NUM_WORKER", std::to_string(FLAGS_workers)},
                                                                {"PACELINE_JOB_ID", std::string(folder)},
+                                                               {"PACELINE_KEY_FILE", key_file},
                                                                {"PACELINE_TRANSPORT", FLAGS_transport},
                                                                {"OMP_WAIT_POLICY", "PASSIVE"}};
   const auto with = [&environment](const char* role, int task) {

@@ -1,6 +1,8 @@
 #include <malloc.h>
 #include <paceline/cluster.h>
 #include <paceline/error.h>
+#include <paceline/log.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <charconv>
@@ -10,8 +12,10 @@
 
 #include "faults/fault_plan.h"
 #include "scheduler.h"
+#include "secrets/job_secret.h"
 #include "server.h"
 #include "transport/address.h"
+#include "transport/transport_setting.h"
 
 namespace paceline {
 
@@ -89,6 +93,36 @@ std::string address_of_interface(const std::string& prefix) {
                         "' is no network interface with an address; known:" + names);
 }
 
+bool is_set(const char* name) {
+  const std::string text = text_of(name);
+  require(text.empty() || text == "0" || text == "1", "[cluster] ", name, "='", text, "' is neither 0 nor 1");
+  return text == "1";
+}
+
+std::string secret_of_job() {
+  if (is_set("PACELINE_INSECURE")) {
+    LOG(WARNING)
+        << "PACELINE_INSECURE=1: nothing is encrypted and nobody is checked; who reaches the ports of this job "
+           "can read and change its weights";
+    return "";
+  }
+  const std::string descriptor = text_of("PACELINE_KEY_FD"), file = text_of("PACELINE_KEY_FILE");
+  require(!descriptor.empty() || !file.empty(),
+          "[cluster] this process has no key of its job; start the job with tools/launch.py, or name a file with the "
+          "key in PACELINE_KEY_FILE, or set PACELINE_INSECURE=1 to do without encryption");
+  if (!is_set("PACELINE_CORE_DUMPS")) forbid_core_dumps();
+  return descriptor.empty() ? secret_in_file(file)
+                            : inherited_secret(whole_number("PACELINE_KEY_FD", descriptor, 3, 1 << 20));
+}
+
+// A server has a connection to each worker, and strangers may hold some for a while.
+void raise_descriptor_limit() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 }  // namespace
 
 ClusterConfig ClusterConfig::from_environment() {
@@ -130,6 +164,7 @@ ClusterConfig ClusterConfig::from_environment() {
           "' is unknown; known: continue stop");
   config.stop_on_worker_loss = loss == "stop";
   config.names_log = true;
+  if (!TransportSetting::parse(config.transport).in_process()) config.secret = secret_of_job();
   return config;
 }
 
@@ -137,6 +172,7 @@ void check_faults(const std::string& plan) { FaultPlan::parse(plan); }
 
 void serve(const ClusterConfig& config, const Extensions& own) {
   require(config.role != Role::kWorker, "[cluster] a worker does not serve; DMLC_ROLE must be scheduler or server");
+  raise_descriptor_limit();
   if (config.role == Role::kScheduler)
     Scheduler(config).run();
   else

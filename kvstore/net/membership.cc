@@ -14,11 +14,12 @@ namespace {
 
 constexpr double kSlowSeconds = 10;  // without getting on, until others are told
 
-Peer scheduler_peer(std::uint64_t incarnation, const std::string& address) {
+Peer scheduler_peer(std::uint64_t incarnation, const std::string& address, const std::string& key) {
   Peer peer;
   peer.id = {Role::kScheduler, 0};
   peer.incarnation = incarnation;
   peer.address = address;
+  peer.key = key;
   return peer;
 }
 
@@ -36,8 +37,8 @@ std::uint64_t random_below(std::uint64_t bound) {
 }  // namespace
 
 Membership::Membership(const ClusterConfig& config, std::uint64_t incarnation, std::uint64_t job,
-                       const std::string& address)
-    : config_(config), job_(job), self_(scheduler_peer(incarnation, address)), last_incarnation_(incarnation) {}
+                       const std::string& address, const std::string& key)
+    : config_(config), job_(job), self_(scheduler_peer(incarnation, address, key)), last_incarnation_(incarnation) {}
 
 int Membership::wanted(Role role) const { return role == Role::kServer ? config_.servers : config_.workers; }
 
@@ -59,7 +60,7 @@ Membership::Member* Membership::find(std::uint64_t sender) {
   return nullptr;
 }
 
-bool Membership::join(const Request& request, LinkId link) {
+bool Membership::join(const Request& request, LinkId link, const std::string& key) {
   proto::Join body;
   if (!body.ParseFromString(request.message().body) || (body.role() != static_cast<std::uint32_t>(Role::kServer) &&
                                                         body.role() != static_cast<std::uint32_t>(Role::kWorker)))
@@ -87,6 +88,7 @@ bool Membership::join(const Request& request, LinkId link) {
   member.peer.id.role = role;
   member.peer.host = body.host();
   member.peer.address = body.address();
+  member.peer.key = key;
   member.provisional = request.message().header.incarnation;
   member.task = static_cast<int>(body.task());
   member.pid = body.pid();

@@ -22,14 +22,16 @@ constexpr std::uint64_t kProvisionalIncarnation = std::uint64_t{1} << 63;
 
 class Membership {
  public:
-  // `address`: where the scheduler listens. `job`: the number that every message of the job carries.
-  Membership(const ClusterConfig& config, std::uint64_t incarnation, std::uint64_t job, const std::string& address);
+  // `address`: where the scheduler listens. `job`: the number that every message of the job carries. `key`: the
+  // scheduler's public key, if it has one.
+  Membership(const ClusterConfig& config, std::uint64_t incarnation, std::uint64_t job, const std::string& address,
+             const std::string& key = {});
 
   // join(), leave(), ended(), enter() and tick() return true when the roster has changed.
 
   // A process asks to join. The request is answered now, or when the job starts, or when a place becomes free. Throws
-  // the error to refuse the request with.
-  bool join(const Request& request, LinkId link);
+  // the error to refuse the request with. `key`: the public key of the link, if it has one.
+  bool join(const Request& request, LinkId link, const std::string& key = {});
   // A heartbeat came from the process with the incarnation `sender`, which knows the roster of `epoch`. False: the
   // process does not belong to this job, or no longer, and `why` gives the reason.
   bool heard(std::uint64_t sender, LinkId link, std::uint64_t epoch, const proto::Heartbeat& activity,

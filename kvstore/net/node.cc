@@ -174,6 +174,7 @@ void Node::Impl::start() {
   }
   transport->on_receive([this](LinkId link, const Packet& packet) { on_packet(link, packet); });
   Transport& to = *transport;
+  use_secrets(to);
   {
     const Lock lock(mutex_);
     job_ = config_.job.empty() ? 0 : hash_of(config_.job);
@@ -200,7 +201,7 @@ void Node::Impl::start() {
         scheduler_address_ = join_host_port(config_.scheduler_host, parse_host_port(at).port);
       }
     } else {
-      scheduler_link_ = to.connect(scheduler_address_);
+      scheduler_link_ = to.connect(scheduler_address_, keyring_ ? keyring_->scheduler_key() : "");
       name_link(scheduler_link_, {Role::kScheduler, 0});
       if (config_.role == Role::kServer || config_.servers == 0) {  // without servers, workers connect to each other
         if (inproc) {
@@ -218,7 +219,9 @@ void Node::Impl::start() {
     }
     {
       const Lock lock(mutex_);
-      if (scheduler_) membership_ = std::make_unique<Membership>(config_, incarnation_, job_, scheduler_address_);
+      if (scheduler_)
+        membership_ = std::make_unique<Membership>(config_, incarnation_, job_, scheduler_address_,
+                                                   keyring_ ? keyring_->own().open : "");
       ready_ = true;
     }
     timer_ = std::thread([this] { run_timer(); });
@@ -410,11 +413,6 @@ MessageHeader Node::Impl::header(MessageKind kind, std::uint64_t request) const 
   return {kind, job_, incarnation_, request, roster_.epoch};
 }
 
-// The header of what is said to a process that may be none of this job: it tells nothing that the process did not say.
-MessageHeader Node::Impl::anonymous(MessageKind kind, const Message& to) {
-  return {kind, to.header.job, 0, to.header.request, 0};
-}
-
 void Node::Impl::send_control(LinkId link, MessageKind kind, std::uint64_t request, std::string body) {
   Message message;
   message.header = header(kind, request);
@@ -448,7 +446,7 @@ LinkId Node::Impl::link_to(const PeerId& peer) {
     transport = transport_.get();
   }
   if (!transport) return 0;
-  const LinkId link = transport->connect(unconnected.address);
+  const LinkId link = transport->connect(unconnected.address, unconnected.key);
   name_link(link, peer);
   {
     const Lock lock(mutex_);
@@ -498,7 +496,7 @@ void Node::Impl::answer(const Request::State& state, MessageKind kind, Message m
   const std::uint64_t sender = state.message.header.incarnation;
   // Who is not a member gets no number of this job.
   const bool outsider = state.message.header.kind == MessageKind::kJoin && kind == MessageKind::kRefusal;
-  if (outsider) message.header = anonymous(kind, state.message);
+  if (outsider) message.header = header_for(kind, state.message);
   const LinkId link = speakers_.link_of(sender).value_or(state.link);
   Packet packet;
   try {

@@ -29,6 +29,7 @@ struct Peer {
   std::uint64_t incarnation = 0;  // from the scheduler, ascending; a returned process has a new one
   std::string address;            // where it listens; empty for workers of modes with servers
   std::string host;
+  std::string key;  // public, by which it is known to its peers; empty in a job without secrets
   bool alive = true;
   bool finished = false;  // left by leave()
   bool entered = false;   // a worker in the rounds of mode ring: there from the start, or since Node::enter()

@@ -24,6 +24,7 @@
 #include "pending_requests.h"
 #include "reply_cache.h"
 #include "roster.h"
+#include "secrets/keyring.h"
 #include "speakers.h"
 
 namespace paceline {
@@ -63,6 +64,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   const std::string host_;                  // for logs
   std::string scheduler_address_;           // set by start()
   std::unique_ptr<Membership> membership_;  // of the scheduler
+  std::shared_ptr<Keyring> keyring_;        // null: a job without secrets
 
   mutable Mutex mutex_;
   CondVar changed_;
@@ -93,7 +95,6 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   void send_heartbeat();
   void send_control(LinkId link, MessageKind kind, std::uint64_t request, std::string body = {});
   MessageHeader header(MessageKind kind, std::uint64_t request) const;
-  static MessageHeader anonymous(MessageKind kind, const Message& to);
   std::string who_holds_up() const;
   void name_who_holds_up(double seconds);
   LinkId link_to(const PeerId& peer);
@@ -116,6 +117,16 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   void on_request(LinkId link, Message message);
   void deliver(LinkId link, Message message, const PeerId& from);
   void finish_asks(std::vector<PendingRequests::Failure> failures);
+
+  // ---- node_secrets.cc: who may say what
+  void use_secrets(Transport& transport);
+  // False: the link has not proved to be the sender of the message.
+  bool is_from_its_sender(LinkId link, const Message& message) PACELINE_EXCLUDES(mutex_);
+  std::string key_of(LinkId link) const;
+  bool may_speak(std::uint64_t sender, LinkId link);
+  bool is_of_another(std::uint64_t sender, LinkId link) const;
+  MessageHeader header_for(MessageKind kind, const Message& to) const;
+  void know_members(const Roster& roster) PACELINE_EXCLUDES(send_mutex_);
 
   // ---- node_member.cc: the place in the job
   void on_join(LinkId link, Message message);
@@ -140,6 +151,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   Mutex connect_mutex_;  // taken before mutex_ and send_mutex_; connecting may wait for the resolver
   Mutex send_mutex_;
   std::unique_ptr<Transport> transport_ PACELINE_GUARDED_BY(send_mutex_);
+  Transport* keyed_transport_ = nullptr;  // for handlers, which no longer run when it ends; null without secrets
 
   std::map<PeerId, LinkId> connections_ PACELINE_GUARDED_BY(mutex_);
   std::deque<std::pair<LinkId, Message>> early_ PACELINE_GUARDED_BY(mutex_);  // of peers in a later roster

@@ -42,6 +42,7 @@ void Node::Impl::join(const std::function<void()>& meanwhile) {
     body.set_servers(static_cast<std::uint32_t>(config_.servers));
     body.set_workers(static_cast<std::uint32_t>(config_.workers));
     body.set_pid(getpid());
+    if (keyring_) body.set_proof(keyring_->proof(keyring_->own().open));
     Message request;
     request.header.kind = MessageKind::kJoin;
     request.body = body.SerializeAsString();
@@ -71,7 +72,8 @@ void Node::Impl::join(const std::function<void()>& meanwhile) {
       if (late && !scheduler_heard_)
         throw Timeout(str("the scheduler at ", scheduler_address_, " did not answer within ",
                           in_seconds(config_.start_deadline_seconds),
-                          "; check that it runs, and that this address and port are the ones it listens at"));
+                          "; check that it runs, and that this address and port are the ones it listens at",
+                          keyring_ ? ", and that it has the same key as this process" : ""));
       // While the scheduler lives, leave the decision to it: its error names who is missing.
       if (late && scheduler_silent_ > config_.silence_deadline_seconds)
         throw Timeout(str("the scheduler at ", scheduler_address_, " fell silent before the start; it was ", waiting));
@@ -134,8 +136,7 @@ void Node::Impl::on_join(LinkId link, Message message) {
 void Node::Impl::on_heartbeat(LinkId link, const Message& message) {
   if (!scheduler_) return;
   const std::uint64_t sender = message.header.incarnation;
-  const std::optional<LinkId> bound = speakers_.link_of(sender);
-  if (bound && *bound != link) {
+  if (is_of_another(sender, link)) {
     on_stray(link, message, "its sender speaks on another link");
     return;
   }
@@ -146,14 +147,14 @@ void Node::Impl::on_heartbeat(LinkId link, const Message& message) {
     if ((sender & kProvisionalIncarnation) == 0) refuse(link, message, why);
     return;
   }
-  speakers_.may_speak(sender, link);
+  may_speak(sender, link);
   reached(body.step());
   // Only members get the roster.
   if (membership_->is_member(sender)) return send_notice(link, message.header.epoch);
   proto::Notice notice;
   notice.set_waiting(membership_->waiting());
   Message say;
-  say.header = anonymous(MessageKind::kRoster, message);
+  say.header = header_for(MessageKind::kRoster, message);
   say.body = notice.SerializeAsString();
   send(link, encode(say));
 }
@@ -248,6 +249,7 @@ void Node::Impl::apply(RosterNotice notice) {
     early_bytes_ = 0;
     changed_.notify_all();
   }
+  know_members(notice.roster);
   for (const auto& [peer, what] : gone) {
     answers_.forget(peer.incarnation);
     finish_asks(pending_requests_.fail(peer.id, describe(peer) + what));
@@ -285,9 +287,9 @@ void Node::Impl::watch_scheduler(double seconds) {
     if (!joined_ || roster_.over || scheduler_silent_ <= config_.silence_deadline_seconds) return;
     given_up_ = true;
   }
-  fail(std::make_exception_ptr(
-      NetworkError(str("the scheduler at ", scheduler_address_, " was lost: nothing heard of it for ",
-                       in_seconds(config_.silence_deadline_seconds)))));
+  fail(std::make_exception_ptr(NetworkError(
+      str("the scheduler at ", scheduler_address_, " was lost: nothing heard of it for ",
+          in_seconds(config_.silence_deadline_seconds), keyring_ ? ", or it has declared this process lost" : ""))));
 }
 
 }  // namespace paceline

@@ -67,6 +67,7 @@ void Node::Impl::on_packet(LinkId link, const Packet& packet) {
   }
   const MessageKind kind = message.header.kind;
   try {
+    if (!is_from_its_sender(link, message)) return;
     // A process that has not joined yet does not know the job's number. Membership compares the names of jobs.
     const bool newcomer =
         scheduler_ && (kind == MessageKind::kJoin || kind == MessageKind::kHeartbeat || kind == MessageKind::kProbe);
@@ -148,7 +149,7 @@ void Node::Impl::refuse(LinkId link, const Message& message, const std::string& 
     LOG(WARNING) << "refused a " << name_of(message.header.kind) << ": " << why << *more;
   if (!wants_answer(message.header.kind)) return;
   Message refusal;
-  refusal.header = anonymous(MessageKind::kRefusal, message);
+  refusal.header = header_for(MessageKind::kRefusal, message);
   refusal.body = refusal_of(NetworkError(why));
   send(link, encode(refusal));
 }
@@ -167,7 +168,7 @@ bool Node::Impl::is_from(LinkId link, const PeerId& peer) const {
   const Lock lock(mutex_);
   if (const auto own = connections_.find(peer); own != connections_.end() && own->second == link) return true;
   const Peer* known = roster_.find(peer);
-  return known && speakers_.link_of(known->incarnation) == link;
+  return known && (keyring_ ? key_of(link) == known->key : speakers_.link_of(known->incarnation) == link);
 }
 
 void Node::Impl::on_answer(LinkId link, Message message) {
@@ -200,8 +201,7 @@ void Node::Impl::on_answer(LinkId link, Message message) {
 }
 
 void Node::Impl::on_probe(LinkId link, const Message& message) {
-  const std::optional<LinkId> bound = speakers_.link_of(message.header.incarnation);
-  if (bound && *bound != link) {
+  if (is_of_another(message.header.incarnation, link)) {
     on_stray(link, message, "its sender speaks on another link");
     return;
   }
@@ -209,9 +209,9 @@ void Node::Impl::on_probe(LinkId link, const Message& message) {
   Packet answer;
   switch (answers_.look(message.header.incarnation, message.header.request, answer)) {
     case ReplyCache::Known::kAnswered: send(link, std::move(answer)); return;
-    case ReplyCache::Known::kOpen: say.header = anonymous(MessageKind::kReceived, message); break;
+    case ReplyCache::Known::kOpen: say.header = header_for(MessageKind::kReceived, message); break;
     case ReplyCache::Known::kNew:
-      say.header = anonymous(MessageKind::kResend, message);
+      say.header = header_for(MessageKind::kResend, message);
       say.body = message.body;
       break;
   }
@@ -243,7 +243,7 @@ void Node::Impl::on_request(LinkId link, Message message) {
            known ? name_of(from) + " was declared lost" : "the sender is not, or no longer, in this job");
     return;
   }
-  if (!speakers_.may_speak(sender, link)) {
+  if (!may_speak(sender, link)) {
     on_stray(link, message, name_of(from) + " speaks on another link");
     return;
   }
@@ -268,8 +268,8 @@ void Node::Impl::deliver(LinkId link, Message message, const PeerId& from) {
   request.state_ = std::make_shared<Request::State>(weak_from_this(), std::move(message), from, link);
   try {
     if (kind == MessageKind::kJoin) {
-      if (membership_->join(request, link)) broadcast();
-      speakers_.may_speak(sender, link);
+      if (membership_->join(request, link, key_of(link))) broadcast();
+      may_speak(sender, link);
     } else if (kind == MessageKind::kLeave && scheduler_) {
       const bool changed = membership_->leave(sender);
       request.reply({});

@@ -42,6 +42,7 @@ proto::Roster to_proto(const RosterNotice& notice) {
     to.set_alive(peer.alive);
     to.set_finished(peer.finished);
     to.set_entered(peer.entered);
+    to.set_key(peer.key);
   }
   return result;
 }
@@ -63,6 +64,7 @@ RosterNotice from_proto(const proto::Roster& roster) {
     peer.alive = from.alive();
     peer.finished = from.finished();
     peer.entered = from.entered();
+    peer.key = from.key();
     result.roster.peers.push_back(std::move(peer));
   }
   return result;

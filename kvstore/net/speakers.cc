@@ -8,6 +8,11 @@ bool Speakers::may_speak(std::uint64_t sender, LinkId link) {
   return links_.try_emplace(sender, link).first->second == link;
 }
 
+void Speakers::bind(std::uint64_t sender, LinkId link) {
+  const Lock lock(mutex_);
+  links_[sender] = link;
+}
+
 std::optional<LinkId> Speakers::link_of(std::uint64_t sender) const {
   const Lock lock(mutex_);
   const auto found = links_.find(sender);

@@ -21,6 +21,7 @@
 #include <vector>
 #include <zmq.hpp>
 
+#include "../../kvstore/net/secrets/seal.h"
 #include "../../tools/flags.h"
 #include "../../tools/placement.h"
 
@@ -30,6 +31,7 @@ DEFINE_bool(apart, false, "workers on the first half of the processors, the othe
 DEFINE_int64(keys, 25, "keys; all of them travel in one round");
 DEFINE_int64(key_bytes, 4000000, "bytes of a key, float32");
 DEFINE_bool(bf16, false, "send the upper halves of the floats, both ways");
+DEFINE_string(seal, "none", "aes: seals payloads as the store does; curve: ZeroMQ encrypts everything; or none");
 DEFINE_double(seconds, 2, "how long each of the four measurements runs");
 
 namespace {
@@ -58,6 +60,7 @@ struct Head {
 struct Place {
   pthread_barrier_t everybody, workers;
   char endpoints[kMostServers][64];
+  char open_key[41], secret_key[41];  // one pair for all, where CURVE encrypts
 };
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -80,22 +83,22 @@ float widened(std::uint16_t half) {
   return value;
 }
 
-void add(float* to, const zmq::message_t& from) {
+void add(float* to, const void* from) {
   if (FLAGS_bf16) {
-    const auto* halves = from.data<std::uint16_t>();
+    const auto* halves = static_cast<const std::uint16_t*>(from);
     for (std::size_t i = 0; i < elements(); ++i) to[i] += widened(halves[i]);
   } else {
-    const auto* values = from.data<float>();
+    const auto* values = static_cast<const float*>(from);
     for (std::size_t i = 0; i < elements(); ++i) to[i] += values[i];
   }
 }
 
-void copy_out(const zmq::message_t& from, float* to) {
+void copy_out(const void* from, float* to) {
   if (FLAGS_bf16) {
-    const auto* halves = from.data<std::uint16_t>();
+    const auto* halves = static_cast<const std::uint16_t*>(from);
     for (std::size_t i = 0; i < elements(); ++i) to[i] = widened(halves[i]);
   } else {
-    std::memcpy(to, from.data(), elements() * sizeof(float));
+    std::memcpy(to, from, elements() * sizeof(float));
   }
 }
 
@@ -114,8 +117,61 @@ zmq::message_t content(Floats& values) {
   return FLAGS_bf16 ? narrowed(values) : uncopied(values.data(), values.size() * sizeof(float));
 }
 
-zmq::socket_t open(zmq::context_t& context, zmq::socket_type type) {
+// Sends and receives the values of a key, in sealed pieces where it is asked for. A process has one key in each
+// direction, as links of the store have.
+class Payloads {
+ public:
+  void send(zmq::socket_t& socket, Floats& values) {
+    zmq::message_t plain = content(values);
+    if (FLAGS_seal != "aes") {
+      socket.send(plain, zmq::send_flags::none);
+      return;
+    }
+    for (std::size_t at = 0; at < plain.size(); at += kPieceBytes) {
+      const std::size_t bytes = std::min(kPieceBytes, plain.size() - at);
+      zmq::message_t piece(bytes + paceline::kTagBytes + sizeof(next_));
+      std::memcpy(piece.data(), &next_, sizeof(next_));
+      key_.seal(next_++, "", plain.data<std::byte>() + at, bytes, piece.data<std::byte>() + sizeof(next_));
+      const bool more = at + bytes < plain.size();
+      socket.send(piece, more ? zmq::send_flags::sndmore : zmq::send_flags::none);
+    }
+  }
+
+  // Valid until the next call.
+  const void* receive(zmq::socket_t& socket) {
+    if (!socket.recv(received_)) throw std::runtime_error("a payload is missing");
+    if (FLAGS_seal != "aes") return received_.data();
+    opened_.resize(elements() * sizeof(float));
+    for (std::size_t at = 0;; at += kPieceBytes) {
+      const std::size_t bytes = received_.size() - paceline::kTagBytes - sizeof(next_);
+      std::uint64_t number = 0;
+      std::memcpy(&number, received_.data(), sizeof(number));
+      if (!key_.open(number, "", received_.data<std::byte>() + sizeof(number), bytes, opened_.data() + at))
+        throw std::runtime_error("a piece cannot be opened");
+      if (!received_.more()) return opened_.data();
+      if (!socket.recv(received_)) throw std::runtime_error("a piece is missing");
+    }
+  }
+
+ private:
+  static constexpr std::size_t kPieceBytes = (1 << 20) - 64;
+  const paceline::SealingKey key_{std::string(32, 'k')};
+  std::uint64_t next_ = 1;
+  zmq::message_t received_;
+  std::vector<std::byte> opened_;
+};
+
+zmq::socket_t open(zmq::context_t& context, zmq::socket_type type, const Place& place) {
   zmq::socket_t socket(context, type);
+  if (FLAGS_seal == "curve") {
+    if (type == zmq::socket_type::router) {
+      socket.set(zmq::sockopt::curve_server, true);
+    } else {
+      socket.set(zmq::sockopt::curve_serverkey, place.open_key);
+      socket.set(zmq::sockopt::curve_publickey, place.open_key);
+    }
+    socket.set(zmq::sockopt::curve_secretkey, place.secret_key);
+  }
   socket.set(zmq::sockopt::sndhwm, 0);
   socket.set(zmq::sockopt::rcvhwm, 0);
   socket.set(zmq::sockopt::linger, 0);
@@ -124,32 +180,35 @@ zmq::socket_t open(zmq::context_t& context, zmq::socket_type type) {
 
 void serve(Place& place, int number) {
   zmq::context_t context;
-  zmq::socket_t socket = open(context, zmq::socket_type::router);
+  zmq::socket_t socket = open(context, zmq::socket_type::router, place);
   socket.bind("tcp://127.0.0.1:*");
   std::strncpy(place.endpoints[number], socket.get(zmq::sockopt::last_endpoint).c_str(), 63);
   std::vector<Floats> weights(static_cast<std::size_t>(FLAGS_keys));
   for (std::size_t k = 0; k < weights.size(); ++k)
     if (static_cast<int>(k) % FLAGS_servers == number) weights[k].assign(elements(), 0);
+  Payloads payloads;
   pthread_barrier_wait(&place.everybody);
   for (int ended = 0; ended < FLAGS_workers;) {
     zmq::message_t from, first, payload;
     if (!socket.recv(from) || !socket.recv(first)) continue;
     Head head;
     std::memcpy(&head, first.data(), sizeof head);
-    if (first.more() && !socket.recv(payload)) continue;
+    const void* values = nullptr;
+    if (head.wish == kTrip && !socket.recv(payload)) continue;
+    if (head.wish != kTrip && first.more()) values = payloads.receive(socket);
     if (head.key == kEnd) {
       ++ended;
       continue;
     }
     Floats& weight = weights[head.key];
-    if (head.wish == kPush || head.wish == kBoth) add(weight.data(), payload);
+    if (head.wish == kPush || head.wish == kBoth) add(weight.data(), values);
     socket.send(from, zmq::send_flags::sndmore);
     const bool carries = head.wish != kPush;
     socket.send(first, carries ? zmq::send_flags::sndmore : zmq::send_flags::none);
     if (head.wish == kTrip)
       socket.send(payload, zmq::send_flags::none);
     else if (carries)
-      socket.send(content(weight), zmq::send_flags::none);
+      payloads.send(socket, weight);
   }
 }
 
@@ -158,7 +217,7 @@ class Worker {
   explicit Worker(Place& place) : place_(place), gradients_(count(), Floats(elements(), 1e-6f)), weights_(gradients_) {
     pthread_barrier_wait(&place.everybody);
     for (int s = 0; s < FLAGS_servers; ++s) {
-      servers_.push_back(open(context_, zmq::socket_type::dealer));
+      servers_.push_back(open(context_, zmq::socket_type::dealer, place));
       servers_.back().connect(place.endpoints[s]);
       items_.push_back({servers_.back().handle(), 0, ZMQ_POLLIN, 0});
     }
@@ -213,16 +272,15 @@ class Worker {
       const Head head{static_cast<std::uint32_t>(k), wish};
       const bool carries = wish != kPull;
       server.send(zmq::message_t(&head, sizeof head), carries ? zmq::send_flags::sndmore : zmq::send_flags::none);
-      if (carries) server.send(content(gradients_[k]), zmq::send_flags::none);
+      if (carries) payloads_.send(server, gradients_[k]);
     }
     for (std::size_t answers = 0; answers < count();) {
       zmq::poll(items_, std::chrono::milliseconds(-1));
       for (std::size_t s = 0; s < servers_.size(); ++s) {
-        zmq::message_t first, payload;
+        zmq::message_t first;
         while (items_[s].revents != 0 && servers_[s].recv(first, zmq::recv_flags::dontwait)) {
           ++answers;
-          if (!first.more() || !servers_[s].recv(payload)) continue;
-          copy_out(payload, weights_[first.data<Head>()->key].data());
+          if (first.more()) copy_out(payloads_.receive(servers_[s]), weights_[first.data<Head>()->key].data());
         }
       }
     }
@@ -242,6 +300,7 @@ class Worker {
   std::vector<Floats> gradients_, weights_;
   std::vector<zmq::socket_t> servers_;
   std::vector<zmq::pollitem_t> items_;
+  Payloads payloads_;
 };
 
 int open_output(const std::function<void(int)>& body, bool is_worker, std::vector<pid_t>& processes) {
@@ -277,6 +336,7 @@ Place& make_place() {
   void* memory = mmap(nullptr, sizeof(Place), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::runtime_error("no shared memory");
   auto& place = *static_cast<Place*>(memory);
+  zmq_curve_keypair(place.open_key, place.secret_key);
   pthread_barrierattr_t shared;
   pthread_barrierattr_init(&shared);
   pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
@@ -301,6 +361,7 @@ nlohmann::json run() {
   for (const int output : outputs) results.push_back(nlohmann::json::parse(read_all(output)));
   for (const pid_t process : processes) waitpid(process, nullptr, 0);
   nlohmann::json all{{"mode", FLAGS_bf16 ? "floor_bf16" : "floor"},
+                     {"seal", FLAGS_seal},
                      {"transport", "tcp"},
                      {"servers", FLAGS_servers},
                      {"workers", FLAGS_workers},

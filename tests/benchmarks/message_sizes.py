@@ -10,12 +10,11 @@ best one; with --keep, over all sittings that named the same file. Standard libr
 
 import argparse
 import json
-import os
 import pathlib
 import statistics
 import sys
 
-from turns import last_json, turned
+from turns import PLAIN, last_json, turned
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -39,7 +38,7 @@ def main():
         runs.update(json.loads(arguments.keep.read_text()))
     for number in range(arguments.rounds):
         for name in turned(names, number):
-            environment = dict(os.environ, PACELINE_MESSAGE_BYTES="0" if name == "chosen" else str(1024 * int(name)))
+            environment = dict(PLAIN, PACELINE_MESSAGE_BYTES="0" if name == "chosen" else str(1024 * int(name)))
             if arguments.gbit:
                 environment["PACELINE_FAULTS"] = f"throttle {arguments.gbit * 125e6:g}B/s"
             runs[name].append(last_json(command, environment)["both_gbps"])

@@ -18,6 +18,7 @@ import argparse
 import itertools
 import json
 import os
+import secrets
 import pathlib
 import statistics
 import subprocess
@@ -67,8 +68,12 @@ def main():
 def watch(arguments, flags, folder, started):
     """Adds every process that it starts to `started`."""
     port, marks = folder / "port", folder / "marks"
+    key = folder / "key"
+    key.touch(mode=0o600)
+    key.write_text(secrets.token_hex(32))
     environment = dict(
         os.environ,
+        PACELINE_KEY_FILE=str(key),
         DMLC_PS_ROOT_URI="127.0.0.1",
         DMLC_NODE_HOST="127.0.0.1",
         DMLC_PS_ROOT_PORT="0",

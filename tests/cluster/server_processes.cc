@@ -10,6 +10,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <iomanip>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,6 +26,9 @@ class Processes final : public ServerProcesses {
     const auto port_file = std::filesystem::temp_directory_path() /
                            ("paceline_cluster_test." + std::to_string(getpid()) + "." + std::to_string(++count_));
     std::filesystem::remove(port_file);
+    key_file_ = port_file;
+    key_file_ += ".key";
+    write_key(config.secret);
     spawn(config, "scheduler", 0, port_file);
     for (int tries = 0; port_ == 0 && tries < 2000; ++tries) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -37,6 +41,7 @@ class Processes final : public ServerProcesses {
   }
 
   ~Processes() override {
+    std::filesystem::remove(key_file_);
     for (const pid_t pid : pids_) {
       int status = 0;
       pid_t ended = 0;
@@ -56,6 +61,13 @@ class Processes final : public ServerProcesses {
   int port() const override { return port_; }
 
  private:
+  void write_key(const std::string& secret) const {
+    std::ofstream file(key_file_);
+    std::filesystem::permissions(key_file_, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+    for (const char byte : secret)
+      file << std::hex << std::setw(2) << std::setfill('0') << int{static_cast<unsigned char>(byte)};
+  }
+
   void spawn(const ClusterConfig& config, const std::string& role, int port, const std::string& port_file) {
     std::vector<std::string> variables{"DMLC_ROLE=" + role,
                                        "DMLC_PS_ROOT_URI=127.0.0.1",
@@ -63,6 +75,7 @@ class Processes final : public ServerProcesses {
                                        "DMLC_NUM_SERVER=" + std::to_string(config.servers),
                                        "DMLC_NUM_WORKER=" + std::to_string(config.workers),
                                        "PACELINE_JOB_ID=" + config.job,
+                                       "PACELINE_KEY_FILE=" + key_file_.string(),
                                        "PACELINE_TRANSPORT=" + config.transport,
                                        "PACELINE_FAULTS=" + config.faults,
                                        "PACELINE_SILENCE_DEADLINE=" + std::to_string(config.silence_deadline_seconds),
@@ -83,6 +96,7 @@ class Processes final : public ServerProcesses {
   }
 
   static inline int count_ = 0;
+  std::filesystem::path key_file_;
   std::vector<pid_t> pids_;
   int port_ = 0;
 };

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "faults/faulty_transport.h"
+#include "secrets/keyring.h"
 #include "transport/transport_catalog.h"
 #include "transport/transport_setting.h"
 
@@ -55,14 +56,36 @@ class Received {
 
 struct Kind {
   std::string transport;
-  bool decorated = false;
+  bool decorated = false, keyed = false;
 };
-void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.transport << (kind.decorated ? "_faulty" : ""); }
+void PrintTo(const Kind& kind, std::ostream* out) {
+  *out << kind.transport << (kind.decorated ? "_faulty" : "") << (kind.keyed ? "_keyed" : "");
+}
+
+// Has a key, and knows that of its peers: all listen as a scheduler does.
+class Keyed final : public Transport {
+ public:
+  explicit Keyed(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) { inner_->use_keys(keyring_); }
+  std::string bind(const std::string& address) override { return inner_->bind(address); }
+  LinkId connect(const std::string& address, const std::string&) override {
+    return inner_->connect(address, keyring_->scheduler_key());
+  }
+  void send(LinkId link, Packet packet) override { inner_->send(link, std::move(packet)); }
+  void close(LinkId link) override { inner_->close(link); }
+  std::string describe(LinkId link) override { return inner_->describe(link); }
+  void on_receive(Handler handler) override { inner_->on_receive(std::move(handler)); }
+  void add_observer(std::shared_ptr<TransportObserver> observer) override { inner_->add_observer(std::move(observer)); }
+
+ private:
+  const std::shared_ptr<Keyring> keyring_ = std::make_shared<Keyring>(std::string(32, 's'), true);
+  const std::unique_ptr<Transport> inner_;
+};
 
 std::vector<Kind> every_kind() {
   std::vector<Kind> kinds;
   for (const auto& [name, factory] : transport_catalog().entries())
     for (bool decorated : {false, true}) kinds.push_back({name, decorated});
+  for (const char* name : {"shm", "tcp"}) kinds.push_back({name, false, true});
   return kinds;
 }
 
@@ -70,6 +93,7 @@ class Transports : public testing::TestWithParam<Kind> {
  protected:
   std::unique_ptr<Transport> make() {
     auto transport = make_transport(Spec::parse(GetParam().transport));
+    if (GetParam().keyed) return std::make_unique<Keyed>(std::move(transport));
     return GetParam().decorated ? make_faulty_transport(std::move(transport), {}, "worker0", false)
                                 : std::move(transport);
   }

@@ -19,7 +19,7 @@ constexpr LinkId kServer = 1, kStranger = 9;
 class Notebook final : public Transport {
  public:
   std::string bind(const std::string& address) override { return address; }
-  LinkId connect(const std::string&) override { return kServer; }
+  LinkId connect(const std::string&, const std::string&) override { return kServer; }
   void send(LinkId, Packet packet) override {
     const Lock lock(mutex_);
     sent_.emplace_back(reinterpret_cast<const char*>(packet[0].data), packet[0].size);

@@ -104,6 +104,77 @@ class Environment(LauncherTest):
         self.assertNotIn("opensesame", out + err + self.log("launch") + self.log("worker-0"))
 
 
+class Key(LauncherTest):
+    """The job's key reaches each process by a pipe, and shows nowhere."""
+
+    READ = 'key=$(eval "cat <&$PACELINE_KEY_FD"); echo "${#key} $key" >"$STUB_DIR/key-$DMLC_ROLE-$DMLC_TASK_ID"'
+
+    def keys(self):
+        return {path.name[4:]: path.read_text().split() for path in self.stub_dir.glob("key-*")}
+
+    def test_each_process_gets_it_and_nothing_shows_it(self):
+        self.environment["STUB_SERVER_DOES"] = self.READ
+        wait = '\ntouch "$STUB_DIR/up"; until [ -e "$STUB_DIR/go" ]; do sleep 0.05; done'
+        launcher = self.start("-n", 1, "-s", 1, self.worker(self.READ + wait))
+        names = {"scheduler-0", "server-0", "worker-0"}
+        self.wait_for_files("up", *(f"key-{name}" for name in names))
+        keys = self.keys()
+        self.assertEqual(set(keys), names)
+        self.assertEqual(len({tuple(words) for words in keys.values()}), 1)
+        length, key = keys["worker-0"]
+        self.assertEqual(length, "64")
+        for pid in [*self.survivors(), launcher.pid]:
+            self.assertNotIn(key.encode(), b" ".join(self.command_of(pid)))
+            self.assertNotIn(key.encode(), pathlib.Path(f"/proc/{pid}/environ").read_bytes())
+        (self.stub_dir / "go").touch()
+        code, out, err = self.finish(launcher)
+        self.assertEqual(code, 0, err)
+        logs = "".join(path.read_text() for path in self.folder.glob("logs/*/*"))
+        self.assertNotIn(key, out + err + logs)
+
+    def test_each_job_has_its_own(self):
+        found = set()
+        for _ in range(2):
+            self.forget_what_stubs_did()
+            code, _, err = self.launch("-n", 1, self.worker(self.READ))
+            self.assertEqual(code, 0, err)
+            found.add(self.keys()["worker-0"][1])
+        self.assertEqual(len(found), 2)
+
+    def test_a_file_gives_it(self):
+        path = self.folder / "job.key"
+        path.write_text("0123456789abcdef" * 4 + "\n")
+        path.chmod(0o600)
+        self.environment["PACELINE_KEY_FILE"] = str(path)
+        code, _, err = self.launch("-n", 1, self.worker(self.READ + '\n[ -z "${PACELINE_KEY_FILE-}" ]'))
+        self.assertEqual(code, 0, err)
+        self.assertEqual(self.keys()["worker-0"], ["64", "0123456789abcdef" * 4])
+        for change, sentence in (
+            (lambda: path.chmod(0o644), "is open to other users; run `chmod 600"),
+            (lambda: (path.chmod(0o600), path.write_text("0123")), "does not hold a key"),
+            (path.unlink, "cannot be read: No such file"),
+        ):
+            change()
+            code, _, err = self.launch("-n", 1, self.worker(":"))
+            self.assertEqual(code, 2, err)
+            self.assertIn(sentence, err)
+
+    def test_insecure_is_loud(self):
+        worker = self.worker('[ "$PACELINE_INSECURE" = 1 ]; [ -z "${PACELINE_KEY_FD-}" ]; [ ! -e /proc/self/fd/5 ]')
+        code, _, err = self.launch("-n", 1, "--insecure", worker)
+        self.assertEqual(code, 0, err)
+        self.assertIn("[launch] --insecure: nothing is encrypted", err)
+        self.environment["PACELINE_INSECURE"] = "1"
+        code, _, err = self.launch("-n", 1, worker)
+        self.assertEqual(code, 0, err)
+        self.assertIn("[launch] --insecure: nothing is encrypted", err)
+
+    def test_a_job_of_one_process_needs_none(self):
+        worker = self.worker('[ -z "${PACELINE_KEY_FD-}" ]; [ ! -e /proc/self/fd/5 ]')
+        code, _, err = self.launch("-n", 1, worker, "local")
+        self.assertEqual(code, 0, err)
+
+
 class Command(LauncherTest):
     def test_words_are_kept(self):
         code, out, err = self.launch("-n", 1, self.worker('printf "<%s>\\n" "$@"'), "a  b", "it's", "$HOME", "-n", "")

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import secrets
 import shutil
 import signal
 import struct
@@ -79,6 +80,10 @@ class ProgramTest(unittest.TestCase):
         self.environment = {key: value for key, value in os.environ.items()
                             if not key.startswith(("DMLC_", "PACELINE_"))}  # fmt: skip
         self.environment["PROGRAM_TEST"] = self.token
+        self.environment["PACELINE_KEY_FILE"] = str(self.folder / "job.key")
+        descriptor = os.open(self.folder / "job.key", os.O_WRONLY | os.O_CREAT, 0o600)
+        os.write(descriptor, secrets.token_hex(32).encode())
+        os.close(descriptor)
         self.started = []
         self.addCleanup(self.kill_survivors)
 

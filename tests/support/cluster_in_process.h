@@ -35,6 +35,7 @@ struct ClusterOptions {
   double silence_seconds = 3, faulty_silence_seconds = 30;
   PartitionLog* log = nullptr;          // of servers that are threads
   std::vector<std::string> hosts = {};  // that the workers say they are on, over inproc or shm; empty: this one
+  std::string secret = {};              // of the job, whose servers are threads
   std::shared_ptr<PlacementPolicy> placement = nullptr;  // of a scheduler that is a thread
 };
 
@@ -45,9 +46,11 @@ class ClusterInProcess {
     // Where heartbeats are lost, three seconds of silence mean nothing.
     base_.silence_deadline_seconds = options.faulty ? options.faulty_silence_seconds : options.silence_seconds;
     if (options.tells) ended_.emplace(&base_);
+    base_.secret = options.secret;
     ClusterConfig between_processes = base_;
     if (options.transport == "inproc") between_processes.transport = "tcp";
     between_processes.scheduler_host = ClusterConfig().scheduler_host;
+    between_processes.secret.assign(32, 's');
     processes_ = ServerProcesses::start(between_processes);
     engines_.resize(static_cast<std::size_t>(options.workers));
     stores_.resize(static_cast<std::size_t>(options.workers));

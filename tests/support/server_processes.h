@@ -10,7 +10,8 @@ namespace paceline::test {
 
 class ServerProcesses {
  public:
-  // Starts a scheduler and servers, over tcp or shm; null where the suite wants threads.
+  // Starts a scheduler and servers, over tcp or shm, whose job has the secret of `config`; null where the suite wants
+  // threads.
   static std::unique_ptr<ServerProcesses> start(const ClusterConfig& config);
 
   // Waits until they have ended; a failure of the test where one did not end well.

@@ -58,10 +58,11 @@ paceline_memory_kills=$(memory_kills)
 paceline_reaped=
 paceline_setsid=$(command -v setsid)
 paceline_cores=$(OMP_NUM_THREADS='' nproc || getconf _NPROCESSORS_ONLN || echo 1)
-(
-  exec 2>&4 3<&- 4>&-
-  unset DMLC_RANK PACELINE_PORT_FILE PACELINE_ENDED_FILE PACELINE_LOST_FILE PORT
+printf '%s' @KEY@ | (
+  exec 5<&0 </dev/null 2>&4 3<&- 4>&-
+  unset DMLC_RANK PACELINE_PORT_FILE PACELINE_ENDED_FILE PACELINE_LOST_FILE PACELINE_KEY_FD PACELINE_KEY_FILE PACELINE_INSECURE PORT
 @EXPORTS@
+  [ -z "${PACELINE_KEY_FD-}" ] && exec 5<&-
   export PACELINE_PROCESS_ID="$paceline_tag" OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-PASSIVE}"
   if [ -z "${PACELINE_NUM_THREADS-}" ]; then
     PACELINE_NUM_THREADS=$((paceline_cores > paceline_sharers ? paceline_cores / paceline_sharers : 1))
@@ -121,7 +122,7 @@ exit "$status"
 """
 
 
-def script(*, mark, tag, command, folder, environment, sharers, grace, silence=0):
+def script(*, mark, tag, command, folder, environment, sharers, grace, silence=0, key=""):
     """Returns the bytes to send to `/bin/sh -s`.
 
     command      list of words, run as they are, without a shell in between
@@ -129,13 +130,17 @@ def script(*, mark, tag, command, folder, environment, sharers, grace, silence=0
     sharers      how many such processes share the cores of the host
     grace        whole seconds between TERM and KILL
     silence      whole seconds without a word from the launcher after which the process is ended; 0: no limit
+    key          the job's key, which the process finds in the pipe PACELINE_KEY_FD; empty: it gets none
     """
+    if key:
+        environment = {**environment, "PACELINE_KEY_FD": "5"}
     parts = {
         "MARK": mark,
         "TAG": tag,
         "GRACE": str(grace),
         "SILENCE": str(silence),
         "SHARERS": str(sharers),
+        "KEY": shlex.quote(key),
         "EXPORTS": "\n".join(f"  export {name}={shlex.quote(value)}" for name, value in environment.items()),
         "FOLDER": shlex.quote(folder),
         "COMMAND": " ".join(shlex.quote(word) for word in command),

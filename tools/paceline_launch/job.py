@@ -185,6 +185,7 @@ class Job:
             sharers=sum(other.role == process.role and other.host == process.host for other in self.processes),
             grace=options.grace,
             silence=options.host_timeout if remote else 0,
+            key="" if process.role == "copy" else options.key,
         )
         if remote:
             argv = [*ssh_command(process.host, options.ssh_options, options.host_timeout), "exec /bin/sh -s"]
@@ -208,6 +209,7 @@ class Job:
             "DMLC_JOB_CLUSTER": "ssh" if options.hosts else "local",
             "PACELINE_JOB_ID": self.id,
             "PACELINE_ON_WORKER_LOSS": options.on_worker_loss,
+            **({"PACELINE_INSECURE": "1"} if options.insecure else {}),
         }
 
     # ---- ends
@@ -380,6 +382,11 @@ class Job:
             f"job {self.id}: {_count(self.options.workers, 'worker')} and {_count(self.options.servers, 'server')} on "
             f"{where}; their output is kept in {self.console.log_dir}"
         )
+        if self.options.insecure:
+            self.console.say(
+                "--insecure: nothing is encrypted and nobody is checked; who reaches the ports of this job can read "
+                "and change its weights"
+            )
 
     def _report(self):
         if not self.went_to_its_end:

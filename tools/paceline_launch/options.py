@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from . import UsageError
 from .environment import Mode, find_mode, parse_assignments
 from .hosts import read_host_file, resolve
+from .key import key_of_job
 
 # The folder tools of the source tree, bin of an installed package.
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -159,6 +160,11 @@ def _parser():
         help="address of this machine for the scheduler (default: 127.0.0.1; ssh: the address the hosts see)",
     )
     add("--port", type=int, default=0, help="port of the scheduler (default: a free one, chosen by the scheduler)")
+    add(
+        "--insecure",
+        action="store_true",
+        help="neither encrypt nor authenticate what the processes say to each other (as PACELINE_INSECURE=1 does)",
+    )
     add("--ssh-config", metavar="FILE", help="configuration file for ssh, as its -F")
     add("--ssh-option", action="append", default=[], metavar="OPTION", help="option for ssh, as its -o; repeatable")
     add("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -185,6 +191,8 @@ class JobOptions:
     timeout: float = 0
     hosts: list = field(default_factory=list)  # empty: everything on this machine
     ssh_options: list = field(default_factory=list)
+    key: str = field(default="", repr=False)  # of the job; empty: --insecure, or a job of one process
+    insecure: bool = False
     sync_dst_dir: str = ""
     worker_environment: dict = field(default_factory=dict)
     server_environment: dict = field(default_factory=dict)
@@ -315,6 +323,7 @@ def parse(arguments):
         program = program.split()[0]
     if not hosts:
         _check_local_program(command[0], "program")
+    insecure = given.insecure or os.environ.get("PACELINE_INSECURE") == "1"
     server_command = []
     if not mode.one_process:
         _check(
@@ -345,6 +354,8 @@ def parse(arguments):
         log_dir=given.log_dir or "",
         hosts=hosts,
         ssh_options=ssh_options,
+        key="" if insecure or mode.one_process else key_of_job(),
+        insecure=insecure and not mode.one_process,
         sync_dst_dir=given.sync_dst_dir or "",
         worker_environment=worker_environment,
         server_environment=server_environment,

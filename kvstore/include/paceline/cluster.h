@@ -30,6 +30,9 @@ struct ClusterConfig {
   std::string ended_file;
   // PACELINE_LOST_FILE: the scheduler writes a line to it for each worker that was lost ("worker 3").
   std::string lost_file;
+  // PACELINE_KEY_FD or PACELINE_KEY_FILE: 32 bytes that every process of the job knows, and nobody else. Empty
+  // (PACELINE_INSECURE=1): who reaches the ports can read and change everything. Transport inproc needs none.
+  std::string secret;
   // PACELINE_TRANSPORT: "shm" (shared memory between peers of one host, tcp to other hosts), "tcp" or "inproc". With
   // "inproc", scheduler_host is the name of the job.
   std::string transport = "shm";
@@ -45,7 +48,8 @@ struct ClusterConfig {
   bool names_log = false;            // puts role and rank into this process's log lines; for one role per process
 
   // Reads the environment. If DMLC_NODE_HOST is not set, DMLC_INTERFACE may name the network interface whose address is
-  // used. Throws InvalidArgument naming the variable that is missing or wrong.
+  // used. Turns core dumps off where there is a secret, unless PACELINE_CORE_DUMPS=1. Throws InvalidArgument naming the
+  // variable that is missing or wrong.
   static ClusterConfig from_environment();
 };
 
@@ -53,7 +57,8 @@ struct ClusterConfig {
 void check_faults(const std::string& plan);
 
 // Runs a scheduler or a server. Blocks until the job ends; throws where it fails. Several may run in one process.
-// `own`: modes, policies and codecs of the user's own that workers may name.
+// Raises this process's limit of open files to the hard limit. `own`: modes, policies and codecs of the user's own that
+// workers may name.
 void serve(const ClusterConfig& config, const Extensions& own = {});
 
 // For main() of programs that move large arrays. Makes malloc keep freed blocks of any size. Giving them back to the

@@ -13,6 +13,7 @@
 
 namespace paceline {
 
+class Keyring;
 namespace detail {
 class WaitingWork;
 }
@@ -57,16 +58,25 @@ class Transport {
   // Stops receiving. Drops packets that are not sent within a short time. No handler runs after the destructor.
   virtual ~Transport() = default;
 
+  // Encrypts every connection, and admits only peers whose keys `keyring` admits. Call it before bind() and connect().
+  // inproc needs no keys, and ignores them.
+  virtual void use_keys(std::shared_ptr<Keyring> /*keyring*/) {}
   // Receives at `address`, such as "127.0.0.1:9091". Port 0 means a free port. For inproc the address is any name.
   // Returns the address that peers connect to. Throws NetworkError if the address is in use or not this host's.
   virtual std::string bind(const std::string& address) = 0;
-  // Opens a link to a bound address. Returns at once; connects and reconnects in the background.
-  virtual LinkId connect(const std::string& address) = 0;
+  // Opens a link to a bound address. Returns at once; connects and reconnects in the background. With keys, the peer
+  // must prove that it has the secret to the public key `key`.
+  virtual LinkId connect(const std::string& address, const std::string& key) = 0;
+  LinkId connect(const std::string& address) { return connect(address, {}); }
   // Sends without blocking. The packet is queued while the peer is away. Packets for unknown links are dropped. The
   // destructor of a frame's owner may call send() itself. Thread-safe.
   virtual void send(LinkId link, Packet packet) = 0;
   // Closes the connection of a link and drops what is queued for it. A peer that had connected may connect again.
   virtual void close(LinkId link) = 0;
+  // The public key that the peer of a link has proved to hold. Empty without keys, and for unknown links.
+  virtual std::string identity_of(LinkId /*link*/) { return {}; }
+  // Closes the links of peers that the keyring no longer admits.
+  virtual void close_unadmitted() {}
   // The address that the link leads to, as far as known; for logs.
   virtual std::string describe(LinkId link) = 0;
   // Sets the handler, before bind() and connect(). The handler gets one packet at a time, on the transport's thread or

@@ -67,7 +67,10 @@ class Faulty final : public FaultyTransport {
   }
 
   std::string bind(const std::string& address) override { return inner_->bind(address); }
-  LinkId connect(const std::string& address) override {
+  void use_keys(std::shared_ptr<Keyring> keyring) override { inner_->use_keys(std::move(keyring)); }
+  std::string identity_of(LinkId link) override { return inner_->identity_of(link); }
+  void close_unadmitted() override { inner_->close_unadmitted(); }
+  LinkId connect(const std::string& address, const std::string& key) override {
     double pause = 0;
     {
       const Lock lock(mutex_);
@@ -76,7 +79,7 @@ class Faulty final : public FaultyTransport {
           pause += plan_.faults[i].amount;
     }
     std::this_thread::sleep_for(seconds(pause));
-    return inner_->connect(address);
+    return inner_->connect(address, key);
   }
   void close(LinkId link) override {
     {

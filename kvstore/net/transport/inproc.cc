@@ -150,7 +150,7 @@ class Inproc final : public Transport {
     return address;
   }
 
-  LinkId connect(const std::string& address) override {
+  LinkId connect(const std::string& address, const std::string& /*key*/) override {
     const auto wire = std::make_shared<Wire>();
     LinkId id = 0;
     {

@@ -43,4 +43,16 @@ class Observers {
   std::shared_ptr<const List> list_ PACELINE_GUARDED_BY(mutex_);
 };
 
+// Of a transport inside another, whose packets are not those of the outer one.
+class RejectionsOnly final : public TransportObserver {
+ public:
+  explicit RejectionsOnly(std::shared_ptr<TransportObserver> to) : to_(std::move(to)) {}
+  void on_send(LinkId, const Packet&) override {}
+  void on_receive(LinkId, const Packet&) override {}
+  void on_reject(const std::string& what) override { to_->on_reject(what); }
+
+ private:
+  const std::shared_ptr<TransportObserver> to_;
+};
+
 }  // namespace paceline

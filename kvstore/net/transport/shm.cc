@@ -31,6 +31,7 @@
 #include <utility>
 
 #include "observers.h"
+#include "transport/rejections.h"
 #include "transport/shm_sessions.h"
 #include "transport_catalog.h"
 
@@ -89,8 +90,10 @@ class Shm final : public Transport {
 
   std::string bind(const std::string& address) override { return inner_->bind(address); }
 
-  LinkId connect(const std::string& address) override {
-    const LinkId link = inner_->connect(address);
+  void use_keys(std::shared_ptr<Keyring> keyring) override { inner_->use_keys(std::move(keyring)); }
+
+  LinkId connect(const std::string& address, const std::string& key) override {
+    const LinkId link = inner_->connect(address, key);
     if (!heap_) return link;
     auto session = std::make_shared<Session>();
     session->number = random_number();
@@ -127,6 +130,8 @@ class Shm final : public Transport {
     inner_->close(link);
   }
 
+  std::string identity_of(LinkId link) override { return inner_->identity_of(link); }
+  void close_unadmitted() override { inner_->close_unadmitted(); }
   std::string describe(LinkId link) override { return inner_->describe(link); }
 
   void on_receive(Handler handler) override {
@@ -138,14 +143,7 @@ class Shm final : public Transport {
 
   void add_observer(std::shared_ptr<TransportObserver> observer) override {
     // Only the inner transport sees rejected peers.
-    struct Rejections final : TransportObserver {
-      explicit Rejections(std::shared_ptr<TransportObserver> o) : to(std::move(o)) {}
-      void on_send(LinkId, const Packet&) override {}
-      void on_receive(LinkId, const Packet&) override {}
-      void on_reject(const std::string& what) override { to->on_reject(what); }
-      const std::shared_ptr<TransportObserver> to;
-    };
-    inner_->add_observer(std::make_shared<Rejections>(observer));
+    inner_->add_observer(std::make_shared<RejectionsOnly>(observer));
     observers_.add(std::move(observer));
   }
 
@@ -422,7 +420,7 @@ class Shm final : public Transport {
 
   void reject(LinkId link, const std::string& what) {
     const std::string text = "[shm] " + inner_->describe(link) + " sent " + what + "; it was dropped";
-    LOG_EVERY_N(WARNING, 100) << text;
+    rejections_.log(text);
     observers_.on_reject(text);
   }
 
@@ -442,6 +440,7 @@ class Shm final : public Transport {
   const std::shared_ptr<Sessions> sessions_ = std::make_shared<Sessions>();
   std::atomic<Clock::rep> next_sweep_ = 0;
   Observers observers_;
+  Rejections rejections_;
   Mutex handler_mutex_;
   std::shared_ptr<const Handler> handler_ PACELINE_GUARDED_BY(handler_mutex_);
   std::unique_ptr<Transport> inner_;  // last, so that it ends first: its thread uses the rest

@@ -26,16 +26,19 @@
 #include "tcp_sockets.h"
 #include "transport/address.h"
 #include "transport/borrowed_poller.h"
+#include "transport/connections.h"
+#include "transport/door.h"
+#include "transport/rejections.h"
 #include "transport/wake_ups.h"
-#include "transport_catalog.h"
 
 namespace paceline {
 namespace {
 
 constexpr std::size_t kMostIncomingLinks = 65536;
-constexpr int kPacketsPerTurn = 64;  // from one socket, before the others have their turn
+constexpr std::int64_t kCurveBytes = 64;  // a frame grows by fewer when CURVE seals it
+constexpr int kPacketsPerTurn = 64;       // from one socket, before the others have their turn
 
-class Tcp final : public Transport {
+class Tcp final : public Connections {
  public:
   explicit Tcp(const Options& options)
       : max_frame_bytes_(options.get<std::int64_t>("max_frame_bytes", std::int64_t{1} << 30)),
@@ -48,6 +51,12 @@ class Tcp final : public Transport {
     put({Command::kStop, 0, {}, {}, {}});
     thread_.join();
     context_.close();
+    doorman_.reset();
+  }
+
+  void use_door(std::shared_ptr<Door> door) override {
+    door_ = std::move(door);
+    doorman_ = std::make_unique<Doorman>(context_, door_);
   }
 
   std::string bind(const std::string& address) override {
@@ -55,17 +64,21 @@ class Tcp final : public Transport {
     Socket router = open(zmq::socket_type::router);
     router.set(zmq::sockopt::router_mandatory, true);
     router.set(zmq::sockopt::router_handover, true);
+    if (door_) door_->equip_listener(router);
     Socket monitor = bind_router(context_, router, at);
     put({Command::kAddRouter, 0, {}, std::move(router), std::move(monitor)});
     return join_host_port(at.host, at.port);
   }
 
-  LinkId connect(const std::string& address) override {
+  LinkId connect(const std::string& address, const std::string& key) override {
     const std::string endpoint = endpoint_of(parse_host_port(address));
     Socket dealer = open(zmq::socket_type::dealer);
     dealer.set(zmq::sockopt::reconnect_ivl, 50);
     dealer.set(zmq::sockopt::reconnect_ivl_max, 1000);
     dealer.set(zmq::sockopt::routing_id, new_routing_id());
+    Socket monitor;
+    if (door_) door_->equip_caller(dealer, key);
+    if (door_ && !door_->lets_callers_return()) monitor = monitor_of(context_, dealer, kBroken);
     try {
       uninterrupted([&] { dealer.connect(endpoint); });
     } catch (const zmq::error_t& error) {
@@ -75,9 +88,9 @@ class Tcp final : public Transport {
     {
       const Lock lock(mutex_);
       id = ++last_link_;
-      names_[id] = address;
+      names_[id] = {address, key};
     }
-    put({Command::kAddDealer, id, {}, std::move(dealer), {}});
+    put({Command::kAddDealer, id, {}, std::move(dealer), std::move(monitor)});
     return id;
   }
 
@@ -96,7 +109,24 @@ class Tcp final : public Transport {
   std::string describe(LinkId link) override {
     const Lock lock(mutex_);
     const auto found = names_.find(link);
-    return found == names_.end() ? "nobody" : found->second;
+    return found == names_.end() ? "nobody" : found->second.address;
+  }
+
+  std::string identity_of(LinkId link) override {
+    const Lock lock(mutex_);
+    const auto found = names_.find(link);
+    return found == names_.end() || !door_ ? "" : found->second.identity;
+  }
+
+  void close_unadmitted() override {
+    std::vector<LinkId> unwelcome;
+    {
+      const Lock lock(mutex_);
+      if (!door_) return;
+      for (const auto& [link, name] : names_)
+        if (name.incoming && !door_->still_admits(name.identity)) unwelcome.push_back(link);
+    }
+    for (const LinkId link : unwelcome) close(link);
   }
 
   void on_receive(Handler handler) override {
@@ -124,15 +154,22 @@ class Tcp final : public Transport {
     Watched requests, monitor;
     std::unordered_map<std::string, LinkId> links;  // by routing id
   };
+  struct Dealer : Watched {
+    Socket monitor;  // none: a connection that breaks is made anew
+  };
   struct Using {
     explicit Using(bool& flag) : in_use(flag) { in_use = true; }
     ~Using() { in_use = false; }
     Using(const Using&) = delete;
     bool& in_use;
   };
+  struct Name {
+    std::string address, identity;
+    bool incoming = false;
+  };
   struct Incoming {  // a peer that connected to a router
     std::size_t router = 0;
-    std::string routing_id;
+    std::string routing_id, identity;
     Connection connection;
     bool is_away = false;  // when something was last sent to it
   };
@@ -144,7 +181,7 @@ class Tcp final : public Transport {
       socket.set(zmq::sockopt::linger, kLingerMilliseconds);
       socket.set(zmq::sockopt::sndhwm, 0);
       socket.set(zmq::sockopt::rcvhwm, 0);
-      socket.set(zmq::sockopt::maxmsgsize, max_frame_bytes_);
+      socket.set(zmq::sockopt::maxmsgsize, max_frame_bytes_ + (door_ ? kCurveBytes : 0));
       socket.set(zmq::sockopt::handshake_ivl, 10000);
       // A path that died without a word is given up and sought anew.
       socket.set(zmq::sockopt::tcp_maxrt, 30000);  // ms
@@ -201,7 +238,8 @@ class Tcp final : public Transport {
         break;
       case Command::kAddDealer:
         watch(command.socket, command.link);
-        dealers_.emplace(command.link, Watched{std::move(command.socket)});
+        if (command.monitor) watch(command.monitor, command.link);
+        dealers_.emplace(command.link, Dealer{{std::move(command.socket)}, std::move(command.monitor)});
         break;
       case Command::kStop: stopped_ = true; break;
     }
@@ -274,8 +312,13 @@ class Tcp final : public Transport {
       if (std::exchange(monitor.news, false)) read_monitor(monitor.socket);
       if (requests.news) more |= requests.news = receive(requests.socket, &i, 0);
     }
-    for (auto& [link, dealer] : dealers_)
-      if (dealer.news) more |= dealer.news = receive(dealer.socket, nullptr, link);
+    for (auto& [link, dealer] : dealers_) {
+      if (!dealer.news) continue;
+      more |= dealer.news = receive(dealer.socket, nullptr, link);
+      bool is_broken = false;
+      while (dealer.monitor && read_event(dealer.monitor)) is_broken = true;
+      if (is_broken) door_->broken(link);
+    }
     return more;
   }
 
@@ -284,28 +327,34 @@ class Tcp final : public Transport {
     for (int count = 0; count < kPacketsPerTurn; ++count) {
       Packet packet;
       std::string routing_id;
-      Connection connection;
-      if (!receive_frames(socket, router ? &routing_id : nullptr, packet, connection)) return false;
-      if (router) link = incoming_link(*router, routing_id, std::move(connection));
+      if (!receive_frames(socket, router ? &routing_id : nullptr, packet)) return false;
+      if (router) link = incoming_link(*router, routing_id, packet);
       arrived_.emplace_back(link, std::move(packet));
     }
     return true;
   }
 
-  LinkId incoming_link(std::size_t router, const std::string& routing_id, Connection connection) {
-    LinkId& link = routers_[router].links[routing_id];
-    if (link == 0) {
-      {
-        const Lock lock(mutex_);
-        link = ++last_link_;
-        const std::string mapped = "::ffff:";  // IPv4 on a socket of both kinds
-        names_[link] = connection.host.substr(connection.host.rfind(mapped, 0) == 0 ? mapped.size() : 0);
-      }
-      incoming_[link] = {router, routing_id, std::move(connection)};
-      if (incoming_.size() > kMostIncomingLinks) forget(least_useful(link));
-    } else {
-      incoming_[link].is_away = false;
+  LinkId incoming_link(std::size_t router, const std::string& routing_id, const Packet& packet) {
+    // ZeroMQ lets a peer choose its routing id, so another peer may come with the id of one that has gone.
+    std::string identity = door_ ? paceline::identity_of(packet) : "";
+    if (const auto known = routers_[router].links.find(routing_id); known != routers_[router].links.end()) {
+      const auto incoming = incoming_.find(known->second);
+      incoming->second.is_away = false;
+      if (incoming->second.identity == identity) return known->second;
+      forget(incoming);
     }
+    Connection connection = connection_of(packet);
+    LinkId link = 0;
+    {
+      const Lock lock(mutex_);
+      link = ++last_link_;
+      const std::string mapped = "::ffff:";  // IPv4 on a socket of both kinds
+      names_[link] = {connection.host.substr(connection.host.rfind(mapped, 0) == 0 ? mapped.size() : 0), identity,
+                      true};
+    }
+    routers_[router].links[routing_id] = link;
+    incoming_[link] = {router, routing_id, std::move(identity), std::move(connection)};
+    if (incoming_.size() > kMostIncomingLinks) forget(least_useful(link));
     return link;
   }
 
@@ -317,8 +366,8 @@ class Tcp final : public Transport {
 
   void read_monitor(Socket& monitor) {
     std::string what;
-    while (read_rejection(monitor, what)) {
-      LOG_EVERY_N(WARNING, 100) << "[tcp] " << what;
+    while (read_rejection(monitor, door_ != nullptr, what)) {
+      rejections_.log("[tcp] " + what);
       observers_.on_reject(what);
     }
   }
@@ -418,6 +467,9 @@ class Tcp final : public Transport {
   zmq::context_t context_;
   WakeUps wake_ups_;
   Observers observers_;
+  Rejections rejections_;
+  std::shared_ptr<Door> door_;  // null: everybody may connect
+  std::unique_ptr<Doorman> doorman_;
 
   Mutex mutex_;
   std::deque<Command> commands_ PACELINE_GUARDED_BY(mutex_);
@@ -425,13 +477,13 @@ class Tcp final : public Transport {
   bool poller_is_borrowed_ PACELINE_GUARDED_BY(mutex_) = false;
   CondVar poller_is_back_;
   LinkId last_link_ PACELINE_GUARDED_BY(mutex_) = 0;
-  std::unordered_map<LinkId, std::string> names_ PACELINE_GUARDED_BY(mutex_);
+  std::unordered_map<LinkId, Name> names_ PACELINE_GUARDED_BY(mutex_);
   std::shared_ptr<const Handler> handler_ PACELINE_GUARDED_BY(mutex_);
 
   std::recursive_mutex sockets_mutex_;  // of what follows; taken before mutex_, and never waited for by senders
   bool in_use_ = false;                 // further up the stack of the thread that has it
   std::vector<Router> routers_;
-  std::map<LinkId, Watched> dealers_;
+  std::map<LinkId, Dealer> dealers_;
   std::map<LinkId, Incoming> incoming_;
 
   std::mutex turn_mutex_;  // of what follows; taken before sockets_mutex_
@@ -445,6 +497,6 @@ class Tcp final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_tcp_transport(const Options& options) { return std::make_unique<Tcp>(options); }
+std::unique_ptr<Connections> make_connections(const Options& options) { return std::make_unique<Tcp>(options); }
 
 }  // namespace paceline

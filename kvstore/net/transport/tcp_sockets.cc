@@ -5,14 +5,13 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <cstring>
 #include <random>
 
 namespace paceline {
 namespace {
 
 constexpr std::size_t kCopyBelow = 1024;  // bytes; holding an owner costs more than copying them
-constexpr int kFailedHandshake =
-    ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 
 void release(void*, void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
 
@@ -34,6 +33,11 @@ std::string peer_number(int fd) {
   return text;
 }
 
+zmq_msg_t* last_message(const Packet& packet) {
+  if (packet.empty()) return nullptr;
+  return const_cast<zmq::message_t*>(static_cast<const zmq::message_t*>(packet.back().owner.get()))->handle();
+}
+
 }  // namespace
 
 std::string endpoint_of(const HostPort& peer) {
@@ -53,6 +57,24 @@ std::string new_routing_id() {
   return id;
 }
 
+Socket monitor_of(zmq::context_t& context, Socket& socket, int events) {
+  static std::atomic<int> count = 0;
+  const std::string reports = "inproc://monitor-" + std::to_string(++count);
+  uninterrupted([&] {
+    if (zmq_socket_monitor(socket.handle(), reports.c_str(), events) != 0) throw zmq::error_t();
+  });
+  Socket monitor(context, zmq::socket_type::pair);
+  monitor.set(zmq::sockopt::linger, 0);
+  uninterrupted([&] { monitor.connect(reports); });
+  return monitor;
+}
+
+bool read_event(Socket& monitor) {
+  zmq::message_t event, address;
+  if (!receive_frame(monitor, event)) return false;
+  return !event.more() || receive_frame(monitor, address);
+}
+
 Socket bind_router(zmq::context_t& context, Socket& router, HostPort& at) {
   const std::string asked = join_host_port(at.host, at.port);
   const bool any = at.host == "*" || at.host == "0.0.0.0" || at.host == "::";
@@ -60,14 +82,7 @@ Socket bind_router(zmq::context_t& context, Socket& router, HostPort& at) {
   if (host.empty())
     throw NetworkError("[tcp] cannot listen at " + asked + ": the host name is unknown; give an address of this host");
   try {
-    static std::atomic<int> count = 0;
-    const std::string reports = "inproc://monitor-" + std::to_string(++count);
-    uninterrupted([&] {
-      if (zmq_socket_monitor(router.handle(), reports.c_str(), kFailedHandshake) != 0) throw zmq::error_t();
-    });
-    Socket monitor(context, zmq::socket_type::pair);
-    monitor.set(zmq::sockopt::linger, 0);
-    uninterrupted([&] { monitor.connect(reports); });
+    Socket monitor = monitor_of(context, router, kFailedHandshake);
     uninterrupted([&] { router.bind("tcp://" + join_host_port(host, at.port)); });
     const std::string endpoint = router.get(zmq::sockopt::last_endpoint);
     at.port = parse_host_port(endpoint.substr(endpoint.find("//") + 2)).port;
@@ -82,11 +97,18 @@ Socket bind_router(zmq::context_t& context, Socket& router, HostPort& at) {
   }
 }
 
-bool read_rejection(Socket& monitor, std::string& what) {
+bool read_rejection(Socket& monitor, bool keyed, std::string& what) {
   zmq::message_t event, address;
   if (!receive_frame(monitor, event)) return false;
   if (event.more() && !receive_frame(monitor, address)) return false;
-  what = "turned away somebody at " + address.to_string() + " who does not speak our protocol";
+  std::uint16_t kind = 0;
+  if (event.size() >= sizeof(kind)) std::memcpy(&kind, event.data(), sizeof(kind));
+  what = "turned away somebody at " + address.to_string();
+  if (kind == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
+    what += " whose key is not that of a member";
+  else
+    what += keyed ? " who does not speak our protocol or does not have the key of this job"
+                  : " who does not speak our protocol";
   return true;
 }
 
@@ -103,7 +125,7 @@ void send_frames(Socket& socket, const Packet& packet) {
   for (std::size_t i = 0; i < packet.size(); ++i) send_frame(socket, message_of(packet[i]), i + 1 < packet.size());
 }
 
-bool receive_frames(Socket& socket, std::string* routing_id, Packet& packet, Connection& connection) {
+bool receive_frames(Socket& socket, std::string* routing_id, Packet& packet) {
   zmq::message_t first;
   if (!receive_frame(socket, first)) return false;
   bool more = first.more();
@@ -119,14 +141,20 @@ bool receive_frames(Socket& socket, std::string* routing_id, Packet& packet, Con
     more = owner->more();
     packet.push_back({owner, owner->data<std::byte>(), owner->size()});
   }
-  if (routing_id && !packet.empty()) {
-    zmq_msg_t* last =
-        const_cast<zmq::message_t*>(static_cast<const zmq::message_t*>(packet.back().owner.get()))->handle();
-    connection.fd = zmq_msg_get(last, ZMQ_SRCFD);
-    const char* host = zmq_msg_gets(last, "Peer-Address");
-    connection.host = host ? host : "an unknown host";
-  }
   return true;
+}
+
+Connection connection_of(const Packet& packet) {
+  zmq_msg_t* last = last_message(packet);
+  if (!last) return {};
+  const char* host = zmq_msg_gets(last, "Peer-Address");
+  return {zmq_msg_get(last, ZMQ_SRCFD), host ? host : "an unknown host"};
+}
+
+std::string identity_of(const Packet& packet) {
+  zmq_msg_t* last = last_message(packet);
+  const char* identity = last ? zmq_msg_gets(last, "User-Id") : nullptr;
+  return identity ? identity : "";
 }
 
 void hang_up(const Connection& connection) {

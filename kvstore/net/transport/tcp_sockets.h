@@ -37,10 +37,18 @@ std::string endpoint_of(const HostPort& peer);
 // A name for a connecting socket, which nobody can guess. It names the same link after a reconnection.
 std::string new_routing_id();
 
+// A socket that reports these events of another one.
+Socket monitor_of(zmq::context_t& context, Socket& socket, int events);
+constexpr int kFailedHandshake =
+    ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+constexpr int kBroken = kFailedHandshake | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED;
+// Reads one event. False when there is none.
+bool read_event(Socket& monitor);
+
 // Binds `router` to `at`, sets the port in `at` to the bound one, and returns a socket that reports failed handshakes.
 Socket bind_router(zmq::context_t& context, Socket& router, HostPort& at);
-// Reads the next such report, as a sentence. False when there is none.
-bool read_rejection(Socket& monitor, std::string& what);
+// Reads the next such report, as a sentence. False when there is none. `keyed`: peers must have keys.
+bool read_rejection(Socket& monitor, bool keyed, std::string& what);
 
 // Never wait. receive_frame() returns false when nothing has arrived.
 bool receive_frame(Socket& socket, zmq::message_t& message);
@@ -48,7 +56,10 @@ void send_frame(Socket& socket, zmq::message_t message, bool more);
 
 void send_frames(Socket& socket, const Packet& packet);
 // False when nothing has arrived. `routing_id` is null for a socket that has none.
-bool receive_frames(Socket& socket, std::string* routing_id, Packet& packet, Connection& connection);
+bool receive_frames(Socket& socket, std::string* routing_id, Packet& packet);
+// Of the connection that a received packet came by: where it leads, and who has proved to be there.
+Connection connection_of(const Packet& packet);
+std::string identity_of(const Packet& packet);
 // Shuts the connection down, unless the descriptor now leads to another host. ZeroMQ then drops the connection.
 void hang_up(const Connection& connection);
 

@@ -1,0 +1,71 @@
+// Who may say what, in a job with secrets: the key of a link decides for which process it speaks.
+
+#include <paceline/error.h>
+
+#include <utility>
+
+#include "node_impl.h"
+#include "transport/transport_setting.h"
+
+namespace paceline {
+
+void Node::Impl::use_secrets(Transport& transport) {
+  if (config_.secret.empty() || TransportSetting::parse(config_.transport).in_process()) return;
+  keyring_ = std::make_shared<Keyring>(config_.secret, scheduler_);
+  keyed_transport_ = &transport;
+  transport.use_keys(keyring_);
+}
+
+std::string Node::Impl::key_of(LinkId link) const {
+  return keyed_transport_ ? keyed_transport_->identity_of(link) : std::string();
+}
+
+bool Node::Impl::is_from_its_sender(LinkId link, const Message& message) {
+  // Only who has the job's secret can be at the other end of the link to the scheduler.
+  if (!keyring_ || link == scheduler_link_) return true;
+  const std::string key = key_of(link);
+  const std::uint64_t sender = message.header.incarnation;
+  const MessageKind kind = message.header.kind;
+  if (keyring_->speaks_for(key, sender)) return true;
+  if (scheduler_ && (sender & kProvisionalIncarnation) != 0) {
+    if (kind == MessageKind::kHeartbeat) return false;  // the request to join may still be on its way
+    if (kind == MessageKind::kProbe) return true;       // it asks whether that request has come
+    proto::Join join;
+    if (kind == MessageKind::kJoin && join.ParseFromString(message.body) && keyring_->let_in(key, join.proof(), sender))
+      return true;
+  }
+  on_malformed(link, str("the key of the link is not that of the sender of a ", name_of(kind)));
+  return false;
+}
+
+// A key proves who speaks. Without keys, the first message that a process sends decides where it speaks.
+bool Node::Impl::may_speak(std::uint64_t sender, LinkId link) {
+  if (!keyring_) return speakers_.may_speak(sender, link);
+  speakers_.bind(sender, link);
+  return true;
+}
+
+bool Node::Impl::is_of_another(std::uint64_t sender, LinkId link) const {
+  const std::optional<LinkId> bound = speakers_.link_of(sender);
+  return !keyring_ && bound && *bound != link;
+}
+
+// What is said to a process that may be none of this job tells nothing that the process did not say itself. With keys,
+// only members hear it, and they want to know the sender.
+MessageHeader Node::Impl::header_for(MessageKind kind, const Message& to) const {
+  MessageHeader result{kind, to.header.job, 0, to.header.request, 0};
+  if (keyring_) result.incarnation = header(kind, to.header.request).incarnation;
+  return result;
+}
+
+void Node::Impl::know_members(const Roster& roster) {
+  if (!keyring_) return;
+  std::unordered_map<std::string, std::uint64_t> members;
+  for (const Peer& peer : roster.peers)
+    if (peer.alive || peer.finished) members.emplace(peer.key, peer.incarnation);
+  keyring_->set_members(std::move(members));
+  const Lock lock(send_mutex_);
+  if (transport_) transport_->close_unadmitted();
+}
+
+}  // namespace paceline

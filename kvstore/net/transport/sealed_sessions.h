@@ -1,0 +1,148 @@
+#pragma once
+// The state of the links of the sealed transport: which packets wait for pieces, and by which keys these are sealed.
+
+#include <paceline/mutex.h>
+#include <paceline/transport.h>
+
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "secrets/seal.h"
+#include "transport/sealed.pb.h"
+
+namespace paceline::sealed {
+
+constexpr char kMagic[8] = {'P', 'C', 'L', 's', 'e', 'a', 'l', '\x01'};
+constexpr std::size_t kMagicBytes = sizeof(kMagic);
+constexpr std::size_t kSmallestSealed = 16 << 10;    // bytes of a frame; smaller ones travel in CURVE
+constexpr std::size_t kHeadBytes = 16;               // session and number of the piece, each little-endian
+constexpr std::size_t kPieceBytes = (1 << 20) - 64;  // plaintext of a piece; with head and tag less than 1 MiB
+constexpr std::size_t kMostEarlyBytes = std::size_t{64} << 20;  // of pieces whose announcement has not come
+
+inline bool is_control(const Packet& packet) {
+  return !packet.empty() && packet[0].size >= kMagicBytes && std::memcmp(packet[0].data, kMagic, kMagicBytes) == 0;
+}
+
+inline bool any_large(const Packet& packet) {
+  for (const Frame& frame : packet)
+    if (frame.size >= kSmallestSealed) return true;
+  return false;
+}
+
+// A packet that has been announced.
+struct Arriving {
+  LinkId from = 0;
+  Packet packet;
+  std::size_t missing = 0;  // pieces
+};
+
+// Where a piece belongs.
+struct Place {
+  std::shared_ptr<Arriving> in;
+  std::byte* to = nullptr;
+  std::size_t bytes = 0;
+};
+
+// One link. Guarded by the transport's mutex, but for the keys.
+struct Session {
+  std::uint64_t number = 0;
+  std::uint32_t round = 0;
+  LinkId link = 0, bulk = 0;                    // bulk: on the second socket; 0: not connected
+  std::string identity;                         // of who connected; empty on that side
+  std::string host;                             // to which this side connected
+  bool connected = false;                       // by us
+  bool open = false;                            // large frames may go by the second socket
+  std::chrono::steady_clock::time_point asked;  // when it was last begun
+
+  std::shared_ptr<const SealingKey> out, in;
+  std::uint64_t next_out = 1;  // never reset: the number of a piece is its nonce
+
+  std::deque<std::shared_ptr<Arriving>> queue;  // in the order of the link
+  bool delivering = false;                      // a thread takes packets from the queue
+  std::map<std::uint64_t, Place> expected;      // pieces that were announced and have not come
+  std::map<std::uint64_t, Frame> early;         // pieces that came before they were announced
+  std::size_t early_bytes = 0;
+  std::uint64_t next_in = 1;  // the first number that was not announced
+
+  // Keeps a piece that came before its announcement. False where there are too many of these.
+  bool keep_early(std::uint64_t piece, Frame frame) {
+    early_bytes += frame.size;
+    early.emplace(piece, std::move(frame));
+    return early_bytes <= kMostEarlyBytes;
+  }
+  // The kept pieces that have been announced now. Older ones are dropped: their announcement was lost.
+  std::vector<std::pair<std::uint64_t, Frame>> take_early(std::uint64_t first_announced) {
+    std::vector<std::pair<std::uint64_t, Frame>> taken;
+    while (!early.empty() && early.begin()->first < next_in) {
+      auto piece = early.extract(early.begin());
+      early_bytes -= piece.mapped().size;
+      if (piece.key() >= first_announced) taken.emplace_back(piece.key(), std::move(piece.mapped()));
+    }
+    return taken;
+  }
+  // Gives up what was announced and has not come.
+  void lose_what_is_missing() {
+    std::erase_if(queue, [](const auto& arriving) { return arriving->missing > 0; });
+    expected.clear();
+    early.clear();
+    early_bytes = 0;
+  }
+};
+
+struct Sessions {
+  std::unordered_map<LinkId, std::shared_ptr<Session>> by_link;
+  std::unordered_map<std::uint64_t, std::shared_ptr<Session>> by_number;
+
+  std::shared_ptr<Session> find(LinkId link) const {
+    const auto found = by_link.find(link);
+    return found == by_link.end() ? nullptr : found->second;
+  }
+  std::shared_ptr<Session> find_number(std::uint64_t number) const {
+    const auto found = by_number.find(number);
+    return found == by_number.end() ? nullptr : found->second;
+  }
+  void forget(const Session& session) {
+    by_link.erase(session.link);
+    by_number.erase(session.number);
+  }
+};
+
+// Memory for sealed pieces, which is used again. Lives as long as any piece.
+class Buffers : public std::enable_shared_from_this<Buffers> {
+ public:
+  // Of at least 1 MiB.
+  std::shared_ptr<std::byte[]> take() {
+    std::unique_ptr<std::byte[]> buffer;
+    {
+      const Lock lock(mutex_);
+      if (!free_.empty()) {
+        buffer = std::move(free_.back());
+        free_.pop_back();
+      }
+    }
+    if (!buffer) buffer.reset(new std::byte[1 << 20]);
+    const auto give_back = [self = shared_from_this()](std::byte* used) { self->give_back(used); };
+    return {buffer.release(), give_back};
+  }
+
+ private:
+  static constexpr std::size_t kMostFree = 32;
+
+  void give_back(std::byte* used) {
+    std::unique_ptr<std::byte[]> buffer(used);
+    const Lock lock(mutex_);
+    if (free_.size() < kMostFree) free_.push_back(std::move(buffer));
+  }
+
+  Mutex mutex_;
+  std::vector<std::unique_ptr<std::byte[]>> free_ PACELINE_GUARDED_BY(mutex_);
+};
+
+}  // namespace paceline::sealed

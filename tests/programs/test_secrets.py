@@ -1,0 +1,141 @@
+"""A job with secrets as others see it: its key shows nowhere, and strangers at its ports change nothing."""
+
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import socket
+import unittest
+
+from support import ProgramTest
+
+FLOOD = 96 << 20  # bytes that a stranger tries to send
+MOST_GROWTH = 64 << 20  # of a process meanwhile
+CONNECTIONS = 150
+
+
+def greeting(mechanism):
+    """Of ZMTP 3.0."""
+    return b"\xff" + bytes(8) + b"\x7f\x03\x00" + mechanism.ljust(20, b"\0") + b"\0" + bytes(31)
+
+
+def command(body):
+    return b"\x06" + len(body).to_bytes(8, "big") + body
+
+
+def long_frame(more, body):
+    return bytes([2 | more]) + len(body).to_bytes(8, "big") + body
+
+
+READY = command(b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER\x08Identity\x00\x00\x00\x00")
+PLAIN_HELLO = command(b"\x05HELLO\x08paceline\x20" + b"0" * 32)
+OPENINGS = {
+    "noise": bytes(range(256)) * 16,
+    "no mechanism": greeting(b"NULL") + READY,
+    "a wrong token": greeting(b"PLAIN") + PLAIN_HELLO,
+    "a wrong key": greeting(b"CURVE") + command(b"\x05HELLO\x01\x00" + os.urandom(192)),
+}
+
+
+def ports_of(pid):
+    """The TCP ports at which a process listens."""
+    sockets = set()
+    for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            sockets.add(os.readlink(entry))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in pathlib.Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A" and f"socket:[{words[9]}]" in sockets:
+                found.add(int(words[1].rpartition(":")[2], 16))
+    return found
+
+
+def memory_of(pid):
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+) kB", status).group(1)) << 10
+
+
+class Strangers(ProgramTest):
+    def start_training(self):
+        job = self.start_job(
+            "dist_async", "--log_every", 10, network="mlp", epochs=3, launch=("--log-dir", "logs"),
+            environment={"PACELINE_TRANSPORT": "tcp", "PACELINE_SILENCE_DEADLINE": 300},
+        )  # fmt: skip
+        self.wait_for_line(job, r"\[worker \d\] epoch 1  step")
+        return job
+
+    @contextlib.contextmanager
+    def workers_held(self, pids):
+        """So that the job is there as long as the test looks at it."""
+        workers = [pid for name, pid in pids.items() if name.startswith("worker")]
+        for pid in workers:
+            os.kill(pid, signal.SIGSTOP)
+        yield
+        for pid in workers:
+            os.kill(pid, signal.SIGCONT)
+
+    def processes(self):
+        parts = [("scheduler", 0)] + [(role, task) for role in ("server", "worker") for task in (0, 1)]
+        return {f"{role} {task}": self.process_of(role, task) for role, task in parts}
+
+    @staticmethod
+    def send(port, opening):
+        """The bytes that went before the port hung up."""
+        sent = 0
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+            connection.sendall(opening)
+            part = long_frame(1, bytes(1 << 16))
+            while sent < FLOOD:
+                connection.sendall(part)
+                sent += len(part)
+        return sent
+
+    def test_a_stranger_at_every_port_changes_nothing(self):
+        job = self.start_training()
+        pids = self.processes()
+        with self.workers_held(pids):
+            ports = {name: ports_of(pid) for name, pid in pids.items()}
+            for name in ("scheduler 0", "server 0", "server 1"):
+                self.assertEqual(len(ports[name]), 2, name)
+            before = {name: memory_of(pid) for name, pid in pids.items()}
+            for name, listening in ports.items():
+                for port in listening:
+                    for what, opening in OPENINGS.items():
+                        self.assertLess(self.send(port, opening), FLOOD, f"{what} at {name}")
+                    for _ in range(CONNECTIONS):
+                        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as connection:
+                            connection.sendall(greeting(b"NULL"))
+            for name, pid in pids.items():
+                self.assertLess(memory_of(pid) - before[name], MOST_GROWTH, name)
+        ended = self.finish(job)
+        self.assertEqual(ended.code, 0, ended)
+        for name in ("scheduler-0", "server-0", "server-1"):
+            lines = (self.folder / "logs" / f"{name}.log").read_text().count("turned away")
+            self.assertGreater(lines, 0, name)
+            self.assertLess(lines, 40, name)
+        self.assert_nothing_survives()
+
+    def test_the_key_shows_nowhere(self):
+        key = (self.folder / "job.key").read_text()
+        job = self.start_training()
+        pids = self.processes()
+        with self.workers_held(pids):
+            for pid in [*self.survivors(), job.pid]:
+                for file in ("cmdline", "environ"):
+                    self.assertNotIn(key.encode(), pathlib.Path(f"/proc/{pid}/{file}").read_bytes())
+            for name, pid in pids.items():
+                limits = pathlib.Path(f"/proc/{pid}/limits").read_text()
+                self.assertRegex(limits, r"Max core file size +[01] ", name)
+                if not name.startswith("worker"):
+                    self.assertRegex(limits, r"Max open files +(\d+) +\1 ", name)
+        ended = self.finish(job)
+        self.assertEqual(ended.code, 0, ended)
+        logs = "".join(path.read_text() for path in (self.folder / "logs").iterdir())
+        self.assertNotIn(key, logs + ended.text)
+
+
+if __name__ == "__main__":
+    unittest.main()
