@@ -131,8 +131,8 @@ class Backend {
   // in a step, which may have no rows.
   virtual void push_pull_rows(const std::vector<RowPush>& pushes, const std::vector<RowPull>& pulls,
                               std::int64_t examples, int priority);
-  // Ends a step of this worker. Its clock advances when its earlier pushes are sent. Returns at once, unless rounds wait
-  // for every worker and this one is several steps ahead of the slowest: then it blocks.
+  // Ends a step of this worker. Its clock advances when its earlier pushes are sent. Returns at once, unless rounds
+  // wait for every worker and this one is several steps ahead of the slowest: then it blocks.
   virtual void step_end() = 0;
   // This worker has ended `step` steps. For fault plans, and for messages about workers that do not get on.
   virtual void reached(std::uint64_t /*step*/) {}
