@@ -38,7 +38,6 @@ GossipPeer::GossipPeer(const ClusterConfig& config, LocalBackend& local, std::in
       seed_(seed),
       node_(config, {[this](const Request& request) { on_request(request); },
                      [this](const Roster& roster) { on_roster(roster); }}) {
-  node_.set_waiting([pending = pending_] { return pending->seconds_waiting(); });
   node_.join();
   if (node_.roster().find({Role::kWorker, node_.rank()})->entered) return;
   node_.leave();
