@@ -1,4 +1,5 @@
 #include <paceline/manifest.h>
+#include <paceline/record_tools.h>
 #include <paceline/recordio.h>
 
 #include <filesystem>
