@@ -111,8 +111,8 @@ std::string secret_of_job() {
           "[cluster] this process has no key of its job; start the job with tools/launch.py, or name a file with the "
           "key in PACELINE_KEY_FILE, or set PACELINE_INSECURE=1 to do without encryption");
   if (!is_set("PACELINE_CORE_DUMPS")) forbid_core_dumps();
-  return descriptor.empty() ? secret_in_file(file)
-                            : inherited_secret(whole_number("PACELINE_KEY_FD", descriptor, 3, 1 << 20));
+  if (!file.empty()) return secret_in_file(file);  // of a process that was started again with another's environment
+  return inherited_secret(whole_number("PACELINE_KEY_FD", descriptor, 3, 1 << 20));
 }
 
 // A server has a connection to each worker, and strangers may hold some for a while.

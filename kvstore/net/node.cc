@@ -305,6 +305,7 @@ void Node::Impl::tick(double seconds) {
     else
       broadcast_if_late();
   }
+  if (scheduler_) close_links_of_the_lost(seconds);
   std::vector<PendingRequests::Slow> slow;
   for (PendingRequests::Repeat& repeat : pending_requests_.due(slow)) {
     const LinkId link = link_to(repeat.peer);

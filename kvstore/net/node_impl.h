@@ -127,6 +127,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   bool is_of_another(std::uint64_t sender, LinkId link) const;
   MessageHeader header_for(MessageKind kind, const Message& to) const;
   void know_members(const Roster& roster) PACELINE_EXCLUDES(send_mutex_);
+  void close_links_of_the_lost(double seconds) PACELINE_EXCLUDES(send_mutex_);
 
   // ---- node_member.cc: the place in the job
   void on_join(LinkId link, Message message);
@@ -151,6 +152,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   Mutex connect_mutex_;  // taken before mutex_ and send_mutex_; connecting may wait for the resolver
   Mutex send_mutex_;
   std::unique_ptr<Transport> transport_ PACELINE_GUARDED_BY(send_mutex_);
+  double since_links_were_closed_ = 0;    // seconds; of the timer
   Transport* keyed_transport_ = nullptr;  // for handlers, which no longer run when it ends; null without secrets
 
   std::map<PeerId, LinkId> connections_ PACELINE_GUARDED_BY(mutex_);

@@ -27,6 +27,10 @@ bool Node::Impl::is_from_its_sender(LinkId link, const Message& message) {
   const std::uint64_t sender = message.header.incarnation;
   const MessageKind kind = message.header.kind;
   if (keyring_->speaks_for(key, sender)) return true;
+  if (keyring_->is_lost(key)) {
+    refuse(link, message, "this process was declared lost: the scheduler had not heard of it");
+    return false;
+  }
   if (scheduler_ && (sender & kProvisionalIncarnation) != 0) {
     if (kind == MessageKind::kHeartbeat) return false;  // the request to join may still be on its way
     if (kind == MessageKind::kProbe) return true;       // it asks whether that request has come
@@ -64,6 +68,15 @@ void Node::Impl::know_members(const Roster& roster) {
   for (const Peer& peer : roster.peers)
     if (peer.alive || peer.finished) members.emplace(peer.key, peer.incarnation);
   keyring_->set_members(std::move(members));
+  const Lock lock(send_mutex_);
+  if (transport_ && !scheduler_) transport_->close_unadmitted();
+}
+
+// Until then a lost process that wakes up is told that it is lost, and nothing else.
+void Node::Impl::close_links_of_the_lost(double seconds) {
+  since_links_were_closed_ += seconds;
+  if (!keyring_ || since_links_were_closed_ < config_.silence_deadline_seconds) return;
+  since_links_were_closed_ = 0;
   const Lock lock(send_mutex_);
   if (transport_) transport_->close_unadmitted();
 }

@@ -102,6 +102,7 @@ TEST_F(JobSecret, comes_from_a_file_of_its_owner) {
 
 TEST_F(JobSecret, comes_from_a_pipe_that_is_then_closed) {
   const int pipe = pipe_with(kKey);
+  unsetenv("PACELINE_KEY_FILE");
   set("PACELINE_KEY_FD", std::to_string(pipe));
   const std::string secret = ClusterConfig::from_environment().secret;
   EXPECT_EQ(secret.size(), 32u);

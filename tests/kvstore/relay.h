@@ -134,7 +134,7 @@ class Relay {
     char part[65536];
     const ssize_t count = read(forth ? pair.in : pair.out, part, sizeof(part));
     if (count <= 0) return false;
-    if (forth && count == sizeof(part) && damage_.exchange(false)) part[count / 2] ^= 4;
+    if (forth && count >= 4096 && damage_.exchange(false)) part[count / 2] ^= 4;
     {
       const std::lock_guard lock(mutex_);
       (forth ? streams_[pair.number].forth : streams_[pair.number].back).append(part, static_cast<std::size_t>(count));

@@ -165,6 +165,7 @@ class Key(LauncherTest):
         self.assertEqual(code, 0, err)
         self.assertIn("[launch] --insecure: nothing is encrypted", err)
         self.environment["PACELINE_INSECURE"] = "1"
+        self.forget_what_stubs_did()
         code, _, err = self.launch("-n", 1, worker)
         self.assertEqual(code, 0, err)
         self.assertIn("[launch] --insecure: nothing is encrypted", err)

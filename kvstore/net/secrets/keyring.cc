@@ -68,6 +68,11 @@ bool Keyring::admits(const std::string& key) const {
   return admits_now(key);
 }
 
+bool Keyring::is_lost(const std::string& key) const {
+  const Lock lock(mutex_);
+  return lost_.contains(key);
+}
+
 bool Keyring::admits_soon(const std::string& key) const {
   const Lock lock(mutex_);
   changed_.wait_for(mutex_, kPatience,

@@ -34,7 +34,9 @@ class Keyring {
   void set_members(std::unordered_map<std::string, std::uint64_t> members);
   // May a process with this key connect? The scheduler admits newcomers too.
   bool admits(const std::string& key) const;
-  // The same, but waits a moment for a member that this process has not heard of yet.
+  // Was it the key of a member that is no longer there?
+  bool is_lost(const std::string& key) const;
+  // admits(), but waits a moment for a member that this process has not heard of yet.
   bool admits_soon(const std::string& key) const;
 
   // For the scheduler: lets a newcomer in that proves that it belongs to the job. It speaks as `provisional`, also when

@@ -40,7 +40,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostSessions = 65536;
 constexpr Clock::duration kBetweenAttempts = std::chrono::seconds(10);
-constexpr int kMostThreads = 4;
+constexpr char kNotSealed[] = "a piece of a frame that was not sealed with its key";
 
 class Sealed final : public Transport {
  public:
@@ -68,7 +68,7 @@ class Sealed final : public Transport {
     bulk_ = make_connections(options);
     bulk_->use_door(tokens_);
     tokens_->when_broken([this](LinkId bulk) { while_alive([&] { on_broken(bulk); }); });
-    pool_ = std::make_unique<WorkPool>(std::clamp(core_budget() / 2, 1, kMostThreads), "seal");
+    pool_ = std::make_unique<WorkPool>(std::clamp(core_budget() / 2, 1, 4), "seal");
     bulk_->on_receive([this](LinkId link, const Packet& packet) { while_alive([&] { on_bulk(link, packet); }); });
     control_->on_receive(
         [this](LinkId link, Packet packet) { while_alive([&] { receive(link, std::move(packet)); }); });
@@ -411,8 +411,10 @@ class Sealed final : public Transport {
       const Lock lock(mutex_);
       const auto found = session->expected.find(number);
       if (found == session->expected.end()) {
-        if (number < session->next_in) return;  // nobody waits for it
-        if (session->keep_early(number, std::move(piece))) return;
+        // With a damaged number the packet that waits for this piece would wait for ever.
+        const bool good = sealed::is_genuine(*session->in, session->number, number, piece);
+        if (good && (number < session->next_in || session->keep_early(number, std::move(piece)))) return;
+        if (!good) reject(session->link, kNotSealed);
         session->lose_what_is_missing();
         return renew(session->link, session.get());
       }
@@ -431,7 +433,7 @@ class Sealed final : public Transport {
           renew(session->link, session.get());
         }
       }
-      if (!good) reject(place.in->from, "a piece of a frame that was not sealed with its key");
+      if (!good) reject(place.in->from, kNotSealed);
       drain(*session);
     }});
   }

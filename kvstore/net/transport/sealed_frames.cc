@@ -60,7 +60,7 @@ std::string head_of(std::uint64_t session, std::uint64_t number) {
 Frame seal_piece(Buffers& buffers, const SealingKey& key, std::uint64_t session, std::uint64_t number,
                  const std::byte* data, std::size_t bytes) {
   const std::string head = head_of(session, number);
-  const std::shared_ptr<std::byte[]> buffer = buffers.take();
+  const std::shared_ptr<std::byte[]> buffer = buffers.take(head.size() + bytes + kTagBytes);
   std::copy_n(reinterpret_cast<const std::byte*>(head.data()), head.size(), buffer.get());
   key.seal(number, head, data, bytes, buffer.get() + head.size());
   return {buffer, buffer.get(), head.size() + bytes + kTagBytes};
@@ -70,6 +70,12 @@ bool open_piece(const SealingKey& key, std::uint64_t session, std::uint64_t numb
                 const Place& place) {
   return piece.size == kHeadBytes + place.bytes + kTagBytes &&
          key.open(number, head_of(session, number), piece.data + kHeadBytes, place.bytes, place.to);
+}
+
+bool is_genuine(const SealingKey& key, std::uint64_t session, std::uint64_t number, const Frame& piece) {
+  if (piece.size < kHeadBytes + kTagBytes) return false;
+  std::vector<std::byte> opened(piece.size - kHeadBytes - kTagBytes);
+  return open_piece(key, session, number, piece, {nullptr, opened.data(), opened.size()});
 }
 
 std::string lay_out(const Control& control, Packet packet, std::int64_t max_frame_bytes,

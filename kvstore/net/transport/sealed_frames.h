@@ -27,6 +27,8 @@ Frame seal_piece(Buffers& buffers, const SealingKey& key, std::uint64_t session,
 // False: it is not the piece that belongs there.
 [[nodiscard]] bool open_piece(const SealingKey& key, std::uint64_t session, std::uint64_t number, const Frame& piece,
                               const Place& place);
+// Was it sealed with this key, wherever it belongs?
+bool is_genuine(const SealingKey& key, std::uint64_t session, std::uint64_t number, const Frame& piece);
 
 // Prepares the memory of an announced packet and finds the places of its pieces. Returns what the sender did wrong, as
 // the end of the sentence "it sent ...", or an empty text.

@@ -114,11 +114,13 @@ struct Sessions {
   }
 };
 
-// Memory for sealed pieces, which is used again. Lives as long as any piece.
+// Memory for sealed pieces. That of large ones is used again, because fresh pages cost more than sealing them. Lives as
+// long as any piece.
 class Buffers : public std::enable_shared_from_this<Buffers> {
  public:
-  // Of at least 1 MiB.
-  std::shared_ptr<std::byte[]> take() {
+  // `bytes`: at most kLarge.
+  std::shared_ptr<std::byte[]> take(std::size_t bytes) {
+    if (bytes < kLarge / 4) return std::shared_ptr<std::byte[]>(new std::byte[bytes]);
     std::unique_ptr<std::byte[]> buffer;
     {
       const Lock lock(mutex_);
@@ -127,13 +129,13 @@ class Buffers : public std::enable_shared_from_this<Buffers> {
         free_.pop_back();
       }
     }
-    if (!buffer) buffer.reset(new std::byte[1 << 20]);
+    if (!buffer) buffer.reset(new std::byte[kLarge]);
     const auto give_back = [self = shared_from_this()](std::byte* used) { self->give_back(used); };
     return {buffer.release(), give_back};
   }
 
  private:
-  static constexpr std::size_t kMostFree = 32;
+  static constexpr std::size_t kLarge = 1 << 20, kMostFree = 32;
 
   void give_back(std::byte* used) {
     std::unique_ptr<std::byte[]> buffer(used);

@@ -329,7 +329,7 @@ class Tcp final : public Connections {
       std::string routing_id;
       if (!receive_frames(socket, router ? &routing_id : nullptr, packet)) return false;
       if (router) link = incoming_link(*router, routing_id, packet);
-      arrived_.emplace_back(link, std::move(packet));
+      if (link != 0) arrived_.emplace_back(link, std::move(packet));
     }
     return true;
   }
@@ -343,6 +343,7 @@ class Tcp final : public Connections {
       if (incoming->second.identity == identity) return known->second;
       forget(incoming);
     }
+    if (door_ && !door_->still_admits(identity)) return 0;  // it arrived before the connection was closed
     Connection connection = connection_of(packet);
     LinkId link = 0;
     {
