@@ -18,8 +18,8 @@ import argparse
 import itertools
 import json
 import os
-import secrets
 import pathlib
+import secrets
 import statistics
 import subprocess
 import sys

@@ -19,7 +19,7 @@ PLAIN = {**os.environ, "PACELINE_INSECURE": "1"}  # as the peers run, which encr
 
 
 def output_of(command, environment=None):
-    """What a program printed on standard output. Jobs that it starts encrypt nothing, unless `environment` is another."""
+    """What a program printed on standard output. Jobs that it starts encrypt nothing, unless `environment` says so."""
     environment = environment or PLAIN
     words = [str(word) for word in command]
     try:

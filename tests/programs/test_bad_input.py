@@ -376,9 +376,9 @@ class Peers(BadInput):
             self.assertRegex(ended.err, rf"(?m)^\[worker {worker}\] mnist: .*worker [01].*worker [01]", ended)
         self.assert_nothing_survives()
 
-    def start_long_job(self, epochs):
-        job = self.start_job("dist_async", "--log_every", 10, epochs=epochs,
-                             launch=("--log-dir", "logs", "--server-command", program("paceline_server")))  # fmt: skip
+    def start_long_job(self, epochs, launch=()):
+        launch = ("--log-dir", "logs", "--server-command", program("paceline_server"), *launch)
+        job = self.start_job("dist_async", "--log_every", 10, epochs=epochs, launch=launch)
         self.wait_for_line(job, r"\[worker \d\] epoch 1  step 10 ")
         return job
 
@@ -389,9 +389,9 @@ class Peers(BadInput):
                   "DMLC_NUM_SERVER": 2, "PACELINE_JOB_ID": "another", "PACELINE_START_DEADLINE": 20}  # fmt: skip
         stranger = self.mnist("--kvstore", "dist_async", "--train", data_folder() / "train.manifest", **common,
                               DMLC_ROLE="worker")  # fmt: skip
-        self.assert_one_clear_sentence(stranger, f"127.0.0.1:{port} serves job", "not 'another'", code=1)
+        self.assert_one_clear_sentence(stranger, f"127.0.0.1:{port} serves another job than 'another'", code=1)
         server = self.run_program(program("paceline_server"), patience=PROMPT, **common, DMLC_ROLE="server")
-        self.assert_one_clear_sentence(server, f"127.0.0.1:{port} serves job", "not 'another'", code=1)
+        self.assert_one_clear_sentence(server, f"127.0.0.1:{port} serves another job than 'another'", code=1)
         ended = self.finish(job)
         self.assertEqual(ended.code, 0, ended)
         self.assertIn("not 'another' of the worker", ended.err)
@@ -413,8 +413,14 @@ class Peers(BadInput):
         return ports
 
     def test_random_bytes(self):
+        self.knock_with_rubbish((), "turned away somebody at")
+
+    def test_random_bytes_without_keys(self):
+        self.knock_with_rubbish(("--insecure",), "dropped a malformed message from")
+
+    def knock_with_rubbish(self, launch, said):
         """Strangers knock at every port with rubbish, half of it after a proper ZeroMQ greeting; the job goes on."""
-        job = self.start_long_job(epochs=12)
+        job = self.start_long_job(epochs=12, launch=launch)
         ports = self.listening_ports()
         self.assertGreaterEqual(len(ports), 3, ports)  # the scheduler's and the servers'
         greeting = b"\xff" + bytes(8) + b"\x7f\x03\x01NULL" + bytes(16) + b"\x01" + bytes(31)
@@ -444,7 +450,7 @@ class Peers(BadInput):
             thread.join()
         ended = self.finish(job)
         self.assertEqual(ended.code, 0, ended)
-        self.assertIn("dropped a malformed message from", ended.err)
+        self.assertIn(said, ended.err)
         self.assertGreaterEqual(ended.result["test_accuracy"], 0.85, ended)
         self.assertNotIn("was lost", ended.err)
 

@@ -162,13 +162,23 @@ class WorkerKilled(Faults):
 class WorkerReturns(Faults):
     """A worker that was killed is started again, as it was, while the others go on."""
 
+    def key_file(self):
+        path = self.folder / "job.key"
+        if not path.exists():
+            path.touch(mode=0o600)
+            path.write_text("5e" * 32)
+        return path
+
     def return_worker(self, mode, rank, threshold):
         rate = "0.1" if mode == "dist_sync" else "0.05"
+        self.environment["PACELINE_KEY_FILE"] = str(self.key_file())  # the launcher takes the key from there, too
         # The others are frozen for as long as a process takes to start.
         job, pids = self.job_frozen_in_the_middle(mode, rank, "--lr", rate)
         pid = pids[rank]
         environment = self.survivors()[pid]
         del environment["PACELINE_PROCESS_ID"]  # by which the launcher ends what the worker left
+        del environment["PACELINE_KEY_FD"]  # a pipe of the process that was lost
+        environment["PACELINE_KEY_FILE"] = self.key_file()
         command = pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:-1]
         os.kill(pid, signal.SIGKILL)
         returned = self.start(*command, **environment)
@@ -235,8 +245,10 @@ class Planned(Faults):
     def test_what_passes_changes_nothing(self):
         """Cuts, freezes, loss and delay: the weights of dist_sync are those of an undisturbed run, bit for bit."""
         quiet = self.run_plan("", name="quiet")
-        plan = "seed 3\ncut worker1,server0 at step 30 for 2s\nfreeze server1 at step 60 for 1s\n" \
-               "freeze worker0 at step 90 for 1s\ndrop 0.02; duplicate 0.02; reorder 0.02; delay 1ms worker0->*\n"
+        plan = (
+            "seed 3\ncut worker1,server0 at step 30 for 2s\nfreeze server1 at step 60 for 1s\n"
+            "freeze worker0 at step 90 for 1s\ndrop 0.02; duplicate 0.02; reorder 0.02; delay 1ms worker0->*\n"
+        )
         disturbed = self.run_plan(plan)
         for words in ("cut worker1,server0 .*: begins", "freeze server1 .*: strikes server1", "strikes worker0",
                       r"FAULT PLAN \(seed 3\): delay 1ms"):  # fmt: skip
@@ -324,7 +336,9 @@ class WithoutLauncher(Faults):
     def test_one_never_comes(self):
         """Every process names who is missing, once the start deadline has passed."""
         processes = self.start_processes(workers=1, DMLC_NUM_WORKER=2)
-        self.finish_all(processes, "did not start within 8", "waiting for 1 of 2 workers (task 1); joined: ", "server at")
+        self.finish_all(
+            processes, "did not start within 8", "waiting for 1 of 2 workers (task 1); joined: ", "server at"
+        )
 
     def test_no_scheduler(self):
         worker = self.start(

@@ -309,7 +309,7 @@ def parse(arguments):
     _check_numbers(given)
     everyone = parse_assignments(given.env, "--env")
     if given.faults:
-        _check("PACELINE_FAULTS" not in everyone, "--faults and --env PACELINE_FAULTS are two fault plans: leave one out")
+        _check("PACELINE_FAULTS" not in everyone, "--faults and --env PACELINE_FAULTS name two plans: leave one out")
         everyone["PACELINE_FAULTS"] = _read_faults(given.faults)
     worker_environment = {**everyone, **parse_assignments(given.env_worker, "--env-worker")}
     server_environment = {**everyone, **parse_assignments(given.env_server, "--env-server")}
