@@ -394,7 +394,7 @@ class Peers(BadInput):
         self.assert_one_clear_sentence(server, f"127.0.0.1:{port} serves another job than 'another'", code=1)
         ended = self.finish(job)
         self.assertEqual(ended.code, 0, ended)
-        self.assertIn("not 'another' of the worker", ended.err)
+        self.assertIn("another job than 'another' of the worker", ended.err)
 
     def listening_ports(self):
         inodes = set()
