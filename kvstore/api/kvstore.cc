@@ -178,10 +178,11 @@ void KVStore::set_optimizer(const Spec& optimizer) {
 }
 
 void KVStore::require_optimizer() const {
-  require(has_optimizer_,
-          "a gradient was pushed, but no optimizer says what it does to the weights; call "
-          "set_optimizer() first: optim::Assign{} stores the gradients' mean (MXNet's store: their sum), optim::SGD{.lr = "
-          "0.1} trains");
+  require(
+      has_optimizer_,
+      "a gradient was pushed, but no optimizer says what it does to the weights; call "
+      "set_optimizer() first: optim::Assign{} stores the gradients' mean (MXNet's store: their sum), optim::SGD{.lr = "
+      "0.1} trains");
 }
 void KVStore::set_learning_rate(double rate) { backend_->set_learning_rate(rate); }
 

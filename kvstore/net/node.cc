@@ -19,7 +19,6 @@ namespace paceline {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr double kNamingSeconds = 10;  // between two log lines about a worker that holds others up
 
 std::string host_of(const ClusterConfig& config) {
   if (Options transport = Spec::parse(config.transport).options; transport.has("host"))
@@ -318,32 +317,6 @@ void Node::Impl::tick(double seconds) {
     LOG(WARNING) << name_of(ask.peer) << " has not answered " << name_of(ask.kind) << " for " << in_seconds(ask.seconds)
                  << (ask.others > 0 ? str(", nor ", ask.others, " other requests") : "") << who_holds_up();
   if (slow.empty()) name_who_holds_up(seconds);
-}
-
-// What the scheduler says about it.
-std::string Node::Impl::who_holds_up() const {
-  if (scheduler_) return "";
-  const Lock lock(mutex_);
-  return joined_ && !waiting_.empty() ? "; " + waiting_ : "";
-}
-
-// Where the peers that were asked are not to blame, or none was asked.
-void Node::Impl::name_who_holds_up(double seconds) {
-  std::string text;
-  std::function<double()> seconds_waiting;
-  if (scheduler_) {
-    text = membership_->started() ? membership_->waiting() : "";
-  } else {
-    const Lock lock(mutex_);
-    if (joined_) text = waiting_;
-    seconds_waiting = seconds_waiting_;
-  }
-  const bool waits = scheduler_ || (seconds_waiting && seconds_waiting() > 0);
-  if (text.empty() || !waits) return;
-  next_naming_ -= seconds;
-  if (next_naming_ > 0) return;
-  next_naming_ = kNamingSeconds;
-  LOG(WARNING) << text;
 }
 
 void Node::Impl::send_heartbeat() {

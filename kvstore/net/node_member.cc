@@ -16,6 +16,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr PeerId kScheduler{Role::kScheduler, 0};
 constexpr double kProgressSeconds = 10;  // between two log lines about missing processes
+constexpr double kNamingSeconds = 10;    // between two log lines about a worker that holds others up
 constexpr int kMany = 64;                // processes of which several may leave within milliseconds
 
 template <class T>
@@ -108,7 +109,7 @@ void Node::Impl::leave() {
   auto known = std::make_shared<bool>(false);  // guarded by mutex_
   Message request;
   request.header.kind = MessageKind::kLeave;
-  const std::uint64_t number = ask(kScheduler, std::move(request), [this, known](auto, auto) {
+  const std::uint64_t number = ask(kScheduler, std::move(request), [this, known](const auto&, const auto&) {
     const Lock lock(mutex_);
     *known = true;
     changed_.notify_all();
@@ -290,6 +291,32 @@ void Node::Impl::watch_scheduler(double seconds) {
   fail(std::make_exception_ptr(NetworkError(
       str("the scheduler at ", scheduler_address_, " was lost: nothing heard of it for ",
           in_seconds(config_.silence_deadline_seconds), keyring_ ? ", or it has declared this process lost" : ""))));
+}
+
+// What the scheduler says about it.
+std::string Node::Impl::who_holds_up() const {
+  if (scheduler_) return "";
+  const Lock lock(mutex_);
+  return joined_ && !waiting_.empty() ? "; " + waiting_ : "";
+}
+
+// Where the peers that were asked are not to blame, or none was asked.
+void Node::Impl::name_who_holds_up(double seconds) {
+  std::string text;
+  std::function<double()> seconds_waiting;
+  if (scheduler_) {
+    text = membership_->started() ? membership_->waiting() : "";
+  } else {
+    const Lock lock(mutex_);
+    if (joined_) text = waiting_;
+    seconds_waiting = seconds_waiting_;
+  }
+  const bool waits = scheduler_ || (seconds_waiting && seconds_waiting() > 0);
+  if (text.empty() || !waits) return;
+  next_naming_ -= seconds;
+  if (next_naming_ > 0) return;
+  next_naming_ = kNamingSeconds;
+  LOG(WARNING) << text;
 }
 
 }  // namespace paceline

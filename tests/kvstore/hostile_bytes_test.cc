@@ -21,7 +21,6 @@ using namespace std::chrono_literals;
 using test::HandMadeWorker;
 using test::job_config;
 using test::member;
-using test::SchedulerThread;
 
 // A bare TCP connection.
 class Stranger {

@@ -60,7 +60,7 @@ class Transport {
 
   // Encrypts every connection, and admits only peers whose keys `keyring` admits. Call it before bind() and connect().
   // inproc needs no keys, and ignores them.
-  virtual void use_keys(std::shared_ptr<Keyring> /*keyring*/) {}
+  virtual void use_keys(const std::shared_ptr<Keyring>& /*keyring*/) {}
   // Receives at `address`, such as "127.0.0.1:9091". Port 0 means a free port. For inproc the address is any name.
   // Returns the address that peers connect to. Throws NetworkError if the address is in use or not this host's.
   virtual std::string bind(const std::string& address) = 0;

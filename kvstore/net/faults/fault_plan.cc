@@ -142,18 +142,23 @@ bool strikes_process(const Fault& fault) {
   return fault.kind == Fault::Kind::kFreeze || fault.kind == Fault::Kind::kKill;
 }
 
-Fault::Point read_point(Statement& statement) {
-  if (statement.take_if("before")) {
-    if (!statement.take_if("sending")) statement.fail("after 'before' it wants 'sending KIND'");
-    return Fault::Point::kBeforeSending;
+// False if the next words name no point, or a second one.
+bool read_point(Statement& statement, Fault& fault) {
+  struct Words {
+    const char *first, *second;
+    Fault::Point point;
+  };
+  constexpr Words kPoints[] = {{"before", "sending", Fault::Point::kBeforeSending},
+                               {"after", "sending", Fault::Point::kAfterSending},
+                               {"on", "receiving", Fault::Point::kOnReceiving}};
+  if (fault.point != Fault::Point::kNone) return false;
+  for (const auto& [first, second, point] : kPoints) {
+    if (!statement.take_if(first)) continue;
+    if (!statement.take_if(second)) statement.fail(str("after '", first, "' it wants '", second, " KIND'"));
+    fault.point = point;
+    return true;
   }
-  if (statement.take_if("after")) {
-    if (!statement.take_if("sending")) statement.fail("after 'after' it wants 'sending KIND'");
-    return Fault::Point::kAfterSending;
-  }
-  if (!statement.take_if("on")) return Fault::Point::kNone;
-  if (!statement.take_if("receiving")) statement.fail("after 'on' it wants 'receiving KIND'");
-  return Fault::Point::kOnReceiving;
+  return false;
 }
 
 Fault read_fault(Statement& statement, Fault::Kind kind, const std::string& text) {
@@ -172,10 +177,7 @@ Fault read_fault(Statement& statement, Fault::Kind kind, const std::string& text
       fault.end = statement.time();
     } else if (statement.take_if("for")) {
       fault.seconds = statement.seconds();
-    } else if (!strikes_process(fault) && statement.take_if("of")) {
-      fault.of = statement.kind();
-    } else if (strikes_process(fault) && fault.point == Fault::Point::kNone &&
-               (fault.point = read_point(statement)) != Fault::Point::kNone) {
+    } else if (strikes_process(fault) ? read_point(statement, fault) : statement.take_if("of")) {
       fault.of = statement.kind();
     } else {
       statement.fail("'" + statement.take("") + "' is not understood here");

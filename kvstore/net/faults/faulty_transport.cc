@@ -67,7 +67,7 @@ class Faulty final : public FaultyTransport {
   }
 
   std::string bind(const std::string& address) override { return inner_->bind(address); }
-  void use_keys(std::shared_ptr<Keyring> keyring) override { inner_->use_keys(std::move(keyring)); }
+  void use_keys(const std::shared_ptr<Keyring>& keyring) override { inner_->use_keys(keyring); }
   std::string identity_of(LinkId link) override { return inner_->identity_of(link); }
   void close_unadmitted() override { inner_->close_unadmitted(); }
   LinkId connect(const std::string& address, const std::string& key) override {

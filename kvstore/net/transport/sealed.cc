@@ -60,8 +60,8 @@ class Sealed final : public Transport {
     if (pool_) pool_->stop();  // what was announced is sealed and sent
   }
 
-  void use_keys(std::shared_ptr<Keyring> keyring) override {
-    keyring_ = std::move(keyring);
+  void use_keys(const std::shared_ptr<Keyring>& keyring) override {
+    keyring_ = keyring;
     control_->use_door(make_curve_door(keyring_));
     Options options;
     options.set("max_frame_bytes", std::to_string(1 << 20));
@@ -268,7 +268,7 @@ class Sealed final : public Transport {
       move_to(session, link);
       begin_round(*session, hello.round());
       session->asked = Clock::now();
-      const std::string key = SealingKey::draw(), token = random_bytes(kSecretBytes);
+      const std::string key = SealingKey::draw();
       session->in = std::make_shared<const SealingKey>(hello.key());
       session->out = std::make_shared<const SealingKey>(key);
       Control answer = sealed::control_about(*session, Control::ANSWER);
@@ -346,7 +346,7 @@ class Sealed final : public Transport {
       const Lock lock(mutex_);
       session = sessions_.find(link);
       if (session && session->queue.empty() && !session->delivering) session = nullptr;
-      if (session) session->queue.push_back(std::make_shared<Arriving>(Arriving{link, std::move(packet), 0}));
+      if (session) session->queue.push_back(std::make_shared<Arriving>(Arriving{link, packet, 0}));
     }
     if (session)
       drain(*session);

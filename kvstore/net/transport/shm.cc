@@ -78,8 +78,10 @@ class Shm final : public Transport {
     std::string why = "this host does not tell its name";
     if (!host_.empty()) heap_ = SharedHeap::enable(why);
     if (!heap_) LOG(WARNING) << "[shm] " << why << "; peers on this host are reached by tcp";
-    const Lock lock(sessions_->mutex);
-    sessions_->inner = inner_.get();
+    {
+      const Lock lock(sessions_->mutex);
+      sessions_->inner = inner_.get();
+    }
     inner_->on_receive([this](LinkId link, Packet packet) { receive(link, std::move(packet)); });
   }
 
@@ -90,7 +92,7 @@ class Shm final : public Transport {
 
   std::string bind(const std::string& address) override { return inner_->bind(address); }
 
-  void use_keys(std::shared_ptr<Keyring> keyring) override { inner_->use_keys(std::move(keyring)); }
+  void use_keys(const std::shared_ptr<Keyring>& keyring) override { inner_->use_keys(keyring); }
 
   LinkId connect(const std::string& address, const std::string& key) override {
     const LinkId link = inner_->connect(address, key);
