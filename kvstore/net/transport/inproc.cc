@@ -247,15 +247,16 @@ class Inproc final : public Transport {
       id = delivery.wire->link[delivery.end];
     }
     std::shared_ptr<const Handler> handler;
+    const bool is_new = id == 0;
     {
       const Lock lock(mutex_);
       handler = handler_;
-      if (id == 0) {
+      if (is_new) {
         id = ++last_link_;
         links_[id] = {delivery.wire, delivery.end, ""};
       }
     }
-    {
+    if (is_new) {  // an old number may have been closed meanwhile
       const Lock lock(delivery.wire->mutex);
       delivery.wire->link[delivery.end] = id;
       if (delivery.end == 1) delivery.wire->numbered_in = inbox_.get();
