@@ -132,7 +132,7 @@ TEST(MemoryPoolTest, AFullAsynchronousDeviceIsWaitedFor) {
   void* const second = pool.allocate(2 * kMegabyte);
   std::thread others([&] {
     while (runtime.refusals_ < 2) std::this_thread::yield();  // the first comes before the pool counts releases
-    pool.release(first, kMegabyte);  // not enough
+    pool.release(first, kMegabyte);                           // not enough
     while (runtime.refusals_ < 3) std::this_thread::yield();
     pool.release(second, 2 * kMegabyte);
   });
