@@ -5,9 +5,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <random>
 #include <set>
 #include <utility>
+
+#include "random.h"
 
 namespace paceline {
 namespace {
@@ -27,13 +28,6 @@ std::string who(Role role, const std::string& host, std::int64_t pid) {
   return str(name_of(role), " at ", host, " (process ", pid, ")");
 }
 
-// A random number that leaves room for those that follow. Numbers that cannot be guessed keep strangers from speaking
-// in the name of a process.
-std::uint64_t random_below(std::uint64_t bound) {
-  std::random_device device;
-  return (static_cast<std::uint64_t>(device()) << 32 | device()) % bound;
-}
-
 }  // namespace
 
 Membership::Membership(const ClusterConfig& config, std::uint64_t incarnation, std::uint64_t job,
@@ -48,8 +42,9 @@ std::size_t Membership::count(Role role) const {
 }
 
 std::uint64_t Membership::next_incarnation() {
+  // Gaps that cannot be guessed keep strangers from speaking in the name of a process.
   constexpr std::uint64_t kGap = std::uint64_t{1} << 32;
-  return last_incarnation_ += 1 + random_below(kGap);
+  return last_incarnation_ += 1 + random_number() % kGap;
 }
 
 Membership::Member* Membership::find(std::uint64_t sender) {

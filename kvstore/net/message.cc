@@ -112,6 +112,12 @@ const char* name_of(MessageKind kind) {
   return name ? name : "unknown";
 }
 
+std::uint64_t number_of_job(const std::string& id) {
+  std::uint64_t hash = 14695981039346656037u;  // FNV-1a
+  for (const char c : id) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+  return hash;
+}
+
 Packet encode(const Message& message) {
   require(message.body.size() <= kMaxBody, "[message] the body of a ", name_of(message.header.kind), " has ",
           message.body.size(), " bytes; at most ", kMaxBody, " can be sent");

@@ -62,10 +62,12 @@ enum class MessageKind : std::uint8_t {
 };
 
 const char* name_of(MessageKind kind);  // "push_pull", for logs and errors
+// What the messages of the job with that id carry as its number.
+std::uint64_t number_of_job(const std::string& id);
 
 struct MessageHeader {
   MessageKind kind = MessageKind::kReply;
-  std::uint64_t job = 0;          // hash of the job id
+  std::uint64_t job = 0;          // number_of_job(), or a random number in a job without an id
   std::uint64_t incarnation = 0;  // of the sender
   std::uint64_t request = 0;      // number of the request, also in its answer
   std::uint64_t epoch = 0;        // epoch of the sender's roster

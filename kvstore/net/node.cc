@@ -7,10 +7,10 @@
 
 #include <algorithm>
 #include <future>
-#include <random>
 #include <utility>
 
 #include "node_impl.h"
+#include "random.h"
 #include "refusal.h"
 #include "transport/address.h"
 #include "transport/transport_setting.h"
@@ -26,17 +26,6 @@ std::string host_of(const ClusterConfig& config) {
   if (!config.node_host.empty()) return config.node_host;
   char name[256] = {};
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "an unknown host";
-}
-
-std::uint64_t hash_of(const std::string& text) {
-  std::uint64_t hash = 14695981039346656037u;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
-  return hash;
-}
-
-std::uint64_t random_number() {
-  std::random_device device;
-  return static_cast<std::uint64_t>(device()) << 32 | device();
 }
 
 // The address to listen at, so that peers can connect to `host`. A host name may resolve to another address here than
@@ -176,7 +165,7 @@ void Node::Impl::start() {
   use_secrets(to);
   {
     const Lock lock(mutex_);
-    job_ = config_.job.empty() ? 0 : hash_of(config_.job);
+    job_ = config_.job.empty() ? 0 : number_of_job(config_.job);
     incarnation_ = random_number() | kProvisionalIncarnation;
     if (scheduler_) {
       if (job_ == 0) job_ = random_number() | 1;
@@ -400,9 +389,7 @@ std::optional<LinkId> Node::Impl::known_link(const PeerId& peer, Peer* unconnect
   if (connected != connections_.end()) return connected->second;
   const Peer* known = roster_.find(peer);
   if (!known) return 0;
-  if (known->address.empty()) {
-    return speakers_.link_of(known->incarnation).value_or(0);
-  }
+  if (known->address.empty()) return speakers_.link_of(known->incarnation).value_or(0);
   *unconnected = *known;
   return std::nullopt;
 }

@@ -18,10 +18,10 @@
 #include <vector>
 
 #include "faults/faulty_transport.h"
-#include "log_budget.h"
 #include "membership.h"
 #include "node.h"
 #include "pending_requests.h"
+#include "rejection_log.h"
 #include "reply_cache.h"
 #include "roster.h"
 #include "secrets/keyring.h"
@@ -159,7 +159,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   std::deque<std::pair<LinkId, Message>> early_ PACELINE_GUARDED_BY(mutex_);  // of peers in a later roster
   std::size_t early_bytes_ PACELINE_GUARDED_BY(mutex_) = 0;
   Speakers speakers_;
-  LogBudget malformed_log_, refused_log_, stray_log_;
+  RejectionLog malformed_log_, refused_log_, stray_log_;
   double next_naming_ = 0;       // of the timer's thread: seconds until it names again who holds others up
   bool broadcast_late_ = false;  // under turn_: a change of the roster has not been sent yet
   std::chrono::steady_clock::time_point broadcast_at_;  // under turn_: when the last one was sent

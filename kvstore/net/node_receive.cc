@@ -125,9 +125,8 @@ void Node::Impl::on_malformed(LinkId link, const std::string& why) {
   const Lock lock(send_mutex_);
   if (!transport_) return;
   if (count == 1)
-    if (const auto more = malformed_log_.spend())
-      LOG(WARNING) << "dropped a malformed message from " << transport_->describe(link) << " (" << malformed_total_
-                   << " so far): " << why << *more;
+    malformed_log_.add(str("dropped a malformed message from ", transport_->describe(link), " (",
+                           malformed_total_.load(), " so far): ", why));
   if (count % kMalformedBeforeHangUp != 0 || link == scheduler_link_) return;
   transport_->close(link);
   speakers_.closed(link);
@@ -136,17 +135,13 @@ void Node::Impl::on_malformed(LinkId link, const std::string& why) {
 // A message that its link may not say. It is counted as a malformed one is.
 void Node::Impl::on_stray(LinkId link, const Message& message, const std::string& why) {
   ++malformed_total_;
-  const auto more = stray_log_.spend();
-  if (!more) return;
   const Lock lock(send_mutex_);
   if (transport_)
-    LOG(WARNING) << "dropped a " << name_of(message.header.kind) << " from " << transport_->describe(link) << ": "
-                 << why << *more;
+    stray_log_.add(str("dropped a ", name_of(message.header.kind), " from ", transport_->describe(link), ": ", why));
 }
 
 void Node::Impl::refuse(LinkId link, const Message& message, const std::string& why) {
-  if (const auto more = refused_log_.spend())
-    LOG(WARNING) << "refused a " << name_of(message.header.kind) << ": " << why << *more;
+  refused_log_.add(str("refused a ", name_of(message.header.kind), ": ", why));
   if (!wants_answer(message.header.kind)) return;
   Message refusal;
   refusal.header = header_for(MessageKind::kRefusal, message);

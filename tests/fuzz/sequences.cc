@@ -56,13 +56,6 @@ ClusterConfig member(ClusterConfig config, Role role, int task) {
   return config;
 }
 
-// As a Node makes it.
-std::uint64_t number_of(const std::string& job) {
-  std::uint64_t hash = 14695981039346656037u;
-  for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
-  return hash;
-}
-
 // The scheduler and the server.
 class Job {
  public:
@@ -131,7 +124,8 @@ class Member {
 // Speaks to the processes of the job without being one.
 class Voice {
  public:
-  Voice(const ClusterConfig& config, const Node& member) : job_(number_of(config.job)), epoch_(member.roster().epoch) {
+  Voice(const ClusterConfig& config, const Node& member)
+      : job_(number_of_job(config.job)), epoch_(member.roster().epoch) {
     transport_->on_receive([this](LinkId, const Packet& packet) { on_packet(packet); });
     addresses_.push_back(config.scheduler_host + "/scheduler");
     incarnations_.resize(kSenders);

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <message.pb.h>
+#include <support/soon.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -22,6 +23,7 @@ using test::error_of_call;
 using test::job_config;
 using test::member;
 using test::SchedulerThread;
+using test::soon;
 using testing::HasSubstr;
 
 struct Network {
@@ -158,15 +160,6 @@ Message barrier(std::uint64_t number) {
   return message;
 }
 constexpr PeerId kScheduler{Role::kScheduler, 0};
-
-// Far longer than it takes: repetitions of what a bad network lost are seconds apart.
-bool soon(const std::function<bool()>& condition) {
-  for (int i = 0; i < 60000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(1ms);
-  }
-  return condition();
-}
 
 TEST_P(Nodes, every_request_is_answered_once_under_load) {
   const ClusterConfig job = config(1, 2);

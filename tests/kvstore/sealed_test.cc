@@ -5,6 +5,7 @@
 #include <paceline/error.h>
 #include <paceline/mutex.h>
 #include <paceline/transport.h>
+#include <support/soon.h>
 
 #include <algorithm>
 #include <chrono>
@@ -23,12 +24,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using sealed::kHeadBytes;
-
-template <class Condition>
-bool soon(Condition condition) {
-  for (int i = 0; i < 4000 && !condition(); ++i) std::this_thread::sleep_for(5ms);
-  return condition();
-}
+using test::soon;
 
 TEST(SealingKey, equal_pieces_do_not_look_equal_and_no_change_goes_unnoticed) {
   const SealingKey key(SealingKey::draw()), other(SealingKey::draw());

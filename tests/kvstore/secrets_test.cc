@@ -6,6 +6,7 @@
 #include <paceline/error.h>
 #include <paceline/optimizer.h>
 #include <support/cluster_in_process.h>
+#include <support/soon.h>
 
 #include <chrono>
 #include <thread>
@@ -18,15 +19,10 @@ namespace paceline::test {
 namespace {
 
 using namespace std::chrono_literals;
+using test::soon;
 using testing::HasSubstr;
 
 const std::string kSecret(kSecretBytes, 's'), kOther(kSecretBytes, 'o');
-
-template <class Condition>
-bool soon(Condition condition) {
-  for (int i = 0; i < 4000 && !condition(); ++i) std::this_thread::sleep_for(5ms);
-  return condition();
-}
 
 class Rejected final : public TransportObserver {
  public:

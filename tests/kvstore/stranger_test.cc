@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <message.pb.h>
 #include <paceline/mutex.h>
+#include <support/soon.h>
 
 #include <memory>
 #include <thread>
@@ -22,15 +23,11 @@ using test::error_of_call;
 using test::job_config;
 using test::member;
 using test::SchedulerThread;
+using test::soon;
 using testing::HasSubstr;
 using testing::Not;
 
 constexpr PeerId kScheduler{Role::kScheduler, 0}, kServer{Role::kServer, 0};
-
-bool soon(const std::function<bool()>& condition) {
-  for (int i = 0; i < 60000 && !condition(); ++i) std::this_thread::sleep_for(1ms);
-  return condition();
-}
 
 class Stranger {
  public:
@@ -90,18 +87,11 @@ std::string join_body(const ClusterConfig& job, Role role, int task, const std::
   return body.SerializeAsString();
 }
 
-// What a process of the job writes into its messages: hash_of() in node.cc.
-std::uint64_t number_of(const std::string& job) {
-  std::uint64_t hash = 14695981039346656037u;
-  for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
-  return hash;
-}
-
 // A job of one server and two workers, all in this process.
 class Job : public testing::TestWithParam<std::string> {
  protected:
   Job() : config_(job_config(GetParam(), 1, 2)) {
-    number_ = number_of(config_.job);
+    number_ = number_of_job(config_.job);
     if (GetParam() == "inproc") config_.scheduler_host = "place " + std::to_string(number_);  // an address is no secret
   }
 

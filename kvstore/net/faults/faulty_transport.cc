@@ -5,6 +5,7 @@
 #include <paceline/mutex.h>
 #include <spawn.h>
 #include <sys/types.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -28,8 +29,6 @@ Clock::duration seconds(double count) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(count));
 }
 
-std::string name_of_process() { return "process " + std::to_string(getpid()); }
-
 // A stopped process cannot wake itself.
 void freeze_this_process(double duration) {
   const std::string command = str("sleep ", duration, "; kill -CONT ", getpid());
@@ -40,6 +39,7 @@ void freeze_this_process(double duration) {
     return;
   }
   kill(getpid(), SIGSTOP);
+  waitpid(waker, nullptr, 0);
 }
 
 class Faulty final : public FaultyTransport {
@@ -267,7 +267,7 @@ class Faulty final : public FaultyTransport {
     const Fault& fault = plan_.faults[i];
     states_[i].struck = true;
     LOG(WARNING) << "fault plan: " << fault.text << ": strikes " << self_
-                 << (own_process_ ? " (" + name_of_process() + ")" : "");
+                 << (own_process_ ? str(" (process ", getpid(), ")") : "");
     if (fault.kind == Fault::Kind::kKill) {
       if (own_process_) kill(getpid(), SIGKILL);
       dead_ = true;

@@ -4,7 +4,6 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
-#include <openssl/rand.h>
 #include <paceline/error.h>
 #include <paceline/mutex.h>
 #include <poll.h>
@@ -129,13 +128,6 @@ std::string code_of(const std::string& key, const std::string& text) {
 
 bool equal_in_constant_time(const std::string& a, const std::string& b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
-}
-
-std::string random_bytes(std::size_t count) {
-  std::string bytes(count, '\0');
-  if (RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), static_cast<int>(count)) != 1)
-    throw Error("[secrets] libcrypto has no random bytes");
-  return bytes;
 }
 
 }  // namespace paceline

@@ -26,7 +26,4 @@ std::string code_of(const std::string& key, const std::string& text);
 // In a time that does not depend on the contents.
 bool equal_in_constant_time(const std::string& a, const std::string& b);
 
-// Bytes that nobody can guess.
-std::string random_bytes(std::size_t count);
-
 }  // namespace paceline

@@ -7,6 +7,7 @@
 #include <array>
 #include <memory>
 
+#include "random.h"
 #include "secrets/job_secret.h"
 
 namespace paceline {

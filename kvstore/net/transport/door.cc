@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "secrets/job_secret.h"
+#include "random.h"
 #include "secrets/keyring.h"
 
 namespace paceline {

@@ -20,11 +20,12 @@
 #include <shared_mutex>
 
 #include "observers.h"
+#include "random.h"
+#include "rejection_log.h"
 #include "secrets/job_secret.h"
 #include "secrets/keyring.h"
 #include "transport/address.h"
 #include "transport/connections.h"
-#include "transport/rejections.h"
 #include "transport/sealed_frames.h"
 #include "transport/sealed_sessions.h"
 #include "transport/work_pool.h"
@@ -87,8 +88,7 @@ class Sealed final : public Transport {
     const LinkId link = control_->connect(address, key);
     if (!keyring_) return link;
     auto session = std::make_shared<Session>();
-    const std::string number = random_bytes(sizeof(session->number));
-    session->number = sealed::number_at(reinterpret_cast<const std::byte*>(number.data()));
+    session->number = random_number();
     session->link = link;
     session->connected = true;
     session->host = parse_host_port(address).host;
@@ -464,11 +464,11 @@ class Sealed final : public Transport {
 
   void reject(LinkId link, const std::string& what) {
     const std::string text = "[tcp] " + control_->describe(link) + " sent " + what + "; it was dropped";
-    rejections_.log(text);
+    rejections_.add(text);
     observers_.on_reject(text);
   }
   void reject_bulk(LinkId bulk, const std::string& what) {
-    rejections_.log("[tcp] " + bulk_->describe(bulk) + " sent " + what + "; it was dropped");
+    rejections_.add("[tcp] " + bulk_->describe(bulk) + " sent " + what + "; it was dropped");
     bulk_->close(bulk);
   }
 
@@ -480,7 +480,7 @@ class Sealed final : public Transport {
   const std::shared_ptr<sealed::Buffers> buffers_ = std::make_shared<sealed::Buffers>();
   std::atomic<int> bulk_port_ = 0;
   Observers observers_;
-  Rejections rejections_;
+  RejectionLog rejections_;
 
   Mutex turn_;  // one handler at a time
   Handler handler_ PACELINE_GUARDED_BY(turn_);

@@ -26,12 +26,12 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
-#include <random>
 
 #include <utility>
 
 #include "observers.h"
-#include "transport/rejections.h"
+#include "random.h"
+#include "rejection_log.h"
 #include "transport/shm_sessions.h"
 #include "transport_catalog.h"
 
@@ -62,11 +62,6 @@ std::string name_of_host() {
   struct stat processes = {};
   if (boot.empty() || stat("/proc/self/ns/pid", &processes) != 0) return "";
   return str(boot, " ", processes.st_ino, " ", geteuid());
-}
-
-std::uint64_t random_number() {
-  std::random_device device;
-  return static_cast<std::uint64_t>(device()) << 32 | device();
 }
 
 class Shm final : public Transport {
@@ -422,7 +417,7 @@ class Shm final : public Transport {
 
   void reject(LinkId link, const std::string& what) {
     const std::string text = "[shm] " + inner_->describe(link) + " sent " + what + "; it was dropped";
-    rejections_.log(text);
+    rejections_.add(text);
     observers_.on_reject(text);
   }
 
@@ -442,7 +437,7 @@ class Shm final : public Transport {
   const std::shared_ptr<Sessions> sessions_ = std::make_shared<Sessions>();
   std::atomic<Clock::rep> next_sweep_ = 0;
   Observers observers_;
-  Rejections rejections_;
+  RejectionLog rejections_;
   Mutex handler_mutex_;
   std::shared_ptr<const Handler> handler_ PACELINE_GUARDED_BY(handler_mutex_);
   std::unique_ptr<Transport> inner_;  // last, so that it ends first: its thread uses the rest

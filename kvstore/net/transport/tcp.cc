@@ -23,12 +23,12 @@
 #include <utility>
 
 #include "observers.h"
+#include "rejection_log.h"
 #include "tcp_sockets.h"
 #include "transport/address.h"
 #include "transport/borrowed_poller.h"
 #include "transport/connections.h"
 #include "transport/door.h"
-#include "transport/rejections.h"
 #include "transport/wake_ups.h"
 
 namespace paceline {
@@ -368,7 +368,7 @@ class Tcp final : public Connections {
   void read_monitor(Socket& monitor) {
     std::string what;
     while (read_rejection(monitor, door_ != nullptr, what)) {
-      rejections_.log("[tcp] " + what);
+      rejections_.add("[tcp] " + what);
       observers_.on_reject(what);
     }
   }
@@ -468,7 +468,7 @@ class Tcp final : public Connections {
   zmq::context_t context_;
   WakeUps wake_ups_;
   Observers observers_;
-  Rejections rejections_;
+  RejectionLog rejections_;
   std::shared_ptr<Door> door_;  // null: everybody may connect
   std::unique_ptr<Doorman> doorman_;
 

@@ -6,7 +6,8 @@
 
 #include <atomic>
 #include <cstring>
-#include <random>
+
+#include "random.h"
 
 namespace paceline {
 namespace {
@@ -47,14 +48,8 @@ std::string endpoint_of(const HostPort& peer) {
 }
 
 std::string new_routing_id() {
-  constexpr int kWords = 4;
-  std::random_device device;
-  std::string id = "P";  // ZeroMQ keeps names that begin with 0 for itself
-  for (int i = 0; i < kWords; ++i) {
-    const std::uint32_t word = device();
-    id.append(reinterpret_cast<const char*>(&word), sizeof(word));
-  }
-  return id;
+  constexpr std::size_t kBytes = 16;
+  return "P" + random_bytes(kBytes);  // ZeroMQ keeps names that begin with 0 for itself
 }
 
 Socket monitor_of(zmq::context_t& context, Socket& socket, int events) {

@@ -11,10 +11,10 @@
 
 namespace paceline {
 
-class Rejections {
+class RejectionLog {
  public:
   // Thread-safe.
-  void log(const std::string& text) {
+  void add(const std::string& text) {
     const auto now = std::chrono::steady_clock::now();
     std::int64_t unsaid = 0;
     {
@@ -28,15 +28,10 @@ class Rejections {
     LOG(WARNING) << text << (unsaid > 0 ? " (and " + std::to_string(unsaid) + " more since the last such line)" : "");
   }
 
-  std::int64_t count() const {
-    const Lock lock(mutex_);
-    return count_;
-  }
-
  private:
   static constexpr std::chrono::seconds kBetweenLines{10};
 
-  mutable Mutex mutex_;
+  Mutex mutex_;
   std::optional<std::chrono::steady_clock::time_point> last_ PACELINE_GUARDED_BY(mutex_);
   std::int64_t count_ PACELINE_GUARDED_BY(mutex_) = 0, said_ PACELINE_GUARDED_BY(mutex_) = 0;
 };
