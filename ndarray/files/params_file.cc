@@ -20,8 +20,9 @@
 #include <paceline/detail/atomic_file.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
+
+#include <sys/mman.h>
 
 namespace paceline {
 namespace {
@@ -97,10 +98,12 @@ NDArray zeros(FileReader& file, const std::vector<std::int64_t>& sizes, DType dt
   const std::uint64_t bytes = detail::byte_count(sizes, dtype);
   if (bytes > kMostBytes || sizes.size() > Shape::kMaxDims)
     file.unsupported("a sparse array that takes ", bytes, " bytes and ", sizes.size(), " dimensions as a dense one");
-  const std::shared_ptr<void> memory(std::calloc(std::max<std::uint64_t>(bytes, 1), 1), std::free);
-  if (!memory)
+  const std::uint64_t mapped = std::max<std::uint64_t>(bytes, 1);
+  void* const start = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (start == MAP_FAILED)
     throw OutOfMemory(str("no memory is left for a sparse array that takes ", bytes, " bytes as a dense one"));
-  return NDArray::wrap(memory.get(), Shape(std::span<const std::int64_t>(sizes)), dtype, memory, engine);
+  const std::shared_ptr<void> memory(start, [mapped](void* pages) { munmap(pages, mapped); });
+  return NDArray::wrap(start, Shape(std::span<const std::int64_t>(sizes)), dtype, memory, engine);
 }
 
 // What stands behind the type of a sparse array.
