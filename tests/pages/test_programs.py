@@ -92,9 +92,9 @@ class Tutorial(ProgramTest):
     def test_in_a_job(self):
         data = data_folder() / "train.manifest", data_folder() / "test.manifest"
         launch = (*LAUNCHER, "-n", 2, "-s", 2, *SERVERS)
-        ended = self.run_program(*launch, program("page_train"), "dist_async", *data, 10, 2)
+        ended = self.run_program(*launch, program("page_train"), "dist_async", *data, 10, 4)
         self.assertGreater(self.accuracies(ended)[-1], 0.8)
-        self.assertEqual(len(self.accuracies(ended)), 2, "one worker prints")
+        self.assertEqual(len(self.accuracies(ended)), 4, "one worker prints")
         self.assert_nothing_survives()
 
 
