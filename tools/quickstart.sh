@@ -3,7 +3,7 @@
 # From a fresh machine to a trained network: installs the packages, builds, writes a data set as sharded record files,
 # starts a scheduler, servers and workers on this machine, trains LeNet, and evaluates the checkpoint in a new process.
 #   --data DIR     folder with the four IDX files of MNIST (.gz or not); else they are fetched, else digits are drawn
-#   --mode MODE    local, dist_sync, dist_async, dist_async:bound=s,... or another mode of docs/reference.md (default dist_async)
+#   --mode MODE    a mode of docs/reference.md, such as local, dist_sync or dist_async:bound=4 (default dist_async)
 #   --workers N    default 2
 #   --servers N    default 2; `local`, `device`, `ring` and `gossip` have none
 #   --epochs N     default 3
