@@ -37,8 +37,11 @@ constexpr char kUsage[] =
     "  PACELINE_NODE_PORT          where a server listens; by default any port\n"
     "  PACELINE_START_DEADLINE     seconds until every process must have joined (60)\n"
     "  PACELINE_SILENCE_DEADLINE   seconds until a process that is not heard of is lost (15)\n"
+    "  PACELINE_PROGRESS_DEADLINE  seconds until a worker that all others wait for is lost (600; 0: never)\n"
     "  PACELINE_HEARTBEAT          seconds between signs of life (1)\n"
     "  PACELINE_ON_WORKER_LOSS     continue, or stop: the loss of a worker fails the job\n"
+    "  PACELINE_FAULTS             a plan of faults, for tests of a job: docs/faults.md\n"
+    "  PACELINE_CORE_DUMPS         1: the memory of this process, keys too, may go into core dumps\n"
     "  PACELINE_NUM_THREADS        cores that this process may use\n\n"
     "Exit code: 0 when the job has ended, 1 when it failed, 2 for a mistake in the command line or the\n"
     "environment.";

@@ -115,7 +115,7 @@ std::string secret_of_job() {
   return inherited_secret(whole_number("PACELINE_KEY_FD", descriptor, 3, 1 << 20));
 }
 
-// A server has a connection to each worker, and strangers may hold some for a while.
+// A process has several connections to each peer, and strangers may hold some for a while.
 void raise_descriptor_limit() {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -164,7 +164,10 @@ ClusterConfig ClusterConfig::from_environment() {
           "' is unknown; known: continue stop");
   config.stop_on_worker_loss = loss == "stop";
   config.names_log = true;
-  if (!TransportSetting::parse(config.transport).in_process()) config.secret = secret_of_job();
+  if (!TransportSetting::parse(config.transport).in_process()) {
+    config.secret = secret_of_job();
+    raise_descriptor_limit();
+  }
   return config;
 }
 
@@ -172,7 +175,6 @@ void check_faults(const std::string& plan) { FaultPlan::parse(plan); }
 
 void serve(const ClusterConfig& config, const Extensions& own) {
   require(config.role != Role::kWorker, "[cluster] a worker does not serve; DMLC_ROLE must be scheduler or server");
-  raise_descriptor_limit();
   if (config.role == Role::kScheduler)
     Scheduler(config).run();
   else

@@ -118,7 +118,9 @@ void Membership::refuse_task_twice(const Member& newcomer) {
     throw NetworkError(str(first, " has already joined with task number ", newcomer.task, "; ",
                            who(newcomer.peer.id.role, newcomer.peer.host, newcomer.pid),
                            " has the same; give every process a DMLC_TASK_ID of its own"));
-  LOG(WARNING) << first << " fell silent before the start, and another process comes in its place";
+  const std::string what = first + " fell silent before the start, and another process comes in its place";
+  LOG(WARNING) << what;
+  same->request.refuse(NetworkError(what));
   members_.erase(same);
 }
 
@@ -274,8 +276,16 @@ bool Membership::tick(double seconds) {
     for (Member& member : *list) member.silent += seconds, member.still += seconds;
   const auto silent = [&](const Member& member) { return member.silent > config_.silence_deadline_seconds; };
 
+  const auto gives_up = [&](const Member& member) {
+    if (!silent(member)) return false;
+    const std::string what =
+        who(member.peer.id.role, member.peer.host, member.pid) + " fell silent before it came into the job";
+    LOG(WARNING) << what;
+    member.request.refuse(NetworkError(what + "; start it again"));
+    return true;
+  };
   std::erase_if(late_, [&](const Member& member) {
-    if (silent(member)) return true;
+    if (gives_up(member)) return true;
     if (member.waited < config_.silence_deadline_seconds + 2 * config_.heartbeat_seconds) return false;
     member.request.refuse(
         NetworkError(str("the job has ", config_.workers, " workers and all are there; ",
@@ -283,11 +293,7 @@ bool Membership::tick(double seconds) {
     return true;
   });
   if (epoch_ == 0) {
-    std::erase_if(members_, [&](const Member& member) {
-      if (silent(member))
-        LOG(WARNING) << who(member.peer.id.role, member.peer.host, member.pid) << " fell silent before the start";
-      return silent(member);
-    });
+    std::erase_if(members_, gives_up);
     return false;
   }
   bool any = false;

@@ -295,17 +295,41 @@ void Node::Impl::tick(double seconds) {
   }
   if (scheduler_) close_links_of_the_lost(seconds);
   std::vector<PendingRequests::Slow> slow;
-  for (PendingRequests::Repeat& repeat : pending_requests_.due(slow)) {
+  for (PendingRequests::Repeat& repeat : pending_requests_.due(slow)) repeat_request(std::move(repeat));
+  give_up_unreachable(silence);
+  for (const PendingRequests::Slow& ask : slow)
+    LOG(WARNING) << name_of(ask.peer) << " has not answered " << name_of(ask.kind) << " for " << in_seconds(ask.seconds)
+                 << (ask.others > 0 ? str(", nor ", ask.others, " other requests") : "") << who_holds_up();
+  if (slow.empty()) name_who_holds_up(seconds);
+}
+
+void Node::Impl::repeat_request(PendingRequests::Repeat repeat) {
+  try {
     const LinkId link = link_to(repeat.peer);
     if (repeat.packet.empty())
       send_control(link, MessageKind::kProbe, repeat.number, std::to_string(repeat.probe));
     else
       send(link, std::move(repeat.packet));
+  } catch (const std::exception& error) {  // the other peers must not wait for this one
+    LOG_EVERY_N(WARNING, 100) << name_of(repeat.peer) << " cannot be asked again: " << error.what();
   }
-  for (const PendingRequests::Slow& ask : slow)
-    LOG(WARNING) << name_of(ask.peer) << " has not answered " << name_of(ask.kind) << " for " << in_seconds(ask.seconds)
-                 << (ask.others > 0 ? str(", nor ", ask.others, " other requests") : "") << who_holds_up();
-  if (slow.empty()) name_who_holds_up(seconds);
+}
+
+// The scheduler hears of a peer that this worker cannot reach, so nobody would ever lose it.
+void Node::Impl::give_up_unreachable(double seconds) {
+  if (config_.role != Role::kWorker || config_.progress_deadline_seconds == 0) return;
+  const double limit = std::max(config_.progress_deadline_seconds, config_.silence_deadline_seconds);
+  PeerId self{config_.role};
+  {
+    const Lock lock(mutex_);
+    self.rank = rank_;
+  }
+  const std::optional<PeerId> peer = pending_requests_.unheard(seconds, limit, self);
+  if (!peer) return;
+  const Lock turn(turn_);
+  fail(
+      std::make_exception_ptr(NetworkError(str(name_of(*peer), " cannot be reached from here: it has answered nothing ",
+                                               "for ", in_seconds(limit), ", though the scheduler hears of it"))));
 }
 
 void Node::Impl::send_heartbeat() {

@@ -91,6 +91,8 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   void run_timer();
   void run_heart();
   void tick(double seconds);
+  void repeat_request(PendingRequests::Repeat repeat);
+  void give_up_unreachable(double seconds);
   void send(LinkId link, Packet packet) PACELINE_EXCLUDES(send_mutex_);
   void send_heartbeat();
   void send_control(LinkId link, MessageKind kind, std::uint64_t request, std::string body = {});

@@ -117,27 +117,38 @@ void Node::Impl::on_other_format(LinkId link, const std::string& why) {
 void Node::Impl::on_malformed(LinkId link, const std::string& why) {
   ++malformed_total_;
   int count = 0;
+  bool hangs_up = false;
   {
     const Lock lock(mutex_);
     if (malformed_.size() > kMostLinksWatched) malformed_.clear();
     count = ++malformed_[link];
+    hangs_up = count % kMalformedBeforeHangUp == 0 && link != scheduler_link_;
+    // The next request to this peer connects anew.
+    if (hangs_up) std::erase_if(connections_, [link](const auto& entry) { return entry.second == link; });
   }
-  const Lock lock(send_mutex_);
-  if (!transport_) return;
+  std::string from;
+  {
+    const Lock lock(send_mutex_);
+    if (!transport_) return;
+    from = transport_->describe(link);
+    if (hangs_up) transport_->close(link);
+  }
+  if (hangs_up) speakers_.closed(link);
   if (count == 1)
-    malformed_log_.add(str("dropped a malformed message from ", transport_->describe(link), " (",
-                           malformed_total_.load(), " so far): ", why));
-  if (count % kMalformedBeforeHangUp != 0 || link == scheduler_link_) return;
-  transport_->close(link);
-  speakers_.closed(link);
+    malformed_log_.add(
+        str("dropped a malformed message from ", from, " (", malformed_total_.load(), " so far): ", why));
 }
 
 // A message that its link may not say. It is counted as a malformed one is.
 void Node::Impl::on_stray(LinkId link, const Message& message, const std::string& why) {
   ++malformed_total_;
-  const Lock lock(send_mutex_);
-  if (transport_)
-    stray_log_.add(str("dropped a ", name_of(message.header.kind), " from ", transport_->describe(link), ": ", why));
+  std::string from;
+  {
+    const Lock lock(send_mutex_);
+    if (!transport_) return;
+    from = transport_->describe(link);
+  }
+  stray_log_.add(str("dropped a ", name_of(message.header.kind), " from ", from, ": ", why));
 }
 
 void Node::Impl::refuse(LinkId link, const Message& message, const std::string& why) {
@@ -266,9 +277,8 @@ void Node::Impl::deliver(LinkId link, Message message, const PeerId& from) {
       if (membership_->join(request, link, key_of(link))) broadcast();
       may_speak(sender, link);
     } else if (kind == MessageKind::kLeave && scheduler_) {
-      const bool changed = membership_->leave(sender);
-      request.reply({});
-      if (changed) broadcast_soon();
+      request.reply({});  // first: when the last one has left, the scheduler ends
+      if (membership_->leave(sender)) broadcast_soon();
     } else if (kind == MessageKind::kEnter && scheduler_) {
       if (membership_->enter(sender)) broadcast();
       request.reply({});  // in the new roster's epoch

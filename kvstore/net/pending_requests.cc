@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "roster.h"
@@ -17,6 +18,7 @@ constexpr double kGrowth = 1.5;                   // of a pause with each repeti
 constexpr double kMostGrowth = 8, kLongestPause = 3;
 constexpr double kLongestRoundTrip = 0.5;
 constexpr double kSlowSeconds = 10;
+constexpr int kCertainRepeats = 3;  // after so many, an answer may be expected
 
 double seconds_between(PendingRequests::Clock::time_point from, PendingRequests::Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
@@ -75,6 +77,7 @@ void PendingRequests::Traffic::measured(double seconds) {
 }
 
 void PendingRequests::heard(const Ask& ask) {
+  traffic_[ask.peer].unheard = 0;
   if (ask.repeats > 0) traffic_[ask.peer].measured(seconds_between(ask.repeated, Clock::now()));
 }
 
@@ -90,6 +93,7 @@ Node::ReplyHandler PendingRequests::take(std::uint64_t number) {
   const Lock lock(mutex_);
   const auto found = pending_requests_.find(number);
   if (found == pending_requests_.end()) return nullptr;
+  traffic_[found->second.peer].unheard = 0;
   // Of a repeated one it is not known which is answered; a late one may have waited for other workers.
   const double age = seconds_between(found->second.asked, Clock::now());
   if (found->second.repeats == 0 && age <= first_pause_) traffic_[found->second.peer].measured(age);
@@ -118,6 +122,7 @@ std::optional<PendingRequests::Repeat> PendingRequests::repeat(std::uint64_t num
   if (probe <= ask.resent_after || probe > ask.repeats) return std::nullopt;
   ask.resent_after = ask.repeats;
   if (probe == ask.repeats) heard(ask);
+  traffic_[ask.peer].unheard = 0;
   ask.held = false;
   return Repeat{ask.peer, number, probe, ask.packet};
 }
@@ -148,6 +153,18 @@ std::vector<PendingRequests::Repeat> PendingRequests::due(std::vector<Slow>& slo
     slow.push_back(one);
   }
   return repeats;
+}
+
+std::optional<PeerId> PendingRequests::unheard(double seconds, double limit, const PeerId& self) {
+  const Lock lock(mutex_);
+  std::set<PeerId> asked;
+  for (const auto& [number, ask] : pending_requests_)
+    if (ask.repeats >= kCertainRepeats && ask.peer.role != Role::kScheduler) asked.insert(ask.peer);
+  for (auto& [peer, traffic] : traffic_) {
+    traffic.unheard = asked.contains(peer) ? traffic.unheard + seconds : 0;
+    if (traffic.unheard > (peer.role == self.role && peer.rank > self.rank ? 2 * limit : limit)) return peer;
+  }
+  return std::nullopt;
 }
 
 std::vector<PendingRequests::Failure> PendingRequests::fail(const PeerId& peer, const std::string& why) {

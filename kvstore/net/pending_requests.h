@@ -62,6 +62,10 @@ class PendingRequests {
   // Returns what to send now. `slow` gets the peers that have not answered for ten seconds, each at most every ten
   // seconds: the oldest request, and the number of other requests.
   std::vector<Repeat> due(std::vector<Slow>& slow);
+  // Adds `seconds` to the time in which nothing was heard of each peer that was asked several times, but for the
+  // scheduler. Returns a peer that has been silent for longer than `limit`. Where `self` and a worker of a higher rank
+  // do not reach each other, the limit for `self` is twice as long, so that one of the two gives up.
+  std::optional<PeerId> unheard(double seconds, double limit, const PeerId& self);
   // Removes the requests to a peer. `why` is for instance "server 1 at hostB was lost".
   std::vector<Failure> fail(const PeerId& peer, const std::string& why);
   std::vector<Failure> fail_all(const std::exception_ptr& error);
@@ -83,6 +87,7 @@ class PendingRequests {
   struct Traffic {
     std::size_t bytes_in_flight = 0;
     double round_trip = 0, variation = 0;  // smoothed; 0: not known
+    double unheard = 0;                    // seconds
     Clock::time_point next_report;
 
     void measured(double seconds);

@@ -142,6 +142,19 @@ TEST_F(JobSecret, core_dumps_are_off_unless_asked_for) {
   EXPECT_LE(limit.rlim_cur, 1u);
 }
 
+TEST_F(JobSecret, a_worker_may_open_as_many_descriptors_as_the_system_allows) {
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit limit = before;
+  limit.rlim_cur = 100;
+  ASSERT_LT(limit.rlim_cur, limit.rlim_max);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(error(), "");
+  getrlimit(RLIMIT_NOFILE, &limit);
+  EXPECT_EQ(limit.rlim_cur, limit.rlim_max);
+  setrlimit(RLIMIT_NOFILE, &before);
+}
+
 TEST_F(ClusterEnvironment, five_variables_are_enough) {
   const ClusterConfig config = ClusterConfig::from_environment();
   EXPECT_EQ(config.role, Role::kWorker);

@@ -3,6 +3,9 @@
 #include <paceline/compression.h>
 #include <paceline/error.h>
 
+#include <future>
+#include <utility>
+
 #include "hand_made_worker.h"
 #include "key_partition.h"
 #include "parse_body.h"
@@ -90,11 +93,20 @@ TEST(PowerSgd, AWorkerWhosePushFailsAbstains) {
     placement->add(kDenseKeys, 0, std::array{0});
     const NDArray lost(Shape{64}, DType::kFloat32, {}, *engine);
     engine->push({"lose"}, {}, std::array{lost.variable()}, [](TaskContext&) { throw Error("lost"); });
-    TwoRoundPush::start(
-        *engine,
-        {&key, std::make_shared<WireCodec>(WireCodec{"", codec}), {lost, lost}, 0, 0, &outboxes, placement, nullptr});
+    auto delivery = std::make_shared<Delivery>();
+    std::promise<bool> failed;
+    delivery->then([&](const std::exception_ptr& error) { failed.set_value(error != nullptr); });
+    TwoRoundPush::start(*engine, {&key,
+                                  std::make_shared<WireCodec>(WireCodec{"", codec}),
+                                  {lost, lost},
+                                  0,
+                                  0,
+                                  &outboxes,
+                                  placement,
+                                  std::exchange(delivery, nullptr)});
     EXPECT_THROW(engine->wait(key.order), Error);
     EXPECT_GT(agree(std::vector<std::byte>(4 * 8)), 0u);
+    EXPECT_TRUE(failed.get_future().get());  // its data does not count as delivered
     outboxes.front()->close();
   }
   for (Node* worker : {&node, &other}) worker->leave();

@@ -63,6 +63,9 @@ class Relay {
   Relay(const Relay&) = delete;
 
   void cut() { cut_ = true; }
+  // Until the next cut, what the connecting side sends does not arrive.
+  void swallow() { swallowing_ = true; }
+  std::size_t swallowed() const { return swallowed_; }
   // Flips a bit in a byte of the next large piece of what the connecting side sends.
   void damage_next() { damage_ = true; }
   int connections() const { return connections_; }
@@ -100,6 +103,7 @@ class Relay {
       if (cut_.exchange(false)) {
         for (const Pair& pair : pairs_) close_both(pair);
         pairs_.clear();
+        swallowing_ = false;
         continue;
       }
       for (std::size_t i = pairs_.size(); i-- > 0;) {
@@ -134,6 +138,10 @@ class Relay {
     char part[65536];
     const ssize_t count = read(forth ? pair.in : pair.out, part, sizeof(part));
     if (count <= 0) return false;
+    if (forth && swallowing_) {
+      swallowed_ += static_cast<std::size_t>(count);
+      return true;
+    }
     if (forth && count >= 4096 && damage_.exchange(false)) part[count / 2] ^= 4;
     {
       const std::lock_guard lock(mutex_);
@@ -147,7 +155,8 @@ class Relay {
   }
 
   const int port_, listener_;
-  std::atomic<bool> stop_ = false, cut_ = false, damage_ = false;
+  std::atomic<bool> stop_ = false, cut_ = false, damage_ = false, swallowing_ = false;
+  std::atomic<std::size_t> swallowed_ = 0;
   std::atomic<int> connections_ = 0;
   mutable std::mutex mutex_;
   std::vector<Streams> streams_;

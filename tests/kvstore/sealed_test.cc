@@ -231,6 +231,36 @@ TEST_F(OnThePath, a_token_is_good_for_one_connection) {
   close(connection);
 }
 
+TEST_F(OnThePath, a_lost_hello_is_said_again_when_the_other_side_sends) {
+  open_second_socket();
+  server_->send(back_, packet("before"));
+  ASSERT_TRUE(soon([&] { return has(at_client_, "before"); }));
+  control_relay_->swallow();
+  bulk_relay_->cut();
+  ASSERT_TRUE(soon([&] { return control_relay_->swallowed() > 0; }));
+  control_relay_->cut();
+  ASSERT_TRUE(soon([&] {
+    server_->send(back_, packet("after"));
+    return has(at_client_, "after");
+  }));
+}
+
+TEST_F(OnThePath, a_link_that_the_server_closed_carries_answers_again) {
+  open_second_socket();
+  for (int i = 0; i < 20; ++i) server_->send(back_, packet(str("before ", i)));
+  ASSERT_TRUE(soon([&] { return has(at_client_, "before 19"); }));
+  const int connections = bulk_relay_->connections();
+  server_->close(back_);
+  ASSERT_TRUE(soon([&] {
+    client_->send(link_, packet("again"));
+    return bulk_relay_->connections() > connections && bulk_relay_->forth().back().size() > kBytes;
+  }));
+  const int rejected = counts_->rejected;
+  server_->send(back_, packet("after"));  // once: its numbers begin anew
+  EXPECT_TRUE(soon([&] { return has(at_client_, "after"); }));
+  EXPECT_EQ(counts_->rejected, rejected);
+}
+
 TEST_F(OnThePath, without_a_way_to_the_second_socket_large_frames_travel_in_curve) {
   bulk_relay_.reset();
   for (int i = 0; i < 3; ++i) {

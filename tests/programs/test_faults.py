@@ -230,17 +230,26 @@ class Network(Faults):
 class Planned(Faults):
     """Faults that a plan brings about, at the steps that it names."""
 
-    def run_plan(self, plan, mode="dist_sync", name="planned", epochs=2, **options):
+    def run_plan(
+        self, plan, mode="dist_sync", name="planned", epochs=2, silence=15, launch=(), progress=600, **options
+    ):
         (self.folder / "plan").write_text(plan, encoding="utf-8")
         # One thread for each process, so that the weights of dist_sync do not depend on the machine's load.
-        deadlines = {**DEADLINES, "PACELINE_SILENCE_DEADLINE": 15, "PACELINE_NUM_THREADS": 1}
-        return self.finish(self.start_job(mode, "--checkpoint", name, "--batch_size", 50, launch=("--faults", "plan"),
-                                          network="mlp", epochs=epochs, environment=deadlines, **options))  # fmt: skip
+        deadlines = {**DEADLINES, "PACELINE_SILENCE_DEADLINE": silence, "PACELINE_PROGRESS_DEADLINE": progress,
+                     "PACELINE_NUM_THREADS": 1}  # fmt: skip
+        return self.finish(self.start_job(mode, "--checkpoint", name, "--batch_size", 50,
+                                          launch=("--faults", "plan", *launch), network="mlp", epochs=epochs,
+                                          environment=deadlines, **options))  # fmt: skip
 
-    def examples_of(self, ended):
-        self.assertEqual(ended.code, 0, ended)
+    def examples_of(self, ended, code=0):
+        self.assertEqual(ended.code, code, ended)
         _, metadata = tensors_of(self.folder / ended.result["checkpoint"])
         return set(metadata["examples"])
+
+    def assert_all_trained(self, ended, code=0):
+        """Each record of two epochs; those of a lost worker's last steps may have been delivered twice."""
+        examples = self.examples_of(ended, code)
+        self.assertTrue(all(12000 <= count <= 12000 + 4 * 50 for count in examples), examples)
 
     def test_what_passes_changes_nothing(self):
         """Cuts, freezes, loss and delay: the weights of dist_sync are those of an undisturbed run, bit for bit."""
@@ -263,10 +272,9 @@ class Planned(Faults):
             with self.subTest(mode):
                 servers = 0 if mode == "ring" else 2
                 ended = self.run_plan("kill worker1 at step 70", mode, workers=3, servers=servers, name=mode)
-                examples = self.examples_of(ended)
                 self.assertRegex(ended.err, r"fault plan: kill worker1 at step 70: strikes worker1")
                 self.assertRegex(ended.err, r"worker 1 at 127\.0\.0\.1 was lost: it was ended by signal 9")
-                self.assertTrue(all(12000 <= count <= 12000 + 4 * 50 for count in examples), examples)
+                self.assert_all_trained(ended)
         self.assert_nothing_survives()
 
     def test_server_killed_before_it_answers(self):
@@ -275,6 +283,19 @@ class Planned(Faults):
         self.assertRegex(ended.err, r"before sending reply: strikes server1")
         self.assertRegex(ended.err, r"\[launch\] .*server 1.*SIGKILL")
         self.assertLess(ended.seconds, PROMPT)
+        self.assert_nothing_survives()
+
+    def test_a_worker_that_cannot_reach_a_server_gives_up(self):
+        """The scheduler hears of both, so nobody else would end the wait."""
+        ended = self.run_plan("cut worker0,server0 at step 30", silence=3, progress=4)
+        self.assertRegex(ended.err, r"worker 0.*server 0 cannot be reached from here")
+        self.assert_all_trained(ended, code=1)
+        self.assert_nothing_survives()
+
+    def test_a_lost_worker_that_still_runs_is_killed(self):
+        ended = self.run_plan("freeze worker1 at step 30 for 1000s", silence=3, launch=("--grace", 1))
+        self.assertRegex(ended.err, r"\[launch\] worker 1 .*is lost to the job and still runs; killing it")
+        self.assert_all_trained(ended)
         self.assert_nothing_survives()
 
     def test_a_wrong_plan_starts_nothing(self):

@@ -58,7 +58,7 @@ paceline_memory_kills=$(memory_kills)
 paceline_reaped=
 paceline_setsid=$(command -v setsid)
 paceline_cores=$(OMP_NUM_THREADS='' nproc || getconf _NPROCESSORS_ONLN || echo 1)
-printf '%s' @KEY@ | (
+echo @KEY@ | (
   exec 5<&0 </dev/null 2>&4 3<&- 4>&-
   unset DMLC_RANK PORT PACELINE_PORT_FILE PACELINE_ENDED_FILE PACELINE_LOST_FILE
   unset PACELINE_KEY_FD PACELINE_KEY_FILE PACELINE_INSECURE

@@ -265,15 +265,18 @@ class Job:
         """The scheduler alone knows whether a worker whose program ended well had left the job."""
         if self.stopping or not self.scheduler:
             return
-        try:
-            with open(self.lost_file, encoding="utf-8") as file:
-                names = {line.strip() for line in file if line.endswith("\n")}
-        except OSError:
-            return
+        names = self._names_of_lost()
         for worker in self.workers:
             if worker.ended and worker.status == 0 and not worker.never_left and worker.name in names:
                 worker.never_left = True
                 self._lose(worker)
+
+    def _names_of_lost(self):
+        try:
+            with open(self.lost_file, encoding="utf-8") as file:
+                return {line.strip() for line in file if line.endswith("\n")}
+        except OSError:
+            return set()
 
     def _say_who_is_lost(self):
         for text in self.unsaid:
@@ -305,8 +308,15 @@ class Job:
         self._end_well()
 
     def _workers_did_not_end(self):
-        names = _names(worker for worker in self.workers if worker.running)
-        self.console.say(f"still running {self.options.grace} s after scheduler and servers ended: {names}; waiting")
+        names = self._names_of_lost()
+        lost = [worker for worker in self.workers if worker.running and worker.name in names]
+        for worker in lost:
+            self.console.say(f"{worker.place} is lost to the job and still runs; killing it")
+            worker.tell("kill")
+        if others := [worker for worker in self.workers if worker.running and worker not in lost]:
+            self.console.say(
+                f"still running {self.options.grace} s after scheduler and servers ended: {_names(others)}; waiting"
+            )
 
     def _job_timed_out(self):
         names = _names(process for process in self.processes if not process.ended)

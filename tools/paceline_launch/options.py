@@ -335,8 +335,8 @@ def parse(arguments):
         if not given.server_command and not given.every_role:
             if mode.stated:
                 _check_by(server_command[0], "check_mode", mode.text)
-            if everyone.get("PACELINE_FAULTS"):
-                _check_by(server_command[0], "check_faults", everyone["PACELINE_FAULTS"])
+            if plan := everyone.get("PACELINE_FAULTS") or os.environ.get("PACELINE_FAULTS"):
+                _check_by(server_command[0], "check_faults", plan)
     return JobOptions(
         workers=given.num_workers,
         servers=servers,

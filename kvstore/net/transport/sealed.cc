@@ -14,6 +14,7 @@
 // lost, as packets are when a connection breaks.
 
 #include <paceline/error.h>
+#include <paceline/log.h>
 
 #include <algorithm>
 #include <atomic>
@@ -120,10 +121,8 @@ class Sealed final : public Transport {
     if (!keyring_) return;
     {
       const Lock lock(mutex_);
-      std::vector<std::shared_ptr<Session>> unwelcome;
-      for (const auto& [number, session] : sessions_.by_number)
-        if (!session->connected && !keyring_->admits(session->identity)) unwelcome.push_back(session);
-      for (const auto& session : unwelcome) end(*session);
+      const auto admits = [this](const std::string& key) { return keyring_->admits(key); };
+      for (const auto& session : sessions_.unwelcome(admits)) end(*session);
     }
     control_->close_unadmitted();
   }
@@ -227,6 +226,7 @@ class Sealed final : public Transport {
   void begin_round(Session& session, std::uint32_t round) PACELINE_REQUIRES(mutex_) {
     session.round = round;
     session.open = false;
+    session.next_in = 1;  // the sender may have forgotten its numbers; keys are new, so none is taken twice
     session.lose_what_is_missing();
     if (session.bulk != 0) bulk_->close(std::exchange(session.bulk, 0));
   }
@@ -238,12 +238,10 @@ class Sealed final : public Transport {
 
   // Of a connection to a second socket that this side opened.
   void on_broken(LinkId bulk) {
-    std::shared_ptr<Session> broken;
     const Lock lock(mutex_);
-    for (const auto& [number, session] : sessions_.by_number)
-      if (session->connected && session->bulk == bulk) broken = session;
+    const std::shared_ptr<Session> broken = sessions_.find_bulk(bulk);
     if (!broken) return;
-    if (broken->open)
+    if (broken->may_try_again(Clock::now()))
       say_hello(*broken);
     else
       begin_round(*broken, broken->round + 1);            // it is not reachable; large frames go in CURVE for a while
@@ -265,7 +263,7 @@ class Sealed final : public Transport {
         session->identity = identity;
         sessions_.by_number[session->number] = session;
       }
-      move_to(session, link);
+      sessions_.move_to(session, link);
       begin_round(*session, hello.round());
       session->asked = Clock::now();
       const std::string key = SealingKey::draw();
@@ -280,13 +278,6 @@ class Sealed final : public Transport {
     drain(*session);
   }
 
-  void move_to(const std::shared_ptr<Session>& session, LinkId link) PACELINE_REQUIRES(mutex_) {
-    if (session->link == link) return;
-    sessions_.by_link.erase(session->link);
-    session->link = link;
-    sessions_.by_link[link] = session;
-  }
-
   void on_answer(LinkId link, const Control& answer) {
     const Lock lock(mutex_);
     const auto session = sessions_.find(link);
@@ -294,7 +285,12 @@ class Sealed final : public Transport {
         answer.key().size() != kSecretBytes || answer.port() == 0 || answer.port() > 65535)
       return;
     session->in = std::make_shared<const SealingKey>(answer.key());
-    session->bulk = bulk_->connect(join_host_port(session->host, static_cast<int>(answer.port())), answer.token());
+    try {
+      session->bulk = bulk_->connect(join_host_port(session->host, static_cast<int>(answer.port())), answer.token());
+    } catch (const std::exception& error) {
+      LOG_EVERY_N(WARNING, 100) << "[tcp] large frames travel in CURVE: " << error.what();
+      return;
+    }
     bulk_->send(session->bulk, {Frame::of(sealed::head_of(session->number, 0))});
   }
 
@@ -369,9 +365,12 @@ class Sealed final : public Transport {
       session = sessions_.find_number(control.session());
       if (!session || (session->connected ? session->link != link : session->identity != identity))
         return renew(link, nullptr);
-      if (!sealed::is_current(*session, control)) return;  // lost: announced before the last HELLO
+      if (!sealed::is_current(*session, control)) {  // lost: announced before the last HELLO
+        if (session->connected && !session->open) ask_for_second_socket(link, session.get());  // HELLO may be lost
+        return;
+      }
       if (control.first() < session->next_in) return reject(link, "pieces that it had announced before");
-      move_to(session, link);
+      sessions_.move_to(session, link);
       session->queue.push_back(arriving);
       for (std::size_t i = 0; i < places.size(); ++i)
         session->expected.emplace(control.first() + i, std::move(places[i]));
@@ -444,11 +443,9 @@ class Sealed final : public Transport {
       std::shared_ptr<Arriving> first;
       {
         const Lock lock(mutex_);
-        if (session.delivering || session.queue.empty() || session.queue.front()->missing > 0) return;
-        first = std::move(session.queue.front());
-        session.queue.pop_front();
-        session.delivering = true;
+        first = session.take_whole();
       }
+      if (!first) return;
       deliver(first->from, std::move(first->packet));
       const Lock lock(mutex_);
       session.delivering = false;

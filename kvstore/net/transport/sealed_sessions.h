@@ -24,6 +24,7 @@ constexpr std::size_t kMagicBytes = sizeof(kMagic);
 constexpr std::size_t kSmallestSealed = 16 << 10;    // bytes of a frame; smaller ones travel in CURVE
 constexpr std::size_t kHeadBytes = 16;               // session and number of the piece, each little-endian
 constexpr std::size_t kPieceBytes = (1 << 20) - 64;  // plaintext of a piece; with head and tag less than 1 MiB
+constexpr int kMostBreaks = 8;
 constexpr std::size_t kMostEarlyBytes = std::size_t{64} << 20;  // of pieces whose announcement has not come
 
 inline bool is_control(const Packet& packet) {
@@ -60,6 +61,8 @@ struct Session {
   bool connected = false;                       // by us
   bool open = false;                            // large frames may go by the second socket
   std::chrono::steady_clock::time_point asked;  // when it was last begun
+  std::chrono::steady_clock::time_point first_break;
+  int breaks = 0;  // of the second socket's connection, in the ten seconds after first_break
 
   std::shared_ptr<const SealingKey> out, in;
   std::uint64_t next_out = 1;  // never reset: the number of a piece is its nonce
@@ -87,6 +90,22 @@ struct Session {
     }
     return taken;
   }
+  // The first packet, if no piece of it is missing and no other is being delivered.
+  std::shared_ptr<Arriving> take_whole() {
+    if (delivering || queue.empty() || queue.front()->missing > 0) return nullptr;
+    const std::shared_ptr<Arriving> first = std::move(queue.front());
+    queue.pop_front();
+    delivering = true;
+    return first;
+  }
+  // After the connection to the second socket broke: is it worth making another at once?
+  bool may_try_again(std::chrono::steady_clock::time_point now) {
+    if (now - first_break > std::chrono::seconds(10)) {
+      first_break = now;
+      breaks = 0;
+    }
+    return open && ++breaks <= kMostBreaks;
+  }
   // Gives up what was announced and has not come.
   void lose_what_is_missing() {
     std::erase_if(queue, [](const auto& arriving) { return arriving->missing > 0; });
@@ -107,6 +126,27 @@ struct Sessions {
   std::shared_ptr<Session> find_number(std::uint64_t number) const {
     const auto found = by_number.find(number);
     return found == by_number.end() ? nullptr : found->second;
+  }
+  // The one that made this connection to a second socket.
+  std::shared_ptr<Session> find_bulk(LinkId bulk) const {
+    for (const auto& [number, session] : by_number)
+      if (session->connected && session->bulk == bulk) return session;
+    return nullptr;
+  }
+  // Of who connected and `admits` says no to its key.
+  template <class Admits>
+  std::vector<std::shared_ptr<Session>> unwelcome(Admits admits) const {
+    std::vector<std::shared_ptr<Session>> found;
+    for (const auto& [number, session] : by_number)
+      if (!session->connected && !admits(session->identity)) found.push_back(session);
+    return found;
+  }
+  // Its peer speaks on this link now.
+  void move_to(const std::shared_ptr<Session>& session, LinkId link) {
+    if (session->link == link) return;
+    by_link.erase(session->link);
+    session->link = link;
+    by_link[link] = session;
   }
   void forget(const Session& session) {
     by_link.erase(session.link);

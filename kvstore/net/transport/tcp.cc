@@ -36,13 +36,14 @@ namespace {
 
 constexpr std::size_t kMostIncomingLinks = 65536;
 constexpr std::int64_t kCurveBytes = 64;  // a frame grows by fewer when CURVE seals it
+constexpr int kMostSockets = 16384;       // three for each connection that is watched
 constexpr int kPacketsPerTurn = 64;       // from one socket, before the others have their turn
 
 class Tcp final : public Connections {
  public:
   explicit Tcp(const Options& options)
       : max_frame_bytes_(options.get<std::int64_t>("max_frame_bytes", std::int64_t{1} << 30)),
-        context_(options.get<int>("io_threads", 1)) {
+        context_(options.get<int>("io_threads", 1), kMostSockets) {
     thread_ = std::thread([this] { run(); });
   }
 
@@ -77,9 +78,9 @@ class Tcp final : public Connections {
     dealer.set(zmq::sockopt::reconnect_ivl_max, 1000);
     dealer.set(zmq::sockopt::routing_id, new_routing_id());
     Socket monitor;
-    if (door_) door_->equip_caller(dealer, key);
-    if (door_ && !door_->lets_callers_return()) monitor = monitor_of(context_, dealer, kBroken);
     try {
+      if (door_) door_->equip_caller(dealer, key);
+      if (door_ && !door_->lets_callers_return()) monitor = monitor_of(context_, dealer, kBroken);
       uninterrupted([&] { dealer.connect(endpoint); });
     } catch (const zmq::error_t& error) {
       throw NetworkError("[tcp] cannot connect to " + address + ": " + error.what());
@@ -340,7 +341,11 @@ class Tcp final : public Connections {
     if (const auto known = routers_[router].links.find(routing_id); known != routers_[router].links.end()) {
       const auto incoming = incoming_.find(known->second);
       incoming->second.is_away = false;
-      if (incoming->second.identity == identity) return known->second;
+      if (incoming->second.identity == identity) {
+        if (descriptor_of(packet) != incoming->second.connection.fd)
+          incoming->second.connection = connection_of(packet);
+        return known->second;
+      }
       forget(incoming);
     }
     if (door_ && !door_->still_admits(identity)) return 0;  // it arrived before the connection was closed

@@ -143,7 +143,12 @@ Connection connection_of(const Packet& packet) {
   zmq_msg_t* last = last_message(packet);
   if (!last) return {};
   const char* host = zmq_msg_gets(last, "Peer-Address");
-  return {zmq_msg_get(last, ZMQ_SRCFD), host ? host : "an unknown host"};
+  return {descriptor_of(packet), host ? host : "an unknown host"};
+}
+
+int descriptor_of(const Packet& packet) {
+  zmq_msg_t* last = last_message(packet);
+  return last ? zmq_msg_get(last, ZMQ_SRCFD) : -1;
 }
 
 std::string identity_of(const Packet& packet) {

@@ -59,6 +59,7 @@ void send_frames(Socket& socket, const Packet& packet);
 bool receive_frames(Socket& socket, std::string* routing_id, Packet& packet);
 // Of the connection that a received packet came by: where it leads, and who has proved to be there.
 Connection connection_of(const Packet& packet);
+int descriptor_of(const Packet& packet);
 std::string identity_of(const Packet& packet);
 // Shuts the connection down, unless the descriptor now leads to another host. ZeroMQ then drops the connection.
 void hang_up(const Connection& connection);

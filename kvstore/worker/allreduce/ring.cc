@@ -210,8 +210,9 @@ class RingBackend final : public Backend {
       Lock lock(mutex_);
       step = pushed_in_step_ ? applied_ : last_applied_.lock();
     }
-    auto send = [this, pending = pending_,
-                 message = SchedulerClient::commit_message(epoch, done, note)](const std::exception_ptr&) mutable {
+    auto send = [this, pending = pending_, message = SchedulerClient::commit_message(epoch, done, note)](
+                    const std::exception_ptr& error) mutable {
+      if (error) return undelivered_.note(error);
       pending->add();
       scheduler_.submit(0, 0, std::move(message),
                         [pending](const std::optional<Message>&, const std::exception_ptr&) { pending->remove(); });
@@ -229,6 +230,7 @@ class RingBackend final : public Backend {
       peer_.enter_idle(clock());
       paused_ = true;
     }
+    require_delivered(undelivered_);
     return client_.data_take_over(epoch, wait);
   }
 
@@ -402,6 +404,7 @@ class RingBackend final : public Backend {
   const int workers_;
   const RingSetting setting_;
   Compressor compressor_ PACELINE_GUARDED_BY(mutex_);
+  Answers undelivered_;  // the first error of a push whose data was committed
   mutable RingPeer peer_;
   SchedulerClient client_;
   Outbox scheduler_;

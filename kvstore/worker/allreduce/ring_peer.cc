@@ -19,6 +19,7 @@ void RingCall::end(std::exception_ptr error) {
   if (!completion) return;
   std::optional<Completion> ended = std::move(completion);
   completion.reset();
+  if (error && applied) applied->delivery()->fail(error);
   sent.reset();
   applied.reset();
   if (error)

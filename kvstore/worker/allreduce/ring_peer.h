@@ -109,6 +109,9 @@ struct RingCall {
 
   explicit RingCall(std::shared_ptr<Pending> counted) : pending(std::move(counted)) { pending->add(); }
   ~RingCall() {
+    if (applied)
+      applied->delivery()->fail(
+          std::make_exception_ptr(Error("a gradient was not pushed: what it is computed from has failed")));
     sent.reset();
     applied.reset();
     pending->remove();

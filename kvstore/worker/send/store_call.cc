@@ -70,6 +70,17 @@ std::exception_ptr Answers::error() {
   return error_;
 }
 
+void require_delivered(Answers& undelivered) {
+  const std::exception_ptr error = undelivered.error();
+  if (!error) return;
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& failure) {
+    throw Error(str("a push failed, and its data does not count as delivered; others get the data when this worker ",
+                    "has ended: ", failure.what()));
+  }
+}
+
 StoreCall::StoreCall(Route route, std::shared_ptr<Step> step, std::int64_t examples, int priority)
     : route_(std::move(route)), step_(std::move(step)), examples_(examples), priority_(priority) {
   route_.pending->add();

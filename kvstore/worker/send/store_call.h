@@ -89,6 +89,9 @@ class Answers {
   std::exception_ptr error_ PACELINE_GUARDED_BY(mutex_);
 };
 
+// Throws if a push whose data was committed has failed.
+void require_delivered(Answers& undelivered);
+
 // One call of push, pull or push_pull in flight. If the mode may hold pulls back, the pulls are sent when the pushes
 // are answered.
 class StoreCall {

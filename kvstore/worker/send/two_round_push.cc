@@ -49,6 +49,7 @@ TwoRoundPush::TwoRoundPush(Job job) : job_(std::move(job)) {
 
 TwoRoundPush::~TwoRoundPush() {
   if (answered_) return;
+  job_.held->fail(std::make_exception_ptr(Error("a gradient was not pushed: its second round has failed")));
   try {
     for (std::size_t s = 0; s < over_.size(); ++s) {
       if (over_[s]) continue;
@@ -123,6 +124,7 @@ void TwoRoundPush::ask(Completion completion, const std::vector<std::vector<std:
                (*results)[s] = bytes_of(*answer, reply);
              } catch (...) {
                error = std::current_exception();
+               self->job_.held->fail(error);
              }
              asking->count(error);
            });
@@ -145,7 +147,7 @@ void TwoRoundPush::answer() {
 
 void TwoRoundPush::finish() {
   answered_ = true;
-  const std::shared_ptr<void> held = std::move(job_.held);  // the key is there as long
+  const std::shared_ptr<Delivery> held = std::move(job_.held);  // the key is there as long
   const std::vector<RemoteSlice>& slices = job_.key->slices;
   const TwoRounds& codec = *job_.codec->codec->two_rounds();
   // If a round closed without this worker, the worker keeps its gradient for the next one.

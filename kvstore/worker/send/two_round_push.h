@@ -23,7 +23,7 @@ class TwoRoundPush : public std::enable_shared_from_this<TwoRoundPush> {
     int priority;
     std::vector<std::unique_ptr<Outbox>>* outboxes;  // of each server
     std::shared_ptr<const Placement> placement;
-    std::shared_ptr<void> held;  // until the answers are at the servers
+    std::shared_ptr<Delivery> held;  // until the answers are at the servers
   };
 
   // Pushes the tasks. The engine and the outboxes must outlive them.

@@ -312,11 +312,11 @@ void ServersBackend::launch(const char* name, std::vector<Transfer::Item> items,
 
 void ServersBackend::finish_proposal(RemoteKey& key, int priority) {
   pending_->add();
-  const std::shared_ptr<void> held(step_->delivery().get(),
-                                   [pending = pending_, delivery = step_->delivery()](void*) mutable {
-                                     delivery.reset();
-                                     pending->remove();
-                                   });
+  const std::shared_ptr<Delivery> held(step_->delivery().get(),
+                                       [pending = pending_, delivery = step_->delivery()](Delivery*) mutable {
+                                         delivery.reset();
+                                         pending->remove();
+                                       });
   TwoRoundPush::start(engine_, {&key, compressor_->push_codec(), compressor_->arrays_of(key.info.name), step_->number(),
                                 priority, &outboxes_, route_.placement, held});
 }

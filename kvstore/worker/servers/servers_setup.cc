@@ -315,14 +315,7 @@ std::vector<std::string> ServersBackend::data_notes(std::int64_t epoch) { return
 
 PositionRanges ServersBackend::data_take_over(std::int64_t epoch, bool wait) {
   if (wait && !paused_ && !joining_) pause();
-  if (const std::exception_ptr error = undelivered_.error()) {
-    try {
-      std::rethrow_exception(error);
-    } catch (const std::exception& failure) {
-      throw Error(str("a push failed, and its data does not count as delivered; others get the data when this worker ",
-                      "has ended: ", failure.what()));
-    }
-  }
+  require_delivered(undelivered_);
   return client_.data_take_over(epoch, wait);
 }
 
