@@ -532,7 +532,7 @@ class Refusals(LauncherTest):
             ("-n", 1, "--server-command", "nosuchserver", "true"): "nosuchserver",
             ("-n", 1, "--server-command", "'", "true"): "--server-command",
             ("-n", 1, "--server-command", "true", "--every-role", "true"): "leave out --server-command",
-            ("-n", 1, "--launcher", "mpi", "true"): "'local', 'ssh'",
+            ("-n", 1, "--launcher", "mpi", "true"): "invalid choice: 'mpi' (choose from",
             ("-n", 1, "--launcher", "ssh", "true"): "host file",
             ("-n", 1, "--launcher", "local", "-H", "hosts", "true"): "--hostfile",
             ("-n", 1, "--sync-dst-dir", "/x", "true"): "--sync-dst-dir",
