@@ -1,10 +1,13 @@
 #include <paceline/libsvm.h>
 
+#include <paceline/crc32c.h>
+
 #include <algorithm>
 #include <limits>
 #include <numeric>
 #include <string_view>
 
+#include "epoch_order.h"
 #include "file.h"
 #include "text_numbers.h"
 
@@ -66,6 +69,17 @@ SparseIterator::SparseIterator(SparseExamples examples, MemoryIteratorOptions op
   for (const NDArray* array :
        {&examples_.data.starts, &examples_.data.columns, &examples_.data.values, &examples_.label})
     array->wait();
+}
+
+std::string SparseIterator::order() const {
+  if (identity_.empty()) {
+    std::uint32_t sum = 0;
+    for (const NDArray* array :
+         {&examples_.data.starts, &examples_.data.columns, &examples_.data.values, &examples_.label})
+      sum = crc32c({array->data_as<char>(), array->bytes()}, sum);
+    identity_ = io::checksum_text(sum);
+  }
+  return rows_.order() + " rows=" + identity_;
 }
 
 bool SparseIterator::next(SparseBatch& batch) {

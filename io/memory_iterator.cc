@@ -1,5 +1,6 @@
 #include <paceline/memory_iterator.h>
 
+#include <paceline/crc32c.h>
 #include <paceline/error.h>
 #include <paceline/mutex.h>
 
@@ -31,7 +32,15 @@ struct MemoryIterator::State {
       : data(on_host(is_floating(data_in.dtype()) ? data_in : data_in.cast(DType::kFloat32))),
         label(on_host(label_in)),
         options(std::move(options_in)),
-        has_source(given) {}
+        has_source(given),
+        orders({0, data_in.size(0)},
+               {.batch = options.batch,
+                .seed = options.shuffle,
+                .partition = Partition::kRecords,
+                .global_batch = options.global_batch,
+                .sampling = std::move(options.sampling)},
+               "the arrays"),
+        batch(options.global_batch > 0 ? options.global_batch : options.batch) {}
 
   // The rows at `positions` of `from`, as a new array.
   NDArray gather(const NDArray& from, const std::vector<std::int64_t>& positions) const {
@@ -51,6 +60,9 @@ struct MemoryIterator::State {
   const NDArray label;
   MemoryIteratorOptions options;
   const bool has_source;
+  const io::Order orders;
+  std::int64_t batch;    // examples in a full batch
+  std::string identity;  // of the examples, once it is known
   Device device;
   std::shared_ptr<io::BatchMemory> buffers = std::make_shared<io::BatchMemory>();
   std::atomic<std::int64_t> epoch = 0;
@@ -64,7 +76,6 @@ MemoryIterator::MemoryIterator(const NDArray& data, const NDArray& label, Memory
   require(data.ndim() >= 1 && label.ndim() >= 1 && data.size() > 0 && data.size(0) == label.size(0),
           "data and label need the same, non-zero number of examples, not shapes ", data.shape(), " and ",
           label.shape());
-  require(options.batch >= 1, "the batch size is at least 1, not ", options.batch);
   const bool has_source = options.source != nullptr;
   if (!has_source) options.source = fixed_source();
   state_ = std::make_unique<State>(data, label, std::move(options), has_source);
@@ -79,14 +90,13 @@ void MemoryIterator::deliver_to(Device device) { state_->device = device; }
 void MemoryIterator::start(std::int64_t epoch, const RangeSet& done) {
   State& state = *state_;
   state.buffers->use_for(state.device);
-  state.order.emplace(std::vector<std::int64_t>{0, size()}, Partition::kRecords, state.options.shuffle, epoch);
-  const RangeSet mine = state.order->part(state.options.source->part(epoch), state.options.batch, "the arrays");
-  RangeSet left = mine;
-  RangeSet all;
-  all.add({0, size()});
-  for (const Range& range : done.ranges()) left.subtract(range);
-  for (const Range& range : done.ranges()) all.subtract(range);
-  state.plan = state.order->batches(mine, done, state.options.batch, true);
+  state.order.emplace(state.orders, epoch);
+  const Part part = state.options.source->part(epoch);
+  const RangeSet all = state.order->all_but(done);
+  const io::Share mine = state.order->share(part);
+  const RangeSet left = mine.without(done);
+  if (state.options.global_batch > 0 && part.count > 0) state.batch = mine.batch;
+  state.plan = io::Batches(left, mine.batch, mine.boundary);
   {
     Lock lock(state.mutex);
     state.epoch = epoch;
@@ -114,15 +124,26 @@ bool MemoryIterator::take_over() {
   require(state.order.has_value(), "call start() before take_over()");
   const RangeSet left = state.options.source->take_over(state.epoch);
   if (left.empty()) return false;
-  state.plan = state.order->batches(left, {}, state.options.batch, false);
+  state.plan = state.order->taken_over(left);
   return true;
 }
 
-std::int64_t MemoryIterator::size() const { return state_->data.size(0); }
+std::int64_t MemoryIterator::size() const { return state_->orders.size(); }
+
+std::string MemoryIterator::order() const {
+  State& state = *state_;
+  if (state.identity.empty()) {
+    std::uint32_t sum = 0;
+    for (const NDArray* array : {&state.data, &state.label})
+      sum = crc32c({array->data_as<char>(), array->bytes()}, sum);
+    state.identity = io::checksum_text(sum);
+  }
+  return state.orders.text() + " data=" + state.identity;
+}
 
 Shape MemoryIterator::batch_shape() const {
   Shape shape = state_->data.shape();
-  shape[0] = state_->options.batch;
+  shape[0] = state_->batch;
   return shape;
 }
 

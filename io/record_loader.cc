@@ -4,7 +4,6 @@
 #include <paceline/record_loader.h>
 
 #include <paceline/cores.h>
-#include <paceline/crc32c.h>
 #include <paceline/detail/start_thread.h>
 #include <paceline/error.h>
 #include <paceline/log.h>
@@ -22,12 +21,16 @@
 #include "batch_decoder.h"
 #include "epoch_order.h"
 #include "example_decoder.h"
-#include "file.h"
+#include "mixture.h"
+#include "open_shards.h"
 
 namespace paceline {
 namespace {
 
 constexpr std::size_t kMostListed = 1000;
+
+// The shards that a batch uses stay open until it is made.
+using HeldShards = std::map<std::size_t, std::shared_ptr<const RecordFile>>;
 
 struct Job {
   std::vector<std::int64_t> positions;
@@ -77,7 +80,7 @@ void check(const std::vector<ExampleArray>& arrays) {
 
 class RecordLoader::Impl {
  public:
-  Impl(const std::string& path, RecordLoaderOptions options);
+  Impl(io::Mixture data, RecordLoaderOptions options);
   ~Impl() { stop(); }
 
   bool has_source() const { return has_source_; }
@@ -87,14 +90,15 @@ class RecordLoader::Impl {
   bool take_over();
   void commit(const Batch& batch) { commit(batch.epoch, batch.positions, batch.note); }
 
-  std::int64_t size() const { return starts_.back(); }
+  std::int64_t size() const { return orders_.size(); }
+  std::string order() const { return orders_.text() + " data=" + identity_; }
   Shape batch_shape() const;
   RangeSet committed() const {
     Lock lock(mutex_);
     return committed_;
   }
   const std::vector<std::string>& labels() const { return manifest_.labels; }
-  std::vector<std::string> open_shards() const;
+  std::vector<std::string> open_shards() const { return shards_.paths(); }
   std::vector<RecordDamage> damage() const {
     Lock lock(mutex_);
     return damage_;
@@ -106,35 +110,35 @@ class RecordLoader::Impl {
 
  private:
   void commit(std::int64_t epoch, const std::vector<Range>& positions, const std::string& note = {});
-  void open_shards_of(const RangeSet& positions);
-  std::unique_ptr<RecordFile> open_shard(const Shard& entry) const;
   void run(io::Batches plan);
   void stop();
   void choose_decoders();
   void work(io::DeviceDecoder* device);
   void fill(Job& job, io::BatchDecoder& decoder);
-  void add(std::int64_t position, std::string& record, io::BatchDecoder& decoder);
+  void add(std::int64_t position, HeldShards& held, std::string& record, io::BatchDecoder& decoder);
   void report(RecordDamage damage);
   void warn_of_damage();
   bool take(std::shared_ptr<Job>& job);
 
   const std::string path_;
   const Manifest manifest_;
+  const std::string identity_;  // of the records
   RecordLoaderOptions options_;
   bool has_source_ = false;
   Device device_;
-  std::vector<std::int64_t> starts_;         // first record of each shard, and the number of records
+  const std::vector<std::int64_t> starts_;  // first record of each shard, and the number of records
+  const io::Order orders_;
   std::optional<io::ExampleFormat> images_;  // none: a decoder of the user's
   std::vector<ExampleArray> arrays_;
   std::shared_ptr<io::BatchMemory> memory_ = std::make_shared<io::BatchMemory>();
   std::atomic<std::int64_t> epoch_ = 0;
   std::optional<io::EpochOrder> order_;
+  std::int64_t batch_;  // examples in a full batch
   std::exception_ptr failure_;
   std::optional<Device> decoders_for_;
   std::vector<std::unique_ptr<io::DeviceDecoder>> decoders_;  // one for each thread; none: on the CPU
   std::vector<std::thread> threads_;
-  // Written by the user's thread while no decode thread runs.
-  std::map<std::size_t, std::unique_ptr<RecordFile>> open_;
+  io::OpenShards shards_;
 
   mutable Mutex mutex_;
   CondVar changed_;
@@ -148,20 +152,32 @@ class RecordLoader::Impl {
   std::vector<RecordDamage> damage_ PACELINE_GUARDED_BY(mutex_);
 };
 
-RecordLoader::Impl::Impl(const std::string& path, RecordLoaderOptions options)
-    : path_(path), manifest_(Manifest::load(path)), options_(std::move(options)) {
-  require(options_.batch >= 1, "the batch size is at least 1, not ", options_.batch);
+RecordLoader::Impl::Impl(io::Mixture data, RecordLoaderOptions options)
+    : path_(std::move(data.path)),
+      manifest_(std::move(data.manifest)),
+      identity_(io::identity_of(manifest_)),
+      options_(std::move(options)),
+      starts_(io::starts_of(manifest_)),
+      orders_(starts_,
+              {.batch = options_.batch,
+               .seed = options_.shuffle,
+               .partition = options_.partition,
+               .window = options_.window,
+               .virtual_nodes = options_.virtual_nodes,
+               .global_batch = options_.global_batch,
+               .sampling = std::move(options_.sampling),
+               .mixture = std::move(data.parts)},
+              path_),
+      batch_(options_.global_batch > 0 ? options_.global_batch : options_.batch),
+      shards_(manifest_, path_, options_.on_damage == OnDamage::kFail) {
   require(options_.prefetch >= 1, "prefetch is at least 1 batch, not ", options_.prefetch);
   require(options_.decode_threads >= 0, "decode_threads cannot be ", options_.decode_threads);
   if (options_.decode_threads == 0) options_.decode_threads = std::max(1, core_budget() / 2);
   options_.prefetch = std::max(options_.prefetch, options_.decode_threads);
   has_source_ = options_.source != nullptr;
   if (!has_source_) options_.source = fixed_source();
-  starts_.push_back(0);
-  for (const Shard& shard : manifest_.shards) starts_.push_back(starts_.back() + shard.records);
-
   if (!options_.decoder) {
-    images_ = image_format(manifest_, path, options_.image);
+    images_ = image_format(manifest_, path_, options_.image);
     options_.decoder = [format = *images_] { return std::make_unique<io::ExampleDecoder>(format); };
   }
   arrays_ = options_.decoder()->arrays();
@@ -171,7 +187,7 @@ RecordLoader::Impl::Impl(const std::string& path, RecordLoaderOptions options)
 Shape RecordLoader::Impl::batch_shape() const {
   for (const ExampleArray& array : arrays_) {
     if (array.name != "data") continue;
-    std::vector<std::int64_t> sizes{options_.batch};
+    std::vector<std::int64_t> sizes{batch_};
     sizes.insert(sizes.end(), array.shape.begin(), array.shape.end());
     return Shape(std::span<const std::int64_t>(sizes));
   }
@@ -184,23 +200,19 @@ void RecordLoader::Impl::start(std::int64_t epoch, const RangeSet& done) {
   memory_->use_for(device_);
   failure_ = nullptr;
   const Part part = options_.source->part(epoch);
-  order_.emplace(starts_, options_.partition, options_.shuffle, epoch);
-  const RangeSet mine = order_->part(part, options_.batch, path_);
-  RangeSet left = mine;
-  RangeSet all;
-  if (size() > 0) all.add({0, size()});
-  RangeSet committed;
-  for (const Range& range : done.ranges()) left.subtract(range);
-  for (const Range& range : done.ranges()) all.subtract(range);
-  for (const Range& range : done.ranges()) committed.add(range);
-  open_shards_of(mine);
+  order_.emplace(orders_, epoch);
+  const RangeSet all = order_->all_but(done);
+  const io::Share mine = order_->share(part);
+  const RangeSet left = mine.without(done);
+  if (options_.global_batch > 0 && part.count > 0) batch_ = mine.batch;
+  shards_.begin(order_->shards(left), mine.spread, options_.decode_threads);
   options_.source->begin(epoch, left, all);
   {
     Lock lock(mutex_);
     epoch_ = epoch;
-    committed_ = std::move(committed);
+    committed_ = done;
   }
-  run(order_->batches(mine, done, options_.batch, options_.partition == Partition::kRecords));
+  run(io::Batches(left, mine.batch, mine.boundary));
 }
 
 void RecordLoader::Impl::choose_decoders() {
@@ -224,43 +236,6 @@ void RecordLoader::Impl::choose_decoders() {
     LOG(INFO) << "images for " << device_.name() << " are decoded on the CPU: " << error.what();
   }
   decoders_for_ = device_;
-}
-
-void RecordLoader::Impl::open_shards_of(const RangeSet& positions) {
-  std::map<std::size_t, std::unique_ptr<RecordFile>> open;
-  for (std::size_t shard = 0; shard + 1 < starts_.size(); ++shard) {
-    const bool whole = options_.partition == Partition::kRecords;
-    const bool needed = whole || std::any_of(positions.ranges().begin(), positions.ranges().end(), [&](const Range& r) {
-                          return r.begin < starts_[shard + 1] && r.end > starts_[shard];
-                        });
-    if (!needed) continue;
-    if (auto known = open_.find(shard); known != open_.end() && known->second) {
-      open[shard] = std::move(known->second);
-      continue;
-    }
-    open[shard] = open_shard(manifest_.shards[shard]);
-  }
-  open_ = std::move(open);
-}
-
-std::unique_ptr<RecordFile> RecordLoader::Impl::open_shard(const Shard& entry) const {
-  const std::string path = manifest_.path_of(entry);
-  // A damaged companion would otherwise be taken for damage of the records, or leave them unchecked.
-  for (const auto& [companion, expected] :
-       {std::pair{index_path(path), entry.index_crc32c}, std::pair{checksum_path(path), entry.checksum_crc32c}}) {
-    if (crc32c(io::read_file(companion)) != expected) {
-      throw Corrupt(str(companion, " is damaged: its CRC32C differs from the one in the manifest ", path_));
-    }
-  }
-  auto file = std::make_unique<RecordFile>(path);
-  if (file->size() != entry.records) {
-    throw Corrupt(
-        str(index_path(path), " holds ", file->size(), " records, the manifest ", path_, " says ", entry.records));
-  }
-  if (file->bytes() != entry.bytes && options_.on_damage == OnDamage::kFail) {
-    throw Corrupt(str(path, " has ", file->bytes(), " bytes, the manifest ", path_, " says ", entry.bytes));
-  }
-  return file;
 }
 
 void RecordLoader::Impl::run(io::Batches plan) {
@@ -328,18 +303,20 @@ void RecordLoader::Impl::work(io::DeviceDecoder* device) {
 
 void RecordLoader::Impl::fill(Job& job, io::BatchDecoder& decoder) {
   std::string record;
+  HeldShards held;
   decoder.begin(static_cast<std::int64_t>(job.positions.size()));
-  for (const std::int64_t position : job.positions) add(position, record, decoder);
+  for (const std::int64_t position : job.positions) add(position, held, record, decoder);
   job.examples = decoder.examples();
   if (job.examples > 0) job.arrays = decoder.finish();
 }
 
 // Reads and decodes what is at `position`.
-void RecordLoader::Impl::add(std::int64_t position, std::string& record, io::BatchDecoder& decoder) {
+void RecordLoader::Impl::add(std::int64_t position, HeldShards& held, std::string& record, io::BatchDecoder& decoder) {
   const std::int64_t number = order_->record(position);
-  const std::size_t shard =
-      static_cast<std::size_t>(std::upper_bound(starts_.begin(), starts_.end(), number) - starts_.begin()) - 1;
-  const RecordFile& file = *open_.at(shard);
+  const std::size_t shard = io::range_of(starts_, number);
+  std::shared_ptr<const RecordFile>& holder = held[shard];
+  if (!holder) holder = shards_.get(shard);
+  const RecordFile& file = *holder;
   const std::int64_t place = number - starts_[shard];
   const auto place_text = [&] { return str(file.path(), ": record ", place, " at offset ", file.offset(place), ": "); };
   RecordDamage damage;
@@ -435,8 +412,8 @@ bool RecordLoader::Impl::take_over() {
   const RangeSet left = options_.source->take_over(epoch_);
   if (left.empty()) return false;
   stop();
-  open_shards_of(left);
-  run(order_->batches(left, {}, options_.batch, false));
+  shards_.begin(order_->shards(left), order_->spread(), options_.decode_threads);
+  run(order_->taken_over(left));
   return true;
 }
 
@@ -449,12 +426,6 @@ void RecordLoader::Impl::commit(std::int64_t epoch, const std::vector<Range>& po
   options_.source->commit(epoch, positions, note);
 }
 
-std::vector<std::string> RecordLoader::Impl::open_shards() const {
-  std::vector<std::string> paths;
-  for (const auto& [shard, file] : open_) paths.push_back(file->path());
-  return paths;
-}
-
 Decoding parse_decoding(std::string_view name) {
   if (name == "auto") return Decoding::kAuto;
   if (name == "cpu") return Decoding::kCpu;
@@ -463,7 +434,9 @@ Decoding parse_decoding(std::string_view name) {
 }
 
 RecordLoader::RecordLoader(const std::string& manifest, RecordLoaderOptions options)
-    : impl_(std::make_unique<Impl>(manifest, std::move(options))) {}
+    : impl_(std::make_unique<Impl>(io::Mixture{Manifest::load(manifest), manifest}, std::move(options))) {}
+RecordLoader::RecordLoader(const std::vector<MixedDataSet>& sets, RecordLoaderOptions options)
+    : impl_(std::make_unique<Impl>(io::mixture_of(sets), std::move(options))) {}
 RecordLoader::~RecordLoader() = default;
 bool RecordLoader::has_source() const { return impl_->has_source(); }
 void RecordLoader::deliver_to(Device device) { impl_->deliver_to(device); }
@@ -471,6 +444,7 @@ void RecordLoader::start(std::int64_t epoch, const RangeSet& done) { impl_->star
 bool RecordLoader::next(Batch& batch) { return impl_->next(batch); }
 bool RecordLoader::take_over() { return impl_->take_over(); }
 std::int64_t RecordLoader::size() const { return impl_->size(); }
+std::string RecordLoader::order() const { return impl_->order(); }
 Shape RecordLoader::batch_shape() const { return impl_->batch_shape(); }
 void RecordLoader::commit(const Batch& batch) { impl_->commit(batch); }
 RangeSet RecordLoader::committed() const { return impl_->committed(); }

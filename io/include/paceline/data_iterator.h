@@ -108,8 +108,11 @@ class DataIterator {
   // complete. Blocks as Source::take_over() does.
   virtual bool take_over() = 0;
 
-  // The number of records in the whole data set.
+  // The number of positions of an epoch: of the records in the whole data set, unless some are drawn by weights.
   virtual std::int64_t size() const = 0;
+  // A short text that says what decides which record stands at a position, such as "seed=1 window=16 data=89abcdef".
+  // Checkpoints hold it, so that an epoch goes on in the same order only. Empty: not known, and not checked.
+  virtual std::string order() const { return {}; }
   // The shape of a full batch's data; () where only a batch can tell.
   virtual Shape batch_shape() const { return {}; }
   // The batch was used: tells the Source its positions and its note.

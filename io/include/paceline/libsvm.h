@@ -54,12 +54,14 @@ class SparseIterator {
   bool next(SparseBatch& batch);
   bool take_over() { return rows_.take_over(); }
   std::int64_t size() const { return rows_.size(); }
+  std::string order() const;
   void commit(const SparseBatch& batch);
   RangeSet committed() const { return rows_.committed(); }
 
  private:
   SparseExamples examples_;
-  MemoryIterator rows_;  // of row numbers
+  MemoryIterator rows_;           // of row numbers
+  mutable std::string identity_;  // of the examples, once it is known
 };
 
 }  // namespace paceline

@@ -2,6 +2,7 @@
 // Batches from arrays in memory, for small data and tests.
 
 #include <paceline/data_iterator.h>
+#include <paceline/sampling.h>
 
 #include <cstdint>
 #include <memory>
@@ -14,6 +15,8 @@ struct MemoryIteratorOptions {
   std::int64_t batch = 64;                    // examples in a batch of this process
   std::optional<std::uint64_t> shuffle = {};  // seed of the order; none: as given
   std::shared_ptr<Source> source = {};        // none: all examples
+  std::int64_t global_batch = 0;              // examples of all parts together, as RecordLoaderOptions have it
+  Sampling sampling = {};                     // draws examples by weights, or groups them by a key
 };
 
 // Deals positions as a RecordLoader with Partition::kRecords does: step k of all parts together is the same set of
@@ -32,6 +35,8 @@ class MemoryIterator final : public DataIterator {
   bool next(Batch& batch) override;
   bool take_over() override;
   std::int64_t size() const override;
+  // Reads the arrays when it is first called.
+  std::string order() const override;
   Shape batch_shape() const override;
   void commit(const Batch& batch) override;
   RangeSet committed() const override;

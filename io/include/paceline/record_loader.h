@@ -4,6 +4,7 @@
 #include <paceline/data_iterator.h>
 #include <paceline/decoder.h>
 #include <paceline/recordio.h>
+#include <paceline/sampling.h>
 
 #include <cstdint>
 #include <memory>
@@ -14,16 +15,15 @@
 
 namespace paceline {
 
-// How records are dealt to parts. Either way all parts together deliver every record once in an epoch. A position names
-// the same record for every number of parts.
+// How positions are dealt to parts. Either way all parts together deliver every position once in an epoch. A position
+// names the same record for every number of parts.
 enum class Partition {
-  // Part r of n has the positions [N r / n, N (r+1) / n) and opens only the shards that hold them. Positions are
-  // shuffled within a shard, and the shards of a part are drawn from at random. So a data set that was shuffled when it
-  // was packed is shuffled well.
+  // Each part has positions that follow each other: part r of n about [N r / n, N (r+1) / n). So it reads few shards at
+  // a time, and each shard is read by one part, or by two.
   kShards,
-  // One permutation of the whole data set is dealt out step by step. In step k the batches of all n parts together are
-  // the positions [k n b, (k+1) n b), where b is `batch`. So 1, 2 and 4 workers with the same n b see the same global
-  // batches. Every part opens every shard.
+  // Positions are dealt step by step. In step k the batches of all n parts together are the positions [k n b, (k+1) n
+  // b), where b is `batch`. So 1, 2 and 4 workers with the same n b see the same global batches. Every part reads every
+  // shard. `global_batch` fixes n b for any number of parts.
   kRecords,
 };
 
@@ -55,17 +55,32 @@ struct ImageOptions {
 };
 
 // How records are read.
+//
+// With `shuffle`, each epoch puts the shards into another order, and cuts it into windows of `window` shards. The
+// records of a window are in a random order. So a loader reads few shards at a time, and a record moves to another
+// worker from epoch to epoch. The order depends on seed and epoch, and not on the number of workers.
 struct RecordLoaderOptions {
   std::int64_t batch = 64;                    // examples in a batch of this process
   std::optional<std::uint64_t> shuffle = {};  // seed of the order; none: in the order of the shards
   std::shared_ptr<Source> source = {};        // none: the whole data set
-  Partition partition = Partition::kShards;   // how records are dealt to parts
-  int decode_threads = 0;                     // 0: half the core budget, at least one
-  Decoding decoding = Decoding::kAuto;        // where images for CUDA devices are decoded
-  int prefetch = 4;                           // batches decoded ahead; bounds the memory, the device's too
-  OnDamage on_damage = OnDamage::kFail;       // kSkip: damaged records and images are left out, counted and logged
-  ImageOptions image = {};                    // how pixels become numbers
-  DecoderFactory decoder = {};                // none: records of images, as MXNet's
+  Partition partition = Partition::kShards;   // how positions are dealt to parts
+  int window = 16;                            // shards whose records are mixed; 0: all, the uniform shuffle
+  // Deals the shards to so many nodes, in the order of the manifest and the same in every epoch. Each node has an order
+  // of its own. Where the number of parts divides that of nodes, a part reads the shards of its nodes in every epoch,
+  // so that caches stay warm. Parts then differ in records as the nodes do: by a shard, or by less. 0: none.
+  int virtual_nodes = 0;
+  // Examples in a step of all parts together. Step k is the positions [k G, (k+1) G) for any number of parts. Each part
+  // has an equal share of it, which stands for `batch`; only what is taken over is cut by `batch`. The last step of an
+  // epoch is what is left, shared alike; where that is less than the parts, some end a step earlier. A multiple of
+  // virtual_nodes. 0: not fixed.
+  std::int64_t global_batch = 0;
+  int decode_threads = 0;                // 0: half the core budget, at least one
+  Decoding decoding = Decoding::kAuto;   // where images for CUDA devices are decoded
+  int prefetch = 4;                      // batches decoded ahead; bounds the memory, the device's too
+  OnDamage on_damage = OnDamage::kFail;  // kSkip: damaged records and images are left out, counted and logged
+  ImageOptions image = {};               // how pixels become numbers
+  DecoderFactory decoder = {};           // none: records of images, as MXNet's
+  Sampling sampling = {};                // draws records by weights, or groups them by a key
 };
 
 // Loads batches, whose arrays are those of the decoder. For images they are data (examples, channels, height, width);
@@ -73,20 +88,30 @@ struct RecordLoaderOptions {
 // has fewer labels than others, -1 fills its row up, as MXNet's iterators for detection do. Within a batch, examples
 // stand in the order of their positions. `data` lies on the CUDA device that decoded it, else on the CPU. One thread
 // uses a loader, but for what says otherwise.
+//
+// At most two windows of shards are open, of each virtual node that a part reads, or of each data set of a mixture. All
+// shards are where records are drawn by weights or grouped. An open shard takes 40 bytes for each of its records.
 class RecordLoader final : public DataIterator {
  public:
   // Reads the manifest only. Throws IoError, Corrupt, InvalidArgument.
   explicit RecordLoader(const std::string& manifest, RecordLoaderOptions options = {});
+  // Mixes data sets, which hold the same kind of records. Each has its share of every 1,000 or so positions, and is
+  // gone through again and again: each of its records comes once in a pass, and a pass may take several epochs, or a
+  // part of one. Needs `shuffle`. A record's number counts through the data sets in this order.
+  explicit RecordLoader(const std::vector<MixedDataSet>& sets, RecordLoaderOptions options);
   ~RecordLoader() override;
 
   bool has_source() const override;
   void deliver_to(Device device) override;
-  // Opens the shards of this process's part. Throws IoError naming host and path where one is missing.
+  // Opens the shards that this process's part needs first, and looks for the others, which are opened when they are
+  // needed. Throws IoError naming host and path where one is missing, and InvalidArgument where `done` is of another
+  // data set.
   void start(std::int64_t epoch, const RangeSet& done = {}) override;
   // As DataIterator::next(). After an error it throws the same error again until the next start().
   bool next(Batch& batch) override;
   bool take_over() override;
   std::int64_t size() const override;
+  std::string order() const override;
   Shape batch_shape() const override;
   void commit(const Batch& batch) override;  // thread-safe
   RangeSet committed() const override;       // thread-safe

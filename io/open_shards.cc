@@ -1,0 +1,92 @@
+#include "open_shards.h"
+
+#include <paceline/crc32c.h>
+#include <paceline/error.h>
+
+#include <algorithm>
+
+#include "file.h"
+#include "parallel.h"
+
+namespace paceline::io {
+
+void OpenShards::begin(const std::vector<std::size_t>& shards, std::size_t most, int threads) {
+  {
+    Lock lock(mutex_);
+    most_ = std::max<std::size_t>(1, most);
+    // Open ones that are not needed soon make room for those that are.
+    const std::size_t soon = std::min(most_, shards.size());
+    for (std::size_t i = 0; i < soon; ++i)
+      if (const auto known = entries_.find(shards[i]); known != entries_.end()) known->second.used = ++uses_;
+    close_those_too_many();
+  }
+  in_parallel(shards.size(), threads, [&](std::size_t i) {
+    if (i < most)
+      get(shards[i]);
+    else
+      check_size(manifest_.shards[shards[i]], InputFile(manifest_.path_of(manifest_.shards[shards[i]])).size());
+  });
+}
+
+std::shared_ptr<const RecordFile> OpenShards::get(std::size_t shard) {
+  std::shared_ptr<Slot> slot;
+  {
+    Lock lock(mutex_);
+    Entry& entry = entries_[shard];
+    if (!entry.slot) entry.slot = std::make_shared<Slot>();
+    slot = entry.slot;
+    entry.used = ++uses_;
+    close_those_too_many();
+  }
+  try {
+    Lock lock(slot->mutex);
+    if (!slot->file) slot->file = open(manifest_.shards[shard]);
+    return slot->file;
+  } catch (...) {
+    Lock lock(mutex_);
+    if (const auto known = entries_.find(shard); known != entries_.end() && known->second.slot == slot)
+      entries_.erase(known);
+    throw;
+  }
+}
+
+void OpenShards::close_those_too_many() {
+  while (entries_.size() > most_) {
+    const auto oldest = std::min_element(entries_.begin(), entries_.end(),
+                                         [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
+    entries_.erase(oldest);
+  }
+}
+
+std::vector<std::string> OpenShards::paths() const {
+  std::vector<std::string> paths;
+  Lock lock(mutex_);
+  for (const auto& [shard, entry] : entries_) paths.push_back(manifest_.path_of(manifest_.shards[shard]));
+  return paths;
+}
+
+std::shared_ptr<const RecordFile> OpenShards::open(const Shard& shard) const {
+  const std::string path = manifest_.path_of(shard);
+  // A damaged companion would otherwise be taken for damage of the records, or leave them unchecked.
+  for (const auto& [companion, expected] :
+       {std::pair{index_path(path), shard.index_crc32c}, std::pair{checksum_path(path), shard.checksum_crc32c}}) {
+    if (crc32c(read_file(companion)) != expected) {
+      throw Corrupt(str(companion, " is damaged: its CRC32C differs from the one in the manifest ", path_));
+    }
+  }
+  auto file = std::make_shared<RecordFile>(path);
+  if (file->size() != shard.records) {
+    throw Corrupt(
+        str(index_path(path), " holds ", file->size(), " records, the manifest ", path_, " says ", shard.records));
+  }
+  check_size(shard, file->bytes());
+  return file;
+}
+
+void OpenShards::check_size(const Shard& shard, std::uint64_t bytes) const {
+  if (bytes != shard.bytes && strict_) {
+    throw Corrupt(str(manifest_.path_of(shard), " has ", bytes, " bytes, the manifest ", path_, " says ", shard.bytes));
+  }
+}
+
+}  // namespace paceline::io
