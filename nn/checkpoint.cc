@@ -43,6 +43,7 @@ void write_checkpoint(const std::string& path, const Checkpoint& checkpoint,
                     {"epoch", std::to_string(checkpoint.epoch)},
                     {"steps", std::to_string(checkpoint.steps)},
                     {"positions", checkpoint.positions.text()},
+                    {"order", checkpoint.order.value_or("")},
                     {"optimizer", checkpoint.optimizer},
                     {"input", checkpoint.input}};
   if (const auto& scale = checkpoint.loss_scale) {
@@ -80,6 +81,7 @@ Checkpoint read_checkpoint(const std::string& path) try {
                         ", expected a power of two and less than ", LossScale::kGrowAfter));
   }
   checkpoint.positions = RangeSet::parse(values["positions"]);
+  if (values.count("order") > 0) checkpoint.order = values["order"];
   checkpoint.optimizer = values["optimizer"];
   checkpoint.input = values["input"];
   for (const auto& [name, value] : metadata)

@@ -1,7 +1,7 @@
 #pragma once
 // The checkpoint file: safetensors. Arrays "arg:NAME" and "aux:NAME" are the weights and running statistics,
 // "store:..." what the store keeps beside them (optimizer state, workers' momentum). Metadata: format, epoch, steps,
-// positions (of that epoch, already trained on), optimizer, input (type and sizes of the first batch's data), under
+// positions (of that epoch, already trained on), order (of its records, DataIterator::order()), optimizer, input (type and sizes of the first batch's data), under
 // float16 loss_scale and loss_scale_steps (good ones since it changed), and the store's counters as "counter:...".
 
 #include <paceline/backend.h>
@@ -19,6 +19,7 @@ struct Checkpoint {
   std::int64_t epoch = 0;
   std::int64_t steps = 0;  // of the worker that wrote it
   RangeSet positions;
+  std::optional<std::string> order = {};  // empty: not known; none: an older file, which does not say
   std::string optimizer;
   std::optional<LossScale> loss_scale = {};
   std::string input;

@@ -15,6 +15,7 @@ namespace {
 constexpr const char* kEpoch = "/progress/epoch";           // epochs that are finished
 constexpr const char* kSteps = "/progress/steps";           // steps of each worker before a resumed checkpoint
 constexpr const char* kLossScale = "/progress/loss_scale";  // of a resumed checkpoint, as text
+constexpr const char* kOrder = "/progress/order";           // of the epoch within which a resumed checkpoint ended
 
 std::string fact(KVStore& store, const std::string& name) {
   const Facts facts = store.facts(name);
@@ -44,6 +45,16 @@ RangeSet Progress::committed(std::int64_t epoch) const {
   return positions;
 }
 
+RangeSet Progress::begin_epoch(const std::string& order) {
+  RangeSet done = committed(epoch_);
+  require(done.empty() || order.empty() || order_.empty() || order == order_, "epoch ", epoch_ + 1,
+          " began with its records in the order '", order_, "', and cannot go on in the order '", order,
+          "', in which the positions that are done are those of other records; use the data set and the options of "
+          "before, or a checkpoint from the end of an epoch");
+  order_ = order;
+  return done;
+}
+
 void Progress::tell_alike(const std::string& what, const std::string& text) {
   if (store_->size() == 1 || store_->backend().joined_late()) return;
   store_->put_fact(alike(what) + std::to_string(store_->rank()), text);
@@ -55,7 +66,9 @@ bool Progress::is_alike(const std::string& what, const std::string& text) const 
 
 void Progress::finish_epoch() {
   store_->put_fact(kEpoch, std::to_string(epoch_ + 1));
+  store_->put_fact(kOrder, "");  // the next epoch may have another
   store_->barrier();
+  order_.clear();
   ++epoch_;
 }
 
@@ -64,6 +77,7 @@ void Progress::take_up() {
   epoch_ = number(*store_, kEpoch);
   steps_ = number(*store_, kSteps);
   loss_scale_ = fact(*store_, kLossScale);
+  order_ = fact(*store_, kOrder);
 }
 
 // Meets the others after one worker acted for all: it gives the outcome, which all return, and the others give nothing.
@@ -88,6 +102,7 @@ std::string Progress::checkpoint(const std::string& directory,
   checkpoint.epoch = epoch_;
   checkpoint.steps = steps_;
   checkpoint.positions = committed(epoch_);
+  if (!checkpoint.positions.empty()) checkpoint.order = order_;
   checkpoint.optimizer = optimizer_.text();
   checkpoint.loss_scale = LossScale::parse(loss_scale);
   checkpoint.input = input;
@@ -130,6 +145,10 @@ bool Progress::resume_if_present(const std::string& directory, const TakeCheckpo
       store_->put_fact(kEpoch, std::to_string(checkpoint.epoch));
       store_->put_fact(kSteps, std::to_string(checkpoint.steps));
       store_->put_fact(kLossScale, checkpoint.loss_scale ? checkpoint.loss_scale->text() : "");
+      store_->put_fact(kOrder, checkpoint.order.value_or(""));
+      if (!checkpoint.order && !checkpoint.positions.empty())
+        LOG(WARNING) << path << " is of a version that did not keep the order of records, and ended within epoch "
+                     << checkpoint.epoch + 1 << ": where the order is another now, some records come twice in it";
       outcome = "found";
       LOG(INFO) << "resuming from " << path << " after epoch " << checkpoint.epoch;
     }

@@ -115,7 +115,7 @@ Trainer::Epoch::Epoch(Trainer& trainer, DataIterator& data) : trainer_(trainer),
           " workers would train on every record of its iterator, which has no source: with .source = "
           "nn::shared_source(store) they share the records, with fixed_source() each keeps all of its own");
   data_.deliver_to(trainer_.impl_->options.device);
-  data_.start(trainer_.epoch(), trainer_.impl_->progress.committed(trainer_.epoch()));
+  data_.start(trainer_.epoch(), trainer_.impl_->progress.begin_epoch(data_.order()));
   trainer_.impl_->data = &data_;
 }
 

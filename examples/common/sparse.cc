@@ -240,7 +240,7 @@ class Run {
  private:
   void train_epoch() {
     const std::int64_t epoch = progress_->epoch();
-    data_.start(epoch, progress_->committed(epoch));
+    data_.start(epoch, progress_->begin_epoch(data_.order()));
     SparseBatch batch;
     do {
       while (data_.next(batch)) {

@@ -392,6 +392,66 @@ TEST_F(Resuming, RefusesWeightsOfAnotherType) {
               HasSubstr("its weights are float64, and those of this one float32"));
 }
 
+// A run over 12 examples, in an order of its own. It ends with a checkpoint after `steps` steps of 2 examples.
+class ResumingAnOrder : public Resuming {
+ protected:
+  std::multiset<double> run(std::uint64_t seed, int steps, double shift = 0) {
+    const auto store = KVStore::create("local");
+    const Batch all = floats_of(12, shift);
+    MemoryIterator data(all.data, all.label, {.batch = 2, .shuffle = seed, .source = nn::shared_source(store)});
+    nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0.1}, store);
+    trainer.resume_if_present(folder_);
+    std::multiset<double> seen;
+    for (Batch& batch : trainer.epoch_of(data)) {
+      for (std::int64_t i = 0; i < batch.examples; ++i) seen.insert(batch.data.at(i).to_vector<float>()[0]);
+      trainer.step(batch, nn::l2);
+      if (--steps == 0) break;
+    }
+    trainer.checkpoint(folder_);
+    return seen;
+  }
+};
+
+TEST_F(ResumingAnOrder, GoesOnInTheSameOneOnly) {
+  std::multiset<double> seen = run(1, 2);
+  EXPECT_THAT(error_of([&] { run(2, 1); }), HasSubstr("epoch 1 began with its records in the order 'seed=1 "));
+  EXPECT_THAT(error_of([&] { run(1, 1, 0.5); }), HasSubstr("are those of other records; use the data set"));
+  seen.merge(run(1, 100));
+  const Batch all = floats_of(12);
+  std::multiset<double> expected;
+  for (std::int64_t i = 0; i < 12; ++i) expected.insert(all.data.at(i).to_vector<float>()[0]);
+  EXPECT_EQ(seen, expected);
+  run(2, 1, 0.5);  // another epoch may have another order
+}
+
+TEST_F(ResumingAnOrder, TakesCheckpointsThatDoNotSayIt) {
+  run(1, 2);
+  std::vector<std::pair<std::string, std::string>> metadata;
+  const std::string path = nn::checkpoint_path(folder_);
+  const NamedArrays arrays = load_safetensors(path, &metadata);
+  EXPECT_EQ(std::erase_if(metadata, [](const auto& entry) { return entry.first == "order"; }), 1u);
+  save_safetensors(path, arrays, metadata);
+  EXPECT_EQ(run(2, 100).size(), 8u);
+}
+
+TEST_F(ResumingAnOrder, RefusesToChangeItWithinAnEpoch) {
+  const auto store = KVStore::create("local");
+  const Batch all = floats_of(12);
+  nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0.1}, store);
+  const auto train = [&](std::uint64_t seed, bool whole) {
+    MemoryIterator data(all.data, all.label, {.batch = 2, .shuffle = seed, .source = nn::shared_source(store)});
+    for (Batch& batch : trainer.epoch_of(data)) {
+      trainer.step(batch, nn::l2);
+      if (!whole) break;
+    }
+  };
+  train(1, false);
+  EXPECT_THAT(error_of([&] { train(2, true); }), HasSubstr("cannot go on in the order 'seed=2 "));
+  train(1, true);
+  train(2, true);
+  EXPECT_EQ(trainer.epoch(), 2);
+}
+
 TEST_F(Resuming, HappensOnceInAStore) {
   nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0.1}, KVStore::create("local"));
   trainer.step(floats_of(2), nn::l2);

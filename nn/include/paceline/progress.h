@@ -6,7 +6,7 @@
 //   kv->init_table(table);
 //   progress.load();
 //   while (progress.epoch() < epochs) {
-//     data.start(progress.epoch(), progress.committed(progress.epoch()));
+//     data.start(progress.epoch(), progress.begin_epoch(data.order()));
 //     ...
 //     progress.finish_epoch();
 //     progress.checkpoint("ckpt");
@@ -43,6 +43,11 @@ class Progress {
   // The positions of `epoch` that any worker committed.
   RangeSet committed(std::int64_t epoch) const;
 
+  // The positions of the current epoch that are committed, for start() of an iterator with this order(), which
+  // checkpoints keep beside the positions. Throws InvalidArgument where the epoch began in another order, here or in a
+  // resumed checkpoint: the positions would be those of other records.
+  RangeSet begin_epoch(const std::string& order);
+
   // Do all workers give the same text about `what`? Each tells its own. Each asks after a collective call that all make
   // once they have told. Neither waits for others. A worker that joins a running job only asks.
   void tell_alike(const std::string& what, const std::string& text);
@@ -72,6 +77,7 @@ class Progress {
   Spec optimizer_;
   std::int64_t epoch_ = 0, steps_ = 0;
   std::string loss_scale_;
+  std::string order_;  // of the records in the current epoch; empty: not known
   std::optional<StoreState> resumed_;
 };
 
