@@ -9,6 +9,10 @@ DEFINE_string(test, "",
               "manifest of the test set; without it nothing is evaluated, and test_accuracy and test_loss are null");
 DEFINE_string(decoding, "auto",
               "where images are decoded that a CUDA device computes on: cpu, device (JPEGs by nvJPEG), or auto");
+DEFINE_int32(window, 16, "shards whose records are mixed in training; 0: all");
+DEFINE_int32(virtual_nodes, 0, "nodes to which the shards are dealt, so that a worker reads the same in every epoch");
+DEFINE_int64(global_batch, 0,
+             "examples in a training step of all workers together, in place of --batch_size; 0: --batch_size for each");
 DEFINE_bool(skip_bad, false, "leave out records that are damaged, instead of ending at the first; the log counts them");
 
 namespace paceline::examples {
@@ -53,6 +57,9 @@ void read_images(Task& task, const ImageOptions& training) {
   RecordLoaderOptions options = loader_options(training);
   options.batch = FLAGS_batch_size;
   options.shuffle = FLAGS_seed;
+  options.window = FLAGS_window;
+  options.virtual_nodes = FLAGS_virtual_nodes;
+  options.global_batch = FLAGS_global_batch;
   task.data = [=](std::shared_ptr<Source> source) mutable {
     options.source = std::move(source);
     return std::make_unique<RecordLoader>(FLAGS_train, options);

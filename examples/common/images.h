@@ -1,6 +1,6 @@
 #pragma once
-// Record files of images as what a Task trains and tests on, by the flags --train, --test, --decoding and
-// --skip_bad.
+// Record files of images as what a Task trains and tests on, by the flags --train, --test, --decoding, --window,
+// --virtual_nodes, --global_batch and --skip_bad.
 
 #include <paceline/record_loader.h>
 
