@@ -199,7 +199,7 @@ class Records(BadInput):
         (self.folder / "train-00003-of-00004.rec").unlink()
         ended = self.run_program(
             *LAUNCHER, "-n", 2, "-s", 1, "--on-worker-loss", "stop", program("mnist"), "--kvstore", "dist_async",
-            "--train", manifest, patience=PROMPT,
+            "--train", manifest, "--virtual_nodes", 2, patience=PROMPT,
         )  # fmt: skip
         self.assert_one_clear_sentence(
             ended, "train-00003-of-00004.rec on host " + socket.gethostname(), "which the job cannot survive", code=1
