@@ -1,8 +1,9 @@
 #pragma once
 // The checkpoint file: safetensors. Arrays "arg:NAME" and "aux:NAME" are the weights and running statistics,
 // "store:..." what the store keeps beside them (optimizer state, workers' momentum). Metadata: format, epoch, steps,
-// positions (of that epoch, already trained on), order (of its records, DataIterator::order()), optimizer, input (type and sizes of the first batch's data), under
-// float16 loss_scale and loss_scale_steps (good ones since it changed), and the store's counters as "counter:...".
+// positions (of that epoch, already trained on), order (of its records, DataIterator::order()), optimizer, input (type
+// and sizes of the first batch's data), under float16 loss_scale and loss_scale_steps (good ones since it changed), and
+// the store's counters as "counter:...".
 
 #include <paceline/backend.h>
 #include <paceline/data_iterator.h>
