@@ -1,5 +1,6 @@
 """The main job: the same program alone and distributed, to an accuracy; checkpoints read by another process and job."""
 
+import array
 import json
 import unittest
 
@@ -53,6 +54,47 @@ class Mnist(ProgramTest):
         result = self.assert_trained(ended, "dist_sync", 2, 2)
         self.assertEqual(result["delay_mean"], 0)
         self.assertEqual(self.evaluate(result["checkpoint"]), result["test_accuracy"])
+
+    def test_a_global_batch_trains_alike_with_any_number_of_workers(self):
+        """The steps are the same sets of records, so that the weights differ by rounding only."""
+
+        def weights(workers, *arguments):
+            ended = self.run_job(
+                "dist_sync", "--checkpoint", f"ck{workers}{len(arguments)}", "--global_batch", 132, "--lr", "0.05",
+                *arguments, workers=workers, servers=1, network="mlp", epochs=1,
+            )  # fmt: skip
+            self.assertEqual(ended.code, 0, ended)
+            self.assert_nothing_survives()
+            arrays, metadata = tensors_of(self.folder / ended.result["checkpoint"])
+            self.assertEqual(metadata["steps"], str(-(-6000 // 132)))
+            self.assertEqual(set(metadata["examples"]), {6000})
+            return array.array("f", b"".join(arrays[name] for name in sorted(arrays) if name.startswith("arg:")))
+
+        alone = weights(1)
+        for arguments in ((), ("--virtual_nodes", 3)):
+            expected = alone if not arguments else weights(1, *arguments)
+            shared = weights(3, *arguments)
+            self.assertEqual(len(shared), len(expected))
+            self.assertLess(max(abs(a - b) for a, b in zip(shared, expected, strict=True)), 2e-3)
+        other = max(abs(a - b) for a, b in zip(alone, expected, strict=True))
+        self.assertGreater(other, 2e-2, "another order makes other weights, or the comparison says nothing")
+
+    def test_an_epoch_goes_on_in_no_other_order(self):
+        command = [
+            program("mnist"), "--train", data_folder() / "train.manifest", "--network", "mlp", "--checkpoint", "ck",
+        ]  # fmt: skip
+        first = self.run_program(*command, "--max_steps", 10)
+        self.assertEqual(first.code, 0, first)
+        _, metadata = tensors_of(self.folder / first.result["checkpoint"])
+        self.assertEqual(metadata["positions"], "0-640")
+        self.assertRegex(metadata["order"], "^seed=[0-9]+ window=4 data=[0-9a-f]{8}$")
+        other = self.run_program(*command, "--seed", 77)
+        self.assert_one_clear_sentence(other, "epoch 1 began with its records in the order 'seed=", code=2)
+        # Of other workers each record of the epoch comes once, with those of before.
+        ended = self.run_job("dist_sync", "--checkpoint", "ck", network="mlp", workers=3, servers=1, epochs=1)
+        self.assertEqual(ended.code, 0, ended)
+        _, metadata = tensors_of(self.folder / ended.result["checkpoint"])
+        self.assertEqual(set(metadata["examples"]), {6000})
 
     def test_ring(self):
         ended = self.run_job("ring", "--checkpoint", "ck", "--lr", "0.1", servers=0)
