@@ -22,6 +22,7 @@ ShuffledShards::ShuffledShards(std::vector<std::int64_t> starts, const std::vect
   if (shuffled_) {
     for (std::size_t node = 0; node + 1 < nodes.size(); ++node) {
       const std::size_t count = nodes[node + 1] - nodes[node];
+      if (count <= window) continue;  // one window mixes them
       const Permutation order(static_cast<std::int64_t>(count), mix(*seed, node));
       for (std::size_t i = 0; i < count; ++i)
         shards_[nodes[node] + i] = nodes[node] + static_cast<std::size_t>(order(static_cast<std::int64_t>(i)));
@@ -33,7 +34,9 @@ ShuffledShards::ShuffledShards(std::vector<std::int64_t> starts, const std::vect
     const std::size_t count = nodes[node + 1] - nodes[node], parts = (count + window - 1) / window;
     for (std::size_t i = 0; i < parts; ++i) {
       const std::size_t begin = nodes[node] + count * i / parts, end = nodes[node] + count * (i + 1) / parts;
-      windows_.push_back({begin, end, Permutation(at_[end] - at_[begin], mix(seed.value_or(0) + 1, begin))});
+      // Where one window has all, this is the order of earlier versions, and their checkpoints go on with it.
+      const std::uint64_t own = begin == 0 ? seed.value_or(0) : mix(seed.value_or(0) + 1, begin);
+      windows_.push_back({begin, end, Permutation(at_[end] - at_[begin], own)});
       largest_window_ = std::max(largest_window_, end - begin);
     }
   }

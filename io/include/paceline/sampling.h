@@ -13,11 +13,11 @@ namespace paceline {
 // iterator needs a seed (`shuffle`) for weights. What stands at a position depends on seed and epoch only, as ever.
 struct Sampling {
   // One for each record, 0 or more: each position draws a record in proportion to its weight, with replacement. So some
-  // records come several times in an epoch, and others not at all. Takes 12 bytes of memory for each record.
+  // records come several times in an epoch, and others not at all. Takes 12 bytes a record, and 36 while it is made.
   std::vector<double> weights = {};
   // The key of each record, for instance a length or a number of a class: a batch holds records of one key. Each record
   // comes once. What is left of each key, too little for a batch, comes last, in the order of the keys. Takes 8 bytes
-  // of memory for each record.
+  // a record, and 24 while it is made.
   std::vector<std::int64_t> groups = {};
   // Positions of an epoch that is drawn by weights or mixed; 0: as many as there are records.
   std::int64_t epoch_size = 0;
