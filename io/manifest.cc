@@ -3,6 +3,7 @@
 //   { "format": "paceline-manifest", "version": 1, "records": 60000,
 //     "payload": "image", "encoding": "raw", "label_width": 1, "variable_labels": false,
 //     "class_labels": true, "labels": ["cat", ...], "image": {"height": 28, "width": 28, "channels": 1},
+//     "decoder": {"name": "csv_row", "options": {"columns": 14, ...}, "arrays": []}, "statistics": {...},
 //     "shuffle_seed": 0 or null, "shards": [{"path": "train-00000-of-00002.rec", "records": 30000, "bytes": 25200000,
 //                 "crc32c": "xxxxxxxx", "index_crc32c": "xxxxxxxx", "checksum_crc32c": "xxxxxxxx"}, ...],
 //     "checksum": "xxxxxxxx" }
@@ -20,10 +21,10 @@
 
 #include <charconv>
 #include <filesystem>
-#include <limits>
 #include <utility>
 
 #include "file.h"
+#include "manifest_details.h"
 
 namespace paceline {
 namespace {
@@ -60,18 +61,21 @@ Json to_json(const Manifest& manifest) {
                       {"checksum_crc32c", hex(shard.checksum_crc32c)}});
   }
   const ImageSize& image = manifest.image;
-  return {{"format", "paceline-manifest"},
-          {"version", 1},
-          {"records", manifest.records()},
-          {"payload", manifest.payload},
-          {"encoding", manifest.encoding},
-          {"label_width", manifest.label_width},
-          {"variable_labels", manifest.variable_labels},
-          {"class_labels", manifest.class_labels},
-          {"labels", manifest.labels},
-          {"image", {{"height", image.height}, {"width", image.width}, {"channels", image.channels}}},
-          {"shuffle_seed", manifest.shuffle_seed ? Json(*manifest.shuffle_seed) : Json()},
-          {"shards", std::move(shards)}};
+  Json json = {{"format", "paceline-manifest"},
+               {"version", 1},
+               {"records", manifest.records()},
+               {"payload", manifest.payload},
+               {"encoding", manifest.encoding},
+               {"label_width", manifest.label_width},
+               {"variable_labels", manifest.variable_labels},
+               {"class_labels", manifest.class_labels},
+               {"labels", manifest.labels},
+               {"image", {{"height", image.height}, {"width", image.width}, {"channels", image.channels}}},
+               {"shuffle_seed", manifest.shuffle_seed ? Json(*manifest.shuffle_seed) : Json()},
+               {"shards", std::move(shards)}};
+  if (!manifest.decoder.name.empty()) json["decoder"] = io::to_json(manifest.decoder);
+  if (!manifest.statistics.empty()) json["statistics"] = io::to_json(manifest.statistics);
+  return json;
 }
 
 std::string checksum_of(Json json) {
@@ -88,25 +92,11 @@ Json parse(const std::string& text) {
   });
 }
 
-// The library's get<T>() cuts a number to what fits.
-template <class T>
-T whole(const Json& object, const char* key) {
-  const Json& value = object.at(key);
-  const bool fits = value.is_number_unsigned()
-                        ? std::in_range<T>(value.get<std::uint64_t>())
-                        : value.is_number_integer() && std::in_range<T>(value.get<std::int64_t>());
-  if (!fits)
-    throw Corrupt(str("its '", key, "' is ", value.is_number() ? value.dump() : str("a ", value.type_name()),
-                      ", expected a whole number from ", std::numeric_limits<T>::min(), " to ",
-                      std::numeric_limits<T>::max()));
-  return value.get<T>();
-}
-
 Manifest from_json(const Json& json) {
   if (!json.is_object() || json.value("format", "") != "paceline-manifest") {
     throw Corrupt(str("it is no paceline-manifest; ", kWhatItIs));
   }
-  const int version = whole<int>(json, "version");
+  const int version = io::whole<int>(json, "version");
   if (version != 1) throw Corrupt(str("its version is ", version, ", this program knows version 1"));
   if (json.contains("checksum") && json.at("checksum").get<std::string>() != checksum_of(json)) {
     throw Corrupt("its checksum is wrong; if it was edited by hand, remove the entry \"checksum\"");
@@ -115,23 +105,25 @@ Manifest from_json(const Json& json) {
   Manifest manifest;
   manifest.payload = json.at("payload").get<std::string>();
   manifest.encoding = json.at("encoding").get<std::string>();
-  manifest.label_width = whole<int>(json, "label_width");
+  manifest.label_width = io::whole<int>(json, "label_width");
   manifest.variable_labels = json.value("variable_labels", false);
   manifest.class_labels = json.at("class_labels").get<bool>();
   manifest.labels = json.at("labels").get<std::vector<std::string>>();
   const Json& image = json.at("image");
-  manifest.image = {whole<int>(image, "height"), whole<int>(image, "width"), whole<int>(image, "channels")};
+  manifest.image = {io::whole<int>(image, "height"), io::whole<int>(image, "width"), io::whole<int>(image, "channels")};
   if (manifest.image.height < 0 || manifest.image.width < 0 ||
       (manifest.image.channels != 0 && manifest.image.channels != 1 && manifest.image.channels != 3)) {
     throw Corrupt(str("its images are of ", manifest.image.width, " x ", manifest.image.height, " pixels and ",
                       manifest.image.channels, " channels, which no images are"));
   }
-  if (!json.at("shuffle_seed").is_null()) manifest.shuffle_seed = whole<std::uint64_t>(json, "shuffle_seed");
+  if (json.contains("decoder")) manifest.decoder = io::decoder_from_json(json.at("decoder"));
+  if (json.contains("statistics")) manifest.statistics = io::statistics_from_json(json.at("statistics"));
+  if (!json.at("shuffle_seed").is_null()) manifest.shuffle_seed = io::whole<std::uint64_t>(json, "shuffle_seed");
   for (const Json& entry : json.at("shards")) {
     Shard shard;
     shard.path = entry.at("path").get<std::string>();
-    shard.records = whole<std::int64_t>(entry, "records");
-    shard.bytes = whole<std::uint64_t>(entry, "bytes");
+    shard.records = io::whole<std::int64_t>(entry, "records");
+    shard.bytes = io::whole<std::uint64_t>(entry, "bytes");
     shard.crc32c = parse_hex(entry.at("crc32c").get<std::string>());
     shard.index_crc32c = parse_hex(entry.at("index_crc32c").get<std::string>());
     shard.checksum_crc32c = parse_hex(entry.at("checksum_crc32c").get<std::string>());
@@ -142,7 +134,7 @@ Manifest from_json(const Json& json) {
   }
   if (manifest.label_width < 1) throw Corrupt(str("its label_width is ", manifest.label_width));
   if (manifest.shards.empty()) throw Corrupt("it names no shards");
-  if (const auto claimed = whole<std::int64_t>(json, "records"); claimed != manifest.records()) {
+  if (const auto claimed = io::whole<std::int64_t>(json, "records"); claimed != manifest.records()) {
     throw Corrupt(str("it claims ", claimed, " records, but its shards hold ", manifest.records()));
   }
   return manifest;
@@ -188,6 +180,10 @@ void Manifest::save(const std::string& path) const {
             " is not UTF-8, as those in a manifest are");
   for (const std::string& label : labels)
     require(io::is_utf8(label), "the class name ", io::quoted(label), " is not UTF-8, as those in a manifest are");
+  for (const auto& [name, count] : statistics.classes)
+    require(io::is_utf8(name), "the class name ", io::quoted(name), " is not UTF-8, as those in a manifest are");
+  for (const auto& [name, numbers] : statistics.numbers)
+    require(io::is_utf8(name), "the column name ", io::quoted(name), " is not UTF-8, as those in a manifest are");
   Json json = to_json(*this);
   json["checksum"] = checksum_of(json);
   detail::AtomicFile::write_text(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");

@@ -2,8 +2,7 @@
 
 #include <paceline/error.h>
 #include <paceline/image.h>
-
-#include <nlohmann/json.hpp>
+#include <paceline/manifest.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +12,7 @@
 #include "class_label.h"
 #include "file.h"
 #include "permutation.h"
+#include "safetensors.h"
 #include "text_numbers.h"
 
 namespace paceline::decoders {
@@ -33,10 +33,6 @@ class FunctionDecoder final : public Decoder {
   const Body body_;
 };
 
-std::size_t bytes_of(const ExampleArray& array) {
-  return static_cast<std::size_t>(array.shape.size()) * size_of(array.dtype);
-}
-
 ExampleArray label_array(bool class_labels, std::int64_t count = 1) {
   if (class_labels && count == 1) return {"label", {}, DType::kInt32};
   return {"label", count == 1 ? Shape{} : Shape{count}, DType::kFloat32};
@@ -47,57 +43,6 @@ void write_label(float value, bool class_labels, void* to) {
     *static_cast<std::int32_t*>(to) = io::class_number(value, 0);
   else
     *static_cast<float*>(to) = value;
-}
-
-const char* safetensors_name(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32: return "F32";
-    case DType::kFloat64: return "F64";
-    case DType::kFloat16: return "F16";
-    case DType::kUint8: return "U8";
-    case DType::kInt32: return "I32";
-    case DType::kInt8: return "I8";
-    case DType::kInt64: return "I64";
-    case DType::kBool: return "BOOL";
-    case DType::kBfloat16: return "BF16";
-  }
-  return "";
-}
-
-// Copies the arrays out of a safetensors file in memory.
-void read_safetensors(std::string_view file, const std::vector<ExampleArray>& arrays, std::span<void* const> to) {
-  using Json = nlohmann::json;
-  std::uint64_t header_bytes = 0;
-  if (file.size() < sizeof header_bytes) throw Corrupt("it is too short for a safetensors file");
-  std::memcpy(&header_bytes, file.data(), sizeof header_bytes);
-  file.remove_prefix(sizeof header_bytes);
-  if (header_bytes > file.size()) throw Corrupt("it is no safetensors file, or was cut");
-  const std::string_view data = file.substr(header_bytes);
-  try {
-    const Json header = Json::parse(file.substr(0, header_bytes), [](int depth, Json::parse_event_t, Json&) {
-      constexpr int kDeepest = 8;
-      if (depth > kDeepest) throw Corrupt("its header is nested too deeply");
-      return true;
-    });
-    for (std::size_t i = 0; i < arrays.size(); ++i) {
-      const auto& [name, shape, dtype] = arrays[i];
-      if (!header.contains(name)) throw Corrupt(str("it holds no array '", name, "'"));
-      const Json& entry = header.at(name);
-      const auto sizes = entry.at("shape").get<std::vector<std::int64_t>>();
-      const auto stored = entry.at("dtype").get<std::string>();
-      if (!std::equal(sizes.begin(), sizes.end(), shape.begin(), shape.end()) || stored != safetensors_name(dtype)) {
-        throw Corrupt(str("its array '", name, "' is ", stored, " ", entry.at("shape").dump(), ", not ",
-                          safetensors_name(dtype), " ",
-                          Json(std::vector<std::int64_t>(shape.begin(), shape.end())).dump()));
-      }
-      const auto begin = entry.at("data_offsets").at(0).get<std::uint64_t>();
-      const std::size_t bytes = bytes_of(arrays[i]);
-      if (begin > data.size() || bytes > data.size() - begin) throw Corrupt(str("its array '", name, "' was cut"));
-      std::memcpy(to[i], data.data() + begin, bytes);
-    }
-  } catch (const Json::exception& error) {
-    throw Corrupt(str("its header is no safetensors header: ", error.what()));
-  }
 }
 
 std::int32_t token_at(std::string_view record, std::int64_t place, int bytes) {
@@ -117,7 +62,7 @@ DecoderFactory function(std::vector<ExampleArray> arrays, Body body) {
 DecoderFactory tensor(TensorOptions options) {
   require(options.labels >= 0, "[decoders::tensor] labels is ", options.labels, ", expected none negative");
   const ExampleArray data{"data", options.shape, options.dtype};
-  const std::size_t bytes = bytes_of(data);
+  const std::size_t bytes = io::bytes_of(data);
   const auto copy = [=](std::string_view values, void* to) {
     if (values.size() != bytes) throw Corrupt(str("its tensor has ", values.size(), " bytes, expected ", bytes));
     std::memcpy(to, values.data(), bytes);
@@ -141,7 +86,7 @@ DecoderFactory tensor(TensorOptions options) {
 DecoderFactory tensors(const std::vector<ExampleArray>& arrays) {
   require(!arrays.empty(), "[decoders::tensors] names no arrays");
   return function(arrays, [arrays](std::string_view record, std::uint64_t, std::span<void* const> to) {
-    read_safetensors(record, arrays, to);
+    io::read_tensors(record, arrays, to);
   });
 }
 
@@ -228,6 +173,39 @@ DecoderFactory libsvm_row(LibsvmRowOptions options) {
       data[index - lowest] = value;
     }
   });
+}
+
+DecoderFactory named_in(const Manifest& manifest) {
+  const auto& [name, options, arrays] = manifest.decoder;
+  require(!name.empty(), "the manifest names no decoder");
+  const auto option = [&](const char* which, std::int64_t otherwise) {
+    const auto found = options.find(which);
+    return found == options.end() ? otherwise : found->second;
+  };
+  const bool classes = option("class_labels", 1) != 0;
+  if (name == "tensor" && arrays.size() == 1) {
+    return tensor({.shape = arrays[0].shape,
+                   .dtype = arrays[0].dtype,
+                   .labels = static_cast<int>(option("labels", 1)),
+                   .class_labels = classes});
+  }
+  if (name == "tensors") return tensors(arrays);
+  if (name == "tokens") {
+    return tokens({.window = option("window", 0),
+                   .bytes = static_cast<int>(option("bytes", 4)),
+                   .random = option("random", 0) != 0,
+                   .padding = static_cast<std::int32_t>(option("padding", 0)),
+                   .no_label = static_cast<std::int32_t>(option("no_label", -1))});
+  }
+  if (name == "text") return text(option("window", 0), option("random", 0) != 0);
+  if (name == "csv_row")
+    return csv_row({.columns = option("columns", 0), .label = option("label", 0), .class_labels = classes});
+  if (name == "libsvm_row") {
+    return libsvm_row(
+        {.features = option("features", 0), .from_zero = option("from_zero", 0) != 0, .class_labels = classes});
+  }
+  throw InvalidArgument(str("the manifest names the decoder ", manifest.decoder.text(),
+                            ", which is not known here; known: tensor tensors tokens text csv_row libsvm_row"));
 }
 
 }  // namespace paceline::decoders

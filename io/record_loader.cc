@@ -97,7 +97,7 @@ class RecordLoader::Impl {
     Lock lock(mutex_);
     return committed_;
   }
-  const std::vector<std::string>& labels() const { return manifest_.labels; }
+  const Manifest& manifest() const { return manifest_; }
   std::vector<std::string> open_shards() const { return shards_.paths(); }
   std::vector<RecordDamage> damage() const {
     Lock lock(mutex_);
@@ -176,6 +176,8 @@ RecordLoader::Impl::Impl(io::Mixture data, RecordLoaderOptions options)
   options_.prefetch = std::max(options_.prefetch, options_.decode_threads);
   has_source_ = options_.source != nullptr;
   if (!has_source_) options_.source = fixed_source();
+  if (!options_.decoder && manifest_.payload != "image" && !manifest_.decoder.name.empty())
+    options_.decoder = decoders::named_in(manifest_);
   if (!options_.decoder) {
     images_ = image_format(manifest_, path_, options_.image);
     options_.decoder = [format = *images_] { return std::make_unique<io::ExampleDecoder>(format); };
@@ -448,7 +450,8 @@ std::string RecordLoader::order() const { return impl_->order(); }
 Shape RecordLoader::batch_shape() const { return impl_->batch_shape(); }
 void RecordLoader::commit(const Batch& batch) { impl_->commit(batch); }
 RangeSet RecordLoader::committed() const { return impl_->committed(); }
-const std::vector<std::string>& RecordLoader::labels() const { return impl_->labels(); }
+const std::vector<std::string>& RecordLoader::labels() const { return impl_->manifest().labels; }
+const Manifest& RecordLoader::manifest() const { return impl_->manifest(); }
 std::vector<std::string> RecordLoader::open_shards() const { return impl_->open_shards(); }
 std::vector<RecordDamage> RecordLoader::damage() const { return impl_->damage(); }
 std::int64_t RecordLoader::damaged() const { return impl_->damaged(); }

@@ -82,6 +82,9 @@ io::Mixture io::mixture_of(const std::vector<MixedDataSet>& sets) {
     require(one.labels.empty() || all.labels.empty() || one.labels == all.labels, other, " cannot be mixed with ",
             first, ": they name other classes, or in another order");
     if (all.labels.empty()) all.labels = std::move(one.labels);
+    // The loader then needs a decoder of the caller's.
+    if (one.decoder != all.decoder) all.decoder = {};
+    all.statistics = {};
     if (one.encoding != all.encoding) all.encoding = "mixed";
     // As in one set, 0 says that images differ.
     if (one.image.height != all.image.height || one.image.width != all.image.width)

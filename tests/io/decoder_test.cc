@@ -60,6 +60,30 @@ TEST(Decoder, MakesNamedArraysOfAnyType) {
               HasSubstr("the batch holds no array 'size'; known: data label weight"));
 }
 
+TEST(Decoder, IsTheOneThatTheManifestNames) {
+  Manifest manifest;
+  const auto arrays = [&](const DecoderDescription& decoder) {
+    manifest.decoder = decoder;
+    return decoders::named_in(manifest)()->arrays();
+  };
+  const ExampleArray classes{"label", {}, DType::kInt32};
+  EXPECT_THAT(arrays({"csv_row", {{"columns", 3}}, {}}), ElementsAre(ExampleArray{"data", {3}}, classes));
+  EXPECT_THAT(arrays({"csv_row", {{"columns", 3}, {"label", -1}}, {}}), ElementsAre(ExampleArray{"data", {3}}));
+  EXPECT_THAT(arrays({"libsvm_row", {{"features", 5}, {"class_labels", 0}}, {}}),
+              ElementsAre(ExampleArray{"data", {5}}, ExampleArray{"label", {}}));
+  EXPECT_THAT(arrays({"text", {{"window", 4}}, {}}),
+              ElementsAre(ExampleArray{"data", {4}, DType::kInt32}, ExampleArray{"label", {4}, DType::kInt32}));
+  EXPECT_THAT(arrays({"tokens", {{"window", 4}, {"bytes", 2}}, {}}), testing::SizeIs(2));
+  const ExampleArray data{"data", {2, 2}, DType::kUint8};
+  EXPECT_THAT(arrays({"tensor", {{"labels", 0}}, {data}}), ElementsAre(data));
+  EXPECT_THAT(arrays({"tensors", {}, {data, classes}}), ElementsAre(data, classes));
+  EXPECT_THAT(error_of<InvalidArgument>([&] {
+                arrays({"video", {{"frames", 2}}, {}});
+              }),
+              HasSubstr("the decoder video(frames=2), which is not known here"));
+  EXPECT_THAT(error_of<InvalidArgument>([&] { arrays({}); }), HasSubstr("names no decoder"));
+}
+
 TEST(Decoder, FailsWithFileOffsetAndRecord) {
   TemporaryFolder folder;
   const std::string set = write_set(folder, {"good", "bad", "good"});

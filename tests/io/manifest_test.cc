@@ -44,6 +44,10 @@ TEST(Manifest, SavesAndLoadsEveryField) {
   manifest.class_labels = false;
   manifest.labels = {"cat", "d\xc3\xb6g \"2\""};
   manifest.image = {4, 5, 3};
+  manifest.decoder = {"tensor", {{"labels", 0}, {"class_labels", 1}}, {{"data", {3, 2}, DType::kUint8}}};
+  manifest.statistics.numbers["d\xc3\xb6g"] = {7, 1, 0.1, 1e-300, -2.5, 1e30};
+  manifest.statistics.classes["cat"] = 7;
+  manifest.statistics.lengths = {7, 0, 3, 0, 3, 3};
   manifest.shuffle_seed = ~std::uint64_t{0};
   manifest.shards = {{"sub/a.rec", 7, 6'000'000'000, 0xe3069283, 1, 2}};
   manifest.save(folder / "a.manifest");
@@ -51,6 +55,28 @@ TEST(Manifest, SavesAndLoadsEveryField) {
   EXPECT_EQ(loaded.folder + "/", folder / "");
   loaded.folder.clear();
   EXPECT_EQ(loaded, manifest);
+}
+
+TEST(Manifest, RefusesADecoderThatCannotBe) {
+  TemporaryFolder folder;
+  Manifest manifest;
+  manifest.payload = "bytes";
+  manifest.decoder = {"text", {{"window", 7}}, {}};
+  manifest.shards = {{"a.rec", 7, 60, 1, 2, 3}};
+  const auto refusal = [&](const std::string& from, const std::string& to) {
+    manifest.save(folder / "a.manifest");
+    std::string text = read_all(folder / "a.manifest");
+    text.erase(text.find("\"checksum\""), text.find('\n', text.find("\"checksum\"")) - text.find("\"checksum\""));
+    text.replace(text.find(from), from.size(), to);
+    write_all(folder / "a.manifest", text);
+    return error_of<Corrupt>([&] { Manifest::load(folder / "a.manifest"); });
+  };
+  EXPECT_THAT(refusal("\"window\": 7", "\"window\": 9007199254740993"), HasSubstr("its decoder has window = 900"));
+  EXPECT_THAT(refusal("\"window\": 7", "\"window\": 1.5"), HasSubstr("its 'window' is 1.5, expected a whole number"));
+  EXPECT_THAT(refusal("\"arrays\": []", R"("arrays": [{"name": "x", "dtype": "int7", "shape": []}])"),
+              HasSubstr("int7"));
+  EXPECT_THAT(refusal("\"arrays\": []", R"("arrays": [{"name": "x", "dtype": "int8", "shape": [65536, 65536]}])"),
+              HasSubstr("its array 'x' has a shape that no array has"));
 }
 
 TEST(Manifest, NoticesFlippedBitsAndMissingBytes) {

@@ -14,6 +14,8 @@
 
 namespace paceline {
 
+struct Manifest;
+
 // An array of a batch: its shape there is (examples, `shape` ...).
 struct ExampleArray {
   std::string name;               // "data" and "label" are the members of Batch with these names
@@ -84,6 +86,10 @@ struct LibsvmRowOptions {
   bool class_labels = true;   // "label" is an int32 class number, else float32
 };
 DecoderFactory libsvm_row(LibsvmRowOptions options);
+
+// The decoder that a manifest names. Throws InvalidArgument where it names none, or one that this release does not
+// have.
+DecoderFactory named_in(const Manifest& manifest);
 
 }  // namespace decoders
 

@@ -2,9 +2,11 @@
 // Data sets: a manifest (JSON) that names shards (record files), and the writer of both. The manifest carries counts,
 // checksums and the names of the classes. To read a part of a data set takes the manifest and the shards of that part.
 
+#include <paceline/decoder.h>
 #include <paceline/recordio.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +34,37 @@ struct ImageSize {
   friend bool operator==(const ImageSize&, const ImageSize&) = default;
 };
 
+// What is known of some numbers. Where `count` is 0, the others are 0 too.
+struct NumberStatistics {
+  std::int64_t count = 0;    // how many there are
+  std::int64_t missing = 0;  // places where one is missing; the others do not count them
+  double mean = 0;           // their sum, divided by `count`
+  double deviation = 0;      // the root of the mean squared distance from the mean
+  double smallest = 0;       // of all
+  double largest = 0;        // of all
+  friend bool operator==(const NumberStatistics&, const NumberStatistics&) = default;
+};
+
+// What a converter counted. Pixels count as numbers from 0 to 1, and their channels have the names "grey", or "red",
+// "green" and "blue".
+struct DataStatistics {
+  std::map<std::string, NumberStatistics> numbers;  // by the name of a column, an array or a channel
+  std::map<std::string, std::int64_t> classes;      // records by the name of their class
+  NumberStatistics lengths;                         // of records: bytes of text, features given in a row of LibSVM
+  bool empty() const { return numbers.empty() && classes.empty() && lengths.count == 0; }  // is nothing known?
+  friend bool operator==(const DataStatistics&, const DataStatistics&) = default;
+};
+
+// The decoder of paceline/decoder.h that reads the records: "csv_row" with the options {"columns": 14, "label": 0}.
+struct DecoderDescription {
+  std::string name;                             // of the function that makes it; empty: not known
+  std::map<std::string, std::int64_t> options;  // numbers and truth values, by the names of its options
+  std::vector<ExampleArray> arrays;             // of "tensor" and "tensors"
+  // "csv_row(columns=14, label=0)", or "" where it is not known.
+  std::string text() const;
+  friend bool operator==(const DecoderDescription&, const DecoderDescription&) = default;
+};
+
 // What is known of a data set.
 struct Manifest {
   std::string payload = "image";              // what a record holds: "image" is MXNet's image record; "bytes": anything
@@ -41,6 +74,8 @@ struct Manifest {
   bool class_labels = true;                   // the one label is a class number 0, 1, 2, ...
   std::vector<std::string> labels;            // names of the classes; may be empty
   ImageSize image;                            // of all images
+  DecoderDescription decoder;                 // of records that are no images; a loader without a decoder takes it
+  DataStatistics statistics;                  // as a converter counted them; may be empty
   std::optional<std::uint64_t> shuffle_seed;  // of the order in which records were packed; none: not shuffled
   std::vector<Shard> shards;                  // in the order of their positions
   std::string folder;                         // where it was loaded from; not stored

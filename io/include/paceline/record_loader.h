@@ -79,7 +79,7 @@ struct RecordLoaderOptions {
   int prefetch = 4;                      // batches decoded ahead; bounds the memory, the device's too
   OnDamage on_damage = OnDamage::kFail;  // kSkip: damaged records and images are left out, counted and logged
   ImageOptions image = {};               // how pixels become numbers
-  DecoderFactory decoder = {};           // none: records of images, as MXNet's
+  DecoderFactory decoder = {};           // none: the one that the manifest names, else of MXNet's images
   Sampling sampling = {};                // draws records by weights, or groups them by a key
 };
 
@@ -118,6 +118,9 @@ class RecordLoader final : public DataIterator {
 
   // The names of the classes, as packed; may be empty.
   const std::vector<std::string>& labels() const;
+  // What is known of the data set; its `statistics` hold means, deviations and counts of classes. Of a mixture, what
+  // all data sets have in common, without statistics.
+  const Manifest& manifest() const;
   // The full paths of the shards that are open.
   std::vector<std::string> open_shards() const;
   // What kSkip left out since construction: damage() lists at most 1,000 places, damaged() counts all. Thread-safe.
