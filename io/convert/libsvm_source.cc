@@ -1,0 +1,180 @@
+// Rows in LibSVM's format.
+
+#include <paceline/convert_sources.h>
+#include <paceline/error.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "convert/source.h"
+#include "convert/text_file.h"
+#include "file.h"
+#include "text_numbers.h"
+
+namespace paceline {
+namespace io {
+namespace {
+
+std::string text_of(float value) {
+  char digits[32];
+  return {digits, std::to_chars(digits, digits + sizeof digits, value).ptr};
+}
+
+// A line without what follows a '#'.
+struct Row {
+  std::string_view label;
+  float value = 0;            // of the label
+  std::string_view features;  // behind the label
+  std::int64_t given = 0;     // features
+  std::int64_t largest_index = 0;
+};
+
+// Throws Corrupt with the reason alone.
+Row parse_row(std::string_view line, bool from_zero) {
+  Row row;
+  line = line.substr(0, line.find('#'));
+  Words words(line);
+  std::string_view word;
+  if (!words.next(row.label) || !parse_finite(row.label, row.value))
+    throw Corrupt(str(io::quoted(row.label), " is no label, expected a finite number"));
+  row.features = line.substr(static_cast<std::size_t>(row.label.data() + row.label.size() - line.data()));
+  while (words.next(word)) {
+    std::int64_t index = 0;
+    float value = 0;
+    if (!parse_feature(word, index, value))
+      throw Corrupt(str(io::quoted(word), " is no feature, expected index:value with a finite value"));
+    constexpr std::int64_t kMostFeatures = std::int64_t{1} << 31;
+    if (index < (from_zero ? 0 : 1) || index >= kMostFeatures)
+      throw Corrupt(str("index ", index, " is outside, expected ", from_zero ? 0 : 1, " to ", kMostFeatures - 1));
+    row.largest_index = std::max(row.largest_index, index);
+    ++row.given;
+  }
+  return row;
+}
+
+class LibsvmSource final : public RecordSource {
+ public:
+  LibsvmSource(const std::vector<std::string>& paths, const LibsvmSourceOptions& options)
+      : options_(options), lines_(paths, {}), identity_(identity_of(paths)) {
+    constexpr std::size_t kMostClasses = 1000;
+    std::map<float, std::int64_t> labels;
+    bool whole = true;
+    std::int64_t features = 0;
+    lines_.each([&](std::int64_t number, std::string_view line) {
+      std::string_view word;
+      if (!Words(line).next(word)) return;  // blank, or a comment
+      rows_.push_back(number);
+      try {
+        const Row row = parse_row(line, options_.from_zero);
+        whole &= row.value == std::floor(row.value);
+        if (labels.size() <= kMostClasses) labels.emplace(row.value, 0);
+        if (row.given > 0) features = std::max(features, row.largest_index + (options_.from_zero ? 1 : 0));
+      } catch (const Corrupt&) {
+        // It counts as bad later.
+      }
+    });
+    features_ = options.features > 0 ? options.features : features;
+    require(features_ > 0, paths.at(0), " has no features");
+    const bool few = labels.size() <= kMostClasses;
+    require(options.label != LabelKind::kClass || few, "the labels have more than ", kMostClasses,
+            " different values, which are no classes");
+    classes_ = options.label == LabelKind::kClass || (options.label == LabelKind::kAuto && whole && few);
+    for (const auto& entry : labels)
+      if (classes_) numbers_.emplace(entry.first, static_cast<std::int64_t>(numbers_.size()));
+  }
+
+  std::int64_t size() const override { return static_cast<std::int64_t>(rows_.size()); }
+  const char* unit() const override { return "rows"; }
+  std::string place(std::int64_t entry) const override { return lines_.place(line_of(entry)); }
+  std::vector<std::uint64_t> keys() const override {
+    std::vector<std::uint64_t> keys;
+    keys.reserve(static_cast<std::size_t>(size()));
+    lines_.each([&](std::int64_t line, std::string_view bytes) {
+      if (keys.size() < rows_.size() && rows_[keys.size()] == line) keys.push_back(stable_hash(bytes));
+    });
+    return keys;
+  }
+  std::unique_ptr<EntryEncoder> encoder(const std::function<void()>&) const override;
+  std::vector<std::string> number_names() const override {
+    return classes_ ? std::vector<std::string>{} : std::vector<std::string>{"label"};
+  }
+
+  Manifest description() const override {
+    Manifest manifest;
+    manifest.payload = "bytes";
+    manifest.class_labels = classes_;
+    for (const auto& [label, number] : numbers_) manifest.labels.push_back(text_of(label));
+    manifest.decoder = {
+        "libsvm_row", {{"features", features_}, {"from_zero", options_.from_zero}, {"class_labels", classes_}}, {}};
+    return manifest;
+  }
+
+  std::string identity() const override {
+    std::string text = str("libsvm ", features_, ' ', options_.from_zero, classes_, '\n', identity_);
+    for (const auto& [label, number] : numbers_) text += text_of(label) + '\n';
+    return text;
+  }
+
+  void encode(std::string_view line, std::string& record, Tally& tally) const {
+    const Row row = parse_row(line, options_.from_zero);
+    const std::int64_t places = row.largest_index + (options_.from_zero ? 1 : 0);
+    if (row.given > 0 && places > features_)
+      throw Corrupt(str("index ", row.largest_index, " is outside, expected fewer than ", features_ + 1, " features"));
+    tally.lengths.add(static_cast<double>(row.given));
+    if (classes_) {
+      const std::int64_t number = numbers_.at(row.value);
+      ++tally.classes[number];
+      record = str(number);
+    } else {
+      tally.number(0).add(static_cast<double>(row.value));
+      record = row.label;
+    }
+    record += row.features;
+    record.erase(record.find_last_not_of(" \t\r") + 1);
+  }
+  void read(std::int64_t entry, std::string& line) const { lines_.read(line_of(entry), line); }
+
+ private:
+  std::int64_t line_of(std::int64_t entry) const { return rows_[static_cast<std::size_t>(entry)]; }
+
+  const LibsvmSourceOptions options_;
+  const Lines lines_;
+  const std::string identity_;
+  std::vector<std::int64_t> rows_;         // the lines that hold one
+  std::map<float, std::int64_t> numbers_;  // of the classes, by label
+  std::int64_t features_ = 0;
+  bool classes_ = false;
+};
+
+class LibsvmEncoder final : public EntryEncoder {
+ public:
+  explicit LibsvmEncoder(const LibsvmSource& source) : source_(source) {}
+  void encode(std::int64_t entry, std::string& record, Tally& tally) override {
+    source_.read(entry, line_);
+    source_.encode(line_, record, tally);
+  }
+
+ private:
+  const LibsvmSource& source_;
+  std::string line_;
+};
+
+std::unique_ptr<EntryEncoder> LibsvmSource::encoder(const std::function<void()>&) const {
+  return std::make_unique<LibsvmEncoder>(*this);
+}
+
+}  // namespace
+}  // namespace io
+
+RecordSourceHandle libsvm_source(const std::vector<std::string>& files, const LibsvmSourceOptions& options) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 31;
+  require(options.features >= 0 && options.features < kMost, "--features is 0 to ", kMost - 1, ", not ",
+          options.features);
+  return std::make_shared<io::LibsvmSource>(files, options);
+}
+
+}  // namespace paceline

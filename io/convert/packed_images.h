@@ -1,0 +1,35 @@
+#pragma once
+// Records of images, of whatever holds their bytes.
+
+#include <paceline/convert_sources.h>
+#include <paceline/idx_file.h>
+#include <paceline/image_list.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "convert/source.h"
+
+namespace paceline::io {
+
+// Where images come from.
+class ImageBytes {
+ public:
+  virtual ~ImageBytes() = default;
+  // The image in its encoding, or empty where pixels() gives it. Thread-safe. Throws IoError, Corrupt, and what `wait`
+  // throws.
+  virtual std::string read(std::int64_t entry, const std::function<void()>& wait) const = 0;
+  // Grey pixels that have no encoding yet.
+  virtual Image pixels(std::int64_t /*entry*/) const { return {}; }
+  // Are they without an encoding?
+  virtual bool plain() const { return false; }
+};
+
+// `identity`: that of the files. `keys`: what decides the split of each image.
+RecordSourceHandle packed_images(ImageList list, std::unique_ptr<const ImageBytes> bytes,
+                                 const ImageSourceOptions& options, std::string identity,
+                                 std::vector<std::uint64_t> keys);
+
+}  // namespace paceline::io

@@ -1,0 +1,120 @@
+// Record files and data sets as they are, to be divided, shuffled and written anew.
+
+#include <paceline/convert_sources.h>
+#include <paceline/error.h>
+#include <paceline/image.h>
+#include <paceline/record_tools.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "convert/source.h"
+
+namespace paceline {
+namespace io {
+namespace {
+
+class StoredRecords final : public RecordSource {
+ public:
+  explicit StoredRecords(const std::vector<std::string>& sources) {
+    require(!sources.empty(), "no files were given");
+    std::vector<std::string> paths;
+    RecordStatistics all;
+    for (const std::string& source : sources) {
+      all.add(statistics(source));
+      for (const std::string& file : record_files(source)) paths.push_back(file);
+      take_description(source, source == sources[0]);
+    }
+    const Manifest said = manifest_;
+    all.describe(manifest_);
+    if (!said.decoder.name.empty()) manifest_.class_labels = said.class_labels;
+    if (manifest_.payload == "image") manifest_.decoder = {};
+    for (const std::string& path : paths) {
+      files_.push_back(std::make_unique<RecordFile>(path));
+      starts_.push_back(size_);
+      size_ += files_.back()->size();
+    }
+    identity_ = identity_of(paths);
+    std::vector<std::int64_t> keys;
+    for (std::int64_t entry = 0; entry < size_; ++entry) keys.push_back(key_of(entry));
+    std::sort(keys.begin(), keys.end());
+    number_anew_ = std::adjacent_find(keys.begin(), keys.end()) != keys.end();
+  }
+
+  std::int64_t size() const override { return size_; }
+  const char* unit() const override { return "records"; }
+  std::string place(std::int64_t entry) const override {
+    return str(file_of(entry).path(), ": record ", place_of(entry));
+  }
+  std::int64_t id(std::int64_t entry) const override { return number_anew_ ? entry : key_of(entry); }
+  std::vector<std::uint64_t> keys() const override {
+    std::vector<std::uint64_t> keys;
+    std::string record;
+    RecordDamage damage;
+    for (std::int64_t entry = 0; entry < size_; ++entry) {
+      // A damaged one is a bad record wherever it goes.
+      if (!file_of(entry).try_read(place_of(entry), record, damage)) record.clear();
+      keys.push_back(stable_hash(record));
+    }
+    return keys;
+  }
+  std::unique_ptr<EntryEncoder> encoder(const std::function<void()>&) const override;
+  Manifest description() const override { return manifest_; }
+  std::string identity() const override { return "records\n" + identity_; }
+
+  void read(std::int64_t entry, std::string& record, Tally& tally) const {
+    RecordDamage damage;
+    if (!file_of(entry).try_read(place_of(entry), record, damage)) throw Corrupt(damage.reason);
+    tally.lengths.add(static_cast<double>(record.size()));
+    if (manifest_.payload == "image" && manifest_.class_labels)
+      ++tally.classes[static_cast<std::int64_t>(ImageRecord(record).label(0))];
+  }
+
+ private:
+  // What the manifest of a data set says.
+  void take_description(const std::string& source, bool first) {
+    if (record_files(source) == std::vector{source}) return;
+    const Manifest said = Manifest::load(source);
+    require(first || (said.labels == manifest_.labels && said.decoder == manifest_.decoder), source,
+            " holds other records than the sources before it: its classes or its decoder differ");
+    manifest_.labels = said.labels;
+    manifest_.decoder = said.decoder;
+    manifest_.class_labels = said.class_labels;
+  }
+
+  std::size_t number_of_file(std::int64_t entry) const {
+    return static_cast<std::size_t>(std::upper_bound(starts_.begin(), starts_.end(), entry) - starts_.begin()) - 1;
+  }
+  const RecordFile& file_of(std::int64_t entry) const { return *files_[number_of_file(entry)]; }
+  std::int64_t place_of(std::int64_t entry) const { return entry - starts_[number_of_file(entry)]; }
+  std::int64_t key_of(std::int64_t entry) const { return file_of(entry).key(place_of(entry)); }
+
+  std::vector<std::unique_ptr<RecordFile>> files_;
+  std::vector<std::int64_t> starts_;  // the first record of each file
+  std::int64_t size_ = 0;
+  bool number_anew_ = false;
+  Manifest manifest_;
+  std::string identity_;
+};
+
+class RecordCopier final : public EntryEncoder {
+ public:
+  explicit RecordCopier(const StoredRecords& source) : source_(source) {}
+  void encode(std::int64_t entry, std::string& record, Tally& tally) override { source_.read(entry, record, tally); }
+
+ private:
+  const StoredRecords& source_;
+};
+
+std::unique_ptr<EntryEncoder> StoredRecords::encoder(const std::function<void()>&) const {
+  return std::make_unique<RecordCopier>(*this);
+}
+
+}  // namespace
+}  // namespace io
+
+RecordSourceHandle record_source(const std::vector<std::string>& sources) {
+  return std::make_shared<io::StoredRecords>(sources);
+}
+
+}  // namespace paceline

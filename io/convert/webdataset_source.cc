@@ -1,0 +1,195 @@
+// Tar files of WebDataset. A tar file is a row of members: a head of 512 bytes, then the member's bytes, filled up to a
+// multiple of 512. Longer names come in members of their own, of GNU's or of POSIX's kind.
+
+#include <paceline/error.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "convert/packed_images.h"
+#include "file.h"
+#include "text_numbers.h"
+
+namespace paceline {
+namespace io {
+namespace {
+
+constexpr std::uint64_t kTarBlock = 512;
+
+struct Member {
+  std::string name;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+
+std::string_view field(const char* head, std::size_t at, std::size_t length) {
+  const std::string_view bytes(head + at, length);
+  return bytes.substr(0, bytes.find('\0'));
+}
+
+// Octal digits, or, where the first bit is set, the number itself.
+std::uint64_t number_in(const char* head, std::size_t at, std::size_t length) {
+  std::uint64_t number = 0;
+  if (static_cast<std::uint8_t>(head[at]) & 0x80) {
+    for (std::size_t i = 1; i < length; ++i) number = number << 8 | static_cast<std::uint8_t>(head[at + i]);
+    return number;
+  }
+  for (const char c : field(head, at, length))
+    if (c >= '0' && c <= '7') number = number * 8 + static_cast<std::uint64_t>(c - '0');
+  return number;
+}
+
+bool has_right_sum(const char* head) {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < kTarBlock; ++i) {
+    const bool of_sum = i >= 148 && i < 156;  // counts as spaces
+    sum += of_sum ? ' ' : static_cast<std::uint8_t>(head[i]);
+  }
+  return sum == number_in(head, 148, 8);
+}
+
+std::string read_part(const InputFile& file, std::uint64_t offset, std::uint64_t bytes) {
+  std::string part(static_cast<std::size_t>(bytes), '\0');
+  if (file.read_at(offset, part.data(), part.size()) != part.size()) throw Corrupt(str(file.path(), " is truncated"));
+  return part;
+}
+
+// The path among lines "LENGTH path=VALUE\n" of POSIX's extended head; empty where there is none.
+std::string path_in(std::string_view lines) {
+  std::string path;
+  while (!lines.empty()) {
+    std::uint64_t length = 0;
+    const std::size_t space = lines.find(' ');
+    if (space == std::string_view::npos || !parse_number(lines.substr(0, space), length) || length <= space + 1 ||
+        length > lines.size())
+      break;
+    std::string_view line = lines.substr(space + 1, length - space - 2);
+    lines.remove_prefix(length);
+    if (line.starts_with("path=")) path = line.substr(std::string_view("path=").size());
+  }
+  return path;
+}
+
+std::vector<Member> members_of(const InputFile& file) {
+  std::vector<Member> members;
+  std::string long_name;
+  for (std::uint64_t at = 0; at + kTarBlock <= file.size();) {
+    const std::string head = read_part(file, at, kTarBlock);
+    if (head.find_first_not_of('\0') == std::string::npos) break;
+    if (!has_right_sum(head.data())) {
+      throw Corrupt(str(file.path(), at == 0 ? " is no tar file; unpack it first where it is compressed"
+                                             : str(" is damaged at byte ", at)));
+    }
+    Member member{std::string(field(head.data(), 0, 100)), at + kTarBlock, number_in(head.data(), 124, 12)};
+    if (member.bytes > file.size() || member.offset > file.size() - member.bytes)
+      throw Corrupt(str(file.path(), " is truncated in ", member.name));
+    at = member.offset + (member.bytes + kTarBlock - 1) / kTarBlock * kTarBlock;
+    const char type = head[156];
+    constexpr std::uint64_t kLongestName = 1 << 16;
+    if ((type == 'L' || type == 'x') && member.bytes <= kLongestName) {
+      const std::string bytes = read_part(file, member.offset, member.bytes);
+      const std::string name = type == 'L' ? bytes.substr(0, bytes.find('\0')) : path_in(bytes);
+      if (!name.empty()) long_name = name;
+      continue;
+    }
+    if (type != '0' && type != '\0') {
+      long_name.clear();
+      continue;
+    }
+    if (field(head.data(), 257, 5) == "ustar" && head[345] != '\0' && field(head.data(), 257, 6).size() == 5)
+      member.name = str(field(head.data(), 345, 155), '/', member.name);
+    if (!long_name.empty()) member.name = std::exchange(long_name, "");
+    members.push_back(std::move(member));
+  }
+  return members;
+}
+
+// Where the images of the samples are.
+class TarImages final : public ImageBytes {
+ public:
+  struct Place {
+    std::shared_ptr<const InputFile> file;
+    std::uint64_t offset = 0;
+    std::uint64_t bytes = 0;
+  };
+
+  void add(Place place) { places_.push_back(std::move(place)); }
+  std::string read(std::int64_t entry, const std::function<void()>&) const override {
+    const Place& place = places_[static_cast<std::size_t>(entry)];
+    return read_part(*place.file, place.offset, place.bytes);
+  }
+
+ private:
+  std::vector<Place> places_;
+};
+
+// The members of one sample by extension, in small letters.
+struct Sample {
+  std::string key;
+  std::map<std::string, Member> members;
+};
+
+// The samples of a file: members that follow each other with the same key.
+std::vector<Sample> samples_of(const InputFile& file) {
+  std::vector<Sample> samples;
+  for (Member& member : members_of(file)) {
+    const std::size_t slash = member.name.rfind('/');
+    const std::size_t begin = slash == std::string::npos ? 0 : slash + 1;
+    const std::size_t dot = member.name.find('.', begin);
+    if (dot == std::string::npos || dot == begin) continue;  // it has no extension, or no key
+    const std::string key = member.name.substr(0, dot);
+    std::string extension = member.name.substr(dot + 1);
+    std::transform(extension.begin(), extension.end(), extension.begin(),
+                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; });
+    if (samples.empty() || samples.back().key != key) samples.push_back({key, {}});
+    samples.back().members.emplace(std::move(extension), std::move(member));
+  }
+  return samples;
+}
+
+const Member* image_in(const Sample& sample) {
+  for (const char* extension : {"jpg", "jpeg", "png"})
+    if (const auto found = sample.members.find(extension); found != sample.members.end()) return &found->second;
+  return nullptr;
+}
+
+float label_of(const InputFile& file, const Sample& sample) {
+  const auto place = [&] { return str(file.path(), ": the sample ", sample.key); };
+  const auto found = sample.members.find("cls");
+  if (found == sample.members.end()) throw Corrupt(place() + " has an image and no .cls with its label");
+  constexpr std::uint64_t kLongest = 64;
+  const std::string text = read_part(file, found->second.offset, std::min(found->second.bytes, kLongest));
+  Words words(text);
+  std::string_view word;
+  float label = 0;
+  if (!words.next(word) || !parse_finite(word, label) || words.next(word))
+    throw Corrupt(str(place(), " has the label ", io::quoted(text), ", expected a number"));
+  return label;
+}
+
+}  // namespace
+}  // namespace io
+
+RecordSourceHandle webdataset_source(const std::vector<std::string>& files, const ImageSourceOptions& options) {
+  require(!files.empty(), "no files were given");
+  ImageList list;
+  auto images = std::make_unique<io::TarImages>();
+  std::vector<std::uint64_t> keys;
+  for (const std::string& path : files) {
+    const auto file = std::make_shared<const io::InputFile>(path);
+    for (const io::Sample& sample : io::samples_of(*file)) {
+      const io::Member* const image = io::image_in(sample);
+      if (!image) throw Corrupt(str(path, ": the sample ", sample.key, " holds no .jpg, .jpeg or .png"));
+      list.entries.push_back(
+          {static_cast<std::int64_t>(keys.size()), {io::label_of(*file, sample)}, str(path, "/", image->name)});
+      images->add({file, image->offset, image->bytes});
+      keys.push_back(io::stable_hash(sample.key));
+    }
+  }
+  require(!list.entries.empty(), files[0], " holds no samples");
+  return io::packed_images(std::move(list), std::move(images), options, io::identity_of(files), std::move(keys));
+}
+
+}  // namespace paceline
