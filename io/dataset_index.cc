@@ -73,14 +73,26 @@ void extend(Manifest& manifest, const Manifest& more, const std::string& path) {
   manifest.shuffle_seed.reset();
 }
 
+// Throws InvalidArgument unless the labels are numbers of these classes.
+void name_classes(Manifest& manifest, const RecordStatistics& statistics, const std::vector<std::string>& classes) {
+  if (classes.empty()) return;
+  require(manifest.class_labels, "the records have no class numbers, which names of classes belong to");
+  const float largest = statistics.labels.empty() ? 0 : statistics.labels.rbegin()->first;
+  require(largest < static_cast<float>(classes.size()), "a label is ", largest, ", but only ", classes.size(),
+          " classes are named");
+  manifest.labels = classes;
+}
+
 }  // namespace
 
 Manifest index_records(const std::vector<std::string>& record_files, const std::string& manifest_path,
-                       const RecordWork& work) {
+                       const RecordWork& work, const std::vector<std::string>& classes) {
   require(!fs::exists(manifest_path), manifest_path, " exists; remove it first, or name another manifest");
   const std::vector<io::Examined> files = examine_all(record_files, work);
   Manifest manifest;
-  together(files).describe(manifest);
+  const RecordStatistics statistics = together(files);
+  statistics.describe(manifest);
+  name_classes(manifest, statistics, classes);
   for (const io::Examined& file : files) manifest.shards.push_back(complete(file, manifest_path));
   manifest.save(manifest_path);
   manifest.folder = fs::path(manifest_path).parent_path().string();

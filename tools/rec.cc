@@ -18,6 +18,7 @@
 DEFINE_int64(limit, 20, "records that `list` prints of each file, labels that `stats` prints; 0: all");
 DEFINE_int32(shards, 0, "record files that `split`, `merge` and `lines` write; 0: one");
 DEFINE_string(manifest, "", "manifest that `index` writes; '' is that of the one file, A.manifest beside A.rec");
+DEFINE_string(classes, "", "text file with the names of the classes for `index`, one on each line, from class 0 on");
 DEFINE_int32(threads, 0, "files that are worked on at a time; 0: as many as there are cores");
 
 namespace paceline {
@@ -109,6 +110,39 @@ void print_description(const Manifest& manifest) {
     std::printf("labels       %s%d for each record%s\n", manifest.variable_labels ? "at most " : "",
                 manifest.label_width, manifest.class_labels ? ", class numbers" : "");
   }
+  if (!manifest.decoder.name.empty()) std::printf("decoder      %s\n", manifest.decoder.text().c_str());
+}
+
+void print_statistics(const DataStatistics& statistics) {
+  const auto print = [](const std::string& name, const NumberStatistics& numbers) {
+    std::printf("%-12s mean %.6g  deviation %.6g  from %.6g to %.6g", name.c_str(), numbers.mean, numbers.deviation,
+                numbers.smallest, numbers.largest);
+    if (numbers.missing > 0) std::printf("  %" PRId64 " missing", numbers.missing);
+    std::printf("\n");
+  };
+  if (statistics.lengths.count > 0) print("lengths", statistics.lengths);
+  std::int64_t shown = 0;
+  for (const auto& [name, numbers] : statistics.numbers) {
+    if (FLAGS_limit > 0 && ++shown > FLAGS_limit) break;
+    print("numbers " + name, numbers);
+  }
+  if (FLAGS_limit > 0 && shown > FLAGS_limit) std::printf("and further numbers; --limit 0 prints all\n");
+}
+
+// The names in --classes.
+std::vector<std::string> class_names() {
+  std::vector<std::string> names;
+  if (FLAGS_classes.empty()) return names;
+  std::ifstream file(FLAGS_classes, std::ios::binary);
+  std::string line;
+  while (std::getline(file, line)) {
+    if (line.ends_with('\r')) line.pop_back();
+    require(!line.empty(), FLAGS_classes, " has an empty line, where the name of class ", names.size(), " should be");
+    names.push_back(line);
+  }
+  if (!file.eof()) throw IoError(str("cannot read ", FLAGS_classes, ": ", std::generic_category().message(errno)));
+  require(!names.empty(), FLAGS_classes, " names no classes");
+  return names;
 }
 
 int list(const std::vector<std::string>& sources) {
@@ -119,8 +153,13 @@ int list(const std::vector<std::string>& sources) {
     }
     const Manifest manifest = Manifest::load(source);
     print_description(manifest);
-    for (std::size_t i = 0; i < manifest.labels.size(); ++i)
-      std::printf("class %6zu %s\n", i, manifest.labels[i].c_str());
+    print_statistics(manifest.statistics);
+    for (std::size_t i = 0; i < manifest.labels.size(); ++i) {
+      const auto count = manifest.statistics.classes.find(manifest.labels[i]);
+      std::printf("class %6zu %s", i, manifest.labels[i].c_str());
+      if (count != manifest.statistics.classes.end()) std::printf("  %" PRId64 " records", count->second);
+      std::printf("\n");
+    }
     for (const Shard& shard : manifest.shards) {
       std::printf("shard        %s  %" PRId64 " records  %" PRIu64 " bytes  crc32c %08x\n", shard.path.c_str(),
                   shard.records, shard.bytes, shard.crc32c);
@@ -180,7 +219,7 @@ int index(const std::vector<std::string>& files) {
   for (const std::string& file : files)
     require(std::filesystem::path(file).extension() == ".rec", file, " is not named as record files are, .rec");
   Work work(files);
-  const Manifest manifest = index_records(files, path, work());
+  const Manifest manifest = index_records(files, path, work(), class_names());
   std::printf("%s: %" PRId64 " records in %zu files\n", path.c_str(), manifest.records(), manifest.shards.size());
   print_description(manifest);
   return 0;

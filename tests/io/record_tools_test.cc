@@ -96,6 +96,19 @@ TEST(IndexRecords, MakesADataSetOfAFileThatStays) {
               HasSubstr("a.manifest exists; remove it first"));
 }
 
+TEST(IndexRecords, NamesTheClasses) {
+  TemporaryFolder folder;
+  write_foreign(folder, "a", some_images(7));
+  const std::string path = folder / "a.manifest";
+  EXPECT_THAT(error_of<InvalidArgument>([&] {
+                index_records({folder / "a.rec"}, path, {}, {"cat", "dog"});
+              }),
+              HasSubstr("a label is 2, but only 2 classes are named"));
+  EXPECT_FALSE(std::filesystem::exists(path));
+  index_records({folder / "a.rec"}, path, {}, {"cat", "dog", "cow"});
+  EXPECT_THAT(Manifest::load(path).labels, ElementsAre("cat", "dog", "cow"));
+}
+
 TEST(IndexRecords, TakesIndexesAsTheyAreAndFilesElsewhere) {
   TemporaryFolder folder;
   write_foreign(folder, "a", some_images(5), true);

@@ -61,10 +61,11 @@ RecordStatistics statistics(const std::string& source, const RecordWork& work = 
 
 // Writes what a loader needs beside record files that others made, and `manifest`, which names them: `.idx` and `.crc`
 // of each where it has none. The record files and indexes that are there are not touched. An index may name some of the
-// records only: then these are the data set. Throws IoError; Corrupt at damage, before anything is written;
-// InvalidArgument where the manifest exists, or a file holds no records.
+// records only: then these are the data set. `classes` are the names of the classes by number; none: they stay without.
+// Throws IoError; Corrupt at damage, before anything is written; InvalidArgument where the manifest exists, a file
+// holds no records, or the labels are no numbers of these classes.
 Manifest index_records(const std::vector<std::string>& record_files, const std::string& manifest,
-                       const RecordWork& work = {});
+                       const RecordWork& work = {}, const std::vector<std::string>& classes = {});
 
 // Adds record files to a data set as further shards, without copying them. Otherwise as index_records(). Throws
 // InvalidArgument also where the records do not fit those of the data set.
