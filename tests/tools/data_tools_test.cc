@@ -1,4 +1,4 @@
-// im2rec, rec, draw_digits and kvsim as a user starts them.
+// im2rec, to_rec, rec, draw_digits and kvsim as a user starts them.
 
 #include <gmock/gmock.h>
 #include <paceline/idx_file.h>
@@ -9,6 +9,7 @@
 #include <support/paths.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <csignal>
@@ -325,6 +326,72 @@ TEST(Im2rec, PacksCifarAndTheLoaderReadsIt) {
   }
   EXPECT_EQ(examples, loader.size());
   EXPECT_GE(examples, 100);
+}
+
+// What gzip packed.
+std::string unpacked(const std::string& path) {
+  const gzFile file = gzopen(path.c_str(), "rb");
+  std::string bytes;
+  char block[1 << 16];
+  for (int got = 0; (got = gzread(file, block, sizeof block)) > 0;) bytes.append(block, static_cast<std::size_t>(got));
+  gzclose(file);
+  return bytes;
+}
+
+TEST(ToRec, ConvertsA9aAndTheLoaderReadsIt) {
+  const std::string data = data_dir("a9a");
+  if (data.empty()) GTEST_SKIP() << "a9a is not here";
+  TemporaryFolder folder;
+  const Result result = run("to_rec --shards 4 " + folder / "a9a" + " " + data + "/train.libsvm.gz");
+  ASSERT_EQ(result.code, 0) << result.output;
+  RecordLoader loader(folder / "a9a.manifest", {.batch = 1000, .shuffle = 1});
+  EXPECT_EQ(loader.size(), 32560);
+  EXPECT_THAT(loader.manifest().statistics.classes, ElementsAre(std::pair{"0", 24719}, std::pair{"1", 7841}));
+  const std::string text = unpacked(data + "/train.libsvm.gz");
+  double values = 0;
+  std::int64_t positive = 0;
+  for (const Batch& batch : EpochRange(loader, 0, {})) {
+    for (const float value : batch.data.to_vector<float>()) values += static_cast<double>(value);
+    for (const std::int32_t label : batch.label.to_vector<std::int32_t>()) positive += label;
+  }
+  // Every value of a9a is 1.
+  EXPECT_EQ(values, static_cast<double>(std::count(text.begin(), text.end(), ':')));
+  EXPECT_EQ(positive, 7841);
+}
+
+TEST(ToRec, ConvertsShakespeareToTheWindowsOfHisText) {
+  const std::string data = data_dir("text");
+  if (data.empty()) GTEST_SKIP() << "Tiny Shakespeare is not here";
+  TemporaryFolder folder;
+  const std::string flags = "to_rec --format text --window 256 --shuffle=false --shards 3 ";
+  const Result result = run(flags + folder / "plays" + " " + data + "/tinyshakespeare.txt.gz");
+  ASSERT_EQ(result.code, 0) << result.output;
+  const std::string text = unpacked(data + "/tinyshakespeare.txt.gz");
+  std::string read;
+  RecordLoader loader(folder / "plays.manifest", {.batch = 100});
+  for (const Batch& batch : EpochRange(loader, 0, {}))
+    for (const std::int32_t byte : batch.data.to_vector<std::int32_t>()) read += static_cast<char>(byte);
+  // All but the last byte, which is a label only; then what fills up the last window.
+  EXPECT_EQ(read.substr(0, text.size() - 1), text.substr(0, text.size() - 1));
+  EXPECT_LT(read.size() - text.size(), 256u);
+}
+
+TEST(Rec, IndexNamesClasses) {
+  TemporaryFolder folder;
+  write_data_set(folder, 20, 1);
+  std::filesystem::remove(folder / "set.manifest");
+  std::string names;
+  for (int i = 0; i < 10; ++i) names += str("class", i, "\n");
+  write_all(folder / "names", names);
+  const std::string rest = folder / "names" + " " + folder / "set-00000-of-00001.rec";
+  const std::string set = folder / "set-00000-of-00001.manifest";
+  EXPECT_EQ(run("rec index --classes " + rest).code, 0);
+  EXPECT_EQ(Manifest::load(set).labels.at(9), "class9");
+  std::filesystem::remove(set);
+  write_all(folder / "names", "one\n\nthree\n");
+  const Result refused = run("rec index --classes " + rest);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.output, HasSubstr("names has an empty line, where the name of class 1 should be"));
 }
 
 TEST(Rec, VerifiesAndNamesDamage) {
