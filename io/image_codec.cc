@@ -6,7 +6,8 @@
 
 #include <charconv>
 #include <cstring>
-#include <utility>
+#include "image_resize.h"
+#include "jpeg_decoder.h"
 
 namespace paceline {
 namespace {
@@ -19,17 +20,21 @@ constexpr std::int64_t kMostPixels = std::int64_t{1} << 28;
 constexpr std::int64_t kMostPixelsOfAByte = 8 * 1032;
 
 // `bytes`: of the encoded image.
-void set_size(Image& image, std::int64_t height, std::int64_t width, int channels, std::size_t bytes) {
+void check_size(std::int64_t height, std::int64_t width, std::size_t bytes) {
   if (height < 1 || width < 1 || height > kMostPixels || width > kMostPixels || height * width > kMostPixels) {
     throw Corrupt(str("an image of ", width, " x ", height, " pixels is not supported"));
   }
   if (height * width / kMostPixelsOfAByte > static_cast<std::int64_t>(bytes)) {
     throw Corrupt(str("an image of ", width, " x ", height, " pixels does not fit into its ", bytes, " bytes"));
   }
-  image.height = static_cast<int>(height);
-  image.width = static_cast<int>(width);
+}
+
+void set_size(Image& image, int height, int width, int channels) {
+  image.height = height;
+  image.width = width;
   image.channels = channels;
-  image.pixels.resize(static_cast<std::size_t>(height * width * channels));
+  image.pixels.resize(static_cast<std::size_t>(height) * static_cast<std::size_t>(width) *
+                      static_cast<std::size_t>(channels));
 }
 
 // ITU-R BT.601 with 16-bit weights, as OpenCV and libjpeg do.
@@ -113,10 +118,16 @@ Pnm read_pnm(std::string_view bytes) {
   return pnm;
 }
 
-void decode_pnm(std::string_view bytes, Image& image) {
+void decode_pnm(std::string_view bytes, const Rectangle& part, Image& image) {
   const Pnm pnm = read_pnm(bytes);
-  set_size(image, pnm.height, pnm.width, pnm.channels, bytes.size());
-  std::memcpy(image.pixels.data(), pnm.pixels.data(), pnm.pixels.size());
+  set_size(image, part.height, part.width, pnm.channels);
+  const auto channels = static_cast<std::size_t>(pnm.channels);
+  const std::size_t row = static_cast<std::size_t>(part.width) * channels;
+  for (std::size_t y = 0; y < static_cast<std::size_t>(part.height); ++y) {
+    const std::size_t from = (static_cast<std::size_t>(part.top) + y) * static_cast<std::size_t>(pnm.width) +
+                             static_cast<std::size_t>(part.left);
+    std::memcpy(image.pixels.data() + y * row, pnm.pixels.data() + from * channels, row);
+  }
 }
 
 void begin_png(std::string_view bytes, png_image& png) {
@@ -137,7 +148,7 @@ void decode_png(std::string_view bytes, Image& image) {
   const int stored = colours + alpha;
   png.format = (colour ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY) | (alpha ? PNG_FORMAT_FLAG_ALPHA : 0);
   try {
-    set_size(image, png.height, png.width, stored, bytes.size());
+    set_size(image, static_cast<int>(png.height), static_cast<int>(png.width), stored);
   } catch (...) {
     png_image_free(&png);
     throw;
@@ -180,61 +191,16 @@ bool starts_with(std::string_view bytes, std::string_view with) { return bytes.s
 
 struct ImageCodec::State {
   ~State() {
-    if (decompressor) tjDestroy(decompressor);
     if (compressor) tjDestroy(compressor);
   }
 
-  // The colours are TurboJPEG's.
-  void read_jpeg_header(std::string_view bytes, int& height, int& width, int& colours);
-  [[noreturn]] void fail_jpeg();
-  void decode_jpeg(std::string_view bytes, Image& image, int channels);
   std::string encode_jpeg(const Image& image, int quality);
 
-  tjhandle decompressor = nullptr;
+  io::JpegDecoder jpeg;
   tjhandle compressor = nullptr;
+  std::string_view bytes;  // of the image whose header was read last
+  ImageHeader header;
 };
-
-void ImageCodec::State::fail_jpeg() {
-  const std::string reason = tjGetErrorStr2(decompressor);
-  // It may hold a part of what was damaged, and refuse all that comes after.
-  tjDestroy(std::exchange(decompressor, nullptr));
-  throw Corrupt("TurboJPEG: " + reason);
-}
-
-void ImageCodec::State::read_jpeg_header(std::string_view bytes, int& height, int& width, int& colours) {
-  if (!decompressor) decompressor = tjInitDecompress();
-  if (!decompressor) throw OutOfMemory("TurboJPEG cannot start");
-  const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
-  int subsampling = 0;
-  if (tjDecompressHeader3(decompressor, data, bytes.size(), &width, &height, &subsampling, &colours) != 0) fail_jpeg();
-}
-
-void ImageCodec::State::decode_jpeg(std::string_view bytes, Image& image, int channels) {
-  const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
-  int width = 0, height = 0, space = 0;
-  read_jpeg_header(bytes, height, width, space);
-  const bool four = space == TJCS_CMYK || space == TJCS_YCCK;
-  const bool one = !four && (channels == 1 || (channels == 0 && space == TJCS_GRAY));
-  set_size(image, height, width, four ? 4 : one ? 1 : 3, bytes.size());
-  const int format = four ? TJPF_CMYK : one ? TJPF_GRAY : TJPF_RGB;
-  if (tjDecompress2(decompressor, data, bytes.size(), image.pixels.data(), width, 0, height, format,
-                    TJFLAG_ACCURATEDCT)) {
-    // Stray bytes between markers are common and harmless; missing data are not.
-    const bool harmless = tjGetErrorCode(decompressor) == TJERR_WARNING &&
-                          std::strstr(tjGetErrorStr2(decompressor), "extraneous bytes") != nullptr;
-    if (!harmless) fail_jpeg();
-  }
-  if (!four) return;
-  // Adobe stores the complement of each ink.
-  const std::size_t count = image.pixels.size() / 4;
-  std::uint8_t* p = image.pixels.data();
-  for (std::size_t i = 0; i < count; ++i) {
-    const int black = p[4 * i + 3];
-    for (std::size_t c = 0; c < 3; ++c) p[3 * i + c] = static_cast<std::uint8_t>(p[4 * i + c] * black / 255);
-  }
-  image.channels = 3;
-  image.pixels.resize(3 * count);
-}
 
 std::string ImageCodec::State::encode_jpeg(const Image& image, int quality) {
   require(quality >= 1 && quality <= 100, "the JPEG quality is 1 to 100, not ", quality);
@@ -276,32 +242,23 @@ ImageEncoding encoding_of(std::string_view bytes) {
 }  // namespace
 
 void ImageCodec::decode(std::string_view bytes, Image& image, int channels) {
-  require(channels == 0 || channels == 1 || channels == 3, "an image is decoded to 1 or 3 channels, not ", channels);
-  switch (encoding_of(bytes)) {
-    case ImageEncoding::kJpeg: state_->decode_jpeg(bytes, image, channels); break;
-    case ImageEncoding::kPng: decode_png(bytes, image); break;
-    case ImageEncoding::kRaw: decode_pnm(bytes, image); break;
-  }
-  convert(image, channels);
+  const ImageHeader found = header(bytes);
+  decode_part({0, 0, found.height, found.width}, image, channels);
 }
 
 ImageHeader ImageCodec::header(std::string_view bytes) {
   ImageHeader header;
   header.encoding = encoding_of(bytes);
   switch (header.encoding) {
-    case ImageEncoding::kJpeg: {
-      int space = 0;
-      state_->read_jpeg_header(bytes, header.height, header.width, space);
-      header.channels = space == TJCS_GRAY ? 1 : 3;
-      break;
-    }
+    case ImageEncoding::kJpeg: header = state_->jpeg.open(bytes); break;
     case ImageEncoding::kPng: {
       png_image png = {};
       begin_png(bytes, png);
+      png_image_free(&png);
+      // libpng refuses sizes above 2^31 - 1.
       header.height = static_cast<int>(png.height);
       header.width = static_cast<int>(png.width);
       header.channels = png.format & PNG_FORMAT_FLAG_COLOR ? 3 : 1;
-      png_image_free(&png);
       break;
     }
     case ImageEncoding::kRaw: {
@@ -312,7 +269,29 @@ ImageHeader ImageCodec::header(std::string_view bytes) {
       break;
     }
   }
+  check_size(header.height, header.width, bytes.size());
+  state_->bytes = bytes;
+  state_->header = header;
   return header;
+}
+
+void ImageCodec::decode_part(const Rectangle& part, Image& image, int channels, int reduced) {
+  require(channels == 0 || channels == 1 || channels == 3, "an image is decoded to 1 or 3 channels, not ", channels);
+  const ImageHeader& header = state_->header;
+  const bool may_be = reduced == 2 || reduced == 4 || reduced == 8;
+  require(reduced == 1 || (may_be && header.encoding == ImageEncoding::kJpeg),
+          "JPEGs alone are decoded smaller, by 2, 4 or 8, not by ", reduced);
+  io::check_inside(part, (header.height + reduced - 1) / reduced, (header.width + reduced - 1) / reduced);
+  switch (header.encoding) {
+    case ImageEncoding::kJpeg: state_->jpeg.read(part, channels ? channels : header.channels, reduced, image); break;
+    case ImageEncoding::kPng:
+      decode_png(state_->bytes, image);
+      if (part.height != image.height || part.width != image.width)
+        image = crop(image, part.top, part.left, part.height, part.width);
+      break;
+    case ImageEncoding::kRaw: decode_pnm(state_->bytes, part, image); break;
+  }
+  convert(image, channels);
 }
 
 std::string ImageCodec::encode(const Image& image, ImageEncoding encoding, int quality) {

@@ -17,7 +17,7 @@ packages=(
   libssl-dev                                       # encryption of large frames
   libopenblas-openmp-dev                           # linear algebra
   libdnnl-dev ocl-icd-opencl-dev                   # convolutions; the second is wanted by the first one's CMake package
-  libturbojpeg0-dev libpng-dev zlib1g-dev          # images
+  libturbojpeg0-dev libjpeg-dev libpng-dev zlib1g-dev   # images
   libisal-dev                                      # checksums
   libboost-dev nlohmann-json3-dev
   libgoogle-glog-dev libgflags-dev

@@ -5,18 +5,21 @@
 namespace paceline::io {
 namespace {
 
-// Pixel (y, x) of channel c as resize() makes it: each row is rounded to float before rows are added up.
+// Pixel (y, x) of channel c as resize() makes it: the sum of rows in each column is rounded to float before columns are
+// added up.
 __device__ float resized_pixel(const WriteExamples& work, const PlacedImage& image, std::int64_t y, std::int64_t x,
                                int c) {
   const TapRange down = work.taps[image.rows + y], across = work.taps[image.columns + x];
+  const std::int64_t stride = std::int64_t{image.width} * work.channels;
+  const std::uint8_t* column =
+      work.pixels + image.pixels + std::int64_t{down.first} * stride + std::int64_t{across.first} * work.channels + c;
   float sum = 0.5f;
-  for (int i = 0; i < down.count; ++i) {
-    const std::uint8_t* from =
-        work.pixels + image.pixels + ((std::int64_t{down.first} + i) * image.width + across.first) * work.channels + c;
-    float row = 0;
-    for (int j = 0; j < across.count; ++j, from += work.channels)
-      row += work.weights[across.weights + j] * static_cast<float>(*from);
-    sum += work.weights[down.weights + i] * row;
+  for (int j = 0; j < across.count; ++j, column += work.channels) {
+    const std::uint8_t* from = column;
+    float rows = 0;
+    for (int i = 0; i < down.count; ++i, from += stride)
+      rows += work.weights[down.weights + i] * static_cast<float>(*from);
+    sum += work.weights[across.weights + j] * rows;
   }
   return static_cast<float>(static_cast<std::uint8_t>(fminf(fmaxf(sum, 0.0f), 255.0f)));
 }

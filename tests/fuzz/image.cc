@@ -41,6 +41,12 @@ void image(std::string_view input) {
   if (header)
     expect(header->height == read->height && header->width == read->width, "the header says ", header->width, " x ",
            header->height);
+  const Rectangle middle{read->height / 3, read->width / 3, (read->height + 1) / 2, (read->width + 1) / 2};
+  Image part;
+  codec.header(bytes);
+  codec.decode_part(middle, part, channels);
+  expect(same(part, crop(*read, middle.top, middle.left, middle.height, middle.width)),
+         "a part differs from that of the whole");
   if (read->pixels.size() > kSmall) return;
   for (const ImageEncoding encoding : {ImageEncoding::kRaw, ImageEncoding::kPng}) {
     Image again;

@@ -106,8 +106,8 @@ TEST(ImageCodec, SaysWhyBytesAreNoImage) {
   const std::string png = encode(gradient(8, 8, 3), ImageEncoding::kPng);
   EXPECT_THAT(reason(png.substr(0, png.size() / 2)), HasSubstr("libpng"));
   const std::string jpeg = encode(gradient(64, 64, 3), ImageEncoding::kJpeg);
-  EXPECT_THAT(reason(jpeg.substr(0, jpeg.size() / 2)), HasSubstr("TurboJPEG"));
-  EXPECT_THAT(reason(jpeg.substr(0, 20)), HasSubstr("0 x 0 pixels"));
+  EXPECT_THAT(reason(jpeg.substr(0, jpeg.size() / 2)), HasSubstr("libjpeg"));
+  EXPECT_THAT(reason(jpeg.substr(0, 20)), HasSubstr("libjpeg"));
 }
 
 TEST(ImageCodec, SurvivesMutatedImages) {

@@ -17,6 +17,7 @@ endif()
 find_package(ZLIB REQUIRED)
 find_package(PNG REQUIRED)
 pkg_check_modules(TURBOJPEG REQUIRED IMPORTED_TARGET libturbojpeg)
+pkg_check_modules(JPEG REQUIRED IMPORTED_TARGET libjpeg)
 pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
 
 set(BLA_VENDOR OpenBLAS)

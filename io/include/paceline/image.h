@@ -18,6 +18,15 @@ struct Image {
   std::vector<std::uint8_t> pixels;  // (height, width, channels), row-major
 };
 
+// A part of an image.
+struct Rectangle {
+  int top = 0;     // the first row
+  int left = 0;    // the first column
+  int height = 0;  // in pixels
+  int width = 0;   // in pixels
+  friend bool operator==(const Rectangle&, const Rectangle&) = default;
+};
+
 // Encodings of an image. kPng keeps every pixel, kJpeg does not. kRaw is binary PNM (P5 grey, P6 colour): the pixels
 // behind a header of some 15 bytes. It costs no decoding, but MXNet's iterators refuse it.
 enum class ImageEncoding { kRaw, kPng, kJpeg };
@@ -47,6 +56,12 @@ class ImageCodec {
   void decode(std::string_view bytes, Image& image, int channels = 0);
   // Reads the header alone. Throws Corrupt as decode() does.
   ImageHeader header(std::string_view bytes);
+  // Decodes a part of the image whose header() was read last, and whose bytes must still be there: once for each
+  // header(). These are the pixels of decode() and crop(). Of a JPEG, only what the part needs is decoded, so that
+  // damage elsewhere may not be found. With `reduced` 2, 4 or 8, which is for JPEGs alone, it is a part of the image
+  // that has so many times fewer rows and columns (rounded up), whose pixels are about the means of those they stand
+  // for. Throws as decode() and crop() do.
+  void decode_part(const Rectangle& part, Image& image, int channels = 0, int reduced = 1);
   // The encoded image. `quality` is JPEG's, 1 to 100; other encodings ignore it. Throws InvalidArgument for an image or
   // a quality that cannot be.
   std::string encode(const Image& image, ImageEncoding encoding, int quality = 95);
@@ -59,7 +74,7 @@ class ImageCodec {
 // The image in another size: bilinear, with averages where it shrinks. Throws Corrupt where that would take more than
 // 2^28 pixels.
 Image resize(const Image& image, int height, int width);
-// The rectangle whose upper left corner is (top, left). Throws InvalidArgument where it is not inside.
+// The part whose upper left corner is (top, left). Throws InvalidArgument where it is not inside.
 Image crop(const Image& image, int top, int left, int height, int width);
 
 // MXNet's record of an encoded image: a header of 24 bytes (flag u32, label f32, id u64, id2 u64), `flag` further
