@@ -3,11 +3,15 @@
 
 #include <paceline/decoder.h>
 #include <paceline/image.h>
+#include <paceline/manifest.h>
 #include <paceline/record_loader.h>
 
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <vector>
+
+#include "augment/pipeline.h"
 
 namespace paceline::io {
 
@@ -20,16 +24,15 @@ struct ExampleFormat {
   bool variable_labels = false;  // a record may have fewer labels
   bool class_labels = true;
   std::size_t class_count = 0;  // 0: not known
-  ImageOptions image;
+  DType dtype = DType::kFloat32;
+  bool boxes = false;      // labels are boxes, which move along
+  double box_share = 0.3;  // of a box must be left for the box to stay
+  bool reduced = false;    // JPEGs may be decoded smaller
+  std::shared_ptr<const Pipeline> pipeline;
 };
 
-// Where an example's values come from: value (y, x) is pixel (y + down, x + right) of the image, or a pixel of value 0
-// outside it; then rows are turned round.
-struct Augmentation {
-  bool flip = false;
-  int down = 0;
-  int right = 0;
-};
+// By the options, and by the manifest for what they leave open. Throws InvalidArgument, Corrupt.
+ExampleFormat image_format(const Manifest& manifest, const std::string& path, const ImageOptions& options);
 
 // One thread at a time.
 class ExampleDecoder final : public Decoder {
@@ -44,21 +47,24 @@ class ExampleDecoder final : public Decoder {
   // The parts of decode(), for who makes the values elsewhere: value = pixel * factor[channel] + offset[channel].
   void write_label(const ImageRecord& record, void* label) const;
   void decode_image(std::string_view image, Image& pixels) { codec_.decode(image, pixels, format_.channels); }
-  Augmentation augmentation(std::uint64_t seed) const;
+  // Where an example's values come from, if the device does all steps (Pipeline::host_only()).
+  Geometry geometry(std::uint64_t seed) const;
   const ExampleFormat& format() const { return format_; }
   const std::vector<float>& factor() const { return factor_; }
   const std::vector<float>& offset() const { return offset_; }
 
  private:
+  std::vector<float> labels_of(const ImageRecord& record) const;
   // values(channel)(pixel) are the numbers.
   template <class T, class Values>
-  void write_planes(const Image& image, std::uint64_t seed, T* data, const Values& values) const;
+  void write_planes(const Image& image, const Geometry& geometry, T* data, const Values& values) const;
 
   ExampleFormat format_;
   std::vector<float> factor_;
   std::vector<float> offset_;
+  std::vector<float> values_;  // of each channel, the 256 numbers that pixels become
   ImageCodec codec_;
-  Image image_;
+  PictureMemory memory_;
 };
 
 }  // namespace paceline::io

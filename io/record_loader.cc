@@ -18,6 +18,7 @@
 #include <set>
 #include <thread>
 
+#include "augment/mixing.h"
 #include "batch_decoder.h"
 #include "epoch_order.h"
 #include "example_decoder.h"
@@ -39,31 +40,6 @@ struct Job {
   std::exception_ptr error;
   bool ready = false;
 };
-
-// What the images of a data set become.
-io::ExampleFormat image_format(const Manifest& manifest, const std::string& path, const ImageOptions& image) {
-  if (manifest.payload != "image") {
-    throw Corrupt(str("the manifest ", path, " cannot be used without a decoder: its payload is '", manifest.payload,
-                      "', not 'image'; set RecordLoaderOptions::decoder"));
-  }
-  require(image.channels == 0 || image.channels == 1 || image.channels == 3, "images have 1 or 3 channels, not ",
-          image.channels);
-  require(image.height >= 0 && image.width >= 0, "images cannot have ", image.width, " x ", image.height, " pixels");
-  io::ExampleFormat format;
-  // Images that differ in channels all become colour.
-  format.channels = image.channels ? image.channels : manifest.image.channels ? manifest.image.channels : 3;
-  format.height = image.height ? image.height : manifest.image.height;
-  format.width = image.width ? image.width : manifest.image.width;
-  require(format.height > 0 && format.width > 0, "the images of ", path,
-          " differ in size: pack them in one (im2rec --center_crop --resize 224), or have the loader resize them "
-          "(--image_size 224; ImageOptions::height and width in a program of your own)");
-  format.label_width = manifest.label_width;
-  format.variable_labels = manifest.variable_labels;
-  format.class_labels = manifest.class_labels && manifest.label_width == 1;
-  format.class_count = manifest.labels.size();
-  format.image = image;
-  return format;
-}
 
 void check(const std::vector<ExampleArray>& arrays) {
   require(!arrays.empty(), "the decoder makes no arrays");
@@ -179,7 +155,7 @@ RecordLoader::Impl::Impl(io::Mixture data, RecordLoaderOptions options)
   if (!options_.decoder && manifest_.payload != "image" && !manifest_.decoder.name.empty())
     options_.decoder = decoders::named_in(manifest_);
   if (!options_.decoder) {
-    images_ = image_format(manifest_, path_, options_.image);
+    images_ = io::image_format(manifest_, path_, options_.image);
     options_.decoder = [format = *images_] { return std::make_unique<io::ExampleDecoder>(format); };
   }
   arrays_ = options_.decoder()->arrays();
@@ -224,13 +200,18 @@ void RecordLoader::Impl::choose_decoders() {
   const bool on_cuda = device_.kind == DeviceKind::kCuda;
   const bool must = options_.decoding == Decoding::kDevice;
   const bool may_have_jpegs =
-      images_ && images_->image.dtype == DType::kFloat32 && manifest_.encoding != "raw" && manifest_.encoding != "png";
+      images_ && images_->dtype == DType::kFloat32 && manifest_.encoding != "raw" && manifest_.encoding != "png";
   try {
-    if (must && (!images_ || images_->image.dtype != DType::kFloat32))
+    if (must && (!images_ || images_->dtype != DType::kFloat32))
       throw NotAvailable("only images that become float32 are");
     if (must && !on_cuda) throw NotAvailable("it is no CUDA device, which deliver_to(), or a Trainer on one, names");
-    if (must || (options_.decoding == Decoding::kAuto && on_cuda && may_have_jpegs))
-      decoders_ = io::make_device_decoders(device_, *images_, options_.decode_threads);
+    const bool wanted = must || (options_.decoding == Decoding::kAuto && on_cuda && may_have_jpegs);
+    if (wanted && !images_->pipeline->host_only().empty())
+      throw NotAvailable(
+          str("the step '", images_->pipeline->host_only(), "' is done on the CPU alone where it stands"));
+    if (wanted && images_->reduced) throw NotAvailable("images are decoded smaller on the CPU alone");
+    if (wanted && images_->boxes) throw NotAvailable("boxes are moved on the CPU alone");
+    if (wanted) decoders_ = io::make_device_decoders(device_, *images_, options_.decode_threads);
   } catch (const NotAvailable& error) {
     if (must)
       throw NotAvailable(str("images cannot be decoded on ", device_.name(), ": ", error.what(),
@@ -291,8 +272,11 @@ void RecordLoader::Impl::work(io::DeviceDecoder* device) {
       window_.push_back(job);
     }
     try {
-      if (!decoder)
+      if (!decoder) {
         decoder = device ? io::on_device(*device, *images_, memory_) : io::on_host(options_.decoder(), memory_);
+        if (images_ && !images_->pipeline->mixing().empty())
+          decoder = io::mixing(std::move(decoder), *images_, memory_);
+      }
       fill(*job, *decoder);
     } catch (...) {
       job->error = std::current_exception();

@@ -79,11 +79,11 @@ class CudaDecoder final : public DeviceDecoder {
     PlacedImage image{};
     const bool on_device = decode_on_device(parts.image(), image);
     if (!on_device) decode_on_host(parts.image(), image);
-    const Augmentation augmentation = decoder_.augmentation(seed);
+    const Geometry geometry = decoder_.geometry(seed);
     image.place = examples_++;
-    image.down = augmentation.down;
-    image.right = augmentation.right;
-    image.flip = augmentation.flip;
+    image.down = geometry.window.top;
+    image.right = geometry.window.left;
+    image.flip = geometry.mirrored;
     chunk_.images.push_back(image);
     if (on_device) chunk_.records.push_back(std::move(record));
   }

@@ -18,7 +18,7 @@ struct PlacedImage {
   std::int64_t pixels;  // the first, counted from that of all images
   std::int64_t place;   // in the batch
   std::int32_t width;
-  std::int32_t down, right;  // Augmentation
+  std::int32_t down, right;  // of the first row and column; may be outside
   bool flip;
   bool resized;
   std::int64_t rows, columns;  // where resized: of output row 0 and column 0 among the taps

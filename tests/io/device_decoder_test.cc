@@ -205,6 +205,32 @@ TEST_P(DeviceDecoderOfAllOnCuda, ShuffledEpochsOfSeveralThreadsEqualTheCpus) {
                         most(), 3);
 }
 
+TEST_F(DeviceDecoderOnCuda, DoesStepsThatAreListed) {
+  const std::string manifest = write_set(folder_, 20, "jpg", [](int i) { return encoded(i, ImageEncoding::kJpeg); });
+  expect_equal_epochs(
+      manifest,
+      {.batch = 7, .shuffle = 3, .image = {.scale = 1, .steps = augment::parse("resize;random_crop(pad=3);flip")}},
+      tolerance("jpg"), 2);
+  EXPECT_TRUE(!emulated() || decoded() == 40);
+}
+
+TEST_F(DeviceDecoderOnCuda, OtherStepsAreTheCpusAndALineSaysSo) {
+  const std::string manifest = write_set(folder_, 20, "jpg", [](int i) { return encoded(i, ImageEncoding::kJpeg); });
+  for (const char* text :
+       {"random_resized_crop(size=9)", "resize(size=9);rotate(degrees=5)", "flip_vertical", "mixup"}) {
+    const ImageOptions image{.steps = augment::parse(text), .classes = 10};
+    RecordLoader loader(manifest, {.batch = 6, .image = image});
+    loader.deliver_to(kDevice);
+    testing::internal::CaptureStderr();
+    for (const Batch& batch : all_batches(loader)) EXPECT_EQ(batch.data.device(), Device());
+    EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                testing::ContainsRegex("images for cuda:0 are decoded on the CPU: the step '[a-z_]+' is done on"));
+    RecordLoader must(manifest, {.decoding = Decoding::kDevice, .image = image});
+    must.deliver_to(kDevice);
+    EXPECT_THAT(error_of<NotAvailable>([&] { must.start(0); }), HasSubstr("is done on the CPU alone"));
+  }
+}
+
 // More than the memory that images share, and one larger than that.
 TEST_F(DeviceDecoderOnCuda, LargeImagesArriveOneAfterTheOther) {
   const std::string manifest = write_set(folder_, 5, "jpg", [](int i) {

@@ -1,6 +1,7 @@
 #pragma once
 // Reads a data set (a manifest and its shards) as batches, decoded ahead by threads of its own.
 
+#include <paceline/augment.h>
 #include <paceline/data_iterator.h>
 #include <paceline/decoder.h>
 #include <paceline/recordio.h>
@@ -41,7 +42,9 @@ enum class Decoding {
 Decoding parse_decoding(std::string_view name);
 
 // How stored pixels become numbers of a batch: value = (pixel * scale - mean[channel]) / deviation[channel], or the
-// pixel as it is where they are uint8. What is random depends on seed, epoch and position alone.
+// pixel as it is where they are uint8. `steps` says all that is done to an image, and `random_crop` and `random_flip`
+// are the short form of a list: resize(), random_crop() and flip(). What is random depends on seed, epoch and position
+// alone. A step whose name says a size makes images of that size; where there is none, images are resized first.
 struct ImageOptions {
   int channels = 0;                   // 1 or 3; 0: as the manifest says
   int height = 0;                     // in pixels, images of another size are resized; 0: as the manifest says
@@ -52,6 +55,12 @@ struct ImageOptions {
   int random_crop = 0;                // pads each side by so many pixels of value 0, then cuts the size out anywhere
   bool random_flip = false;           // mirrors half of the images from left to right
   DType dtype = DType::kFloat32;      // or kUint8, a quarter of the memory; decoded on the CPU then
+  std::vector<augment::Step> steps = {};  // as augment::parse() reads them; instead of random_crop and random_flip
+  int classes = 0;                        // that labels of mixed examples span; 0: as the manifest says
+  std::optional<bool> boxes = {};         // are several labels boxes of MXNet's form? They move along, if so
+  double box_share = 0.3;                 // of a box's area must be left by a step, else the box goes
+  bool reduced = false;                   // JPEGs that become smaller by 2 or more are decoded at 1/2, 1/4 or 1/8 of
+                                          // their size: faster, but pixels differ by some levels; on the CPU then
 };
 
 // How records are read.
