@@ -19,6 +19,12 @@ DEFINE_string(mean, "",
 DEFINE_string(deviation, "", "of the pixels, written as --mean is; '' is that of the same data set");
 DEFINE_int32(crop, 0, "cut training images out at random after a border of so many pixels was put around them");
 DEFINE_bool(flip, false, "mirror every other training image, drawn at random");
+DEFINE_string(augment, "",
+              "what is done to training images, instead of --crop and --flip: steps as in "
+              "'random_resized_crop(scale=0.2:1);flip;color_jitter(brightness=0.4)'; docs/reference.md lists them");
+DEFINE_string(augment_test, "",
+              "the same for test images, as in 'resize(short=256);center_crop(size=224)'; '' resizes them to the size "
+              "of the training images");
 DEFINE_string(devices, "",
               "cut the network into stages that take about equally long, one for each of these devices: cpu:0,cpu:1");
 DEFINE_int32(pipeline_micro_batches, 4, "with --devices: parts of a batch that pass through the stages");
@@ -40,6 +46,23 @@ std::vector<float> numbers(const char* flag, const std::string& text, const std:
   }
 }
 
+std::int64_t class_count(const Manifest& manifest) {
+  require(FLAGS_classes >= 0, "--classes is ", FLAGS_classes, ", expected at least 1, or 0 for the manifest's");
+  const auto named = static_cast<std::int64_t>(manifest.labels.size());
+  require(FLAGS_classes > 0 || named > 0, "the data set names no classes: say with --classes how many there are");
+  require(FLAGS_classes == 0 || FLAGS_classes >= named, "--classes is ", FLAGS_classes, ", but the data set names ",
+          named);
+  return FLAGS_classes > 0 ? FLAGS_classes : named;
+}
+
+std::vector<augment::Step> steps(const char* flag, const std::string& text) {
+  try {
+    return augment::parse(text);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(str("--", flag, ": ", error.what()));
+  }
+}
+
 ImageOptions images(const Manifest& manifest) {
   require(FLAGS_crop >= 0 && FLAGS_image_size >= 0, "--crop and --image_size are numbers of pixels");
   require(FLAGS_channels == 0 || FLAGS_channels == 1 || FLAGS_channels == 3, "--channels is 0, 1 or 3, not ",
@@ -54,16 +77,25 @@ ImageOptions images(const Manifest& manifest) {
       numbers("deviation", FLAGS_deviation, grey ? Numbers{0.3081f} : Numbers{0.2470f, 0.2435f, 0.2616f});
   options.random_crop = FLAGS_crop;
   options.random_flip = FLAGS_flip;
+  options.steps = steps("augment", FLAGS_augment);
+  if (!options.steps.empty()) options.classes = static_cast<int>(class_count(manifest));
+  // A list that says how pixels become numbers needs no flags for it.
+  for (const augment::Step& step : options.steps) {
+    if (step.name != "normalize") continue;
+    require(FLAGS_mean.empty() && FLAGS_deviation.empty(),
+            "--augment holds normalize, which --mean and --deviation are for, too: leave one out");
+    options.mean = options.deviation = {};
+  }
   return options;
 }
 
-std::int64_t class_count(const Manifest& manifest) {
-  require(FLAGS_classes >= 0, "--classes is ", FLAGS_classes, ", expected at least 1, or 0 for the manifest's");
-  const auto named = static_cast<std::int64_t>(manifest.labels.size());
-  require(FLAGS_classes > 0 || named > 0, "the data set names no classes: say with --classes how many there are");
-  require(FLAGS_classes == 0 || FLAGS_classes >= named, "--classes is ", FLAGS_classes, ", but the data set names ",
-          named);
-  return FLAGS_classes > 0 ? FLAGS_classes : named;
+// Labels of mixed examples are shares of the classes, which smoothing spreads as it does class numbers.
+NDArray loss_of(const NDArray& scores, const NDArray& label) {
+  const double smoothing = FLAGS_label_smoothing;
+  if (!is_floating(label.dtype())) return softmax_cross_entropy(scores, label, {.label_smoothing = smoothing});
+  const NDArray shares =
+      smoothing > 0 ? label * (1 - smoothing) + smoothing / static_cast<double>(label.size(1)) : label;
+  return soft_cross_entropy(scores, shares.cast(scores.dtype()));
 }
 
 // The network, in stages where --devices says so.
@@ -95,11 +127,9 @@ int main(int argc, char** argv) {
     const Manifest manifest = Manifest::load(examples::images_manifest());
     task.captured = FLAGS_devices.empty();
     task.network = [network, classes = class_count(manifest)] { return over_devices(network(classes)); };
-    task.loss = [](const NDArray& scores, const NDArray& label) {
-      return softmax_cross_entropy(scores, label, {.label_smoothing = FLAGS_label_smoothing});
-    };
+    task.loss = loss_of;
     task.description = {{"network", FLAGS_network}};
-    examples::read_images(task, images(manifest));
+    examples::read_images(task, images(manifest), steps("augment_test", FLAGS_augment_test));
     examples::train_or_evaluate(task);
   });
 }

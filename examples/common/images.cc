@@ -2,6 +2,8 @@
 
 #include <paceline/manifest.h>
 
+#include <algorithm>
+
 #include "program.h"
 
 DEFINE_string(train, "", "manifest of the training set, written by im2rec");
@@ -37,7 +39,8 @@ void check_test_set(const ImageOptions& images) {
   const ImageSize &of_train = train.image, &of_test = test.image;
   const auto text = [](const ImageSize& size) { return str(size.width, " x ", size.height, " x ", size.channels); };
   const bool same_channels = images.channels > 0 || of_test.channels == of_train.channels;
-  const bool same_size = images.height > 0 || (of_test.height == of_train.height && of_test.width == of_train.width);
+  const bool sized = images.height > 0 || !images.steps.empty();
+  const bool same_size = sized || (of_test.height == of_train.height && of_test.width == of_train.width);
   require(same_channels && same_size, "the images of '", FLAGS_test, "' are ", text(of_test), ", but those of '",
           FLAGS_train, "' ", text(of_train), " (width, height, channels; 0: they differ)");
 }
@@ -50,9 +53,25 @@ RecordLoaderOptions loader_options(const ImageOptions& images) {
   return options;
 }
 
+// Images of the test set become of the same size as those of the training set, by these steps.
+ImageOptions image_options_of_test(const ImageOptions& training, const std::vector<augment::Step>& steps) {
+  ImageOptions options = training;
+  options.random_crop = 0;
+  options.random_flip = false;
+  options.steps = steps;
+  if (training.steps.empty()) return options;
+  const Shape shape = RecordLoader(FLAGS_train.empty() ? FLAGS_test : FLAGS_train, {.image = training}).batch_shape();
+  options.height = static_cast<int>(shape[2]);
+  options.width = static_cast<int>(shape[3]);
+  const auto normalize = std::ranges::find(training.steps, "normalize", &augment::Step::name);
+  if (normalize != training.steps.end() && std::ranges::find(steps, "normalize", &augment::Step::name) == steps.end())
+    options.steps.push_back(*normalize);
+  return options;
+}
+
 }  // namespace
 
-void read_images(Task& task, const ImageOptions& training) {
+void read_images(Task& task, const ImageOptions& training, const std::vector<augment::Step>& testing_steps) {
   images_manifest();
   RecordLoaderOptions options = loader_options(training);
   options.batch = FLAGS_batch_size;
@@ -70,8 +89,7 @@ void read_images(Task& task, const ImageOptions& training) {
     check_test_set(training);
     RecordLoaderOptions testing = loader_options(training);
     testing.batch = 500;
-    testing.image.random_crop = 0;
-    testing.image.random_flip = false;
+    testing.image = image_options_of_test(training, testing_steps);
     return std::make_unique<RecordLoader>(FLAGS_test, testing);
   };
 }

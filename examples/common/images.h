@@ -10,8 +10,9 @@ namespace paceline::examples {
 
 extern const char* const kImageFlags;
 
-// Fills in the task's data and test. `training` is for the training set; the test set is not augmented.
-void read_images(Task& task, const ImageOptions& training);
+// Fills in the task's data and test. `training` is for the training set. Images of the test set become of the same size
+// by the steps of `testing`, or are resized where there are none.
+void read_images(Task& task, const ImageOptions& training, const std::vector<augment::Step>& testing = {});
 // The manifest to train or, with --evaluate, to evaluate on. Throws InvalidArgument where the flag is missing.
 std::string images_manifest();
 

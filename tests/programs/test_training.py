@@ -39,6 +39,14 @@ class Images(ProgramTest):
                 self.assertEqual(ended.result["network"], network)
                 self.assertRegex(ended.err, r"(?m)^epoch 1  step 2  loss \d+\.\d+  \d+ images/s$")
 
+    def test_augments(self):
+        train = self.pack(60)
+        steps = "random_resized_crop(size=24,scale=0.5:1);flip;rotate(degrees=10);color_jitter(brightness=0.3);mixup"
+        ended = self.train("--network", "lenet", "--train", train, "--test", train, "--batch_size", 20, "--epochs", 1,
+                           "--lr", 0.001, "--label_smoothing", 0.1, "--augment", steps,
+                           "--augment_test", "resize(short=26);center_crop(size=24)")  # fmt: skip
+        self.assertGreaterEqual(ended.result["test_accuracy"], 0)
+
     def test_learns_and_resumes(self):
         """In two runs as in one; a network with batch norm, its statistics in the checkpoint."""
         train = self.pack(400)
@@ -108,6 +116,10 @@ class Images(ProgramTest):
             ("--deviation", "0"): ("the deviation of channel 0 is 0",),
             ("--label_smoothing", 1): ("label_smoothing < 1",),
             ("--crop", -1): ("--crop",),
+            ("--augment", "filp"): ("--augment: unknown step 'filp'; known: affine",),
+            ("--augment", "flip", "--flip"): ("put random_crop(pad=4) and flip into it",),
+            ("--augment", "resize(short=30)"): ("make images of different sizes",),
+            ("--augment", "flip;normalize", "--mean", 0.5): ("leave one out",),
             ("--warmup", -1): ("--warmup is -1",),
             ("--schedule", "step", "--step_epochs", 0): ("--step_epochs",),
             ("--device", "gpu"): ("'gpu'",),
