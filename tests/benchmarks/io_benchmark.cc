@@ -144,6 +144,63 @@ BENCHMARK_CAPTURE(turbojpeg, jpeg_28x28_grey, digit());
 BENCHMARK_CAPTURE(turbojpeg, jpeg_32x32_colour, picture(32, 3));
 BENCHMARK_CAPTURE(turbojpeg, jpeg_256x256_colour, picture(256, 3));
 
+// A crop of 224 x 224 from a JPEG of 448 x 448, anywhere: of the whole image, and decoding only what the crop needs.
+void crop_of_jpeg(benchmark::State& state, bool part) {
+  ImageCodec codec;
+  const std::string bytes = codec.encode(picture(448, 3), ImageEncoding::kJpeg, 90);
+  Image image;
+  int place = 0;
+  for (auto _ : state) {
+    place = (place + 97) % 225;
+    if (part) {
+      codec.header(bytes);
+      codec.decode_part({place, 224 - place, 224, 224}, image);
+    } else {
+      codec.decode(bytes, image);
+      image = crop(image, place, 224 - place, 224, 224);
+    }
+    benchmark::DoNotOptimize(image.pixels.data());
+  }
+  state.SetItemsProcessed(state.iterations());
+}
+BENCHMARK_CAPTURE(crop_of_jpeg, whole, false);
+BENCHMARK_CAPTURE(crop_of_jpeg, part, true);
+
+void resize_image(benchmark::State& state) {
+  const Image image = picture(static_cast<int>(state.range(0)), 3);
+  for (auto _ : state) benchmark::DoNotOptimize(resize(image, 224, 224).pixels.data());
+  state.SetItemsProcessed(state.iterations());
+}
+BENCHMARK(resize_image)->Arg(256)->Arg(448);
+
+// A shuffled epoch of JPEGs of 448 x 448 to 224 x 224, by one thread.
+void augment_jpegs(benchmark::State& state, const char* steps) {
+  constexpr int kCount = 200;
+  const Folder folder;
+  DatasetWriter writer(folder / "a", 1);
+  const std::string bytes = ImageCodec().encode(picture(448, 3), ImageEncoding::kJpeg, 90);
+  const float label = 1;
+  for (int i = 0; i < kCount; ++i)
+    writer.write(0, i, pack_image_record({&label, 1}, static_cast<std::uint64_t>(i), bytes));
+  RecordLoader loader(writer.finish({}),
+                      {.shuffle = 1, .decode_threads = 1, .image = {.channels = 3, .steps = augment::parse(steps)}});
+  std::int64_t epoch = 0, examples = 0;
+  for (auto _ : state) {
+    for (const Batch& batch : EpochRange(loader, epoch++, {})) examples += batch.examples;
+  }
+  state.SetItemsProcessed(examples);
+}
+#define AUGMENT(name, steps) \
+  BENCHMARK_CAPTURE(augment_jpegs, name, steps)->UseRealTime()->MeasureProcessCPUTime()->Unit(benchmark::kMillisecond)
+AUGMENT(resize, "resize(size=224)");
+AUGMENT(resize_center_crop, "resize(short=256);center_crop(size=224)");
+AUGMENT(random_crop, "random_crop(size=224);flip");
+AUGMENT(random_resized_crop, "random_resized_crop(size=224);flip");
+AUGMENT(jitter, "random_resized_crop(size=224);flip;color_jitter(brightness=0.4,contrast=0.4,saturation=0.4)");
+AUGMENT(jitter_hue, "random_resized_crop(size=224);flip;color_jitter(hue=0.1)");
+AUGMENT(rotate, "random_resized_crop(size=224);rotate(degrees=15)");
+#undef AUGMENT
+
 // A shuffled epoch in batches of 64.
 void load(benchmark::State& state, const Image& image, ImageEncoding encoding, int count) {
   const Folder folder;
