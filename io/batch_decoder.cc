@@ -2,34 +2,10 @@
 
 #include <utility>
 
+#include "array_memory.h"
+
 namespace paceline::io {
 namespace {
-
-// The memory of one array of a batch.
-class ArrayMemory {
- public:
-  explicit ArrayMemory(ExampleArray array)
-      : array_(std::move(array)), bytes_(static_cast<std::size_t>(array_.shape.size()) * size_of(array_.dtype)) {}
-
-  void allocate(BatchMemory& from, std::int64_t examples) {
-    memory_ = from.allocate(static_cast<std::size_t>(examples) * bytes_);
-  }
-  void* place(std::int64_t example) const {
-    return static_cast<char*>(memory_.get()) + static_cast<std::size_t>(example) * bytes_;
-  }
-  NamedArrays::value_type take(std::int64_t examples) {
-    std::vector<std::int64_t> sizes{examples};
-    sizes.insert(sizes.end(), array_.shape.begin(), array_.shape.end());
-    const std::shared_ptr<void> memory = std::move(memory_);
-    return {array_.name,
-            NDArray::wrap(memory.get(), Shape(std::span<const std::int64_t>(sizes)), array_.dtype, memory)};
-  }
-
- private:
-  ExampleArray array_;
-  std::size_t bytes_;
-  std::shared_ptr<void> memory_;
-};
 
 class HostBatchDecoder final : public BatchDecoder {
  public:

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "class_label.h"
+#include "stage_clock.h"
 
 namespace paceline::io {
 namespace {
@@ -54,6 +55,7 @@ void ExampleDecoder::decode(std::string_view record, std::uint64_t seed, std::sp
     boxes.emplace(labels_of(parts), header.height, header.width);
     picture.carry(*boxes);
   }
+  const StageScope stage(Stage::kAugment);
   format_.pipeline->run(picture, seed);
   if (boxes)
     boxes->write(format_.box_share, kNoLabel,

@@ -2,163 +2,125 @@
 
 #include <paceline/crc32c.h>
 #include <paceline/error.h>
-#include <paceline/mutex.h>
 
-#include <atomic>
 #include <cstring>
-#include <optional>
+#include <utility>
+#include <vector>
 
-#include "batch_memory.h"
-#include "epoch_order.h"
+#include "array_memory.h"
+#include "example_arrays.h"
+#include "pipeline.h"
 
 namespace paceline {
 namespace {
 
-// An array on the host, row-major, in the type that batches have.
-NDArray on_host(const NDArray& array) {
-  const NDArray here = array.to(Device());
-  const bool number = is_floating(here.dtype());
-  const NDArray cast = here.cast(number ? DType::kFloat32 : DType::kInt32).contiguous();
-  cast.wait();
-  return cast;
+ExampleArray example_of(const std::string& name, const NDArray& array) {
+  return {name, Shape(std::span(array.shape().begin() + 1, array.shape().end())), array.dtype()};
 }
 
-std::size_t row_bytes(const NDArray& array) { return array.bytes() / static_cast<std::size_t>(array.size(0)); }
+class Rows final : public io::ExampleStore {
+ public:
+  explicit Rows(NamedArrays arrays) : arrays_(std::move(arrays)) {}
 
-}  // namespace
-
-struct MemoryIterator::State {
-  State(const NDArray& data_in, const NDArray& label_in, MemoryIteratorOptions options_in, bool given)
-      : data(on_host(is_floating(data_in.dtype()) ? data_in : data_in.cast(DType::kFloat32))),
-        label(on_host(label_in)),
-        options(std::move(options_in)),
-        has_source(given),
-        orders({0, data_in.size(0)},
-               {.batch = options.batch,
-                .seed = options.shuffle,
-                .partition = Partition::kRecords,
-                .global_batch = options.global_batch,
-                .sampling = std::move(options.sampling)},
-               "the arrays"),
-        batch(options.global_batch > 0 ? options.global_batch : options.batch) {}
-
-  // The rows at `positions` of `from`, as a new array.
-  NDArray gather(const NDArray& from, const std::vector<std::int64_t>& positions) const {
-    const std::size_t bytes = row_bytes(from);
-    const std::shared_ptr<void> memory = buffers->allocate(positions.size() * bytes);
-    char* to = static_cast<char*>(memory.get());
-    for (const std::int64_t position : positions) {
-      std::memcpy(to, from.data_as<char>() + static_cast<std::size_t>(order->record(position)) * bytes, bytes);
-      to += bytes;
-    }
-    Shape shape = from.shape();
-    shape[0] = static_cast<std::int64_t>(positions.size());
-    return NDArray::wrap(memory.get(), shape, from.dtype(), memory);
+  std::vector<ExampleArray> arrays() const override {
+    std::vector<ExampleArray> examples;
+    for (const auto& [name, array] : arrays_) examples.push_back(example_of(name, array));
+    return examples;
+  }
+  std::unique_ptr<io::BatchMaker> maker(int, const std::shared_ptr<io::BatchMemory>& memory) override {
+    return std::make_unique<Maker>(arrays_, memory);
+  }
+  std::string identity() const override {
+    std::uint32_t sum = 0;
+    for (const auto& [name, array] : arrays_) sum = crc32c({array.data_as<char>(), array.bytes()}, sum);
+    return io::checksum_text(sum);
   }
 
-  const NDArray data;
-  const NDArray label;
-  MemoryIteratorOptions options;
-  const bool has_source;
-  const io::Order orders;
-  std::int64_t batch;    // examples in a full batch
-  std::string identity;  // of the examples, once it is known
-  Device device;
-  std::shared_ptr<io::BatchMemory> buffers = std::make_shared<io::BatchMemory>();
-  std::atomic<std::int64_t> epoch = 0;
-  std::optional<io::EpochOrder> order;
-  io::Batches plan;
-  mutable Mutex mutex;
-  RangeSet committed PACELINE_GUARDED_BY(mutex);
+ private:
+  class Maker final : public io::BatchMaker {
+   public:
+    Maker(const NamedArrays& arrays, std::shared_ptr<io::BatchMemory> memory)
+        : arrays_(arrays), memory_(std::move(memory)) {}
+
+    io::MadeBatch make(const std::vector<std::int64_t>& positions, const io::EpochView& epoch) override {
+      const io::StageScope stage(io::Stage::kCopy);
+      io::MadeBatch made;
+      made.examples = static_cast<std::int64_t>(positions.size());
+      for (const auto& [name, array] : arrays_) {
+        io::ArrayMemory rows(example_of(name, array));
+        rows.allocate(*memory_, made.examples);
+        for (std::int64_t i = 0; i < made.examples; ++i) {
+          const auto row = static_cast<std::size_t>(epoch.example(positions[static_cast<std::size_t>(i)]));
+          std::memcpy(rows.place(i), array.data_as<char>() + row * rows.bytes(), rows.bytes());
+        }
+        made.arrays.push_back(rows.take(made.examples));
+      }
+      return made;
+    }
+
+   private:
+    const NamedArrays& arrays_;
+    std::shared_ptr<io::BatchMemory> memory_;
+  };
+
+  const NamedArrays arrays_;  // on the host, row-major
 };
 
-MemoryIterator::MemoryIterator(const NDArray& data, const NDArray& label, MemoryIteratorOptions options) {
+NDArray number_array(const NDArray& array, bool always_floating) {
+  const bool floating = always_floating || is_floating(array.dtype());
+  return array.cast(floating ? DType::kFloat32 : DType::kInt32);
+}
+
+NamedArrays pair_of(const NDArray& data, const NDArray& label) {
   require(data.ndim() >= 1 && label.ndim() >= 1 && data.size() > 0 && data.size(0) == label.size(0),
           "data and label need the same, non-zero number of examples, not shapes ", data.shape(), " and ",
           label.shape());
-  const bool has_source = options.source != nullptr;
-  if (!has_source) options.source = fixed_source();
-  state_ = std::make_unique<State>(data, label, std::move(options), has_source);
+  return {{"data", number_array(data, true)}, {"label", number_array(label, false)}};
 }
 
-MemoryIterator::~MemoryIterator() = default;
+// What is written to the arrays later is not delivered.
+NamedArrays copies_of(const NamedArrays& arrays) {
+  NamedArrays copies;
+  for (const auto& [name, array] : arrays)
+    copies.emplace_back(name, array.is_none() || array.device() != Device() ? array : array.clone());
+  return copies;
+}
 
-bool MemoryIterator::has_source() const { return state_->has_source; }
-
-void MemoryIterator::deliver_to(Device device) { state_->device = device; }
-
-void MemoryIterator::start(std::int64_t epoch, const RangeSet& done) {
-  State& state = *state_;
-  state.buffers->use_for(state.device);
-  state.order.emplace(state.orders, epoch);
-  const Part part = state.options.source->part(epoch);
-  const RangeSet all = state.order->all_but(done);
-  const io::Share mine = state.order->share(part);
-  const RangeSet left = mine.without(done);
-  if (state.options.global_batch > 0 && part.count > 0) state.batch = mine.batch;
-  state.plan = io::Batches(left, mine.batch, mine.boundary);
-  {
-    Lock lock(state.mutex);
-    state.epoch = epoch;
-    state.committed = done;
+std::unique_ptr<io::Pipeline> pipeline_of(const NamedArrays& arrays, MemoryIteratorOptions options) {
+  require(!arrays.empty(), "a MemoryIterator needs an array");
+  require(options.copy_threads >= 0, "copy_threads cannot be ", options.copy_threads);
+  const auto& [first_name, first] = arrays.front();
+  NamedArrays here;
+  for (const auto& [name, array] : arrays) {
+    require(!array.is_none() && array.ndim() >= 1 && array.size() > 0, "the array '", name, "' has the shape ",
+            array.shape(), ", expected one with examples");
+    require(array.size(0) == first.size(0), "the array '", name, "' has ", array.size(0), " rows and '", first_name,
+            "' has ", first.size(0), ", expected as many");
+    here.emplace_back(name, array.to(Device()).contiguous());
   }
-  state.options.source->begin(epoch, left, all);
+  for (const auto& [name, array] : here) array.wait();
+  const std::int64_t count = first.size(0);
+  auto rows = std::make_shared<Rows>(std::move(here));
+  io::require_distinct(rows->arrays(), "a MemoryIterator");
+  return std::make_unique<io::Pipeline>(
+      io::PipelineOptions{.what = "the arrays",
+                          .starts = {0, count},
+                          .order = {.batch = options.batch,
+                                    .seed = options.shuffle,
+                                    .partition = Partition::kRecords,
+                                    .global_batch = options.global_batch,
+                                    .sampling = std::move(options.sampling)},
+                          .source = std::move(options.source),
+                          .threads = options.copy_threads ? options.copy_threads : io::PipelineOptions::kInNext},
+      std::move(rows));
 }
 
-bool MemoryIterator::next(Batch& batch) {
-  State& state = *state_;
-  require(state.order.has_value(), "call start() before next()");
-  std::vector<std::int64_t> positions;
-  if (!state.plan.next(positions)) return false;
-  batch.data = state.gather(state.data, positions);
-  batch.label = state.gather(state.label, positions);
-  batch.examples = static_cast<std::int64_t>(positions.size());
-  batch.epoch = state.epoch;
-  batch.positions = io::to_ranges(positions);
-  batch.note.clear();
-  return true;
-}
+}  // namespace
 
-bool MemoryIterator::take_over() {
-  State& state = *state_;
-  require(state.order.has_value(), "call start() before take_over()");
-  const RangeSet left = state.options.source->take_over(state.epoch);
-  if (left.empty()) return false;
-  state.plan = state.order->taken_over(left);
-  return true;
-}
+MemoryIterator::MemoryIterator(const NDArray& data, const NDArray& label, MemoryIteratorOptions options)
+    : PipelineIterator(pipeline_of(pair_of(data, label), std::move(options))) {}
 
-std::int64_t MemoryIterator::size() const { return state_->orders.size(); }
-
-std::string MemoryIterator::order() const {
-  State& state = *state_;
-  if (state.identity.empty()) {
-    std::uint32_t sum = 0;
-    for (const NDArray* array : {&state.data, &state.label})
-      sum = crc32c({array->data_as<char>(), array->bytes()}, sum);
-    state.identity = io::checksum_text(sum);
-  }
-  return state.orders.text() + " data=" + state.identity;
-}
-
-Shape MemoryIterator::batch_shape() const {
-  Shape shape = state_->data.shape();
-  shape[0] = state_->batch;
-  return shape;
-}
-
-void MemoryIterator::commit(const Batch& batch) {
-  {
-    Lock lock(state_->mutex);
-    if (batch.epoch == state_->epoch)
-      for (const Range& range : batch.positions) state_->committed.add(range);
-  }
-  state_->options.source->commit(batch.epoch, batch.positions, batch.note);
-}
-
-RangeSet MemoryIterator::committed() const {
-  Lock lock(state_->mutex);
-  return state_->committed;
-}
+MemoryIterator::MemoryIterator(const NamedArrays& arrays, MemoryIteratorOptions options)
+    : PipelineIterator(pipeline_of(copies_of(arrays), std::move(options))) {}
 
 }  // namespace paceline

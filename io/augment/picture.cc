@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "stage_clock.h"
+
 namespace paceline::io {
 
 Picture::Picture(ImageCodec& codec, const ImageHeader& header, int channels, PictureMemory& memory)
@@ -86,12 +88,18 @@ void Picture::start_from_held() {
   geometry_.width = held.width;
 }
 
+// Makes `held` this part of the source, which is decoded so many times smaller.
+void Picture::decode(const Rectangle& part, int reduced) {
+  const StageScope stage(Stage::kDecode);
+  std::exchange(codec_, nullptr)->decode_part(part, memory_->held, channels_, reduced);
+}
+
 // Makes `held` the part (inside the source, which is not resized or before it is).
 const Image& Picture::fetch(const Rectangle& part) {
   const Rectangle at{geometry_.source.top + part.top, geometry_.source.left + part.left, part.height, part.width};
   Image& held = memory_->held;
   if (codec_)
-    std::exchange(codec_, nullptr)->decode_part(at, held, channels_);
+    decode(at, 1);
   else if (at != Rectangle{0, 0, held.height, held.width})
     held = paceline::crop(held, at.top, at.left, at.height, at.width);
   return held;
@@ -136,7 +144,7 @@ void Picture::resize_window(const Rectangle& inner) {
   if (reduced == 1)
     fetch(part);
   else
-    std::exchange(codec_, nullptr)->decode_part(part, memory_->held, channels_, reduced);
+    decode(part, reduced);
   memory_->resizer(memory_->held, top, left, down, across, memory_->spare);
   std::swap(memory_->held, memory_->spare);
 }

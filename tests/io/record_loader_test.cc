@@ -334,7 +334,7 @@ TEST(RecordLoader, RefusesOptionsThatCannotWork) {
     return error_of<InvalidArgument>([&] { RecordLoader loader(manifest, options); });
   };
   EXPECT_THAT(message({.batch = 0}), HasSubstr("batch size is at least 1, not 0"));
-  EXPECT_THAT(message({.prefetch = 0}), HasSubstr("prefetch"));
+  EXPECT_THAT(message({.prefetch = -1}), HasSubstr("prefetch cannot be -1"));
   EXPECT_THAT(message({.image = {.channels = 2}}), HasSubstr("1 or 3 channels, not 2"));
   EXPECT_THAT(message({.image = {.mean = {1, 2}}}), HasSubstr("one number or 1"));
   EXPECT_THAT(message({.image = {.deviation = {0}}}), HasSubstr("deviation of channel 0 is 0"));

@@ -3,6 +3,7 @@
 // records, so that each is delivered once: a batch carries its positions, and the trainer commits them when the push of
 // its gradients is acknowledged.
 
+#include <paceline/loader_timing.h>  // IWYU pragma: export
 #include <paceline/ndarray.h>
 
 #include <cstdint>
@@ -119,6 +120,8 @@ class DataIterator {
   virtual void commit(const Batch& batch) = 0;
   // The positions that commit() has seen in the current epoch. Checkpoints hold them.
   virtual RangeSet committed() const = 0;
+  // Where the time went since start(); all 0 where the iterator does not measure it.
+  virtual LoaderTiming timing() const { return {}; }
 };
 
 // The batches of one epoch for a range-based for loop: for (Batch& batch : EpochRange(data, e, {})) ... The iterator

@@ -4,6 +4,7 @@
 #include <paceline/augment.h>
 #include <paceline/data_iterator.h>
 #include <paceline/decoder.h>
+#include <paceline/pipeline_iterator.h>
 #include <paceline/recordio.h>
 #include <paceline/sampling.h>
 
@@ -83,9 +84,9 @@ struct RecordLoaderOptions {
   // epoch is what is left, shared alike; where that is less than the parts, some end a step earlier. A multiple of
   // virtual_nodes. 0: not fixed.
   std::int64_t global_batch = 0;
-  int decode_threads = 0;                // 0: half the core budget, at least one
+  int decode_threads = 0;                // 0: as PipelineIterator chooses
   Decoding decoding = Decoding::kAuto;   // where images for CUDA devices are decoded
-  int prefetch = 4;                      // batches decoded ahead; bounds the memory, the device's too
+  int prefetch = 0;                      // batches decoded ahead, on the device too; 0: as PipelineIterator says
   OnDamage on_damage = OnDamage::kFail;  // kSkip: damaged records and images are left out, counted and logged
   ImageOptions image = {};               // how pixels become numbers
   DecoderFactory decoder = {};           // none: the one that the manifest names, else of MXNet's images
@@ -95,12 +96,15 @@ struct RecordLoaderOptions {
 // Loads batches, whose arrays are those of the decoder. For images they are data (examples, channels, height, width);
 // label (examples) int32 class numbers where the manifest says so, else (examples, label_width) float32. Where a record
 // has fewer labels than others, -1 fills its row up, as MXNet's iterators for detection do. Within a batch, examples
-// stand in the order of their positions. `data` lies on the CUDA device that decoded it, else on the CPU. One thread
-// uses a loader, but for what says otherwise.
+// stand in the order of their positions. `data` lies on the CUDA device that decoded it, else on the CPU.
+//
+// start() opens the shards that this process's part needs first, and looks for the others, which are opened when they
+// are needed. It throws IoError naming host and path where one is missing, and InvalidArgument where `done` is of
+// another data set.
 //
 // At most two windows of shards are open, of each virtual node that a part reads, or of each data set of a mixture. All
 // shards are where records are drawn by weights or grouped. An open shard takes 40 bytes for each of its records.
-class RecordLoader final : public DataIterator {
+class RecordLoader final : public PipelineIterator {
  public:
   // Reads the manifest only. Throws IoError, Corrupt, InvalidArgument.
   explicit RecordLoader(const std::string& manifest, RecordLoaderOptions options = {});
@@ -109,21 +113,6 @@ class RecordLoader final : public DataIterator {
   // part of one. Needs `shuffle`. A record's number counts through the data sets in this order.
   explicit RecordLoader(const std::vector<MixedDataSet>& sets, RecordLoaderOptions options);
   ~RecordLoader() override;
-
-  bool has_source() const override;
-  void deliver_to(Device device) override;
-  // Opens the shards that this process's part needs first, and looks for the others, which are opened when they are
-  // needed. Throws IoError naming host and path where one is missing, and InvalidArgument where `done` is of another
-  // data set.
-  void start(std::int64_t epoch, const RangeSet& done = {}) override;
-  // As DataIterator::next(). After an error it throws the same error again until the next start().
-  bool next(Batch& batch) override;
-  bool take_over() override;
-  std::int64_t size() const override;
-  std::string order() const override;
-  Shape batch_shape() const override;
-  void commit(const Batch& batch) override;  // thread-safe
-  RangeSet committed() const override;       // thread-safe
 
   // The names of the classes, as packed; may be empty.
   const std::vector<std::string>& labels() const;
@@ -138,7 +127,8 @@ class RecordLoader final : public DataIterator {
 
  private:
   class Impl;
-  std::unique_ptr<Impl> impl_;
+  explicit RecordLoader(const std::shared_ptr<Impl>& impl);
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace paceline
