@@ -3,13 +3,12 @@
 #include <paceline/crc32c.h>
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <string_view>
 
 #include "epoch_order.h"
 #include "file.h"
-#include "text_numbers.h"
+#include "libsvm_row.h"
 
 namespace paceline {
 namespace {
@@ -20,9 +19,7 @@ NDArray vector_of(const std::vector<T>& values) {
 }
 
 NDArray row_numbers(std::int64_t count) {
-  require(count <= std::numeric_limits<std::int32_t>::max(), "a SparseIterator takes fewer than 2^31 examples, got ",
-          count);
-  std::vector<std::int32_t> rows(static_cast<std::size_t>(count));
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(count));
   std::iota(rows.begin(), rows.end(), 0);
   return vector_of(rows);
 }
@@ -32,30 +29,25 @@ NDArray row_numbers(std::int64_t count) {
 SparseExamples load_libsvm(const std::string& path, const LibsvmOptions& options) {
   require(options.features >= 0, "[load_libsvm] features is ", options.features, ", expected none negative");
   const std::string text = io::read_text(path);
-  const std::int64_t lowest = options.from_zero ? 0 : 1;
   std::int64_t features = options.features, line_number = 0;
   std::vector<std::int64_t> starts{0}, columns;
   std::vector<float> values, labels;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.size(), text.find('\n', begin));
-    io::Words words(std::string_view(text).substr(begin, end - begin));
+    const std::string_view line = std::string_view(text).substr(begin, end - begin);
     begin = end + 1;
     ++line_number;
     std::string_view word;
-    if (!words.next(word)) continue;
-    if (!io::parse_finite(word, labels.emplace_back()))
-      throw Corrupt(str(path, ":", line_number, ": ", io::quoted(word), " is no label, expected a finite number"));
-    while (words.next(word)) {
-      std::int64_t index = 0;
-      if (!io::parse_feature(word, index, values.emplace_back()))
-        throw Corrupt(str(path, ":", line_number, ": ", io::quoted(word),
-                          " is no feature, expected index:value with a finite value"));
-      const bool inside = index >= lowest && (options.features == 0 || index - lowest < options.features);
-      if (!inside || index == std::numeric_limits<std::int64_t>::max())
-        throw Corrupt(str(path, ":", line_number, ": index ", index, " is outside, expected ", lowest, " to ",
-                          options.features == 0 ? "any" : std::to_string(options.features - 1 + lowest)));
-      columns.push_back(index - lowest);
-      features = std::max(features, columns.back() + 1);
+    if (!io::Words(line).next(word)) continue;
+    try {
+      labels.push_back(
+          io::read_libsvm_row(line, options.from_zero, options.features, [&](std::int64_t column, float value) {
+            columns.push_back(column);
+            values.push_back(value);
+            features = std::max(features, column + 1);
+          }));
+    } catch (const Corrupt& error) {
+      throw Corrupt(str(path, ":", line_number, ": ", error.what()));
     }
     starts.push_back(static_cast<std::int64_t>(columns.size()));
   }
@@ -64,8 +56,7 @@ SparseExamples load_libsvm(const std::string& path, const LibsvmOptions& options
 }
 
 SparseIterator::SparseIterator(SparseExamples examples, MemoryIteratorOptions options)
-    : examples_(std::move(examples)),
-      rows_(NDArray::zeros({examples_.data.shape[0]}), row_numbers(examples_.data.shape[0]), std::move(options)) {
+    : examples_(std::move(examples)), rows_({{"row", row_numbers(examples_.data.shape[0])}}, std::move(options)) {
   for (const NDArray* array :
        {&examples_.data.starts, &examples_.data.columns, &examples_.data.values, &examples_.label})
     array->wait();
@@ -92,7 +83,7 @@ bool SparseIterator::next(SparseBatch& batch) {
   const auto* const labels = examples_.label.data_as<float>();
   std::vector<std::int64_t> batch_starts{0}, batch_columns;
   std::vector<float> batch_values, batch_labels;
-  for (const std::int32_t row : rows.label.to_vector<std::int32_t>()) {
+  for (const std::int64_t row : rows.array("row").to_vector<std::int64_t>()) {
     batch_columns.insert(batch_columns.end(), columns + starts[row], columns + starts[row + 1]);
     batch_values.insert(batch_values.end(), values + starts[row], values + starts[row + 1]);
     batch_starts.push_back(static_cast<std::int64_t>(batch_columns.size()));

@@ -5,15 +5,14 @@
 #include <paceline/manifest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <utility>
 
 #include "class_label.h"
-#include "file.h"
+#include "csv_decoder.h"
+#include "libsvm_row.h"
 #include "permutation.h"
 #include "safetensors.h"
-#include "text_numbers.h"
 
 namespace paceline::decoders {
 namespace {
@@ -126,53 +125,29 @@ DecoderFactory csv_row(CsvOptions options) {
   require(options.label >= -1 && options.label <= options.columns, "[decoders::csv_row] label is ", options.label,
           ", expected -1 to ", options.columns);
   const bool labelled = options.label >= 0;
-  std::vector<ExampleArray> arrays{{"data", {options.columns}}};
-  if (labelled) arrays.push_back(label_array(options.class_labels));
-  return function(std::move(arrays), [=](std::string_view record, std::uint64_t, std::span<void* const> to) {
-    const std::int64_t expected = options.columns + labelled;
-    auto* data = static_cast<float*>(to[0]);
-    const std::int64_t found = std::count(record.begin(), record.end(), ',') + 1;
-    if (found != expected) throw Corrupt(str("it has ", found, " columns, expected ", expected));
-    for (std::int64_t column = 0; column < expected; ++column) {
-      const std::size_t comma = std::min(record.find(','), record.size());
-      std::string_view word;
-      float value = 0;
-      io::Words words(record.substr(0, comma));
-      if (!words.next(word) || !io::parse_finite(word, value) || words.next(word))
-        throw Corrupt(
-            str("column ", column, " is ", io::quoted(record.substr(0, comma)), ", expected a finite number"));
-      record.remove_prefix(std::min(comma + 1, record.size()));
-      if (column == options.label)
-        write_label(value, options.class_labels, to[1]);
-      else
-        *data++ = value;
-    }
-  });
+  std::vector<CsvArray> arrays{{.name = "data"}};
+  if (labelled)
+    arrays.push_back({.name = "label",
+                      .columns = {std::to_string(options.label)},
+                      .dtype = options.class_labels ? DType::kInt32 : DType::kFloat32});
+  const auto layout = std::make_shared<io::CsvLayout>(std::move(arrays), std::vector<std::string>(),
+                                                      static_cast<std::size_t>(options.columns + labelled),
+                                                      io::CsvLayout::Format{.quote = 0, .missing = false});
+  if (options.class_labels) layout->require_class_labels();
+  return io::csv_decoder(layout);
 }
 
 DecoderFactory libsvm_row(LibsvmRowOptions options) {
   require(options.features >= 1, "[decoders::libsvm_row] features is ", options.features, ", expected at least 1");
-  return function({{"data", {options.features}}, label_array(options.class_labels)}, [=](std::string_view record,
-                                                                                         std::uint64_t,
-                                                                                         std::span<void* const> to) {
-    io::Words words(record);
-    std::string_view word;
-    float value = 0;
-    if (!words.next(word) || !io::parse_finite(word, value))
-      throw Corrupt(str(io::quoted(word), " is no label, expected a finite number"));
-    write_label(value, options.class_labels, to[1]);
-    auto* const data = static_cast<float*>(to[0]);
-    std::fill_n(data, options.features, 0.0f);
-    const std::int64_t lowest = options.from_zero ? 0 : 1;
-    while (words.next(word)) {
-      std::int64_t index = 0;
-      if (!io::parse_feature(word, index, value))
-        throw Corrupt(str(io::quoted(word), " is no feature, expected index:value with a finite value"));
-      if (index < lowest || index - lowest >= options.features)
-        throw Corrupt(str("index ", index, " is outside, expected ", lowest, " to ", options.features - 1 + lowest));
-      data[index - lowest] = value;
-    }
-  });
+  return function({{"data", {options.features}}, label_array(options.class_labels)},
+                  [=](std::string_view record, std::uint64_t, std::span<void* const> to) {
+                    auto* const data = static_cast<float*>(to[0]);
+                    std::fill_n(data, options.features, 0.0f);
+                    const float label =
+                        io::read_libsvm_row(record, options.from_zero, options.features,
+                                            [&](std::int64_t column, float value) { data[column] = value; });
+                    write_label(label, options.class_labels, to[1]);
+                  });
 }
 
 DecoderFactory named_in(const Manifest& manifest) {

@@ -52,7 +52,7 @@ class RecordLoader::Impl final : public io::ExampleStore {
   const Manifest manifest_;
   std::vector<std::pair<std::size_t, double>> mixture_;
   RecordLoaderOptions options_;
-  const std::vector<std::int64_t> starts_;  // first record of each shard, and the number of records
+  const std::vector<std::int64_t> starts_;   // first record of each shard, and the number of records
   std::optional<io::ExampleFormat> images_;  // none: a decoder of the user's
   std::vector<ExampleArray> arrays_;
   std::optional<Device> decoders_for_;

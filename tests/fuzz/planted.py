@@ -53,7 +53,8 @@ BUGS = [
     ),
     ("record_file", "io/record_file.cc", "stored.size() != index.size()", "stored.size() > index.size()"),
     ("index", "io/record_index.cc", "fields.number<std::uint32_t>(16)", "fields.number<std::uint32_t>(10)"),
-    ("libsvm", "io/libsvm.cc", "index - lowest < options.features", "index - lowest <= options.features"),
+    ("libsvm", "io/libsvm_row.h", "index - lowest < features", "index - lowest <= features"),
+    ("csv", "io/csv_decoder.cc", "close[1] != delimiter_", "close[1] == quote_"),
     (
         "image_record",
         "io/image_record.cc",

@@ -4,9 +4,14 @@
 
 #include <paceline/data_iterator.h>
 #include <paceline/memory_iterator.h>
+#include <paceline/pipeline_iterator.h>
+#include <paceline/recordio.h>
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace paceline {
 
@@ -62,6 +67,42 @@ class SparseIterator {
   SparseExamples examples_;
   MemoryIterator rows_;           // of row numbers
   mutable std::string identity_;  // of the examples, once it is known
+};
+
+// How a LibsvmIterator reads a file.
+struct LibsvmIteratorOptions {
+  std::int64_t batch = 64;                    // examples in a batch of this process
+  std::optional<std::uint64_t> shuffle = {};  // seed of the order; none: as in the file
+  std::shared_ptr<Source> source = {};        // none: the whole file
+  std::int64_t features = 0;                  // columns of the matrix; not 0
+  bool from_zero = false;                     // as LibsvmOptions::from_zero
+  bool class_labels = false;                  // "label" is int32 class numbers, else float32
+  bool sparse = false;                        // see LibsvmIterator
+  OnDamage on_damage = OnDamage::kFail;       // kSkip: rows that cannot be read are left out, counted and logged
+  int decode_threads = 0;                     // 0: as PipelineIterator chooses
+  int prefetch = 0;                           // batches decoded ahead; 0: likewise
+};
+
+// Batches of a file that may be larger than memory: it is read in each epoch, as a CsvIterator reads one (csv.h), with
+// the same bound on memory. Batches have "label" (examples), and dense "data" (examples, features). Where `sparse` is
+// set, they have Batch::others in place of "data": "starts", "columns" and "values", for sparse_rows().
+class LibsvmIterator final : public PipelineIterator {
+ public:
+  // Reads the file once, to find its rows. Throws IoError, and InvalidArgument where there are none or `features` is 0.
+  // next() throws Corrupt as load_libsvm().
+  explicit LibsvmIterator(const std::string& path, const LibsvmIteratorOptions& options);
+  ~LibsvmIterator() override;
+
+  // The rows of a sparse batch. Throws InvalidArgument for another.
+  SparseRows sparse_rows(const Batch& batch) const;
+  // What kSkip left out since construction: damage() lists at most 1,000 rows, damaged() counts all. Thread-safe.
+  std::vector<RecordDamage> damage() const;
+  std::int64_t damaged() const;
+
+ private:
+  struct State;
+  LibsvmIterator(const std::shared_ptr<State>& state, const LibsvmIteratorOptions& options);
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace paceline

@@ -1,0 +1,73 @@
+#pragma once
+// Text with a row of fields on each line, as RFC 4180 describes it. A field between quotes may hold delimiters, ends of
+// lines and doubled quotes. Empty lines are left out. Lines end with LF or CR LF. A byte order mark of UTF-8 is
+// skipped.
+
+#include <paceline/decoder.h>
+#include <paceline/pipeline_iterator.h>
+#include <paceline/recordio.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace paceline {
+
+// Columns that become an array of a batch. A column is named by the header's name for it, else by its number from 0;
+// -1 is the last column.
+struct CsvArray {
+  std::string name;                       // "data" and "label" are the members of Batch with these names
+  std::vector<std::string> columns = {};  // empty: those that no other array names, in the order of the file
+  // float32, float64, uint8, int8, int32 or int64. An integer that does not fit is an error, and so is 1.5; 1.0 is not.
+  DType dtype = DType::kFloat32;
+  // Words that the fields are; a word becomes its place here, from 0. Empty: fields are finite numbers.
+  std::vector<std::string> categories = {};
+  // For empty fields, NA, N/A, NaN, nan, NULL and null; none: they are errors.
+  std::optional<double> missing = {};
+  // Of one example. None: () for a "label" of one column, else (columns).
+  std::optional<Shape> shape = {};
+};
+
+// How a file is read.
+struct CsvIteratorOptions {
+  std::int64_t batch = 64;                    // examples in a batch of this process
+  std::optional<std::uint64_t> shuffle = {};  // seed of the order; none: as in the file
+  std::shared_ptr<Source> source = {};        // none: the whole file
+  std::string label = {};                     // the column of "label"; empty: there is none
+  bool class_labels = true;                   // "label" is int32 class numbers, else float32
+  std::vector<std::string> classes = {};      // words that are the label's classes 0, 1, ...; empty: it is a number
+  std::optional<double> missing = {};         // as CsvArray::missing, for "data"
+  std::vector<CsvArray> arrays = {};          // in place of the four above; empty: "data" of all columns but the label
+  bool header = true;                         // the first row names the columns
+  char delimiter = ',';                       // between fields
+  char quote = '"';                           // around fields; 0: nowhere
+  OnDamage on_damage = OnDamage::kFail;       // kSkip: rows that cannot be read are left out, counted and logged
+  int decode_threads = 0;                     // 0: as PipelineIterator chooses
+  int prefetch = 0;                           // batches decoded ahead; 0: likewise
+};
+
+// Reads a file as often as there are epochs, and never holds all of its text. Beside batches, memory is a quarter of a
+// byte for each row, and for each thread 1 MiB of text or 16 rows. Positions are dealt as MemoryIterator deals them.
+class CsvIterator final : public PipelineIterator {
+ public:
+  // Reads the file once, with all cores of the budget, to find its rows. Throws IoError; InvalidArgument where a column
+  // is not there or the options do not fit; Corrupt where a quoted field does not end. next() throws Corrupt with
+  // "FILE:LINE: column 3 ('age') is 'x', expected a finite number", where columns count from 0.
+  explicit CsvIterator(const std::string& path, const CsvIteratorOptions& options = {});
+  ~CsvIterator() override;
+
+  // The names of the columns; their numbers where there is no header.
+  const std::vector<std::string>& columns() const;
+  // What kSkip left out since construction: damage() lists at most 1,000 rows, damaged() counts all. Thread-safe.
+  std::vector<RecordDamage> damage() const;
+  std::int64_t damaged() const;
+
+ private:
+  struct State;
+  CsvIterator(const std::shared_ptr<State>& state, const CsvIteratorOptions& options);
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace paceline

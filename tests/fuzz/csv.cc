@@ -1,0 +1,137 @@
+#include <paceline/csv.h>
+
+#include <charconv>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "fuzz.h"
+
+namespace paceline::fuzz {
+namespace {
+
+constexpr double kMissing = -7;
+
+struct Format {
+  bool header;
+  char delimiter, quote;
+};
+
+// The rules of csv.h, character by character.
+class Rules {
+ public:
+  Rules(std::string_view text, Format format) : format_(format) {
+    if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
+    bool quoted = false;
+    std::string line;
+    for (const char c : text) {
+      if (format.quote && c == format.quote) quoted = !quoted;
+      if (c == '\n' && !quoted)
+        take(line);
+      else
+        line += c;
+    }
+    take(line);
+    ends = !quoted;
+  }
+
+  // The fields of a row; none where its quotes are wrong.
+  std::optional<std::vector<std::string>> fields(const std::string& row) const {
+    std::vector<std::string> fields;
+    for (std::size_t i = 0;; ++i) {
+      std::string& field = fields.emplace_back();
+      if (format_.quote && i < row.size() && row[i] == format_.quote) {
+        for (++i;; ++i) {
+          if (i >= row.size()) return std::nullopt;
+          if (row[i] == format_.quote) {
+            ++i;
+            if (i == row.size() || row[i] != format_.quote) break;
+          }
+          field += row[i];
+        }
+      } else {
+        for (; i < row.size() && row[i] != format_.delimiter; ++i) field += row[i];
+        if (format_.quote && field.find(format_.quote) != std::string::npos) return std::nullopt;
+      }
+      if (i == row.size()) return fields;
+      if (row[i] != format_.delimiter) return std::nullopt;
+    }
+  }
+
+  static std::optional<double> number(std::string_view field) {
+    constexpr std::string_view kBlank = " \t\r\n\v\f";
+    field.remove_prefix(std::min(field.size(), field.find_first_not_of(kBlank)));
+    field = field.substr(0, field.find_last_not_of(kBlank) + 1);
+    for (const char* missing : {"", "NA", "N/A", "NaN", "nan", "NULL", "null"})
+      if (field == missing) return kMissing;
+    if (field.size() > 1 && field[0] == '+' && field[1] != '-') field.remove_prefix(1);
+    double value = 0;
+    const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
+    if (error != std::errc() || end != field.data() + field.size() || !std::isfinite(value)) return std::nullopt;
+    return value;
+  }
+
+  std::vector<std::string> rows;
+  bool ends = true;  // every quote
+
+ private:
+  void take(std::string& line) {
+    if (line.ends_with('\r')) line.pop_back();
+    if (!line.empty()) rows.push_back(line);
+    line.clear();
+  }
+
+  const Format format_;
+};
+
+}  // namespace
+
+// The header, the delimiter and the quote in one byte; then the file.
+void csv(std::string_view input) {
+  Cutter cut(input);
+  const auto choice = cut.number<std::uint8_t>();
+  const Format format{(choice & 1) != 0, choice & 2 ? ';' : ',', choice & 4 ? '\0' : '"'};
+  const std::string path = file_of(cut.rest());
+  const CsvIteratorOptions options{
+      .batch = 1 + choice / 8,
+      .arrays = {{.name = "data", .dtype = DType::kFloat64, .missing = kMissing}},
+      .header = format.header,
+      .delimiter = format.delimiter,
+      .quote = format.quote,
+      .on_damage = OnDamage::kSkip,
+      .decode_threads = 1,
+  };
+  std::unique_ptr<CsvIterator> data;
+  const auto opened = parsed<Corrupt, InvalidArgument>([&] {
+    data = std::make_unique<CsvIterator>(path, options);
+    return true;
+  });
+  const Rules rules(cut.rest(), format);
+  if (!opened) return;
+  expect(rules.ends && rules.rows.size() > (format.header ? 1 : 0), "a file without rows was opened");
+  const auto first = rules.fields(rules.rows[0]);
+  expect(first && first->size() == data->columns().size(), data->columns().size(), " columns");
+  if (format.header) expect(data->columns() == *first, "the header has other names");
+  std::vector<double> expected, found;
+  std::int64_t damaged = 0;
+  for (std::size_t i = format.header ? 1 : 0; i < rules.rows.size(); ++i) {
+    const auto fields = rules.fields(rules.rows[i]);
+    std::vector<double> values;
+    if (fields)
+      for (const std::string& field : *fields)
+        if (const auto number = Rules::number(field)) values.push_back(*number);
+    if (values.size() == first->size() && fields->size() == first->size())
+      expected.insert(expected.end(), values.begin(), values.end());
+    else
+      ++damaged;
+  }
+  data->start(0);
+  for (Batch batch; data->next(batch);) {
+    const std::vector<double> values = batch.data.to_vector<double>();
+    found.insert(found.end(), values.begin(), values.end());
+  }
+  expect(data->damaged() == damaged, data->damaged(), " rows are damaged, not ", damaged);
+  expect(found == expected, "the rows come back as others");
+}
+
+}  // namespace paceline::fuzz
