@@ -93,6 +93,11 @@ std::ostream& operator<<(std::ostream& out, const TrainerReport& report) {
                 report.examples_per_second);
   out << text;
   if (report.left_out > 0) out << "  " << report.left_out << " steps left out";
+  const double waited = report.seconds > 0 ? 100 * report.waited_for_data / report.seconds : 0;
+  if (waited >= 1) {
+    std::snprintf(text, sizeof text, "  waited %.0f %% for data", waited);
+    out << text;
+  }
   return out;
 }
 
@@ -141,7 +146,13 @@ Trainer::Epoch::~Epoch() {
 bool Trainer::Epoch::next(Batch& batch) {
   Impl& self = *trainer_.impl_;
   if (self.delivered) self.commit_without_step(*std::exchange(self.delivered, std::nullopt));
-  while (!data_.next(batch)) {
+  const auto next_batch = [&] {
+    const Clock::time_point began = Clock::now();
+    const bool found = data_.next(batch);
+    self.sums.waited_for_data += seconds_since(began);
+    return found;
+  };
+  while (!next_batch()) {
     // The others cannot begin without this worker, which has no batch from which to know the network's input.
     if (!self.ready && !trainer_.store().backend().joined_late()) {
       const Shape shape = data_.batch_shape();

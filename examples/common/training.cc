@@ -112,9 +112,11 @@ class Run {
       examples_ += batch.examples;
       if (trainer_.every(FLAGS_log_every)) show_progress(text_of(task_, trainer_.report()));
       if (!enough_steps(steps_)) continue;
-      show_result(str("ends after ", steps_, " steps, as --max_steps says"));
-      break;
+      return show_result(str("ends after ", steps_, " steps, as --max_steps says"));
     }
+    const LoaderTiming timing = data_->timing();
+    if (timing.batches > 0 && kv_->backend().leads())
+      show_result(str("epoch ", trainer_.epoch(), " of ", FLAGS_epochs, ": ", timing));
   }
 
   void evaluate() {

@@ -55,6 +55,7 @@ class Images(ProgramTest):
                  "--warmup", 0.2, "--weight_decay", 1e-4, "--checkpoint", "ck")  # fmt: skip
         first = self.train(*flags, "--epochs", 1)
         self.assertRegex(first.err, r"(?m)^epoch 1 of 1: test accuracy 0\.\d{4}, loss \d\.\d{4}$")
+        self.assertRegex(first.err, r"(?m)^epoch 1 of 1: waited \d.* for data; .*; bound by the \w+$")
         second = self.train(*flags, "--epochs", 2)
         self.assertIn("resuming from ck/checkpoint.safetensors after epoch 1", second.err)
         self.assertGreater(second.result["test_accuracy"], 0.4, second)

@@ -76,8 +76,10 @@ struct TrainerReport {
   std::int64_t examples = 0;                              // this worker's own
   std::int64_t left_out = 0;                              // steps under float16 and kSkip; their examples do not count
   double seconds = 0, loss = 0, examples_per_second = 0;  // since the last report
+  double waited_for_data = 0;                             // of these seconds; DataIterator::timing() says why
 };
-// Prints "epoch 1  step 300  loss 0.0931  9120 examples/s", where the first epoch is 1, and the steps left out.
+// Prints "epoch 1  step 300  loss 0.0931  9120 examples/s", where the first epoch is 1, the steps left out, and how
+// much of the time was spent on waiting for data, where that is 1 % or more.
 std::ostream& operator<<(std::ostream& out, const TrainerReport& report);
 
 // Trains a network. One thread uses it. "Collective": every live worker calls the function.
