@@ -1,6 +1,7 @@
-// Records, images and loaders: how many a second. Times are of one thread unless the name says otherwise; the loader
-// counts real time, with its own decode threads.
+// Records, images and loaders: how many a second. Times are of one thread unless the name says otherwise; loaders count
+// real time, with their own decode threads, and say where it went and what bound them.
 
+#include <paceline/csv.h>
 #include <paceline/manifest.h>
 #include <paceline/record_loader.h>
 
@@ -12,6 +13,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
 
 namespace paceline {
 namespace {
@@ -201,6 +205,20 @@ AUGMENT(jitter_hue, "random_resized_crop(size=224);flip;color_jitter(hue=0.1)");
 AUGMENT(rotate, "random_resized_crop(size=224);rotate(degrees=15)");
 #undef AUGMENT
 
+void drain(benchmark::State& state, DataIterator& data) {
+  std::int64_t epoch = 0, examples = 0;
+  std::uint64_t bytes = 0;
+  for (auto _ : state) {
+    for (const Batch& batch : EpochRange(data, epoch++, {})) examples += batch.examples;
+    bytes += data.timing().bytes;
+  }
+  state.SetItemsProcessed(examples);
+  state.SetBytesProcessed(static_cast<std::int64_t>(bytes));
+  std::ostringstream text;  // of the last epoch
+  text << data.timing();
+  state.SetLabel(text.str());
+}
+
 // A shuffled epoch in batches of 64.
 void load(benchmark::State& state, const Image& image, ImageEncoding encoding, int count) {
   const Folder folder;
@@ -213,11 +231,7 @@ void load(benchmark::State& state, const Image& image, ImageEncoding encoding, i
   Manifest manifest;
   manifest.image = {image.height, image.width, image.channels};
   RecordLoader loader(writer.finish(manifest), {.shuffle = 1, .decode_threads = static_cast<int>(state.range(0))});
-  std::int64_t epoch = 0, examples = 0;
-  for (auto _ : state) {
-    for (const Batch& batch : EpochRange(loader, epoch++, {})) examples += batch.examples;
-  }
-  state.SetItemsProcessed(examples);
+  drain(state, loader);
 }
 BENCHMARK_CAPTURE(load, raw_28x28_grey, digit(), ImageEncoding::kRaw, 60000)
     ->ArgName("threads")
@@ -247,6 +261,52 @@ BENCHMARK_CAPTURE(load, jpeg_256x256_colour, picture(256, 3), ImageEncoding::kJp
     ->UseRealTime()
     ->MeasureProcessCPUTime()
     ->Unit(benchmark::kMillisecond);
+
+// The file that BENCHMARK_CSV names, else 200,000 rows of 20 numbers that are made here.
+std::string csv_file(const Folder& folder) {
+  if (const char* given = std::getenv("BENCHMARK_CSV")) return given;
+  std::ofstream file(folder / "a.csv");
+  std::mt19937 random(1);
+  std::normal_distribution<double> normal;
+  for (int column = 0; column < 20; ++column) file << (column ? ",c" : "c") << column;
+  for (int row = 0; row < 200000; ++row)
+    for (int column = 0; column < 20; ++column) file << (column ? ',' : '\n') << normal(random);
+  file << '\n';
+  return folder / "a.csv";
+}
+
+// Finds the rows and reads them once, in batches of 4096: what a program does that reads a CSV as a whole.
+void read_csv(benchmark::State& state) {
+  const Folder folder;
+  const std::string path = csv_file(folder);
+  std::int64_t examples = 0;
+  for (auto _ : state) {
+    CsvIterator data(path, {.batch = 4096, .decode_threads = static_cast<int>(state.range(0))});
+    for (const Batch& batch : EpochRange(data, 0, {})) examples += batch.examples;
+  }
+  state.SetItemsProcessed(examples);
+}
+BENCHMARK(read_csv)->ArgName("threads")->Arg(1)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
+
+// A shuffled epoch.
+void load_csv(benchmark::State& state) {
+  const Folder folder;
+  CsvIterator data(csv_file(folder), {.batch = 4096, .shuffle = 1, .decode_threads = static_cast<int>(state.range(0))});
+  drain(state, data);
+}
+BENCHMARK(load_csv)->ArgName("threads")->Arg(1)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
+
+// Finding the rows, with all cores of the budget.
+void index_csv(benchmark::State& state) {
+  const Folder folder;
+  const std::string row = "0.12345,1.2345,-12.345,123.45,1234.5,0.12345,1.2345,-12.345,123.45,1234.5\n";
+  std::string text;
+  for (int i = 0; i < 1'000'000; ++i) text += row;
+  std::ofstream(folder / "a.csv") << text;
+  for (auto _ : state) CsvIterator(folder / "a.csv", {.header = false});
+  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(text.size()));
+}
+BENCHMARK(index_csv)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace paceline

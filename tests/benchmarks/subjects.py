@@ -207,6 +207,8 @@ LOADS = {
     "load/png_28x28_grey/threads:1": "loader, PNG 28x28 grey",
     "load/jpeg_32x32_colour/threads:1": "loader, JPEG 32x32 colour",
     "load/jpeg_256x256_colour/threads:1": "loader, JPEG 256x256 colour",
+    "read_csv/threads:1": "CSV, rows of 20 numbers, found and read",
+    "load_csv/threads:1": "CSV, rows of 20 numbers, shuffled",
 }
 
 
