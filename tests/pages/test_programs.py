@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import random
 import re
 import shutil
 import socket
@@ -14,7 +15,7 @@ from pages import REFERENCE, SOURCE, code_in, names_of, section, tables  # noqa:
 from support import LAUNCHER, ProgramTest, data_folder, program  # noqa: E402
 
 SERVERS = ("--server-command", program("paceline_server"))
-RUN_HERE = {"first", "train", "evaluate", "finetune"}  # what the classes below run
+RUN_HERE = {"first", "train", "evaluate", "finetune", "table"}  # what the classes below run
 
 
 def blocks(page, language):
@@ -88,6 +89,33 @@ class Tutorial(ProgramTest):
         self.assertEqual(re.findall("trained from scratch: (.*)", ended.out), ["9.weight", "9.bias"])
         self.assertLess(float(re.search(r"loss (\S+)", ended.out).group(1)), 0.5)
         self.assertTrue((self.folder / "finetuned.params").exists())
+
+    def write_table(self, name, rows, numbers):
+        """Points whose class is the quarter of the plane that they lie in. Some coordinates are missing: they are 0."""
+        lines = ["x,class,y"]
+        for _ in range(rows):
+            x, y = numbers.uniform(-1, 1), numbers.uniform(-1, 1)
+            if numbers.random() < 0.02:
+                lines.append(f",{int(y > 0)},{y:.4f}")
+            else:
+                lines.append(f"{x:.4f},{2 * (x > 0) + (y > 0)},{y:.4f}")
+        (self.folder / name).write_text("\n".join(lines) + "\n")
+
+    def test_table(self):
+        numbers = random.Random(1)
+        self.write_table("train.csv", 5000, numbers)
+        self.write_table("test.csv", 1000, numbers)
+        arguments = ("train.csv", "test.csv", "class", 4, 3)
+        alone = self.run_program(program("page_table"), "local", *arguments)
+        self.assertGreater(self.accuracies(alone)[-1], 0.95)
+        self.assertEqual(len(re.findall(r"(?m)^waited \S+ s of .* for data; .*; bound by the ", alone.out)), 3)
+        launch = (*LAUNCHER, "-n", 2, "-s", 1, *SERVERS)
+        job = self.run_program(*launch, program("page_table"), "dist_sync", *arguments)
+        self.assertGreater(self.accuracies(job)[-1], 0.95)
+        self.assertEqual(len(self.accuracies(job)), 3, "one worker prints")
+        (self.folder / "train.csv").write_text("x,class,y\n1,0,0\n1,0,right\n")
+        wrong = self.run_program(program("page_table"), "local", *arguments)
+        self.assert_one_clear_sentence(wrong, "train.csv:3: column 2 ('y') is 'right', expected a", code=1)
 
     def test_in_a_job(self):
         data = data_folder() / "train.manifest", data_folder() / "test.manifest"
