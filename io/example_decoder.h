@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "augment/pipeline.h"
+#include "augment/image_pipeline.h"
 
 namespace paceline::io {
 
@@ -28,7 +28,7 @@ struct ExampleFormat {
   bool boxes = false;      // labels are boxes, which move along
   double box_share = 0.3;  // of a box must be left for the box to stay
   bool reduced = false;    // JPEGs may be decoded smaller
-  std::shared_ptr<const Pipeline> pipeline;
+  std::shared_ptr<const ImagePipeline> pipeline;
 };
 
 // By the options, and by the manifest for what they leave open. Throws InvalidArgument, Corrupt.

@@ -35,7 +35,7 @@ ExampleFormat image_format(const Manifest& manifest, const std::string& path, co
           " differ in size: pack them in one (im2rec --center_crop --resize 224), or have the loader resize them "
           "(--image_size 224; ImageOptions::height and width in a program of your own)");
   format.pipeline =
-      std::make_shared<const Pipeline>(complete_steps(options), known ? size : augment::Size{}, format.channels);
+      std::make_shared<const ImagePipeline>(complete_steps(options), known ? size : augment::Size{}, format.channels);
   format.height = format.pipeline->size().height;
   format.width = format.pipeline->size().width;
   require(

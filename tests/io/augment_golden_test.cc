@@ -10,7 +10,7 @@
 
 #include "augment/colour.h"
 #include "augment/picture.h"
-#include "augment/pipeline.h"
+#include "augment/image_pipeline.h"
 #include "fixtures.h"
 
 namespace paceline::test {
@@ -61,7 +61,7 @@ Image ours(const Golden& golden, const Image& input) {
   io::Picture picture(codec, codec.header(bytes), input.channels, memory);
   const std::string& name = golden.function;
   const auto step = [&](const augment::Step& made) {
-    io::Pipeline({made, augment::resize({golden.image.height, golden.image.width})}, {1, 1}, input.channels)
+    io::ImagePipeline({made, augment::resize({golden.image.height, golden.image.width})}, {1, 1}, input.channels)
         .run(picture, 1);
   };
   const auto affine = [&](bool nearest, std::size_t fill) {

@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "augment/picture.h"
-#include "augment/pipeline.h"
+#include "augment/image_pipeline.h"
 #include "fixtures.h"
 
 namespace paceline::test {
@@ -162,7 +162,7 @@ TEST(Boxes, MoveWithTheirPixels) {
                            "resize(short=90)", "center_crop(size=30:40)", "random_crop(size=50,pad=3)",
                            "random_resized_crop(size=120,scale=0.3:1);flip;flip_vertical", "rotate(degrees=90:90)",
                            "rotate(degrees=40)", "affine(degrees=30,scale=0.6:1,translate=0.1:0.1,shear=20)"}) {
-    const io::Pipeline pipeline(augment::parse(str(text, ";resize(size=200)")), {}, 1);
+    const io::ImagePipeline pipeline(augment::parse(str(text, ";resize(size=200)")), {}, 1);
     for (std::uint64_t draw = 0; draw < 20; ++draw) {
       io::PictureMemory memory;
       io::Picture picture(codec, codec.header(bytes), 1, memory);

@@ -43,7 +43,7 @@ auto uniform_on(double low, double high) {
 // The geometry of an image of this size after one step, for each of the seeds.
 std::vector<io::Geometry> draws(const augment::Step& step, int height, int width) {
   const std::uint64_t seed = test_seed();
-  const io::Pipeline pipeline({augment::resize(), step}, {height, width}, 3);
+  const io::ImagePipeline pipeline({augment::resize(), step}, {height, width}, 3);
   std::vector<io::Geometry> results;
   for (int i = 0; i < kDraws; ++i) {
     io::Picture picture(height, width);

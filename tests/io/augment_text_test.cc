@@ -6,7 +6,7 @@
 
 #include <set>
 
-#include "augment/pipeline.h"
+#include "augment/image_pipeline.h"
 #include "fixtures.h"
 
 namespace paceline::test {
@@ -123,7 +123,7 @@ TEST(AugmentText, SurvivesMutations) {
 std::vector<int> size_of(std::string_view text, augment::Size size = {}, const ImageOptions& options = {}) {
   ImageOptions all = options;
   all.steps = augment::parse(text);
-  const io::Pipeline pipeline(io::complete_steps(all), size, 3);
+  const io::ImagePipeline pipeline(io::complete_steps(all), size, 3);
   return {pipeline.size().height, pipeline.size().width};
 }
 
@@ -152,11 +152,11 @@ TEST(AugmentList, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal("normalize", {8, 8}, {.dtype = DType::kUint8}), HasSubstr("pixels as they are"));
   EXPECT_THAT(refusal("erase(value=-1)", {8, 8}), HasSubstr("a level of 0 to 255"));
   EXPECT_THAT(error_of<InvalidArgument>([] {
-                io::Pipeline({augment::lighting()}, {8, 8}, 1);
+                io::ImagePipeline({augment::lighting()}, {8, 8}, 1);
               }),
               HasSubstr("3 channels"));
   EXPECT_THAT(error_of<InvalidArgument>([] {
-                io::Pipeline({augment::resize_short(8)}, {8, 8}, 1);
+                io::ImagePipeline({augment::resize_short(8)}, {8, 8}, 1);
               }),
               HasSubstr("make images of different sizes"));
 }

@@ -1,4 +1,4 @@
-#include "augment/pipeline.h"
+#include "augment/image_pipeline.h"
 
 #include <paceline/error.h>
 
@@ -58,14 +58,14 @@ std::vector<augment::Step> complete_steps(const ImageOptions& options) {
   return steps;
 }
 
-Pipeline::Pipeline(const std::vector<augment::Step>& steps, augment::Size size, int channels)
+ImagePipeline::ImagePipeline(const std::vector<augment::Step>& steps, augment::Size size, int channels)
     : default_size_(size), channels_(channels) {
   for (const augment::Step& step : steps) add(CheckedStep(step), static_cast<std::size_t>(&step - steps.data()));
   require(size_.height > 0, "the steps '", augment::text(steps),
           "' make images of different sizes: add center_crop(size=224) or another step with a size");
 }
 
-void Pipeline::add(const CheckedStep& step, std::size_t number) {
+void ImagePipeline::add(const CheckedStep& step, std::size_t number) {
   const std::string_view name = step.name();
   if (mixes(name)) {
     mixing_.push_back(step);
@@ -96,11 +96,11 @@ void Pipeline::add(const CheckedStep& step, std::size_t number) {
   actions_.push_back(std::move(action));
 }
 
-bool Pipeline::moves() const {
+bool ImagePipeline::moves() const {
   return std::ranges::any_of(actions_, [](const auto& action) { return action->moves(); });
 }
 
-void Pipeline::run(Picture& picture, std::uint64_t seed) const {
+void ImagePipeline::run(Picture& picture, std::uint64_t seed) const {
   // Each step has numbers of its own, so that what one draws does not change what the others draw.
   for (std::size_t i = 0; i < actions_.size(); ++i) {
     Random random(mix(seed, i));
@@ -108,7 +108,7 @@ void Pipeline::run(Picture& picture, std::uint64_t seed) const {
   }
 }
 
-void Pipeline::finish(float* planes, std::uint64_t seed) const {
+void ImagePipeline::finish(float* planes, std::uint64_t seed) const {
   for (std::size_t i = 0; i < erasing_.size(); ++i) {
     const CheckedStep& step = erasing_[i];
     Random random(mix(seed, actions_.size() + i));

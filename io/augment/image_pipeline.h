@@ -17,10 +17,10 @@ namespace paceline::io {
 std::vector<augment::Step> complete_steps(const ImageOptions& options);
 
 // Threads may share it.
-class Pipeline {
+class ImagePipeline {
  public:
   // `size` is that of the examples where the steps do not say otherwise; 0: not known. Throws InvalidArgument.
-  Pipeline(const std::vector<augment::Step>& steps, augment::Size size, int channels);
+  ImagePipeline(const std::vector<augment::Step>& steps, augment::Size size, int channels);
 
   // Of every image after the steps.
   augment::Size size() const { return size_; }
