@@ -14,7 +14,8 @@ packages=(
   g++ cmake ninja-build ccache pkg-config          # building
   libzmq3-dev cppzmq-dev                           # transport
   protobuf-compiler libprotobuf-dev                # control messages
-  libssl-dev                                       # encryption of large frames
+  libssl-dev                                       # encryption of large frames, signatures for s3://
+  libcurl4-openssl-dev                             # files of web servers and object stores
   libopenblas-openmp-dev                           # linear algebra
   libdnnl-dev ocl-icd-opencl-dev                   # convolutions; the second is wanted by the first one's CMake package
   libturbojpeg0-dev libjpeg-dev libpng-dev zlib1g-dev   # images

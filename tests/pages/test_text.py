@@ -7,7 +7,7 @@ import unittest
 from pages import COMMANDS, REFERENCE, SOURCE, TROUBLES, all_pages, code_in, names_of, section, tables, without_code
 
 MODULES = ("base", "engine", "ndarray", "ops", "kvstore", "io", "nn", "tools", "examples")
-VARIABLE = r"(?:PACELINE|DMLC|OMP|GOMP)_[A-Z0-9_]+"
+VARIABLE = r"(?:PACELINE|DMLC|OMP|GOMP|AWS|SSL)_[A-Z0-9_]+"
 
 
 def sources(*endings):

@@ -1,0 +1,69 @@
+#pragma once
+// Files on web servers (http://, https://) and in object stores (s3://), as the readers and writers of files use them.
+// A failure that may pass is tried again, with growing pauses. Everything throws IoError with the URL, and
+// InvalidArgument for a URL that cannot be one. Neither credentials nor the query of a URL appear in a message.
+// Thread-safe.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace paceline::detail {
+
+// Is it a URL that the functions below take? Any other path is one of the file system.
+bool is_remote(std::string_view path);
+
+// The path as messages show it: a URL without user, password and query.
+std::string shown(const std::string& path);
+
+// Is there such a file, or folder of this host?
+bool exists(const std::string& path);
+
+// The URL of `name`, which may hold slashes, in a folder. In http:// and https://, the name is percent-encoded.
+std::string join_url(const std::string& folder, std::string_view name);
+
+// Called several times a second while a function below waits. What it throws ends the function.
+using Tick = std::function<void()>;
+// As long as it lives, what its thread calls without a tick uses this one.
+class TickScope {
+ public:
+  explicit TickScope(Tick tick);
+  ~TickScope();
+  TickScope(const TickScope&) = delete;
+  TickScope& operator=(const TickScope&) = delete;
+
+ private:
+  Tick before_;
+};
+
+// Writes the file at `url` into an open file, from offset 0 on, and returns its bytes. Throws IoError also where it has
+// more than `most` bytes.
+std::uint64_t download(const std::string& url, int file, std::uint64_t most, const Tick& tick = {});
+// The same into a new file without a name, whose descriptor is returned.
+int download_unnamed(const std::string& url);
+
+// The first bytes of a file, here or there, and its size where the server says it; none: there is no such file.
+struct FileStart {
+  std::string bytes;
+  std::optional<std::uint64_t> size;
+};
+std::optional<FileStart> read_start(const std::string& path, std::size_t count);
+
+// Writes the first `bytes` of an open file to `url`, which is one of s3://. Others see the old file or the new one.
+void upload(int file, std::uint64_t bytes, const std::string& url);
+
+// Where copies of files of other hosts are kept, as the environment says.
+struct CacheSettings {
+  std::string folder;                       // PACELINE_CACHE; "" where it is not set
+  std::uint64_t most_bytes = 0;             // PACELINE_CACHE_SIZE; 0 where it is not set
+  static CacheSettings from_environment();  // throws InvalidArgument
+};
+
+// A new file without a name, for what goes to or comes from elsewhere: nothing is left of it after a kill. It is in the
+// folder PACELINE_CACHE, or in that for temporary files.
+int unnamed_file();
+
+}  // namespace paceline::detail
