@@ -1,11 +1,12 @@
 #include "checkpoint.h"
 
+#include <paceline/detail/remote.h>
 #include <paceline/trainer.h>
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <sstream>
 
@@ -19,7 +20,9 @@ constexpr std::string_view kStore = "store:", kCounter = "counter:";
 
 // Of a checkpoint, the file or its folder.
 std::string file_of(const std::string& place) {
-  return std::filesystem::is_directory(place) ? checkpoint_path(place) : place;
+  const bool folder =
+      detail::is_remote(place) ? !detail::read_start(place, 1).has_value() : std::filesystem::is_directory(place);
+  return folder ? checkpoint_path(place) : place;
 }
 
 std::string prefix_of(const Parameter& parameter) { return parameter.statistic ? "aux:" : "arg:"; }
@@ -33,7 +36,7 @@ std::string checkpoint_path(const std::string& directory) {
 void write_checkpoint(const std::string& path, const Checkpoint& checkpoint,
                       const std::vector<std::shared_ptr<Parameter>>& parameters) {
   std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  if (!detail::is_remote(path)) std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
   if (error) throw IoError(str("cannot create the folder of ", path, ": ", error.message()));
   NamedArrays arrays;
   for (const auto& parameter : parameters)
@@ -103,25 +106,23 @@ namespace {
 
 // The arrays of MXNet's `.params` or of a safetensors file, without what a checkpoint has of the store.
 NamedArrays stored_weights(const std::string& path) {
+  const std::string name = detail::shown(path);
   std::uint64_t first = 0;
   char ninth = 0;
-  if (std::ifstream file(path, std::ios::binary); !file.read(reinterpret_cast<char*>(&first), sizeof first))
-    first = 0;
-  else
-    file.get(ninth);
-  std::error_code none;
-  const auto size = std::filesystem::file_size(path, none);
+  const auto start = detail::read_start(path, sizeof first + 1);
+  if (start && start->bytes.size() >= sizeof first) std::memcpy(&first, start->bytes.data(), sizeof first);
+  if (start && start->bytes.size() > sizeof first) ninth = start->bytes.back();
   // The length of a header that begins with a brace.
-  const bool safetensors = ninth == '{' && !none && first <= size;
+  const bool safetensors = ninth == '{' && start->size && first <= *start->size;
   constexpr std::uint64_t kParamsMagic = 0x112;
-  require((first & 0xffffffff) != 0x04034b50, "'", path,
+  require((first & 0xffffffff) != 0x04034b50, "'", name,
           "' is a zip archive, as PyTorch's .pt files are; save the state_dict() with safetensors.torch.save_file");
-  require((first & 0xff) != '{' || safetensors, "'", path,
+  require((first & 0xff) != '{' || safetensors, "'", name,
           "' is JSON, perhaps the index of a file in parts; load each .safetensors of it with allow_missing");
   NamedArrays arrays = first == kParamsMagic && !safetensors ? load_params(path) : load_safetensors(path);
   std::erase_if(arrays, [](const auto& one) { return one.first.starts_with(kStore); });
-  for (auto& [name, array] : arrays)
-    if (name.starts_with("arg:") || name.starts_with("aux:")) name.erase(0, 4);
+  for (auto& [key, array] : arrays)
+    if (key.starts_with("arg:") || key.starts_with("aux:")) key.erase(0, 4);
   return arrays;
 }
 
@@ -169,11 +170,11 @@ std::string refused(const LoadedWeights& result, const LoadOptions& options) {
 }  // namespace
 
 LoadedWeights load_weights(const Module& net, const std::string& place, const LoadOptions& options) {
-  const std::string path = file_of(place);
+  const std::string file = file_of(place), path = detail::shown(file);
   const auto parameters = net.parameters();
   require(!parameters.empty(), "'", path, "' is not loaded: the network has no weights yet; call initialize() first");
   std::map<std::string, NDArray> stored;
-  for (auto& [name, array] : stored_weights(path)) {
+  for (auto& [name, array] : stored_weights(file)) {
     const std::string own = options.map ? options.map(name) : name;
     if (own.empty()) continue;
     require(stored.emplace(own, array).second, "'", path, "' holds two arrays for '", own,

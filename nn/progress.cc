@@ -1,9 +1,9 @@
 #include <paceline/crc32c.h>
+#include <paceline/detail/remote.h>
 #include <paceline/log.h>
 #include <paceline/progress.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
 #include "checkpoint.h"
@@ -124,7 +124,7 @@ bool Progress::resume_if_present(const std::string& directory, const TakeCheckpo
     // The others hold newer weights, which come with the first step.
     take_up();
     LOG(INFO) << "joining a running job in epoch " << epoch_ + 1;
-    return std::filesystem::exists(path);
+    return detail::exists(path);
   }
   store_->barrier();
   Checkpoint checkpoint;
@@ -132,7 +132,7 @@ bool Progress::resume_if_present(const std::string& directory, const TakeCheckpo
   const bool reads = store_->rank() == 0;
   std::string outcome = reads ? "none" : "";
   try {
-    if (reads && std::filesystem::exists(path)) {
+    if (reads && detail::exists(path)) {
       const bool fresh = store_->facts("/progress/").empty() && committed(0).empty();
       require(fresh, "'", path, "' cannot be resumed with a store that has trained or resumed already; make a new one");
       checkpoint = read_checkpoint(path);

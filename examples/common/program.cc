@@ -33,7 +33,8 @@ DEFINE_int32(
     "alone; 0: no limit");
 DEFINE_uint64(seed, 1, "of weights and order");
 DEFINE_int32(log_every, 100, "steps between two lines of progress");
-DEFINE_string(checkpoint, "", "folder of the checkpoint: written after each epoch, resumed from if present");
+DEFINE_string(checkpoint, "",
+              "folder of the checkpoint, or s3://BUCKET/FOLDER: written after each epoch, resumed from if present");
 DEFINE_string(evaluate, "", "do not train: load this checkpoint, a folder or its file, and evaluate it");
 DEFINE_string(trace, "", "write the engine's tasks to this file, for chrome://tracing");
 
@@ -84,7 +85,8 @@ int run(const Program& program, int argc, char** argv, const std::function<void(
 }
 
 void require_readable(const char* flag, const std::string& path) {
-  if (access(path.c_str(), R_OK) == 0) return;
+  const bool elsewhere = path.find("://") != std::string::npos;  // seen when it is read
+  if (elsewhere || access(path.c_str(), R_OK) == 0) return;
   const int error = errno;
   char host[256] = "";
   gethostname(host, sizeof host - 1);

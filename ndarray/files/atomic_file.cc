@@ -1,4 +1,5 @@
 #include <paceline/detail/atomic_file.h>
+#include <paceline/detail/remote.h>
 #include <paceline/error.h>
 
 #include <fcntl.h>
@@ -24,6 +25,11 @@ std::string folder_of(const std::string& path) {
 }  // namespace
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+  buffer_.reserve(kBuffer);
+  if (is_remote(path_)) {
+    file_ = unnamed_file();
+    return;
+  }
   struct stat old {};
   const bool exists = ::stat(path_.c_str(), &old) == 0;
   if (exists && !S_ISREG(old.st_mode)) throw IoError("cannot write " + path_ + ": it is not a regular file");
@@ -33,7 +39,6 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
     file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, exists ? old.st_mode & 0777 : 0666);
   } while (file_ < 0 && errno == EEXIST);
   if (file_ < 0) fail("create");
-  buffer_.reserve(kBuffer);
 }
 
 AtomicFile::~AtomicFile() {
@@ -42,8 +47,8 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::fail(const char* what) const {
-  throw IoError(
-      str("cannot ", what, " ", temporary_, " to replace ", path_, ": ", std::generic_category().message(errno)));
+  throw IoError(str("cannot ", what, " ", temporary_.empty() ? "a temporary file" : temporary_, " to replace ", path_,
+                    ": ", std::generic_category().message(errno)));
 }
 
 void AtomicFile::write(const void* data, std::size_t bytes) {
@@ -77,6 +82,11 @@ void AtomicFile::overwrite(std::uint64_t offset, std::string_view bytes) {
 
 void AtomicFile::commit() {
   flush();
+  if (is_remote(path_)) {
+    const off_t end = ::lseek(file_, 0, SEEK_CUR);
+    if (end < 0) fail("write");
+    return upload(file_, static_cast<std::uint64_t>(end), path_);
+  }
   if (::fsync(file_) != 0) fail("write");
   const int closed = ::close(file_);
   file_ = -1;

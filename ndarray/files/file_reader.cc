@@ -1,6 +1,7 @@
 #include "files/file_reader.h"
 
 #include <paceline/detail/array_builder.h>
+#include <paceline/detail/remote.h>
 
 #include <sys/stat.h>
 
@@ -20,7 +21,9 @@ std::uint64_t byte_count(std::span<const std::int64_t> sizes, DType dtype) {
   return empty ? 0 : static_cast<std::uint64_t>(bytes);
 }
 
-FileReader::FileReader(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "rbe")) {
+FileReader::FileReader(const std::string& path)
+    : path_(shown(path)),
+      file_(is_remote(path) ? ::fdopen(download_unnamed(path), "rb") : std::fopen(path.c_str(), "rbe")) {
   struct stat status {};
   if (!file_ || ::fstat(::fileno(file_.get()), &status) != 0)
     throw IoError("cannot open " + path + ": " + std::generic_category().message(errno));

@@ -131,9 +131,9 @@ class NDArray {
 // Named arrays in file order.
 using NamedArrays = std::vector<std::pair<std::string, NDArray>>;
 
-// Writes MXNet's `.params`: in version 2, or in version 3 where an array is a scalar or empty. Blocks until it is
-// written. It writes a temporary file beside `path` and renames it, so a full disk leaves the old file whole. Throws
-// IoError, and InvalidArgument for an array that is none.
+// Writes MXNet's `.params`, of version 3 where an array is a scalar or empty, else 2, and blocks until it is written.
+// A full disk leaves an old file whole. `path` may be s3://BUCKET/KEY, where a file is read also http:// and https://.
+// Throws IoError, and InvalidArgument for an array that is none.
 void save_params(const std::string& path, const NamedArrays& arrays);
 // Reads `.params` with blocks of versions 0 to 3. Sparse arrays become dense ones. Throws IoError, Corrupt with file
 // and offset, NotAvailable for types that arrays do not have, OutOfMemory.

@@ -25,10 +25,11 @@ struct LoadedWeights {
 };
 
 // Reads weights into an initialised network, converting types. `place` is a checkpoint (the file or its folder),
-// MXNet's `.params`, or a safetensors file. In a job, call it before the first step, which gives every worker the
-// weights of rank 0; later the store's weights overwrite what is loaded. Throws IoError, Corrupt, and NotAvailable
-// where the file holds an array, wanted or not, of a type that arrays do not have. Throws InvalidArgument where
-// something does not fit that the options do not allow. After a throw the network is as it was.
+// MXNet's `.params`, or a safetensors file, on this host or at http://, https:// or s3://. In a job, call it before the
+// first step, which gives every worker the weights of rank 0; later the store's weights overwrite what is loaded.
+// Throws IoError, Corrupt, and NotAvailable where the file holds an array, wanted or not, of a type that arrays do not
+// have. Throws InvalidArgument where something does not fit that the options do not allow. After a throw the network is
+// as it was.
 LoadedWeights load_weights(const Module& net, const std::string& place, const LoadOptions& options = {});
 
 }  // namespace paceline::nn

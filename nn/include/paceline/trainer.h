@@ -133,7 +133,7 @@ class Trainer {
 
   // Collective. The worker that leads writes DIR/checkpoint.safetensors: weights, state of the optimizer, epoch, steps,
   // position in the data, versions. The old file stays whole until the new one is complete. Returns the path. A failure
-  // to write throws in every worker: IoError where it happened, Error elsewhere.
+  // to write throws in every worker: IoError where it happened, Error elsewhere. DIR may be s3://BUCKET/FOLDER.
   std::string checkpoint(const std::string& directory);
   // Collective, once, before the first step. Rank 0 reads, and its network has the checkpoint's weights at once. False
   // where there is none. A worker that comes to a running job takes up the job's weights and epoch instead, and waits
