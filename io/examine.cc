@@ -1,6 +1,7 @@
 #include "examine.h"
 
 #include <paceline/crc32c.h>
+#include <paceline/detail/remote.h>
 #include <paceline/error.h>
 
 #include <algorithm>
@@ -199,7 +200,13 @@ class Examination {
 
 }  // namespace
 
-Examined examine(const std::string& path, const RecordWork& work) { return Examination(path, work).run(); }
+Examined examine(const std::string& path, const RecordWork& work) {
+  // A server that stalls does not keep a program from ending.
+  const detail::TickScope scope([&work] {
+    if (work.progress) work.progress(0);
+  });
+  return Examination(path, work).run();
+}
 
 void require_sound(const Examined& file) {
   if (!file.problem.empty()) throw Corrupt(file.problem);

@@ -1,5 +1,6 @@
 #include "file.h"
 
+#include <paceline/detail/remote.h>
 #include <paceline/error.h>
 
 #include <fcntl.h>
@@ -27,7 +28,9 @@ void throw_io_error(const char* what, const std::string& path, int error) {
       str("cannot ", what, " ", path, " on host ", host_name(), ": ", std::generic_category().message(error)));
 }
 
-InputFile::InputFile(const std::string& path) : path_(path), descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+InputFile::InputFile(const std::string& path)
+    : path_(detail::shown(path)),
+      descriptor_(detail::is_remote(path) ? detail::download_unnamed(path) : open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
   if (descriptor_ < 0) throw_io_error("open", path, errno);
   struct stat status = {};
   int error = fstat(descriptor_, &status) == 0 ? 0 : errno;

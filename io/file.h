@@ -11,6 +11,7 @@ namespace paceline::io {
 // "cannot open /data/train.rec on host node7: No such file or directory"
 [[noreturn]] void throw_io_error(const char* what, const std::string& path, int error);
 
+// Of http://, https:// and s3:// it reads a copy, which is gone with it.
 class InputFile {
  public:
   explicit InputFile(const std::string& path);

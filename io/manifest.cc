@@ -15,6 +15,7 @@
 #include <paceline/manifest.h>
 
 #include <paceline/detail/atomic_file.h>
+#include <paceline/detail/remote.h>
 #include <paceline/error.h>
 
 #include <nlohmann/json.hpp>
@@ -149,26 +150,27 @@ std::int64_t Manifest::records() const {
 }
 
 std::string Manifest::path_of(const Shard& shard) const {
+  if (detail::is_remote(folder)) return detail::join_url(folder, shard.path);
   return (std::filesystem::path(folder) / shard.path).string();
 }
 
 Manifest Manifest::load(const std::string& path) {
-  const std::string text = io::read_text(path);
+  const std::string text = io::read_text(path), name = detail::shown(path);
   if (text.starts_with("\x0a\x23\xd7\xce")) {
-    throw Corrupt(str(path, " is a record file and no manifest; `rec index ", path, "` writes the manifest ",
-                      std::filesystem::path(path).replace_extension(".manifest").string(), ", to be named here"));
+    throw Corrupt(str(name, " is a record file and no manifest; `rec index ", name, "` writes the manifest ",
+                      std::filesystem::path(name).replace_extension(".manifest").string(), ", to be named here"));
   }
   Manifest manifest;
   try {
     manifest = from_json(parse(text));
   } catch (const Json::parse_error& error) {
-    throw Corrupt(str(path, " cannot be read as a manifest: from byte ", error.byte, " on it is no JSON; ", kWhatItIs));
+    throw Corrupt(str(name, " cannot be read as a manifest: from byte ", error.byte, " on it is no JSON; ", kWhatItIs));
   } catch (const Json::exception& error) {
     const std::string_view reason = error.what();  // "[json.exception.out_of_range.403] key 'shards' not found"
     throw Corrupt(
-        str("the manifest ", path, " cannot be used: ", reason.substr(reason.find(']') + 2), "; ", kWhatItIs));
+        str("the manifest ", name, " cannot be used: ", reason.substr(reason.find(']') + 2), "; ", kWhatItIs));
   } catch (const Corrupt& error) {
-    throw Corrupt(str("the manifest ", path, " cannot be used: ", error.what()));
+    throw Corrupt(str("the manifest ", name, " cannot be used: ", error.what()));
   }
   manifest.folder = std::filesystem::path(path).parent_path().string();
   return manifest;

@@ -1,11 +1,11 @@
 #include "open_shards.h"
 
-#include <paceline/crc32c.h>
 #include <paceline/error.h>
 
 #include <algorithm>
 
 #include "file.h"
+#include "open_shard.h"
 #include "parallel.h"
 
 namespace paceline::io {
@@ -66,21 +66,8 @@ std::vector<std::string> OpenShards::paths() const {
 }
 
 std::shared_ptr<const RecordFile> OpenShards::open(const Shard& shard) const {
-  const std::string path = manifest_.path_of(shard);
-  // A damaged companion would otherwise be taken for damage of the records, or leave them unchecked.
-  for (const auto& [companion, expected] :
-       {std::pair{index_path(path), shard.index_crc32c}, std::pair{checksum_path(path), shard.checksum_crc32c}}) {
-    if (crc32c(read_file(companion)) != expected) {
-      throw Corrupt(str(companion, " is damaged: its CRC32C differs from the one in the manifest ", path_));
-    }
-  }
-  auto file = std::make_shared<RecordFile>(path);
-  if (file->size() != shard.records) {
-    throw Corrupt(
-        str(index_path(path), " holds ", file->size(), " records, the manifest ", path_, " says ", shard.records));
-  }
-  check_size(shard, file->bytes());
-  return file;
+  const OnDamage on_damage = strict_ ? OnDamage::kFail : OnDamage::kSkip;
+  return open_shard(manifest_, path_, shard, manifest_.path_of(shard), on_damage);
 }
 
 void OpenShards::check_size(const Shard& shard, std::uint64_t bytes) const {

@@ -94,6 +94,8 @@ void Pipeline::start(std::int64_t epoch, const RangeSet& done) {
 }
 
 void Pipeline::run(Batches plan) {
+  taken_ = 0;
+  store_->begin(*order_, plan);
   {
     Lock lock(mutex_);
     plan_ = std::move(plan);
@@ -123,6 +125,7 @@ void Pipeline::stop() {
     stopping_ = true;
     changed_.notify_all();
   }
+  store_->stop();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
   maker_.reset();
@@ -218,6 +221,7 @@ bool Pipeline::take(std::shared_ptr<Job>& job) {
     window_.pop_front();
     changed_.notify_all();
   }
+  store_->passed(++taken_);
   look_waited_ += waited;
   grow();
   return true;
@@ -232,6 +236,7 @@ bool Pipeline::take_here(std::shared_ptr<Job>& job) {
   const Clock::time_point began = Clock::now();
   if (!maker_) maker_ = store_->maker(0, memory_);
   make(*job, *maker_);
+  store_->passed(++taken_);
   Lock lock(mutex_);
   sums_.waited += seconds_between(began, Clock::now());
   return true;

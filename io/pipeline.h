@@ -68,8 +68,14 @@ class ExampleStore {
   virtual std::string identity() const = 0;
   // For the thread with this number, from 0. Calls come from several threads at a time.
   virtual std::unique_ptr<BatchMaker> maker(int thread, const std::shared_ptr<BatchMemory>& memory) = 0;
+  // The batches that will be asked for, in this order; after open(). `order` lives until stop() has returned.
+  virtual void begin(const EpochOrder& /*order*/, const Batches& /*plan*/) {}
+  // So many batches of the plan were handed out. Makers may be at work.
+  virtual void passed(std::int64_t /*batches*/) {}
   // Every batch of a part was handed out.
   virtual void ended() {}
+  // No batch of the plan is asked for any more. Makers may be at work: what they wait for must end.
+  virtual void stop() {}
 };
 
 struct PipelineOptions {
@@ -134,6 +140,7 @@ class Pipeline {
   int first_threads_ = 0, most_threads_ = 0;  // the same where the number was given
   const std::shared_ptr<BatchMemory> memory_ = std::make_shared<BatchMemory>();
   std::optional<EpochOrder> order_;
+  std::int64_t taken_ = 0;  // batches of the plan
   std::exception_ptr failure_;
   std::vector<std::thread> threads_;
   std::unique_ptr<BatchMaker> maker_;  // of next()

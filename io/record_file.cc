@@ -16,7 +16,7 @@ constexpr std::uint64_t kLongestBlock = std::uint64_t{1} << 20;
 }  // namespace
 
 struct RecordFile::State {
-  explicit State(const std::string& path) : file(path) {}
+  State(const std::string& path, const std::string& its_name) : file(path), name(its_name.empty() ? path : its_name) {}
 
   std::uint64_t end_of(std::size_t place) const {
     return place + 1 < index.size() ? index[place + 1].offset : file.size();
@@ -24,18 +24,19 @@ struct RecordFile::State {
   void read_at(std::size_t place, std::string& record) const;
 
   io::InputFile file;
+  const std::string name;
   RecordIndex index;
   std::vector<RecordChecksum> checksums;  // empty where there are none
 };
 
-RecordFile::RecordFile(const std::string& path) : state_(std::make_unique<State>(path)) {
+RecordFile::RecordFile(const std::string& path, const std::string& name) : state_(std::make_unique<State>(path, name)) {
   io::Companions beside = io::read_companions(path);
   state_->index = beside.index ? std::move(*beside.index) : scan_index(path);
   if (beside.checksums) state_->checksums = std::move(*beside.checksums);
 }
 RecordFile::~RecordFile() = default;
 
-const std::string& RecordFile::path() const { return state_->file.path(); }
+const std::string& RecordFile::path() const { return state_->name; }
 std::int64_t RecordFile::size() const { return static_cast<std::int64_t>(state_->index.size()); }
 std::uint64_t RecordFile::bytes() const { return state_->file.size(); }
 bool RecordFile::has_checksums() const { return !state_->checksums.empty(); }

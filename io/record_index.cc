@@ -5,6 +5,7 @@
 
 #include <paceline/crc32c.h>
 #include <paceline/detail/atomic_file.h>
+#include <paceline/detail/remote.h>
 #include <paceline/error.h>
 #include <paceline/recordio.h>
 
@@ -130,10 +131,10 @@ std::vector<RecordChecksum> io::parse_checksums(const std::string& path, std::st
 io::Companions io::read_companions(const std::string& record_path) {
   Companions found;
   const std::string index_file = index_path(record_path), checksum_file = checksum_path(record_path);
-  if (!std::filesystem::exists(index_file)) return found;
+  if (!detail::exists(index_file)) return found;
   std::string text = read_file(index_file);
   found.index_crc32c = crc32c(text);
-  RecordIndex& index = found.index.emplace(parse_index(index_file, text));
+  RecordIndex& index = found.index.emplace(parse_index(detail::shown(index_file), text));
   // MXNet's readers sort by offset too: the place of a record is its place in the file.
   std::stable_sort(index.begin(), index.end(),
                    [](const RecordIndexEntry& a, const RecordIndexEntry& b) { return a.offset < b.offset; });
@@ -142,10 +143,10 @@ io::Companions io::read_companions(const std::string& record_path) {
       throw Corrupt(str(index_file, ": entry ", i, " is damaged: no record can start at offset ", index[i].offset));
     }
   }
-  if (!std::filesystem::exists(checksum_file)) return found;
+  if (!detail::exists(checksum_file)) return found;
   text = read_file(checksum_file);
   found.checksum_crc32c = crc32c(text);
-  const auto& checksums = found.checksums.emplace(parse_checksums(checksum_file, text));
+  const auto& checksums = found.checksums.emplace(parse_checksums(detail::shown(checksum_file), text));
   if (checksums.size() != index.size()) {
     throw Corrupt(
         str(checksum_file, " holds ", checksums.size(), " checksums, but ", index_file, " ", index.size(), " records"));

@@ -1,12 +1,15 @@
 #include <paceline/record_loader.h>
 
 #include <paceline/cores.h>
+#include <paceline/detail/remote.h>
 #include <paceline/error.h>
 #include <paceline/log.h>
 #include <paceline/manifest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <set>
 
 #include "augment/mixing.h"
 #include "batch_decoder.h"
@@ -16,6 +19,7 @@
 #include "mixture.h"
 #include "open_shards.h"
 #include "pipeline.h"
+#include "remote/remote_shards.h"
 
 namespace paceline {
 namespace {
@@ -33,20 +37,40 @@ class RecordLoader::Impl final : public io::ExampleStore {
   std::vector<ExampleArray> arrays() const override { return arrays_; }
   int prepare(Device device) override;
   void open(const io::EpochOrder& order, const RangeSet& positions, std::size_t spread) override {
-    shards_.begin(order.shards(positions), spread, options_.decode_threads ? options_.decode_threads : core_budget());
+    std::vector<std::size_t> shards = order.shards(positions);
+    if (remote_) std::erase_if(shards, [this](std::size_t shard) { return is_remote(shard); });
+    shards_.begin(shards, spread, options_.decode_threads ? options_.decode_threads : core_budget());
+  }
+  void begin(const io::EpochOrder& order, const io::Batches& plan) override {
+    if (remote_) remote_->begin(remote_in_order(order, plan));
+  }
+  void passed(std::int64_t batches) override {
+    if (remote_) remote_->passed(batches);
+  }
+  void stop() override {
+    if (remote_) remote_->end();
   }
   std::string identity() const override { return io::identity_of(manifest_); }
   std::unique_ptr<io::BatchMaker> maker(int thread, const std::shared_ptr<io::BatchMemory>& memory) override;
   void ended() override { damage_.warn(path_); }
 
   const Manifest& manifest() const { return manifest_; }
-  std::vector<std::string> open_shards() const { return shards_.paths(); }
+  std::vector<std::string> open_shards() const {
+    std::vector<std::string> paths = shards_.paths();
+    if (remote_) std::ranges::copy(remote_->open(), std::back_inserter(paths));
+    return paths;
+  }
   const io::DamageLog& damage() const { return damage_; }
 
  private:
   class Maker;
 
   void choose_decoders(Device device);
+  bool is_remote(std::size_t shard) const { return detail::is_remote(manifest_.path_of(manifest_.shards[shard])); }
+  io::RemoteShards::Walk remote_in_order(const io::EpochOrder& order, io::Batches plan) const;
+  std::shared_ptr<const RecordFile> file(std::size_t shard) {
+    return remote_ && is_remote(shard) ? remote_->file(shard) : shards_.get(shard);
+  }
 
   const std::string path_;
   const Manifest manifest_;
@@ -58,6 +82,7 @@ class RecordLoader::Impl final : public io::ExampleStore {
   std::optional<Device> decoders_for_;
   std::vector<std::unique_ptr<io::DeviceDecoder>> decoders_;  // one for each thread; none: on the CPU
   io::OpenShards shards_;
+  std::unique_ptr<io::RemoteShards> remote_;  // instead, for shards on other hosts
   io::DamageLog damage_;
 };
 
@@ -94,6 +119,9 @@ RecordLoader::Impl::Impl(io::Mixture data, RecordLoaderOptions options)
   require(options_.decode_threads >= 0, "decode_threads cannot be ", options_.decode_threads);
   if (!options_.decoder && manifest_.payload != "image" && !manifest_.decoder.name.empty())
     options_.decoder = decoders::named_in(manifest_);
+  const bool here = std::ranges::none_of(
+      manifest_.shards, [this](const Shard& shard) { return detail::is_remote(manifest_.path_of(shard)); });
+  if (!here) remote_ = std::make_unique<io::RemoteShards>(manifest_, path_, options_.on_damage);
   if (!options_.decoder) {
     images_ = io::image_format(manifest_, path_, options_.image);
     options_.decoder = [format = *images_] { return std::make_unique<io::ExampleDecoder>(format); };
@@ -161,13 +189,28 @@ void RecordLoader::Impl::choose_decoders(Device device) {
   decoders_for_ = device;
 }
 
+io::RemoteShards::Walk RecordLoader::Impl::remote_in_order(const io::EpochOrder& order, io::Batches plan) const {
+  return [this, &order, plan = std::move(plan)](std::vector<std::size_t>& shards) mutable {
+    std::vector<std::int64_t> positions;
+    if (!plan.next(positions)) return false;
+    std::set<std::size_t> found;
+    for (const std::int64_t position : positions) found.insert(io::range_of(starts_, order.record(position)));
+    std::erase_if(found, [this](std::size_t shard) { return !is_remote(shard); });
+    shards.assign(found.begin(), found.end());
+    return true;
+  };
+}
+
 // Reads and decodes what is at `position`. Returns the bytes that it read.
 std::size_t RecordLoader::Impl::Maker::add(std::int64_t position, const io::EpochView& epoch, HeldShards& held) {
   const std::vector<std::int64_t>& starts = data_.starts_;
   const std::int64_t number = epoch.example(position);
   const std::size_t shard = io::range_of(starts, number);
   std::shared_ptr<const RecordFile>& holder = held[shard];
-  if (!holder) holder = data_.shards_.get(shard);
+  if (!holder) {
+    const io::StageScope stage(io::Stage::kFetch);
+    holder = data_.file(shard);
+  }
   const RecordFile& file = *holder;
   const std::int64_t place = number - starts[shard];
   const auto place_text = [&] { return str(file.path(), ": record ", place, " at offset ", file.offset(place), ": "); };
@@ -208,7 +251,8 @@ Decoding parse_decoding(std::string_view name) {
 }
 
 RecordLoader::RecordLoader(const std::string& manifest, RecordLoaderOptions options)
-    : RecordLoader(std::make_shared<Impl>(io::Mixture{Manifest::load(manifest), manifest}, std::move(options))) {}
+    : RecordLoader(
+          std::make_shared<Impl>(io::Mixture{Manifest::load(manifest), detail::shown(manifest)}, std::move(options))) {}
 RecordLoader::RecordLoader(const std::vector<MixedDataSet>& sets, RecordLoaderOptions options)
     : RecordLoader(std::make_shared<Impl>(io::mixture_of(sets), std::move(options))) {}
 RecordLoader::RecordLoader(const std::shared_ptr<Impl>& impl)

@@ -1,6 +1,7 @@
 #include <paceline/sampling.h>
 
 #include <paceline/crc32c.h>
+#include <paceline/detail/remote.h>
 #include <paceline/error.h>
 #include <paceline/image.h>
 #include <paceline/manifest.h>
@@ -67,14 +68,14 @@ io::Mixture io::mixture_of(const std::vector<MixedDataSet>& sets) {
   for (std::size_t i = 0; i < sets.size(); ++i) {
     Manifest one = Manifest::load(sets[i].manifest);
     result.parts.emplace_back(all.shards.size(), sets[i].weight);
-    result.path += (i > 0 ? " and " : "") + sets[i].manifest;
+    result.path += (i > 0 ? " and " : "") + detail::shown(sets[i].manifest);
     for (Shard& shard : one.shards) shard.path = one.path_of(shard);
     if (i == 0) {
       all = std::move(one);
       all.folder.clear();
       continue;
     }
-    const std::string &first = sets.front().manifest, &other = sets[i].manifest;
+    const std::string first = detail::shown(sets.front().manifest), other = detail::shown(sets[i].manifest);
     require(one.payload == all.payload, other, " cannot be mixed with ", first, ": its records hold '", one.payload,
             "', not '", all.payload, "'");
     require(one.class_labels == all.class_labels && (one.label_width == all.label_width || all.variable_labels), other,

@@ -14,7 +14,7 @@ namespace paceline::tools {
 // Thread-safe.
 class Progress {
  public:
-  // Shows "12 of 345 `unit`"; `scale` of what add() counts make one unit.
+  // Shows "12 of 345 `unit`", or "12 `unit`" where the total is 0, unknown; `scale` of what add() counts make one unit.
   Progress(double total, const char* unit, double scale = 1) : total_(total), unit_(unit), scale_(scale) {}
   // The last line, where there were others.
   ~Progress() {
@@ -36,9 +36,11 @@ class Progress {
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start_;
     last_ = std::chrono::steady_clock::now();
     shown_ = true;
-    const bool last = done >= total_;
-    std::fprintf(stderr, "%s%.0f of %.0f %s, %.0f per second%s", terminal_ ? "\r" : "", done / scale_, total_ / scale_,
-                 unit_, done / scale_ / std::max(seconds.count(), 1e-9), terminal_ && !last ? "   " : "\n");
+    const bool last = total_ > 0 && done >= total_;
+    std::fprintf(stderr, "%s%.0f", terminal_ ? "\r" : "", done / scale_);
+    if (total_ > 0) std::fprintf(stderr, " of %.0f", total_ / scale_);
+    std::fprintf(stderr, " %s, %.0f per second%s", unit_, done / scale_ / std::max(seconds.count(), 1e-9),
+                 terminal_ && !last ? "   " : "\n");
   }
 
   const double total_;

@@ -1,6 +1,7 @@
 #pragma once
 // Data sets: a manifest (JSON) that names shards (record files), and the writer of both. The manifest carries counts,
 // checksums and the names of the classes. To read a part of a data set takes the manifest and the shards of that part.
+// Files that are read may be on other hosts, as http://, https:// and s3://.
 
 #include <paceline/decoder.h>
 #include <paceline/recordio.h>
@@ -82,7 +83,7 @@ struct Manifest {
 
   // The number of records in all shards.
   std::int64_t records() const;
-  // The full path of a shard's record file.
+  // The full path, or the URL, of a shard's record file.
   std::string path_of(const Shard& shard) const;
 
   // Reads a manifest. Throws IoError, and Corrupt, which says what is wrong; the manifest has a checksum of its own.

@@ -100,13 +100,14 @@ struct RecordLoaderOptions {
 //
 // start() opens the shards that this process's part needs first, and looks for the others, which are opened when they
 // are needed. It throws IoError naming host and path where one is missing, and InvalidArgument where `done` is of
-// another data set.
+// another data set. Shards at URLs are looked for by next(), which throws then.
 //
 // At most two windows of shards are open, of each virtual node that a part reads, or of each data set of a mixture. All
 // shards are where records are drawn by weights or grouped. An open shard takes 40 bytes for each of its records.
 class RecordLoader final : public PipelineIterator {
  public:
-  // Reads the manifest only. Throws IoError, Corrupt, InvalidArgument.
+  // Reads the manifest only. It and its shards may be at http://, https:// or s3://: then shards are copied into the
+  // cache of this host (PACELINE_CACHE) while others are read. Throws IoError, Corrupt, InvalidArgument.
   explicit RecordLoader(const std::string& manifest, RecordLoaderOptions options = {});
   // Mixes data sets, which hold the same kind of records. Each has its share of every 1,000 or so positions, and is
   // gone through again and again: each of its records comes once in a pass, and a pass may take several epochs, or a

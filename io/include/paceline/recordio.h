@@ -116,13 +116,14 @@ class RecordFile {
  public:
   // Opens the file and reads its index, which may name some of the records only. Without an index, scan_index() makes
   // one. Where `x.crc` exists, every record is checked against it when it is read. Throws IoError naming host and path
-  // where a file cannot be read, Corrupt where index or checksums do not fit the file.
-  explicit RecordFile(const std::string& path);
+  // where a file cannot be read, Corrupt where index or checksums do not fit the file. `name` is what path() and
+  // messages call the file, where `path` is a copy of it; "": `path`.
+  explicit RecordFile(const std::string& path, const std::string& name = "");
   ~RecordFile();
   RecordFile(const RecordFile&) = delete;
   RecordFile& operator=(const RecordFile&) = delete;
 
-  const std::string& path() const;                 // of the record file
+  const std::string& path() const;                 // of the record file, or its name
   std::int64_t size() const;                       // the number of records
   std::uint64_t bytes() const;                     // of the record file
   bool has_checksums() const;                      // is there an `x.crc`?

@@ -1,0 +1,175 @@
+#include "cache.h"
+
+#include <paceline/error.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <filesystem>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "file.h"
+
+namespace paceline::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPart = ".part", kLock = ".lock", kGone = ".gone";
+
+// In a folder that everybody can write to, somebody else may have made it.
+void require_own(const std::string& folder) {
+  struct stat status = {};
+  if (lstat(folder.c_str(), &status) != 0) throw_io_error("open", folder, errno);
+  if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 022) != 0)
+    throw IoError(str("cannot keep files in ", folder, " on host ", host_name(),
+                      ": it is not a folder that only this user can write to; name another in PACELINE_CACHE"));
+}
+
+std::uint64_t bytes_of(const fs::path& folder) {
+  std::uint64_t bytes = 0;
+  std::error_code gone;  // by another process
+  for (fs::directory_iterator at(folder, gone), end; !gone && at != end; at.increment(gone)) {
+    const std::uintmax_t size = fs::file_size(at->path(), gone);
+    if (!gone) bytes += size;
+  }
+  return bytes;
+}
+
+void pause_a_little() {
+  thread_local std::minstd_rand random{std::random_device()()};
+  std::this_thread::sleep_for(std::chrono::milliseconds(std::uniform_int_distribution<>(5, 20)(random)));
+}
+
+}  // namespace
+
+struct ShardCache::Entry {
+  std::string name;
+  std::uint64_t bytes;
+  fs::file_time_type used;
+
+  std::string key() const { return name.substr(0, name.find('.')); }
+};
+
+ShardCache::ShardCache(detail::CacheSettings settings)
+    : folder_(std::move(settings.folder)), most_bytes_(settings.most_bytes) {
+  if (folder_.empty()) {
+    folder_ = (fs::temp_directory_path() / str("paceline-cache-", geteuid())).string();
+    if (mkdir(folder_.c_str(), 0700) != 0 && errno != EEXIST) throw_io_error("create", folder_, errno);
+    require_own(folder_);
+  }
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  if (error) throw_io_error("create", folder_, error.value());
+}
+
+bool ShardCache::is_whole(const Wanted& shard) const {
+  const auto& [name, bytes] = shard.files.front();
+  std::error_code missing;
+  return fs::file_size(path(shard.key + '/' + name), missing) == bytes && !missing;
+}
+
+std::uint64_t ShardCache::Wanted::most_bytes() const {
+  std::uint64_t most = 0;
+  for (const auto& [name, bytes] : files) most += bytes;
+  return most;
+}
+
+std::optional<ShardCache::Held> ShardCache::take(const Wanted& shard, const Fill& fill, const detail::Tick& tick) try {
+  const std::string folder = path(shard.key), lock = folder + std::string(kLock), part = folder + std::string(kPart);
+  bool fetched = false;
+  for (;;) {
+    if (auto shared = FileLock::attempt(lock, FileLock::kShared); shared && is_whole(shard)) {
+      utimensat(AT_FDCWD, folder.c_str(), nullptr, 0);
+      return Held{folder, std::move(*shared), fetched};
+    }
+    if (const auto alone = FileLock::attempt(lock, FileLock::kAlone); alone && !is_whole(shard)) {
+      fs::remove_all(folder);
+      fs::remove_all(part);
+      if (!make_room(shard)) return {};
+      try {
+        fill(part);
+      } catch (...) {
+        std::error_code none;
+        fs::remove_all(part, none);
+        throw;
+      }
+      fs::rename(part, folder);
+      fetched = true;
+      continue;
+    }
+    if (tick) tick();
+    pause_a_little();
+  }
+} catch (const fs::filesystem_error& error) {
+  throw IoError(str("the cache ", folder_, " on host ", host_name(), " cannot be used: ", error.what()));
+}
+
+std::uint64_t ShardCache::most_bytes(std::uint64_t used) const {
+  if (most_bytes_ > 0) return most_bytes_;
+  std::error_code error;
+  const fs::space_info space = fs::space(folder_, error);
+  return error ? used : (used + space.available) / 2;
+}
+
+// Also takes the room: the files have their sizes from the beginning.
+bool ShardCache::make_room(const Wanted& shard) const {
+  const FileLock only = FileLock::wait(path("room.lock"));
+  std::vector<Entry> entries;
+  std::uint64_t used = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
+    std::error_code gone;
+    if (!entry.is_directory(gone)) continue;
+    const auto time = fs::last_write_time(entry.path(), gone);
+    entries.push_back({entry.path().filename().string(), bytes_of(entry.path()), time});
+    used += entries.back().bytes;
+  }
+  std::ranges::sort(entries, {}, &Entry::used);
+  const std::uint64_t most = most_bytes(used), needed = shard.most_bytes();
+  for (const Entry& entry : entries) {
+    if (used + needed <= most) break;
+    const std::string lock = path(entry.key()) + std::string(kLock);
+    const auto alone = FileLock::attempt(lock, FileLock::kAlone);
+    if (!alone) continue;  // in use
+    const std::string gone = path(entry.key()) + std::string(kGone);
+    if (path(entry.name) != gone) {
+      fs::remove_all(gone);
+      fs::rename(path(entry.name), gone);
+    }
+    fs::remove_all(gone);
+    fs::remove(lock);
+    used -= entry.bytes;
+  }
+  if (used + needed > most) return false;
+  const std::string part = path(shard.key) + std::string(kPart);
+  fs::create_directory(part);
+  for (const auto& [name, bytes] : shard.files) {
+    OutputFile(part + '/' + name).close(OutputFile::kNoSync);
+    fs::resize_file(part + '/' + name, bytes);
+  }
+  return true;
+}
+
+bool ShardCache::drop(const std::string& key) {
+  const std::string folder = path(key);
+  const auto alone = FileLock::attempt(folder + std::string(kLock), FileLock::kAlone);
+  if (alone) fs::remove_all(folder);
+  return alone.has_value();
+}
+
+std::string ShardCache::no_room_for(const Wanted& shard) const {
+  std::uint64_t used = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_))
+    if (entry.is_directory()) used += bytes_of(entry.path());
+  return str("the cache ", folder_, " on host ", host_name(), " may hold ", most_bytes(used),
+             " bytes, shards in use have ", used, " of them, and the next one needs ", shard.most_bytes(),
+             "; give it more (PACELINE_CACHE_SIZE), or pack smaller shards");
+}
+
+}  // namespace paceline::io

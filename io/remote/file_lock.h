@@ -1,0 +1,31 @@
+#pragma once
+// Locks between the processes of a host. The end of a process releases its locks, whatever ended it.
+
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace paceline::io {
+
+class FileLock {
+ public:
+  enum Kind { kShared, kAlone };
+  // Creates the file where it is missing. None: somebody has the lock. Throws IoError.
+  static std::optional<FileLock> attempt(const std::string& path, Kind kind);
+  // Blocks until it has the lock, which must be one of moments.
+  static FileLock wait(const std::string& path);
+
+  ~FileLock();
+  FileLock(FileLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  FileLock& operator=(FileLock&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+
+ private:
+  explicit FileLock(int descriptor) : descriptor_(descriptor) {}
+
+  int descriptor_;
+};
+
+}  // namespace paceline::io

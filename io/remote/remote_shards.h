@@ -1,0 +1,87 @@
+#pragma once
+// Reading ahead: the shards of a data set on another host, fetched in the order in which an epoch needs them.
+
+#include <paceline/manifest.h>
+#include <paceline/mutex.h>
+
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "remote/cache.h"
+
+namespace paceline::io {
+
+class RemoteShards {
+ public:
+  // Gives the shards of the next batch of the epoch, each once; false after the last batch.
+  using Walk = std::function<bool(std::vector<std::size_t>& shards)>;
+
+  // `name` is the manifest's, for messages. Throws IoError where the cache cannot be used.
+  RemoteShards(const Manifest& manifest, std::string name, OnDamage on_damage);
+  ~RemoteShards() { end(); }
+
+  // Forgets the epoch before, and fetches ahead on threads of its own. One thread calls begin() and end().
+  void begin(Walk walk);
+  // file() throws from now on. Returns when nothing is fetched any more.
+  void end();
+  // A shard, which is fetched next where it is not there yet. Blocks. Throws IoError, Corrupt. Thread-safe.
+  std::shared_ptr<const RecordFile> file(std::size_t shard);
+  // So many batches of the epoch are done: shards that no later one needs are closed. Thread-safe.
+  void passed(std::int64_t batches);
+  // The URLs of the shards that are open, in order. Thread-safe.
+  std::vector<std::string> open() const;
+
+ private:
+  enum class State { kUnknown, kWaiting, kFetching, kHere, kFailed };
+  struct Entry {
+    State state = State::kUnknown;
+    bool used = false;             // file() was called for it
+    std::int64_t last_batch = -1;  // that needs it, as far as is known
+    std::optional<ShardCache::Held> held;
+    std::shared_ptr<const RecordFile> file;
+    std::exception_ptr error;
+  };
+  struct Fetched {
+    std::optional<ShardCache::Held> held;  // none: there is no room
+    std::shared_ptr<const RecordFile> file;
+  };
+
+  void walk(const Walk& walk);
+  void work();
+  Fetched fetch(std::size_t shard);
+  void fetch_with_patience(std::size_t shard);
+  void settle(std::size_t shard, Fetched fetched, std::exception_ptr error) PACELINE_REQUIRES(mutex_);
+  bool choose(std::size_t& shard) PACELINE_REQUIRES(mutex_);
+  std::uint64_t bytes_in_use_with(std::size_t shard) const PACELINE_REQUIRES(mutex_);
+  bool retreat(std::size_t shard) PACELINE_REQUIRES(mutex_);
+  void close(std::size_t shard) PACELINE_REQUIRES(mutex_);
+  void close_passed() PACELINE_REQUIRES(mutex_);
+
+  const Manifest& manifest_;
+  const std::string name_;
+  const OnDamage on_damage_;
+  ShardCache cache_{detail::CacheSettings::from_environment()};
+  std::vector<std::thread> threads_;
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::vector<Entry> entries_ PACELINE_GUARDED_BY(mutex_);
+  std::deque<std::size_t> urgent_ PACELINE_GUARDED_BY(mutex_);  // somebody waits for them
+  std::deque<std::size_t> queue_ PACELINE_GUARDED_BY(mutex_);   // in the order of the epoch
+  std::set<std::size_t> ahead_ PACELINE_GUARDED_BY(mutex_);     // fetched or being fetched, and not used yet
+  std::set<std::size_t> here_ PACELINE_GUARDED_BY(mutex_);
+  std::int64_t passed_ PACELINE_GUARDED_BY(mutex_) = 0;
+  bool walked_ PACELINE_GUARDED_BY(mutex_) = false;  // every last_batch is final
+  bool full_ PACELINE_GUARDED_BY(mutex_) = false;    // reading ahead waits for room
+  bool ended_ PACELINE_GUARDED_BY(mutex_) = true;
+  std::exception_ptr failed_ PACELINE_GUARDED_BY(mutex_);  // of the walk
+};
+
+}  // namespace paceline::io

@@ -1,0 +1,437 @@
+// Data sets on a web server: what loaders deliver, what is fetched, and what becomes of failures.
+
+#include <paceline/detail/remote.h>
+#include <paceline/error.h>
+#include <paceline/record_loader.h>
+#include <paceline/record_tools.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+#include "fixtures.h"
+#include "remote/cache.h"
+#include "web_server.h"
+
+namespace paceline {
+namespace {
+
+using test::error_of;
+using test::WebReply;
+using test::WebRequest;
+using test::WebServer;
+using testing::HasSubstr;
+using testing::Not;
+
+namespace fs = std::filesystem;
+
+constexpr int kRecords = 60, kShards = 6;
+
+std::uint64_t bytes_in(const std::string& folder) {
+  std::uint64_t bytes = 0;
+  std::error_code gone;  // what is looked at may be removed meanwhile
+  for (fs::recursive_directory_iterator at(folder, gone), end; at != end; at.increment(gone)) {
+    std::error_code none;
+    const auto size = fs::is_regular_file(at->path(), none) ? fs::file_size(at->path(), none) : 0;
+    if (!none) bytes += size;
+  }
+  return bytes;
+}
+
+// What an epoch delivers, as text: positions and labels, batch by batch.
+std::vector<std::string> epoch_of(RecordLoader& loader, std::int64_t epoch = 0) {
+  std::vector<std::string> batches;
+  loader.start(epoch);
+  for (Batch batch; loader.next(batch);) {
+    std::string text;
+    for (const Range& range : batch.positions) text += str(range.begin, '-', range.end, ' ');
+    for (const auto label : batch.label.to_vector<int>()) text += str(label, ',');
+    for (const float value : batch.data.to_vector<float>()) text += str(value, ' ');
+    batches.push_back(text);
+  }
+  return batches;
+}
+
+RecordLoaderOptions in_order(std::int64_t batch = 5) {
+  RecordLoaderOptions options;
+  options.batch = batch;
+  options.decode_threads = 2;
+  options.prefetch = 2;
+  return options;
+}
+
+class Remote : public testing::Test {
+ protected:
+  Remote() {
+    test::write_data_set(folder_, kRecords, kShards);
+    shard_ = Manifest::load(folder_ / "set.manifest").shards[0];
+    setenv("PACELINE_CACHE", (cache_ / "c").c_str(), 1);
+    setenv("PACELINE_REMOTE_ATTEMPTS", "3", 1);
+  }
+  ~Remote() override {
+    for (const char* name :
+         {"PACELINE_CACHE", "PACELINE_CACHE_SIZE", "PACELINE_REMOTE_ATTEMPTS", "PACELINE_REMOTE_STALL"})
+      unsetenv(name);
+  }
+  std::vector<std::string> local_epoch(std::int64_t epoch = 0, RecordLoaderOptions options = in_order()) const {
+    RecordLoader loader(folder_ / "set.manifest", std::move(options));
+    return epoch_of(loader, epoch);
+  }
+  std::uint64_t set_bytes() const { return bytes_in(folder_ / ""); }
+  // What the cache asks room for, for one shard.
+  std::uint64_t room_of_a_shard() const { return shard_.bytes + 93 * static_cast<std::uint64_t>(shard_.records); }
+  std::string error_of_epoch(WebServer& server) {
+    return error_of<Error>([&] {
+      RecordLoader loader(server.url("set.manifest"), in_order());
+      epoch_of(loader);
+    });
+  }
+
+  test::TemporaryFolder folder_, cache_;
+  Shard shard_;
+};
+
+TEST_F(Remote, IsReadAsIfItWereHereAndFetchedOnce) {
+  WebServer server(folder_ / "");
+  RecordLoaderOptions shuffled = in_order(7);
+  shuffled.shuffle = 3;
+  RecordLoaderOptions dealt = shuffled;
+  dealt.partition = Partition::kRecords;
+  for (const RecordLoaderOptions& options : {in_order(), shuffled, dealt}) {
+    RecordLoader loader(server.url("set.manifest"), options);
+    EXPECT_EQ(epoch_of(loader, 0), local_epoch(0, options));
+    EXPECT_EQ(epoch_of(loader, 1), local_epoch(1, options));
+  }
+  // Each further loader read its manifest again.
+  const std::uint64_t manifest = fs::file_size(folder_ / "set.manifest");
+  EXPECT_EQ(server.bytes(), set_bytes() + 2 * manifest);
+  EXPECT_EQ(server.requests(".rec"), kShards);
+}
+
+TEST_F(Remote, TwoLoadersFetchAShardOnce) {
+  WebServer server(folder_ / "");
+  std::vector<std::string> found[2];
+  std::vector<std::thread> threads;
+  for (auto& epoch : found) {
+    threads.emplace_back([&] {
+      RecordLoader loader(server.url("set.manifest"), in_order());
+      epoch = epoch_of(loader);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(found[0], local_epoch());
+  EXPECT_EQ(found[1], found[0]);
+  EXPECT_EQ(server.requests(".rec"), kShards);
+  EXPECT_EQ(server.requests(".idx"), kShards);
+  EXPECT_EQ(server.requests(".crc"), kShards);
+}
+
+TEST_F(Remote, TheFirstBatchWaitsForItsShardOnlyAndOthersAreFetchedMeanwhile) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool first_batch = false;
+  WebServer server(folder_ / "", [&](const WebRequest& request, WebReply&) {
+    // The shards behind the second come after the first batch, or never.
+    if (request.path < "set-00002") return;
+    if (!request.path.ends_with(".rec")) return;
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return first_batch; });
+  });
+  RecordLoader loader(server.url("set.manifest"), in_order());
+  loader.start(0);
+  Batch batch;
+  ASSERT_TRUE(loader.next(batch));
+  EXPECT_EQ(batch.label.to_vector<int>(), (std::vector{0, 1, 2, 3, 4}));
+  // Shards are asked for that no batch has needed.
+  while (server.requests("set-00002-of-00006.rec") == 0) std::this_thread::yield();
+  {
+    const std::lock_guard lock(mutex);
+    first_batch = true;
+  }
+  changed.notify_all();
+  int batches = 1;
+  while (loader.next(batch)) ++batches;
+  EXPECT_EQ(batches, kRecords / 5);
+}
+
+TEST_F(Remote, WhatBreaksOffGoesOnFromThere) {
+  WebServer server(folder_ / "", [&](const WebRequest& request, WebReply& reply) {
+    if (request.count == 1 && request.path.ends_with(".rec")) reply.cut = reply.body.size() / 2;
+  });
+  RecordLoader loader(server.url("set.manifest"), in_order());
+  EXPECT_EQ(epoch_of(loader), local_epoch());
+  EXPECT_EQ(server.bytes(), set_bytes());
+}
+
+TEST_F(Remote, AttemptsThatBringSomethingDoNotCount) {
+  setenv("PACELINE_REMOTE_ATTEMPTS", "2", 1);
+  std::string bytes(std::size_t{5} << 20, 'x');
+  for (std::size_t i = 0; i < bytes.size(); i += 997) bytes[i] = static_cast<char>(i / 997);
+  test::write_all(folder_ / "large", bytes);
+  std::atomic<std::size_t> piece = std::size_t{5} << 18;
+  WebServer server(folder_ / "", [&](const WebRequest&, WebReply& reply) { reply.cut = piece; });
+  const int file = detail::download_unnamed(server.url("large"));
+  std::string read(bytes.size() + 1, '\0');
+  read.resize(static_cast<std::size_t>(std::max<ssize_t>(0, pread(file, read.data(), read.size(), 0))));
+  EXPECT_TRUE(read == bytes) << read.size();
+  close(file);
+  EXPECT_EQ(server.requests("large"), 4);
+  EXPECT_EQ(server.bytes(), bytes.size());
+  piece = 1000;
+  EXPECT_THAT(error_of<IoError>([&] { detail::download_unnamed(server.url("large")); }), HasSubstr("2 attempts"));
+}
+
+TEST_F(Remote, AServerWithoutRangesSendsTheFileAgain) {
+  WebServer server(folder_ / "", [&](const WebRequest& request, WebReply& reply) {
+    if (!request.path.ends_with(".rec")) return;
+    reply = {200, "ETag: \"1\"\r\n", test::read_all(folder_ / request.path)};
+    if (request.count == 1) reply.cut = reply.body.size() / 2;
+  });
+  RecordLoader loader(server.url("set.manifest"), in_order());
+  EXPECT_EQ(epoch_of(loader), local_epoch());
+}
+
+TEST_F(Remote, AnotherPartThanAskedForIsNotTaken) {
+  WebServer server(folder_ / "", [&](const WebRequest& request, WebReply& reply) {
+    if (request.count == 1 && request.path.ends_with(".rec")) reply.cut = reply.body.size() / 2;
+    if (request.count == 2 && request.path.ends_with(".rec"))
+      reply = {206, "Content-Range: bytes 0-9/500\r\n", reply.body.substr(0, 10)};
+  });
+  RecordLoader loader(server.url("set.manifest"), in_order());
+  EXPECT_EQ(epoch_of(loader), local_epoch());
+}
+
+TEST_F(Remote, FailuresThatPassAreTriedAgain) {
+  WebServer server(folder_ / "", [&](const WebRequest& request, WebReply& reply) {
+    if (request.path.ends_with(".crc") || request.path.ends_with(".idx")) return;
+    if (request.count == 1) reply = {503, "Retry-After: 0\r\n", "<Error><Code>SlowDown</Code></Error>"};
+    if (request.count == 2) reply = {500, "Retry-After: never\r\n", "oops"};
+  });
+  RecordLoader loader(server.url("set.manifest"), in_order());
+  EXPECT_EQ(epoch_of(loader), local_epoch());
+}
+
+TEST_F(Remote, FailuresThatStayAreSaid) {
+  WebServer server(folder_ / "", [&](const WebRequest& request, WebReply& reply) {
+    if (request.path.ends_with("2-of-00006.rec")) reply = {503, "", "<Error><Code>SlowDown</Code></Error>"};
+  });
+  EXPECT_EQ(error_of_epoch(server), str("cannot read ", server.url("set-00002-of-00006.rec"),
+                                        ": the server answers 503 SlowDown (3 attempts)"));
+  EXPECT_EQ(server.requests("2-of-00006.rec"), 3);
+}
+
+TEST_F(Remote, AMissingShardIsNotTriedAgain) {
+  fs::remove(folder_ / "set-00001-of-00006.idx");
+  WebServer server(folder_ / "");
+  EXPECT_EQ(error_of_epoch(server),
+            str("cannot read ", server.url("set-00001-of-00006.idx"), ": there is no such file (it answers 404)"));
+  EXPECT_EQ(server.requests("1-of-00006.idx"), 1);
+}
+
+TEST_F(Remote, AServerThatIsNotThereIsSaid) {
+  std::string url;
+  {
+    WebServer server(folder_ / "");
+    url = server.url("set.manifest");
+  }
+  setenv("PACELINE_REMOTE_ATTEMPTS", "2", 1);
+  const std::string error = error_of<IoError>([&] { RecordLoader loader(url); });
+  EXPECT_THAT(error, HasSubstr("cannot read " + url));
+  EXPECT_THAT(error, HasSubstr("2 attempts"));
+}
+
+TEST_F(Remote, AServerThatStallsIsTriedAgain) {
+  setenv("PACELINE_REMOTE_STALL", "1", 1);
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool over = false;
+  WebServer server(folder_ / "", [&](const WebRequest& request, WebReply&) {
+    if (request.count > 1 || !request.path.ends_with("0-of-00006.rec")) return;
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return over; });
+  });
+  {
+    RecordLoader loader(server.url("set.manifest"), in_order());
+    EXPECT_EQ(epoch_of(loader), local_epoch());
+  }
+  const std::lock_guard lock(mutex);
+  over = true;
+  changed.notify_all();
+}
+
+TEST_F(Remote, WrongBytesAreFetchedAgain) {
+  WebServer server(folder_ / "", [&](const WebRequest& request, WebReply& reply) {
+    if (request.count == 1 && !request.path.ends_with("manifest")) reply.body[reply.body.size() / 2] ^= 8;
+  });
+  RecordLoader loader(server.url("set.manifest"), in_order());
+  EXPECT_EQ(epoch_of(loader), local_epoch());
+}
+
+TEST_F(Remote, BytesThatStayWrongAreSaid) {
+  WebServer server(folder_ / "", [&](const WebRequest& request, WebReply& reply) {
+    if (request.path.ends_with("3-of-00006.rec")) reply.body[40] ^= 8;
+  });
+  const std::string error = error_of_epoch(server);
+  EXPECT_THAT(error, HasSubstr(server.url("set-00003-of-00006.rec")));
+  EXPECT_THAT(error, HasSubstr(server.url("set.manifest")));
+  EXPECT_THAT(error, HasSubstr("fetched 3 times"));
+  EXPECT_EQ(server.requests("3-of-00006.rec"), 3);
+}
+
+TEST_F(Remote, AFileThatIsTooLongEndsEarly) {
+  WebServer server(folder_ / "", [&](const WebRequest& request, WebReply& reply) {
+    if (request.path.ends_with("0-of-00006.rec")) reply.body += std::string(std::size_t{8} << 20, 'x');
+  });
+  EXPECT_THAT(error_of_epoch(server), HasSubstr(str("more than the ", shard_.bytes, " bytes expected")));
+  EXPECT_LT(bytes_in(cache_ / ""), set_bytes());
+}
+
+TEST_F(Remote, TheCacheKeepsItsBound) {
+  const std::uint64_t most = room_of_a_shard() * 5 / 2;
+  setenv("PACELINE_CACHE_SIZE", std::to_string(most).c_str(), 1);
+  std::atomic<std::uint64_t> largest = 0;
+  WebServer server(folder_ / "", [&](const WebRequest&, WebReply&) {
+    const std::uint64_t now = bytes_in(cache_ / "");
+    for (std::uint64_t seen = largest; seen < now && !largest.compare_exchange_weak(seen, now);) continue;
+  });
+  RecordLoader loader(server.url("set.manifest"), in_order());
+  for (int epoch = 0; epoch < 2; ++epoch) EXPECT_EQ(epoch_of(loader, epoch), local_epoch(epoch));
+  EXPECT_GT(largest, shard_.bytes);
+  EXPECT_LE(largest, most);
+  EXPECT_LE(bytes_in(cache_ / ""), most);
+  EXPECT_GT(server.requests(".rec"), kShards) << "two epochs cannot both come from so small a cache";
+}
+
+TEST_F(Remote, ACacheThatIsTooSmallIsSaid) {
+  setenv("PACELINE_CACHE_SIZE", "1000", 1);
+  WebServer server(folder_ / "");
+  const std::string error = error_of_epoch(server);
+  EXPECT_THAT(error, HasSubstr("may hold 1000 bytes"));
+  EXPECT_THAT(error, HasSubstr("PACELINE_CACHE_SIZE"));
+  setenv("PACELINE_CACHE_SIZE", "many", 1);
+  EXPECT_THAT(error_of_epoch(server), HasSubstr("PACELINE_CACHE_SIZE='many'"));
+}
+
+TEST_F(Remote, ACopyThatWasDamagedSinceIsFetchedAgain) {
+  WebServer server(folder_ / "");
+  for (int round = 0; round < 2; ++round) {
+    RecordLoader loader(server.url("set.manifest"), in_order());
+    EXPECT_EQ(epoch_of(loader), local_epoch());
+    for (const auto& entry : fs::recursive_directory_iterator(cache_ / "c")) {
+      if (entry.path().extension() == ".idx") test::flip_bit(entry.path(), 1);
+    }
+  }
+  EXPECT_EQ(server.requests(".rec"), 2 * kShards);
+}
+
+TEST_F(Remote, AChangedDataSetIsNotMistakenForTheOldOne) {
+  WebServer server(folder_ / "");
+  {
+    RecordLoader loader(server.url("set.manifest"), in_order());
+    epoch_of(loader);
+  }
+  test::write_data_set(folder_, 2 * kRecords, kShards);
+  RecordLoader loader(server.url("set.manifest"), in_order());
+  EXPECT_EQ(epoch_of(loader), local_epoch());
+}
+
+TEST_F(Remote, WhatAKilledProcessLeftIsTakenAway) {
+  WebServer server(folder_ / "");
+  const auto fetch_all = [&] {
+    RecordLoader loader(server.url("set.manifest"), in_order());
+    EXPECT_EQ(epoch_of(loader), local_epoch());
+  };
+  fetch_all();
+  std::vector<fs::path> folders;
+  for (const auto& entry : fs::directory_iterator(cache_ / "c"))
+    if (entry.is_directory()) folders.push_back(entry.path());
+  ASSERT_EQ(folders.size(), std::size_t{kShards});
+  for (const fs::path& folder : folders) {
+    fs::rename(folder, folder.string() + ".part");
+    fs::resize_file(folder.string() + ".part/shard.rec", 10);
+  }
+  fetch_all();
+  for (const auto& entry : fs::directory_iterator(cache_ / "c")) EXPECT_NE(entry.path().extension(), ".part");
+}
+
+TEST_F(Remote, ALoaderCanBeLeftWhileItFetches) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool over = false;
+  WebServer server(folder_ / "", [&](const WebRequest& request, WebReply&) {
+    if (!request.path.ends_with(".rec")) return;
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return over; });
+  });
+  {
+    RecordLoader loader(server.url("set.manifest"), in_order());
+    loader.start(0);
+    while (server.requests(".rec") == 0) std::this_thread::yield();
+  }
+  const std::lock_guard lock(mutex);
+  over = true;
+  changed.notify_all();
+}
+
+TEST_F(Remote, ToolsReadIt) {
+  WebServer server(folder_ / "");
+  const VerifyReport report = verify(server.url("set.manifest"));
+  EXPECT_TRUE(report.problems.empty());
+  EXPECT_EQ(report.records, kRecords);
+  EXPECT_EQ(report.shards, kShards);
+  EXPECT_EQ(statistics(server.url("set.manifest")).records, kRecords);
+  test::flip_bit(folder_ / "set-00000-of-00006.rec", 40);
+  const VerifyReport damaged = verify(server.url("set.manifest"));
+  ASSERT_FALSE(damaged.problems.empty());
+  EXPECT_THAT(damaged.problems[0], HasSubstr(server.url("set-00000-of-00006.rec")));
+  EXPECT_TRUE(detail::exists(server.url("set.manifest")));
+  EXPECT_FALSE(detail::exists(server.url("nothing")));
+}
+
+TEST_F(Remote, AToolThatIsInterruptedDoesNotWaitForAServerThatStalls) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool over = false;
+  WebServer server(folder_ / "", [&](const WebRequest& request, WebReply&) {
+    if (!request.path.ends_with(".rec")) return;
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return over; });
+  });
+  const RecordWork work{.threads = 1, .progress = [&](std::uint64_t) {
+                          if (server.requests(".rec") > 0) throw IoError("interrupted");
+                        }};
+  EXPECT_EQ(error_of<Error>([&] { statistics(server.url("set.manifest"), work); }), "interrupted");
+  const std::lock_guard lock(mutex);
+  over = true;
+  changed.notify_all();
+}
+
+TEST_F(Remote, WhereNothingCanBeWritten) {
+  WebServer server(folder_ / "");
+  EXPECT_THAT(error_of<IoError>([&] {
+                write_index(server.url("x.idx"), {{0, 0}});
+              }),
+              HasSubstr("only files of s3:// can be written"));
+  EXPECT_EQ(server.requests(), 0);
+}
+
+// A manifest from elsewhere names files of its own folder only.
+TEST_F(Remote, AManifestCannotNameFilesOfThisHost) {
+  Manifest manifest = Manifest::load(folder_ / "set.manifest");
+  manifest.shards[0].path = folder_ / "set-00000-of-00006.rec";
+  manifest.save(folder_ / "other.manifest");
+  WebServer server(folder_ / "");
+  RecordLoader loader(server.url("other.manifest"), in_order());
+  EXPECT_THAT(error_of<IoError>([&] { epoch_of(loader); }), HasSubstr("there is no such file"));
+}
+
+}  // namespace
+}  // namespace paceline
