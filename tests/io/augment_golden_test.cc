@@ -9,8 +9,8 @@
 #include <sstream>
 
 #include "augment/colour.h"
-#include "augment/picture.h"
 #include "augment/image_pipeline.h"
+#include "augment/picture.h"
 #include "fixtures.h"
 
 namespace paceline::test {

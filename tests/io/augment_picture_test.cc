@@ -6,8 +6,8 @@
 #include <cmath>
 #include <functional>
 
-#include "augment/picture.h"
 #include "augment/image_pipeline.h"
+#include "augment/picture.h"
 #include "fixtures.h"
 
 namespace paceline::test {
