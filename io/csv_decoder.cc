@@ -46,7 +46,7 @@ bool parse_field(std::string_view word, T& number) {
 
 template <class Body>
 auto with_type(DType dtype, const Body& body) {
-  switch (dtype) {
+  switch (dtype) {  // NOLINT(bugprone-branch-clone): the types differ
     case DType::kFloat64: return body(double());
     case DType::kUint8: return body(std::uint8_t());
     case DType::kInt8: return body(std::int8_t());

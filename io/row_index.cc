@@ -72,10 +72,10 @@ RowIndex::Piece RowIndex::scan(std::uint64_t begin, std::uint64_t end) const {
       at = static_cast<std::size_t>(static_cast<const char*>(found) - data) + 1;
       add(piece.starts, text, at);
     }
-    piece.inside.emplace();
+    piece.inside = Starts();
     return piece;
   }
-  piece.inside.emplace();
+  piece.inside = Starts();
   for (std::size_t at = 0; at < length; ++at) {
     if (data[at] == format_.quote)
       piece.odd = !piece.odd;

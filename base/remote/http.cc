@@ -163,8 +163,7 @@ HttpResponse exchange(const HttpRequest& request, const Settings& settings, cons
   const auto add = [&](const char* header) {
     curl_slist* const longer = curl.slist_append(headers.get(), header);
     if (!longer) throw OutOfMemory("no memory is left for a request");
-    static_cast<void>(headers.release());
-    headers.reset(longer);
+    if (!headers) headers.reset(longer);  // else it is the same list
   };
   for (const std::string& header : request.headers) add(header.c_str());
   if (request.method != "GET") {

@@ -14,7 +14,8 @@ namespace {
 
 float mixed(float own, float other, float kept) { return kept * own + (1 - kept) * other; }
 std::uint8_t mixed(std::uint8_t own, std::uint8_t other, float kept) {
-  return static_cast<std::uint8_t>(kept * static_cast<float>(own) + (1 - kept) * static_cast<float>(other) + 0.5f);
+  const float value = kept * static_cast<float>(own) + (1 - kept) * static_cast<float>(other);
+  return static_cast<std::uint8_t>(value + 0.5f);  // NOLINT(bugprone-incorrect-roundings): fast, and not negative
 }
 
 class MixingBatchDecoder final : public BatchDecoder {

@@ -57,7 +57,8 @@ class Sampler {
     for (int i = 0; i < channels_; ++i) {
       const float upper = static_cast<float>(a[i]) * (1 - right_share) + static_cast<float>(b[i]) * right_share;
       const float lower = static_cast<float>(c[i]) * (1 - right_share) + static_cast<float>(d[i]) * right_share;
-      to[i] = static_cast<std::uint8_t>(upper * (1 - low_share) + lower * low_share + 0.5f);
+      const float value = upper * (1 - low_share) + lower * low_share;
+      to[i] = static_cast<std::uint8_t>(value + 0.5f);  // NOLINT(bugprone-incorrect-roundings): fast, not negative
     }
   }
 

@@ -93,7 +93,7 @@ void NumpyArray::parse_header() {
   read(0, 10, head);
   if (!std::string_view(head, kMagic.size()).starts_with(kMagic))
     throw Corrupt(str(path_, ": '", name_, "' is no array in NumPy's format"));
-  const auto version = static_cast<unsigned>(head[6]);
+  const auto version = static_cast<unsigned>(static_cast<unsigned char>(head[6]));
   if (version < 1 || version > 3)
     throw Corrupt(str(path_, ": '", name_, "' has version ", version, " of NumPy's format, known are 1 to 3"));
   std::size_t length = 0, begin = 10;

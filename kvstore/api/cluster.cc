@@ -183,9 +183,11 @@ void serve(const ClusterConfig& config, const Extensions& own) {
 
 void keep_freed_memory(bool one_heap) {
   constexpr int kLarge = 1 << 30;
+  // NOLINTBEGIN(concurrency-mt-unsafe): a program calls it before it has a second thread
   mallopt(M_MMAP_THRESHOLD, kLarge);
   mallopt(M_TRIM_THRESHOLD, kLarge);
   if (one_heap) mallopt(M_ARENA_MAX, 1);
+  // NOLINTEND(concurrency-mt-unsafe)
 }
 
 }  // namespace paceline

@@ -118,7 +118,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   void on_probe(LinkId link, const Message& message);
   void on_request(LinkId link, Message message);
   void deliver(LinkId link, Message message, const PeerId& from);
-  void finish_asks(std::vector<PendingRequests::Failure> failures);
+  void finish_asks(const std::vector<PendingRequests::Failure>& failures);
 
   // ---- node_secrets.cc: who may say what
   void use_secrets(Transport& transport);

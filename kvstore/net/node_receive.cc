@@ -291,7 +291,7 @@ void Node::Impl::deliver(LinkId link, Message message, const PeerId& from) {
   }
 }
 
-void Node::Impl::finish_asks(std::vector<PendingRequests::Failure> failures) {
+void Node::Impl::finish_asks(const std::vector<PendingRequests::Failure>& failures) {
   for (const PendingRequests::Failure& failure : failures) failure.handler(std::nullopt, failure.error);
 }
 
