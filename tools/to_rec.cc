@@ -117,12 +117,12 @@ std::string format_of(const std::string& source) {
   if (std::filesystem::is_directory(path)) return "images";
   const bool packed = path.extension() == ".gz";
   const std::string extension = (packed ? path.stem() : path).extension().string();
-  static const std::map<std::string, std::string> kFormats = {
+  static const std::map<std::string, std::string> formats = {
       {".csv", "csv"},      {".tsv", "tsv"},  {".libsvm", "libsvm"}, {".svm", "libsvm"}, {".jsonl", "jsonl"},
       {".ndjson", "jsonl"}, {".txt", "text"}, {".npy", "numpy"},     {".npz", "numpy"},  {".tar", "webdataset"},
       {".lst", "images"},   {".rec", "rec"},  {".manifest", "rec"}};
-  const auto found = kFormats.find(extension);
-  if (found != kFormats.end()) return found->second;
+  const auto found = formats.find(extension);
+  if (found != formats.end()) return found->second;
   if (path.filename().string().find("idx") != std::string::npos) return "images";
   throw InvalidArgument(str("the name of ", source, " does not tell its format; give it with --format"));
 }
@@ -221,7 +221,7 @@ std::vector<std::string> with(std::vector<std::string> flags, std::initializer_l
 }
 
 const std::map<std::string, Format>& formats() {
-  static const std::map<std::string, Format> kFormats = {
+  static const std::map<std::string, Format> formats = {
       {"csv", {comma_separated, with(kTableFlags, {"header", "delimiter"})}},
       {"tsv", {tab_separated, with(kTableFlags, {"header"})}},
       {"jsonl", {json_lines, kTableFlags}},
@@ -231,7 +231,7 @@ const std::map<std::string, Format>& formats() {
       {"webdataset", {webdataset, kImageFlags}},
       {"images", {images, with(kImageFlags, {"labels", "root"})}},
       {"rec", {records, {}}}};
-  return kFormats;
+  return formats;
 }
 
 // The flags that apply to a format with the other flags as they are.

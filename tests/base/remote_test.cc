@@ -19,7 +19,6 @@ namespace {
 
 using testing::EndsWith;
 using testing::HasSubstr;
-using testing::StartsWith;
 
 // ---- signatures: the examples of "Signature Calculations for the Authorization Header" in Amazon's S3 reference
 

@@ -49,7 +49,7 @@ TEST(Decoder, MakesNamedArraysOfAnyType) {
       {"ab", "cd"}, decoders::function(arrays, [](std::string_view record, std::uint64_t, std::span<void* const> to) {
         std::memcpy(to[0], record.data(), 2);
         *static_cast<double*>(to[1]) = 0.5;
-        *static_cast<std::int64_t*>(to[2]) = record[1];
+        *static_cast<std::int64_t*>(to[2]) = static_cast<unsigned char>(record[1]);
       }));
   EXPECT_EQ(batch.data.describe(), "uint8 (2, 2) on cpu");
   EXPECT_THAT(batch.data.to_vector<std::uint8_t>(), ElementsAre('a', 'b', 'c', 'd'));

@@ -56,7 +56,7 @@ TwoRoundPush::~TwoRoundPush() {
       wire::AgreeRequest body = request_for(job_.key->slices[s]);
       body.set_abstains(true);
       submit(job_.key->slices[s], message_of(MessageKind::kAgree, body),
-             [held = job_.held](const std::optional<Message>&, std::exception_ptr) {});
+             [held = job_.held](const std::optional<Message>&, const std::exception_ptr&) {});
     }
   } catch (const std::exception& error) {
     LOG(ERROR) << "the others may wait for key '" << job_.key->info.name
