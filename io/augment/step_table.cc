@@ -71,8 +71,8 @@ void check(const StepInfo& step, const ParameterInfo& parameter, const std::vect
     require(!parameter.whole || value == std::floor(value), place(), " is ", number_text(value),
             ", expected a whole number");
   }
-  if (!parameter.ascending) return;
-  require(count == 1 || values[0] <= values[1], place(), " is ", number_text(values[0]), ":", number_text(values[1]),
+  if (!parameter.ascending || count < 2) return;
+  require(values[0] <= values[1], place(), " is ", number_text(values[0]), ":", number_text(values[1]),
           ", expected the smaller number first");
 }
 

@@ -135,7 +135,8 @@ TEST_P(OrderKind, EveryRecordComesOnceUnlessItIsDrawn) {
   std::mt19937_64 random(test_seed());
   for (int round = 0; round < 50; ++round) {
     const std::vector<std::int64_t> starts = random_starts(random, 5);
-    const EpochOrder epoch = order_of(GetParam(), starts, random).epoch(static_cast<std::int64_t>(random() % 1000));
+    const Order order = order_of(GetParam(), starts, random);
+    const EpochOrder epoch = order.epoch(static_cast<std::int64_t>(random() % 1000));
     std::set<std::int64_t> records;
     for (std::int64_t position = 0; position < epoch.size(); ++position) records.insert(epoch.record(position));
     ASSERT_GE(*records.begin(), 0);
