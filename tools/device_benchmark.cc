@@ -207,7 +207,6 @@ void measure_all() {
 int main(int argc, char** argv) {
   use_passive_waiting(argv);
   tools::parse_flags(kUsage, __FILE__, &argc, &argv);
-  start_logging(argv[0]);
   return tools::run_main("device_benchmark", [] {
     measure_all();
     return 0;

@@ -5,6 +5,7 @@
 #include <gflags/gflags.h>
 #include <paceline/cores.h>
 #include <paceline/error.h>
+#include <paceline/log.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -131,8 +132,10 @@ inline void parse_flags(const char* usage, const FlagSources& sources, int* argc
 
 // What main() returns: what `body` does, 2 where it throws that what was asked for can never work, or not in this build
 // or on this machine, and 1 where it fails or where what was printed is lost, on a full disk say.
+// Log lines go to the standard error from here on.
 template <class Body>
 int run_main(const char* program, const Body& body) {
+  start_logging(program);
   try {
     const int code = body();
     if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return code;

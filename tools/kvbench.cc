@@ -396,7 +396,6 @@ int main(int argc, char** argv) {
   const std::vector<char*> arguments(argv, argv + argc + 1);
   use_passive_waiting(argv);
   tools::parse_flags(kUsage, __FILE__, &argc, &argv);
-  start_logging("kvbench");
   FLAGS_minloglevel = 1;
   keep_freed_memory();
   if (!FLAGS_compression.empty())

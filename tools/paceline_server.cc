@@ -76,7 +76,6 @@ int main(int argc, char** argv) {
     });
   end_on_signals();
   paceline::keep_freed_memory(true);
-  paceline::start_logging(argv[0]);
   return paceline::tools::run_main("paceline_server", [] {
     const paceline::ClusterConfig config = paceline::ClusterConfig::from_environment();
     paceline::set_log_identity(paceline::name_of(config.role));

@@ -171,7 +171,6 @@ int main(int argc, char** argv) {
   use_passive_waiting(argv);
   keep_freed_memory();
   tools::parse_flags(kUsage, __FILE__, &argc, &argv);
-  start_logging(argv[0]);
   return tools::run_main("train_benchmark", [] {
     // The budget is read once, at the first use.
     if (FLAGS_threads != 0)

@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <paceline/detail/descriptor.h>
 #include <paceline/detail/memory_limit.h>
 #include <paceline/detail/shared_heap.h>
 #include <poll.h>
@@ -43,17 +44,6 @@ void* map(int file, std::size_t bytes, int protection) {
   return base;
 }
 
-// Closes on every way out.
-struct Descriptor {
-  explicit Descriptor(int opened) : number(opened) {}
-  ~Descriptor() {
-    if (number >= 0) ::close(number);
-  }
-  Descriptor(const Descriptor&) = delete;
-  int release() { return std::exchange(number, -1); }
-  int number;
-};
-
 }  // namespace
 
 SharedHeap::SharedHeap(int descriptor, std::byte* base, std::size_t bytes)
@@ -64,7 +54,7 @@ SharedHeap* SharedHeap::enable(std::string& why, std::size_t most) {
   const Lock lock(making);
   if (SharedHeap* heap = heap_of_this_process) return heap;
   Descriptor file(memfd_create("paceline", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (file.number < 0) {
+  if (file.number() < 0) {
     why = failure("no shared memory can be made");
     return nullptr;
   }
@@ -77,12 +67,12 @@ SharedHeap* SharedHeap::enable(std::string& why, std::size_t most) {
     return nullptr;
   }
   // Sealed, so that a reader may rely on its size.
-  if (ftruncate(file.number, static_cast<off_t>(bytes)) != 0 ||
-      fcntl(file.number, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+  if (ftruncate(file.number(), static_cast<off_t>(bytes)) != 0 ||
+      fcntl(file.number(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     why = failure("shared memory cannot be sized");
     return nullptr;
   }
-  void* base = map(file.number, bytes, PROT_READ | PROT_WRITE);
+  void* base = map(file.number(), bytes, PROT_READ | PROT_WRITE);
   if (base == MAP_FAILED) {
     why = failure("shared memory cannot be mapped");
     return nullptr;
@@ -152,24 +142,24 @@ std::shared_ptr<const SharedView> SharedView::open(pid_t process, int descriptor
     return std::shared_ptr<const SharedView>(new SharedView(-1, own->base(), own->bytes()));
 
   Descriptor owner(static_cast<int>(syscall(SYS_pidfd_open, process, 0)));
-  if (owner.number < 0) {
+  if (owner.number() < 0) {
     why = failure("its process cannot be seen");
     return nullptr;
   }
   const std::string path = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (file.number < 0) {
+  if (file.number() < 0) {
     why = failure("its memory cannot be opened");
     return nullptr;
   }
   struct stat status = {};
-  const int seals = fcntl(file.number, F_GET_SEALS);
-  if (fstat(file.number, &status) != 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0 || status.st_uid != geteuid() ||
+  const int seals = fcntl(file.number(), F_GET_SEALS);
+  if (fstat(file.number(), &status) != 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0 || status.st_uid != geteuid() ||
       bytes == 0 || static_cast<std::size_t>(status.st_size) != bytes) {
     why = "its memory is not what it was said to be";
     return nullptr;
   }
-  void* data = map(file.number, bytes, PROT_READ);
+  void* data = map(file.number(), bytes, PROT_READ);
   if (data == MAP_FAILED) {
     why = failure("its memory cannot be mapped");
     return nullptr;

@@ -1,6 +1,5 @@
+#include <paceline/detail/descriptor.h>
 #include <paceline/detail/remote.h>
-
-#include <unistd.h>
 
 #include <charconv>
 #include <filesystem>
@@ -8,7 +7,7 @@
 #include <limits>
 
 #include "attempts.h"
-#include "descriptor.h"
+#include "file_bytes.h"
 #include "s3.h"
 #include "url.h"
 
@@ -170,14 +169,9 @@ std::uint64_t detail::download(const std::string& url, int file, std::uint64_t m
 }
 
 int detail::download_unnamed(const std::string& url) {
-  const int file = unnamed_file();
-  try {
-    download(url, file, std::numeric_limits<std::uint64_t>::max());
-  } catch (...) {
-    ::close(file);
-    throw;
-  }
-  return file;
+  Descriptor file(unnamed_file());
+  download(url, file.number(), std::numeric_limits<std::uint64_t>::max());
+  return file.release();
 }
 
 std::optional<detail::FileStart> detail::read_start(const std::string& path, std::size_t count) {

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "attempts.h"
-#include "descriptor.h"
+#include "file_bytes.h"
 #include "s3.h"
 #include "url.h"
 

@@ -7,9 +7,8 @@
 #include <set>
 #include <utility>
 
-#include "convert/source.h"
-#include "convert/table.h"
-#include "convert/text_file.h"
+#include "convert/line_rows.h"
+#include "csv_decoder.h"
 #include "text_numbers.h"
 
 namespace paceline {
@@ -22,91 +21,79 @@ std::string_view trimmed(std::string_view word) {
   return word.substr(0, word.find_last_not_of(kBlank) + 1);
 }
 
-// The words of a line. A quote counts where it is the first character of a word.
-void split_line(std::string_view line, char delimiter, std::vector<std::string>& words) {
-  constexpr char kQuote = '"';
-  std::size_t count = 0;
-  for (bool more = true; more; ++count) {
-    if (words.size() <= count) words.emplace_back();
-    std::string& word = words[count];
-    std::size_t end = 0;
-    if (line.starts_with(kQuote)) {
-      word.clear();
-      for (std::size_t at = 1;; at = end + 2) {
-        end = line.find(kQuote, at);
-        if (end == std::string_view::npos) throw Corrupt("a quote is not closed");
-        word += line.substr(at, end - at);
-        if (end + 1 >= line.size() || line[end + 1] != kQuote) break;
-        word += kQuote;
-      }
-      end = std::min(line.find(delimiter, end + 1), line.size());
-    } else {
-      end = std::min(line.find(delimiter), line.size());
-      word = trimmed(line.substr(0, end));
-    }
-    more = end < line.size();
-    line.remove_prefix(std::min(end + 1, line.size()));
-  }
-  words.resize(count);
+LineRules rules_of(const CsvSourceOptions& options, bool skips_header) {
+  return {.quote = options.delimiter == '\t' ? '\0' : '"',
+          .delimiter = options.delimiter,
+          .skip = skips_header ? std::size_t{1} : 0};
 }
 
-class CsvRows final : public TableRows {
+void split_line(std::string_view line, const LineRules& rules, std::vector<std::string>& words) {
+  words.clear();
+  for (FieldReader fields(line, rules.delimiter, rules.quote); fields.more();)
+    words.emplace_back(trimmed(fields.next()));
+}
+
+// The words of the first line.
+std::vector<std::string> first_words(const std::string& file, const LineRules& rules) {
+  std::string line = first_line(file, rules);
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
+  std::vector<std::string> words;
+  try {
+    split_line(line, rules, words);
+  } catch (const Corrupt& error) {
+    throw Corrupt(str("the first line of ", file, ' ', error.what()));
+  }
+  return words;
+}
+
+// What the first lines of the files tell.
+struct Head {
+  std::vector<std::string> columns;
+  bool is_header = false;
+};
+
+Head head_of(const std::vector<std::string>& files, const CsvSourceOptions& options) {
+  require(!files.empty(), "no files were given");
+  const LineRules rules = rules_of(options, false);
+  Head head{first_words(files[0], rules)};
+  const bool numbers = std::any_of(head.columns.begin(), head.columns.end(), [](const std::string& word) {
+    float value = 0;
+    return parse_finite(word, value);
+  });
+  const bool differ = std::set<std::string>(head.columns.begin(), head.columns.end()).size() == head.columns.size();
+  head.is_header = options.header == CsvHeader::kYes || (options.header == CsvHeader::kAuto && !numbers && differ);
+  if (!head.is_header) {
+    for (std::size_t i = 0; i < head.columns.size(); ++i) head.columns[i] = std::to_string(i);
+    return head;
+  }
+  require(differ, "the header of ", files[0], " names two columns alike");
+  for (const std::string& file : files)
+    require(first_words(file, rules) == head.columns, "the header of ", file, " is not that of ", files[0]);
+  return head;
+}
+
+class CsvRows final : public LineRows {
  public:
   CsvRows(const std::vector<std::string>& files, const CsvSourceOptions& options)
-      : delimiter_(options.delimiter),
-        header_(find_columns(files, options)),
-        lines_(files, {.quote = quote_of(options), .delimiter = options.delimiter, .skip = header_ ? 1u : 0u}),
-        identity_(identity_of(files)) {
-    for (std::size_t i = 1; header_ && i < files.size(); ++i) {
-      std::vector<std::string> words;
-      split_line(first_line(files[i], rules(options)), delimiter_, words);
-      require(words == columns_ || i == 0, "the header of ", files[i], " is not that of ", files[0]);
-    }
-  }
+      : CsvRows(files, options, head_of(files, options)) {}
 
-  std::int64_t size() const override { return lines_.size(); }
-  const std::vector<std::string>& columns() const override { return columns_; }
-  std::string place(std::int64_t row) const override { return lines_.place(row); }
-  void read(std::int64_t row, std::string& bytes) const override { lines_.read(row, bytes); }
-  void each(const std::function<void(std::int64_t row, std::string_view bytes)>& body) const override {
-    lines_.each(body);
-  }
   void parse(std::string_view bytes, std::vector<std::string>& words) const override {
-    split_line(bytes, delimiter_, words);
+    split_line(bytes, rules_, words);
     if (words.size() != columns_.size())
       throw Corrupt(str("it has ", words.size(), " columns, expected ", columns_.size()));
   }
-  std::string identity() const override { return str("csv ", delimiter_, header_, '\n', identity_); }
+  std::string identity() const override {
+    return str("csv ", rules_.delimiter, rules_.skip, '\n', LineRows::identity());
+  }
 
  private:
-  static char quote_of(const CsvSourceOptions& options) { return options.delimiter == '\t' ? '\0' : '"'; }
-  static LineRules rules(const CsvSourceOptions& options) {
-    return {.quote = quote_of(options), .delimiter = options.delimiter};
+  CsvRows(const std::vector<std::string>& files, const CsvSourceOptions& options, Head head)
+      : LineRows(files, rules_of(options, head.is_header)), rules_(rules_of(options, head.is_header)) {
+    columns_ = std::move(head.columns);
   }
 
-  // Sets columns_, and tells whether there is a header.
-  bool find_columns(const std::vector<std::string>& files, const CsvSourceOptions& options) {
-    require(!files.empty(), "no files were given");
-    std::string line = first_line(files[0], rules(options));
-    constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-    if (line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
-    split_line(line, delimiter_, columns_);
-    const bool numbers = std::any_of(columns_.begin(), columns_.end(), [](const std::string& word) {
-      float value = 0;
-      return parse_finite(word, value);
-    });
-    const bool differ = std::set<std::string>(columns_.begin(), columns_.end()).size() == columns_.size();
-    const bool header = options.header == CsvHeader::kYes || (options.header == CsvHeader::kAuto && !numbers && differ);
-    require(!header || differ, "the header of ", files[0], " names two columns alike");
-    for (std::size_t i = 0; !header && i < columns_.size(); ++i) columns_[i] = std::to_string(i);
-    return header;
-  }
-
-  const char delimiter_;
-  std::vector<std::string> columns_;
-  const bool header_;
-  const Lines lines_;
-  const std::string identity_;
+  const LineRules rules_;
 };
 
 }  // namespace

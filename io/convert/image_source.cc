@@ -1,5 +1,6 @@
 // Images in files, folders and MNIST's IDX.
 
+#include <paceline/detail/descriptor.h>
 #include <paceline/error.h>
 
 #include <fcntl.h>
@@ -13,7 +14,6 @@
 #include <system_error>
 #include <utility>
 
-#include "convert/descriptor.h"
 #include "convert/packed_images.h"
 
 namespace paceline {
@@ -30,18 +30,18 @@ class ImageFiles final : public ImageBytes {
   std::string read(std::int64_t entry, const std::function<void()>& wait) const override {
     const std::string& path = paths_[static_cast<std::size_t>(entry)];
     const auto fail = [] { throw IoError(str("it cannot be read: ", std::generic_category().message(errno))); };
-    const Descriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-    if (file.value() < 0) fail();
+    const detail::Descriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    if (file.number() < 0) fail();
     std::string bytes;
     for (;;) {
       constexpr std::size_t kBlock = 1 << 16;
       constexpr int kMilliseconds = 100;
       wait();
-      pollfd ready = {file.value(), POLLIN, 0};
+      pollfd ready = {file.number(), POLLIN, 0};
       if (poll(&ready, 1, kMilliseconds) <= 0) continue;
       const std::size_t before = bytes.size();
       bytes.resize(before + kBlock);
-      const ssize_t got = ::read(file.value(), bytes.data() + before, kBlock);
+      const ssize_t got = ::read(file.number(), bytes.data() + before, kBlock);
       bytes.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
       if (got == 0) return bytes;
       if (got < 0 && errno != EINTR && errno != EAGAIN) fail();

@@ -11,9 +11,7 @@
 #include <utility>
 
 #include "convert/json_line.h"
-#include "convert/source.h"
-#include "convert/table.h"
-#include "convert/text_file.h"
+#include "convert/line_rows.h"
 
 namespace paceline {
 namespace io {
@@ -50,9 +48,9 @@ bool natural_order(const std::string& a, const std::string& b) {
   return parts(a) < parts(b);
 }
 
-class JsonRows final : public TableRows {
+class JsonRows final : public LineRows {
  public:
-  explicit JsonRows(const std::vector<std::string>& files) : lines_(files, {}), identity_(identity_of(files)) {
+  explicit JsonRows(const std::vector<std::string>& files) : LineRows(files, {}) {
     std::map<std::string, int, bool (*)(const std::string&, const std::string&)> names(natural_order);
     constexpr std::size_t kMostColumns = 100'000;
     lines_.each([&](std::int64_t row, std::string_view bytes) {
@@ -71,24 +69,14 @@ class JsonRows final : public TableRows {
     require(!columns_.empty(), files[0], " holds no JSON objects, of which each line should be one");
   }
 
-  std::int64_t size() const override { return lines_.size(); }
-  const std::vector<std::string>& columns() const override { return columns_; }
-  std::string place(std::int64_t row) const override { return lines_.place(row); }
-  void read(std::int64_t row, std::string& bytes) const override { lines_.read(row, bytes); }
-  void each(const std::function<void(std::int64_t row, std::string_view bytes)>& body) const override {
-    lines_.each(body);
-  }
   void parse(std::string_view bytes, std::vector<std::string>& words) const override {
     words.assign(columns_.size(), "");
     flatten("", parse_object(bytes),
             [&](const std::string& name, std::string word) { words[places_.at(name)] = std::move(word); });
   }
-  std::string identity() const override { return "json lines\n" + identity_; }
+  std::string identity() const override { return "json lines\n" + LineRows::identity(); }
 
  private:
-  const Lines lines_;
-  const std::string identity_;
-  std::vector<std::string> columns_;
   std::map<std::string, std::size_t> places_;
 };
 

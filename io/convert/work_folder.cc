@@ -4,8 +4,6 @@
 #include <paceline/detail/atomic_file.h>
 #include <paceline/error.h>
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <nlohmann/json.hpp>
 
 #include <cerrno>
@@ -50,7 +48,8 @@ WorkFolder::WorkFolder(const std::string& prefix, const std::string& identity) :
           folder_, " is needed for unfinished shards, but is something else; move it away");
   fs::create_directory(folder_, error);
   if (error) throw_io_error("create the folder", folder_, error.value());
-  lock();
+  lock_ = FileLock::attempt((fs::path(folder_) / kLock).string(), FileLock::kAlone);
+  require(lock_.has_value(), "another process is converting in ", folder_, "; wait for its end");
   if (fs::exists(marker, error) && read_file(marker) == identity) return;
   clear();
   detail::AtomicFile::write_text(marker, identity);
@@ -59,16 +58,6 @@ WorkFolder::WorkFolder(const std::string& prefix, const std::string& identity) :
 WorkFolder::~WorkFolder() {
   std::error_code ignored;
   if (!keep_ || finished_ == 0) fs::remove_all(folder_, ignored);
-}
-
-// The system unlocks the file when the process ends, however it ends.
-void WorkFolder::lock() {
-  const std::string path = (fs::path(folder_) / kLock).string();
-  lock_ = Descriptor(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (lock_.value() < 0) throw_io_error("create", path, errno);
-  if (flock(lock_.value(), LOCK_EX | LOCK_NB) == 0) return;
-  require(errno != EWOULDBLOCK, "another process is converting in ", folder_, "; wait for its end");
-  throw_io_error("lock", path, errno);
 }
 
 // Removes all but the lock.

@@ -4,12 +4,13 @@
 
 #include <paceline/manifest.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "convert/descriptor.h"
 #include "convert/tally.h"
+#include "file_lock.h"
 
 namespace paceline::io {
 
@@ -46,11 +47,10 @@ class WorkFolder {
   void remove();
 
  private:
-  void lock();
   void clear();
 
   std::string folder_;
-  Descriptor lock_;  // of a file that is locked while the folder is in use
+  std::optional<FileLock> lock_;
   int finished_ = 0;
   bool keep_ = false;
 };

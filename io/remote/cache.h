@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "remote/file_lock.h"
+#include "file_lock.h"
 
 namespace paceline::io {
 

@@ -145,9 +145,26 @@ TEST(CsvSource, SaysWhatIsWrong) {
   EXPECT_THAT(error_of<Corrupt>([&] { csv_source({folder / "open.csv"}); }),
               HasSubstr("open.csv:2: a quote begins in this line and is not closed"));
   EXPECT_THAT(error_of<IoError>([&] { csv_source({folder / "absent.csv"}); }), HasSubstr("absent.csv on host"));
+  write_all(folder / "head.csv", "x,\"y\"z\n1,2\n");
+  EXPECT_THAT(error_of<Corrupt>([&] { csv_source({folder / "head.csv"}); }),
+              HasSubstr("head.csv holds '\"y\"z', where text follows the \" that ends the field"));
   write_all(folder / "bad.json", R"({"columns": [{"name": "x", "type": "float"}]})");
   EXPECT_THAT(error_of<Corrupt>([&] { TableSchema::load(folder / "bad.json"); }),
               HasSubstr("bad.json cannot be used: a column has the type 'float', known are number, category"));
+}
+
+TEST(CsvSource, TextBehindAQuoteIsBadAndTabsKnowNoQuotes) {
+  TemporaryFolder folder;
+  write_all(folder / "a.csv", "x,y\n\"1\"5,0\n2,1\n");
+  const CsvSourceOptions options{.table = {.label = "y"}};
+  const ConvertReport report = convert(folder / "set", *csv_source({folder / "a.csv"}, options), {.skip_bad = true});
+  EXPECT_EQ(report.bad, 1);
+  EXPECT_THAT(load_all(folder / "set.manifest").data, ElementsAre(2));
+
+  write_all(folder / "a.tsv", "size\tof\n\"b\t1\n\"c\t2\n");
+  const Manifest manifest =
+      convert_one(folder, csv_source({folder / "a.tsv"}, {.delimiter = '\t', .table = {.label = "size"}}));
+  EXPECT_THAT(manifest.labels, ElementsAre("\"b", "\"c"));
 }
 
 TEST(JsonLinesSource, FieldsAreColumns) {

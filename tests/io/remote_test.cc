@@ -14,6 +14,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -67,6 +68,33 @@ RecordLoaderOptions in_order(std::int64_t batch = 5) {
   options.prefetch = 2;
   return options;
 }
+
+// Does not answer some requests before release(), or its end.
+class StallingServer {
+ public:
+  StallingServer(const std::string& folder, std::function<bool(const WebRequest&)> stalls)
+      : stalls_(std::move(stalls)), server_(folder, [this](const WebRequest& request, WebReply&) {
+          if (!stalls_(request)) return;
+          std::unique_lock lock(mutex_);
+          changed_.wait(lock, [this] { return released_; });
+        }) {}
+  ~StallingServer() { release(); }
+  void release() {
+    const std::lock_guard lock(mutex_);
+    released_ = true;
+    changed_.notify_all();
+  }
+  WebServer& server() { return server_; }
+
+ private:
+  const std::function<bool(const WebRequest&)> stalls_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool released_ = false;
+  WebServer server_;  // last, so that its threads end first
+};
+
+bool asks_for_a_shard(const WebRequest& request) { return request.path.ends_with(".rec"); }
 
 class Remote : public testing::Test {
  protected:
@@ -135,16 +163,10 @@ TEST_F(Remote, TwoLoadersFetchAShardOnce) {
 }
 
 TEST_F(Remote, TheFirstBatchWaitsForItsShardOnlyAndOthersAreFetchedMeanwhile) {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool first_batch = false;
-  WebServer server(folder_ / "", [&](const WebRequest& request, WebReply&) {
-    // The shards behind the second come after the first batch, or never.
-    if (request.path < "set-00002") return;
-    if (!request.path.ends_with(".rec")) return;
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return first_batch; });
-  });
+  // The shards behind the second come after the first batch, or never.
+  StallingServer stalling(
+      folder_ / "", [](const WebRequest& request) { return request.path >= "set-00002" && asks_for_a_shard(request); });
+  WebServer& server = stalling.server();
   RecordLoader loader(server.url("set.manifest"), in_order());
   loader.start(0);
   Batch batch;
@@ -152,11 +174,7 @@ TEST_F(Remote, TheFirstBatchWaitsForItsShardOnlyAndOthersAreFetchedMeanwhile) {
   EXPECT_EQ(batch.label.to_vector<int>(), (std::vector{0, 1, 2, 3, 4}));
   // Shards are asked for that no batch has needed.
   while (server.requests("set-00002-of-00006.rec") == 0) std::this_thread::yield();
-  {
-    const std::lock_guard lock(mutex);
-    first_batch = true;
-  }
-  changed.notify_all();
+  stalling.release();
   int batches = 1;
   while (loader.next(batch)) ++batches;
   EXPECT_EQ(batches, kRecords / 5);
@@ -250,21 +268,14 @@ TEST_F(Remote, AServerThatIsNotThereIsSaid) {
 
 TEST_F(Remote, AServerThatStallsIsTriedAgain) {
   setenv("PACELINE_REMOTE_STALL", "1", 1);
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool over = false;
-  WebServer server(folder_ / "", [&](const WebRequest& request, WebReply&) {
-    if (request.count > 1 || !request.path.ends_with("0-of-00006.rec")) return;
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return over; });
+  StallingServer stalling(folder_ / "", [](const WebRequest& request) {
+    return request.count == 1 && request.path.ends_with("0-of-00006.rec");
   });
+  WebServer& server = stalling.server();
   {
     RecordLoader loader(server.url("set.manifest"), in_order());
     EXPECT_EQ(epoch_of(loader), local_epoch());
   }
-  const std::lock_guard lock(mutex);
-  over = true;
-  changed.notify_all();
 }
 
 TEST_F(Remote, WrongBytesAreFetchedAgain) {
@@ -363,22 +374,13 @@ TEST_F(Remote, WhatAKilledProcessLeftIsTakenAway) {
 }
 
 TEST_F(Remote, ALoaderCanBeLeftWhileItFetches) {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool over = false;
-  WebServer server(folder_ / "", [&](const WebRequest& request, WebReply&) {
-    if (!request.path.ends_with(".rec")) return;
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return over; });
-  });
+  StallingServer stalling(folder_ / "", asks_for_a_shard);
+  WebServer& server = stalling.server();
   {
     RecordLoader loader(server.url("set.manifest"), in_order());
     loader.start(0);
     while (server.requests(".rec") == 0) std::this_thread::yield();
   }
-  const std::lock_guard lock(mutex);
-  over = true;
-  changed.notify_all();
 }
 
 TEST_F(Remote, ToolsReadIt) {
@@ -397,21 +399,12 @@ TEST_F(Remote, ToolsReadIt) {
 }
 
 TEST_F(Remote, AToolThatIsInterruptedDoesNotWaitForAServerThatStalls) {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool over = false;
-  WebServer server(folder_ / "", [&](const WebRequest& request, WebReply&) {
-    if (!request.path.ends_with(".rec")) return;
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return over; });
-  });
+  StallingServer stalling(folder_ / "", asks_for_a_shard);
+  WebServer& server = stalling.server();
   const RecordWork work{.threads = 1, .progress = [&](std::uint64_t) {
                           if (server.requests(".rec") > 0) throw IoError("interrupted");
                         }};
   EXPECT_EQ(error_of<Error>([&] { statistics(server.url("set.manifest"), work); }), "interrupted");
-  const std::lock_guard lock(mutex);
-  over = true;
-  changed.notify_all();
 }
 
 TEST_F(Remote, WhereNothingCanBeWritten) {

@@ -83,8 +83,8 @@ struct CsvSourceOptions {
   CsvHeader header = CsvHeader::kAuto;  // whether there is one
   TableOptions table = {};              // what the values mean
 };
-// Rows of CSV or TSV. Values may be quoted as RFC 4180 has it, with line breaks inside. All files have the same
-// columns.
+// Rows of CSV or TSV. Values of CSV may be quoted as RFC 4180 has it, with line breaks inside; in TSV a quote is a
+// character as others. Space around a value does not count. All files have the same columns.
 RecordSourceHandle csv_source(const std::vector<std::string>& files, const CsvSourceOptions& options = {});
 
 // Objects, one on each line, as rows of a table. An object in an object gives columns "outer.inner", an array of

@@ -4,6 +4,7 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <paceline/detail/descriptor.h>
 #include <paceline/error.h>
 #include <paceline/mutex.h>
 #include <poll.h>
@@ -21,18 +22,7 @@ namespace {
 constexpr int kPatienceMilliseconds = 10000;  // with who writes into the pipe
 constexpr std::size_t kLongestText = 256;
 
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() {
-    if (number_ >= 0) close(number_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  int number() const { return number_; }
-
- private:
-  const int number_;
-};
+using detail::Descriptor;
 
 // Up to the end, or more than any secret has.
 std::string read_all(int descriptor, const std::string& where) {

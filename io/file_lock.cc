@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 
@@ -12,10 +11,10 @@
 namespace paceline::io {
 namespace {
 
-int opened(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (descriptor < 0) throw_io_error("open", path, errno);
-  return descriptor;
+detail::Descriptor opened(const std::string& path) {
+  detail::Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (file.number() < 0) throw_io_error("open", path, errno);
+  return file;
 }
 
 // A file that was removed meanwhile locks nothing.
@@ -30,23 +29,19 @@ bool is_still(const std::string& path, int descriptor) {
 std::optional<FileLock> FileLock::attempt(const std::string& path, Kind kind) {
   for (;;) {
     FileLock lock(opened(path));
-    while (flock(lock.descriptor_, (kind == kShared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
+    while (flock(lock.file_.number(), (kind == kShared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
       if (errno == EWOULDBLOCK) return {};
       if (errno != EINTR) throw_io_error("lock", path, errno);
     }
-    if (is_still(path, lock.descriptor_)) return lock;
+    if (is_still(path, lock.file_.number())) return lock;
   }
 }
 
 FileLock FileLock::wait(const std::string& path) {
   FileLock lock(opened(path));
-  while (flock(lock.descriptor_, LOCK_EX) != 0)
+  while (flock(lock.file_.number(), LOCK_EX) != 0)
     if (errno != EINTR) throw_io_error("lock", path, errno);
   return lock;
-}
-
-FileLock::~FileLock() {
-  if (descriptor_ >= 0) close(descriptor_);
 }
 
 }  // namespace paceline::io

@@ -1,4 +1,4 @@
-#include "descriptor.h"
+#include "file_bytes.h"
 
 #include <paceline/detail/remote.h>
 #include <paceline/error.h>

@@ -1,6 +1,8 @@
 #pragma once
 // Locks between the processes of a host. The end of a process releases its locks, whatever ended it.
 
+#include <paceline/detail/descriptor.h>
+
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,17 +17,10 @@ class FileLock {
   // Blocks until it has the lock, which must be one of moments.
   static FileLock wait(const std::string& path);
 
-  ~FileLock();
-  FileLock(FileLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-  FileLock& operator=(FileLock&& other) noexcept {
-    std::swap(descriptor_, other.descriptor_);
-    return *this;
-  }
-
  private:
-  explicit FileLock(int descriptor) : descriptor_(descriptor) {}
+  explicit FileLock(detail::Descriptor file) : file_(std::move(file)) {}
 
-  int descriptor_;
+  detail::Descriptor file_;
 };
 
 }  // namespace paceline::io
