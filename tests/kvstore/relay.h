@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <mutex>
@@ -66,6 +68,8 @@ class Relay {
   // Until the next cut, what the connecting side sends does not arrive.
   void swallow() { swallowing_ = true; }
   std::size_t swallowed() const { return swallowed_; }
+  // Until the next cut, bytes arrive this much later.
+  void delay(std::chrono::milliseconds by) { delay_ = by.count(); }
   // Flips a bit in a byte of the next large piece of what the connecting side sends.
   void damage_next() { damage_ = true; }
   int connections() const { return connections_; }
@@ -77,9 +81,15 @@ class Relay {
   struct Streams {
     std::string forth, back;
   };
+  struct Late {
+    std::chrono::steady_clock::time_point due;
+    bool forth = false;
+    std::string bytes;
+  };
   struct Pair {
     int in = -1, out = -1;
     std::size_t number = 0;
+    std::deque<Late> late = {};
   };
 
   std::vector<std::string> copy(std::string Streams::*which) const {
@@ -104,12 +114,13 @@ class Relay {
         for (const Pair& pair : pairs_) close_both(pair);
         pairs_.clear();
         swallowing_ = false;
+        delay_ = 0;
         continue;
       }
       for (std::size_t i = pairs_.size(); i-- > 0;) {
-        const Pair pair = pairs_[i];
+        Pair& pair = pairs_[i];
         if ((ready[1 + 2 * i].revents == 0 || pass_on(pair, true)) &&
-            (ready[2 + 2 * i].revents == 0 || pass_on(pair, false)))
+            (ready[2 + 2 * i].revents == 0 || pass_on(pair, false)) && write_late(pair))
           continue;
         close_both(pair);
         pairs_.erase(pairs_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -130,11 +141,11 @@ class Relay {
     }
     const std::lock_guard lock(mutex_);
     streams_.emplace_back();
-    pairs_.push_back({in, out, streams_.size() - 1});
+    pairs_.push_back({in, out, streams_.size() - 1, {}});
     ++connections_;
   }
 
-  bool pass_on(const Pair& pair, bool forth) {
+  bool pass_on(Pair& pair, bool forth) {
     char part[65536];
     const ssize_t count = read(forth ? pair.in : pair.out, part, sizeof(part));
     if (count <= 0) return false;
@@ -147,16 +158,27 @@ class Relay {
       const std::lock_guard lock(mutex_);
       (forth ? streams_[pair.number].forth : streams_[pair.number].back).append(part, static_cast<std::size_t>(count));
     }
-    for (ssize_t sent = 0, now = 0; sent < count; sent += now)
-      if ((now = send(forth ? pair.out : pair.in, part + sent, static_cast<std::size_t>(count - sent), MSG_NOSIGNAL)) <=
-          0)
-        return false;
+    pair.late.push_back({std::chrono::steady_clock::now() + std::chrono::milliseconds(delay_), forth, {part, part + count}});
+    return true;
+  }
+
+  static bool write_late(Pair& pair) {
+    for (; !pair.late.empty() && pair.late.front().due <= std::chrono::steady_clock::now(); pair.late.pop_front()) {
+      const Late& late = pair.late.front();
+      const int to = late.forth ? pair.out : pair.in;
+      for (std::size_t sent = 0; sent < late.bytes.size();) {
+        const ssize_t now = send(to, late.bytes.data() + sent, late.bytes.size() - sent, MSG_NOSIGNAL);
+        if (now <= 0) return false;
+        sent += static_cast<std::size_t>(now);
+      }
+    }
     return true;
   }
 
   const int port_, listener_;
   std::atomic<bool> stop_ = false, cut_ = false, damage_ = false, swallowing_ = false;
   std::atomic<std::size_t> swallowed_ = 0;
+  std::atomic<std::int64_t> delay_ = 0;  // ms
   std::atomic<int> connections_ = 0;
   mutable std::mutex mutex_;
   std::vector<Streams> streams_;

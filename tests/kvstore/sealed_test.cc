@@ -84,9 +84,14 @@ class OnThePath : public testing::Test {
   // Sends until large frames go by the second socket in this direction.
   void open_second_socket() {
     ASSERT_TRUE(soon([&] {
-      client_->send(link_, packet("warm"));
+      send_little("warm");
       return bulk_bytes() > kBytes;
     }));
+  }
+  // Less than CURVE can carry, so that no queue grows.
+  void send_little(const std::string& text) {
+    client_->send(link_, packet(text, 100000));
+    std::this_thread::sleep_for(10ms);
   }
   std::size_t bulk_bytes() const {
     std::size_t bytes = 0;
@@ -245,6 +250,18 @@ TEST_F(OnThePath, a_lost_hello_is_said_again_when_the_other_side_sends) {
   }));
 }
 
+TEST_F(OnThePath, the_second_socket_opens_where_an_answer_takes_long) {
+  open_second_socket();
+  const int connections = bulk_relay_->connections();
+  control_relay_->delay(1500ms);
+  bulk_relay_->cut();
+  ASSERT_TRUE(soon([&] {
+    send_little("again");
+    return bulk_relay_->connections() > connections && bulk_relay_->forth().back().size() > kBytes;
+  }));
+  EXPECT_EQ(bulk_relay_->connections(), connections + 1);
+}
+
 TEST_F(OnThePath, a_link_that_the_server_closed_carries_answers_again) {
   open_second_socket();
   for (int i = 0; i < 20; ++i) server_->send(back_, packet(str("before ", i)));
@@ -252,7 +269,7 @@ TEST_F(OnThePath, a_link_that_the_server_closed_carries_answers_again) {
   const int connections = bulk_relay_->connections();
   server_->close(back_);
   ASSERT_TRUE(soon([&] {
-    client_->send(link_, packet("again"));
+    send_little("again");
     return bulk_relay_->connections() > connections && bulk_relay_->forth().back().size() > kBytes;
   }));
   const int rejected = counts_->rejected;

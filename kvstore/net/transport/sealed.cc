@@ -10,8 +10,9 @@
 // The side that connected begins with HELLO when it first has a large frame to send, or when the other side asks it to.
 // The second socket admits only who shows a token that travelled in CURVE, once. Until the token has come, and where
 // the second socket cannot be reached, large frames travel in CURVE too. A piece is sealed together with its session
-// and number; the number is the nonce. Each HELLO brings new keys. What was announced before it and has not come is
-// lost, as packets are when a connection breaks.
+// and number; the number is the nonce. Each round, which a HELLO begins, has new keys. What was announced in an earlier
+// round and has not come is lost, as packets are when a connection breaks. A HELLO without an answer is said again as
+// it was: behind a long queue the answer takes long, and another round would make it void.
 
 #include <paceline/error.h>
 #include <paceline/log.h>
@@ -41,7 +42,8 @@ using sealed::Session;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostSessions = 65536;
-constexpr Clock::duration kBetweenAttempts = std::chrono::seconds(10);
+constexpr Clock::duration kBetweenRounds = std::chrono::seconds(10);
+constexpr Clock::duration kBeforeSayingAgain = std::chrono::seconds(1);
 constexpr char kNotSealed[] = "a piece of a frame that was not sealed with its key";
 
 class Sealed final : public Transport {
@@ -198,12 +200,16 @@ class Sealed final : public Transport {
 
   // `session` is null for a link by which nobody has said HELLO.
   void ask_for_second_socket(LinkId link, Session* session) PACELINE_REQUIRES(mutex_) {
-    const Clock::time_point now = Clock::now();
     if (asked_.size() > kMostSessions) asked_.clear();
     Clock::time_point& asked = session ? session->asked : asked_[link];
-    if (asked != Clock::time_point() && now - asked < kBetweenAttempts) return;
+    const Clock::time_point now = Clock::now();
+    const bool is_asking = session && session->connected && session->word.data;
+    if (asked != Clock::time_point() && now - asked < (is_asking ? kBeforeSayingAgain : kBetweenRounds)) return;
     asked = now;
-    renew(link, session);
+    if (is_asking)
+      control_->send(link, {session->word});
+    else
+      renew(link, session);
   }
 
   void renew(LinkId link, Session* session) PACELINE_REQUIRES(mutex_) {
@@ -220,12 +226,14 @@ class Sealed final : public Transport {
     session.out = std::make_shared<const SealingKey>(key);
     Control hello = sealed::control_about(session, Control::HELLO);
     hello.set_key(key);
-    control_->send(session.link, {sealed::frame_of(hello)});
+    session.word = sealed::frame_of(hello);
+    control_->send(session.link, {session.word});
   }
 
   void begin_round(Session& session, std::uint32_t round) PACELINE_REQUIRES(mutex_) {
     session.round = round;
     session.open = false;
+    session.word = {};
     session.next_in = 1;  // the sender may have forgotten its numbers; keys are new, so none is taken twice
     session.lose_what_is_missing();
     if (session.bulk != 0) bulk_->close(std::exchange(session.bulk, 0));
@@ -254,7 +262,11 @@ class Sealed final : public Transport {
     {
       const Lock lock(mutex_);
       session = sessions_.find_number(hello.session());
-      if (session && (session->connected || session->identity != identity || hello.round() <= session->round)) return;
+      if (session && (session->connected || session->identity != identity || hello.round() < session->round)) return;
+      if (session && hello.round() == session->round) {
+        sessions_.move_to(session, link);
+        return say_again(*session);
+      }
       if (bulk_port_ == 0 || hello.key().size() != kSecretBytes || sessions_.by_number.size() >= kMostSessions) return;
       if (!session) {
         if (const auto other = sessions_.find(link)) end(*other);
@@ -273,9 +285,16 @@ class Sealed final : public Transport {
       answer.set_key(key);
       answer.set_token(tokens_->issue(sealed::bulk_identity(*session)));
       answer.set_port(static_cast<std::uint32_t>(bulk_port_));
-      control_->send(link, {sealed::frame_of(answer)});
+      session->word = sealed::frame_of(answer);
+      control_->send(link, {session->word});
     }
     drain(*session);
+  }
+
+  // What the peer may have missed when its link broke.
+  void say_again(const Session& session) PACELINE_REQUIRES(mutex_) {
+    control_->send(session.link,
+                   {session.open ? sealed::frame_of(sealed::control_about(session, Control::READY)) : session.word});
   }
 
   void on_answer(LinkId link, const Control& answer) {
@@ -289,6 +308,7 @@ class Sealed final : public Transport {
       session->bulk = bulk_->connect(join_host_port(session->host, static_cast<int>(answer.port())), answer.token());
     } catch (const std::exception& error) {
       LOG_EVERY_N(WARNING, 100) << "[tcp] large frames travel in CURVE: " << error.what();
+      session->word = {};
       return;
     }
     bulk_->send(session->bulk, {Frame::of(sealed::head_of(session->number, 0))});
@@ -328,8 +348,9 @@ class Sealed final : public Transport {
       const Lock lock(mutex_);
       session = sessions_.find(link);
       if (!session || !session->connected) return;
-      if (control.session() == 0 ? session->round > 0 && !session->open : !sealed::is_current(*session, control))
-        return;
+      if (control.session() == 0 && session->round > 0 && !session->open)
+        return ask_for_second_socket(link, session.get());
+      if (control.session() != 0 && !sealed::is_current(*session, control)) return;
       say_hello(*session);
     }
     drain(*session);

@@ -60,7 +60,8 @@ struct Session {
   std::string host;                             // to which this side connected
   bool connected = false;                       // by us
   bool open = false;                            // large frames may go by the second socket
-  std::chrono::steady_clock::time_point asked;  // when it was last begun
+  Frame word;                                   // HELLO or ANSWER of this round
+  std::chrono::steady_clock::time_point asked;  // when the last HELLO or RENEW was sent, or HELLO came
   std::chrono::steady_clock::time_point first_break;
   int breaks = 0;  // of the second socket's connection, in the ten seconds after first_break
 
