@@ -164,7 +164,7 @@ void measure_all() {
   measure("softmax_cross_entropy", 8 * elements, "GB/s", [&] { return softmax_cross_entropy(x, ids); });
   const std::shared_ptr<KVStore> store = KVStore::create("local");
   store->set_optimizer(optim::Adam{});
-  const NDArray trained = x.clone();
+  NDArray trained = x.clone();
   store->init({{.key = "weight", .value = trained, .shared = true}});
   measure("adam", 28 * elements, "GB/s", [&] {
     store->push_pull({{"weight", y}}, {{"weight", trained}});

@@ -12,10 +12,10 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <numeric>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -139,7 +139,8 @@ int run_main(const char* program, const Body& body) {
   try {
     const int code = body();
     if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return code;
-    std::fprintf(stderr, "%s: cannot write to standard output: %s\n", program, std::strerror(errno));
+    std::fprintf(stderr, "%s: cannot write to standard output: %s\n", program,
+                 std::generic_category().message(errno).c_str());
     return std::max(code, 1);
   } catch (const InvalidArgument& mistake) {
     std::fprintf(stderr, "%s: %s\n", program, mistake.what());

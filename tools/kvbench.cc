@@ -93,7 +93,7 @@ double rate_of_pushes(KVStore& kv, const std::function<void()>& step) {
       step();
       kv.step_end();
     }
-    std::cerr << "pushed " << mark << " %" << std::endl;
+    std::cerr << "pushed " << mark << " %\n" << std::flush;
   }
   const double rate = static_cast<double>(pushed) / seconds_since(start);
   kv.barrier();
@@ -250,12 +250,12 @@ ClusterConfig cluster(Role role, int task) {
 std::vector<nlohmann::json> run_threads() {
   std::vector<nlohmann::json> results(static_cast<std::size_t>(FLAGS_workers));
   std::vector<std::thread> threads;
-  const auto start = [&](const std::string& who, std::function<void()> body) {
+  const auto start = [&](const std::string& who, const std::function<void()>& body) {
     threads.emplace_back([who, body] {
       try {
         body();
       } catch (const std::exception& error) {
-        std::cerr << "kvbench: " << who << ": " << error.what() << std::endl;
+        std::cerr << "kvbench: " << who << ": " << error.what() << '\n' << std::flush;
         std::_Exit(1);
       }
     });
@@ -288,6 +288,7 @@ Child spawn(char** argv, const std::string& who, const std::vector<std::pair<std
     close(ends[0]);
     close(ends[1]);
     if (FLAGS_apart) tools::keep_half_of_processors(is_worker);
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): this process has one thread
     for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
     execv("/proc/self/exe", argv);
     _exit(127);
@@ -413,7 +414,7 @@ int main(int argc, char** argv) {
     require(!FLAGS_apart || FLAGS_transport != "inproc", "--apart places processes, and inproc has one");
     make_optimizer(Spec::parse(FLAGS_optimizer));  // says what is wrong with it before a cluster starts
     if (getenv(kIsWorker) || getenv("DMLC_ROLE")) {
-      std::cout << measure(*KVStore::create(FLAGS_mode)) << std::endl;
+      std::cout << measure(*KVStore::create(FLAGS_mode)) << '\n' << std::flush;
       return 0;
     }
     std::vector<nlohmann::json> results;
@@ -421,7 +422,7 @@ int main(int argc, char** argv) {
       results.push_back(measure(*KVStore::create(FLAGS_mode)));
     else
       results = FLAGS_transport == "inproc" ? run_threads() : run_processes(const_cast<char**>(arguments.data()));
-    std::cout << medians(results) << std::endl;
+    std::cout << medians(results) << '\n' << std::flush;
     return 0;
   });
 }

@@ -162,7 +162,7 @@ void measure() {
                         {"gemm_gmacs", product_rate(device)}};
   if (!device.is_cpu()) result["device_idle"] = nothing_to_do / taken;
   if (!language) result["image_size"] = batch.data.size(-1);
-  std::cout << result << std::endl;
+  std::cout << result << '\n' << std::flush;
 }
 
 }  // namespace
@@ -174,6 +174,7 @@ int main(int argc, char** argv) {
   return tools::run_main("train_benchmark", [] {
     // The budget is read once, at the first use.
     if (FLAGS_threads != 0)
+      // NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread is there yet
       setenv("PACELINE_NUM_THREADS", std::to_string(tools::threads_wanted(FLAGS_threads)).c_str(), 1);
     measure();
     return 0;

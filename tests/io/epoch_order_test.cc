@@ -46,7 +46,7 @@ struct Kind {
   OrderOptions options;
   enum Draws { kOnce, kWeights, kGroups, kMixture } draws = kOnce;
 };
-void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
+std::ostream& operator<<(std::ostream& out, const Kind& kind) { return out << kind.name; }
 
 // The order of a kind over shards of random sizes, at least five of them, with random weights, keys or sets.
 Order order_of(const Kind& kind, const std::vector<std::int64_t>& starts, std::mt19937_64& random) {

@@ -30,7 +30,6 @@ using test::WebReply;
 using test::WebRequest;
 using test::WebServer;
 using testing::HasSubstr;
-using testing::Not;
 
 namespace fs = std::filesystem;
 

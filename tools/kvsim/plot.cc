@@ -9,9 +9,9 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <string_view>
+#include <system_error>
 
 namespace paceline::sim {
 namespace {
@@ -69,7 +69,8 @@ class Canvas {
   void write(const std::string& file) const {
     const std::string bytes = ImageCodec().encode({height_, width_, 3, pixels_}, ImageEncoding::kPng);
     std::ofstream out(file, std::ios::binary);
-    if (!(out << bytes).flush()) throw IoError("cannot write the plot '" + file + "': " + std::strerror(errno));
+    if (!(out << bytes).flush())
+      throw IoError("cannot write the plot '" + file + "': " + std::generic_category().message(errno));
   }
 
  private:

@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <system_error>
 
 namespace paceline {
 namespace {
@@ -35,7 +36,7 @@ std::string read_all(int descriptor, const std::string& where) {
             kPatienceMilliseconds / 1000, " s");
     const ssize_t count = events < 0 ? -1 : read(descriptor, part, sizeof(part));
     if (count < 0 && errno == EINTR) continue;
-    require(count >= 0, "[cluster] ", where, " cannot be read: ", std::strerror(errno));
+    require(count >= 0, "[cluster] ", where, " cannot be read: ", std::generic_category().message(errno));
     if (count == 0) break;
     text.append(part, static_cast<std::size_t>(count));
   }
@@ -70,7 +71,7 @@ std::string parse_secret(std::string text, const std::string& where) {
 std::string secret_in_file(const std::string& path) {
   const std::string where = "PACELINE_KEY_FILE=" + path;
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  require(file.number() >= 0, "[cluster] ", where, " cannot be opened: ", std::strerror(errno));
+  require(file.number() >= 0, "[cluster] ", where, " cannot be opened: ", std::generic_category().message(errno));
   struct stat status = {};
   require(fstat(file.number(), &status) == 0 && S_ISREG(status.st_mode), "[cluster] ", where, " is not a file");
   require(status.st_uid == geteuid(), "[cluster] ", where, " belongs to another user; only its owner may use it");
