@@ -28,6 +28,17 @@ std::vector<double> gradient_of(const std::vector<double>& x, const std::functio
   return gradient.to_vector<double>();
 }
 
+// What an integer keeps of a number does not change with it.
+TEST(Tape, ACopyIntoIntegersHasNoGradient) {
+  const NDArray x = NDArray::from<float>({1.5f, 2.5f}, {2}), whole = NDArray::zeros({2}, DType::kInt32);
+  const NDArray gradient(Shape{2});
+  Tape tape;
+  tape.watch(x, gradient);
+  whole.copy_from(x);
+  tape.backward(sum(whole.cast(DType::kFloat32) * x));
+  EXPECT_EQ(gradient.to_vector<float>(), (std::vector<float>{1, 2}));
+}
+
 TEST(Tape, StepsHaveAGradientOfZeros) {
   for (NDArray (*step)(const NDArray&) : {round, floor, ceil, sign}) {
     const NDArray x = NDArray::from<double>({-1.4, 0.3, 2.6}, {3});
