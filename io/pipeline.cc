@@ -40,6 +40,9 @@ Pipeline::Pipeline(PipelineOptions options, std::shared_ptr<ExampleStore> store)
   require(options_.prefetch >= 0, "prefetch cannot be ", options_.prefetch, " batches");
   has_source_ = options_.source != nullptr;
   if (!has_source_) options_.source = fixed_source();
+  require(
+      !options_.source->is_dynamic() || options_.order.global_batch == 0,
+      "a global batch is shared alike, so it does not go with a source that gives fast workers more; leave one out");
 }
 
 Shape Pipeline::batch_shape() const {
@@ -78,7 +81,7 @@ void Pipeline::start(std::int64_t epoch, const RangeSet& done) {
   const RangeSet left = mine.without(done);
   if (options_.order.global_batch > 0 && part.count > 0) batch_ = mine.batch;
   store_->open(*order_, left, mine.spread);
-  options_.source->begin(epoch, left, all);
+  options_.source->begin(epoch, {left, all, str(orders_.text(), " positions=", orders_.size())});
   {
     Lock lock(mutex_);
     epoch_ = epoch;
@@ -305,7 +308,7 @@ bool Pipeline::next(Batch& batch) {
 
 bool Pipeline::take_over() {
   require(order_.has_value(), "call start() before take_over()");
-  const RangeSet left = options_.source->take_over(view().epoch);
+  const RangeSet left = options_.source->take_over(view().epoch, options_.order.batch);
   if (left.empty()) return false;
   stop();
   store_->open(*order_, left, order_->spread());

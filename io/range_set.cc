@@ -91,9 +91,9 @@ class FixedSource final : public Source {
  public:
   explicit FixedSource(Part part) : part_(part) {}
   Part part(std::int64_t) override { return part_; }
-  void begin(std::int64_t, const RangeSet&, const RangeSet&) override {}
+  void begin(std::int64_t, const EpochPlan&) override {}
   void commit(std::int64_t, const std::vector<Range>&, const std::string&) override {}
-  RangeSet take_over(std::int64_t) override { return {}; }
+  RangeSet take_over(std::int64_t, std::int64_t) override { return {}; }
 
  private:
   Part part_;

@@ -5,6 +5,7 @@
 #include <paceline/kernel.h>
 #include <paceline/kvstore.h>
 #include <paceline/log.h>
+#include <paceline/trainer.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -31,6 +32,8 @@ DEFINE_int32(
     max_steps, 0,
     "steps after which this run ends as at the end of its epochs; a checkpoint goes on behind them; one process "
     "alone; 0: no limit");
+DEFINE_string(balance, "even",
+              "how workers share an epoch: even, in equal parts, or dynamic, where each asks for more when it is done");
 DEFINE_uint64(seed, 1, "of weights and order");
 DEFINE_int32(log_every, 100, "steps between two lines of progress");
 DEFINE_string(checkpoint, "",
@@ -57,6 +60,7 @@ void check_flags() {
   require(FLAGS_schedule != "step" || (FLAGS_step_epochs > 0 && FLAGS_step_factor > 0),
           "--step_epochs and --step_factor are above 0");
   Device(std::string_view(FLAGS_device));
+  nn::parse_balance(FLAGS_balance);
 }
 
 }  // namespace
@@ -107,6 +111,10 @@ std::shared_ptr<KVStore> store_of_flags() {
           "--max_steps ends the run of one process alone, not a job of ", workers ? workers : "",
           " workers; leave it out");
   return KVStore::create(FLAGS_kvstore);
+}
+
+std::shared_ptr<Source> source_of_flags(std::shared_ptr<KVStore> store) {
+  return nn::shared_source(std::move(store), {.balance = nn::parse_balance(FLAGS_balance)});
 }
 
 Spec optimizer_of_flags(std::int64_t examples_of_epoch) {

@@ -2,6 +2,7 @@
 // What every training program shares: the flags of the store and the optimizer, and how a program begins and ends.
 
 #include <gflags/gflags.h>
+#include <paceline/data_iterator.h>
 #include <paceline/kvstore.h>
 #include <paceline/options.h>
 
@@ -44,6 +45,8 @@ bool enough_steps(std::int64_t steps);
 std::shared_ptr<KVStore> store_of_flags();
 // The optimizer as the flags have it; schedules count examples, of which an epoch has so many.
 Spec optimizer_of_flags(std::int64_t examples_of_epoch);
+// What shares an epoch out among the workers, as --balance says.
+std::shared_ptr<Source> source_of_flags(std::shared_ptr<KVStore> store);
 
 using Clock = std::chrono::steady_clock;
 inline double seconds_since(Clock::time_point start) {

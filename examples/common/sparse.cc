@@ -189,7 +189,7 @@ class Run {
         kv_(store_of_flags()),
         training_(load(FLAGS_train, FLAGS_features)),
         features_(training_.data.shape[1]),
-        data_(training_, {.batch = FLAGS_batch_size, .shuffle = FLAGS_seed, .source = nn::shared_source(kv_)}) {
+        data_(training_, {.batch = FLAGS_batch_size, .shuffle = FLAGS_seed, .source = source_of_flags(kv_)}) {
     if (!FLAGS_test.empty()) test_ = load(FLAGS_test, features_);
     weights_.emplace(kv_, model_.tables, features_);
     progress_.emplace(kv_, optimizer_of_flags(data_.size()));

@@ -62,7 +62,7 @@ class Run {
   explicit Run(const Task& task)
       : task_(task),
         kv_(store_of_flags()),
-        data_(task.data(nn::shared_source(kv_))),
+        data_(task.data(source_of_flags(kv_))),
         trainer_(task.network(), optimizer_of_flags(data_->size()), kv_,
                  {.seed = FLAGS_seed,
                   .device = Device(std::string_view(FLAGS_device)),

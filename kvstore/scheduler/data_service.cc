@@ -7,9 +7,11 @@
 //   notes       the notes of commits
 // begin() moves positions from unassigned to assigned. commit() moves them to done. The loss of a worker moves its
 // assigned positions to left, and take_over() moves them to the taker's assigned. When every worker of the epoch has
-// begun or is lost, the positions that are still unassigned go to left.
+// begun or is lost, the positions that are still unassigned go to left. Where positions are given out on request, all
+// of them begin in left.
 
 #include <message.pb.h>
+#include <paceline/backend.h>
 #include <paceline/error.h>
 #include <paceline/log.h>
 
@@ -88,7 +90,9 @@ class DataService final : public SchedulerService {
   };
   struct Epoch {
     std::vector<Part> parts;
-    bool known = false;  // `unassigned` was set
+    bool known = false;  // the first worker has begun it
+    bool on_request = false;
+    std::string order;
     PositionSet unassigned;
     std::set<std::uint64_t> begun;                  // incarnations
     std::map<std::uint64_t, PositionSet> assigned;  // by incarnation
@@ -113,6 +117,7 @@ class DataService final : public SchedulerService {
     Request request;
     std::int64_t epoch = 0;
     std::uint64_t number = 0;
+    PieceSize size;
   };
   struct Given {  // the last answer to take_over() of a worker
     std::uint64_t number = 0;
@@ -145,10 +150,20 @@ class DataService final : public SchedulerService {
     const auto body = parse_body<proto::DataBegin>(request.message());
     const PositionSet mine = from_proto(body.mine()), all = from_proto(body.all());
     Epoch& epoch = epochs_[body.epoch()];
+    if (epoch.known && epoch.order != body.order())
+      throw InvalidArgument(str("[data] this worker would deliver epoch ", body.epoch() + 1, " in the order '",
+                                body.order(), "', and the others in '", epoch.order,
+                                "'; start all workers with the same data set, seed and options"));
+    if (epoch.known && epoch.on_request != body.on_request())
+      throw InvalidArgument(str("[data] of epoch ", body.epoch() + 1,
+                                " some workers take parts of equal size, and others what they get done; start all "
+                                "workers with the same balance"));
     if (epoch.begun.insert(request.incarnation()).second) {
       epoch.assigned[request.incarnation()].add(mine);
-      if (!epoch.known) epoch.unassigned = all;
+      if (!epoch.known) (body.on_request() ? epoch.left : epoch.unassigned) = all;
       epoch.known = true;
+      epoch.on_request = body.on_request();
+      epoch.order = body.order();
       epoch.unassigned.subtract(mine);
       if (Part* part = epoch.of(request.incarnation())) part->begun = true;
     }
@@ -189,9 +204,18 @@ class DataService final : public SchedulerService {
       reply(request, given->second.body);
       return;
     }
-    Waiting waiting{request, body.epoch(), body.number()};
+    Waiting waiting{request, body.epoch(), body.number(), {body.wanted(), body.multiple()}};
     if (try_give(waiting, !body.wait())) return;
     waiting_.push_back(std::move(waiting));
+  }
+
+  // Pieces shrink with what is left, so that all workers end together.
+  std::int64_t size_of_piece(std::int64_t left, PieceSize size) const {
+    const auto takers = static_cast<std::int64_t>(std::max<std::size_t>(1, live_.size()));
+    const std::int64_t fair = left / (2 * takers);
+    if (size.wanted <= 0) return std::max(kSmallestPiece, fair);
+    const std::int64_t multiple = std::clamp<std::int64_t>(size.multiple, 1, std::max<std::int64_t>(1, left));
+    return std::max<std::int64_t>(1, std::min(size.wanted, fair) / multiple) * multiple;
   }
 
   // True if the request was answered. With `at_once`, the answer may be empty.
@@ -199,10 +223,8 @@ class DataService final : public SchedulerService {
     const std::uint64_t taker = waiting.request.incarnation();
     Epoch& epoch = epochs_[waiting.epoch];
     if (epoch.left.empty() && !at_once && !epoch.committed()) return false;
-    const auto takers = static_cast<std::int64_t>(std::max<std::size_t>(1, live_.size()));
-    const PositionSet piece = epoch.left.take(std::max(kSmallestPiece, epoch.left.count() / (2 * takers)));
+    const PositionSet piece = epoch.left.take(size_of_piece(epoch.left.count(), waiting.size));
     epoch.assigned[taker].add(piece);
-    taken_over_ += piece.count();
     Given& given = given_[taker];
     given.number = waiting.number;
     *given.body.mutable_positions() = to_proto(piece);
@@ -227,6 +249,7 @@ class DataService final : public SchedulerService {
     LOG(WARNING) << who << "; " << positions.count() << " positions of epoch " << number + 1
                  << " that it had not committed go to the others";
     epoch.left.add(positions);
+    taken_over_ += positions.count();
   }
 
   // Call after a change. Hands on parts that nobody will begin, and answers waiting requests where this is now

@@ -94,11 +94,13 @@ std::pair<int, int> SchedulerClient::data_part(std::int64_t epoch) {
   return {reply.index(), reply.count()};
 }
 
-void SchedulerClient::data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) {
+void SchedulerClient::data_begin(std::int64_t epoch, const DataPlan& plan) {
   proto::DataBegin body;
   body.set_epoch(epoch);
-  write_ranges(mine, body.mutable_mine());
-  write_ranges(all, body.mutable_all());
+  write_ranges(plan.mine, body.mutable_mine());
+  write_ranges(plan.all, body.mutable_all());
+  body.set_on_request(plan.on_request);
+  body.set_order(plan.order);
   ask(MessageKind::kDataBegin, body);
 }
 
@@ -124,10 +126,12 @@ std::vector<std::string> SchedulerClient::data_notes(std::int64_t epoch) {
   return {reply.notes().begin(), reply.notes().end()};
 }
 
-PositionRanges SchedulerClient::data_take_over(std::int64_t epoch, bool wait) {
+PositionRanges SchedulerClient::data_take_over(std::int64_t epoch, bool wait, PieceSize size) {
   proto::DataTakeOver body;
   body.set_epoch(epoch);
   body.set_wait(wait);
+  body.set_wanted(size.wanted);
+  body.set_multiple(size.multiple);
   body.set_number(++take_overs_);
   return read_ranges(parse_body<proto::DataTakeOverReply>(ask(MessageKind::kDataTakeOver, body)).positions());
 }

@@ -56,10 +56,10 @@ class SchedulerClient {
   void put_fact(const std::string& name, const std::string& value);
   Facts facts(const std::string& prefix);
   std::pair<int, int> data_part(std::int64_t epoch);
-  void data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all);
+  void data_begin(std::int64_t epoch, const DataPlan& plan);
   PositionRanges data_committed(std::int64_t epoch);
   std::vector<std::string> data_notes(std::int64_t epoch);
-  PositionRanges data_take_over(std::int64_t epoch, bool wait);
+  PositionRanges data_take_over(std::int64_t epoch, bool wait, PieceSize size);
   // Makes the request that commits positions. The backend sends it.
   static Message commit_message(std::int64_t epoch, const PositionRanges& done, const std::string& note);
 

@@ -157,7 +157,7 @@ TEST(Modes, WorkersThatWaitForDataAreNotWaitedFor) {
         const std::int64_t steps = worker == 0 ? 2 : 9;  // positions 0..1 and 2..10
         const std::int64_t first = worker == 0 ? 0 : 2;
         exchange.data_part(epoch);
-        exchange.data_begin(epoch, {{first, first + steps}}, {{0, 11}});
+        exchange.data_begin(epoch, {.mine = {{first, first + steps}}, .all = {{0, 11}}});
         for (std::int64_t step = first; step < first + steps; ++step) {
           store.push_pull({{"w", NDArray::full(Shape{1}, -1, DType::kFloat64, {}, engine)}}, {{"w", weight}});
           store.step_end();

@@ -322,11 +322,11 @@ TEST_F(DeviceDecoderOnCuda, FailsOfWhatTheCpuFailsOf) {
 class LeavingSource final : public Source {
  public:
   Part part(std::int64_t) override { return {0, 2}; }
-  void begin(std::int64_t, const RangeSet&, const RangeSet&) override {}
+  void begin(std::int64_t, const EpochPlan&) override {}
   void commit(std::int64_t, const std::vector<Range>& positions, const std::string&) override {
     for (const Range& range : positions) committed.add(range);
   }
-  RangeSet take_over(std::int64_t) override { return std::exchange(left, {}); }
+  RangeSet take_over(std::int64_t, std::int64_t) override { return std::exchange(left, {}); }
   RangeSet left, committed;
 };
 

@@ -127,14 +127,14 @@ class Ledger {
    public:
     Worker(Ledger& ledger, int index) : ledger_(ledger), index_(index) {}
     Part part(std::int64_t) override { return {index_, ledger_.count}; }
-    void begin(std::int64_t, const RangeSet& mine, const RangeSet&) override { mine_ = mine; }
+    void begin(std::int64_t, const EpochPlan& plan) override { mine_ = plan.mine; }
     void commit(std::int64_t, const std::vector<Range>& positions, const std::string&) override {
       for (const Range& range : positions) {
         mine_.subtract(range);
         ledger_.done.add(range);
       }
     }
-    RangeSet take_over(std::int64_t) override {
+    RangeSet take_over(std::int64_t, std::int64_t) override {
       mine_ = std::exchange(ledger_.left, {});
       return mine_;
     }

@@ -207,12 +207,12 @@ TEST_P(WithoutRecords, ShufflesByEpochAndResumesFromWhatWasCommitted) {
 class HalfSource final : public Source {
  public:
   Part part(std::int64_t) override { return {0, 2}; }
-  void begin(std::int64_t, const RangeSet& mine, const RangeSet& all) override {
-    left_ = all;
-    for (const Range& range : mine.ranges()) left_.subtract(range);
+  void begin(std::int64_t, const EpochPlan& plan) override {
+    left_ = plan.all;
+    for (const Range& range : plan.mine.ranges()) left_.subtract(range);
   }
   void commit(std::int64_t, const std::vector<Range>&, const std::string&) override {}
-  RangeSet take_over(std::int64_t) override { return std::exchange(left_, {}); }
+  RangeSet take_over(std::int64_t, std::int64_t) override { return std::exchange(left_, {}); }
 
  private:
   RangeSet left_;

@@ -171,12 +171,12 @@ class LossySource final : public Source {
  public:
   explicit LossySource(RangeSet left) : left_(std::move(left)) {}
   Part part(std::int64_t) override { return {0, 2}; }
-  void begin(std::int64_t, const RangeSet& mine, const RangeSet& all) override { mine_ = mine, all_ = all; }
+  void begin(std::int64_t, const EpochPlan& plan) override { mine_ = plan.mine, all_ = plan.all; }
   void commit(std::int64_t, const std::vector<Range>& positions, const std::string& note) override {
     note_ = note;
     for (const Range& range : positions) committed_.add(range);
   }
-  RangeSet take_over(std::int64_t) override { return std::exchange(left_, {}); }
+  RangeSet take_over(std::int64_t, std::int64_t) override { return std::exchange(left_, {}); }
 
   RangeSet left_, mine_, all_, committed_;
   std::string note_;

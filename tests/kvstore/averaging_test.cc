@@ -84,7 +84,7 @@ TEST(Averaging, DataIsCommittedWithItsRound) {
     const NDArray weight = begin(cluster, worker, store, optim::SGD{.lr = 1});
     exchange.data_part(0);
     const std::int64_t first = worker == 0 ? 0 : 6;
-    exchange.data_begin(0, {{first, first + 6}}, {{0, 12}});
+    exchange.data_begin(0, {.mine = {{first, first + 6}}, .all = {{0, 12}}});
     store.barrier();
     for (std::int64_t i = first; i < first + 6; ++i) {
       if (worker == 0 && i == 3) {

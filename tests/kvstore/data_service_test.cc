@@ -5,6 +5,7 @@
 #include <support/cluster_in_process.h>
 
 #include <algorithm>
+#include <limits>
 #include <mutex>
 #include <random>
 
@@ -33,11 +34,14 @@ class DataWorker {
     const auto reply = ask<proto::DataPartReply>(MessageKind::kDataPart, body);
     return {reply.index(), reply.count()};
   }
-  void begin(std::int64_t epoch, const Ranges& mine, const Ranges& all) {
+  void begin(std::int64_t epoch, const Ranges& mine, const Ranges& all, bool on_request = false,
+             const std::string& order = {}) {
     proto::DataBegin body;
     body.set_epoch(epoch);
     set(mine, *body.mutable_mine());
     set(all, *body.mutable_all());
+    body.set_on_request(on_request);
+    body.set_order(order);
     ask<proto::DataPartReply>(MessageKind::kDataBegin, body);
   }
   void commit(std::int64_t epoch, const Ranges& done) {
@@ -46,10 +50,12 @@ class DataWorker {
     set(done, *body.mutable_done());
     ask<proto::DataPartReply>(MessageKind::kDataCommit, body);
   }
-  Ranges take_over(std::int64_t epoch, bool wait) {
+  Ranges take_over(std::int64_t epoch, bool wait, PieceSize size = {}) {
     proto::DataTakeOver body;
     body.set_epoch(epoch);
     body.set_wait(wait);
+    body.set_wanted(size.wanted);
+    body.set_multiple(size.multiple);
     body.set_number(++number_);
     const auto reply = ask<proto::DataTakeOverReply>(MessageKind::kDataTakeOver, body);
     Ranges ranges;
@@ -99,6 +105,8 @@ class DataService : public testing::TestWithParam<bool> {
   Ranges part_of(std::pair<int, int> part, std::int64_t size) {
     return {{size * part.first / part.second, size * (part.first + 1) / part.second}};
   }
+
+  void every_position_is_committed_once(bool on_request);
 
   ClusterConfig job_;
   SchedulerThread scheduler_;
@@ -185,10 +193,69 @@ TEST_P(DataService, who_takes_over_and_is_lost_too_leaves_it_again) {
   EXPECT_EQ(scheduler_.result(), "");
 }
 
+TEST_P(DataService, what_is_given_out_on_request_shrinks_towards_the_end) {
+  constexpr std::int64_t kSize = 1003;
+  for (auto& worker : workers_) worker->begin(0, {}, {{0, kSize}}, true);
+  EXPECT_EQ(workers_[0]->take_over(0, false, {100, 10}), (Ranges{{0, 100}}));
+  EXPECT_EQ(workers_[1]->take_over(0, false, {37, 10}), (Ranges{{100, 130}}));
+  EXPECT_EQ(workers_[2]->take_over(0, false, {1, 10}), (Ranges{{130, 140}})) << "a batch at least";
+  workers_[1]->crash();
+  std::int64_t begin = 140, last = 100;
+  Ranges piece;
+  for (auto& worker : {&workers_[0], &workers_[2]}) (*worker)->commit(0, {{0, 100}, {130, 140}});
+  PositionSet given;
+  while (!(piece = workers_[0]->take_over(0, true, {100, 10})).empty()) {
+    const std::int64_t count = PositionSet(piece).count();
+    if (piece.front().first >= 140) {  // the lost one's may come late
+      EXPECT_LE(count, last);
+    }
+    EXPECT_TRUE(count % 10 == 0 || piece.back().second == kSize) << count;
+    if (piece.front().first >= 140) last = count;
+    given.add(PositionSet(piece));
+    begin += count;
+    workers_[0]->commit(0, piece);
+  }
+  EXPECT_LE(last, 10);
+  EXPECT_EQ(given.ranges(), (Ranges{{100, 130}, {140, kSize}})) << "what the lost one had, too";
+  EXPECT_EQ(begin, kSize + 30);
+  workers_[0]->leave();
+  workers_[2]->leave();
+  EXPECT_EQ(scheduler_.result(), "");
+}
+
+TEST_P(DataService, no_number_of_a_request_gives_more_than_there_is) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  for (auto& worker : workers_) worker->begin(0, {}, {{0, 1000}}, true);
+  EXPECT_EQ(workers_[0]->take_over(0, false, {kMost, kMost}), (Ranges{{0, 1000}}));
+  EXPECT_EQ(workers_[1]->take_over(0, false, {kMost, kMost}), Ranges());
+  EXPECT_EQ(workers_[1]->take_over(0, false, {-5, -kMost}), Ranges());
+  for (auto& worker : workers_) worker->leave();
+  EXPECT_EQ(scheduler_.result(), "");
+}
+
+TEST_P(DataService, workers_that_differ_in_how_they_share_are_refused) {
+  workers_[0]->begin(0, {}, {{0, 100}}, true, "seed=1");
+  EXPECT_THAT(test::error_of_call([&] {
+                workers_[1]->begin(0, {{50, 100}}, {{0, 100}}, false, "seed=1");
+              }),
+              testing::HasSubstr("start all workers with the same balance"));
+  EXPECT_THAT(test::error_of_call([&] {
+                workers_[2]->begin(0, {}, {{0, 100}}, true, "seed=2");
+              }),
+              testing::HasSubstr("would deliver epoch 1 in the order 'seed=2', and the others in 'seed=1'"));
+  EXPECT_EQ(workers_[0]->take_over(0, false, {10, 10}), (Ranges{{0, 10}}));
+  for (auto& worker : workers_) worker->leave();
+  EXPECT_EQ(scheduler_.result(), "");
+}
+
 // Three workers deliver four epochs in batches; one is lost at a random moment. What was committed by survivors or
 // delivered and committed by the lost one covers every epoch, and no position was committed twice.
-TEST_P(DataService, every_position_is_committed_once) {
+TEST_P(DataService, every_position_is_committed_once) { every_position_is_committed_once(false); }
+TEST_P(DataService, every_position_is_committed_once_on_request) { every_position_is_committed_once(true); }
+
+void DataService::every_position_is_committed_once(bool on_request) {
   constexpr std::int64_t kSize = 3000, kBatch = 50, kEpochs = 4;
+  const PieceSize piece = {on_request ? 170 : 0, kBatch};
   const std::uint64_t seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   const auto crash_after = static_cast<int>(std::mt19937_64(seed)() % 70);
@@ -211,17 +278,17 @@ TEST_P(DataService, every_position_is_committed_once) {
         return true;
       };
       for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch) {
-        const Ranges mine = part_of(worker.part(epoch), kSize);
-        worker.begin(epoch, mine, {{0, kSize}});
+        const Ranges part = part_of(worker.part(epoch), kSize), mine = on_request ? Ranges() : part;
+        worker.begin(epoch, mine, {{0, kSize}}, on_request);
         if (!deliver(epoch, mine)) {
           worker.crash();
           return;
         }
-        for (Ranges more; !(more = worker.take_over(epoch, false)).empty();)
+        for (Ranges more; !(more = worker.take_over(epoch, false, piece)).empty();)
           if (!deliver(epoch, more)) return worker.crash();
       }
       for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch)
-        for (Ranges more; !(more = worker.take_over(epoch, true)).empty();)
+        for (Ranges more; !(more = worker.take_over(epoch, true, piece)).empty();)
           if (!deliver(epoch, more)) return worker.crash();
       worker.leave();
     });
@@ -242,7 +309,7 @@ TEST(DataOfAFailedPush, DoesNotCountAsDelivered) {
       store.init({{"w", weight}});
       store.set_optimizer(optim::SGD{.lr = 1});
       backend.data_part(0);
-      backend.data_begin(0, {{0, 9}}, {{0, 9}});
+      backend.data_begin(0, {.mine = {{0, 9}}, .all = {{0, 9}}});
       const NDArray gradient = NDArray::zeros(Shape{1}, DType::kFloat32, {}, engine);
       store.push_pull({{"w", gradient}}, {{"w", weight}});
       backend.data_commit(0, {{0, 1}});

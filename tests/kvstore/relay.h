@@ -158,7 +158,8 @@ class Relay {
       const std::lock_guard lock(mutex_);
       (forth ? streams_[pair.number].forth : streams_[pair.number].back).append(part, static_cast<std::size_t>(count));
     }
-    pair.late.push_back({std::chrono::steady_clock::now() + std::chrono::milliseconds(delay_), forth, {part, part + count}});
+    pair.late.push_back(
+        {std::chrono::steady_clock::now() + std::chrono::milliseconds(delay_), forth, {part, part + count}});
     return true;
   }
 

@@ -314,7 +314,7 @@ TEST(Return, AWorkerWithoutAPartTakesOver) {
       };
       const auto [index, count] = store->backend().data_part(0);
       EXPECT_EQ(count, 3);
-      store->backend().data_begin(0, {{index * 1000, index * 1000 + 1000}}, {{0, kPositions}});
+      store->backend().data_begin(0, {.mine = {{index * 1000, index * 1000 + 1000}}, .all = {{0, kPositions}}});
       ++ready;
       while (ready < 3) std::this_thread::sleep_for(1ms);
       if (worker == 1) {
@@ -323,7 +323,7 @@ TEST(Return, AWorkerWithoutAPartTakesOver) {
         joined = true;
         store = &cluster.worker(1);
         EXPECT_EQ(store->backend().data_part(0).second, 0);
-        store->backend().data_begin(0, {}, {{0, kPositions}});
+        store->backend().data_begin(0, {.mine = {}, .all = {{0, kPositions}}});
       } else {
         deliver({{index * 1000, index * 1000 + 500}, {index * 1000 + 500, index * 1000 + 1000}});
       }

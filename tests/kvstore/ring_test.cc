@@ -337,7 +337,7 @@ void workers_that_wait_for_data_come_back_into_the_rounds(const std::string& tra
       const std::int64_t steps = worker == 0 ? 2 : 9;  // positions 0..1 and 2..10
       const std::int64_t first = worker == 0 ? 0 : 2;
       exchange.data_part(epoch);
-      exchange.data_begin(epoch, {{first, first + steps}}, {{0, 11}});
+      exchange.data_begin(epoch, {.mine = {{first, first + steps}}, .all = {{0, 11}}});
       for (std::int64_t position = first; position < first + steps; ++position) {
         step(store, scalar);
         exchange.data_commit(epoch, {{position, position + 1}});

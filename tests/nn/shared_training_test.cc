@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <paceline/memory_iterator.h>
+#include <paceline/mutex.h>
 #include <paceline/nn.h>
 #include <paceline/ops.h>
 #include <support/cluster_in_process.h>
@@ -51,6 +52,48 @@ TEST(SharedTraining, WhoWaitedGoesOnFromTheWeightsThereAre) {
       EXPECT_FALSE(weights.empty());
       EXPECT_EQ(weights, begins[0]);
     }
+  }
+}
+
+// The slow one waits in its first batch until the other has delivered three quarters of the epoch. In dist_sync the
+// other would wait for it.
+TEST(SharedTraining, UnderADynamicBalanceAFastWorkerDeliversMore) {
+  constexpr std::int64_t kExamples = 1003, kEpochs = 2;
+  std::vector<float> ids(kExamples);
+  std::iota(ids.begin(), ids.end(), 0.0f);
+  for (const std::string mode : {"dist_async", "dist_sync"}) {
+    SCOPED_TRACE(mode);
+    ClusterInProcess cluster({.mode = mode, .workers = 2, .servers = 1, .engine = &default_engine()});
+    Mutex mutex;
+    CondVar changed;
+    std::vector<std::vector<int>> delivered(kEpochs, std::vector<int>(kExamples));
+    std::vector<std::int64_t> counts(2);
+    cluster.run([&](int, KVStore& store) {
+      const std::shared_ptr<KVStore> kv(&store, [](KVStore*) {});
+      const auto rank = static_cast<std::size_t>(store.rank());
+      MemoryIterator data(NDArray::from(ids, {kExamples, 1}), NDArray::zeros({kExamples}, DType::kInt32),
+                          {.batch = 10,
+                           .shuffle = 1,
+                           .source = nn::shared_source(kv, {.balance = nn::Balance::kDynamic, .piece_seconds = 0.05})});
+      nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 1e-7}, kv);
+      while (trainer.epoch() < kEpochs) {
+        const auto epoch = static_cast<std::size_t>(trainer.epoch());
+        for (Batch& batch : trainer.epoch_of(data)) {
+          {
+            const Lock lock(mutex);
+            for (const float id : batch.data.to_vector<float>()) ++delivered[epoch][static_cast<std::size_t>(id)];
+            counts[rank] += batch.examples;
+            changed.notify_all();
+            if (rank == 1 && epoch == 0 && mode == "dist_async")
+              changed.wait(mutex, [&]() PACELINE_NO_THREAD_SAFETY_ANALYSIS { return counts[0] >= kExamples * 3 / 4; });
+          }
+          trainer.step(batch, nn::softmax_ce);
+        }
+      }
+      trainer.synchronize();
+    });
+    for (const std::vector<int>& epoch : delivered) EXPECT_THAT(epoch, testing::Each(1));
+    EXPECT_EQ(counts[0] + counts[1], kEpochs * kExamples);
   }
 }
 

@@ -67,10 +67,10 @@ class Faults(ProgramTest):
 
 
 class WorkerKilled(Faults):
-    def lose_worker(self, mode, killed, threshold, **options):
+    def lose_worker(self, mode, killed, threshold, *arguments, **options):
         rate = "0.1" if mode in ("dist_sync", "ring") else "0.05"
         # While all are frozen, nobody is lost by silence; the launcher reports the loss at once.
-        job, pids = self.job_frozen_in_the_middle(mode, killed, "--lr", rate, **options)
+        job, pids = self.job_frozen_in_the_middle(mode, killed, "--lr", rate, *arguments, **options)
         os.kill(pids[killed], signal.SIGKILL)
         self.signal(pids, signal.SIGCONT)
         ended = self.finish(job)
@@ -98,6 +98,9 @@ class WorkerKilled(Faults):
 
     def test_sync(self):
         self.lose_worker("dist_sync", 1, 0.82)
+
+    def test_a_dynamic_balance(self):
+        self.lose_worker("dist_async", 1, 0.85, "--balance", "dynamic")
 
     def test_ring(self):
         """The survivors agree on the interrupted round and go on over a ring of two."""

@@ -59,7 +59,14 @@ struct Batch {
 // Which of the equal parts of an epoch a process delivers.
 struct Part {
   int index = 0;  // from 0
-  int count = 1;  // of parts; 0: this process has none, as it came later, and only takes over
+  int count = 1;  // of parts; 0: this process has none, and only takes over
+};
+
+// What is delivered in an epoch.
+struct EpochPlan {
+  RangeSet mine;      // the positions that this process will deliver
+  RangeSet all;       // those of all processes together: so the part of one that is lost before it begins is known too
+  std::string order;  // says which record stands at which position, as DataIterator::order() but for the data
 };
 
 // Decides which positions this process delivers. fixed_source() gives each process a part; nn::shared_source(store)
@@ -70,16 +77,17 @@ class Source {
   virtual ~Source() = default;
   // This process's part of `epoch`, decided once for each epoch.
   virtual Part part(std::int64_t epoch) = 0;
-  // Called before the first batch of `epoch`. `mine` are the positions that this process will deliver. `all` are those
-  // of all processes together, the same at each: so the part of a process that is lost before it begins is known too.
-  virtual void begin(std::int64_t epoch, const RangeSet& mine, const RangeSet& all) = 0;
+  // Called before the first batch of `epoch`. All but `mine` is the same at each process.
+  virtual void begin(std::int64_t epoch, const EpochPlan& plan) = 0;
   // The update from these positions was acknowledged. A note, unless it is empty, is kept with them for the other
   // processes: both count, or neither does.
   virtual void commit(std::int64_t epoch, const std::vector<Range>& positions, const std::string& note) = 0;
-  // Positions that lost workers left and that this process is to deliver. Call it after the own part, with everything
-  // committed that was delivered. Blocks until there are some, or until every position of the epoch is committed: then
-  // the set is empty.
-  virtual RangeSet take_over(std::int64_t epoch) = 0;
+  // Positions that lost workers left, or that nobody has yet, and that this process is to deliver. Call it after the
+  // own part, with everything committed that was delivered. Blocks until there are some, or until every position of the
+  // epoch is committed: then the set is empty. `batch`: the examples of a batch, so that batches can be full.
+  virtual RangeSet take_over(std::int64_t epoch, std::int64_t batch) = 0;
+  // Does take_over() give out the whole epoch, so that fast processes deliver more?
+  virtual bool is_dynamic() const { return false; }
 };
 
 // A source with this part of every epoch, which takes nothing over. Throws InvalidArgument where there is no such part.
@@ -105,7 +113,7 @@ class DataIterator {
   // record where damage is not to be skipped.
   virtual bool next(Batch& batch) = 0;
 
-  // Asks the Source for what lost workers left, at the end of the part. True: next() delivers it. False: the epoch is
+  // Asks the Source for more positions, at the end of the part. True: next() delivers them. False: the epoch is
   // complete. Blocks as Source::take_over() does.
   virtual bool take_over() = 0;
 

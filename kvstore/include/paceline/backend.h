@@ -74,6 +74,20 @@ struct StoreReport {
 // Positions of a data set, as sorted [begin, end) pairs.
 using PositionRanges = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
+// What a worker tells of an epoch before its first batch.
+struct DataPlan {
+  PositionRanges mine;      // that this worker will deliver
+  PositionRanges all;       // that all workers together will deliver: all but those that a checkpoint names as done
+  bool on_request = false;  // data_take_over() gives out `all`, and `mine` is empty
+  std::string order = {};   // says which record stands at which position
+};
+
+// How many positions data_take_over() should give.
+struct PieceSize {
+  std::int64_t wanted = 0;    // 0: as many as seem fit
+  std::int64_t multiple = 1;  // of which their number should be one, but for the last piece
+};
+
 // Bytes that workers share by name, sorted by name.
 using Facts = std::map<std::string, std::string>;
 // What each worker gave to all_gather(), by rank.
@@ -163,10 +177,9 @@ class Backend {
   // Returns this worker's part, {index, count}. When the first worker asks for an epoch, the parts are fixed over the
   // live workers. A worker that joined later has count 0: it has no part of its own, and may only take over.
   virtual std::pair<int, int> data_part(std::int64_t epoch) = 0;
-  // Call it before the first batch. This worker will deliver `mine`, and all workers together `all`. `all` is the same
-  // at each worker: every position except those that a checkpoint names as done. From this the scheduler knows the part
-  // of a worker that is lost before it begins.
-  virtual void data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) = 0;
+  // Call it before the first batch. All but `mine` is the same at each worker; where `on_request` or `order` differ, it
+  // throws. From `all` the scheduler knows the part of a worker that is lost before it begins.
+  virtual void data_begin(std::int64_t epoch, const DataPlan& plan) = 0;
   // Records that these positions were delivered and used. Returns at once. A note that is not empty is kept with the
   // positions. If this worker is lost, either both count or neither does.
   virtual void data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note = {}) = 0;
@@ -175,13 +188,14 @@ class Backend {
   virtual PositionRanges data_committed(std::int64_t epoch) = 0;
   // The notes of all commits of `epoch`, in the order of the first position of each commit.
   virtual std::vector<std::string> data_notes(std::int64_t epoch) = 0;
-  // Returns positions of `epoch` that lost workers have left. This worker must deliver and commit them. They come in
-  // pieces: call again until the answer is empty. Without `wait`, more positions may appear later, also in earlier
-  // epochs. With `wait`, the call blocks until there are positions, or until every position of the epoch is committed
-  // and the answer is empty. Call it with `wait` at the latest before finish(). Rounds and bounds do not wait for a
-  // worker that waits here. Throws Error if a push of this worker has failed: what its gradient was made of does not
-  // count as delivered until this worker has ended and others have taken it over.
-  virtual PositionRanges data_take_over(std::int64_t epoch, bool wait) = 0;
+  // Returns positions of `epoch` that lost workers have left, or that are given out on request. This worker must
+  // deliver and commit them. They come in pieces, which shrink towards the end of an epoch: call again until the answer
+  // is empty. Without `wait`, more positions may appear later, also in earlier epochs. With `wait`, the call blocks
+  // until there are positions, or until every position of the epoch is committed and the answer is empty. Call it with
+  // `wait` at the latest before finish(). Rounds and bounds do not wait for a worker that waits here. Throws Error if a
+  // push of this worker has failed: what its gradient was made of does not count as delivered until this worker has
+  // ended and others have taken it over.
+  virtual PositionRanges data_take_over(std::int64_t epoch, bool wait, PieceSize size = {}) = 0;
 
   // Statistics of the job so far.
   virtual StoreReport report() = 0;

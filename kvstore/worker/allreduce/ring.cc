@@ -200,9 +200,7 @@ class RingBackend final : public Backend {
   Facts facts(const std::string& prefix) override { return client_.facts(prefix); }
 
   std::pair<int, int> data_part(std::int64_t epoch) override { return client_.data_part(epoch); }
-  void data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) override {
-    client_.data_begin(epoch, mine, all);
-  }
+  void data_begin(std::int64_t epoch, const DataPlan& plan) override { client_.data_begin(epoch, plan); }
   void data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note) override {
     // Positions count as delivered when the gradients made of them are applied.
     std::shared_ptr<Step> step;
@@ -224,14 +222,14 @@ class RingBackend final : public Backend {
   }
   PositionRanges data_committed(std::int64_t epoch) override { return client_.data_committed(epoch); }
   std::vector<std::string> data_notes(std::int64_t epoch) override { return client_.data_notes(epoch); }
-  PositionRanges data_take_over(std::int64_t epoch, bool wait) override {
+  PositionRanges data_take_over(std::int64_t epoch, bool wait, PieceSize size) override {
     if (wait && !paused_ && !joining_) {
       pending_->wait_none();
       peer_.enter_idle(clock());
       paused_ = true;
     }
     require_delivered(undelivered_);
-    return client_.data_take_over(epoch, wait);
+    return client_.data_take_over(epoch, wait, size);
   }
 
   StoreReport report() override {

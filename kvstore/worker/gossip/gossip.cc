@@ -132,15 +132,15 @@ class GossipBackend final : public Backend {
   Facts facts(const std::string& prefix) override { return client_.facts(prefix); }
 
   std::pair<int, int> data_part(std::int64_t epoch) override { return client_.data_part(epoch); }
-  void data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) override {
-    client_.data_begin(epoch, mine, all);
-  }
+  void data_begin(std::int64_t epoch, const DataPlan& plan) override { client_.data_begin(epoch, plan); }
   void data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note) override {
     peer_.tell({Role::kScheduler, 0}, SchedulerClient::commit_message(epoch, done, note));
   }
   PositionRanges data_committed(std::int64_t epoch) override { return client_.data_committed(epoch); }
   std::vector<std::string> data_notes(std::int64_t epoch) override { return client_.data_notes(epoch); }
-  PositionRanges data_take_over(std::int64_t epoch, bool wait) override { return client_.data_take_over(epoch, wait); }
+  PositionRanges data_take_over(std::int64_t epoch, bool wait, PieceSize size) override {
+    return client_.data_take_over(epoch, wait, size);
+  }
 
   StoreReport report() override {
     settle();

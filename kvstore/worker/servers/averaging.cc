@@ -211,9 +211,7 @@ class AveragingBackend final : public Backend {
   Facts facts(const std::string& prefix) override { return servers_->facts(prefix); }
 
   std::pair<int, int> data_part(std::int64_t epoch) override { return servers_->data_part(epoch); }
-  void data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) override {
-    servers_->data_begin(epoch, mine, all);
-  }
+  void data_begin(std::int64_t epoch, const DataPlan& plan) override { servers_->data_begin(epoch, plan); }
   void data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note) override {
     // If this worker were lost, so would be what it has learned from these positions, until the servers have the
     // weights.
@@ -226,9 +224,9 @@ class AveragingBackend final : public Backend {
   }
   PositionRanges data_committed(std::int64_t epoch) override { return servers_->data_committed(epoch); }
   std::vector<std::string> data_notes(std::int64_t epoch) override { return servers_->data_notes(epoch); }
-  PositionRanges data_take_over(std::int64_t epoch, bool wait) override {
+  PositionRanges data_take_over(std::int64_t epoch, bool wait, PieceSize size) override {
     if (wait) end_round_of_commits();
-    return servers_->data_take_over(epoch, wait);
+    return servers_->data_take_over(epoch, wait, size);
   }
 
   StoreReport report() override { return servers_->report(); }

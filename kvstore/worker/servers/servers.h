@@ -77,11 +77,11 @@ class ServersBackend final : public Backend {
   void put_fact(const std::string& name, const std::string& value) override;
   Facts facts(const std::string& prefix) override;
   std::pair<int, int> data_part(std::int64_t epoch) override;
-  void data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) override;
+  void data_begin(std::int64_t epoch, const DataPlan& plan) override;
   void data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note) override;
   PositionRanges data_committed(std::int64_t epoch) override;
   std::vector<std::string> data_notes(std::int64_t epoch) override;
-  PositionRanges data_take_over(std::int64_t epoch, bool wait) override;
+  PositionRanges data_take_over(std::int64_t epoch, bool wait, PieceSize size) override;
   StoreReport report() override;
   StoreState save() override;
   void load(const StoreState& state) override;

@@ -295,9 +295,7 @@ void ServersBackend::finish() {
 
 std::pair<int, int> ServersBackend::data_part(std::int64_t epoch) { return client_.data_part(epoch); }
 
-void ServersBackend::data_begin(std::int64_t epoch, const PositionRanges& mine, const PositionRanges& all) {
-  client_.data_begin(epoch, mine, all);
-}
+void ServersBackend::data_begin(std::int64_t epoch, const DataPlan& plan) { client_.data_begin(epoch, plan); }
 
 void ServersBackend::data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note) {
   // Positions count as delivered when the gradients made of them are at the servers.
@@ -313,10 +311,10 @@ void ServersBackend::data_commit(std::int64_t epoch, const PositionRanges& done,
 PositionRanges ServersBackend::data_committed(std::int64_t epoch) { return client_.data_committed(epoch); }
 std::vector<std::string> ServersBackend::data_notes(std::int64_t epoch) { return client_.data_notes(epoch); }
 
-PositionRanges ServersBackend::data_take_over(std::int64_t epoch, bool wait) {
+PositionRanges ServersBackend::data_take_over(std::int64_t epoch, bool wait, PieceSize size) {
   if (wait && !paused_ && !joining_) pause();
   require_delivered(undelivered_);
-  return client_.data_take_over(epoch, wait);
+  return client_.data_take_over(epoch, wait, size);
 }
 
 }  // namespace paceline

@@ -24,12 +24,25 @@
 #include <iosfwd>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace paceline::nn {
 
+// How workers share an epoch. kEven: in equal parts. kDynamic: each asks for more when it is done, so a slow worker
+// delivers less. Each record is delivered once either way, but under kDynamic it depends on their speeds who delivers
+// it. So a run does not repeat bit by bit, in `dist_sync` neither.
+enum class Balance : std::uint8_t { kEven, kDynamic };
+Balance parse_balance(std::string_view name);  // "even", "dynamic"; throws InvalidArgument
+
+// All workers need the same.
+struct SharingOptions {
+  Balance balance = Balance::kEven;
+  double piece_seconds = 1;  // kDynamic: a worker asks for what it gets done in this time, and for less near the end
+};
+
 // A source that shares an epoch out over the live workers of the store, and takes over what lost workers left.
-std::shared_ptr<Source> shared_source(std::shared_ptr<KVStore> store);
+std::shared_ptr<Source> shared_source(std::shared_ptr<KVStore> store, SharingOptions options = {});
 
 // Gradients by the names of their parameters.
 using NamedGradients = std::vector<std::pair<std::string, Gradient>>;
