@@ -1,5 +1,6 @@
 // A language model of characters: a causal transformer or an LSTM that tells the next character of a text, alone or as
 // a worker of a distributed job. The loop is in common/training.cc.
+#include <paceline/manifest.h>
 #include <paceline/memory_iterator.h>
 
 #include <array>
@@ -7,9 +8,13 @@
 #include <sstream>
 
 #include "common/program.h"
-#include "common/training.h"
+#include "common/records.h"
 
-DEFINE_string(text, "", "file with the text; its end is held out");
+DECLARE_string(train);
+DECLARE_string(test);
+
+DEFINE_string(text, "", "file with the text; its end is held out. In its place --train and --test may name records");
+DEFINE_int32(vocabulary, 256, "how many tokens there are in records; 256: bytes");
 DEFINE_double(held_out, 0.1, "share of the text that is not trained on; its loss is the validation loss, in nats");
 DEFINE_string(network, "transformer", "transformer or lstm");
 DEFINE_int32(width, 128, "numbers that stand for a character; the LSTM's states have as many");
@@ -72,27 +77,46 @@ std::unique_ptr<DataIterator> windows(const std::vector<std::int32_t>& text, std
 const Catalog<nn::Module (*)(const nn::models::LanguageModel&)> kNetworks(
     "network", {{"transformer", nn::models::causal_transformer}, {"lstm", nn::models::lstm_language_model}});
 
+// Of records, by the data set that is read first: the tokens of a window.
+std::int64_t window_of_records() {
+  const std::string path = examples::records_manifest();
+  std::int64_t window = 0;
+  for (const ExampleArray& array : decoders::named_in(Manifest::load(path))()->arrays()) {
+    const bool tokens = array.dtype == DType::kInt32 && array.shape.ndim() == 1;
+    if (array.name == "label") window = tokens ? array.shape[0] : 0;
+  }
+  require(window > 0, "the records of '", path, "' are no windows of tokens; convert a text with to_rec --window");
+  return window;
+}
+
 void train() {
-  require(FLAGS_width >= 1 && FLAGS_layers >= 1 && FLAGS_heads >= 1 && FLAGS_context >= 1,
-          "--width, --layers, --heads and --context are at least 1");
+  require(FLAGS_width >= 1 && FLAGS_layers >= 1 && FLAGS_heads >= 1 && FLAGS_context >= 1 && FLAGS_vocabulary >= 1,
+          "--width, --layers, --heads, --context and --vocabulary are at least 1");
   require(FLAGS_stride >= 0, "--stride is ", FLAGS_stride, ", expected at least 1, or 0 for the context's length");
   const auto network = kNetworks.at(FLAGS_network);
-  const Text text = read_text();
+  const bool records = !FLAGS_train.empty() || !FLAGS_test.empty();
+  require(!records || FLAGS_text.empty(), "--text is a text, and --train and --test are records; leave one out");
+  const Text text = records ? Text{{}, {}, FLAGS_vocabulary} : read_text();
   examples::Task task;
   task.network = [&] {
     return network({text.characters, FLAGS_width, FLAGS_layers, FLAGS_heads, FLAGS_dropout, FLAGS_sparse_grad});
   };
   task.captured = !FLAGS_sparse_grad;
   task.tables = FLAGS_sparse_grad;
-  task.data = [&](std::shared_ptr<Source> source) {
-    return windows(text.train, FLAGS_stride > 0 ? FLAGS_stride : FLAGS_context,
-                   {.batch = FLAGS_batch_size, .shuffle = FLAGS_seed, .source = std::move(source)});
-  };
-  task.test = [&] { return windows(text.held_out, FLAGS_context, {.batch = 64}); };
   task.tested = "validation";
   task.unit = "characters";
-  task.units = FLAGS_context;
+  task.units = records ? window_of_records() : FLAGS_context;
   task.description = {{"network", FLAGS_network}};
+  if (records) {
+    task.loss = nn::cross_entropy({.ignored_label = -1});  // behind a short record
+    examples::read_records(task);
+  } else {
+    task.data = [&](std::shared_ptr<Source> source) {
+      return windows(text.train, FLAGS_stride > 0 ? FLAGS_stride : FLAGS_context,
+                     {.batch = FLAGS_batch_size, .shuffle = FLAGS_seed, .source = std::move(source)});
+    };
+    task.test = [&] { return windows(text.held_out, FLAGS_context, {.batch = 64}); };
+  }
   examples::train_or_evaluate(task);
 }
 
@@ -102,11 +126,13 @@ int main(int argc, char** argv) {
   const examples::Program program{
       .name = "char_lm",
       .usage =
-          "char_lm --text FILE [--network transformer|lstm] [flags]\n\n"
+          "char_lm --text FILE | --train MANIFEST [--network transformer|lstm] [flags]\n\n"
           "Learns to tell the next character of a text, alone or as a worker of a job:\n"
           "  char_lm --text shakespeare.txt\n"
+          "  to_rec --window 65 --split train=0.9,test=0.1 text *.txt && "
+          "char_lm --train text-train.manifest --test text-test.manifest\n"
           "  launch.py -n 2 -s 2 char_lm --kvstore dist_async --network lstm --text shakespeare.txt",
-      .flags_of = {__FILE__, examples::kTrainingFlags},
+      .flags_of = {__FILE__, examples::kRecordFlags, examples::kTrainingFlags},
       .defaults = {{"optimizer", "adam"}, {"lr", "0.002"}, {"schedule", "cosine"}, {"batch_size", "32"}}};
   return examples::run(program, argc, argv, train);
 }

@@ -118,13 +118,13 @@ int main(int argc, char** argv) {
           "Trains a network on images in record files, alone or as a worker of a job:\n"
           "  image_classification --network resnet20 --crop 4 --flip --train train.manifest --test test.manifest\n"
           "  launch.py -n 2 -s 2 image_classification --kvstore dist_async --train train.manifest",
-      .flags_of = {__FILE__, examples::kImageFlags, examples::kTrainingFlags}};
+      .flags_of = {__FILE__, examples::kImageFlags, examples::kRecordFlags, examples::kTrainingFlags}};
   return examples::run(program, argc, argv, [] {
     require(FLAGS_label_smoothing >= 0 && FLAGS_label_smoothing < 1, "--label_smoothing is ", FLAGS_label_smoothing,
             ", expected 0 <= label_smoothing < 1");
     examples::Task task;
     const auto network = nn::models::catalog().at(FLAGS_network);
-    const Manifest manifest = Manifest::load(examples::images_manifest());
+    const Manifest manifest = Manifest::load(examples::records_manifest());
     task.captured = FLAGS_devices.empty();
     task.network = [network, classes = class_count(manifest)] { return over_devices(network(classes)); };
     task.loss = loss_of;

@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
           "Trains LeNet-5 or an MLP on MNIST, alone or as a worker of a job:\n"
           "  mnist --train train.manifest --test test.manifest\n"
           "  launch.py -n 2 -s 2 mnist --kvstore dist_async --train train.manifest --test test.manifest",
-      .flags_of = {__FILE__, examples::kImageFlags, examples::kTrainingFlags}};
+      .flags_of = {__FILE__, examples::kImageFlags, examples::kRecordFlags, examples::kTrainingFlags}};
   return examples::run(program, argc, argv, [] {
     examples::Task task;
     const auto network = nn::models::catalog().at(FLAGS_network);

@@ -5,28 +5,17 @@
 #include <algorithm>
 
 #include "program.h"
+#include "records.h"
 
-DEFINE_string(train, "", "manifest of the training set, written by im2rec");
-DEFINE_string(test, "",
-              "manifest of the test set; without it nothing is evaluated, and test_accuracy and test_loss are null");
+DECLARE_string(train);
+DECLARE_string(test);
+
 DEFINE_string(decoding, "auto",
               "where images are decoded that a CUDA device computes on: cpu, device (JPEGs by nvJPEG), or auto");
-DEFINE_int32(window, 16, "shards whose records are mixed in training; 0: all");
-DEFINE_int32(virtual_nodes, 0, "nodes to which the shards are dealt, so that a worker reads the same in every epoch");
-DEFINE_int64(global_batch, 0,
-             "examples in a training step of all workers together, in place of --batch_size; 0: --batch_size for each");
-DEFINE_bool(skip_bad, false, "leave out records that are damaged, instead of ending at the first; the log counts them");
 
 namespace paceline::examples {
 
 const char* const kImageFlags = __FILE__;
-
-std::string images_manifest() {
-  require(FLAGS_evaluate.empty() || !FLAGS_test.empty(), "--evaluate needs --test, the manifest to evaluate on");
-  require(!FLAGS_evaluate.empty() || !FLAGS_train.empty(), "--train is missing: the manifest that im2rec wrote");
-  if (FLAGS_evaluate.empty()) require_readable("train", FLAGS_train);
-  return FLAGS_evaluate.empty() ? FLAGS_train : FLAGS_test;
-}
 
 namespace {
 
@@ -48,7 +37,6 @@ void check_test_set(const ImageOptions& images) {
 RecordLoaderOptions loader_options(const ImageOptions& images) {
   RecordLoaderOptions options;
   options.decoding = parse_decoding(FLAGS_decoding);
-  options.on_damage = FLAGS_skip_bad ? OnDamage::kSkip : OnDamage::kFail;
   options.image = images;
   return options;
 }
@@ -72,26 +60,10 @@ ImageOptions image_options_of_test(const ImageOptions& training, const std::vect
 }  // namespace
 
 void read_images(Task& task, const ImageOptions& training, const std::vector<augment::Step>& testing_steps) {
-  images_manifest();
-  RecordLoaderOptions options = loader_options(training);
-  options.batch = FLAGS_batch_size;
-  options.shuffle = FLAGS_seed;
-  options.window = FLAGS_window;
-  options.virtual_nodes = FLAGS_virtual_nodes;
-  options.global_batch = FLAGS_global_batch;
-  task.data = [=](std::shared_ptr<Source> source) mutable {
-    options.source = std::move(source);
-    return std::make_unique<RecordLoader>(FLAGS_train, options);
-  };
-  if (FLAGS_test.empty()) return;
-  task.test = [=] {
-    require_readable("test", FLAGS_test);
+  read_records(task, loader_options(training), [=] {
     check_test_set(training);
-    RecordLoaderOptions testing = loader_options(training);
-    testing.batch = 500;
-    testing.image = image_options_of_test(training, testing_steps);
-    return std::make_unique<RecordLoader>(FLAGS_test, testing);
-  };
+    return loader_options(image_options_of_test(training, testing_steps));
+  });
 }
 
 }  // namespace paceline::examples

@@ -1,10 +1,9 @@
 #pragma once
-// Record files of images as what a Task trains and tests on, by the flags --train, --test, --decoding, --window,
-// --virtual_nodes, --global_batch and --skip_bad.
+// Record files of images as what a Task trains and tests on, by the flags of records.h and --decoding.
 
 #include <paceline/record_loader.h>
 
-#include "training.h"
+#include "records.h"
 
 namespace paceline::examples {
 
@@ -13,7 +12,5 @@ extern const char* const kImageFlags;
 // Fills in the task's data and test. `training` is for the training set. Images of the test set become of the same size
 // by the steps of `testing`, or are resized where there are none.
 void read_images(Task& task, const ImageOptions& training, const std::vector<augment::Step>& testing = {});
-// The manifest to train or, with --evaluate, to evaluate on. Throws InvalidArgument where the flag is missing.
-std::string images_manifest();
 
 }  // namespace paceline::examples

@@ -5,7 +5,7 @@ import unittest
 
 from support import LAUNCHER, SOURCE_DIR, ProgramTest, program
 
-TRAINING = {"mnist", "image_classification", "sparse_linear", "factorization_machine", "char_lm"}
+TRAINING = {"mnist", "image_classification", "sparse_linear", "factorization_machine", "char_lm", "mlp"}
 EXPECTED = {
     "ndarray": r"0 10 -20 0 0 -30 70 0 \npoints: float32 \(4, 2\) on cpu\nturned: float32 \(4, 2\) on cpu\n"
     r"\[view\] float32 \(4, 2\) on cpu has 8 elements, shape \(3, 3\) has 9\n",

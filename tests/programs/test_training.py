@@ -278,6 +278,69 @@ class Sparse(ProgramTest):
         self.assert_one_clear_sentence(ended, "--factors is 0", code=2)
 
 
+class Rows(ProgramTest):
+    """Records of a table, in one process and in a job."""
+
+    def setUp(self):
+        super().setUp()
+        numbers = random.Random(5)
+        with (self.folder / "rows.csv").open("w") as file:
+            file.write("size,colour,kind\n")
+            for _ in range(3000):
+                size, colour = numbers.uniform(0, 1000), numbers.choice(("red", "blue"))
+                file.write(f"{size:.1f},{colour},{'big' if (size > 300) == (colour == 'red') else 'small'}\n")
+        self.convert("--label", "kind", "--split", "train=0.8,test=0.2", "rows", "rows.csv")
+        self.flags = ("--train", "rows-train.manifest", "--test", "rows-test.manifest", "--lr", 0.01)
+
+    def convert(self, *arguments):
+        ended = self.run_program(program("to_rec"), "--shards", 4, *arguments)
+        self.assertEqual(ended.code, 0, ended)
+
+    def test_a_table_is_learned(self):
+        ended = self.run_program(program("mlp"), *self.flags, "--checkpoint", "ck")
+        self.assertEqual(ended.code, 0, ended)
+        self.assertGreater(ended.result["test_accuracy"], 0.9, ended)
+        again = self.run_program(program("mlp"), "--evaluate", "ck", *self.flags[2:4])
+        self.assertEqual(again.result["test_accuracy"], ended.result["test_accuracy"])
+
+    def test_a_dynamic_balance_counts_every_record(self):
+        flags = (*self.flags, "--balance", "dynamic", "--slow_worker", 1, "--checkpoint", "ck")
+        ended = self.run_program(*job("mlp", "dist_async", *flags))
+        self.assertEqual(ended.code, 0, ended)
+        self.assertGreater(ended.result["test_accuracy"], 0.9, ended)
+        _, metadata = tensors_of(self.folder / "ck" / "checkpoint.safetensors")
+        listed = self.run_program(program("rec"), "list", "rows-train.manifest").out
+        records = int(re.search(r"records +(\d+)", listed)[1])
+        self.assertEqual(set(metadata["examples"]) - {0}, {3 * records}, metadata)  # 0: running means
+
+    def test_windows_of_a_text(self):
+        words = random.Random(3)
+        (self.folder / "text.txt").write_text("".join(words.choice(("one ", "seven ")) for _ in range(4000)))
+        self.convert("--window", 17, "--split", "train=0.9,test=0.1", "text", "text.txt")
+        ended = self.run_program(
+            program("char_lm"), "--train", "text-train.manifest", "--test", "text-test.manifest", "--width", 32,
+            "--heads", 2, "--layers", 1, "--lr", 0.01,
+        )  # fmt: skip
+        self.assertEqual(ended.code, 0, ended)
+        self.assertLess(ended.result["validation_loss"], 0.6, ended)
+
+    def test_refusals(self):
+        self.convert("--label", "size", "--label_type", "number", "number", "rows.csv")
+        cases = {
+            ("mlp",): (2, "--train is missing"),
+            ("mlp", "--train", "number.manifest"): (2, "are no classes; convert with --label_type class"),
+            ("mlp", *self.flags, "--hidden", "8,x"): (2, "--hidden is '8,x'"),
+            ("mlp", *self.flags, "--balance", "fair"): (2, "unknown balance 'fair'; known: even dynamic"),
+            ("mlp", *self.flags, "--balance", "dynamic", "--global_batch", 64): (2, "leave one out"),
+            ("char_lm", *self.flags): (2, "are no windows of tokens; convert a text with to_rec --window"),
+            ("char_lm", *self.flags, "--text", "rows.csv"): (2, "leave one out"),
+        }
+        for (name, *arguments), (code, *words) in cases.items():
+            with self.subTest(name + " " + " ".join(map(str, arguments))):
+                ended = self.run_program(program(name), *arguments)
+                self.assert_one_clear_sentence(ended, f"{name}: ", *words, code=code)
+
+
 class Characters(ProgramTest):
     def setUp(self):
         super().setUp()

@@ -1,0 +1,50 @@
+#include "records.h"
+
+#include "program.h"
+
+DEFINE_string(train, "", "manifest of the training set, written by im2rec or to_rec");
+DEFINE_string(test, "",
+              "manifest of the test set; without it nothing is evaluated, and test_accuracy and test_loss are null");
+DEFINE_int32(window, 16, "shards whose records are mixed in training; 0: all");
+DEFINE_int32(virtual_nodes, 0, "nodes to which the shards are dealt, so that a worker reads the same in every epoch");
+DEFINE_int64(global_batch, 0,
+             "examples in a training step of all workers together, in place of --batch_size; 0: --batch_size for each");
+DEFINE_bool(skip_bad, false, "leave out records that are damaged, instead of ending at the first; the log counts them");
+
+namespace paceline::examples {
+
+const char* const kRecordFlags = __FILE__;
+
+std::string records_manifest() {
+  require(FLAGS_evaluate.empty() || !FLAGS_test.empty(), "--evaluate needs --test, the manifest to evaluate on");
+  require(!FLAGS_evaluate.empty() || !FLAGS_train.empty(),
+          "--train is missing: the manifest that im2rec or to_rec wrote");
+  if (FLAGS_evaluate.empty()) require_readable("train", FLAGS_train);
+  return FLAGS_evaluate.empty() ? FLAGS_train : FLAGS_test;
+}
+
+void read_records(Task& task, const RecordLoaderOptions& training,
+                  const std::function<RecordLoaderOptions()>& testing) {
+  records_manifest();
+  RecordLoaderOptions options = training;
+  options.batch = FLAGS_batch_size;
+  options.shuffle = FLAGS_seed;
+  options.window = FLAGS_window;
+  options.virtual_nodes = FLAGS_virtual_nodes;
+  options.global_batch = FLAGS_global_batch;
+  options.on_damage = FLAGS_skip_bad ? OnDamage::kSkip : OnDamage::kFail;
+  task.data = [=](std::shared_ptr<Source> source) mutable {
+    options.source = std::move(source);
+    return std::make_unique<RecordLoader>(FLAGS_train, options);
+  };
+  if (FLAGS_test.empty()) return;
+  task.test = [training, testing] {
+    require_readable("test", FLAGS_test);
+    RecordLoaderOptions options = testing ? testing() : training;
+    options.batch = 500;
+    options.on_damage = FLAGS_skip_bad ? OnDamage::kSkip : OnDamage::kFail;
+    return std::make_unique<RecordLoader>(FLAGS_test, options);
+  };
+}
+
+}  // namespace paceline::examples
