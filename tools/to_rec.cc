@@ -13,10 +13,6 @@
 #include "flags.h"
 
 DEFINE_string(format, "auto", "csv, tsv, libsvm, jsonl, text, numpy, webdataset, images or rec; auto: by the name");
-DEFINE_int32(shards, 1, "number of record files, of each set");
-DEFINE_int32(threads, 0, "threads that read and encode; 0: all cores");
-DEFINE_bool(shuffle, true, "pack in a random order, so that every shard is a fair sample");
-DEFINE_uint64(seed, 0, "of the random order");
 DEFINE_string(split, "", "sets and their shares, as train=0.8,validation=0.1,test=0.1; '': one set");
 DEFINE_string(split_key, "", "column whose value decides the set of a row; '': the whole entry, or an image's path");
 DEFINE_string(bad, "fail", "entries that cannot be read: fail lists them and writes nothing, skip leaves them out");
@@ -42,15 +38,6 @@ DEFINE_string(text_field, "", "jsonl: the records are this text of each object")
 DEFINE_int64(features, 0, "libsvm: numbers of an example; 0: by the largest index");
 DEFINE_bool(from_zero, false, "libsvm: indices count from 0");
 DEFINE_string(data, "", "numpy: array that becomes `data`");
-
-DEFINE_string(labels, "", "images: IDX file of the labels; by default MNIST's name beside the images");
-DEFINE_string(root, "", "images: folder that the paths of a list are relative to; by default the list's own");
-DEFINE_string(encoding, "auto", "images: png, jpg, raw, or auto, which keeps bytes where nothing is changed");
-DEFINE_int32(quality, 95, "images: of JPEG, 1 to 100");
-DEFINE_int32(resize, 0, "images: make the shorter edge so many pixels; 0: leave the size");
-DEFINE_bool(center_crop, false, "images: cut out the square in the middle, before resizing");
-DEFINE_int32(channels, 0, "images: 1 grey, 3 colour; 0: as stored");
-DEFINE_bool(pass_through, false, "images: store the bytes without decoding them");
 
 namespace paceline {
 namespace {
@@ -146,17 +133,6 @@ TableOptions table_options() {
   return options;
 }
 
-ImageSourceOptions image_options() {
-  return {.labels = FLAGS_labels,
-          .root = FLAGS_root,
-          .encoding = FLAGS_encoding,
-          .quality = FLAGS_quality,
-          .resize = FLAGS_resize,
-          .center_crop = FLAGS_center_crop,
-          .channels = FLAGS_channels,
-          .pass_through = FLAGS_pass_through};
-}
-
 // A source, and what one entry of it is called.
 using NamedSource = std::pair<RecordSourceHandle, const char*>;
 
@@ -195,11 +171,11 @@ NamedSource numpy(const std::vector<std::string>& files) {
 
 NamedSource images(const std::vector<std::string>& files) {
   require(files.size() == 1, "images come from one folder, list or IDX file, not from ", files.size());
-  return {image_source(files[0], image_options()), "image"};
+  return {image_source(files[0], tools::image_source_options()), "image"};
 }
 
 NamedSource webdataset(const std::vector<std::string>& files) {
-  return {webdataset_source(files, image_options()), "image"};
+  return {webdataset_source(files, tools::image_source_options()), "image"};
 }
 
 NamedSource records(const std::vector<std::string>& files) { return {record_source(files), "record"}; }
@@ -243,11 +219,13 @@ std::vector<std::string> flags_for(const std::string& format) {
   return flags;
 }
 
+tools::FlagSources flag_sources() { return {{__FILE__, tools::kConvertingFlags}}; }
+
 // A flag that would change nothing is a mistake.
 void refuse_other_flags(const std::string& format) {
   const std::vector<std::string> common = {"format", "shards", "threads", "shuffle",
                                            "seed",   "split",  "bad",     "bad_limit"};
-  for (const auto& flag : tools::flags_of(std::string(__FILE__).c_str())) {
+  for (const auto& flag : tools::flags_of(flag_sources())) {
     const auto among = [&](const std::vector<std::string>& names) {
       return std::find(names.begin(), names.end(), flag.name) != names.end();
     };
@@ -260,7 +238,7 @@ void refuse_other_flags(const std::string& format) {
 }
 
 int run(const std::string& prefix, const std::vector<std::string>& sources) {
-  const int threads = tools::threads_wanted(FLAGS_threads);
+  ConvertOptions options = tools::convert_options();
   std::string format = FLAGS_format;
   if (format == "auto") {
     format = format_of(sources[0]);
@@ -276,23 +254,18 @@ int run(const std::string& prefix, const std::vector<std::string>& sources) {
   const std::vector<Split> splits = splits_of(FLAGS_split);
   require(!splits.empty() || FLAGS_split_key.empty(), "--split_key needs --split, the sets to divide the rows into");
   const NamedSource source = found->second.open(sources);
-  return tools::convert_and_tell(prefix, *source.first,
-                                 {.shards = FLAGS_shards,
-                                  .shuffle = FLAGS_shuffle,
-                                  .seed = FLAGS_seed,
-                                  .splits = splits,
-                                  .threads = threads,
-                                  .skip_bad = skip_bad,
-                                  .bad_limit = FLAGS_bad_limit,
-                                  .skip_hint = "--bad skip leaves them out"},
-                                 source.second);
+  options.splits = splits;
+  options.skip_bad = skip_bad;
+  options.bad_limit = FLAGS_bad_limit;
+  options.skip_hint = "--bad skip leaves them out";
+  return tools::convert_and_tell(prefix, *source.first, std::move(options), source.second);
 }
 
 }  // namespace
 }  // namespace paceline
 
 int main(int argc, char** argv) {
-  paceline::tools::parse_flags(paceline::kUsage, __FILE__, &argc, &argv, paceline::kMostArguments);
+  paceline::tools::parse_flags(paceline::kUsage, paceline::flag_sources(), &argc, &argv, paceline::kMostArguments);
   return paceline::tools::run_main("to_rec", [&] {
     paceline::require(argc >= 3, "needs a prefix and a source; see to_rec --help");
     return paceline::run(argv[1], {argv + 2, argv + argc});

@@ -6,14 +6,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <utility>
 
 #include "convert/source.h"
 #include "convert/text_file.h"
-#include "file.h"
-#include "text_numbers.h"
+#include "libsvm_row.h"
 
 namespace paceline {
 namespace io {
@@ -24,35 +22,28 @@ std::string text_of(float value) {
   return {digits, std::to_chars(digits, digits + sizeof digits, value).ptr};
 }
 
+constexpr std::int64_t kMostFeatures = std::int64_t{1} << 31;
+
 // A line without what follows a '#'.
 struct Row {
   std::string_view label;
   float value = 0;            // of the label
   std::string_view features;  // behind the label
   std::int64_t given = 0;     // features
-  std::int64_t largest_index = 0;
+  std::int64_t places = 0;    // of a row that holds the last of them
 };
 
-// Throws Corrupt with the reason alone.
-Row parse_row(std::string_view line, bool from_zero) {
+// Throws Corrupt with the reason alone. `features` 0: any number that can be.
+Row parse_row(std::string_view line, bool from_zero, std::int64_t features) {
   Row row;
   line = line.substr(0, line.find('#'));
-  Words words(line);
-  std::string_view word;
-  if (!words.next(row.label) || !parse_finite(row.label, row.value))
-    throw Corrupt(str(io::quoted(row.label), " is no label, expected a finite number"));
+  row.value = read_libsvm_row(line, from_zero, features > 0 ? features : kMostFeatures - (from_zero ? 0 : 1),
+                              [&](std::int64_t column, float) {
+                                row.places = std::max(row.places, column + 1);
+                                ++row.given;
+                              });
+  Words(line).next(row.label);
   row.features = line.substr(static_cast<std::size_t>(row.label.data() + row.label.size() - line.data()));
-  while (words.next(word)) {
-    std::int64_t index = 0;
-    float value = 0;
-    if (!parse_feature(word, index, value))
-      throw Corrupt(str(io::quoted(word), " is no feature, expected index:value with a finite value"));
-    constexpr std::int64_t kMostFeatures = std::int64_t{1} << 31;
-    if (index < (from_zero ? 0 : 1) || index >= kMostFeatures)
-      throw Corrupt(str("index ", index, " is outside, expected ", from_zero ? 0 : 1, " to ", kMostFeatures - 1));
-    row.largest_index = std::max(row.largest_index, index);
-    ++row.given;
-  }
   return row;
 }
 
@@ -69,10 +60,10 @@ class LibsvmSource final : public RecordSource {
       if (!Words(line).next(word)) return;  // blank, or a comment
       rows_.push_back(number);
       try {
-        const Row row = parse_row(line, options_.from_zero);
+        const Row row = parse_row(line, options_.from_zero, options_.features);
         whole &= row.value == std::floor(row.value);
         if (labels.size() <= kMostClasses) labels.emplace(row.value, 0);
-        if (row.given > 0) features = std::max(features, row.largest_index + (options_.from_zero ? 1 : 0));
+        features = std::max(features, row.places);
       } catch (const Corrupt&) {
         // It counts as bad later.
       }
@@ -120,10 +111,7 @@ class LibsvmSource final : public RecordSource {
   }
 
   void encode(std::string_view line, std::string& record, Tally& tally) const {
-    const Row row = parse_row(line, options_.from_zero);
-    const std::int64_t places = row.largest_index + (options_.from_zero ? 1 : 0);
-    if (row.given > 0 && places > features_)
-      throw Corrupt(str("index ", row.largest_index, " is outside, expected fewer than ", features_ + 1, " features"));
+    const Row row = parse_row(line, options_.from_zero, features_);
     tally.lengths.add(static_cast<double>(row.given));
     if (classes_) {
       const std::int64_t number = numbers_.at(row.value);
@@ -171,9 +159,8 @@ std::unique_ptr<EntryEncoder> LibsvmSource::encoder(const std::function<void()>&
 }  // namespace io
 
 RecordSourceHandle libsvm_source(const std::vector<std::string>& files, const LibsvmSourceOptions& options) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 31;
-  require(options.features >= 0 && options.features < kMost, "--features is 0 to ", kMost - 1, ", not ",
-          options.features);
+  constexpr std::int64_t kMost = io::kMostFeatures - 1;
+  require(options.features >= 0 && options.features <= kMost, "--features is 0 to ", kMost, ", not ", options.features);
   return std::make_shared<io::LibsvmSource>(files, options);
 }
 
