@@ -1,3 +1,4 @@
+#include <paceline/detail/vector_code.h>
 #include <paceline/error.h>
 #include <paceline/image.h>
 
@@ -54,6 +55,7 @@ namespace {
 
 // Four values that the processor adds and multiplies at once, each rounded by itself.
 using Four = float __attribute__((vector_size(16)));
+using FourWhole = int __attribute__((vector_size(16)));
 
 Four load(const float* from) {
   Four four;
@@ -64,7 +66,9 @@ Four load(const float* from) {
 std::uint8_t to_pixel(float value) { return static_cast<std::uint8_t>(std::clamp(value, 0.0f, 255.0f)); }
 
 // A row of output pixels of 3 channels from sums of rows, behind which one more float may be read.
-void add_across_colour(const float* row, int left, const std::vector<Taps>& across, std::uint8_t* to) {
+PACELINE_INLINE inline void add_across_colour(const float* row, int left, const std::vector<Taps>& across,
+                                              std::uint8_t* to) {
+  constexpr Four kLeast = {0, 0, 0, 0}, kMost = {255, 255, 255, 255};
   for (const Taps& tap : across) {
     const float* from = row + 3 * (tap.first - left);
     Four sum = {0.5f, 0.5f, 0.5f, 0.5f};
@@ -72,16 +76,31 @@ void add_across_colour(const float* row, int left, const std::vector<Taps>& acro
       sum += weight * load(from);
       from += 3;
     }
-    for (int c = 0; c < 3; ++c) *to++ = to_pixel(sum[c]);
+    sum = sum < kLeast ? kLeast : sum;
+    sum = sum > kMost ? kMost : sum;
+    const FourWhole whole = __builtin_convertvector(sum, FourWhole);
+    for (int c = 0; c < 3; ++c) *to++ = static_cast<std::uint8_t>(whole[c]);
   }
 }
 
-void add_across_grey(const float* row, int left, const std::vector<Taps>& across, std::uint8_t* to) {
+PACELINE_INLINE inline void add_across_grey(const float* row, int left, const std::vector<Taps>& across,
+                                            std::uint8_t* to) {
   for (const Taps& tap : across) {
     const float* from = row + (tap.first - left);
     float sum = 0.5f;
     for (const float weight : tap.weights) sum += weight * *from++;
     *to++ = to_pixel(sum);
+  }
+}
+
+// The weighted sum of rows of `count` bytes.
+PACELINE_INLINE inline void add_down(const std::uint8_t* from, std::size_t count, const std::vector<float>& weights,
+                                     float* sums) {
+  for (std::size_t x = 0; x < count; ++x) sums[x] = weights[0] * static_cast<float>(from[x]);
+  for (std::size_t i = 1; i < weights.size(); ++i) {
+    from += count;
+    const float weight = weights[i];
+    for (std::size_t x = 0; x < count; ++x) sums[x] += weight * static_cast<float>(from[x]);
   }
 }
 
@@ -98,20 +117,16 @@ void Resizer::operator()(const Image& image, int top, int left, const std::vecto
   to.pixels.resize(down.size() * across.size() * channels);
   sums_.resize(row + 1);
   std::uint8_t* pixel = to.pixels.data();
-  for (const Taps& tap : down) {
-    const std::uint8_t* from = image.pixels.data() + static_cast<std::size_t>(tap.first - top) * row;
-    float* const sums = sums_.data();
-    std::fill_n(sums, row + 1, 0.0f);
-    for (const float weight : tap.weights) {
-      for (std::size_t x = 0; x < row; ++x) sums[x] += weight * static_cast<float>(from[x]);
-      from += row;
+  detail::vector_code([&]() PACELINE_INLINE {
+    for (const Taps& tap : down) {
+      add_down(image.pixels.data() + static_cast<std::size_t>(tap.first - top) * row, row, tap.weights, sums_.data());
+      if (channels == 3)
+        add_across_colour(sums_.data(), left, across, pixel);
+      else
+        add_across_grey(sums_.data(), left, across, pixel);
+      pixel += across.size() * channels;
     }
-    if (channels == 3)
-      add_across_colour(sums, left, across, pixel);
-    else
-      add_across_grey(sums, left, across, pixel);
-    pixel += across.size() * channels;
-  }
+  });
 }
 
 }  // namespace io
