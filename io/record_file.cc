@@ -65,8 +65,10 @@ bool RecordFile::try_read(std::int64_t place, std::string& record, RecordDamage&
     return true;
   } catch (const io::FrameError& error) {
     damage = {path(), offset(place), place, error.what()};
-    return false;
+  } catch (const IoError& error) {  // of this place on the disk, perhaps
+    damage = {path(), offset(place), place, error.what()};
   }
+  return false;
 }
 
 void RecordFile::read(std::int64_t place, std::string& record) const {

@@ -129,9 +129,9 @@ class RecordFile {
   bool has_checksums() const;                      // is there an `x.crc`?
   std::int64_t key(std::int64_t place) const;      // of a record, from the index
   std::uint64_t offset(std::int64_t place) const;  // of a record's head, in bytes
-  // Reads a record. Throws IoError, and Corrupt with file, offset and record.
+  // Reads a record. Throws Corrupt with file, offset and record, where it is damaged or the disk cannot read it.
   void read(std::int64_t place, std::string& record) const;
-  // As read(), but instead of throwing Corrupt it gives false and the reason.
+  // As read(), but instead of throwing it gives false and the reason.
   bool try_read(std::int64_t place, std::string& record, RecordDamage& damage) const;
 
  private:

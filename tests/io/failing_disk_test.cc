@@ -1,0 +1,99 @@
+// A disk that cannot read some of its blocks.
+
+#include <gmock/gmock.h>
+#include <paceline/error.h>
+#include <paceline/record_loader.h>
+
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <numeric>
+
+#include "fixtures.h"
+
+namespace {
+
+// The bytes [begin, end) of the file with this inode cannot be read.
+std::atomic<ino_t> broken_file = 0;
+std::atomic<off_t> broken_begin = 0, broken_end = 0;
+
+}  // namespace
+
+// In the place of the C library's, in this program.
+extern "C" ssize_t pread(int file, void* to, size_t count, off_t offset) {
+  struct stat status = {};
+  if (broken_file != 0 && fstat(file, &status) == 0 && status.st_ino == broken_file && offset < broken_end &&
+      offset + static_cast<off_t>(count) > broken_begin) {
+    errno = EIO;
+    return -1;
+  }
+  return syscall(SYS_pread64, file, to, count, offset);
+}
+
+namespace paceline::test {
+namespace {
+
+constexpr std::int64_t kRecords = 20, kBroken = 7;
+
+class FailingDisk : public testing::Test {
+ protected:
+  FailingDisk() {
+    DatasetWriter writer(folder_ / "set", 1);
+    for (std::int64_t i = 0; i < kRecords; ++i) writer.write(0, i, std::to_string(i) + std::string(100, ','));
+    Manifest manifest;
+    manifest.payload = "bytes";
+    writer.finish(manifest);
+    const std::string shard = folder_ / "set-00000-of-00001.rec";
+    struct stat status = {};
+    EXPECT_EQ(stat(shard.c_str(), &status), 0);
+    const RecordFile file(shard);
+    broken_begin = static_cast<off_t>(file.offset(kBroken));
+    broken_end = static_cast<off_t>(file.offset(kBroken + 1));
+    broken_file = status.st_ino;
+  }
+  ~FailingDisk() override { broken_file = 0; }
+  RecordLoader loader(OnDamage on_damage) const {
+    const auto read = [](std::string_view record, std::uint64_t, std::span<void* const> to) {
+      *static_cast<std::int32_t*>(to[0]) = std::atoi(record.data());
+    };
+    return RecordLoader(
+        folder_ / "set.manifest",
+        {.batch = 4, .on_damage = on_damage, .decoder = decoders::function({{"data", {}, DType::kInt32}}, read)});
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(FailingDisk, EndsTheLoaderInOneSentence) {
+  RecordLoader data = loader(OnDamage::kFail);
+  data.start(0);
+  Batch batch;
+  try {
+    while (data.next(batch)) {
+    }
+    ADD_FAILURE() << "it was read";
+  } catch (const Corrupt& error) {
+    EXPECT_THAT(error.what(),
+                testing::AllOf(testing::HasSubstr("set-00000-of-00001.rec"), testing::HasSubstr("record 7"),
+                               testing::HasSubstr("Input/output error"), testing::HasSubstr("--skip_bad")));
+  }
+}
+
+TEST_F(FailingDisk, LosesOneRecordWhereItMay) {
+  RecordLoader data = loader(OnDamage::kSkip);
+  data.start(0);
+  std::vector<std::int32_t> got;
+  for (Batch batch; data.next(batch); data.commit(batch))
+    for (const std::int32_t number : batch.data.to_vector<std::int32_t>()) got.push_back(number);
+  std::vector<std::int32_t> expected(kRecords);
+  std::iota(expected.begin(), expected.end(), 0);
+  expected.erase(expected.begin() + kBroken);
+  EXPECT_EQ(got, expected);
+  EXPECT_EQ(data.damaged(), 1);
+}
+
+}  // namespace
+}  // namespace paceline::test
