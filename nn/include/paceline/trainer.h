@@ -37,7 +37,7 @@ Balance parse_balance(std::string_view name);  // "even", "dynamic"; throws Inva
 
 // All workers need the same.
 struct SharingOptions {
-  Balance balance = Balance::kEven;
+  Balance balance = Balance::kEven;  // in equal parts, or by speed
   double piece_seconds = 1;  // kDynamic: a worker asks for what it gets done in this time, and for less near the end
 };
 
