@@ -30,7 +30,8 @@ std::vector<std::int64_t> widths() {
 
 std::int64_t class_count(const Manifest& manifest) {
   const std::size_t known = std::max(manifest.labels.size(), manifest.statistics.classes.size());
-  require(FLAGS_classes >= 0, "--classes is ", FLAGS_classes, ", expected at least 2, or 0 for the manifest's");
+  require(FLAGS_classes == 0 || FLAGS_classes >= 2, "--classes is ", FLAGS_classes,
+          ", expected at least 2, or 0 for the manifest's");
   require(FLAGS_classes > 0 || known > 0, "the data set counts no classes: say with --classes how many there are");
   return FLAGS_classes > 0 ? FLAGS_classes : static_cast<std::int64_t>(known);
 }

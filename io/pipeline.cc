@@ -51,6 +51,12 @@ Shape Pipeline::batch_shape() const {
   return {};
 }
 
+DType Pipeline::batch_dtype() const {
+  for (const ExampleArray& array : store_->arrays())
+    if (array.name == "data") return array.dtype;
+  return DType::kFloat32;
+}
+
 std::string Pipeline::order() const {
   if (identity_.empty()) identity_ = store_->identity();
   return orders_.text() + " data=" + identity_;
@@ -272,7 +278,7 @@ bool Pipeline::next(Batch& batch) {
     for (;;) {
       std::shared_ptr<Job> job;
       if (!take(job)) {
-        store_->ended();
+        if (!is_dynamic()) store_->ended();  // else it has only come to the end of a piece
         Lock lock(mutex_);
         if (!ended_) ended_ = Clock::now();
         return false;
@@ -306,10 +312,13 @@ bool Pipeline::next(Batch& batch) {
   }
 }
 
-bool Pipeline::take_over() {
+bool Pipeline::take_over(bool wait) {
   require(order_.has_value(), "call start() before take_over()");
-  const RangeSet left = options_.source->take_over(view().epoch, options_.order.batch);
-  if (left.empty()) return false;
+  const RangeSet left = options_.source->take_over(view().epoch, options_.order.batch, wait);
+  if (left.empty()) {
+    if (wait && is_dynamic()) store_->ended();
+    return false;
+  }
   stop();
   store_->open(*order_, left, order_->spread());
   {

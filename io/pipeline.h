@@ -97,13 +97,15 @@ class Pipeline {
   ~Pipeline() { stop(); }
 
   bool has_source() const { return has_source_; }
+  bool is_dynamic() const { return options_.source->is_dynamic(); }
   void deliver_to(Device device) { device_ = device; }
   void start(std::int64_t epoch, const RangeSet& done);
   bool next(Batch& batch);
-  bool take_over();
+  bool take_over(bool wait);
   std::int64_t size() const { return orders_.size(); }
   std::string order() const;
   Shape batch_shape() const;
+  DType batch_dtype() const;
   void commit(std::int64_t epoch, const std::vector<Range>& positions, const std::string& note);
   RangeSet committed() const;
   LoaderTiming timing() const;

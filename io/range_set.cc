@@ -93,7 +93,7 @@ class FixedSource final : public Source {
   Part part(std::int64_t) override { return part_; }
   void begin(std::int64_t, const EpochPlan&) override {}
   void commit(std::int64_t, const std::vector<Range>&, const std::string&) override {}
-  RangeSet take_over(std::int64_t, std::int64_t) override { return {}; }
+  RangeSet take_over(std::int64_t, std::int64_t, bool) override { return {}; }
 
  private:
   Part part_;

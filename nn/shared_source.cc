@@ -43,15 +43,17 @@ class SharedSource final : public Source {
   void commit(std::int64_t epoch, const std::vector<Range>& positions, const std::string& note) override {
     store_->backend().data_commit(epoch, to_positions(positions), note);
   }
-  RangeSet take_over(std::int64_t epoch, std::int64_t batch) override {
+  RangeSet take_over(std::int64_t epoch, std::int64_t batch, bool wait) override {
     Backend& backend = store_->backend();
-    if (!is_dynamic()) return to_set(backend.data_take_over(epoch, true));
+    if (!is_dynamic()) return to_set(backend.data_take_over(epoch, wait));
     const PieceSize size = {.wanted = wanted(batch), .multiple = batch};
     // Without waiting first: who waits leaves the rounds of the others.
     RangeSet piece = to_set(backend.data_take_over(epoch, false, size));
-    if (piece.empty()) piece = to_set(backend.data_take_over(epoch, true, size));
-    given_ = piece.count();
-    given_at_ = Clock::now();
+    if (piece.empty() && wait) piece = to_set(backend.data_take_over(epoch, true, size));
+    if (!piece.empty()) {
+      given_ = piece.count();
+      given_at_ = Clock::now();
+    }
     return piece;
   }
 

@@ -103,6 +103,10 @@ std::ostream& operator<<(std::ostream& out, const TrainerReport& report) {
 
 void Trainer::synchronize() {
   if (impl_->failure) std::rethrow_exception(impl_->failure);
+  require(
+      impl_->data == nullptr || !impl_->data->is_dynamic() || impl_->store->size() == 1,
+      "synchronize(), checkpoint() and evaluate() come between two epochs where the balance is dynamic: within one, "
+      "workers make different numbers of steps, and would wait for each other for ever");
   impl_->finish_steps();
   impl_->store->barrier();
   if (!impl_->ready) return;
@@ -153,14 +157,16 @@ bool Trainer::Epoch::next(Batch& batch) {
     return found;
   };
   while (!next_batch()) {
+    // The steps and the accumulated batches of the piece before stay as they are.
+    if (self.ready && data_.is_dynamic() && data_.take_over(false)) continue;
     // The others cannot begin without this worker, which has no batch from which to know the network's input.
     if (!self.ready && !trainer_.store().backend().joined_late()) {
       const Shape shape = data_.batch_shape();
-      require(shape.ndim() > 0 || trainer_.store().size() == 1, "this worker has no batch left in epoch ",
+      require(shape.ndim() > 0 || trainer_.store().size() == 1, "this worker has no batch in epoch ",
               trainer_.epoch() + 1,
-              ", with which training would go on, and its iterator does not say what its batches look like "
-              "(DataIterator::batch_shape)");
-      if (shape.ndim() > 0) self.prepare(shape, DType::kFloat32);
+              " yet, or none left, and its iterator does not say what its batches look like "
+              "(DataIterator::batch_shape), which must be known before the others can train");
+      if (shape.ndim() > 0) self.prepare(shape, data_.batch_dtype());
     }
     // Others wait for what this worker delivered, so it must be committed before asking what is left.
     self.push_accumulated();

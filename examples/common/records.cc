@@ -1,5 +1,7 @@
 #include "records.h"
 
+#include <paceline/manifest.h>
+
 #include "program.h"
 
 DEFINE_string(train, "", "manifest of the training set, written by im2rec or to_rec");
@@ -23,6 +25,21 @@ std::string records_manifest() {
   return FLAGS_evaluate.empty() ? FLAGS_train : FLAGS_test;
 }
 
+namespace {
+
+// A test set of other classes or arrays would be evaluated to a number that means nothing, or fail after an epoch.
+void check_test_set() {
+  if (FLAGS_train.empty()) return;
+  const Manifest train = Manifest::load(FLAGS_train), test = Manifest::load(FLAGS_test);
+  require(test.labels.empty() || train.labels.empty() || test.labels == train.labels, "'", FLAGS_test, "' names ",
+          test.labels.size(), " classes, which are not the ", train.labels.size(), " of '", FLAGS_train, "' in order");
+  require(test.decoder.text() == train.decoder.text(), "the records of '", FLAGS_test, "' are read by '",
+          test.decoder.text(), "', and those of '", FLAGS_train, "' by '", train.decoder.text(),
+          "'; convert both with the same flags, or one source with --split");
+}
+
+}  // namespace
+
 void read_records(Task& task, const RecordLoaderOptions& training,
                   const std::function<RecordLoaderOptions()>& testing) {
   records_manifest();
@@ -40,6 +57,7 @@ void read_records(Task& task, const RecordLoaderOptions& training,
   if (FLAGS_test.empty()) return;
   task.test = [training, testing] {
     require_readable("test", FLAGS_test);
+    check_test_set();
     RecordLoaderOptions options = testing ? testing() : training;
     options.batch = 500;
     options.on_damage = FLAGS_skip_bad ? OnDamage::kSkip : OnDamage::kFail;

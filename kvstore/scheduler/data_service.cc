@@ -94,9 +94,10 @@ class DataService final : public SchedulerService {
     bool on_request = false;
     std::string order;
     PositionSet unassigned;
-    std::set<std::uint64_t> begun;                  // incarnations
+    std::map<std::uint64_t, std::uint64_t> begun;   // by incarnation: the number of its last request
     std::map<std::uint64_t, PositionSet> assigned;  // by incarnation
     PositionSet left;
+    PositionSet again;  // were assigned to lost workers, and nobody has taken them over
     PositionSet done;
     std::map<std::int64_t, std::string> notes;  // by the first position of their commit
 
@@ -150,6 +151,13 @@ class DataService final : public SchedulerService {
     const auto body = parse_body<proto::DataBegin>(request.message());
     const PositionSet mine = from_proto(body.mine()), all = from_proto(body.all());
     Epoch& epoch = epochs_[body.epoch()];
+    const auto begun = epoch.begun.find(request.incarnation());
+    const bool again = begun != epoch.begun.end();
+    if (again && body.number() <= begun->second) return request.reply({});
+    if (again && epoch.order != body.order())
+      throw InvalidArgument(str("[data] another iterator of this worker has begun epoch ", body.epoch() + 1,
+                                ", in the order '", epoch.order, "' and not in '", body.order(),
+                                "'; give this one other numbers of epochs"));
     if (epoch.known && epoch.order != body.order())
       throw InvalidArgument(str("[data] this worker would deliver epoch ", body.epoch() + 1, " in the order '",
                                 body.order(), "', and the others in '", epoch.order,
@@ -158,8 +166,15 @@ class DataService final : public SchedulerService {
       throw InvalidArgument(str("[data] of epoch ", body.epoch() + 1,
                                 " some workers take parts of equal size, and others what they get done; start all "
                                 "workers with the same balance"));
-    if (epoch.begun.insert(request.incarnation()).second) {
-      epoch.assigned[request.incarnation()].add(mine);
+    epoch.begun[request.incarnation()] = body.number();
+    PositionSet& assigned = epoch.assigned[request.incarnation()];
+    if (again) {  // it left the epoch's loop, and comes back without what it had taken over
+      PositionSet back = assigned;
+      back.subtract(mine);
+      epoch.left.add(back);
+      assigned.subtract(back);
+    } else {
+      assigned.add(mine);
       if (!epoch.known) (body.on_request() ? epoch.left : epoch.unassigned) = all;
       epoch.known = true;
       epoch.on_request = body.on_request();
@@ -177,6 +192,7 @@ class DataService final : public SchedulerService {
     Epoch& epoch = epochs_[body.epoch()];
     const auto assigned = epoch.assigned.find(request.incarnation());
     if (assigned != epoch.assigned.end()) assigned->second.subtract(done);
+    epoch.left.subtract(done);  // where they were given back before this came
     epoch.done.add(done);
     if (body.has_note()) {
       if (done.empty()) throw Corrupt("[data] a note without positions");
@@ -225,6 +241,9 @@ class DataService final : public SchedulerService {
     if (epoch.left.empty() && !at_once && !epoch.committed()) return false;
     const PositionSet piece = epoch.left.take(size_of_piece(epoch.left.count(), waiting.size));
     epoch.assigned[taker].add(piece);
+    const std::int64_t before = epoch.again.count();
+    epoch.again.subtract(piece);
+    taken_over_ += before - epoch.again.count();
     Given& given = given_[taker];
     given.number = waiting.number;
     *given.body.mutable_positions() = to_proto(piece);
@@ -249,7 +268,7 @@ class DataService final : public SchedulerService {
     LOG(WARNING) << who << "; " << positions.count() << " positions of epoch " << number + 1
                  << " that it had not committed go to the others";
     epoch.left.add(positions);
-    taken_over_ += positions.count();
+    epoch.again.add(positions);
   }
 
   // Call after a change. Hands on parts that nobody will begin, and answers waiting requests where this is now

@@ -101,6 +101,7 @@ void SchedulerClient::data_begin(std::int64_t epoch, const DataPlan& plan) {
   write_ranges(plan.all, body.mutable_all());
   body.set_on_request(plan.on_request);
   body.set_order(plan.order);
+  body.set_number(++begins_);
   ask(MessageKind::kDataBegin, body);
 }
 

@@ -326,7 +326,7 @@ class LeavingSource final : public Source {
   void commit(std::int64_t, const std::vector<Range>& positions, const std::string&) override {
     for (const Range& range : positions) committed.add(range);
   }
-  RangeSet take_over(std::int64_t, std::int64_t) override { return std::exchange(left, {}); }
+  RangeSet take_over(std::int64_t, std::int64_t, bool) override { return std::exchange(left, {}); }
   RangeSet left, committed;
 };
 

@@ -134,7 +134,7 @@ class Ledger {
         ledger_.done.add(range);
       }
     }
-    RangeSet take_over(std::int64_t, std::int64_t) override {
+    RangeSet take_over(std::int64_t, std::int64_t, bool) override {
       mine_ = std::exchange(ledger_.left, {});
       return mine_;
     }

@@ -212,7 +212,7 @@ class HalfSource final : public Source {
     for (const Range& range : plan.mine.ranges()) left_.subtract(range);
   }
   void commit(std::int64_t, const std::vector<Range>&, const std::string&) override {}
-  RangeSet take_over(std::int64_t, std::int64_t) override { return std::exchange(left_, {}); }
+  RangeSet take_over(std::int64_t, std::int64_t, bool) override { return std::exchange(left_, {}); }
 
  private:
   RangeSet left_;

@@ -176,7 +176,7 @@ class LossySource final : public Source {
     note_ = note;
     for (const Range& range : positions) committed_.add(range);
   }
-  RangeSet take_over(std::int64_t, std::int64_t) override { return std::exchange(left_, {}); }
+  RangeSet take_over(std::int64_t, std::int64_t, bool) override { return std::exchange(left_, {}); }
 
   RangeSet left_, mine_, all_, committed_;
   std::string note_;

@@ -42,6 +42,7 @@ class DataWorker {
     set(all, *body.mutable_all());
     body.set_on_request(on_request);
     body.set_order(order);
+    body.set_number(++begins_);
     ask<proto::DataPartReply>(MessageKind::kDataBegin, body);
   }
   void commit(std::int64_t epoch, const Ranges& done) {
@@ -88,7 +89,7 @@ class DataWorker {
   }
 
   std::unique_ptr<Node> node_;
-  std::uint64_t number_ = 0;
+  std::uint64_t number_ = 0, begins_ = 0;
 };
 
 class DataService : public testing::TestWithParam<bool> {
@@ -233,6 +234,20 @@ TEST_P(DataService, no_number_of_a_request_gives_more_than_there_is) {
   EXPECT_EQ(scheduler_.result(), "");
 }
 
+TEST_P(DataService, who_leaves_an_epoch_and_comes_back_gives_back_what_it_took) {
+  for (auto& worker : workers_) worker->begin(0, {}, {{0, 60}}, true);
+  EXPECT_EQ(workers_[0]->take_over(0, false, {10, 10}), (Ranges{{0, 10}}));
+  workers_[0]->commit(0, {{0, 4}});
+  workers_[0]->begin(0, {}, {{4, 60}}, true);
+  PositionSet given;
+  for (Ranges piece; !(piece = workers_[1]->take_over(0, true, {10, 10})).empty(); workers_[1]->commit(0, piece))
+    given.add(PositionSet(piece));
+  EXPECT_EQ(given.ranges(), (Ranges{{4, 60}}));
+  EXPECT_EQ(workers_[0]->take_over(0, true, {10, 10}), Ranges());
+  for (auto& worker : workers_) worker->leave();
+  EXPECT_EQ(scheduler_.result(), "");
+}
+
 TEST_P(DataService, workers_that_differ_in_how_they_share_are_refused) {
   workers_[0]->begin(0, {}, {{0, 100}}, true, "seed=1");
   EXPECT_THAT(test::error_of_call([&] {
@@ -243,6 +258,10 @@ TEST_P(DataService, workers_that_differ_in_how_they_share_are_refused) {
                 workers_[2]->begin(0, {}, {{0, 100}}, true, "seed=2");
               }),
               testing::HasSubstr("would deliver epoch 1 in the order 'seed=2', and the others in 'seed=1'"));
+  EXPECT_THAT(test::error_of_call([&] {
+                workers_[0]->begin(0, {}, {{0, 100}}, true, "unshuffled");
+              }),
+              testing::HasSubstr("another iterator of this worker has begun epoch 1"));
   EXPECT_EQ(workers_[0]->take_over(0, false, {10, 10}), (Ranges{{0, 10}}));
   for (auto& worker : workers_) worker->leave();
   EXPECT_EQ(scheduler_.result(), "");

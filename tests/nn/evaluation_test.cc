@@ -111,7 +111,7 @@ class Lost final : public DataIterator {
     batch.positions = {{whole_.positions[0].begin + begin, whole_.positions[0].begin + begin + half}};
     return true;
   }
-  bool take_over() override { return data_.take_over(); }
+  bool take_over(bool wait) override { return data_.take_over(wait); }
   std::int64_t size() const override { return data_.size(); }
   void commit(const Batch& batch) override {
     if (batches_ == 2) throw std::runtime_error("lost");

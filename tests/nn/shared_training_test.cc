@@ -6,6 +6,7 @@
 #include <paceline/nn.h>
 #include <paceline/ops.h>
 #include <support/cluster_in_process.h>
+#include <support/refusal.h>
 
 #include <algorithm>
 #include <atomic>
@@ -95,6 +96,41 @@ TEST(SharedTraining, UnderADynamicBalanceAFastWorkerDeliversMore) {
     for (const std::vector<int>& epoch : delivered) EXPECT_THAT(epoch, testing::Each(1));
     EXPECT_EQ(counts[0] + counts[1], kEpochs * kExamples);
   }
+}
+
+// Leaving the loop in the middle of a piece, accumulated batches, data that is not float32, and what is refused.
+TEST(SharedTraining, UnderADynamicBalanceTheLoopIsAsOtherwise) {
+  constexpr std::int64_t kExamples = 400;
+  std::vector<double> ids(kExamples);
+  std::iota(ids.begin(), ids.end(), 0.0);
+  ClusterInProcess cluster({.mode = "dist_async", .workers = 2, .servers = 1, .engine = &default_engine()});
+  Mutex mutex;
+  std::vector<int> delivered(kExamples);
+  cluster.run([&](int, KVStore& store) {
+    const std::shared_ptr<KVStore> kv(&store, [](KVStore*) {});
+    MemoryIterator data(NDArray::from(ids, {kExamples, 1}), NDArray::zeros({kExamples}, DType::kInt32),
+                        {.batch = 10, .source = nn::shared_source(kv, {.balance = nn::Balance::kDynamic})});
+    nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 1e-7}, kv);
+    int batches = 0;
+    while (trainer.epoch() < 1)
+      for (Batch& batch : trainer.epoch_of(data)) {
+        {
+          const Lock lock(mutex);
+          for (const double id : batch.data.to_vector<double>()) ++delivered[static_cast<std::size_t>(id)];
+        }
+        if (++batches % 4 != 0)
+          trainer.accumulate(batch, nn::softmax_ce);
+        else
+          trainer.step(batch, nn::softmax_ce);
+        if (batches == 1) {
+          EXPECT_THAT(refusal_of([&] { trainer.synchronize(); }), testing::HasSubstr("between two epochs"));
+        }
+        if (batches == 6) break;
+      }
+    trainer.synchronize();
+    EXPECT_EQ(trainer.net().parameters()[0]->value.dtype(), DType::kFloat64);
+  });
+  EXPECT_THAT(delivered, testing::Each(1));
 }
 
 TEST(SharedTraining, AnIteratorWithoutASourceIsRefusedWhereSeveralWorkersTrain) {

@@ -77,16 +77,18 @@ class Source {
   virtual ~Source() = default;
   // This process's part of `epoch`, decided once for each epoch.
   virtual Part part(std::int64_t epoch) = 0;
-  // Called before the first batch of `epoch`. All but `mine` is the same at each process.
+  // Called before the first batch of `epoch`. The order is the same at each process. `all` counts as the first process
+  // that begins has it: a process that begins later has seen more committed.
   virtual void begin(std::int64_t epoch, const EpochPlan& plan) = 0;
   // The update from these positions was acknowledged. A note, unless it is empty, is kept with them for the other
   // processes: both count, or neither does.
   virtual void commit(std::int64_t epoch, const std::vector<Range>& positions, const std::string& note) = 0;
   // Positions that lost workers left, or that nobody has yet, and that this process is to deliver. Call it after the
-  // own part, with everything committed that was delivered. Blocks until there are some, or until every position of the
-  // epoch is committed: then the set is empty. `batch`: the examples of a batch, so that batches can be full.
-  virtual RangeSet take_over(std::int64_t epoch, std::int64_t batch) = 0;
-  // Does take_over() give out the whole epoch, so that fast processes deliver more?
+  // own part. With `wait`, everything that was delivered must be committed; it blocks until there are some, or until
+  // every position of the epoch is committed: then the set is empty. Without, an empty set means that there are none
+  // now. `batch`: the examples of a batch, so that batches can be full.
+  virtual RangeSet take_over(std::int64_t epoch, std::int64_t batch, bool wait) = 0;
+  // Is the whole epoch given out by take_over(), so that fast processes deliver more? Then no process has a part.
   virtual bool is_dynamic() const { return false; }
 };
 
@@ -100,6 +102,8 @@ class DataIterator {
 
   // Was the iterator given a Source? Without one, every process delivers all records.
   virtual bool has_source() const { return true; }
+  // Is its Source dynamic? Then batches come only after take_over().
+  virtual bool is_dynamic() const { return false; }
 
   // Says where the batches of the next start() are used. For an accelerator they may be made on it, or lie in pinned
   // memory, from which it copies beside its work. Trainer calls it.
@@ -114,8 +118,8 @@ class DataIterator {
   virtual bool next(Batch& batch) = 0;
 
   // Asks the Source for more positions, at the end of the part. True: next() delivers them. False: the epoch is
-  // complete. Blocks as Source::take_over() does.
-  virtual bool take_over() = 0;
+  // complete, or without `wait` that there are none now. Blocks as Source::take_over() does.
+  virtual bool take_over(bool wait = true) = 0;
 
   // The number of positions of an epoch: of the records in the whole data set, unless some are drawn by weights.
   virtual std::int64_t size() const = 0;
@@ -124,6 +128,8 @@ class DataIterator {
   virtual std::string order() const { return {}; }
   // The shape of a full batch's data; () where only a batch can tell.
   virtual Shape batch_shape() const { return {}; }
+  // The type of a batch's data.
+  virtual DType batch_dtype() const { return DType::kFloat32; }
   // The batch was used: tells the Source its positions and its note.
   virtual void commit(const Batch& batch) = 0;
   // The positions that commit() has seen in the current epoch. Checkpoints hold them.
@@ -133,7 +139,8 @@ class DataIterator {
 };
 
 // The batches of one epoch for a range-based for loop: for (Batch& batch : EpochRange(data, e, {})) ... The iterator
-// must outlive it. A batch is valid until the next one.
+// must outlive it. A batch is valid until the next one. Of a dynamic source it takes what is left without waiting, so
+// what lost workers leave later is not delivered.
 class EpochRange {
  public:
   // Calls data.start(epoch, done).
@@ -147,6 +154,7 @@ class EpochRange {
     Batch& operator*() { return batch_; }
     Iterator& operator++() {
       more_ = data_.next(batch_);
+      while (!more_ && data_.is_dynamic() && data_.take_over(false)) more_ = data_.next(batch_);
       return *this;
     }
     bool operator!=(End) const { return more_; }

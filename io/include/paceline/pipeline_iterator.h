@@ -24,14 +24,16 @@ class PipelineIterator : public DataIterator {
   ~PipelineIterator() override;
 
   bool has_source() const final;
+  bool is_dynamic() const final;
   void deliver_to(Device device) final;
   void start(std::int64_t epoch, const RangeSet& done = {}) final;
   // As DataIterator::next(). After an error it throws the same error again until the next start().
   bool next(Batch& batch) final;
-  bool take_over() final;
+  bool take_over(bool wait = true) final;
   std::int64_t size() const final;
   std::string order() const final;  // reads arrays in memory when it is first called
   Shape batch_shape() const final;
+  DType batch_dtype() const final;
   void commit(const Batch& batch) final;  // thread-safe
   RangeSet committed() const final;       // thread-safe
   LoaderTiming timing() const final;      // not beside start()

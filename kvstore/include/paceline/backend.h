@@ -177,8 +177,9 @@ class Backend {
   // Returns this worker's part, {index, count}. When the first worker asks for an epoch, the parts are fixed over the
   // live workers. A worker that joined later has count 0: it has no part of its own, and may only take over.
   virtual std::pair<int, int> data_part(std::int64_t epoch) = 0;
-  // Call it before the first batch. All but `mine` is the same at each worker; where `on_request` or `order` differ, it
-  // throws. From `all` the scheduler knows the part of a worker that is lost before it begins.
+  // Call it before the first batch. Where `on_request` or `order` are not the same at each worker, it throws. Called
+  // again in an epoch, it gives back what was taken over and not committed. From `all` the scheduler knows the part of
+  // a worker that is lost before it begins.
   virtual void data_begin(std::int64_t epoch, const DataPlan& plan) = 0;
   // Records that these positions were delivered and used. Returns at once. A note that is not empty is kept with the
   // positions. If this worker is lost, either both count or neither does.

@@ -348,8 +348,7 @@ class Sealed final : public Transport {
       const Lock lock(mutex_);
       session = sessions_.find(link);
       if (!session || !session->connected) return;
-      if (control.session() == 0 && session->round > 0 && !session->open)
-        return ask_for_second_socket(link, session.get());
+      if (!session->open) return ask_for_second_socket(link, session.get());
       if (control.session() != 0 && !sealed::is_current(*session, control)) return;
       say_hello(*session);
     }
@@ -386,7 +385,7 @@ class Sealed final : public Transport {
       session = sessions_.find_number(control.session());
       if (!session || (session->connected ? session->link != link : session->identity != identity))
         return renew(link, nullptr);
-      if (!sealed::is_current(*session, control)) {  // lost: announced before the last HELLO
+      if (!sealed::is_current(*session, control)) {  // lost: announced in an earlier round
         if (session->connected && !session->open) ask_for_second_socket(link, session.get());  // HELLO may be lost
         return;
       }

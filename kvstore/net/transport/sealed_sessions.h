@@ -61,7 +61,7 @@ struct Session {
   bool connected = false;                       // by us
   bool open = false;                            // large frames may go by the second socket
   Frame word;                                   // HELLO or ANSWER of this round
-  std::chrono::steady_clock::time_point asked;  // when the last HELLO or RENEW was sent, or HELLO came
+  std::chrono::steady_clock::time_point asked;  // when the last HELLO or RENEW was sent, or a round began
   std::chrono::steady_clock::time_point first_break;
   int breaks = 0;  // of the second socket's connection, in the ten seconds after first_break
 

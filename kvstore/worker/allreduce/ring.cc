@@ -200,7 +200,10 @@ class RingBackend final : public Backend {
   Facts facts(const std::string& prefix) override { return client_.facts(prefix); }
 
   std::pair<int, int> data_part(std::int64_t epoch) override { return client_.data_part(epoch); }
-  void data_begin(std::int64_t epoch, const DataPlan& plan) override { client_.data_begin(epoch, plan); }
+  void data_begin(std::int64_t epoch, const DataPlan& plan) override {
+    pending_->wait_none();  // else what was committed could be given back, too
+    client_.data_begin(epoch, plan);
+  }
   void data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note) override {
     // Positions count as delivered when the gradients made of them are applied.
     std::shared_ptr<Step> step;

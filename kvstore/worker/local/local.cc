@@ -211,8 +211,9 @@ class InThisProcess final : public LocalBackend {
   }
 
   std::pair<int, int> data_part(std::int64_t) override { return {0, 1}; }
-  void data_begin(std::int64_t, const DataPlan& plan) override {
-    if (plan.on_request) on_request_ = plan.all;
+  void data_begin(std::int64_t epoch, const DataPlan& plan) override {
+    on_request_.erase(epoch);
+    if (plan.on_request) on_request_[epoch] = plan.all;
   }
   void data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note) override {
     if (!note.empty() && !done.empty()) notes_[epoch][done.front().first] = note;
@@ -234,7 +235,9 @@ class InThisProcess final : public LocalBackend {
     for (const auto& [first, note] : notes_[epoch]) notes.push_back(note);
     return notes;
   }
-  PositionRanges data_take_over(std::int64_t, bool, PieceSize) override { return std::exchange(on_request_, {}); }
+  PositionRanges data_take_over(std::int64_t epoch, bool, PieceSize) override {
+    return std::exchange(on_request_[epoch], {});
+  }
 
   StoreReport report() override {
     drain();
@@ -418,7 +421,7 @@ class InThisProcess final : public LocalBackend {
   std::map<std::string, LocalKey> keys_;
   std::map<std::vector<Device>, std::shared_ptr<DeviceGroup>> groups_ PACELINE_GUARDED_BY(mutex_);
   LocalTables tables_{engine_};
-  PositionRanges on_request_;                                          // not taken over yet
+  std::map<std::int64_t, PositionRanges> on_request_;                  // by epoch: not taken over yet
   std::map<std::int64_t, PositionRanges> committed_;                   // by epoch
   std::map<std::int64_t, std::map<std::int64_t, std::string>> notes_;  // by epoch and first position
   Facts facts_;

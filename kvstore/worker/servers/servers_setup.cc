@@ -295,7 +295,10 @@ void ServersBackend::finish() {
 
 std::pair<int, int> ServersBackend::data_part(std::int64_t epoch) { return client_.data_part(epoch); }
 
-void ServersBackend::data_begin(std::int64_t epoch, const DataPlan& plan) { client_.data_begin(epoch, plan); }
+void ServersBackend::data_begin(std::int64_t epoch, const DataPlan& plan) {
+  pending_->wait_none();  // else what was committed could be given back, too
+  client_.data_begin(epoch, plan);
+}
 
 void ServersBackend::data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note) {
   // Positions count as delivered when the gradients made of them are at the servers.

@@ -31,14 +31,16 @@ namespace paceline::nn {
 
 // How workers share an epoch. kEven: in equal parts. kDynamic: each asks for more when it is done, so a slow worker
 // delivers less. Each record is delivered once either way, but under kDynamic it depends on their speeds who delivers
-// it. So a run does not repeat bit by bit, in `dist_sync` neither.
+// it. So a run does not repeat bit by bit, in `dist_sync` neither. Workers make different numbers of steps in an epoch,
+// so collective functions (Trainer::checkpoint(), evaluate() and synchronize(), KVStore::barrier()) come between
+// epochs.
 enum class Balance : std::uint8_t { kEven, kDynamic };
 Balance parse_balance(std::string_view name);  // "even", "dynamic"; throws InvalidArgument
 
 // All workers need the same.
 struct SharingOptions {
   Balance balance = Balance::kEven;  // in equal parts, or by speed
-  double piece_seconds = 1;  // kDynamic: a worker asks for what it gets done in this time, and for less near the end
+  double piece_seconds = 1;  // kDynamic: a worker asks for what it gets done in this time, and gets less near the end
 };
 
 // A source that shares an epoch out over the live workers of the store, and takes over what lost workers left.
