@@ -108,8 +108,9 @@ TEST(SharedTraining, UnderADynamicBalanceTheLoopIsAsOtherwise) {
   std::vector<int> delivered(kExamples);
   cluster.run([&](int, KVStore& store) {
     const std::shared_ptr<KVStore> kv(&store, [](KVStore*) {});
-    MemoryIterator data(NDArray::from(ids, {kExamples, 1}), NDArray::zeros({kExamples}, DType::kInt32),
-                        {.batch = 10, .source = nn::shared_source(kv, {.balance = nn::Balance::kDynamic})});
+    MemoryIterator data(
+        {{"data", NDArray::from(ids, {kExamples, 1})}, {"label", NDArray::zeros({kExamples}, DType::kInt32)}},
+        {.batch = 10, .source = nn::shared_source(kv, {.balance = nn::Balance::kDynamic})});
     nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 1e-7}, kv);
     int batches = 0;
     while (trainer.epoch() < 1)
