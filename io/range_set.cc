@@ -70,14 +70,19 @@ RangeSet RangeSet::parse(const std::string& text) {
     at = next;
     return value;
   };
+  const auto skip = [&](char character) {
+    const bool found = at != end && *at == character;
+    if (found) ++at;
+    return found;
+  };
   while (at != end) {
     Range range;
     range.begin = number();
-    const bool dash = at != end && *at++ == '-';
+    const bool dash = skip('-');
     if (dash) range.end = number();
-    const bool more = at != end;
     const bool sorted = set.ranges_.empty() || set.ranges_.back().end < range.begin;
-    if (!dash || range.begin >= range.end || !sorted || (more && (*at++ != ',' || at == end))) {
+    const bool well_ended = at == end || (skip(',') && at != end);
+    if (!dash || range.begin >= range.end || !sorted || !well_ended) {
       throw Corrupt(str("'", text, "' is no list of ranges such as 0-64,128-192"));
     }
     set.ranges_.push_back(range);

@@ -10,8 +10,8 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <iostream>
+#include <system_error>
 
 #include "../../tools/flags.h"
 
@@ -48,7 +48,7 @@ bool line_is_open = false;  // the terminal shows a line of progress
 
 struct LineEnd {
   ~LineEnd() {
-    if (line_is_open) std::cerr << std::endl;
+    if (line_is_open) std::cerr << '\n' << std::flush;
   }
 };
 
@@ -94,7 +94,8 @@ void require_readable(const char* flag, const std::string& path) {
   const int error = errno;
   char host[256] = "";
   gethostname(host, sizeof host - 1);
-  throw InvalidArgument(str("--", flag, ": cannot open ", path, " on host ", host, ": ", std::strerror(error)));
+  throw InvalidArgument(
+      str("--", flag, ": cannot open ", path, " on host ", host, ": ", std::generic_category().message(error)));
 }
 
 std::shared_ptr<KVStore> store_of_flags() {
@@ -145,11 +146,11 @@ void show_progress(const std::string& line) {
   if (line_is_open)
     std::cerr << "\r\033[K" << line << std::flush;
   else
-    std::cerr << line << std::endl;
+    std::cerr << line << '\n' << std::flush;
 }
 
 void show_result(const std::string& line) {
-  std::cerr << (line_is_open ? "\n" : "") << line << std::endl;
+  std::cerr << (line_is_open ? "\n" : "") << line << '\n' << std::flush;
   line_is_open = false;
 }
 

@@ -234,7 +234,8 @@ class Run {
                       {"rows_held", report.rows_held},
                       {"row_delay_mean", delays.mean()},
                       {"checkpoint", checkpoint}}
-              << std::endl;
+              << '\n'
+              << std::flush;
   }
 
  private:
@@ -328,7 +329,8 @@ void train_or_evaluate(const std::string& name, SparseModel model) {
   if (!FLAGS_test.empty()) require_readable("test", FLAGS_test);
   if (FLAGS_evaluate.empty()) return Run(name, std::move(model)).train();
   require_readable("evaluate", FLAGS_evaluate);
-  std::cout << json{{"checkpoint", FLAGS_evaluate}, {"test_auc", evaluate(model, FLAGS_evaluate)}} << std::endl;
+  std::cout << json{{"checkpoint", FLAGS_evaluate}, {"test_auc", evaluate(model, FLAGS_evaluate)}} << '\n'
+            << std::flush;
 }
 
 }  // namespace paceline::examples

@@ -13,7 +13,7 @@
 
 #include "fixtures.h"
 
-enum cudaError_t : int;
+enum cudaError_t : int;  // NOLINT(readability-identifier-naming): CUDA's
 namespace cuda_emulation {
 [[gnu::weak]] void fail_device(int device, cudaError_t status);
 }

@@ -57,7 +57,7 @@ class FailingDisk : public testing::Test {
   ~FailingDisk() override { broken_file = 0; }
   RecordLoader loader(OnDamage on_damage) const {
     const auto read = [](std::string_view record, std::uint64_t, std::span<void* const> to) {
-      *static_cast<std::int32_t*>(to[0]) = std::atoi(record.data());
+      *static_cast<std::int32_t*>(to[0]) = std::stoi(std::string(record));
     };
     return RecordLoader(
         folder_ / "set.manifest",

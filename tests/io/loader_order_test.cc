@@ -71,7 +71,7 @@ struct Dealing {
   const char* name;
   RecordLoaderOptions options;
 };
-void PrintTo(const Dealing& dealing, std::ostream* out) { *out << dealing.name; }
+std::ostream& operator<<(std::ostream& out, const Dealing& dealing) { return out << dealing.name; }
 
 class LoaderOrder : public testing::TestWithParam<Dealing> {};
 

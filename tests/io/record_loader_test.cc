@@ -14,11 +14,9 @@
 namespace paceline::test {
 namespace {
 
-using testing::Contains;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 using testing::SizeIs;
 
 // What a loader delivered: record numbers by position.
