@@ -222,7 +222,7 @@ TEST(Simulation, RefusesWhatMakesNoSense) {
 }
 
 TEST(Simulation, RefusesNumbersThatNoMachineHas) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity(), kNaN = std::nan("");
+  constexpr double kInfinity = std::numeric_limits<double>::infinity(), kNaN = std::numeric_limits<double>::quiet_NaN();
   const auto refuses = [](void (*set)(Model&, double), double number) {
     Model model = model_of("dist_async");
     set(model, number);
