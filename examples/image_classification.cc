@@ -3,7 +3,6 @@
 #include <paceline/manifest.h>
 #include <paceline/ops.h>
 
-#include <charconv>
 #include <sstream>
 
 #include "common/images.h"
@@ -35,15 +34,7 @@ namespace {
 using namespace paceline;
 
 std::vector<float> numbers(const char* flag, const std::string& text, const std::vector<float>& otherwise) {
-  if (text.empty()) return otherwise;
-  std::vector<float> result;
-  for (const char *place = text.data(), *const end = place + text.size();; ++place) {
-    const auto [rest, error] = std::from_chars(place, end, result.emplace_back());
-    require(error == std::errc() && (rest == end || *rest == ','), "--", flag, " is '", text,
-            "', expected numbers with commas between them");
-    if (rest == end) return result;
-    place = rest;
-  }
+  return text.empty() ? otherwise : examples::numbers_of_flag<float>(flag, text);
 }
 
 std::int64_t class_count(const Manifest& manifest) {

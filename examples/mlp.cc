@@ -3,7 +3,7 @@
 // common/training.cc.
 #include <paceline/manifest.h>
 
-#include <charconv>
+#include <algorithm>
 
 #include "common/program.h"
 #include "common/records.h"
@@ -16,15 +16,9 @@ namespace {
 using namespace paceline;
 
 std::vector<std::int64_t> widths() {
-  std::vector<std::int64_t> result;
-  const std::string& text = FLAGS_hidden;
-  for (const char *place = text.data(), *const end = place + text.size(); !text.empty(); ++place) {
-    const auto [rest, error] = std::from_chars(place, end, result.emplace_back());
-    require(error == std::errc() && result.back() >= 1 && (rest == end || *rest == ','), "--hidden is '", text,
-            "', expected widths with commas between them");
-    if (rest == end) break;
-    place = rest;
-  }
+  std::vector<std::int64_t> result = examples::numbers_of_flag<std::int64_t>("hidden", FLAGS_hidden);
+  for (const std::int64_t width : result)
+    require(width >= 1, "--hidden is '", FLAGS_hidden, "', expected widths of at least 1");
   return result;
 }
 

@@ -3,9 +3,11 @@
 
 #include <gflags/gflags.h>
 #include <paceline/data_iterator.h>
+#include <paceline/error.h>
 #include <paceline/kvstore.h>
 #include <paceline/options.h>
 
+#include <charconv>
 #include <chrono>
 #include <functional>
 #include <string>
@@ -37,6 +39,20 @@ int run(const Program& program, int argc, char** argv, const std::function<void(
 
 // Throws InvalidArgument unless the file or folder that --`flag` names is there and can be read.
 void require_readable(const char* flag, const std::string& path);
+
+// The numbers of a flag that is a list, as in 0.5,0.4,0.4; none where the text is empty. Throws InvalidArgument.
+template <class T>
+std::vector<T> numbers_of_flag(const char* flag, const std::string& text) {
+  std::vector<T> result;
+  if (text.empty()) return result;
+  for (const char *place = text.data(), *const end = place + text.size();; ++place) {
+    const auto [rest, error] = std::from_chars(place, end, result.emplace_back());
+    require(error == std::errc() && (rest == end || *rest == ','), "--", flag, " is '", text,
+            "', expected numbers with commas between them");
+    if (rest == end) return result;
+    place = rest;
+  }
+}
 
 // Whether a run that has made so many steps is to end before its epochs do.
 bool enough_steps(std::int64_t steps);

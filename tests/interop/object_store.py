@@ -105,6 +105,20 @@ class Swift:
             process.wait()
 
 
+@contextlib.contextmanager
+def swift_from(programs, folder):
+    """The environment with which Swift is reached while it runs; nothing where `programs` is none."""
+    if not programs:
+        yield {}
+        return
+    folder.mkdir(exist_ok=True)
+    swift = Swift(programs, folder)
+    try:
+        yield swift.start()
+    finally:
+        swift.stop()
+
+
 class Store:
     """Writes to the store with a signature of its own."""
 
@@ -224,13 +238,8 @@ def main():
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="object-store-") as name:
         folder = pathlib.Path(name)
-        swift = Swift(options.swift, folder) if options.swift else None
-        try:
-            environment = {**os.environ, **(swift.start() if swift else {})}
-            failed = Checks(options.programs, folder, environment).all()
-        finally:
-            if swift:
-                swift.stop()
+        with swift_from(options.swift, folder) as swift:
+            failed = Checks(options.programs, folder, {**os.environ, **swift}).all()
     sys.exit(1 if failed else 0)
 
 
