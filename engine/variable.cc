@@ -52,11 +52,15 @@ std::vector<std::shared_ptr<Event>> VariableState::events_before(const Access& a
 void VariableState::add_in_flight(const Access& access, Stream& stream, std::shared_ptr<Event> event) {
   if (!in_flight) in_flight = std::make_unique<InFlight>();
   const bool write = access.writes();
-  // A writer's stream waits for all before it, and a stream runs its readers in order.
-  std::erase_if(in_flight->last,
-                [&](const InFlight::Entry& earlier) { return write || (!earlier.write && earlier.stream == &stream); });
   const Task& task = *access.task();
-  in_flight->last.push_back({task.id, write, &stream, std::move(event)});
+  // A reader's event stands for those of earlier readers in its stream where one thread issues and enters them all. An
+  // asynchronous task is issued by whoever completes it, so its event may be older than one that is entered already.
+  const bool in_order = task.kind == Task::Kind::kWork;
+  // A writer's stream waits for all before it.
+  std::erase_if(in_flight->last, [&](const InFlight::Entry& earlier) {
+    return write || (!earlier.write && earlier.stream == &stream && in_order && earlier.in_order);
+  });
+  in_flight->last.push_back({task.id, write, in_order, &stream, std::move(event)});
   ++(write ? in_flight->writes : in_flight->reads)[static_cast<std::size_t>(task.info.device.kind)];
 }
 

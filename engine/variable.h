@@ -55,6 +55,7 @@ struct InFlight {
   struct Entry {
     std::uint64_t task;
     bool write;
+    bool in_order;  // issued by its pool's thread
     Stream* stream;
     std::shared_ptr<Event> event;
   };
