@@ -82,6 +82,7 @@ const char* known_name(MessageKind kind) {
     case MessageKind::kPutFact: return "put_fact";
     case MessageKind::kGetFacts: return "get_facts";
     case MessageKind::kPlaceTables: return "place_tables";
+    case MessageKind::kFillTable: return "fill_table";
     case MessageKind::kInitValues: return "init_values";
     case MessageKind::kPushPull: return "push_pull";
     case MessageKind::kStepEnd: return "step_end";

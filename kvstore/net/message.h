@@ -36,6 +36,7 @@ enum class MessageKind : std::uint8_t {
   kPutFact = 24,
   kGetFacts = 25,
   kPlaceTables = 26,
+  kFillTable = 27,
   // the store, answered by servers
   kInitValues = 32,
   kPushPull = 33,

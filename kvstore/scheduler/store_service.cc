@@ -42,9 +42,21 @@ struct InitCall {
   Clock::time_point since = Clock::now();
 };
 
+// The first rows of a table. The live worker with the lowest rank sends them when it asks; the others wait.
+struct Filling {
+  enum State { kOpen, kSending, kRefused, kDone };
+  State state = kOpen;
+  int sender = 0;
+  std::string why;      // refused
+  std::set<int> heard;  // of the refusal; then it is forgotten, and the table may be filled again
+  std::map<int, Request> waiting;
+  Clock::time_point since = Clock::now();
+};
+
 struct DeclaredTable {
   TableSpec spec;
   int worker = 0;  // that declared it first
+  Filling filling = {};
 };
 
 // The first difference between two workers' declarations, empty where they agree.
@@ -75,7 +87,8 @@ class StoreService final : public SchedulerService {
 
   bool on_request(const Request& request) override {
     const MessageKind kind = request.message().header.kind;
-    if (kind != MessageKind::kInit && kind != MessageKind::kPlaceTables && kind != MessageKind::kSetOptimizer)
+    if (kind != MessageKind::kInit && kind != MessageKind::kPlaceTables && kind != MessageKind::kFillTable &&
+        kind != MessageKind::kSetOptimizer)
       return false;
     require(request.from().role == Role::kWorker, "only workers set up the store");
     Lock lock(mutex_);
@@ -83,6 +96,8 @@ class StoreService final : public SchedulerService {
       on_init(request);
     else if (kind == MessageKind::kPlaceTables)
       on_tables(request);
+    else if (kind == MessageKind::kFillTable)
+      on_filling(request);
     else
       on_optimizer(request);
     return true;
@@ -109,12 +124,27 @@ class StoreService final : public SchedulerService {
       finish_values(call);
       finish_holding(call);
     }
+    for (auto& [group, table] : tables_) {
+      Filling& filling = table.filling;
+      std::erase_if(filling.waiting, [&](const auto& entry) { return lost(entry.first); });
+      std::erase_if(filling.heard, lost);
+      if (filling.state == Filling::kSending && lost(filling.sender)) filling.state = Filling::kOpen;
+      go_on(filling);
+    }
   }
 
   void on_tick() override {
     Lock lock(mutex_);
     if (Clock::now() - named_ < silence_) return;
     named_ = Clock::now();
+    for (const auto& [group, table] : tables_) {
+      const Filling& filling = table.filling;
+      if (filling.waiting.empty() || Clock::now() - filling.since < silence_ || live_.empty()) continue;
+      LOG(WARNING) << "first rows of table '" << table.spec.name << "': " << filling.waiting.size()
+                   << " workers have waited for "
+                   << std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - filling.since).count()
+                   << " s for worker " << (filling.state == Filling::kSending ? filling.sender : live_.front());
+    }
     for (const auto& [number, call] : calls_) {
       if (call.waiting.empty() || Clock::now() - call.since < silence_) continue;
       std::string missing;
@@ -237,17 +267,66 @@ class StoreService final : public SchedulerService {
   PartitionGroup place_table(const TableSpec& spec, int worker) PACELINE_REQUIRES(mutex_) {
     const PartitionGroup group = hash_key(spec.name);
     if (const auto known = tables_.find(group); known != tables_.end()) {
-      const auto& [other, first] = known->second;
+      const TableSpec& other = known->second.spec;
       require(other.name == spec.name, "tables '", other.name, "' and '", spec.name,
               "' have the same 64-bit hash; rename one");
       require(same_table(other, spec), "table '", spec.name, "' is ", describe(spec), " at worker ", worker, " and ",
-              describe(other), " at worker ", first);
+              describe(other), " at worker ", known->second.worker);
       return group;
     }
     const int partitions = TableLayout::partitions_for(spec, placement_.servers());
     place(group, static_cast<std::size_t>(partitions), policy_->place_table(spec, partitions));
     tables_.emplace(group, DeclaredTable{spec, worker});
     return group;
+  }
+
+  void on_filling(const Request& request) PACELINE_REQUIRES(mutex_) {
+    const auto body = parse_body<wire::FillTableRequest>(request.message());
+    const auto found = tables_.find(body.table());
+    require(found != tables_.end(), "a table was filled before it was declared");
+    Filling& filling = found->second.filling;
+    const int rank = request.from().rank;
+    if (body.state() != wire::FillTableRequest::ASKS) {
+      if (filling.state == Filling::kSending && filling.sender == rank) {
+        filling.state = body.state() == wire::FillTableRequest::HAS_SENT ? Filling::kDone : Filling::kRefused;
+        filling.why = body.why();
+        filling.heard = {rank};
+      }
+      reply_filled(request, filling);
+    } else if (filling.state == Filling::kDone) {
+      return reply_filled(request, filling);
+    } else {
+      if (filling.waiting.empty()) filling.since = Clock::now();
+      filling.waiting.insert_or_assign(rank, request);
+    }
+    go_on(filling);
+  }
+
+  // Answers those who need not wait any longer.
+  void go_on(Filling& filling) PACELINE_REQUIRES(mutex_) {
+    if (filling.state == Filling::kRefused) {
+      std::erase_if(filling.waiting, [&](const auto& entry) {
+        const bool hears = filling.heard.insert(entry.first).second;
+        if (hears) entry.second.refuse(InvalidArgument(filling.why));
+        return hears;
+      });
+      if (all_live(filling.heard)) filling.state = Filling::kOpen;
+    }
+    if (filling.state == Filling::kDone)
+      for (auto& [rank, request] : std::exchange(filling.waiting, {})) reply_filled(request, filling);
+    if (filling.state != Filling::kOpen || live_.empty()) return;
+    const auto first = filling.waiting.find(live_.front());
+    if (first == filling.waiting.end()) return;
+    filling.state = Filling::kSending;
+    filling.sender = first->first;
+    reply_filled(first->second, filling);
+    filling.waiting.erase(first);
+  }
+
+  static void reply_filled(const Request& request, const Filling& filling) {
+    wire::FillTableReply answer;
+    answer.set_filled(filling.state == Filling::kDone);
+    reply(request, answer);
   }
 
   std::string refuse_keys(const std::vector<KeyInfo>& keys) const PACELINE_REQUIRES(mutex_) {

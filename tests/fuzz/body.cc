@@ -53,6 +53,8 @@ constexpr std::array kBodies{
     plain<wire::LoadRequest>,
     plain<wire::PlaceTablesRequest>,
     plain<wire::PlaceTablesReply>,
+    plain<wire::FillTableRequest>,
+    plain<wire::FillTableReply>,
     plain<wire::PushPullRowsRequest>,
     plain<wire::PushPullRowsReply>,
     plain<wire::SaveRowsRequest>,

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <map>
+#include <thread>
 
 #include "row_support.h"
 
@@ -207,6 +209,52 @@ TEST(FirstRows, OutliveTheWorkerThatSends) {
     for (std::size_t element = 0; element < 3; ++element) expected[4 * 3 + element] -= 1;
     EXPECT_EQ(pull(store, table, all_rows(table), engine), expected);
   });
+}
+
+// A worker that returns while another sends them waits for them, and the barriers of both go on together.
+TEST(FirstRows, AreAwaitedByAWorkerThatReturnsMeanwhile) {
+  using namespace std::chrono_literals;
+  const TableSpec table = table_of(5000, 3);
+  for (const bool async : {false, true}) {
+    ClusterInProcess cluster({.mode = async ? "dist_async:staleness=none" : "dist_sync", .serial = false});
+    std::atomic<bool> sending = false, returned = false, sent = false;
+    cluster.run([&](int worker, KVStore& store) {
+      Engine& engine = cluster.engine(worker);
+      store.barrier();
+      if (worker == 0) {
+        store.init_table(table, [&](std::int64_t first, std::int64_t last, const NDArray& out) {
+          sending = true;
+          while (!returned) std::this_thread::sleep_for(1ms);
+          if (last == table.rows) {
+            std::this_thread::sleep_for(100ms);
+            sent = true;
+          }
+          writer_of(table, 0)(first, last, out);
+        });
+      } else {
+        while (!sending) std::this_thread::sleep_for(1ms);
+        cluster.kill_worker(1);
+        cluster.join_worker(1);
+        returned = true;
+        const auto fails = [](std::int64_t, std::int64_t, const NDArray&) { ADD_FAILURE() << "another sends them"; };
+        cluster.worker(1).init_table(table, fails);
+        EXPECT_TRUE(sent);
+      }
+      KVStore& mine = cluster.worker(worker);
+      mine.set_optimizer(optim::SGD{.lr = 1});
+      EXPECT_EQ(pull(mine, table, all_rows(table), engine), values_of(table, 0)) << worker;
+      mine.barrier();
+      for (int step = 0; step < 3; ++step) {
+        mine.push_rows({{"table", ids_of({4}, engine), rows_of({1, 1, 1}, 3, engine)}});
+        mine.step_end();
+      }
+      mine.barrier();
+      std::vector<float> expected = values_of(table, 0);
+      for (std::size_t element = 0; element < 3; ++element)
+        for (int step = 0; step < (async ? 6 : 3); ++step) expected[4 * 3 + element] -= 1;
+      EXPECT_EQ(pull(mine, table, all_rows(table), engine), expected) << worker;
+    });
+  }
 }
 
 TEST(FirstRows, ThatDoNotFitAreRefusedByAllWorkers) {

@@ -155,9 +155,21 @@ void ServersBackend::fill_table(const std::string& name, const FirstRows& values
     require(found != tables_.end(), "table '", name, "' was not initialised");
     table = found->second.get();
   }
-  if (joined_late_) return;
-  bool filled = false;
-  while (!filled) filled = from_leader([&] { send_first_rows(*table, values); }, [](const NamedArrays&) {});
+  if (joined_late_) pause();  // the others may be on their way to this table
+  wire::FillTableRequest filling;
+  filling.set_table(table->group);
+  const auto ask = [&] { return parse_body<wire::FillTableReply>(client_.ask(MessageKind::kFillTable, filling)); };
+  if (ask().filled()) return;
+  try {
+    send_first_rows(*table, values);
+  } catch (const std::exception& error) {
+    filling.set_state(wire::FillTableRequest::CANNOT_SEND);
+    filling.set_why(error.what());
+    ask();
+    throw;
+  }
+  filling.set_state(wire::FillTableRequest::HAS_SENT);
+  ask();
 }
 
 void ServersBackend::send_first_rows(const RemoteTable& table, const FirstRows& values) {

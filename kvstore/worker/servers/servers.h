@@ -161,10 +161,6 @@ class ServersBackend final : public Backend {
   void clear_blobs();
   // Takes this worker's share of a loaded state, and pulls the weights.
   void take_state(const NamedArrays& mine);
-  // Collective. The worker that leads calls `send`; then every worker calls `take` with the blobs that this sent it.
-  // What `send` throws as InvalidArgument all throw. False, and nothing is taken, where the worker that leads was lost
-  // before it had sent all.
-  bool from_leader(const std::function<void()>& send, const std::function<void(const NamedArrays&)>& take);
 
   // The same for row-sparse tables.
   void fetch_tables(StoreState& state);

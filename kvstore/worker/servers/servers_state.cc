@@ -194,26 +194,14 @@ NamedArrays ServersBackend::fetch_blobs(int server, int worker, SavedStore* all)
 }
 
 void ServersBackend::load(const StoreState& state) {
-  const bool whole = from_leader(
-      [&] {
-        send_keys(state);
-        send_tables(state);
-      },
-      [&](const NamedArrays& mine) { take_state(mine); });
-  if (!whole)
-    throw NetworkError(
-        "the worker that loads the state for all was lost meanwhile: some weights are the state's and some are not");
-}
-
-bool ServersBackend::from_leader(const std::function<void()>& send,
-                                 const std::function<void(const NamedArrays&)>& take) {
   pending_->wait_none();
   barrier();  // earlier pushes of other workers must arrive before what is sent
   std::exception_ptr refused;
   std::string outcome;
   if (leads()) {
     try {
-      send();
+      send_keys(state);
+      send_tables(state);
       outcome = kWhole;
     } catch (const std::exception& error) {
       refused = std::current_exception();
@@ -222,18 +210,20 @@ bool ServersBackend::from_leader(const std::function<void()>& send,
   }
   // All get the same answer: what the leader says, or nothing where it was lost.
   bool whole = false;
-  for (const auto& [rank, said] : all_gather("/from_leader", outcome)) {
+  for (const auto& [rank, said] : all_gather("/load", outcome)) {
     whole |= said.starts_with(kWhole);
     if (said.starts_with(kRefused) && !refused) refused = std::make_exception_ptr(InvalidArgument(said.substr(1)));
   }
   NamedArrays mine = fetch_blobs(placement()->keeper_of(rank()), rank(), nullptr);
   forget_row_versions();
-  if (whole && !refused) take(mine);
+  if (whole && !refused) take_state(mine);
   barrier();
   if (leads()) clear_blobs();
   barrier();
   if (refused) std::rethrow_exception(refused);
-  return whole;
+  if (!whole)
+    throw NetworkError(
+        "the worker that loads the state for all was lost meanwhile: some weights are the state's and some are not");
 }
 
 void ServersBackend::send_keys(const StoreState& state) {
