@@ -3,6 +3,7 @@
 #include <paceline/recordio.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "companions.h"
 #include "file.h"
@@ -33,6 +34,9 @@ RecordFile::RecordFile(const std::string& path, const std::string& name) : state
   io::Companions beside = io::read_companions(path);
   state_->index = beside.index ? std::move(*beside.index) : scan_index(path);
   if (beside.checksums) state_->checksums = std::move(*beside.checksums);
+}
+RecordFile::RecordFile(const std::string& path, RecordIndex index) : state_(std::make_unique<State>(path, path)) {
+  state_->index = std::move(index);
 }
 RecordFile::~RecordFile() = default;
 

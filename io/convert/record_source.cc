@@ -9,10 +9,22 @@
 #include <utility>
 
 #include "convert/source.h"
+#include "examine.h"
 
 namespace paceline {
 namespace io {
 namespace {
+
+// The file, with its damaged places as records that cannot be read.
+std::unique_ptr<RecordFile> open_examined(const Examined& file) {
+  if (!file.problem.empty()) throw Corrupt(file.problem);
+  if (file.beside.index || file.damage.empty()) return std::make_unique<RecordFile>(file.path);
+  RecordIndex index = file.index;
+  for (const RecordDamage& damage : file.damage) index.push_back({0, damage.offset});
+  std::sort(index.begin(), index.end(), [](const auto& a, const auto& b) { return a.offset < b.offset; });
+  for (std::size_t i = 0; i < index.size(); ++i) index[i].key = static_cast<std::int64_t>(i);
+  return std::make_unique<RecordFile>(file.path, std::move(index));
+}
 
 class StoredRecords final : public RecordSource {
  public:
@@ -21,19 +33,20 @@ class StoredRecords final : public RecordSource {
     std::vector<std::string> paths;
     RecordStatistics all;
     for (const std::string& source : sources) {
-      all.add(statistics(source));
-      for (const std::string& file : record_files(source)) paths.push_back(file);
+      for (const std::string& path : record_files(source)) {
+        const Examined file = examine(path, {});
+        all.add(file.statistics);
+        paths.push_back(path);
+        files_.push_back(open_examined(file));
+        starts_.push_back(size_);
+        size_ += files_.back()->size();
+      }
       take_description(source, source == sources[0]);
     }
     const Manifest said = manifest_;
     all.describe(manifest_);
     if (!said.decoder.name.empty()) manifest_.class_labels = said.class_labels;
     if (manifest_.payload == "image") manifest_.decoder = {};
-    for (const std::string& path : paths) {
-      files_.push_back(std::make_unique<RecordFile>(path));
-      starts_.push_back(size_);
-      size_ += files_.back()->size();
-    }
     identity_ = identity_of(paths);
     std::vector<std::int64_t> keys;
     for (std::int64_t entry = 0; entry < size_; ++entry) keys.push_back(key_of(entry));

@@ -1,7 +1,8 @@
 #pragma once
 // Shards of other hosts, kept in a folder of this host, which all its processes share:
 //
-//   KEY/        shard.rec, shard.idx, shard.crc: whole, as it appears by a rename
+//   KEY/        shard.rec, shard.idx, shard.crc: whole, as it appears by a rename; shard.rec.damaged where a loader
+//               that skips damaged records has kept them
 //   KEY.part/   the same while they are fetched; at first its files have the sizes that they will have at most
 //   KEY.lock    held alone while the shard is fetched or removed, shared while it is used
 //   room.lock   held while somebody makes room

@@ -30,6 +30,9 @@ class OpenFile {
   OpenFile& operator=(const OpenFile&) = delete;
 
   int descriptor() const { return descriptor_; }
+  void resize(std::uint64_t bytes) const {
+    if (ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) throw_io_error("write", path_, errno);
+  }
   // Others see the file when the disk has it.
   void sync() const {
     if (fsync(descriptor_) != 0 && errno != EINVAL) throw_io_error("write", path_, errno);
@@ -60,6 +63,9 @@ std::string hex(std::uint32_t checksum) {
   return digits;
 }
 
+// The file whose presence says that the one at `path` was kept though it is damaged.
+std::string mark_of(const std::string& path) { return path + ".damaged"; }
+
 struct File {
   std::string url;
   std::string path;
@@ -67,7 +73,7 @@ struct File {
   std::uint32_t crc32c;
 };
 
-void fetch(const File& wanted, const std::string& manifest_name, const detail::Tick& tick) {
+void fetch(const File& wanted, const std::string& manifest_name, OnDamage on_damage, const detail::Tick& tick) {
   const OpenFile file(wanted.path);
   for (int tried = 1;; ++tried) {
     const std::uint64_t bytes = detail::download(wanted.url, file.descriptor(), wanted.most, tick);
@@ -75,6 +81,12 @@ void fetch(const File& wanted, const std::string& manifest_name, const detail::T
     if (checksum == wanted.crc32c) break;
     const std::string what = str(detail::shown(wanted.url), " arrived with ", bytes, " bytes and the CRC32C ",
                                  hex(checksum), ", the manifest ", manifest_name, " says ", hex(wanted.crc32c));
+    if (tried == kTries && on_damage == OnDamage::kSkip) {
+      LOG(WARNING) << what << " (fetched " << tried << " times); its damaged records are left out";
+      file.resize(wanted.most);
+      OutputFile(mark_of(wanted.path)).close(OutputFile::kNoSync);
+      break;
+    }
     if (tried == kTries)
       throw Corrupt(str(what, " (fetched ", tried,
                         " times); one of the two was replaced or is damaged, so upload "
@@ -98,13 +110,16 @@ ShardCache::Wanted wanted(const Manifest& manifest, const Shard& shard) {
 }
 
 void fetch_shard(const Manifest& manifest, const std::string& manifest_name, const Shard& shard,
-                 const std::string& folder, const detail::Tick& tick) {
+                 const std::string& folder, OnDamage on_damage, const detail::Tick& tick) {
   const std::string url = manifest.path_of(shard);
   const auto records = static_cast<std::uint64_t>(shard.records);
-  fetch({index_path(url), folder + "/shard.idx", kLongestIndexLine * records, shard.index_crc32c}, manifest_name, tick);
+  fetch({index_path(url), folder + "/shard.idx", kLongestIndexLine * records, shard.index_crc32c}, manifest_name,
+        OnDamage::kFail, tick);
   fetch({checksum_path(url), folder + "/shard.crc", kLongestChecksumLine * records, shard.checksum_crc32c},
-        manifest_name, tick);
-  fetch({url, folder + "/shard.rec", shard.bytes, shard.crc32c}, manifest_name, tick);
+        manifest_name, OnDamage::kFail, tick);
+  fetch({url, folder + "/shard.rec", shard.bytes, shard.crc32c}, manifest_name, on_damage, tick);
 }
+
+bool is_kept_damaged(const std::string& folder) { return access(mark_of(folder + "/shard.rec").c_str(), F_OK) == 0; }
 
 }  // namespace paceline::io

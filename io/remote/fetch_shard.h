@@ -2,6 +2,7 @@
 // One shard of a data set on another host.
 
 #include <paceline/manifest.h>
+#include <paceline/recordio.h>
 
 #include <string>
 
@@ -13,8 +14,13 @@ namespace paceline::io {
 ShardCache::Wanted wanted(const Manifest& manifest, const Shard& shard);
 
 // Writes shard.rec, shard.idx and shard.crc into a folder, and compares them with the manifest, which messages call
-// `manifest_name`. What arrives damaged is fetched again. Throws IoError, and Corrupt where it stays damaged.
+// `manifest_name`. What arrives damaged is fetched again. Where it stays damaged, `on_damage` decides about the
+// records: kFail throws Corrupt, kSkip keeps the file as it is, with a warning. Throws IoError, and Corrupt for the
+// other two.
 void fetch_shard(const Manifest& manifest, const std::string& manifest_name, const Shard& shard,
-                 const std::string& folder, const detail::Tick& tick);
+                 const std::string& folder, OnDamage on_damage, const detail::Tick& tick);
+
+// Are the records in this folder damaged, as fetch_shard() left them?
+bool is_kept_damaged(const std::string& folder);
 
 }  // namespace paceline::io

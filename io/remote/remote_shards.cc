@@ -121,6 +121,7 @@ void RemoteShards::walk(const Walk& walk) {
       for (const std::size_t shard : shards) {
         Entry& entry = entries_[shard];
         const bool first = std::exchange(entry.last_batch, batch) < 0;
+        if (first) entry.first_batch = batch;
         if (!first || entry.state != State::kUnknown) continue;
         entry.state = State::kWaiting;
         queue_.push_back(shard);
@@ -211,7 +212,7 @@ void RemoteShards::fetch_with_patience(std::size_t shard) {
       if (error || fetched.held) return settle(shard, std::move(fetched), error);
       if (retreat(shard)) continue;
       if (!entries_[shard].used) return;
-      const bool hopeless = cache_.is_too_small_for(bytes_in_use_with(shard));
+      const bool hopeless = walked_ && cache_.is_too_small_for(bytes_needed_with(shard));
       if (hopeless || ended_ || std::chrono::steady_clock::now() > give_up) {
         const std::string reason = cache_.no_room_for(wanted(manifest_, manifest_.shards[shard]));
         return settle(shard, {}, std::make_exception_ptr(IoError(reason)));
@@ -232,9 +233,11 @@ void RemoteShards::settle(std::size_t shard, Fetched fetched, std::exception_ptr
   changed_.notify_all();
 }
 
-std::uint64_t RemoteShards::bytes_in_use_with(std::size_t shard) const {
+// The bytes that are in use at the same time as the shard. Those that only earlier batches use are closed before.
+std::uint64_t RemoteShards::bytes_needed_with(std::size_t shard) const {
   std::uint64_t bytes = wanted(manifest_, manifest_.shards[shard]).most_bytes();
-  for (const std::size_t other : here_) bytes += manifest_.shards[other].bytes;
+  for (const std::size_t other : here_)
+    if (entries_[other].last_batch >= entries_[shard].first_batch) bytes += manifest_.shards[other].bytes;
   return bytes;
 }
 
@@ -245,10 +248,16 @@ RemoteShards::Fetched RemoteShards::fetch(std::size_t number) {
     if (ended_) throw Error("the epoch was ended");
   };
   const ShardCache::Wanted key = wanted(manifest_, shard);
-  const auto fill = [&](const std::string& folder) { fetch_shard(manifest_, name_, shard, folder, tick); };
-  for (;;) {
+  const auto fill = [&](const std::string& folder) { fetch_shard(manifest_, name_, shard, folder, on_damage_, tick); };
+  for (bool once_more = true;;) {
     Fetched result{cache_.take(key, fill, tick), nullptr};
     if (!result.held) return result;
+    if (!result.held->fetched && is_kept_damaged(result.held->folder) && std::exchange(once_more, false)) {
+      // The other host may have the right bytes by now.
+      result.held.reset();
+      cache_.drop(key.key);
+      continue;
+    }
     try {
       result.file = open_shard(manifest_, name_, shard, result.held->folder + "/shard.rec", on_damage_);
       return result;

@@ -42,8 +42,8 @@ class RemoteShards {
   enum class State { kUnknown, kWaiting, kFetching, kHere, kFailed };
   struct Entry {
     State state = State::kUnknown;
-    bool used = false;             // file() was called for it
-    std::int64_t last_batch = -1;  // that needs it, as far as is known
+    bool used = false;                               // file() was called for it
+    std::int64_t first_batch = -1, last_batch = -1;  // that need it, as far as is known
     std::optional<ShardCache::Held> held;
     std::shared_ptr<const RecordFile> file;
     std::exception_ptr error;
@@ -59,7 +59,7 @@ class RemoteShards {
   void fetch_with_patience(std::size_t shard);
   void settle(std::size_t shard, Fetched fetched, std::exception_ptr error) PACELINE_REQUIRES(mutex_);
   bool choose(std::size_t& shard) PACELINE_REQUIRES(mutex_);
-  std::uint64_t bytes_in_use_with(std::size_t shard) const PACELINE_REQUIRES(mutex_);
+  std::uint64_t bytes_needed_with(std::size_t shard) const PACELINE_REQUIRES(mutex_);
   bool retreat(std::size_t shard) PACELINE_REQUIRES(mutex_);
   void close(std::size_t shard) PACELINE_REQUIRES(mutex_);
   void close_passed() PACELINE_REQUIRES(mutex_);

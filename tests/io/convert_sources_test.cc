@@ -16,9 +16,11 @@ namespace paceline::test {
 namespace {
 
 using testing::AllOf;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 const ConvertOptions kInOrder{.shuffle = false};
 
@@ -461,6 +463,40 @@ TEST(RecordSource, DividesWhatIsThere) {
   std::string record;
   file.read(0, record);
   EXPECT_EQ(ImageRecord(record).id(), static_cast<std::uint64_t>(file.key(0)));
+}
+
+// Flipped bytes, with an index and without one: all records but the damaged ones are converted when that is asked for.
+TEST(RecordSource, LeavesOutWhatIsDamaged) {
+  for (const bool indexed : {true, false}) {
+    SCOPED_TRACE(indexed);
+    TemporaryFolder folder;
+    write_data_set(folder, 40, 1, "old");
+    const std::string path = folder / Manifest::load(folder / "old.manifest").shards[0].path;
+    const RecordIndex index = read_index(index_path(path));
+    std::string bytes = read_all(path);
+    bytes[index[7].offset] ^= 1;        // of the magic number
+    bytes[index[20].offset + 20] ^= 1;  // of the record, which only a checksum tells
+    write_all(path, bytes);
+    if (!indexed)
+      for (const std::string& beside : {index_path(path), checksum_path(path)}) std::filesystem::remove(beside);
+    const std::string source = indexed ? folder / "old.manifest" : path;
+    std::vector<std::string> bad;
+    ConvertOptions options{.shards = 2, .threads = 2};
+    options.on_bad = [&bad](const std::string& place, const std::string& problem) {
+      bad.push_back(place + ": " + problem);
+    };
+    EXPECT_THAT(error_of<Corrupt>([&] { convert(folder / "set", *record_source({source}), options); }),
+                HasSubstr(indexed ? "2 of 40 records are bad" : "1 of 40 records are bad"));
+    EXPECT_FALSE(std::filesystem::exists(folder / "set.manifest"));
+    bad.clear();
+    options.skip_bad = true;
+    const ConvertReport report = convert(folder / "set", *record_source({source}), options);
+    EXPECT_EQ(report.bad, indexed ? 2 : 1);
+    EXPECT_EQ(report.sets.at(0).records, indexed ? 38 : 39);
+    EXPECT_THAT(bad, Contains(path + ": record 7: wrong magic number"));
+    EXPECT_THAT(verify(folder / "set.manifest").problems, IsEmpty());
+    EXPECT_THAT(keys_of(folder / "set.manifest"), Not(Contains(7)));
+  }
 }
 
 TEST(RecordSource, KeepsTheDecoderThatAManifestNames) {

@@ -119,6 +119,8 @@ class RecordFile {
   // where a file cannot be read, Corrupt where index or checksums do not fit the file. `name` is what path() and
   // messages call the file, where `path` is a copy of it; "": `path`.
   explicit RecordFile(const std::string& path, const std::string& name = "");
+  // Opens the file with an index of the caller's, sorted by offset, and without checksums. Throws IoError.
+  RecordFile(const std::string& path, RecordIndex index);
   ~RecordFile();
   RecordFile(const RecordFile&) = delete;
   RecordFile& operator=(const RecordFile&) = delete;
