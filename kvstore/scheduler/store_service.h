@@ -7,8 +7,8 @@
 
 namespace paceline {
 
-// kInit, kPlaceTables, kFillTable and kSetOptimizer. Where workers wait for others longer than `silence_seconds`, the log
-// names whom they wait for. `policy`: places partitions; null: the balanced one.
+// kInit, kPlaceTables, kFillTable and kSetOptimizer. Where workers wait for others longer than `silence_seconds`, the
+// log names whom they wait for. `policy`: places partitions; null: the balanced one.
 std::unique_ptr<SchedulerService> make_store_service(int servers, double silence_seconds,
                                                      std::shared_ptr<PlacementPolicy> policy = nullptr);
 

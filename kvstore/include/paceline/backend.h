@@ -137,8 +137,8 @@ class Backend {
   // differently, throws InvalidArgument naming both. Backends without tables throw NotAvailable.
   virtual void init_tables(const std::vector<TableSpec>& tables);
   // Collective, after init_tables(), before the rows are used: as KVStore::init_table() with first values. Calls
-  // `values` on this thread, at the worker that leads, for each row once. What it throws as InvalidArgument every
-  // worker throws. If that worker is lost meanwhile, the values of the next one count.
+  // `values` on this thread, at the live worker with the lowest rank, for each row once. What it throws as
+  // InvalidArgument every worker throws. If that worker is lost meanwhile, the values of the next one count.
   virtual void fill_table(const std::string& table, const FirstRows& values);
   // Task: reads ids and gradients, updates these rows, then writes the pulled rows, in one round trip. A call may push
   // a table once and pull it once. An id outside the table fails the task. Synchronous modes take one push of a table

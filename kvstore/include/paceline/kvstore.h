@@ -115,8 +115,8 @@ class KVStore {
   void init_table(const TableSpec& table);
   // Collective: every worker calls it at the same place, as init(). The table's rows begin with `values`, an array
   // (rows, width) of the table's type on any device, or what a function writes, which needs no array of the whole
-  // table. Rank 0's values count. Blocks until the servers have them. A worker that joined_late() has no part: the job
-  // has the rows. The worker sends some 20 MB at a time, and a server keeps one copy of each row.
+  // table. Those of the live worker with the lowest rank count. Blocks until the servers have them; a worker that
+  // joined_late() waits for them, too. The worker sends some 20 MB at a time, and a server keeps one copy of each row.
   void init_table(const TableSpec& table, const NDArray& values);
   void init_table(const TableSpec& table, const FirstRows& values);
   // Rows of tables: as Backend::push_pull_rows().
