@@ -1,13 +1,13 @@
 #include <paceline/record_tools.h>
 
 #include <paceline/crc32c.h>
+#include <paceline/detail/in_parallel.h>
 #include <paceline/error.h>
 
 #include <algorithm>
 #include <map>
 
 #include "examine.h"
-#include "parallel.h"
 #include "work_progress.h"
 
 namespace paceline {
@@ -118,7 +118,7 @@ Manifest copy_records(const std::vector<std::string>& sources, const std::string
   require(shards >= 1 && shards <= records.size(), records.size(), " records cannot fill ", shards, " shards");
   DatasetWriter writer(prefix, shards);
   std::vector<RecordStatistics> parts(static_cast<std::size_t>(shards));
-  io::in_parallel(parts.size(), work.threads, [&](std::size_t shard) {
+  detail::in_parallel(parts.size(), work.threads, [&](std::size_t shard) {
     const auto first = [&](std::size_t s) {
       return records.size() * static_cast<std::int64_t>(s) / static_cast<std::int64_t>(shards);
     };
@@ -143,7 +143,7 @@ RepairReport repair_records(const std::string& source, const std::string& prefix
   DatasetWriter writer(prefix, static_cast<int>(files.size()));
   std::vector<RepairReport> reports(files.size());
   std::vector<RecordStatistics> parts(files.size());
-  io::in_parallel(files.size(), work.threads, [&](std::size_t i) {
+  detail::in_parallel(files.size(), work.threads, [&](std::size_t i) {
     repair_file(files[i], writer, static_cast<int>(i), reports[i], parts[i], work);
   });
   RecordStatistics all;

@@ -1,13 +1,13 @@
 #include <paceline/record_tools.h>
 
 #include <paceline/detail/atomic_file.h>
+#include <paceline/detail/in_parallel.h>
 #include <paceline/error.h>
 #include <paceline/image.h>
 
 #include <filesystem>
 
 #include "file.h"
-#include "parallel.h"
 #include "work_progress.h"
 
 namespace paceline {
@@ -63,7 +63,7 @@ ExtractReport extract_records(const std::string& source, const std::string& fold
   if (error) io::throw_io_error("create the folder", folder, error.value());
   require(fs::is_empty(folder), "the folder ", folder, " is not empty");
   std::vector<Extraction> parts(files.size());
-  io::in_parallel(files.size(), work.threads, [&](std::size_t i) {
+  detail::in_parallel(files.size(), work.threads, [&](std::size_t i) {
     ImageCodec codec;
     io::WorkProgress progress(work);
     std::string record;

@@ -1,6 +1,7 @@
 #include <paceline/record_tools.h>
 
 #include <paceline/crc32c.h>
+#include <paceline/detail/in_parallel.h>
 #include <paceline/error.h>
 
 #include <filesystem>
@@ -8,7 +9,6 @@
 
 #include "examine.h"
 #include "file.h"
-#include "parallel.h"
 
 namespace paceline {
 namespace {
@@ -22,7 +22,7 @@ std::vector<io::Examined> examine_all(const std::vector<std::string>& files, con
   std::set<fs::path> once;
   for (const std::string& file : files) require(once.insert(plain(file)).second, file, " was given twice");
   std::vector<io::Examined> found(files.size());
-  io::in_parallel(files.size(), work.threads, [&](std::size_t i) {
+  detail::in_parallel(files.size(), work.threads, [&](std::size_t i) {
     found[i] = io::examine(files[i], work);
     io::require_sound(found[i]);
     require(!found[i].index.empty(), files[i], " holds no records");

@@ -1,12 +1,12 @@
 #include "open_shards.h"
 
+#include <paceline/detail/in_parallel.h>
 #include <paceline/error.h>
 
 #include <algorithm>
 
 #include "file.h"
 #include "open_shard.h"
-#include "parallel.h"
 
 namespace paceline::io {
 
@@ -20,7 +20,7 @@ void OpenShards::begin(const std::vector<std::size_t>& shards, std::size_t most,
       if (const auto known = entries_.find(shards[i]); known != entries_.end()) known->second.used = ++uses_;
     close_those_too_many();
   }
-  in_parallel(shards.size(), threads, [&](std::size_t i) {
+  detail::in_parallel(shards.size(), threads, [&](std::size_t i) {
     if (i < most)
       get(shards[i]);
     else

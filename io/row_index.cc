@@ -1,11 +1,10 @@
 #include "row_index.h"
 
+#include <paceline/detail/in_parallel.h>
 #include <paceline/error.h>
 
 #include <algorithm>
 #include <cstring>
-
-#include "parallel.h"
 
 namespace paceline::io {
 namespace {
@@ -92,7 +91,7 @@ RowIndex::RowIndex(const InputFile& file, RowFormat format, int threads) : file_
   if (first.starts_with(kByteOrderMark)) text_begin_ = kByteOrderMark.size();
   const std::uint64_t bytes = file.size() - text_begin_;
   std::vector<Piece> pieces(static_cast<std::size_t>((bytes + kPieceBytes - 1) / kPieceBytes));
-  in_parallel(pieces.size(), threads, [&](std::size_t i) {
+  detail::in_parallel(pieces.size(), threads, [&](std::size_t i) {
     const std::uint64_t at = text_begin_ + i * kPieceBytes;
     pieces[i] = scan(at, std::min(at + kPieceBytes, file_.size()));
   });

@@ -1,6 +1,7 @@
 #include <paceline/sampling.h>
 
 #include <paceline/crc32c.h>
+#include <paceline/detail/in_parallel.h>
 #include <paceline/detail/remote.h>
 #include <paceline/error.h>
 #include <paceline/image.h>
@@ -11,7 +12,6 @@
 #include "class_label.h"
 #include "epoch_order.h"
 #include "mixture.h"
-#include "parallel.h"
 
 namespace paceline {
 
@@ -28,7 +28,7 @@ void visit_records(const std::string& manifest,
                    const std::function<void(std::int64_t number, std::string_view record)>& visit, int threads) {
   const Manifest data = Manifest::load(manifest);
   const std::vector<std::int64_t> starts = io::starts_of(data);
-  io::in_parallel(data.shards.size(), threads, [&](std::size_t shard) {
+  detail::in_parallel(data.shards.size(), threads, [&](std::size_t shard) {
     const RecordFile file(data.path_of(data.shards[shard]));
     if (file.size() != data.shards[shard].records)
       throw Corrupt(str(file.path(), " has ", file.size(), " records, the manifest ", manifest, " says ",

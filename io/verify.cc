@@ -1,12 +1,12 @@
 #include <paceline/record_tools.h>
 
 #include <paceline/crc32c.h>
+#include <paceline/detail/in_parallel.h>
 #include <paceline/error.h>
 
 #include <filesystem>
 
 #include "examine.h"
-#include "parallel.h"
 
 namespace paceline {
 namespace {
@@ -47,7 +47,7 @@ VerifyReport verify(const std::string& source, const RecordWork& work) {
   const Manifest manifest = alone ? Manifest() : Manifest::load(source);
   const std::size_t count = alone ? 1 : manifest.shards.size();
   std::vector<VerifyReport> reports(count);
-  io::in_parallel(count, work.threads, [&](std::size_t i) {
+  detail::in_parallel(count, work.threads, [&](std::size_t i) {
     const std::string path = alone ? source : manifest.path_of(manifest.shards[i]);
     std::vector<std::string>& problems = reports[i].problems;
     try {
@@ -74,7 +74,7 @@ VerifyReport verify(const std::string& source, const RecordWork& work) {
 RecordStatistics statistics(const std::string& source, const RecordWork& work) {
   const std::vector<std::string> files = record_files(source);
   std::vector<RecordStatistics> parts(files.size());
-  io::in_parallel(files.size(), work.threads, [&](std::size_t i) {
+  detail::in_parallel(files.size(), work.threads, [&](std::size_t i) {
     const io::Examined file = io::examine(files[i], work);
     io::require_sound(file);
     parts[i] = file.statistics;

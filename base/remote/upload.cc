@@ -1,10 +1,12 @@
 // A small file is one PUT. A large one is sent in parts, which become a file when all are there: POST ?uploads gives a
 // number, PUT ?partNumber=1&uploadId=... sends a part and gives its tag, POST ?uploadId=... with the tags ends it.
 
+#include <paceline/detail/in_parallel.h>
 #include <paceline/detail/remote.h>
 
 #include <algorithm>
 #include <map>
+#include <vector>
 
 #include "attempts.h"
 #include "file_bytes.h"
@@ -18,6 +20,7 @@ using namespace remote;
 
 constexpr std::uint64_t kPart = std::uint64_t{32} << 20;
 constexpr std::uint64_t kMostParts = 10000;
+constexpr int kAtOnce = 4;  // parts on their way, each of them in memory
 
 using Query = std::map<std::string, std::string>;
 
@@ -56,39 +59,42 @@ class Upload {
   }
 
  private:
-  HttpResponse send(const char* method, const std::string& body, const Query& query, int accept = 0) {
-    Attempts attempts("write", url_, none_);
-    HttpResponse response = attempts.perform([&] { return s3_request(method, url_, body, query); }, accept);
-    made_ = attempts.made();
-    return response;
+  HttpResponse send(const char* method, const std::string& body, const Query& query) const {
+    return Attempts("write", url_, none_).perform([&] { return s3_request(method, url_, body, query); });
   }
 
   // The text that ends the upload.
-  std::string send_parts() {
-    std::string list = "<CompleteMultipartUpload>";
-    std::uint64_t number = 1;
-    for (std::uint64_t begin = 0; begin < bytes_; begin += part_, ++number) {
+  std::string send_parts() const {
+    std::vector<std::string> tags(static_cast<std::size_t>((bytes_ + part_ - 1) / part_));
+    detail::in_parallel(tags.size(), kAtOnce, [&](std::size_t i) {
+      const std::uint64_t begin = i * part_;
       const std::uint64_t size = std::min(part_, bytes_ - begin);
       const HttpResponse response = send("PUT", read_at(file_, begin, size, shown(url_)),
-                                         {{"partNumber", std::to_string(number)}, {"uploadId", id_}});
-      list += str("<Part><PartNumber>", number, "</PartNumber><ETag>", xml_escaped(response.header("etag")),
-                  "</ETag></Part>");
-    }
+                                         {{"partNumber", std::to_string(i + 1)}, {"uploadId", id_}});
+      tags[i] = xml_escaped(response.header("etag"));
+    });
+    std::string list = "<CompleteMultipartUpload>";
+    for (std::size_t i = 0; i < tags.size(); ++i)
+      list += str("<Part><PartNumber>", i + 1, "</PartNumber><ETag>", tags[i], "</ETag></Part>");
     return list + "</CompleteMultipartUpload>";
   }
 
-  void finish(const std::string& list) {
+  void finish(const std::string& list) const {
     constexpr int kNoSuchUpload = 404;
-    const HttpResponse response = send("POST", list, {{"uploadId", id_}}, kNoSuchUpload);
+    Attempts attempts("write", url_, none_);
+    const HttpResponse response = attempts.perform(
+        [&] {
+          return s3_request("POST", url_, list, {{"uploadId", id_}});
+        },
+        kNoSuchUpload);
     if (response.good()) return;
     // An attempt whose answer was lost may have ended the upload.
-    const auto there = made_ > 1 ? detail::read_start(url_, 1) : std::nullopt;
-    if (!there || there->size != bytes_)
-      Attempts("write", url_, none_).refuse("the server has forgotten the parts of the upload");
+    const auto there = attempts.made() > 1 ? detail::read_start(url_, 1) : std::nullopt;
+    if (!there || there->size != bytes_) attempts.refuse("the server has forgotten the parts of the upload");
   }
 
   // The server would keep, and charge for, the parts.
-  void give_up() {
+  void give_up() const {
     try {
       exchange(s3_request("DELETE", url_, "", {{"uploadId", id_}}), Settings::from_environment(), none_);
     } catch (const Error&) {
@@ -102,7 +108,6 @@ class Upload {
   const Tick none_;
   std::uint64_t part_ = 0;
   std::string id_;
-  int made_ = 0;
 };
 
 }  // namespace

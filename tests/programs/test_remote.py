@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import itertools
 import os
 import pathlib
 import signal
@@ -127,12 +128,16 @@ class Training(RemoteTest):
         self.assertEqual(tensors_of(copy)[1]["epoch"], "2")
 
     def test_a_large_checkpoint_goes_in_parts(self):
-        failed = set()
+        failed, parts, met = set(), itertools.count(), []
+        two_parts = threading.Barrier(2, timeout=30)
 
         def fail_each_part_once(request, reply):
             command, _, query = request
             if command in ("PUT", "POST") and query not in failed:
                 failed.add(query)
+                if command == "PUT" and next(parts) < 2:
+                    with contextlib.suppress(threading.BrokenBarrierError):
+                        met.append(two_parts.wait())
                 reply.update(status=503, body=b"<Error><Code>SlowDown</Code></Error>")
 
         server = self.serve_s3(change=fail_each_part_once)
@@ -149,6 +154,7 @@ class Training(RemoteTest):
         self.assertGreater(len(here), 32 << 20, "it would go in one part")
         there = server.objects["out/checkpoint.safetensors"]
         self.assertEqual(hashlib.md5(there).hexdigest(), hashlib.md5(here).hexdigest())
+        self.assertEqual(len(met), 2, "one part waited for the other")
         self.assertFalse(
             set(server.uploads) - {"upload/0+"}, "an upload whose number was lost is the server's to clean"
         )

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-namespace paceline::io {
+namespace paceline::detail {
 
 // Calls body(0) to body(count - 1), up to `threads` at a time. After an error no further call begins; the first error
 // is thrown when all have ended.
@@ -39,7 +39,7 @@ void in_parallel(std::size_t count, int threads, const Body& body) {
   std::vector<std::thread> others;
   const std::size_t wanted = std::min(count, static_cast<std::size_t>(std::max(threads, 1)));
   try {
-    while (others.size() + 1 < wanted) others.push_back(detail::start_thread("files", work));
+    while (others.size() + 1 < wanted) others.push_back(start_thread("files", work));
   } catch (const OutOfMemory&) {
     // Fewer do.
   }
@@ -48,4 +48,4 @@ void in_parallel(std::size_t count, int threads, const Body& body) {
   if (failure) std::rethrow_exception(failure);
 }
 
-}  // namespace paceline::io
+}  // namespace paceline::detail
