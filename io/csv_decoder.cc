@@ -66,7 +66,7 @@ std::string expected_of(const CsvArray& array) {
     constexpr std::size_t kMost = 10;
     std::string words = "one of";
     for (std::size_t i = 0; i < std::min(kMost, array.categories.size()); ++i)
-      words += " " + quoted(array.categories[i]);
+      words += " " + in_quotes(array.categories[i]);
     return words + (array.categories.size() > kMost ? " ..." : "");
   }
   if (is_floating(array.dtype)) return "a finite number";
@@ -85,7 +85,7 @@ std::string_view FieldReader::next() {
   const char* const stop = found ? static_cast<const char*>(found) : end_;
   const std::string_view field(at_, static_cast<std::size_t>(stop - at_));
   if (quote_ && field.find(quote_) != std::string_view::npos)
-    throw Corrupt(str("holds ", quoted(field), ", where a ", quote_,
+    throw Corrupt(str("holds ", in_quotes(field), ", where a ", quote_,
                       " stands inside of a field; quote the whole field and double it, or set quote = 0"));
   at_ = stop + 1;
   return field;
@@ -106,7 +106,7 @@ std::string_view FieldReader::next_quoted() {
       continue;
     }
     if (close + 1 < end_ && close[1] != delimiter_)
-      throw Corrupt(str("holds ", quoted({begin - 1, static_cast<std::size_t>(end_ - begin) + 1}),
+      throw Corrupt(str("holds ", in_quotes({begin - 1, static_cast<std::size_t>(end_ - begin) + 1}),
                         ", where text follows the ", quote_, " that ends the field"));
     at_ = close + 2;
     if (!doubled) return {begin, static_cast<std::size_t>(close - begin)};
@@ -188,7 +188,7 @@ std::size_t CsvLayout::column_of(const CsvArray& array, const std::string& name)
   }
   std::string known;
   constexpr std::size_t kMost = 20;
-  for (std::size_t i = 0; i < std::min(kMost, names_.size()); ++i) known += " " + quoted(names_[i]);
+  for (std::size_t i = 0; i < std::min(kMost, names_.size()); ++i) known += " " + in_quotes(names_[i]);
   if (names_.size() > kMost) known += " ...";
   throw InvalidArgument(
       str("there is no column '", name, "' for the array '", array.name, "'; ",
@@ -206,11 +206,12 @@ std::vector<ExampleArray> CsvLayout::arrays() const {
 }
 
 std::string CsvLayout::text_of(std::size_t column) const {
-  return column >= names_.size() ? str("column ", column) : str("column ", column, " (", quoted(names_[column]), ")");
+  return column >= names_.size() ? str("column ", column)
+                                 : str("column ", column, " (", in_quotes(names_[column]), ")");
 }
 
 void CsvLayout::throw_wrong(std::size_t column, std::string_view field, const std::string& expected) const {
-  throw Corrupt(str(text_of(column), " is ", quoted(field), ", expected ", expected));
+  throw Corrupt(str(text_of(column), " is ", in_quotes(field), ", expected ", expected));
 }
 
 bool CsvLayout::write_fast(FieldReader& fields, const Array& array, void* to, std::size_t element) const {

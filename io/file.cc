@@ -110,7 +110,7 @@ std::string read_text(const std::string& path) {
   return text;
 }
 
-std::string quoted(std::string_view bytes) {
+std::string in_quotes(std::string_view bytes) {
   constexpr std::size_t kMost = 40;
   std::string text = "'";
   for (const char c : bytes.substr(0, kMost)) {

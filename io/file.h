@@ -58,7 +58,7 @@ std::string read_file(const std::string& path);
 std::string read_text(const std::string& path);
 
 // What a file holds, for an error: at most 40 bytes, those that are no printable ASCII as \x1f.
-std::string quoted(std::string_view bytes);
+std::string in_quotes(std::string_view bytes);
 
 // Can JSON hold this text as it is?
 bool is_utf8(std::string_view text);

@@ -144,7 +144,7 @@ ImageList list_image_folder(const std::string& folder) {
     }
     list.classes.assign(folders.begin(), folders.end());
     for (const std::string& name : list.classes)
-      require(io::is_utf8(name), "the name of the folder ", io::quoted(name), " in ", folder,
+      require(io::is_utf8(name), "the name of the folder ", io::in_quotes(name), " in ", folder,
               " is not UTF-8, as names of classes are; rename it");
   }
   for (const fs::path& path : found) {

@@ -21,13 +21,13 @@ float read_libsvm_row(std::string_view line, bool from_zero, std::int64_t featur
   std::string_view word;
   float label = 0;
   if (!words.next(word) || !parse_finite(word, label))
-    throw Corrupt(str(quoted(word), " is no label, expected a finite number"));
+    throw Corrupt(str(in_quotes(word), " is no label, expected a finite number"));
   const std::int64_t lowest = from_zero ? 0 : 1;
   while (words.next(word)) {
     std::int64_t index = 0;
     float value = 0;
     if (!parse_feature(word, index, value))
-      throw Corrupt(str(quoted(word), " is no feature, expected index:value with a finite value"));
+      throw Corrupt(str(in_quotes(word), " is no feature, expected index:value with a finite value"));
     const bool inside = index >= lowest && (features == 0 || index - lowest < features);
     if (!inside || index == std::numeric_limits<std::int64_t>::max())
       throw Corrupt(str("index ", index, " is outside, expected ", lowest, " to ",

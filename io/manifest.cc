@@ -178,14 +178,14 @@ Manifest Manifest::load(const std::string& path) {
 
 void Manifest::save(const std::string& path) const {
   for (const Shard& shard : shards)
-    require(io::is_utf8(shard.path), "the file name ", io::quoted(shard.path),
+    require(io::is_utf8(shard.path), "the file name ", io::in_quotes(shard.path),
             " is not UTF-8, as those in a manifest are");
   for (const std::string& label : labels)
-    require(io::is_utf8(label), "the class name ", io::quoted(label), " is not UTF-8, as those in a manifest are");
+    require(io::is_utf8(label), "the class name ", io::in_quotes(label), " is not UTF-8, as those in a manifest are");
   for (const auto& [name, count] : statistics.classes)
-    require(io::is_utf8(name), "the class name ", io::quoted(name), " is not UTF-8, as those in a manifest are");
+    require(io::is_utf8(name), "the class name ", io::in_quotes(name), " is not UTF-8, as those in a manifest are");
   for (const auto& [name, numbers] : statistics.numbers)
-    require(io::is_utf8(name), "the column name ", io::quoted(name), " is not UTF-8, as those in a manifest are");
+    require(io::is_utf8(name), "the column name ", io::in_quotes(name), " is not UTF-8, as those in a manifest are");
   Json json = to_json(*this);
   json["checksum"] = checksum_of(json);
   detail::AtomicFile::write_text(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");

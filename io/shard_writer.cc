@@ -73,7 +73,7 @@ void check_data_set(const std::string& prefix, int shards) {
   require(shards >= 1 && shards <= kMostShards, "a data set has 1 to ", kMostShards, " shards, not ", shards);
   const std::string name = fs::path(prefix).filename().string();
   require(!name.empty(), "the prefix '", prefix, "' names no file");
-  require(is_utf8(name), "the prefix ", io::quoted(name), " is not UTF-8, as the names in a manifest are");
+  require(is_utf8(name), "the prefix ", io::in_quotes(name), " is not UTF-8, as the names in a manifest are");
 }
 
 void create_folder_of(const std::string& path) {

@@ -41,7 +41,7 @@ DType parse_type(std::string_view header, const std::string& path) {
   text = text.substr(0, text.find('\''));
   for (const auto& [name, type] : kTypes)
     if (text == name) return type;
-  throw Corrupt(str(path, ": its elements are ", io::quoted(text),
+  throw Corrupt(str(path, ": its elements are ", io::in_quotes(text),
                     ", expected float16, float32, float64, int8, int32, int64, uint8 or bool, little-endian; "
                     "convert the array with .astype() first"));
 }
@@ -61,7 +61,7 @@ std::vector<std::int64_t> parse_shape(std::string_view header, const std::string
     if (word.empty()) continue;
     std::int64_t size = 0;
     if (!parse_number(word, size) || size < 0 || (size > 0 && __builtin_mul_overflow(elements, size, &elements)))
-      throw Corrupt(str(path, ": its shape holds ", io::quoted(word), ", which no shape does"));
+      throw Corrupt(str(path, ": its shape holds ", io::in_quotes(word), ", which no shape does"));
     sizes.push_back(size);
   }
   return sizes;

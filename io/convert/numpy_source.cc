@@ -51,7 +51,7 @@ class NumpySource final : public RecordSource {
     files_ = files[0];
     name_arrays(options);
     for (const NumpyArray& array : arrays_) {
-      require(is_utf8(array.name()), "the name ", io::quoted(array.name()), " of an array in ", files[0],
+      require(is_utf8(array.name()), "the name ", io::in_quotes(array.name()), " of an array in ", files[0],
               " is not UTF-8, as the names in a manifest are");
       require(array.rows() == arrays_[0].rows(), "the array '", array.name(), "' has ", array.rows(), " examples, '",
               arrays_[0].name(), "' has ", arrays_[0].rows());

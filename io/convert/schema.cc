@@ -224,11 +224,12 @@ TableSchema infer_schema(const TableRows& rows, const TableOptions& options) { r
 void check_schema(const TableSchema& schema, const std::vector<std::string>& columns) {
   std::set<std::string> named;
   for (const TableColumn& column : schema.columns) {
-    require(is_utf8(column.name), "the column name ", io::quoted(column.name), " is not UTF-8");
+    require(is_utf8(column.name), "the column name ", io::in_quotes(column.name), " is not UTF-8");
     require(named.insert(column.name).second, "the schema names the column '", column.name, "' twice");
     require(contains(columns, column.name), "the table has no column '", column.name, "', which the schema names");
     for (const std::string& category : column.categories)
-      require(is_utf8(category), "the column '", column.name, "' holds ", io::quoted(category), ", which is not UTF-8");
+      require(is_utf8(category), "the column '", column.name, "' holds ", io::in_quotes(category),
+              ", which is not UTF-8");
   }
   for (const std::string& name : columns)
     require(named.contains(name), "the schema does not name the column '", name,

@@ -166,7 +166,7 @@ void TableSource::numbers_of(const std::vector<std::string>& words, RowNumbers& 
     const std::string& word = words[placed.place];
     const bool missing = is_missing(word, options_);
     const auto say = [&](const char* what, const std::string& expected) {
-      throw Corrupt(str("its column '", column.name, "' ", what, missing ? "" : io::quoted(word), expected));
+      throw Corrupt(str("its column '", column.name, "' ", what, missing ? "" : io::in_quotes(word), expected));
     };
     if (column.type == ColumnType::kNumber) {
       float value = 0;

@@ -165,7 +165,7 @@ float label_of(const InputFile& file, const Sample& sample) {
   std::string_view word;
   float label = 0;
   if (!words.next(word) || !parse_finite(word, label) || words.next(word))
-    throw Corrupt(str(place(), " has the label ", io::quoted(text), ", expected a number"));
+    throw Corrupt(str(place(), " has the label ", io::in_quotes(text), ", expected a number"));
   return label;
 }
 
