@@ -55,7 +55,8 @@ void in_a_job(const std::string& mode, const std::function<void(KVStore&, Engine
 // Bit for bit, from an array and from a function that is asked for each row once; tables of one and of many blocks.
 TEST(FirstRows, AreWhatTheArrayOrTheFunctionSays) {
   for (const std::string& mode : kModes) {
-    for (const auto& [rows, width] : {std::pair(1, 1), std::pair(5, 3), std::pair(5000, 7), std::pair(40, 40000)}) {
+    for (const auto& size : {std::pair(1, 1), std::pair(5, 3), std::pair(5000, 7), std::pair(40, 40000)}) {
+      const int rows = size.first, width = size.second;
       SCOPED_TRACE(str(mode, " ", rows, " x ", width));
       in_a_job(mode, [&](KVStore& store, Engine& engine) {
         TableSpec table = table_of(rows, width);
