@@ -46,8 +46,8 @@ bool parse_field(std::string_view word, T& number) {
 
 template <class Body>
 auto with_type(DType dtype, const Body& body) {
-  switch (dtype) {  // NOLINT(bugprone-branch-clone): the types differ
-    case DType::kFloat64: return body(double());
+  switch (dtype) {
+    case DType::kFloat64: return body(double());  // NOLINT(bugprone-branch-clone): the types differ
     case DType::kUint8: return body(std::uint8_t());
     case DType::kInt8: return body(std::int8_t());
     case DType::kInt32: return body(std::int32_t());

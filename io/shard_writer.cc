@@ -90,7 +90,7 @@ void rename_file(const std::string& from, const std::string& to) {
 std::string publish(const std::string& prefix, const Manifest& manifest, const std::vector<std::string>& written,
                     const std::string& staged) {
   const fs::path folder = fs::path(prefix).parent_path();
-  const std::string path = prefix + ".manifest";
+  std::string path = prefix + ".manifest";
   std::set<std::string> names;
   for (const Shard& shard : manifest.shards) names.insert((folder / shard.path).string());
   // An older data set of the same name loses its manifest before a name changes its meaning. Shards that only the older
