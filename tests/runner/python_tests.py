@@ -73,6 +73,9 @@ class Events(unittest.TextTestResult):
         elif self.verdict != "failed":
             self.verdict, self.reason = verdict, reason
 
+    def wasSuccessful(self):  # what the last line is printed by; the lists it would look at are emptied
+        return not self.any_failed
+
     def addError(self, test, error):
         super().addError(test, error)
         self.take(test, "failed")
@@ -119,7 +122,7 @@ def main(action, *names):
     runner = unittest.TextTestRunner(verbosity=2, resultclass=Events)
     result = runner.run(suite)
     result.write("finished")
-    return 1 if result.any_failed else 0
+    return 0 if result.wasSuccessful() else 1
 
 
 if __name__ == "__main__":
