@@ -118,19 +118,21 @@ class LauncherTest(unittest.TestCase):
 
     def survivors(self):
         """The living processes that carry the test's token in their environment."""
-        found = []
-        for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
-            try:
-                if self.token.encode() in path.read_bytes():
-                    found.append(int(path.parent.name))
-            except OSError:
-                pass
-        return found
+        pids = [int(path.name) for path in pathlib.Path("/proc").glob("[0-9]*")]
+        return [pid for pid in pids if self.token.encode() in self.environment_of(pid)]
 
     def kill_survivors(self):
         for pid in self.survivors():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+    @staticmethod
+    def environment_of(pid):
+        """The environment of a process; nothing when it has just ended, or is another user's."""
+        try:
+            return pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            return b""
 
     @staticmethod
     def command_of(pid):

@@ -1,6 +1,5 @@
 """The real programs under the launcher: a small job on this machine, and the same one on two hosts."""
 
-import contextlib
 import json
 import os
 import pathlib
@@ -132,12 +131,7 @@ class Training(LauncherTest):
     def process(self, role, task):
         """The one process of the job that leads the given role and number; its children carry the same tag."""
         tag = f"PACELINE_PROCESS_ID=[0-9a-f]+.{role}.{task}[.]\0".encode()
-        found = []
-        for pid in self.survivors():
-            with contextlib.suppress(OSError):
-                if re.search(tag, pathlib.Path(f"/proc/{pid}/environ").read_bytes()):
-                    found.append(pid)
-        return min(found)
+        return min(pid for pid in self.survivors() if re.search(tag, self.environment_of(pid)))
 
 
 if __name__ == "__main__":
