@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <random>
@@ -32,8 +33,15 @@ void require_own(const std::string& folder) {
                       ": it is not a folder that only this user can write to; name another in PACELINE_CACHE"));
 }
 
+// A shard that is being fetched has the room that its name says: its files may be short meanwhile, and grow again.
 std::uint64_t bytes_of(const fs::path& folder) {
   std::uint64_t bytes = 0;
+  const fs::path name = folder.filename();
+  if (name.extension() == kPart) {
+    const std::string room = name.stem().extension().string();  // ".BYTES"
+    const auto [end, error] = std::from_chars(room.data() + !room.empty(), room.data() + room.size(), bytes);
+    if (error == std::errc()) return bytes;
+  }
   std::error_code gone;  // by another process
   for (fs::directory_iterator at(folder, gone), end; !gone && at != end; at.increment(gone)) {
     const std::uintmax_t size = fs::file_size(at->path(), gone);
@@ -82,7 +90,7 @@ std::uint64_t ShardCache::Wanted::most_bytes() const {
 }
 
 std::optional<ShardCache::Held> ShardCache::take(const Wanted& shard, const Fill& fill, const detail::Tick& tick) try {
-  const std::string folder = path(shard.key), lock = folder + std::string(kLock), part = folder + std::string(kPart);
+  const std::string folder = path(shard.key), lock = folder + std::string(kLock), part = part_of(shard);
   bool fetched = false;
   for (;;) {
     if (auto shared = FileLock::attempt(lock, FileLock::kShared); shared && is_whole(shard)) {
@@ -100,6 +108,7 @@ std::optional<ShardCache::Held> ShardCache::take(const Wanted& shard, const Fill
         fs::remove_all(part, none);
         throw;
       }
+      const FileLock only = room_lock();  // or somebody who lists the folder meanwhile could miss both names
       fs::rename(part, folder);
       fetched = true;
       continue;
@@ -118,9 +127,13 @@ std::uint64_t ShardCache::most_bytes(std::uint64_t used) const {
   return error ? used : (used + space.available) / 2;
 }
 
-// Also takes the room: the files have their sizes from the beginning.
+std::string ShardCache::part_of(const Wanted& shard) const {
+  return str(path(shard.key), '.', shard.most_bytes(), kPart);
+}
+
+// Also takes the room.
 bool ShardCache::make_room(const Wanted& shard) const {
-  const FileLock only = FileLock::wait(path("room.lock"));
+  const FileLock only = room_lock();
   std::vector<Entry> entries;
   std::uint64_t used = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
@@ -136,7 +149,7 @@ bool ShardCache::make_room(const Wanted& shard) const {
     if (used + needed <= most) break;
     const std::string lock = path(entry.key()) + std::string(kLock);
     const auto alone = FileLock::attempt(lock, FileLock::kAlone);
-    if (!alone) continue;  // in use
+    if (!alone || !fs::exists(path(entry.name))) continue;  // in use, or removed where fetching failed
     const std::string gone = path(entry.key()) + std::string(kGone);
     if (path(entry.name) != gone) {
       fs::remove_all(gone);
@@ -147,12 +160,7 @@ bool ShardCache::make_room(const Wanted& shard) const {
     used -= entry.bytes;
   }
   if (used + needed > most) return false;
-  const std::string part = path(shard.key) + std::string(kPart);
-  fs::create_directory(part);
-  for (const auto& [name, bytes] : shard.files) {
-    OutputFile(part + '/' + name).close(OutputFile::kNoSync);
-    fs::resize_file(part + '/' + name, bytes);
-  }
+  fs::create_directory(part_of(shard));
   return true;
 }
 

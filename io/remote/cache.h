@@ -1,11 +1,11 @@
 #pragma once
 // Shards of other hosts, kept in a folder of this host, which all its processes share:
 //
-//   KEY/        shard.rec, shard.idx, shard.crc: whole, as it appears by a rename; shard.rec.damaged where a loader
-//               that skips damaged records has kept them
-//   KEY.part/   the same while they are fetched; at first its files have the sizes that they will have at most
-//   KEY.lock    held alone while the shard is fetched or removed, shared while it is used
-//   room.lock   held while somebody makes room
+//   KEY/             shard.rec, shard.idx, shard.crc: whole, as it appears by a rename; shard.rec.damaged where a
+//                    loader that skips damaged records has kept them
+//   KEY.BYTES.part/  the same while they are fetched; BYTES is the room that they take at most
+//   KEY.lock         held alone while the shard is fetched or removed, shared while it is used
+//   room.lock        held while somebody makes room, and while KEY.BYTES.part becomes KEY
 //
 // A shard is fetched by one process, and the others wait for it. What was used longest ago makes room. What a killed
 // process left is removed when somebody needs the shard or the room.
@@ -57,6 +57,8 @@ class ShardCache {
  private:
   struct Entry;
   std::string path(const std::string& name) const { return folder_ + '/' + name; }
+  std::string part_of(const Wanted& shard) const;
+  FileLock room_lock() const { return FileLock::wait(path("room.lock")); }
   bool is_whole(const Wanted& shard) const;
   bool make_room(const Wanted& shard) const;
   std::uint64_t most_bytes(std::uint64_t used) const;

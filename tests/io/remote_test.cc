@@ -43,7 +43,7 @@ std::uint64_t bytes_in(const std::string& folder) {
   do {
     before = std::exchange(now, {});
     std::error_code gone;
-    for (fs::recursive_directory_iterator at(folder, gone), end; at != end; at.increment(gone)) {
+    for (fs::recursive_directory_iterator at(folder, gone), end; !gone && at != end; at.increment(gone)) {
       std::error_code none;
       const auto size = fs::is_regular_file(at->path(), none) ? fs::file_size(at->path(), none) : 0;
       if (!none) now[at->path()] = size;
@@ -350,6 +350,27 @@ TEST_F(Remote, TheCacheKeepsItsBound) {
   EXPECT_GT(server.requests(".rec"), kShards) << "two epochs cannot both come from so small a cache";
 }
 
+// Its file is empty before the first byte comes, and again where the bytes were wrong.
+TEST_F(Remote, AShardHasItsRoomWhileItIsFetched) {
+  const std::string folder = cache_ / "direct";
+  const io::ShardCache::Wanted first{"a", {{"shard.rec", 100}}}, second{"b", {{"shard.rec", 100}}};
+  const auto fill = [](const std::string& part) { test::write_all(part + "/shard.rec", std::string(100, 'x')); };
+  io::ShardCache cache({folder, 150}), of_another_process({folder, 150});
+  {
+    const auto held = cache.take(first,
+                                 [&](const std::string& part) {
+                                   test::write_all(part + "/shard.rec", "");
+                                   EXPECT_FALSE(of_another_process.take(second, fill, {}));
+                                   fill(part);
+                                 },
+                                 {});
+    ASSERT_TRUE(held);
+    EXPECT_FALSE(of_another_process.take(second, fill, {}));
+  }
+  EXPECT_TRUE(of_another_process.take(second, fill, {}));
+  EXPECT_EQ(bytes_in(folder), 100U);
+}
+
 TEST_F(Remote, ACacheThatIsTooSmallIsSaid) {
   setenv("PACELINE_CACHE_SIZE", "1000", 1);
   WebServer server(folder_ / "");
@@ -395,8 +416,9 @@ TEST_F(Remote, WhatAKilledProcessLeftIsTakenAway) {
     if (entry.is_directory()) folders.push_back(entry.path());
   ASSERT_EQ(folders.size(), std::size_t{kShards});
   for (const fs::path& folder : folders) {
-    fs::rename(folder, folder.string() + ".part");
-    fs::resize_file(folder.string() + ".part/shard.rec", 10);
+    const std::string part = str(folder.string(), '.', room_of_a_shard(), ".part");
+    fs::rename(folder, part);
+    fs::resize_file(part + "/shard.rec", 10);
   }
   fetch_all();
   for (const auto& entry : fs::directory_iterator(cache_ / "c")) EXPECT_NE(entry.path().extension(), ".part");
