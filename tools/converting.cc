@@ -81,7 +81,7 @@ int convert_and_tell(const std::string& prefix, const RecordSource& source, Conv
     std::printf("%s: %lld records in %d shard%s", set.manifest.c_str(), static_cast<long long>(set.records), set.shards,
                 set.shards == 1 ? "" : "s");
     if (report.bad > 0 && i + 1 == report.sets.size())
-      std::printf(", %lld bad %ss left out", static_cast<long long>(report.bad), one);
+      std::printf(", %lld bad %s%s left out", static_cast<long long>(report.bad), one, report.bad == 1 ? "" : "s");
     std::printf("\n");
   }
   return 0;

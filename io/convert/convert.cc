@@ -106,8 +106,8 @@ class Conversion {
     write_bad_list(bad);
     report_.bad = static_cast<std::int64_t>(bad.size());
     if (report_.bad > 0 && !options_.skip_bad) {
-      throw Corrupt(str(report_.bad, " of ", source_.size(), " ", source_.unit(), " are bad (listed in ", bad_list(),
-                        "); nothing was written; ", options_.skip_hint));
+      throw Corrupt(str(report_.bad, " of ", source_.size(), " ", source_.unit(), report_.bad == 1 ? " is" : " are",
+                        " bad (listed in ", bad_list(), "); nothing was written; ", options_.skip_hint));
     }
     for (const PlannedShard& shard : shards_) {
       require(shard.result.shard.records > 0, "the shard ", shard.final_path, " would be empty, as all of its ",

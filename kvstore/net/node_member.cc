@@ -131,6 +131,10 @@ void Node::Impl::ended(Role role, int task, const std::string& how) {
 
 void Node::Impl::on_join(LinkId link, Message message) {
   if (!scheduler_) return;
+  if (is_of_another(message.header.incarnation, link)) {
+    on_stray(link, message, "its sender speaks on another link");
+    return;
+  }
   deliver(link, std::move(message), {});
 }
 

@@ -81,7 +81,7 @@ TEST_P(TableTest, ASchemaOfAnotherRunGivesTheSameNumbers) {
   write_all(folder_ / "more.csv", "income,city,job,age\n>50K,Oslo,clerk,1\n>50K,Rome,clerk,1\n");
   options_.table.schema = TableSchema::load(folder_ / "people.json");
   const RecordSourceHandle more = csv_source({folder_ / "more.csv"}, options_);
-  EXPECT_THAT(error_of<Corrupt>([&] { convert(folder_ / "set", *more, kInOrder); }), HasSubstr("1 of 2 rows are bad"));
+  EXPECT_THAT(error_of<Corrupt>([&] { convert(folder_ / "set", *more, kInOrder); }), HasSubstr("1 of 2 rows is bad"));
   EXPECT_THAT(read_all(folder_ / "set.bad.txt"),
               HasSubstr("more.csv:3\tits column 'city' is 'Rome', which is no category of the schema"));
   convert(folder_ / "set", *more, {.skip_bad = true});
@@ -486,7 +486,7 @@ TEST(RecordSource, LeavesOutWhatIsDamaged) {
       bad.push_back(place + ": " + problem);
     };
     EXPECT_THAT(error_of<Corrupt>([&] { convert(folder / "set", *record_source({source}), options); }),
-                HasSubstr(indexed ? "2 of 40 records are bad" : "1 of 40 records are bad"));
+                HasSubstr(indexed ? "2 of 40 records are bad" : "1 of 40 records is bad"));
     EXPECT_FALSE(std::filesystem::exists(folder / "set.manifest"));
     bad.clear();
     options.skip_bad = true;

@@ -216,6 +216,20 @@ TEST_P(Job, a_stolen_number_speaks_for_nobody) {
   end_well();
 }
 
+// Its answer would go to the process whose number it carries. Malformed joins would close that process's link.
+TEST_P(Job, a_join_with_a_stolen_number_reaches_nobody) {
+  start();
+  Stranger stranger = stranger_at(kScheduler);
+  for (const Node* member : {workers_[1].get(), server_.get()}) {
+    const std::uint64_t stolen = member->incarnation(), epoch = member->roster().epoch;
+    for (std::uint64_t request = 0; request < 10; ++request)
+      stranger.say(MessageKind::kJoin, number_, stolen, request, "no body of a join", epoch);
+    stranger.say(MessageKind::kLeave, number_, stolen, 1001, {}, epoch);
+  }
+  stranger.all_heard(number_);
+  end_well();
+}
+
 TEST_P(Job, an_answer_is_taken_from_its_link_alone) {
   start();
   std::atomic<bool> answered = false;

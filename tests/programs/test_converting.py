@@ -144,12 +144,12 @@ class Mistakes(Converting):
             file.write("1,2\n")
         ended = self.to_rec("set", "rows.csv")
         self.assert_one_clear_sentence(
-            ended, "bad row: rows.csv:22: it has 2 columns, expected 3", "1 of 21 rows are bad",
+            ended, "bad row: rows.csv:22: it has 2 columns, expected 3", "1 of 21 rows is bad",
             "nothing was written; --bad skip leaves them out", code=1,
         )  # fmt: skip
         ended = self.to_rec("--bad", "skip", "set", "rows.csv")
         self.assertEqual(ended.code, 0, ended)
-        self.assertIn("set.manifest: 20 records in 1 shard, 1 bad rows left out", ended.out)
+        self.assertIn("set.manifest: 20 records in 1 shard, 1 bad row left out", ended.out)
 
 
 class Described(Converting):
