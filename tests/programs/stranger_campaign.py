@@ -26,6 +26,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
+from recorder import Recorder  # noqa: E402
 from support import SOURCE_DIR, ProgramTest, tensors_of  # noqa: E402
 from test_secrets import (  # noqa: E402
     FLOOD,
@@ -50,58 +51,6 @@ KINDS = [int(number) for number in re.findall(r"^  k\w+ = (\d+),", (SOURCE_DIR /
 PROBE = 8
 PROVISIONAL = 1 << 63
 PATIENCE = 20  # seconds for what is said on one connection
-
-
-class Recorder:
-    """What was sent over connections of this machine, by the port that it was sent to."""
-
-    def __init__(self):
-        self.streams = collections.defaultdict(dict)  # (source port, destination port) -> {sequence number: bytes}
-        self.kept = collections.Counter()
-        self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
-        self.socket.bind(("lo", 0))
-        self.socket.settimeout(0.2)
-        self.ended = threading.Event()
-        self.thread = threading.Thread(target=self.run)
-        self.thread.start()
-
-    def run(self):
-        while not self.ended.is_set():
-            with contextlib.suppress(TimeoutError):
-                packet, address = self.socket.recvfrom(1 << 17)
-                if address[2] != socket.PACKET_OUTGOING:  # or each packet would come twice
-                    self.keep(packet[14:])
-
-    def keep(self, packet):
-        if packet[9] != socket.IPPROTO_TCP:
-            return
-        segment = packet[4 * (packet[0] & 15) : int.from_bytes(packet[2:4], "big")]
-        source, destination, number = struct.unpack_from(">HHI", segment)
-        data, key = segment[4 * (segment[12] >> 4) :], (source, destination)
-        if data and self.kept[key] < MOST_KEPT:
-            self.kept[key] += len(data)
-            self.streams[key].setdefault(number, data)
-
-    def stop(self):
-        if self.ended.is_set():
-            return
-        self.ended.set()
-        self.thread.join()
-        self.socket.close()
-
-    def to(self, port):
-        """The bytes of each connection to a port, as far as none is missing."""
-        for (_, destination), pieces in list(self.streams.items()):
-            if destination == port:
-                numbers = sorted(pieces.copy())
-                whole, following = [], numbers[0]
-                for number in numbers:
-                    if number != following:
-                        break
-                    whole.append(pieces[number])
-                    following = number + len(pieces[number])
-                yield b"".join(whole)
 
 
 class Words:
@@ -139,7 +88,9 @@ class Words:
         rng = self.rng
         body = self.body()
         payload = [rng.randbytes(rng.choice((0, 4, 64, 256))) for _ in range(rng.choice((0, 0, 0, 1, 2)))]
-        incarnation = rng.choice((rng.choice(self.incarnations), rng.getrandbits(63), PROVISIONAL | rng.getrandbits(62)))
+        incarnation = rng.choice(
+            (rng.choice(self.incarnations), rng.getrandbits(63), PROVISIONAL | rng.getrandbits(62))
+        )
         job = rng.choice(self.jobs) if rng.random() < 0.9 else rng.getrandbits(64)
         request = rng.choice((0, rng.randrange(1, 2000), rng.getrandbits(64)))
         frames = self.encode(rng.choice(KINDS), job, incarnation, request, rng.randrange(12), body, payload)
@@ -179,7 +130,11 @@ class Stranger:
     def say(self, data, last=b"", patience=PATIENCE, shakes_hands=False):
         """Over a connection of its own. True: all was sent and `last` came back in time."""
         heard, read, whole = b"", 0, False
-        with contextlib.suppress(OSError), self.connect(shakes_hands) as connection, selectors.DefaultSelector() as ready:
+        with (
+            contextlib.suppress(OSError),
+            self.connect(shakes_hands) as connection,
+            selectors.DefaultSelector() as ready,
+        ):
             connection.setblocking(False)
             ready.register(connection, selectors.EVENT_READ | selectors.EVENT_WRITE)
             view, give_up = memoryview(data), time.monotonic() + patience
@@ -374,7 +329,7 @@ def main():
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
-    campaign, recorder = Campaign(), Recorder()
+    campaign, recorder = Campaign(), Recorder(MOST_KEPT)
     try:
         campaign.setUp()
         job, pids = campaign.start_training(given)

@@ -367,7 +367,7 @@ class Peers(BadInput):
         """Both are told, and both shapes are named."""
         data = data_folder()
         ended = self.run_program(
-            *LAUNCHER, "-n", 2, "-s", 1, "sh", "-c",
+            *LAUNCHER, "-n", 2, "-s", 1, "--server-command", program("paceline_server"), "sh", "-c",
             '[ "$DMLC_TASK_ID" = 1 ] && exec "$@" --network lenet; exec "$@" --network mlp', "sh", program("mnist"),
             "--kvstore", "dist_async", "--train", data / "train.manifest", patience=PROMPT,
         )  # fmt: skip

@@ -140,8 +140,9 @@ class WorkerKilled(Faults):
         shell.chmod(0o755)
         data = data_folder()
         job = self.start(
-            *LAUNCHER, "-n", 2, "-s", 1, shell, "--kvstore", "dist_sync", "--train", data / "train.manifest",
-            "--test", data / "test.manifest", "--epochs", 2, "--log_every", 10, PACELINE_SILENCE_DEADLINE=10 * PROMPT,
+            *LAUNCHER, "-n", 2, "-s", 1, "--server-command", program("paceline_server"), shell,
+            "--kvstore", "dist_sync", "--train", data / "train.manifest", "--test", data / "test.manifest",
+            "--epochs", 2, "--log_every", 10, PACELINE_SILENCE_DEADLINE=10 * PROMPT,
         )  # fmt: skip
         self.wait_for_line(job, r"\[worker 1\] epoch 1  step 10 ")
         (self.folder / "end").touch()

@@ -1,5 +1,6 @@
 """A job with secrets as others see it: its key shows nowhere, and strangers at its ports change nothing."""
 
+import collections
 import contextlib
 import os
 import pathlib
@@ -8,11 +9,15 @@ import signal
 import socket
 import unittest
 
-from support import ProgramTest
+from recorder import Recorder
+from support import ProgramTest, tensors_of
 
 FLOOD = 96 << 20  # bytes that a stranger tries to send
 MOST_GROWTH = 64 << 20  # of a process meanwhile
 CONNECTIONS = 150
+MOST_RECORDED = 16 << 20  # bytes of a connection
+BLOCK = 16  # bytes that two frames share by chance never
+PIECE_HEAD = 16  # bytes of a sealed piece before its ciphertext: session and number
 
 
 def greeting(mechanism):
@@ -51,6 +56,20 @@ def ports_of(pid):
             if words[3] == "0A" and f"socket:[{words[9]}]" in sockets:
                 found.add(int(words[1].rpartition(":")[2], 16))
     return found
+
+
+def large_frames(stream):
+    """The frames of 1,000 bytes and more on the second socket, which ZeroMQ does not encrypt."""
+    if not stream.startswith(b"\xff") or stream[12:17] != b"PLAIN":
+        return
+    at = 64
+    while at + 9 <= len(stream):
+        flags = stream[at]
+        begin = at + (9 if flags & 2 else 2)
+        size = int.from_bytes(stream[at + 1 : begin], "big")
+        at = begin + size
+        if not flags & 4 and size >= 1000 and at <= len(stream):
+            yield stream[begin:at]
 
 
 def memory_of(pid):
@@ -135,6 +154,39 @@ class Strangers(ProgramTest):
         self.assertEqual(ended.code, 0, ended)
         logs = "".join(path.read_text() for path in (self.folder / "logs").iterdir())
         self.assertNotIn(key, logs + ended.text)
+
+    def test_no_sealed_frame_resembles_another(self):
+        """Two jobs of equal data and one key. Messages are lost and sent again, links are cut, a worker is killed."""
+        (self.folder / "plan").write_text(
+            "seed 5\ndrop 0.03\nduplicate 0.03\ncut worker0,server1 at step 5 for 1s\nkill worker1 at step 15\n"
+        )
+        begins, frames = collections.Counter(), 0
+        for checkpoint in ("one", "two"):
+            try:
+                recorder = Recorder(MOST_RECORDED)
+            except PermissionError:
+                self.skipTest("nobody but root reads the network")
+            ended = self.finish(self.start_job(
+                "dist_sync", "--checkpoint", checkpoint, network="mlp", epochs=1, workers=3,
+                launch=("--faults", "plan"), environment={"PACELINE_TRANSPORT": "tcp", "PACELINE_HEARTBEAT": 0.2},
+            ))  # fmt: skip
+            recorder.stop()
+            self.assertEqual(ended.code, 0, ended)
+            weights = tensors_of(self.folder / ended.result["checkpoint"])[0].values()
+            plain = {tensor[at : at + BLOCK] for tensor in weights for at in range(0, len(tensor) - BLOCK, BLOCK)}
+            plain = {block for block in plain if any(block)}
+            for _, stream in recorder.all():
+                numbers = collections.Counter()
+                for frame in large_frames(stream):
+                    head, sealed = frame[:PIECE_HEAD], frame[PIECE_HEAD:]
+                    numbers[head] += 1
+                    blocks = [sealed[at : at + BLOCK] for at in range(0, len(sealed) - BLOCK, BLOCK)]
+                    self.assertFalse(plain.intersection(blocks), "a weight can be read")
+                    begins.update(blocks[:16])
+                    frames += 1
+                self.assertEqual([head for head, count in numbers.items() if count > 1], [], "a number came twice")
+        self.assertGreater(frames, 500)
+        self.assertEqual([block for block, count in begins.items() if count > 1], [])
 
 
 if __name__ == "__main__":
