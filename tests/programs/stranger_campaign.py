@@ -199,8 +199,13 @@ class Stranger:
                     connection.settimeout(1)
                     connection.sendall(data)
 
-    def replay(self, streams):
+    def replay(self, streams, disguised):
+        """`disguised`: under a name of its own. Without secrets, who shows a name that it has read takes its place."""
         for stream in streams:
+            if disguised:
+                stream = re.sub(
+                    rb"(Identity\0\0\0\x11P).{16}", lambda m: m[1] + self.rng.randbytes(16), stream, flags=re.DOTALL
+                )
             for cut in (len(stream), self.rng.randrange(len(stream) + 1)):
                 self.listen(stream[:cut])
             self.replayed += 1
@@ -297,7 +302,7 @@ def attack(campaign, given, recorder, older, job, pids):
         with stranger.held(given.connections):
             stranger.shake_hands(given.handshakes)
             stranger.talk(given.messages)
-            stranger.replay([*own[name], *older[name]])
+            stranger.replay([*own[name], *older[name]], disguised=given.insecure)
             if not given.insecure:
                 stranger.never_end()
         print(f"{name}, port {number}: {stranger.messages} messages (on {stranger.unanswered} connections the last was "

@@ -5,6 +5,7 @@ import contextlib
 import os
 import pathlib
 import re
+import resource
 import signal
 import socket
 import unittest
@@ -136,6 +137,32 @@ class Strangers(ProgramTest):
             self.assertGreater(lines, 0, name)
             self.assertLess(lines, 40, name)
         self.assert_nothing_survives()
+
+    def test_who_connects_when_no_descriptor_is_left_is_turned_away(self):
+        """Else ZeroMQ would try to accept the connection without end."""
+        job = self.start_training()
+        pids = self.processes()
+        server = pids["server 0"]
+        with self.workers_held(pids), contextlib.ExitStack() as stack:
+            most = len(list(pathlib.Path(f"/proc/{server}/fd").iterdir())) + 20
+            before = resource.prlimit(server, resource.RLIMIT_NOFILE)
+            resource.prlimit(server, resource.RLIMIT_NOFILE, (most, before[1]))
+            for port in ports_of(server):
+                connections = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(100)]
+                greeted = set()
+
+                def is_turned_away(connection, greeted=greeted):
+                    with contextlib.suppress(BlockingIOError):
+                        while connection.recv(100, socket.MSG_DONTWAIT):
+                            greeted.add(connection)
+                        return connection not in greeted
+                    return False
+
+                self.wait_until(lambda those=connections: sum(map(is_turned_away, those)) > 50, "nobody is turned away")
+            resource.prlimit(server, resource.RLIMIT_NOFILE, before)
+        ended = self.finish(job)
+        self.assertEqual(ended.code, 0, ended)
+        self.assertIn("no file descriptor is left", (self.folder / "logs" / "server-0.log").read_text())
 
     def test_the_key_shows_nowhere(self):
         key = (self.folder / "job.key").read_text()

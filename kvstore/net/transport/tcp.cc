@@ -154,6 +154,7 @@ class Tcp final : public Connections {
   struct Router {
     Watched requests, monitor;
     std::unordered_map<std::string, LinkId> links;  // by routing id
+    int listener = -1;                              // descriptor
   };
   struct Dealer : Watched {
     Socket monitor;  // none: a connection that breaks is made anew
@@ -235,7 +236,7 @@ class Tcp final : public Connections {
       case Command::kAddRouter:
         watch(command.socket, number_of_router(routers_.size()));
         watch(command.monitor, number_of_router(routers_.size()) + 1);
-        routers_.push_back({{std::move(command.socket)}, {std::move(command.monitor)}, {}});
+        routers_.push_back({{std::move(command.socket)}, {std::move(command.monitor)}, {}, -1});
         break;
       case Command::kAddDealer:
         watch(command.socket, command.link);
@@ -309,8 +310,8 @@ class Tcp final : public Connections {
   bool receive_all() {
     bool more = false;
     for (std::size_t i = 0; i < routers_.size(); ++i) {
-      auto& [requests, monitor, links] = routers_[i];
-      if (std::exchange(monitor.news, false)) read_monitor(monitor.socket);
+      Watched& requests = routers_[i].requests;
+      if (std::exchange(routers_[i].monitor.news, false)) read_monitor(routers_[i]);
       if (requests.news) more |= requests.news = receive(requests.socket, &i, 0);
     }
     for (auto& [link, dealer] : dealers_) {
@@ -370,12 +371,22 @@ class Tcp final : public Connections {
     return away != incoming_.end() ? away : std::prev(incoming_.find(newest));
   }
 
-  void read_monitor(Socket& monitor) {
-    std::string what;
-    while (read_rejection(monitor, door_ != nullptr, what)) {
-      rejections_.add("[tcp] " + what);
-      observers_.on_reject(what);
+  void read_monitor(Router& router) {
+    bool no_descriptor = false;
+    for (Report report; read_report(router.monitor.socket, report);) {
+      if (report.event == ZMQ_EVENT_LISTENING) {
+        router.listener = report.value;
+      } else if (report.event == ZMQ_EVENT_ACCEPT_FAILED) {
+        no_descriptor |= report.value == EMFILE || report.value == ENFILE;
+      } else {
+        const std::string what = rejection_of(report, door_ != nullptr);
+        rejections_.add("[tcp] " + what);
+        observers_.on_reject(what);
+      }
     }
+    if (!no_descriptor) return;
+    exhausted_.add("[tcp] no file descriptor is left: hung up on those who connect; allow more (ulimit -n)");
+    turn_away(router.listener);
   }
 
   // ---- below: receiving; one thread at a time ----
@@ -473,7 +484,7 @@ class Tcp final : public Connections {
   zmq::context_t context_;
   WakeUps wake_ups_;
   Observers observers_;
-  RejectionLog rejections_;
+  RejectionLog rejections_, exhausted_;
   std::shared_ptr<Door> door_;  // null: everybody may connect
   std::unique_ptr<Doorman> doorman_;
 

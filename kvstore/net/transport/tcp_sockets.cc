@@ -1,8 +1,11 @@
 #include "tcp_sockets.h"
 
+#include <fcntl.h>
 #include <netdb.h>
 #include <paceline/error.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
@@ -77,7 +80,7 @@ Socket bind_router(zmq::context_t& context, Socket& router, HostPort& at) {
   if (host.empty())
     throw NetworkError("[tcp] cannot listen at " + asked + ": the host name is unknown; give an address of this host");
   try {
-    Socket monitor = monitor_of(context, router, kFailedHandshake);
+    Socket monitor = monitor_of(context, router, kFailedHandshake | ZMQ_EVENT_LISTENING | ZMQ_EVENT_ACCEPT_FAILED);
     uninterrupted([&] { router.bind("tcp://" + join_host_port(host, at.port)); });
     const std::string endpoint = router.get(zmq::sockopt::last_endpoint);
     at.port = parse_host_port(endpoint.substr(endpoint.find("//") + 2)).port;
@@ -92,19 +95,42 @@ Socket bind_router(zmq::context_t& context, Socket& router, HostPort& at) {
   }
 }
 
-bool read_rejection(Socket& monitor, bool keyed, std::string& what) {
-  zmq::message_t event, address;
+bool read_report(Socket& monitor, Report& report) {
+  zmq::message_t event, endpoint;
   if (!receive_frame(monitor, event)) return false;
-  if (event.more() && !receive_frame(monitor, address)) return false;
-  std::uint16_t kind = 0;
-  if (event.size() >= sizeof(kind)) std::memcpy(&kind, event.data(), sizeof(kind));
-  what = "turned away somebody at " + address.to_string();
-  if (kind == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
-    what += " whose key is not that of a member";
-  else
-    what += keyed ? " who does not speak our protocol or does not have the key of this job"
-                  : " who does not speak our protocol";
+  if (event.more() && !receive_frame(monitor, endpoint)) return false;
+  std::uint16_t number = 0;
+  std::int32_t value = 0;
+  if (event.size() >= sizeof(number) + sizeof(value)) {
+    std::memcpy(&number, event.data(), sizeof(number));
+    std::memcpy(&value, event.data<char>() + sizeof(number), sizeof(value));
+  }
+  report = {number, value, endpoint.to_string()};
   return true;
+}
+
+std::string rejection_of(const Report& report, bool keyed) {
+  const char* const why = report.event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH ? "whose key is not that of a member"
+                          : keyed ? "who does not speak our protocol or does not have the key of this job"
+                                  : "who does not speak our protocol";
+  return "turned away somebody at " + report.endpoint + ' ' + why;
+}
+
+void turn_away(int listener) {
+  constexpr int kMost = 1000;  // before the caller has other work to do
+  fcntl(listener, F_SETFL, fcntl(listener, F_GETFL) | O_NONBLOCK);
+  // A child has descriptors of its own. One that is closed here would be taken by ZeroMQ's thread at once.
+  const pid_t child = vfork();
+  if (child == 0) {
+    close(listener == STDIN_FILENO ? STDOUT_FILENO : STDIN_FILENO);
+    for (int count = 0; count < kMost; ++count) {
+      const int waiting = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+      if (waiting < 0) break;
+      close(waiting);
+    }
+    _exit(0);
+  }
+  while (child > 0 && waitpid(child, nullptr, 0) < 0 && errno == EINTR) continue;
 }
 
 bool receive_frame(Socket& socket, zmq::message_t& message) {

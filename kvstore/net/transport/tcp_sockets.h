@@ -45,10 +45,22 @@ constexpr int kBroken = kFailedHandshake | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CL
 // Reads one event. False when there is none.
 bool read_event(Socket& monitor);
 
-// Binds `router` to `at`, sets the port in `at` to the bound one, and returns a socket that reports failed handshakes.
+// Binds `router` to `at`, sets the port in `at` to the bound one, and returns a socket that reports where it listens,
+// what it could not accept, and failed handshakes.
 Socket bind_router(zmq::context_t& context, Socket& router, HostPort& at);
-// Reads the next such report, as a sentence. False when there is none. `keyed`: peers must have keys.
-bool read_rejection(Socket& monitor, bool keyed, std::string& what);
+struct Report {
+  int event = 0;  // ZMQ_EVENT_LISTENING, ZMQ_EVENT_ACCEPT_FAILED, or of kFailedHandshake
+  int value = 0;  // the descriptor that listens; the error
+  std::string endpoint;
+};
+// Reads the next such report. False when there is none.
+bool read_report(Socket& monitor, Report& report);
+// A failed handshake as a sentence. `keyed`: peers must have keys.
+std::string rejection_of(const Report& report, bool keyed);
+
+// Hangs up on those who wait at a listening socket, for a process that has no descriptor left. ZeroMQ could not accept
+// them, and would try again without end.
+void turn_away(int listener);
 
 // Never wait. receive_frame() returns false when nothing has arrived.
 bool receive_frame(Socket& socket, zmq::message_t& message);
