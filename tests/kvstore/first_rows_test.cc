@@ -162,12 +162,15 @@ TEST(FirstRows, AreInACheckpoint) {
 
 TEST(FirstRows, OfRankZeroCount) {
   for (const std::string mode : {"dist_sync", "dist_async"}) {
-    ClusterInProcess cluster({.mode = mode, .workers = 3, .serial = false});
-    cluster.run([&](int worker, KVStore& store) {
-      const TableSpec table = table_of(500, 2);
-      store.init_table(table, writer_of(table, worker));
-      EXPECT_EQ(pull(store, table, all_rows(table), cluster.engine(worker)), values_of(table, 0));
-    });
+    for (const bool loses_messages : {false, true}) {
+      SCOPED_TRACE(str(mode, loses_messages ? " over a bad network" : ""));
+      ClusterInProcess cluster({.mode = mode, .workers = 3, .faulty = loses_messages, .serial = false});
+      cluster.run([&](int worker, KVStore& store) {
+        const TableSpec table = table_of(500, 2);
+        store.init_table(table, writer_of(table, worker));
+        EXPECT_EQ(pull(store, table, all_rows(table), cluster.engine(worker)), values_of(table, 0));
+      });
+    }
   }
 }
 

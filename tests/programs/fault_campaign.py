@@ -23,6 +23,7 @@ from support import ProgramTest, tensors_of  # noqa: E402
 MODES = ("dist_sync", "dist_async", "dist_async:bound=2", "dist_sync:backup=1", "dist_local", "ring", "gossip")
 WORKERS, SERVERS, EPOCHS, BATCH, RECORDS = 3, 2, 2, 50, 6000
 SILENCE = 12
+PATIENCE_WITH_LOSS = 400  # seconds
 STEPS = EPOCHS * RECORDS // (BATCH * WORKERS)
 
 
@@ -48,7 +49,7 @@ def draw(rng, mode, fatal):
         "cut": lambda: f"cut {','.join(rng.sample(everybody, 2))} {step()} for {rng.uniform(0.2, 4):.1f}s",
         "freeze": lambda: f"freeze {rng.choice(everybody)} {step()} for {rng.uniform(0.2, 4):.1f}s",
     }
-    lines = [draws[kind]() for kind in rng.choices(list(draws), k=rng.randrange(1, 5))]
+    lines = [draws[kind]() for kind in rng.sample(list(draws), k=rng.randrange(1, 5))]
     killed = []
     if fatal:
         killed = [rng.choice(["scheduler", *servers])]
@@ -71,7 +72,7 @@ class Campaign(ProgramTest):
         servers = 0 if mode in ("ring", "gossip") else SERVERS
         return self.finish(self.start_job(mode, "--checkpoint", "ck", "--batch_size", BATCH, workers=WORKERS,
                                           servers=servers, launch=("--faults", "plan"), network="mlp", epochs=EPOCHS,
-                                          environment=environment))  # fmt: skip
+                                          environment=environment), PATIENCE_WITH_LOSS)  # fmt: skip
 
     def saved(self, ended):
         self.assertEqual(ended.code, 0, ended)
