@@ -151,7 +151,9 @@ DecoderFactory libsvm_row(LibsvmRowOptions options) {
 }
 
 DecoderFactory named_in(const Manifest& manifest) {
-  const auto& [name, options, arrays] = manifest.decoder;
+  const std::string& name = manifest.decoder.name;
+  const auto& options = manifest.decoder.options;
+  const auto& arrays = manifest.decoder.arrays;
   require(!name.empty(), "the manifest names no decoder");
   const auto option = [&](const char* which, std::int64_t otherwise) {
     const auto found = options.find(which);
