@@ -62,7 +62,7 @@ struct ShardCache::Entry {
   std::uint64_t bytes;
   fs::file_time_type used;
 
-  std::string key() const { return name.substr(0, name.find('.')); }
+  static std::string key_of(const std::string& name) { return name.substr(0, name.find('.')); }
 };
 
 ShardCache::ShardCache(detail::CacheSettings settings)
@@ -98,8 +98,7 @@ std::optional<ShardCache::Held> ShardCache::take(const Wanted& shard, const Fill
       return Held{folder, std::move(*shared), fetched};
     }
     if (const auto alone = FileLock::attempt(lock, FileLock::kAlone); alone && !is_whole(shard)) {
-      fs::remove_all(folder);
-      fs::remove_all(part);
+      remove_what_is_left_of(shard.key);
       if (!make_room(shard)) return {};
       try {
         fill(part);
@@ -127,6 +126,16 @@ std::uint64_t ShardCache::most_bytes(std::uint64_t used) const {
   return error ? used : (used + space.available) / 2;
 }
 
+void ShardCache::remove_what_is_left_of(const std::string& key) const {
+  std::vector<fs::path> left;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
+    const std::string name = entry.path().filename().string();
+    std::error_code gone;
+    if (Entry::key_of(name) == key && entry.is_directory(gone)) left.push_back(entry.path());
+  }
+  for (const fs::path& one : left) fs::remove_all(one);
+}
+
 std::string ShardCache::part_of(const Wanted& shard) const {
   return str(path(shard.key), '.', shard.most_bytes(), kPart);
 }
@@ -147,11 +156,11 @@ bool ShardCache::make_room(const Wanted& shard) const {
   const std::uint64_t most = most_bytes(used), needed = shard.most_bytes();
   for (const Entry& entry : entries) {
     if (used + needed <= most) break;
-    const std::string lock = path(entry.key()) + std::string(kLock);
+    const std::string lock = path(Entry::key_of(entry.name)) + std::string(kLock);
     const auto alone = FileLock::attempt(lock, FileLock::kAlone);
-    if (!alone || !fs::exists(path(entry.name))) continue;  // in use, or removed where fetching failed
-    const std::string gone = path(entry.key()) + std::string(kGone);
-    if (path(entry.name) != gone) {
+    if (!alone) continue;  // in use
+    const std::string gone = path(Entry::key_of(entry.name)) + std::string(kGone);
+    if (path(entry.name) != gone && fs::exists(path(entry.name))) {  // a part is removed where fetching fails
       fs::remove_all(gone);
       fs::rename(path(entry.name), gone);
     }

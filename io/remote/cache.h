@@ -57,6 +57,7 @@ class ShardCache {
  private:
   struct Entry;
   std::string path(const std::string& name) const { return folder_ + '/' + name; }
+  void remove_what_is_left_of(const std::string& key) const;  // who calls this holds KEY.lock alone
   std::string part_of(const Wanted& shard) const;
   FileLock room_lock() const { return FileLock::wait(path("room.lock")); }
   bool is_whole(const Wanted& shard) const;

@@ -173,7 +173,10 @@ void Node::Impl::send_notice(LinkId link, std::uint64_t known) {
 }
 
 void Node::Impl::broadcast() {
-  for (const auto& [incarnation, link] : membership_->speakers()) speakers_.may_speak(incarnation, link);
+  for (const auto& [incarnation, link] : membership_->speakers()) {
+    speakers_.may_speak(incarnation, link);
+    keep(link);
+  }
   // First the others: what is answered because of the change comes after it.
   for (const auto& [link, known] : membership_->untold()) send_notice(link, known);
   apply(membership_->notice());
@@ -239,7 +242,8 @@ void Node::Impl::apply(RosterNotice notice) {
       const Peer* now = notice.roster.find(old.id);
       if (!old.alive || (now && now->alive && now->incarnation == old.incarnation)) continue;
       gone.emplace_back(old, now && now->finished ? " has left the job" : " was lost");
-      speakers_.forget(old.incarnation);
+      // The number of who has left stays its own.
+      if (!now || !now->finished) speakers_.forget(old.incarnation);
       if (const auto connection = connections_.find(old.id); connection != connections_.end()) {
         closed.push_back(connection->second);
         connections_.erase(connection);

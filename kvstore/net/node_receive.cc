@@ -30,9 +30,11 @@ bool may_ask(Role from, Role to, MessageKind kind) {
   return from == Role::kWorker && to == Role::kScheduler;
 }
 
+// In memory, about: a message may have many frames of no bytes.
 std::size_t bytes_of(const Message& message) {
-  std::size_t bytes = message.body.size();
-  for (const Frame& frame : message.payload) bytes += frame.size;
+  constexpr std::size_t kOfAFrame = 256;
+  std::size_t bytes = sizeof(Message) + message.body.size();
+  for (const Frame& frame : message.payload) bytes += kOfAFrame + frame.size;
   return bytes;
 }
 
@@ -41,7 +43,7 @@ int probe_of(const Message& message) {
   int probe = 0;
   const auto [end, error] = std::from_chars(message.body.data(), message.body.data() + message.body.size(), probe);
   if (error != std::errc() || end != message.body.data() + message.body.size())
-    throw Corrupt("an answer to a probe that does not tell which");
+    throw Corrupt("a probe, or an answer to one, that does not tell which");
   return probe;
 }
 
@@ -174,7 +176,9 @@ bool Node::Impl::is_from(LinkId link, const PeerId& peer) const {
   const Lock lock(mutex_);
   if (const auto own = connections_.find(peer); own != connections_.end() && own->second == link) return true;
   const Peer* known = roster_.find(peer);
-  return known && (keyring_ ? key_of(link) == known->key : speakers_.link_of(known->incarnation) == link);
+  if (!known) return false;
+  if (keyring_) return key_of(link) == known->key;
+  return known->address.empty() && speakers_.link_of(known->incarnation) == link;
 }
 
 void Node::Impl::on_answer(LinkId link, Message message) {
@@ -211,6 +215,7 @@ void Node::Impl::on_probe(LinkId link, const Message& message) {
     on_stray(link, message, "its sender speaks on another link");
     return;
   }
+  const int probe = probe_of(message);
   Message say;
   Packet answer;
   switch (answers_.look(message.header.incarnation, message.header.request, answer)) {
@@ -218,7 +223,7 @@ void Node::Impl::on_probe(LinkId link, const Message& message) {
     case ReplyCache::Known::kOpen: say.header = header_for(MessageKind::kReceived, message); break;
     case ReplyCache::Known::kNew:
       say.header = header_for(MessageKind::kResend, message);
-      say.body = message.body;
+      say.body = std::to_string(probe);
       break;
   }
   send(link, encode(say));
@@ -227,13 +232,14 @@ void Node::Impl::on_probe(LinkId link, const Message& message) {
 void Node::Impl::on_request(LinkId link, Message message) {
   const std::uint64_t sender = message.header.incarnation;
   PeerId from;
-  bool known = false, alive = false;
+  bool known = false, alive = false, finished = false;
   {
     const Lock lock(mutex_);
     for (const Peer& peer : roster_.peers) {
       if (peer.incarnation != sender) continue;
       known = true;
-      alive = peer.alive || peer.finished;
+      alive = peer.alive;
+      finished = peer.finished;
       from = peer.id;
     }
     if (!known && message.header.epoch > roster_.epoch) {
@@ -244,19 +250,22 @@ void Node::Impl::on_request(LinkId link, Message message) {
       return;
     }
   }
-  if (!known || !alive) {
+  if (!known || !(alive || finished)) {
     refuse(link, message,
            known ? name_of(from) + " was declared lost" : "the sender is not, or no longer, in this job");
-    return;
-  }
-  if (!may_speak(sender, link)) {
-    on_stray(link, message, name_of(from) + " speaks on another link");
     return;
   }
   if (!may_ask(from.role, config_.role, message.header.kind)) {
     refuse(link, message, str("a ", name_of(config_.role), " does not answer this to a ", name_of(from.role)));
     return;
   }
+  // Who has left repeats requests, and makes no new acquaintance.
+  const bool is_new = finished && !keyring_ && !speakers_.link_of(sender);
+  if (is_new || !may_speak(sender, link)) {
+    on_stray(link, message, name_of(from) + (is_new ? " has left" : " speaks on another link"));
+    return;
+  }
+  keep(link);
   name_link(link, from);
   deliver(link, std::move(message), from);
 }

@@ -230,6 +230,43 @@ TEST_P(Job, a_join_with_a_stolen_number_reaches_nobody) {
   end_well();
 }
 
+TEST_P(Job, the_number_of_a_worker_that_has_left_speaks_for_nobody) {
+  start();
+  const std::uint64_t stolen = workers_[1]->incarnation();
+  workers_[1]->leave();
+  ASSERT_TRUE(soon([&] { return workers_[0]->roster().live(Role::kWorker).size() == 1; }));
+  ASSERT_TRUE(soon([&] { return server_->roster().live(Role::kWorker).size() == 1; }));
+  for (const PeerId peer : {kScheduler, kServer}) {
+    Stranger stranger = stranger_at(peer);
+    for (const MessageKind kind : {MessageKind::kPushPull, MessageKind::kBarrier, MessageKind::kLeave})
+      stranger.say(kind, number_, stolen, 1001, {}, server_->roster().epoch);
+    for (const Message& message : stranger.all_heard(number_)) EXPECT_NE(message.header.kind, MessageKind::kReply);
+  }
+  EXPECT_EQ(served_, 0);
+  workers_[0]->leave();
+  server_->leave();
+  EXPECT_EQ(scheduler_->result(), "");
+}
+
+// A worker speaks where it first speaks, but not where it was only refused.
+TEST_P(Job, a_refused_request_takes_no_number) {
+  start();
+  Stranger stranger = stranger_at(kServer);
+  stranger.say(MessageKind::kBarrier, number_, workers_[1]->incarnation(), 1001, {}, workers_[1]->roster().epoch);
+  EXPECT_EQ(stranger.answer_to(1001).header.kind, MessageKind::kRefusal);
+  end_well();
+}
+
+TEST_P(Job, a_probe_gets_back_a_number_and_no_more) {
+  start();
+  Stranger stranger = stranger_at(kScheduler);
+  stranger.say(MessageKind::kProbe, 0, kProvisionalIncarnation | 5, 8, std::string(1 << 20, '1'));
+  stranger.say(MessageKind::kProbe, 0, kProvisionalIncarnation | 5, 9, "00017");
+  for (const Message& message : stranger.all_heard(number_)) EXPECT_LT(message.body.size(), 3u);
+  EXPECT_EQ(stranger.answer_to(9).body, "17");
+  end_well();
+}
+
 TEST_P(Job, an_answer_is_taken_from_its_link_alone) {
   start();
   std::atomic<bool> answered = false;
@@ -279,6 +316,22 @@ TEST_P(Job, early_messages_are_bounded_in_bytes) {
   if (GetParam() == "inproc") {           // where a receiver keeps the sender's own bytes
     EXPECT_LE(owner.use_count() - 2, 1);  // beside `owner` and `big`
   }
+  end_well();
+}
+
+TEST_P(Job, early_messages_are_bounded_in_frames) {
+  start();
+  Stranger stranger = stranger_at(kServer);
+  const auto owner = std::make_shared<std::vector<std::byte>>(1);
+  Message many = push();
+  many.payload.assign(200'000, Frame{owner, owner->data(), 0});
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    many.header = {MessageKind::kPushPull, number_, 1000 + i, i + 1, 1000};
+    stranger.say(many);
+  }
+  stranger.all_heard(number_);
+  many.payload.clear();
+  EXPECT_TRUE(soon([&] { return owner.use_count() == 1; })) << owner.use_count();
   end_well();
 }
 

@@ -6,20 +6,23 @@ import socket
 import struct
 import threading
 
+SO_RCVBUFFORCE = 33  # of Linux; Python has no name for it
+
 
 class Recorder:
-    """What was sent over connections of this machine, up to `most` bytes of each. Throws PermissionError."""
+    """What was sent over connections of this machine, up to `most` bytes of each; OSError where that is forbidden."""
 
     def __init__(self, most):
         self.most = most
         self.streams = collections.defaultdict(dict)  # (source port, destination port) -> {sequence number: bytes}
         self.kept = collections.Counter()
         self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
+        with contextlib.suppress(PermissionError):
+            self.socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
         self.socket.bind(("lo", 0))
         self.socket.settimeout(0.2)
         self.ended = threading.Event()
-        self.thread = threading.Thread(target=self.run)
+        self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 
     def run(self):

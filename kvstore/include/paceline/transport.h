@@ -77,6 +77,8 @@ class Transport {
   virtual std::string identity_of(LinkId /*link*/) { return {}; }
   // Closes the links of peers that the keyring no longer admits.
   virtual void close_unadmitted() {}
+  // It is a member's. Links of others are given up first where too many peers have connected.
+  virtual void keep(LinkId /*link*/) {}
   // The address that the link leads to, as far as known; for logs.
   virtual std::string describe(LinkId link) = 0;
   // Sets the handler, before bind() and connect(). The handler gets one packet at a time, on the transport's thread or

@@ -88,6 +88,7 @@ class Faulty final : public FaultyTransport {
     }
     inner_->close(link);
   }
+  void keep(LinkId link) override { inner_->keep(link); }
   std::string describe(LinkId link) override { return inner_->describe(link); }
   void on_receive(Handler handler) override {
     inner_->on_receive([this, handler = std::move(handler)](LinkId link, Packet packet) {

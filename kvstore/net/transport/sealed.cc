@@ -130,6 +130,7 @@ class Sealed final : public Transport {
   }
 
   std::string identity_of(LinkId link) override { return control_->identity_of(link); }
+  void keep(LinkId link) override { control_->keep(link); }
   std::string describe(LinkId link) override { return control_->describe(link); }
   std::shared_ptr<detail::WaitingWork> waiting_work() override { return control_->waiting_work(); }
 

@@ -129,6 +129,7 @@ class Shm final : public Transport {
 
   std::string identity_of(LinkId link) override { return inner_->identity_of(link); }
   void close_unadmitted() override { inner_->close_unadmitted(); }
+  void keep(LinkId link) override { inner_->keep(link); }
   std::string describe(LinkId link) override { return inner_->describe(link); }
 
   void on_receive(Handler handler) override {

@@ -107,6 +107,8 @@ class Tcp final : public Connections {
     put({Command::kClose, link, {}, {}, {}});
   }
 
+  void keep(LinkId link) override { put({Command::kKeep, link, {}, {}, {}}); }
+
   std::string describe(LinkId link) override {
     const Lock lock(mutex_);
     const auto found = names_.find(link);
@@ -141,7 +143,7 @@ class Tcp final : public Connections {
 
  private:
   struct Command {
-    enum Kind { kSend, kClose, kAddRouter, kAddDealer, kStop } kind;
+    enum Kind { kSend, kClose, kKeep, kAddRouter, kAddDealer, kStop } kind;
     LinkId link;
     Packet packet;
     Socket socket;
@@ -174,6 +176,7 @@ class Tcp final : public Connections {
     std::string routing_id, identity;
     Connection connection;
     bool is_away = false;  // when something was last sent to it
+    bool is_kept = false;  // as a member's
   };
 
   Socket open(zmq::socket_type type) {
@@ -233,6 +236,10 @@ class Tcp final : public Connections {
     switch (command.kind) {
       case Command::kSend: send_now(command.link, command.packet); break;
       case Command::kClose: close_now(command.link); break;
+      case Command::kKeep:
+        if (const auto incoming = incoming_.find(command.link); incoming != incoming_.end())
+          incoming->second.is_kept = true;
+        break;
       case Command::kAddRouter:
         watch(command.socket, number_of_router(routers_.size()));
         watch(command.monitor, number_of_router(routers_.size()) + 1);
@@ -311,7 +318,8 @@ class Tcp final : public Connections {
     bool more = false;
     for (std::size_t i = 0; i < routers_.size(); ++i) {
       Watched& requests = routers_[i].requests;
-      if (std::exchange(routers_[i].monitor.news, false)) read_monitor(routers_[i]);
+      Watched& monitor = routers_[i].monitor;
+      if (monitor.news) more |= monitor.news = read_monitor(routers_[i]);
       if (requests.news) more |= requests.news = receive(requests.socket, &i, 0);
     }
     for (auto& [link, dealer] : dealers_) {
@@ -361,32 +369,40 @@ class Tcp final : public Connections {
     }
     routers_[router].links[routing_id] = link;
     incoming_[link] = {router, routing_id, std::move(identity), std::move(connection)};
-    if (incoming_.size() > kMostIncomingLinks) forget(least_useful(link));
+    if (incoming_.size() > kMostIncomingLinks) forget(least_useful());
     return link;
   }
 
-  // A link whose peer is away; else the newest but `newest`. The processes of a job have connected first.
-  std::map<LinkId, Incoming>::iterator least_useful(LinkId newest) {
-    const auto away = std::ranges::find_if(incoming_, [](const auto& entry) { return entry.second.is_away; });
-    return away != incoming_.end() ? away : std::prev(incoming_.find(newest));
+  // The oldest link that is no member's; else the newest.
+  std::map<LinkId, Incoming>::iterator least_useful() {
+    const auto other = std::ranges::find_if(incoming_, [](const auto& entry) { return !entry.second.is_kept; });
+    return other != incoming_.end() ? other : std::prev(incoming_.end());
   }
 
-  void read_monitor(Router& router) {
-    bool no_descriptor = false;
-    for (Report report; read_report(router.monitor.socket, report);) {
+  // True if some reports may be left.
+  bool read_monitor(Router& router) {
+    constexpr int kMostReports = 100;
+    bool no_descriptor = false, more = true;
+    for (int count = 0; count < kMostReports && !no_descriptor; ++count) {
+      Report report;
+      more = read_report(router.monitor.socket, report);
+      if (!more) break;
       if (report.event == ZMQ_EVENT_LISTENING) {
         router.listener = report.value;
       } else if (report.event == ZMQ_EVENT_ACCEPT_FAILED) {
-        no_descriptor |= report.value == EMFILE || report.value == ENFILE;
+        no_descriptor = report.value == EMFILE;
       } else {
         const std::string what = rejection_of(report, door_ != nullptr);
         rejections_.add("[tcp] " + what);
         observers_.on_reject(what);
       }
     }
-    if (!no_descriptor) return;
-    exhausted_.add("[tcp] no file descriptor is left: hung up on those who connect; allow more (ulimit -n)");
-    turn_away(router.listener);
+    if (no_descriptor) {
+      const bool hung_up = turn_away(router.listener);
+      exhausted_.add(str("[tcp] no file descriptor is left: ", hung_up ? "hung up on" : "cannot even hang up on",
+                         " those who connect; allow more (ulimit -n)"));
+    }
+    return more;
   }
 
   // ---- below: receiving; one thread at a time ----

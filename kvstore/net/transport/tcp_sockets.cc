@@ -3,12 +3,18 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <paceline/error.h>
+#include <sched.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <csignal>
 #include <cstring>
+#include <thread>
+#include <vector>
 
 #include "random.h"
 
@@ -116,21 +122,33 @@ std::string rejection_of(const Report& report, bool keyed) {
   return "turned away somebody at " + report.endpoint + ' ' + why;
 }
 
-void turn_away(int listener) {
+// A child has descriptors of its own. One that is closed in this process would be taken by ZeroMQ's thread at once. The
+// child shares the memory, so it calls nothing but the system. It leaves no signal and no status to a waiting program.
+bool turn_away(int listener) {
   constexpr int kMost = 1000;  // before the caller has other work to do
-  fcntl(listener, F_SETFL, fcntl(listener, F_GETFL) | O_NONBLOCK);
-  // A child has descriptors of its own. One that is closed here would be taken by ZeroMQ's thread at once.
-  const pid_t child = vfork();
-  if (child == 0) {
-    close(listener == STDIN_FILENO ? STDOUT_FILENO : STDIN_FILENO);
+  constexpr std::size_t kStack = 65536;
+  static const auto hang_up_on_all = [](void* argument) {
+    const int listening = *static_cast<const int*>(argument);
+    syscall(SYS_close, listening == STDIN_FILENO ? STDOUT_FILENO : STDIN_FILENO);
     for (int count = 0; count < kMost; ++count) {
-      const int waiting = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-      if (waiting < 0) break;
-      close(waiting);
+      const auto waiting = syscall(SYS_accept4, listening, nullptr, nullptr, SOCK_CLOEXEC);
+      if (waiting < 0) return count > 0 ? 0 : 1;
+      syscall(SYS_close, waiting);
     }
-    _exit(0);
-  }
-  while (child > 0 && waitpid(child, nullptr, 0) < 0 && errno == EINTR) continue;
+    return 0;
+  };
+  fcntl(listener, F_SETFL, fcntl(listener, F_GETFL) | O_NONBLOCK);
+  std::vector<std::byte> stack(kStack);
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const pid_t child = clone(hang_up_on_all, stack.data() + stack.size(), CLONE_VM | CLONE_VFORK, &listener);
+  int status = -1;
+  if (child > 0) waitpid(child, &status, __WCLONE);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (status == 0) return true;
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  return false;
 }
 
 bool receive_frame(Socket& socket, zmq::message_t& message) {

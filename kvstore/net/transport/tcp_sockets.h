@@ -59,8 +59,8 @@ bool read_report(Socket& monitor, Report& report);
 std::string rejection_of(const Report& report, bool keyed);
 
 // Hangs up on those who wait at a listening socket, for a process that has no descriptor left. ZeroMQ could not accept
-// them, and would try again without end.
-void turn_away(int listener);
+// them, and would try again without end. False: that failed, after a short pause.
+bool turn_away(int listener);
 
 // Never wait. receive_frame() returns false when nothing has arrived.
 bool receive_frame(Socket& socket, zmq::message_t& message);
