@@ -126,8 +126,8 @@ void Transfer::send_small(bool pushes, bool pulls) {
                                       pull ? item.out.data + offset : nullptr, bytes, item.need});
     }
   }
-  for (auto& [server, request] : requests)
-    expecting(1, [&] { (*route_.coalescers)[static_cast<std::size_t>(server)]->submit(std::move(request)); });
+  for (auto& entry : requests)
+    expecting(1, [&] { (*route_.coalescers)[static_cast<std::size_t>(entry.first)]->submit(std::move(entry.second)); });
 }
 
 struct Transfer::Run {
