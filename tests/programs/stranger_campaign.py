@@ -112,7 +112,7 @@ class Stranger:
 
     def __init__(self, port, rng, words):
         self.port, self.rng, self.words = port, rng, words
-        self.messages = self.handshakes = self.replayed = self.flood = self.most_read = self.unanswered = 0
+        self.messages = self.handshakes = self.replayed = self.flood = self.most_read = self.unanswered = self.links = 0
 
     def connect(self, shakes_hands=False):
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
@@ -198,6 +198,13 @@ class Stranger:
                     silent.append(connection)
                     connection.settimeout(1)
                     connection.sendall(data)
+
+    def connect_and_go(self, number):
+        """More connections than a process keeps the links of, with a message each."""
+        for _ in range(number):
+            with contextlib.suppress(OSError), self.connect(shakes_hands=True) as connection:
+                connection.sendall(self.words.message())
+                self.links += 1
 
     def replay(self, streams, disguised):
         """`disguised`: under a name of its own. Without secrets, who shows a name that it has read takes its place."""
@@ -302,11 +309,13 @@ def attack(campaign, given, recorder, older, job, pids):
         with stranger.held(given.connections):
             stranger.shake_hands(given.handshakes)
             stranger.talk(given.messages)
+            if given.insecure:
+                stranger.connect_and_go(given.links)
             stranger.replay([*own[name], *older[name]], disguised=given.insecure)
             if not given.insecure:
                 stranger.never_end()
         print(f"{name}, port {number}: {stranger.messages} messages (on {stranger.unanswered} connections the last was "
-              f"not answered), {stranger.handshakes} handshakes, "
+              f"not answered), {stranger.links} links, {stranger.handshakes} handshakes, "
               f"{given.connections} held, {stranger.replayed} connections replayed, at most {stranger.most_read} "
               f"bytes read on one, {time.monotonic() - begin:.0f} s", flush=True)  # fmt: skip
         gone = [name for name, pid in pids.items() if not pathlib.Path(f"/proc/{pid}/exe").exists()]
@@ -327,6 +336,7 @@ def main():
     parser.add_argument("--messages", type=int, default=1_000_000, help="at each port (default: 10^6)")
     parser.add_argument("--handshakes", type=int, default=10_000, help="at each port (default: 10^4)")
     parser.add_argument("--connections", type=int, default=1000, help="held at each port (default: 1000)")
+    parser.add_argument("--links", type=int, default=70_000, help="made at each port without secrets (default: 70000)")
     parser.add_argument("--epochs", type=int, default=EPOCHS, help=f"of the job (default: {EPOCHS})")
     parser.add_argument("--mode", choices=("dist_sync", "ring"), default="dist_sync")
     parser.add_argument("--insecure", action="store_true", help="a job without secrets")
