@@ -143,7 +143,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   void broadcast_soon();
   void broadcast_if_late();
   void apply(RosterNotice notice);
-  void fail(std::exception_ptr error);
+  void fail(const std::exception_ptr& error);
   void watch_scheduler(double seconds);
 
   Handlers handlers_;

@@ -53,7 +53,7 @@ void Node::Impl::join(const std::function<void()>& meanwhile) {
         return;
       }
       const Lock lock(mutex_);
-      *refused = error;
+      *refused = std::move(error);
       changed_.notify_all();
     });
   }
@@ -276,7 +276,7 @@ void Node::Impl::apply(RosterNotice notice) {
   for (auto& [link, message] : early) on_request(link, std::move(message));
 }
 
-void Node::Impl::fail(std::exception_ptr error) {
+void Node::Impl::fail(const std::exception_ptr& error) {
   Roster roster;
   {
     const Lock lock(mutex_);

@@ -29,7 +29,7 @@ zmq::message_t message_of(const Frame& frame) {
   if (frame.size < kCopyBelow) return zmq::message_t(frame.data, frame.size);
   auto owner = std::make_unique<std::shared_ptr<const void>>(frame.owner);
   zmq::message_t message(const_cast<std::byte*>(frame.data), frame.size, release, owner.get());
-  static_cast<void>(owner.release());
+  [[maybe_unused]] const auto* const given_away = owner.release();
   return message;
 }
 

@@ -247,23 +247,23 @@ void Transfer::submit(std::shared_ptr<Outgoing> sent) {
   Message message = message_of(MessageKind::kPushPull, sent->body, sent->payload.finish());
   // A pull that waits for others takes no room: what they wait for may have to pass it.
   const std::size_t bytes = route_.pulls_wait ? sent->pushed_bytes : std::max(sent->pushed_bytes, sent->pulled_bytes);
-  (*route_.outboxes)[server]->submit(
-      priority_, bytes, std::move(message),
-      [self = shared_from_this(), sent](std::optional<Message> answer, std::exception_ptr error) {
-        int ended = sent->pulls ? 2 : 1;
-        try {
-          if (error) std::rethrow_exception(error);
-          self->receive(sent->batch, *answer);
-          if (sent->pushes) self->finish_push();
-          sent->pushes = false;
-          if (sent->pulls) self->submit(std::move(sent->pulls));
-          ended = 1;
-        } catch (...) {
-          sent->pushes ? self->fail(std::current_exception()) : self->answers_.note(std::current_exception());
-        }
-        if (sent->pushes) self->finish_push();
-        for (; ended > 0; --ended) self->finish_message();
-      });
+  auto on_answer = [self = shared_from_this(), sent = std::move(sent)](std::optional<Message> answer,
+                                                                       const std::exception_ptr& error) {
+    int ended = sent->pulls ? 2 : 1;
+    try {
+      if (error) std::rethrow_exception(error);
+      self->receive(sent->batch, *answer);
+      if (sent->pushes) self->finish_push();
+      sent->pushes = false;
+      if (sent->pulls) self->submit(std::move(sent->pulls));
+      ended = 1;
+    } catch (...) {
+      sent->pushes ? self->fail(std::current_exception()) : self->answers_.note(std::current_exception());
+    }
+    if (sent->pushes) self->finish_push();
+    for (; ended > 0; --ended) self->finish_message();
+  };
+  (*route_.outboxes)[server]->submit(priority_, bytes, std::move(message), std::move(on_answer));
 }
 
 void Transfer::receive(const Batch& batch, const Message& answer) {
