@@ -49,13 +49,18 @@ class Recorder:
 
 
 def _files_of(program, addresses):
-    """Address -> source file relative to the source folder, for functions of the product."""
+    """Address -> source file relative to the source folder, for functions of the product.
+
+    What initialises a program's static objects is left out: it runs in every test of the program.
+    """
     ordered = sorted(addresses)
     text = "\n".join(hex(address) for address in ordered)
-    command = ["addr2line", "-e", program]
+    command = ["addr2line", "-f", "-e", program]
     printed = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout.splitlines()
     found = {}
-    for address, line in zip(ordered, printed, strict=True):
+    for address, function, line in zip(ordered, printed[::2], printed[1::2], strict=True):
+        if "_GLOBAL__sub_" in function or "__static_initialization_and_destruction" in function:
+            continue
         path = os.path.normpath(line.rpartition(":")[0])
         if os.path.isabs(path):
             path = os.path.relpath(path, SOURCE)
