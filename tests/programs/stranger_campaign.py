@@ -43,7 +43,7 @@ WORKERS, SERVERS, EPOCHS = 2, 2, 30
 MOST_LINES = 200  # that strangers add to the log of a process
 MOST_KEPT = 1 << 18  # bytes of a recorded connection
 MOST_READ = 1000  # bytes that a port with secrets says on one connection: a greeting, and what refuses
-IN_ONE = 500  # messages on one connection
+IN_ONE = 50  # messages on one connection; eight malformed ones end it
 MAGIC = b"PCL\x01\x02"
 HEAD = struct.Struct("<4sBBHQQQQIIQ16s")
 KINDS = [int(number) for number in re.findall(r"^  k\w+ = (\d+),", (SOURCE_DIR / "kvstore/net/message.h").read_text(),
@@ -112,7 +112,9 @@ class Stranger:
 
     def __init__(self, port, rng, words):
         self.port, self.rng, self.words = port, rng, words
-        self.messages = self.handshakes = self.replayed = self.flood = self.most_read = self.unanswered = self.links = 0
+        self.messages = self.handshakes = self.replayed = self.flood = self.most_read = self.asked = self.answered = (
+            self.links
+        ) = 0
 
     def connect(self, shakes_hands=False):
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
@@ -191,7 +193,8 @@ class Stranger:
             if self.rng.random() < 0.8:
                 request = self.rng.getrandbits(64)
                 probe = self.words.encode(PROBE, self.words.jobs[-1], PROVISIONAL | 5, request, 0, b"1", [])
-                self.unanswered += not self.say(data + probe, struct.pack("<Q", request), shakes_hands=True)
+                self.asked += 1
+                self.answered += self.say(data + probe, struct.pack("<Q", request), shakes_hands=True)
             else:
                 with contextlib.suppress(OSError):
                     connection = self.connect(shakes_hands=True)
@@ -314,15 +317,18 @@ def attack(campaign, given, recorder, older, job, pids):
             stranger.replay([*own[name], *older[name]], disguised=given.insecure)
             if not given.insecure:
                 stranger.never_end()
-        print(f"{name}, port {number}: {stranger.messages} messages (on {stranger.unanswered} connections the last was "
-              f"not answered), {stranger.links} links, {stranger.handshakes} handshakes, "
+        print(f"{name}, port {number}: {stranger.messages} messages (the last of {stranger.answered} of "
+              f"{stranger.asked} connections was answered), {stranger.links} links, {stranger.handshakes} handshakes, "
               f"{given.connections} held, {stranger.replayed} connections replayed, at most {stranger.most_read} "
               f"bytes read on one, {time.monotonic() - begin:.0f} s", flush=True)  # fmt: skip
         gone = [name for name, pid in pids.items() if not pathlib.Path(f"/proc/{pid}/exe").exists()]
         if gone:
             campaign.fail(f"{', '.join(gone)} ended: {campaign.finish(job)}")
         campaign.assertLess(stranger.flood, FLOOD, "a message that never ends was taken")
-        if not given.insecure:
+        if given.insecure:
+            campaign.assertGreater(stranger.answered, stranger.asked / 2, f"{name} did not hear the stranger out")
+        else:
+            campaign.assertEqual(stranger.answered, 0, f"{name} answered")
             campaign.assertLess(stranger.most_read, MOST_READ, f"read at {name}")
     for name, pid in pids.items():
         grown = memory_of(pid) - before[name]
@@ -360,6 +366,8 @@ def main():
         campaign.assertEqual(campaign.weights(job), undisturbed, "other weights than undisturbed")
         for name in pids:
             lines = campaign.lines(name)
+            if not name.startswith("worker"):
+                campaign.assertRegex("\n".join(lines), "turned away somebody", name)
             more = len(lines) - quiet[name]
             print(f"{name}: {more} lines more in its log, as: "
                   f"{next((line for line in lines if 'turned away' in line or 'dropped' in line), 'none')}",
