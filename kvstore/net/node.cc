@@ -354,16 +354,6 @@ void Node::Impl::name_link(LinkId link, const PeerId& peer) {
   if (faults_) faults_->name_link(link, name_in_plan(peer));
 }
 
-// A member's link does not make room for those of strangers.
-void Node::Impl::keep(LinkId link) {
-  {
-    const Lock lock(mutex_);
-    if (!kept_.insert(link).second) return;
-  }
-  const Lock lock(send_mutex_);
-  if (transport_) transport_->keep(link);
-}
-
 void Node::Impl::reached(std::uint64_t step) {
   std::uint64_t known = step_.load();
   while (known < step && !step_.compare_exchange_weak(known, step)) continue;

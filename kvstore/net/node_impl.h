@@ -12,7 +12,6 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -102,7 +101,6 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   void name_who_holds_up(double seconds);
   LinkId link_to(const PeerId& peer);
   void name_link(LinkId link, const PeerId& peer);
-  void keep(LinkId link);
   // None if this process must first connect to the peer, which is then copied to `unconnected`.
   std::optional<LinkId> known_link(const PeerId& peer, Peer* unconnected) const;
   void post(std::function<void()> work);
@@ -162,7 +160,6 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   std::map<PeerId, LinkId> connections_ PACELINE_GUARDED_BY(mutex_);
   std::deque<std::pair<LinkId, Message>> early_ PACELINE_GUARDED_BY(mutex_);  // of peers in a later roster
   std::size_t early_bytes_ PACELINE_GUARDED_BY(mutex_) = 0;
-  std::set<LinkId> kept_ PACELINE_GUARDED_BY(mutex_);  // links of members
   Speakers speakers_;
   RejectionLog malformed_log_, refused_log_, stray_log_;
   double next_naming_ = 0;       // of the timer's thread: seconds until it names again who holds others up

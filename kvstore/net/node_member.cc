@@ -173,10 +173,7 @@ void Node::Impl::send_notice(LinkId link, std::uint64_t known) {
 }
 
 void Node::Impl::broadcast() {
-  for (const auto& [incarnation, link] : membership_->speakers()) {
-    speakers_.may_speak(incarnation, link);
-    keep(link);
-  }
+  for (const auto& [incarnation, link] : membership_->speakers()) may_speak(incarnation, link);
   // First the others: what is answered because of the change comes after it.
   for (const auto& [link, known] : membership_->untold()) send_notice(link, known);
   apply(membership_->notice());

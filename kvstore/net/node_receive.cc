@@ -265,7 +265,6 @@ void Node::Impl::on_request(LinkId link, Message message) {
     on_stray(link, message, name_of(from) + (is_new ? " has left" : " speaks on another link"));
     return;
   }
-  keep(link);
   name_link(link, from);
   deliver(link, std::move(message), from);
 }

@@ -44,9 +44,12 @@ bool Node::Impl::is_from_its_sender(LinkId link, const Message& message) {
 
 // A key proves who speaks. Without keys, the first message that a process sends decides where it speaks.
 bool Node::Impl::may_speak(std::uint64_t sender, LinkId link) {
-  if (!keyring_) return speakers_.may_speak(sender, link);
-  speakers_.bind(sender, link);
-  return true;
+  const auto speaks = keyring_ ? speakers_.bind(sender, link) : speakers_.may_speak(sender, link);
+  if (speaks == Speakers::Speaks::kHereFromNow) {
+    const Lock lock(send_mutex_);
+    if (transport_) transport_->keep(link);  // it is no stranger's
+  }
+  return speaks != Speakers::Speaks::kNo;
 }
 
 bool Node::Impl::is_of_another(std::uint64_t sender, LinkId link) const {

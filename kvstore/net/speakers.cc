@@ -1,16 +1,19 @@
 #include "speakers.h"
 
+#include <utility>
+
 namespace paceline {
 
-bool Speakers::may_speak(std::uint64_t sender, LinkId link) {
+Speakers::Speaks Speakers::may_speak(std::uint64_t sender, LinkId link) {
   const Lock lock(mutex_);
-  if (closed_.count(link) > 0) return false;
-  return links_.try_emplace(sender, link).first->second == link;
+  if (closed_.count(link) > 0) return Speaks::kNo;
+  const auto [known, is_new] = links_.try_emplace(sender, link);
+  return is_new ? Speaks::kHereFromNow : known->second == link ? Speaks::kHere : Speaks::kNo;
 }
 
-void Speakers::bind(std::uint64_t sender, LinkId link) {
+Speakers::Speaks Speakers::bind(std::uint64_t sender, LinkId link) {
   const Lock lock(mutex_);
-  links_[sender] = link;
+  return std::exchange(links_[sender], link) == link ? Speaks::kHere : Speaks::kHereFromNow;
 }
 
 std::optional<LinkId> Speakers::link_of(std::uint64_t sender) const {

@@ -14,10 +14,12 @@ namespace paceline {
 
 class Speakers {
  public:
-  // True if `sender` speaks on `link`, or on none yet: then it does from now on.
-  bool may_speak(std::uint64_t sender, LinkId link);
+  enum class Speaks { kNo, kHere, kHereFromNow };
+
+  // Does `sender` speak on `link`? It does from now on where it has spoken on none yet.
+  Speaks may_speak(std::uint64_t sender, LinkId link);
   // `sender` has proved that it speaks on `link`.
-  void bind(std::uint64_t sender, LinkId link);
+  Speaks bind(std::uint64_t sender, LinkId link);
   // The link that `sender` is bound to.
   std::optional<LinkId> link_of(std::uint64_t sender) const;
   // `sender` is no more.

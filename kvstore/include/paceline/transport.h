@@ -77,7 +77,7 @@ class Transport {
   virtual std::string identity_of(LinkId /*link*/) { return {}; }
   // Closes the links of peers that the keyring no longer admits.
   virtual void close_unadmitted() {}
-  // It is a member's. Links of others are given up first where too many peers have connected.
+  // Says that the link is a member's. Where too many peers have connected, links of others are given up first.
   virtual void keep(LinkId /*link*/) {}
   // The address that the link leads to, as far as known; for logs.
   virtual std::string describe(LinkId link) = 0;

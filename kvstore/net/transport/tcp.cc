@@ -175,7 +175,6 @@ class Tcp final : public Connections {
     std::size_t router = 0;
     std::string routing_id, identity;
     Connection connection;
-    bool is_away = false;  // when something was last sent to it
     bool is_kept = false;  // as a member's
   };
 
@@ -286,8 +285,7 @@ class Tcp final : public Connections {
       send_frame(router, zmq::message_t(incoming->second.routing_id), true);
     } catch (const zmq::error_t& error) {
       if (error.num() != EHOSTUNREACH) throw;
-      incoming->second.is_away = true;  // it may come back, by the same routing id
-      return &router;
+      return &router;  // it is away, and may come back by the same routing id
     }
     observers_.on_send(link, packet);
     send_frames(router, packet);
@@ -349,7 +347,6 @@ class Tcp final : public Connections {
     std::string identity = door_ ? paceline::identity_of(packet) : "";
     if (const auto known = routers_[router].links.find(routing_id); known != routers_[router].links.end()) {
       const auto incoming = incoming_.find(known->second);
-      incoming->second.is_away = false;
       if (incoming->second.identity == identity) {
         if (descriptor_of(packet) != incoming->second.connection.fd)
           incoming->second.connection = connection_of(packet);

@@ -132,7 +132,7 @@ bool turn_away(int listener) {
     syscall(SYS_close, listening == STDIN_FILENO ? STDOUT_FILENO : STDIN_FILENO);
     for (int count = 0; count < kMost; ++count) {
       const auto waiting = syscall(SYS_accept4, listening, nullptr, nullptr, SOCK_CLOEXEC);
-      if (waiting < 0) return count > 0 ? 0 : 1;
+      if (waiting < 0) return errno == EMFILE || errno == ENFILE ? 1 : 0;
       syscall(SYS_close, waiting);
     }
     return 0;
