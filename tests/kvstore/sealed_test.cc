@@ -162,7 +162,7 @@ TEST_F(OnThePath, nothing_of_a_frame_shows_and_no_number_comes_twice) {
     const int before = bulk_relay_->connections();
     bulk_relay_->cut();
     ASSERT_TRUE(soon([&] {
-      client_->send(link_, packet("renew"));
+      send_little("renew");
       return bulk_relay_->connections() > before;
     }));
   }
@@ -187,21 +187,27 @@ TEST_F(OnThePath, nothing_of_a_frame_shows_and_no_number_comes_twice) {
 
 TEST_F(OnThePath, packets_keep_their_order_when_the_second_socket_is_cut) {
   open_second_socket();
-  std::atomic<bool> stop = false;
-  std::thread sender([&] {
-    for (int i = 0; !stop; ++i) {
-      client_->send(link_, packet(str(100000 + i), i % 2 == 0 ? 200000 : 100));
+  const auto arrived = [&] {
+    const Lock lock(mutex_);
+    return at_server_.back();
+  };
+  std::jthread sender([&](const std::stop_token& stop) {
+    for (int i = 200000; !stop.stop_requested(); ++i) {
+      client_->send(link_, packet(str(i), i % 2 == 0 ? 200000 : 100));
       std::this_thread::sleep_for(1ms);
+      // A HELLO waits behind what CURVE has to carry, so little is on its way. What a cut took never arrives.
+      for (int waited = 0; waited < 100 && arrived() < str(i - 50); ++waited) std::this_thread::sleep_for(1ms);
     }
   });
-  for (int cuts = 0; cuts < 5; ++cuts) {
-    EXPECT_TRUE(soon([&] { return bulk_relay_->forth().back().size() > kBytes; }));
+  for (int cut = 0; cut < 5; ++cut) {
+    ASSERT_TRUE(soon([&] { return bulk_relay_->forth().back().size() > kBytes; }));
     const std::size_t before = texts(at_server_).size();
+    const int connections = bulk_relay_->connections();
     bulk_relay_->cut();
-    EXPECT_TRUE(soon([&] { return bulk_relay_->connections() == cuts + 2; }));
-    EXPECT_TRUE(soon([&] { return texts(at_server_).size() > before + 50; }));
+    ASSERT_TRUE(soon([&] { return bulk_relay_->connections() > connections; }));
+    ASSERT_TRUE(soon([&] { return texts(at_server_).size() > before + 50; }));
   }
-  stop = true;
+  sender.request_stop();
   sender.join();
   std::vector<std::string> got = texts(at_server_);
   std::erase(got, "warm");
