@@ -87,24 +87,24 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   std::atomic<std::uint64_t> step_ = 0;  // the newest that this process knows of
 
  private:
-  // ---- node.cc: threads, packets out
+  // ---- node.cc: threads
   void run_timer();
   void run_heart();
   void tick(double seconds);
-  void repeat_request(PendingRequests::Repeat repeat);
   void give_up_unreachable(double seconds);
-  void send(LinkId link, Packet packet) PACELINE_EXCLUDES(send_mutex_);
   void send_heartbeat();
-  void send_control(LinkId link, MessageKind kind, std::uint64_t request, std::string body = {});
-  MessageHeader header(MessageKind kind, std::uint64_t request) const;
-  std::string who_holds_up() const;
-  void name_who_holds_up(double seconds);
-  LinkId link_to(const PeerId& peer);
   void name_link(LinkId link, const PeerId& peer);
-  // None if this process must first connect to the peer, which is then copied to `unconnected`.
-  std::optional<LinkId> known_link(const PeerId& peer, Peer* unconnected) const;
   void post(std::function<void()> work);
   void run_posted();
+
+  // ---- node_send.cc: packets out
+  void send(LinkId link, Packet packet) PACELINE_EXCLUDES(send_mutex_);
+  void send_control(LinkId link, MessageKind kind, std::uint64_t request, std::string body = {});
+  MessageHeader header(MessageKind kind, std::uint64_t request) const;
+  LinkId link_to(const PeerId& peer);
+  // None if this process must first connect to the peer, which is then copied to `unconnected`.
+  std::optional<LinkId> known_link(const PeerId& peer, Peer* unconnected) const;
+  void repeat_request(PendingRequests::Repeat repeat);
 
   // ---- node_receive.cc: packets in
   void on_packet(LinkId link, const Packet& packet);
@@ -143,6 +143,8 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   void apply(RosterNotice notice);
   void fail(const std::exception_ptr& error);
   void watch_scheduler(double seconds);
+  std::string who_holds_up() const;
+  void name_who_holds_up(double seconds);
 
   Handlers handlers_;
   ReplyCache answers_;

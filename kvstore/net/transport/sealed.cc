@@ -90,14 +90,8 @@ class Sealed final : public Transport {
   LinkId connect(const std::string& address, const std::string& key) override {
     const LinkId link = control_->connect(address, key);
     if (!keyring_) return link;
-    auto session = std::make_shared<Session>();
-    session->number = random_number();
-    session->link = link;
-    session->connected = true;
-    session->host = parse_host_port(address).host;
     const Lock lock(mutex_);
-    sessions_.by_link[link] = session;
-    sessions_.by_number[session->number] = session;
+    sessions_.add_connected(random_number(), link, parse_host_port(address).host);
     return link;
   }
 
@@ -197,7 +191,7 @@ class Sealed final : public Transport {
     }
   }
 
-  // ---- the beginning of a session ----
+  // ---- rounds ----
 
   // `session` is null for a link by which nobody has said HELLO.
   void ask_for_second_socket(LinkId link, Session* session) PACELINE_REQUIRES(mutex_) {
@@ -225,19 +219,12 @@ class Sealed final : public Transport {
     session.asked = Clock::now();
     const std::string key = SealingKey::draw();
     session.out = std::make_shared<const SealingKey>(key);
-    Control hello = sealed::control_about(session, Control::HELLO);
-    hello.set_key(key);
-    session.word = sealed::frame_of(hello);
+    session.word = sealed::frame_of(sealed::hello_of(session, key));
     control_->send(session.link, {session.word});
   }
 
   void begin_round(Session& session, std::uint32_t round) PACELINE_REQUIRES(mutex_) {
-    session.round = round;
-    session.open = false;
-    session.word = {};
-    session.next_in = 1;  // the sender may have forgotten its numbers; keys are new, so none is taken twice
-    session.lose_what_is_missing();
-    if (session.bulk != 0) bulk_->close(std::exchange(session.bulk, 0));
+    if (const LinkId old = session.begin_round(round); old != 0) bulk_->close(old);
   }
 
   void end(Session& session) PACELINE_REQUIRES(mutex_) {
@@ -271,10 +258,7 @@ class Sealed final : public Transport {
       if (bulk_port_ == 0 || hello.key().size() != kSecretBytes || sessions_.by_number.size() >= kMostSessions) return;
       if (!session) {
         if (const auto other = sessions_.find(link)) end(*other);
-        session = std::make_shared<Session>();
-        session->number = hello.session();
-        session->identity = identity;
-        sessions_.by_number[session->number] = session;
+        session = sessions_.add_incoming(hello.session(), identity);
       }
       sessions_.move_to(session, link);
       begin_round(*session, hello.round());
@@ -282,11 +266,8 @@ class Sealed final : public Transport {
       const std::string key = SealingKey::draw();
       session->in = std::make_shared<const SealingKey>(hello.key());
       session->out = std::make_shared<const SealingKey>(key);
-      Control answer = sealed::control_about(*session, Control::ANSWER);
-      answer.set_key(key);
-      answer.set_token(tokens_->issue(sealed::bulk_identity(*session)));
-      answer.set_port(static_cast<std::uint32_t>(bulk_port_));
-      session->word = sealed::frame_of(answer);
+      const std::string token = tokens_->issue(sealed::bulk_identity(*session));
+      session->word = sealed::frame_of(sealed::answer_of(*session, key, token, bulk_port_));
       control_->send(link, {session->word});
     }
     drain(*session);
@@ -392,11 +373,7 @@ class Sealed final : public Transport {
       }
       if (control.first() < session->next_in) return reject(link, "pieces that it had announced before");
       sessions_.move_to(session, link);
-      session->queue.push_back(arriving);
-      for (std::size_t i = 0; i < places.size(); ++i)
-        session->expected.emplace(control.first() + i, std::move(places[i]));
-      session->next_in = control.first() + places.size();
-      here = session->take_early(control.first());
+      here = session->expect(arriving, control.first(), std::move(places));
     }
     for (auto& [number, frame] : here) on_piece(session, number, std::move(frame));
   }

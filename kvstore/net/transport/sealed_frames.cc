@@ -32,6 +32,20 @@ Control control_about(const Session& session, Control::Kind kind) {
   return control;
 }
 
+Control hello_of(const Session& session, const std::string& key) {
+  Control hello = control_about(session, Control::HELLO);
+  hello.set_key(key);
+  return hello;
+}
+
+Control answer_of(const Session& session, const std::string& key, const std::string& token, int port) {
+  Control answer = control_about(session, Control::ANSWER);
+  answer.set_key(key);
+  answer.set_token(token);
+  answer.set_port(static_cast<std::uint32_t>(port));
+  return answer;
+}
+
 bool is_current(const Session& session, const Control& control) {
   return session.number == control.session() && session.round == control.round();
 }

@@ -12,6 +12,9 @@ namespace paceline::sealed {
 
 Control control_of(Control::Kind kind);
 Control control_about(const Session& session, Control::Kind kind);
+// `key`: that the sender of the word seals with. `token`, `port`: by which the second socket admits the other side.
+Control hello_of(const Session& session, const std::string& key);
+Control answer_of(const Session& session, const std::string& key, const std::string& token, int port);
 // Is it about the present round of the session?
 bool is_current(const Session& session, const Control& control);
 Frame frame_of(const Control& control);

@@ -75,11 +75,28 @@ struct Session {
   std::size_t early_bytes = 0;
   std::uint64_t next_in = 1;  // the first number that was not announced
 
+  // Nothing of earlier rounds is valid from now on. Returns the connection that must be closed; 0: none.
+  LinkId begin_round(std::uint32_t new_round) {
+    round = new_round;
+    open = false;
+    word = {};
+    next_in = 1;  // the sender may have forgotten its numbers; keys are new, so none is taken twice
+    lose_what_is_missing();
+    return std::exchange(bulk, 0);
+  }
   // Keeps a piece that came before its announcement. False where there are too many of these.
   bool keep_early(std::uint64_t piece, Frame frame) {
     early_bytes += frame.size;
     early.emplace(piece, std::move(frame));
     return early_bytes <= kMostEarlyBytes;
+  }
+  // Puts an announced packet into the queue. Its pieces have numbers from `first` on. Returns those that came before.
+  std::vector<std::pair<std::uint64_t, Frame>> expect(const std::shared_ptr<Arriving>& arriving, std::uint64_t first,
+                                                      std::vector<Place> places) {
+    queue.push_back(arriving);
+    next_in = first + places.size();
+    for (std::size_t i = 0; i < places.size(); ++i) expected.emplace(first + i, std::move(places[i]));
+    return take_early(first);
   }
   // The kept pieces that have been announced now. Older ones are dropped: their announcement was lost.
   std::vector<std::pair<std::uint64_t, Frame>> take_early(std::uint64_t first_announced) {
@@ -141,6 +158,21 @@ struct Sessions {
     for (const auto& [number, session] : by_number)
       if (!session->connected && !admits(session->identity)) found.push_back(session);
     return found;
+  }
+  std::shared_ptr<Session> add_connected(std::uint64_t number, LinkId link, const std::string& host) {
+    auto session = std::make_shared<Session>();
+    session->number = number;
+    session->link = link;
+    session->connected = true;
+    session->host = host;
+    by_link[link] = session;
+    return by_number[number] = session;
+  }
+  std::shared_ptr<Session> add_incoming(std::uint64_t number, const std::string& identity) {
+    auto session = std::make_shared<Session>();
+    session->number = number;
+    session->identity = identity;
+    return by_number[number] = session;
   }
   // Its peer speaks on this link now.
   void move_to(const std::shared_ptr<Session>& session, LinkId link) {

@@ -29,6 +29,7 @@
 #include "transport/borrowed_poller.h"
 #include "transport/connections.h"
 #include "transport/door.h"
+#include "transport/link_names.h"
 #include "transport/wake_ups.h"
 
 namespace paceline {
@@ -62,7 +63,7 @@ class Tcp final : public Connections {
 
   std::string bind(const std::string& address) override {
     HostPort at = parse_host_port(address);
-    Socket router = open(zmq::socket_type::router);
+    Socket router = open_socket(context_, zmq::socket_type::router, max_message_bytes());
     router.set(zmq::sockopt::router_mandatory, true);
     router.set(zmq::sockopt::router_handover, true);
     if (door_) door_->equip_listener(router);
@@ -73,7 +74,7 @@ class Tcp final : public Connections {
 
   LinkId connect(const std::string& address, const std::string& key) override {
     const std::string endpoint = endpoint_of(parse_host_port(address));
-    Socket dealer = open(zmq::socket_type::dealer);
+    Socket dealer = open_socket(context_, zmq::socket_type::dealer, max_message_bytes());
     dealer.set(zmq::sockopt::reconnect_ivl, 50);
     dealer.set(zmq::sockopt::reconnect_ivl_max, 1000);
     dealer.set(zmq::sockopt::routing_id, new_routing_id());
@@ -85,12 +86,7 @@ class Tcp final : public Connections {
     } catch (const zmq::error_t& error) {
       throw NetworkError("[tcp] cannot connect to " + address + ": " + error.what());
     }
-    LinkId id = 0;
-    {
-      const Lock lock(mutex_);
-      id = ++last_link_;
-      names_[id] = {address, key};
-    }
+    const LinkId id = names_.add({address, key});
     put({Command::kAddDealer, id, {}, std::move(dealer), std::move(monitor)});
     return id;
   }
@@ -100,36 +96,23 @@ class Tcp final : public Connections {
   }
 
   void close(LinkId link) override {
-    {
-      const Lock lock(mutex_);
-      names_.erase(link);
-    }
+    names_.erase(link);
     put({Command::kClose, link, {}, {}, {}});
   }
 
   void keep(LinkId link) override { put({Command::kKeep, link, {}, {}, {}}); }
 
   std::string describe(LinkId link) override {
-    const Lock lock(mutex_);
-    const auto found = names_.find(link);
-    return found == names_.end() ? "nobody" : found->second.address;
+    const LinkName name = names_.of(link);
+    return name.address.empty() ? "nobody" : name.address;
   }
 
-  std::string identity_of(LinkId link) override {
-    const Lock lock(mutex_);
-    const auto found = names_.find(link);
-    return found == names_.end() || !door_ ? "" : found->second.identity;
-  }
+  std::string identity_of(LinkId link) override { return door_ ? names_.of(link).identity : ""; }
 
   void close_unadmitted() override {
-    std::vector<LinkId> unwelcome;
-    {
-      const Lock lock(mutex_);
-      if (!door_) return;
-      for (const auto& [link, name] : names_)
-        if (name.incoming && !door_->still_admits(name.identity)) unwelcome.push_back(link);
-    }
-    for (const LinkId link : unwelcome) close(link);
+    if (!door_) return;
+    for (const LinkId link : names_.unwelcome([this](const std::string& who) { return door_->still_admits(who); }))
+      close(link);
   }
 
   void on_receive(Handler handler) override {
@@ -167,10 +150,6 @@ class Tcp final : public Connections {
     Using(const Using&) = delete;
     bool& in_use;
   };
-  struct Name {
-    std::string address, identity;
-    bool incoming = false;
-  };
   struct Incoming {  // a peer that connected to a router
     std::size_t router = 0;
     std::string routing_id, identity;
@@ -178,26 +157,7 @@ class Tcp final : public Connections {
     bool is_kept = false;  // as a member's
   };
 
-  Socket open(zmq::socket_type type) {
-    try {
-      Socket socket(context_, type);
-      socket.set(zmq::sockopt::ipv6, true);
-      socket.set(zmq::sockopt::linger, kLingerMilliseconds);
-      socket.set(zmq::sockopt::sndhwm, 0);
-      socket.set(zmq::sockopt::rcvhwm, 0);
-      socket.set(zmq::sockopt::maxmsgsize, max_frame_bytes_ + (door_ ? kCurveBytes : 0));
-      socket.set(zmq::sockopt::handshake_ivl, 10000);
-      // A path that died without a word is given up and sought anew.
-      socket.set(zmq::sockopt::tcp_maxrt, 30000);  // ms
-      socket.set(zmq::sockopt::tcp_keepalive, 1);
-      socket.set(zmq::sockopt::tcp_keepalive_idle, 30);
-      socket.set(zmq::sockopt::tcp_keepalive_intvl, 10);
-      socket.set(zmq::sockopt::tcp_keepalive_cnt, 3);
-      return socket;
-    } catch (const zmq::error_t& error) {
-      throw NetworkError(std::string("[tcp] cannot open a socket: ") + error.what());
-    }
-  }
+  std::int64_t max_message_bytes() const { return max_frame_bytes_ + (door_ ? kCurveBytes : 0); }
 
   void put(Command command) {
     {
@@ -304,10 +264,7 @@ class Tcp final : public Connections {
 
   void forget(std::map<LinkId, Incoming>::iterator incoming) {
     routers_[incoming->second.router].links.erase(incoming->second.routing_id);
-    {
-      const Lock lock(mutex_);
-      names_.erase(incoming->first);
-    }
+    names_.erase(incoming->first);
     incoming_.erase(incoming);
   }
 
@@ -356,14 +313,9 @@ class Tcp final : public Connections {
     }
     if (door_ && !door_->still_admits(identity)) return 0;  // it arrived before the connection was closed
     Connection connection = connection_of(packet);
-    LinkId link = 0;
-    {
-      const Lock lock(mutex_);
-      link = ++last_link_;
-      const std::string mapped = "::ffff:";  // IPv4 on a socket of both kinds
-      names_[link] = {connection.host.substr(connection.host.rfind(mapped, 0) == 0 ? mapped.size() : 0), identity,
-                      true};
-    }
+    const std::string mapped = "::ffff:";  // IPv4 on a socket of both kinds
+    const LinkId link =
+        names_.add({connection.host.substr(connection.host.starts_with(mapped) ? mapped.size() : 0), identity, true});
     routers_[router].links[routing_id] = link;
     incoming_[link] = {router, routing_id, std::move(identity), std::move(connection)};
     if (incoming_.size() > kMostIncomingLinks) forget(least_useful());
@@ -498,6 +450,7 @@ class Tcp final : public Connections {
   WakeUps wake_ups_;
   Observers observers_;
   RejectionLog rejections_, exhausted_;
+  LinkNames names_;
   std::shared_ptr<Door> door_;  // null: everybody may connect
   std::unique_ptr<Doorman> doorman_;
 
@@ -506,8 +459,6 @@ class Tcp final : public Connections {
   bool asleep_ PACELINE_GUARDED_BY(mutex_) = false;  // no thread is about to check them
   bool poller_is_borrowed_ PACELINE_GUARDED_BY(mutex_) = false;
   CondVar poller_is_back_;
-  LinkId last_link_ PACELINE_GUARDED_BY(mutex_) = 0;
-  std::unordered_map<LinkId, Name> names_ PACELINE_GUARDED_BY(mutex_);
   std::shared_ptr<const Handler> handler_ PACELINE_GUARDED_BY(mutex_);
 
   std::recursive_mutex sockets_mutex_;  // of what follows; taken before mutex_, and never waited for by senders

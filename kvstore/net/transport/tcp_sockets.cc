@@ -50,6 +50,28 @@ zmq_msg_t* last_message(const Packet& packet) {
 
 }  // namespace
 
+Socket open_socket(zmq::context_t& context, zmq::socket_type type, std::int64_t max_message_bytes) {
+  constexpr int kLingerMilliseconds = 300;
+  try {
+    Socket socket(context, type);
+    socket.set(zmq::sockopt::ipv6, true);
+    socket.set(zmq::sockopt::linger, kLingerMilliseconds);
+    socket.set(zmq::sockopt::sndhwm, 0);
+    socket.set(zmq::sockopt::rcvhwm, 0);
+    socket.set(zmq::sockopt::maxmsgsize, max_message_bytes);
+    socket.set(zmq::sockopt::handshake_ivl, 10000);
+    // A path that died without a word is given up and sought anew.
+    socket.set(zmq::sockopt::tcp_maxrt, 30000);  // ms
+    socket.set(zmq::sockopt::tcp_keepalive, 1);
+    socket.set(zmq::sockopt::tcp_keepalive_idle, 30);
+    socket.set(zmq::sockopt::tcp_keepalive_intvl, 10);
+    socket.set(zmq::sockopt::tcp_keepalive_cnt, 3);
+    return socket;
+  } catch (const zmq::error_t& error) {
+    throw NetworkError(std::string("[tcp] cannot open a socket: ") + error.what());
+  }
+}
+
 std::string endpoint_of(const HostPort& peer) {
   // ZeroMQ would try IPv6 alone where a name has both. A name that is not known yet is left to it: it asks again.
   const std::string number = resolve_host(peer.host);

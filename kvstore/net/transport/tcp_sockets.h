@@ -13,8 +13,6 @@ namespace paceline {
 
 using Socket = zmq::socket_t;
 
-constexpr int kLingerMilliseconds = 300;
-
 // The TCP connection that a frame came from.
 struct Connection {
   int fd = -1;
@@ -32,6 +30,9 @@ auto uninterrupted(Call call) {
     }
   }
 }
+
+// Throws NetworkError where the system gives no more sockets. Messages above `max_message_bytes` break a connection.
+Socket open_socket(zmq::context_t& context, zmq::socket_type type, std::int64_t max_message_bytes);
 
 std::string endpoint_of(const HostPort& peer);
 // A name for a connecting socket, which nobody can guess. It names the same link after a reconnection.

@@ -1,0 +1,144 @@
+// Packets out: which link leads to a peer, and what is sent there.
+
+#include <paceline/error.h>
+#include <paceline/log.h>
+
+#include <utility>
+
+#include "node_impl.h"
+#include "refusal.h"
+
+namespace paceline {
+
+void Node::Impl::send(LinkId link, Packet packet) {
+  // A frame may own the last reference to a Request, whose destructor sends an answer. `kept` delays this until
+  // send_mutex_ is released.
+  const Packet kept = packet;
+  const Lock lock(send_mutex_);
+  if (transport_) transport_->send(link, std::move(packet));
+}
+
+bool Node::Impl::reads_in_place(const PeerId& peer, const void* data, std::size_t bytes) {
+  const LinkId link = link_to(peer);
+  const Lock lock(send_mutex_);
+  return transport_ && transport_->reads_in_place(link, data, bytes);
+}
+
+MessageHeader Node::Impl::header(MessageKind kind, std::uint64_t request) const {
+  const Lock lock(mutex_);
+  return {kind, job_, incarnation_, request, roster_.epoch};
+}
+
+void Node::Impl::send_control(LinkId link, MessageKind kind, std::uint64_t request, std::string body) {
+  Message message;
+  message.header = header(kind, request);
+  message.body = std::move(body);
+  send(link, encode(message));
+}
+
+std::optional<LinkId> Node::Impl::known_link(const PeerId& peer, Peer* unconnected) const {
+  const Lock lock(mutex_);
+  const auto connected = connections_.find(peer);
+  if (connected != connections_.end()) return connected->second;
+  const Peer* known = roster_.find(peer);
+  if (!known) return 0;
+  if (known->address.empty()) return speakers_.link_of(known->incarnation).value_or(0);
+  *unconnected = *known;
+  return std::nullopt;
+}
+
+// The latest link to a peer. 0 while there is none: packets for link 0 are dropped.
+LinkId Node::Impl::link_to(const PeerId& peer) {
+  if (!scheduler_ && peer.role == Role::kScheduler) return scheduler_link_;
+  Peer unconnected;
+  if (const auto link = known_link(peer, &unconnected)) return *link;
+  const Lock connecting(connect_mutex_);
+  if (const auto link = known_link(peer, &unconnected)) return *link;
+  Transport* transport = nullptr;
+  {
+    const Lock lock(send_mutex_);
+    transport = transport_.get();
+  }
+  if (!transport) return 0;
+  const LinkId link = transport->connect(unconnected.address, unconnected.key);
+  name_link(link, peer);
+  {
+    const Lock lock(mutex_);
+    const Peer* known = roster_.find(peer);
+    if (known && known->alive && known->incarnation == unconnected.incarnation)
+      return connections_.emplace(peer, link).first->second;
+  }
+  transport->close(link);  // the peer was lost meanwhile
+  return 0;
+}
+
+std::uint64_t Node::Impl::ask(const PeerId& peer, Message request, ReplyHandler on_reply) {
+  const std::uint64_t number = pending_requests_.next_number();
+  const MessageKind kind = request.header.kind;
+  request.header = header(kind, number);
+  Packet packet = encode(request);
+  pending_requests_.add(number, peer, kind, packet, std::move(on_reply));
+  // Look at the roster only after add(). If the peer is lost in between, apply() then fails this request too.
+  std::exception_ptr error;
+  {
+    const Lock lock(mutex_);
+    const Peer* known = roster_.find(peer);
+    if (failure_)
+      error = failure_;
+    else if (peer.role != Role::kScheduler && !known)
+      error = std::make_exception_ptr(InvalidArgument(str("there is no ", name_of(peer), " in this job")));
+    else if (known && !known->alive)
+      error = std::make_exception_ptr(
+          NetworkError(describe(*known) + (known->finished ? " has left the job" : " was lost")));
+  }
+  if (error) {
+    post([this, number, error] {
+      if (const ReplyHandler handler = pending_requests_.cancel(number)) handler(std::nullopt, error);
+    });
+    return number;
+  }
+  try {
+    send(link_to(peer), std::move(packet));
+  } catch (const NetworkError& failed) {
+    LOG(WARNING) << failed.what();
+  }
+  return number;
+}
+
+void Node::Impl::repeat_request(PendingRequests::Repeat repeat) {
+  try {
+    const LinkId link = link_to(repeat.peer);
+    if (repeat.packet.empty())
+      send_control(link, MessageKind::kProbe, repeat.number, std::to_string(repeat.probe));
+    else
+      send(link, std::move(repeat.packet));
+  } catch (const std::exception& error) {  // the other peers must not wait for this one
+    LOG_EVERY_N(WARNING, 100) << name_of(repeat.peer) << " cannot be asked again: " << error.what();
+  }
+}
+
+void Node::Impl::answer(const Request::State& state, MessageKind kind, Message message) {
+  message.header = header(kind, state.message.header.request);
+  const std::uint64_t sender = state.message.header.incarnation;
+  // Who is not a member gets no number of this job.
+  const bool outsider = state.message.header.kind == MessageKind::kJoin && kind == MessageKind::kRefusal;
+  if (outsider) message.header = header_for(kind, state.message);
+  const LinkId link = speakers_.link_of(sender).value_or(state.link);
+  Packet packet;
+  try {
+    packet = encode(message);
+  } catch (const Error& error) {
+    message.header.kind = MessageKind::kRefusal;
+    message.body = refusal_of(error);
+    message.payload.clear();
+    packet = encode(message);
+  }
+  answers_.answered(sender, state.message.header.request, packet);
+  send(link, std::move(packet));
+}
+
+void Node::Impl::count_malformed(const Request::State& state, const std::string& why) {
+  on_malformed(speakers_.link_of(state.message.header.incarnation).value_or(state.link), why);
+}
+
+}  // namespace paceline

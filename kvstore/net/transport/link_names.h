@@ -1,0 +1,55 @@
+#pragma once
+// Numbers and names of the links of one transport. Thread-safe.
+
+#include <paceline/mutex.h>
+#include <paceline/transport.h>
+
+#include <functional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace paceline {
+
+// Who is at the other end.
+struct LinkName {
+  std::string address;   // for logs
+  std::string identity;  // what it has proved to be; empty where nobody has to
+  bool incoming = false;
+};
+
+class LinkNames {
+ public:
+  // Returns a number that no other link of the transport has.
+  LinkId add(LinkName name) {
+    const Lock lock(mutex_);
+    names_[++last_] = std::move(name);
+    return last_;
+  }
+  void erase(LinkId link) {
+    const Lock lock(mutex_);
+    names_.erase(link);
+  }
+  // Without address and identity where there is no such link.
+  LinkName of(LinkId link) const {
+    const Lock lock(mutex_);
+    const auto found = names_.find(link);
+    return found == names_.end() ? LinkName() : found->second;
+  }
+  // Those of peers that connected and whose identity is refused.
+  std::vector<LinkId> unwelcome(const std::function<bool(const std::string&)>& admits) const {
+    const Lock lock(mutex_);
+    std::vector<LinkId> found;
+    for (const auto& [link, name] : names_)
+      if (name.incoming && !admits(name.identity)) found.push_back(link);
+    return found;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  LinkId last_ PACELINE_GUARDED_BY(mutex_) = 0;
+  std::unordered_map<LinkId, LinkName> names_ PACELINE_GUARDED_BY(mutex_);
+};
+
+}  // namespace paceline
