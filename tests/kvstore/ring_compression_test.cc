@@ -77,7 +77,7 @@ TEST_P(RingCompression, EverybodyAppliesTheSame) {
 INSTANTIATE_TEST_SUITE_P(Codecs, RingCompression,
                          testing::Values(Case{"bf16", 0.01}, Case{"bf16,pull=none", 0.01}, Case{"fp16", 0.001},
                                          Case{"bf16,error_feedback=1", 0.01}, Case{"2bit,threshold=0.2", 0.25},
-                                         Case{"1bit", 0.2}, Case{"power_sgd,rank=64", 0.9},
+                                         Case{"1bit", 0.2}, Case{"power_sgd,rank=16", 0.9},
                                          Case{"top_k,ratio=0.2", 0.2}, Case{"top_k,ratio=0.2,pull=bf16", 0.2},
                                          Case{"random_k,ratio=0.2", 0.5}, Case{"sign", 0.5}, Case{"qsgd", 0.5},
                                          Case{"none,pull=bf16", 0.01}),
