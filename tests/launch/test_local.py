@@ -215,6 +215,12 @@ class Command(LauncherTest):
         self.assertEqual((code, out), (0, "[worker 0] 0\n"), err)
         self.assertFalse((self.stub_dir / "scheduler-0-runs").exists())
 
+    def test_a_job_without_servers_may_be_asked_for_where_the_program_names_the_mode(self):
+        code, out, err = self.launch("-n", 1, "-s", 0, self.worker('echo "$DMLC_NUM_SERVER"'))
+        self.assertEqual((code, out), (0, "[worker 0] 0\n"), err)
+        self.assertTrue((self.stub_dir / "scheduler-0-runs").exists())
+        self.assertFalse((self.stub_dir / "server-0-runs").exists())
+
     def test_given_port_is_used(self):
         self.environment["STUB_PORT"] = "5151"
         code, out, err = self.launch("-n", 1, "--port", 5151, self.worker('echo "$DMLC_PS_ROOT_PORT"'))
@@ -527,7 +533,6 @@ class Refusals(LauncherTest):
             ("-n", 0, "true"): "at least one worker",
             ("-n", "two", "true"): "invalid int",
             ("-n", 2, "-s", -1, "true"): "negative",
-            ("-n", 2, "-s", 0, "true"): "local, device, ring and gossip",
             ("-n", 2, "-s", 0, "true", "--kvstore", "dist_sync"): "'dist_sync' needs servers",
             ("-n", 2, "true", "--kvstore", "local"): "one process",
             ("-n", 1, "-s", 1, "true", "--kvstore", "local"): "has no servers",

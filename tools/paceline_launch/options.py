@@ -251,9 +251,8 @@ def _number_of_servers(given, mode):
     if given.num_servers is None:
         return given.num_workers
     _check(
-        given.num_servers > 0,
-        f"-s 0: {f'the mode {mode.text!r}' if mode.text else 'a command without --kvstore'} needs servers; only the "
-        "modes local, device, ring and gossip have none",
+        given.num_servers > 0 or not mode.text,  # a program may name the mode itself
+        f"-s 0: the mode {mode.text!r} needs servers; only the modes local, device, ring and gossip have none",
     )
     return given.num_servers
 
