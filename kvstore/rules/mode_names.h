@@ -11,7 +11,7 @@ namespace paceline {
 // The modes without servers, which the backends of workers implement.
 constexpr std::array<std::string_view, 4> kModesWithoutServers{"local", "device", "gossip", "ring"};
 
-// MXNet's names for modes that keep what can be on the devices are others of the same.
+// MXNet's names, some of which ask to sum on the devices. Each is another name for the mode beside it.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kOtherNames{
     {{"nccl", "device"}, {"dist_device_sync", "dist_sync"}, {"dist_sync_device", "dist_sync"}}};
 

@@ -22,17 +22,17 @@ namespace paceline {
 
 class ServerControl {
  public:
-  // `servers`: of the job. `own`: what workers may name besides the library's modes, policies and codecs. `log` may be
+  // `servers`: how many the job has. `own`: what workers may name besides the library's modes, policies and codecs. `log` may be
   // null.
   ServerControl(int servers, PartitionTable& table, std::vector<std::unique_ptr<ServerShard>>& shards,
                 const WaitStats& waits, Extensions own, PartitionLog* log);
 
-  // True if the request was one of these; it is answered now or by a shard. Throws what the request is refused with.
-  // `rank`: of this server.
+  // False if the request is of a kind that this class does not handle. Otherwise it is answered, at once or later by a
+  // shard. Throws the error with which the caller refuses the request. `rank`: of this server.
   bool on_request(const Request& request, int rank);
   void set_live_workers(int live);
-  // Logs the memory that the policy takes besides the weights, unless both are unchanged since the last time. Called
-  // when steps end.
+  // Logs how much memory the policy takes, unless no dense partition was added and no rules were set since the last
+  // time. Called when steps end.
   void tell_cost();
   // Logs the figures of this server so far.
   void log_report() const;

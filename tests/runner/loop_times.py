@@ -92,7 +92,7 @@ def headers(build, count):
         short = re.sub(r".*/include/(c\+\+/\d+/)?", "", os.path.normpath(name))
         rows.append((f"`{short}`", files[name], f"{spent / files[name]:.2f}", f"{100 * spent / total:.0f} %"))
     front = 100 * phases["Total Frontend"] / total
-    note = f"{count} files: {front:.0f} % of {total:.0f} s in the front end, the rest in optimisation and code."
+    note = f"A sample of {count} source files, compiled by clang: {front:.0f} % of {total:.0f} s in the front end, the rest in optimisation and code."
     return note + "\n\n" + table(("header, with what it includes", "files", "seconds each", "of all time"), rows)
 
 

@@ -91,7 +91,7 @@ class Statement {
     if (!known) fail("'" + pattern + "' is no process; processes are scheduler, server0, worker0, server*, worker*, *");
     return pattern;
   }
-  // A link, or the process that sends; without one, every link.
+  // Reads a link, or a single process, which stands for all that it sends. If neither follows, every link is meant.
   void link(Fault& fault) {
     const std::string word = take_place();
     const std::size_t arrow = word.find("->"), comma = word.find(',');
@@ -110,7 +110,7 @@ class Statement {
   [[noreturn]] void fail(const std::string& why) const { throw InvalidArgument("[faults] '" + text_ + "': " + why); }
 
  private:
-  // Of "<number><unit>"; negative if the word is something else.
+  // The number in a word "<number><unit>"; -1 if the word has another form.
   static double number(const std::string& word, const std::string& unit) {
     double value = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
@@ -142,7 +142,7 @@ bool strikes_process(const Fault& fault) {
   return fault.kind == Fault::Kind::kFreeze || fault.kind == Fault::Kind::kKill;
 }
 
-// False if the next words name no point, or a second one.
+// Reads a point, such as `before sending`. False if none follows, or if the fault already has one.
 bool read_point(Statement& statement, Fault& fault) {
   struct Words {
     const char *first, *second;

@@ -1,5 +1,5 @@
-// IEEE binary16 after a scale: a power of two for the whole slice, stored in front as its exponent, that brings the
-// largest magnitude just below 2^15, so that nothing overflows and small gradients do not vanish.
+// IEEE binary16 after a scale, so that nothing overflows and small gradients do not vanish. The scale is a power of two
+// for the whole slice. It brings the largest magnitude to at least 2^14 and below 2^15. Its exponent is stored in front.
 #include <paceline/dtype.h>
 
 #include "compression/encoded.h"
@@ -8,7 +8,7 @@ namespace paceline {
 namespace {
 
 constexpr int kLargestExponent = 14;
-constexpr std::int32_t kFarthest = 200;  // exponents of float32 and of its denormal numbers lie within
+constexpr std::int32_t kFarthest = 200;  // every exponent that encode() writes lies between -200 and 200
 
 class Fp16 final : public Codec {
  public:

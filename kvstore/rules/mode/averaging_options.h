@@ -19,10 +19,11 @@ struct AveragingOptions {
   double fraction = 1;  // federated: the fraction of the workers
   std::int64_t seed = 0;
 
-  // Throws InvalidArgument.
+  // Throws InvalidArgument where a value is out of range, or an option belongs to another form.
   static AveragingOptions parse(const Options& options);
-  // federated: the number of workers that take part in a round, and whether `rank` is one of them.
+  // How many workers take part in a federated round.
   int chosen(int workers) const;
+  // Does `rank` take part in this round? True in the other forms.
   bool takes_part(std::uint64_t round, int rank, int workers) const;
 };
 

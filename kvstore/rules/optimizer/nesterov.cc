@@ -1,4 +1,4 @@
-// Nesterov momentum in the form of Sutskever et al. 2013.
+// Nesterov momentum (Sutskever et al. 2013) in PyTorch's form: the momentum does not contain the learning rate.
 #include <cmath>
 
 #include "optimizer/sgd_rules.h"

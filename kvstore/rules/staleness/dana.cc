@@ -1,4 +1,5 @@
-// DANA-Slim (Hakimi et al. 2019). The worker keeps the momentum (rules/worker_rule/dana.cc). The server does nothing.
+// DANA-Slim (Hakimi et al. 2019). The worker keeps the momentum of dense keys
+// (rules/worker_rule/dana.cc). The server corrects nothing.
 #include <paceline/staleness.h>
 
 namespace paceline {

@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::size_t kPart = std::size_t{1} << 20;  // bytes
 
-// The part of an array of the whole key, and memory of the host for it.
+// The elements of `array`, which is the whole key, that belong to `part`; and an array of the host to copy them to or
+// from.
 std::pair<NDArray, NDArray> part_of(const NDArray& array, const RemotePart& part) {
   const NDArray there = array.view({-1}).narrow(0, part.slices.front().begin, part.slices.back().end);
   return {there, ArrayBuilder::host_side(there.shape(), there.dtype(), there.device(), array.engine())};
@@ -36,7 +37,8 @@ void ServersBackend::transfer_parts(RemoteKey& key, const NDArray* gradient, con
     key.parts.push_back({rest.first(count), engine_.new_variable()});
     rest = rest.subspan(count);
   }
-  if (first_use) {  // they come after what was done with the whole key, and fail with it
+  if (first_use) {
+    // The tasks of the parts come after earlier tasks of the whole key, and fail if those have failed.
     std::vector<Variable> orders;
     key.add_orders(&orders);
     engine_.push({"store.parts", {}, Lane::kCommunication, call.priority}, std::array{key.order}, orders,
