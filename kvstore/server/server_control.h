@@ -22,8 +22,8 @@ namespace paceline {
 
 class ServerControl {
  public:
-  // `servers`: how many the job has. `own`: what workers may name besides the library's modes, policies and codecs. `log` may be
-  // null.
+  // `servers`: how many the job has. `own`: what workers may name besides the library's modes, policies and codecs.
+  // `log` may be null.
   ServerControl(int servers, PartitionTable& table, std::vector<std::unique_ptr<ServerShard>>& shards,
                 const WaitStats& waits, Extensions own, PartitionLog* log);
 

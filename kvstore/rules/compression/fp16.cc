@@ -1,5 +1,6 @@
 // IEEE binary16 after a scale, so that nothing overflows and small gradients do not vanish. The scale is a power of two
-// for the whole slice. It brings the largest magnitude to at least 2^14 and below 2^15. Its exponent is stored in front.
+// for the whole slice. It brings the largest magnitude to at least 2^14 and below 2^15. Its exponent is stored in
+// front.
 #include <paceline/dtype.h>
 
 #include "compression/encoded.h"
