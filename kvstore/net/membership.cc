@@ -74,6 +74,7 @@ bool Membership::join(const Request& request, LinkId link, const std::string& ke
                            "; give every process the same DMLC_NUM_SERVER and DMLC_NUM_WORKER"));
 
   const Lock lock(mutex_);
+  if (!start_failure_.empty()) throw NetworkError(start_failure_);
   if (Member* known = find(request.message().header.incarnation)) {
     known->request = request;
     if (known->peer.incarnation != 0) answer(*known);
@@ -310,7 +311,9 @@ bool Membership::tick(double seconds) {
 // A worker that sends heartbeats may still hang, in the user's code for example. The others then wait in requests to
 // servers or to the scheduler, which are not to blame.
 bool Membership::lose_whom_all_wait_for() {
-  const double slow = std::min(kSlowSeconds, config_.silence_deadline_seconds);
+  const double deadline = config_.progress_deadline_seconds;  // 0: none
+  const double slow =
+      std::min({kSlowSeconds, config_.silence_deadline_seconds, deadline > 0 ? deadline : kSlowSeconds});
   Member* still = nullptr;
   int waiting = 0;
   for (Member& member : members_) {
@@ -326,7 +329,7 @@ bool Membership::lose_whom_all_wait_for() {
       str("it has ended ", still->activity.step(), " steps, and has asked nothing for ", in_seconds(still->still));
   waited_for_ =
       str(waiting, waiting == 1 ? " worker waits for " : " workers wait for ", describe(still->peer), ": ", since);
-  if (config_.progress_deadline_seconds == 0 || still->still <= config_.progress_deadline_seconds) return false;
+  if (deadline == 0 || still->still <= deadline) return false;
   lose(*still, since + " while others waited for it");
   return true;
 }
@@ -348,6 +351,7 @@ void Membership::changed() {
 
 void Membership::give_up(const std::exception& reason) {
   const Lock lock(mutex_);
+  start_failure_ = reason.what();  // of those, too, that ask for a place from now on
   for (Member& member : members_) member.request.refuse(reason);
 }
 

@@ -47,7 +47,7 @@ class Membership {
   bool enter(std::uint64_t sender);
   // Adds `seconds` to the silence of every process, and declares processes lost that are silent for too long.
   bool tick(double seconds);
-  // Refuses every process that still waits for the start.
+  // Refuses every process that waits for the start, and those that ask for a place from now on.
   void give_up(const std::exception& reason);
 
   bool started() const;

@@ -4,6 +4,7 @@
 #include <paceline/log.h>
 #include <paceline/mutex.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -104,7 +105,12 @@ struct Scheduler::Impl {
     const auto hear_of_ends = [this] {
       ended_file.read([this](Role role, int task, const std::string& how) { node.ended(role, task, how); });
     };
-    node.join(hear_of_ends);
+    try {
+      node.join(hear_of_ends);
+    } catch (const std::exception&) {
+      std::this_thread::sleep_for(std::chrono::seconds(1));  // who is about to join hears why there is no job
+      throw;
+    }
     for (int looks = 1; !ended_within(std::chrono::milliseconds(100)); ++looks) {
       hear_of_ends();
       if (looks % 10 == 0)
@@ -123,7 +129,7 @@ struct Scheduler::Impl {
     while (!node.everybody_left() && within(config.silence_deadline_seconds)) pause();
     // An answer to the last good-bye may have been lost.
     if (!config.faults.empty())
-      std::this_thread::sleep_for(std::chrono::duration<double>(5 * config.heartbeat_seconds));
+      std::this_thread::sleep_for(std::chrono::duration<double>(std::max(1.0, 5 * config.heartbeat_seconds)));
     LOG(INFO) << "the job is over";
   }
 
