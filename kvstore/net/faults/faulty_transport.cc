@@ -164,12 +164,13 @@ class Faulty final : public FaultyTransport {
   bool in_force(std::size_t i) PACELINE_REQUIRES(mutex_) {
     const Fault& fault = plan_.faults[i];
     State& state = states_[i];
+    const Clock::time_point now = Clock::now();  // once: it takes effect at least once, however slow the log is
     if (!state.began) {
       if (!is_reached(fault.begin)) return false;
-      state.began = Clock::now();
+      state.began = now;
       if (fault.kind == Fault::Kind::kCut) LOG(WARNING) << "fault plan: " << fault.text << ": begins";
     }
-    if (fault.seconds && Clock::now() - *state.began >= seconds(*fault.seconds)) return false;
+    if (fault.seconds && now - *state.began >= seconds(*fault.seconds)) return false;
     return !(fault.end && is_reached(*fault.end));
   }
 
