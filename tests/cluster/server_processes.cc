@@ -30,13 +30,13 @@ class Processes final : public ServerProcesses {
     key_file_ += ".key";
     write_key(config.secret);
     spawn(config, "scheduler", 0, port_file);
-    for (int tries = 0; port_ == 0 && tries < 2000; ++tries) {
+    for (int tries = 0; port_ == 0 && tries < 20000; ++tries) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       std::string host;
       std::ifstream(port_file) >> host >> port_;
     }
     std::filesystem::remove(port_file);
-    if (port_ == 0) throw Timeout("the scheduler's process wrote no port file within 10 s");
+    if (port_ == 0) throw Timeout("the scheduler's process wrote no port file within 100 s");
     for (int s = 0; s < config.servers; ++s) spawn(config, "server", port_, "");
   }
 
@@ -45,14 +45,14 @@ class Processes final : public ServerProcesses {
     for (const pid_t pid : pids_) {
       int status = 0;
       pid_t ended = 0;
-      for (int tries = 0; ended == 0 && tries < 4000; ++tries) {
+      for (int tries = 0; ended == 0 && tries < 20000; ++tries) {
         ended = waitpid(pid, &status, WNOHANG);
         if (ended == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
       }
       if (ended == 0) {
         kill(pid, SIGKILL);
         waitpid(pid, &status, 0);
-        ADD_FAILURE() << "a server process did not end within 20 s";
+        ADD_FAILURE() << "a server process did not end within 100 s";
       }
       EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "a server process ended with status " << status;
     }

@@ -333,7 +333,7 @@ TEST(ThreadedEngine, ReadersInTwoStreamsRunAtOnce) {
   std::binary_semaphore second_runs{0};
   bool met = false;
   engine->push({"first", Device("sim:0")}, {{variable}}, {},
-               [&](TaskContext& context) { context.stream->enqueue([&] { met = second_runs.try_acquire_for(10s); }); });
+               [&](TaskContext& context) { context.stream->enqueue([&] { met = second_runs.try_acquire_for(60s); }); });
   engine->push({"next of its lane", Device("sim:0")}, {}, {}, [&](TaskContext&) { issued.count_down(); });
   issued.wait();
   engine->push({"second", Device("sim:0"), Lane::kCopyOut}, {{variable}}, {},

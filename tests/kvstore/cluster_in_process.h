@@ -20,7 +20,7 @@
 
 namespace paceline::test {
 
-// Short deadlines; loss where `faulty`.
+// With a deadline on silence that no starved thread reaches; loss of messages where `faulty`.
 inline ClusterConfig job_config(const std::string& transport, int servers, int workers, bool faulty = false) {
   static std::atomic<int> count = 0;
   ClusterConfig config;
@@ -30,7 +30,7 @@ inline ClusterConfig job_config(const std::string& transport, int servers, int w
   config.job = "job " + std::to_string(++count);
   if (transport == "inproc") config.scheduler_host = config.job;
   config.heartbeat_seconds = 0.05;
-  config.silence_deadline_seconds = 2;
+  config.silence_deadline_seconds = 20;
   config.start_deadline_seconds = 20;
   if (faulty) config.faults = "drop 0.2; duplicate 0.2; reorder 0.2; seed 7";
   return config;

@@ -94,14 +94,19 @@ class DataWorker {
 
 class DataService : public testing::TestWithParam<bool> {
  protected:
-  DataService() : job_(job_config("inproc", 0, 3, GetParam())), scheduler_(job_) {
-    job_.silence_deadline_seconds = 2;
+  DataService() : job_(job_that_loses(GetParam())), scheduler_(job_) {
     std::vector<std::thread> threads;
     workers_.resize(3);
     for (int i = 0; i < 3; ++i)
       threads.emplace_back(
           [this, i] { workers_[i] = std::make_unique<DataWorker>(member(job_, Role::kWorker, 0, i)); });
     for (std::thread& thread : threads) thread.join();
+  }
+  // A worker that crashes counts as lost by its silence.
+  static ClusterConfig job_that_loses(bool faulty) {
+    ClusterConfig job = job_config("inproc", 0, 3, faulty);
+    job.silence_deadline_seconds = 4;
+    return job;
   }
   Ranges part_of(std::pair<int, int> part, std::int64_t size) {
     return {{size * part.first / part.second, size * (part.first + 1) / part.second}};

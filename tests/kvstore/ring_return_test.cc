@@ -28,8 +28,7 @@ ClusterOptions ring_of(int workers, const char* transport, bool faulty) {
           .transport = transport,
           .faulty = faulty,
           .serial = false,
-          .silence_seconds = 2,
-          .faulty_silence_seconds = 2};
+          .silence_seconds = 8};
 }
 
 // One life of a worker.

@@ -219,11 +219,11 @@ TEST_F(OnThePath, a_damaged_piece_is_refused_and_what_comes_later_arrives) {
   const int before = counts_->rejected;
   bulk_relay_->damage_next();
   ASSERT_TRUE(soon([&] {
-    client_->send(link_, packet("damaged"));
+    send_little("damaged");
     return counts_->rejected > before;
   }));
   ASSERT_TRUE(soon([&] {
-    client_->send(link_, packet("after"));
+    send_little("after");
     return has(at_server_, "after");
   }));
 }
@@ -251,7 +251,8 @@ TEST_F(OnThePath, a_lost_hello_is_said_again_when_the_other_side_sends) {
   ASSERT_TRUE(soon([&] { return control_relay_->swallowed() > 0; }));
   control_relay_->cut();
   ASSERT_TRUE(soon([&] {
-    server_->send(back_, packet("after"));
+    server_->send(back_, packet("after", 100000));
+    std::this_thread::sleep_for(10ms);
     return has(at_client_, "after");
   }));
 }

@@ -106,12 +106,13 @@ TEST(Secrets, a_member_admits_its_roster_and_hangs_up_on_who_was_lost) {
   ASSERT_TRUE(soon([&] { return server.seen->received == 1; }));
   EXPECT_EQ(server.transport->identity_of(server.from), one.keyring->own().open);
   two.transport->send(two.transport->connect(address, key), {Frame::of("never known")});
-  ASSERT_TRUE(soon([&] { return server.seen->rejected == 1; }));
+  ASSERT_TRUE(soon([&] { return server.seen->rejected > 0; }));
+  const int before = server.seen->rejected;  // who is refused comes again
   server.keyring->set_members({});
   server.transport->close_unadmitted();
   ASSERT_TRUE(soon([&] {
     one.transport->send(link, {Frame::of("lost")});
-    return server.seen->rejected > 1;
+    return server.seen->rejected > before;
   }));
   EXPECT_EQ(server.seen->received, 1);
   EXPECT_EQ(server.transport->identity_of(server.from), "");

@@ -365,6 +365,8 @@ TEST_P(Job, a_join_without_a_number_takes_no_place) {
 // ---- mistakes of those who start a job ----
 
 TEST_P(Job, a_task_number_is_given_once) {
+  config_.heartbeat_seconds = 5;  // who is silent for three may be replaced
+  config_.silence_deadline_seconds = 60;
   SchedulerThread scheduler(config_);
   Node first(member(config_, Role::kWorker, scheduler.port(), 0), {}),
       twice(member(config_, Role::kWorker, scheduler.port(), 0), {});
@@ -389,7 +391,7 @@ TEST_P(Job, a_task_number_is_given_once) {
 }
 
 TEST_P(Job, all_must_believe_in_the_same_job) {
-  config_.start_deadline_seconds = 2;
+  config_.start_deadline_seconds = 8;
   SchedulerThread scheduler(config_);
   ClusterConfig other = config_;
   other.workers = 3;
@@ -414,7 +416,7 @@ TEST_P(Job, who_ends_before_the_start_is_named_at_once) {
 }
 
 TEST_P(Job, missing_tasks_are_named) {
-  config_.start_deadline_seconds = 2;
+  config_.start_deadline_seconds = 8;
   config_.workers = 4;
   SchedulerThread scheduler(config_);
   Node second(member(config_, Role::kWorker, scheduler.port(), 1), {}),
@@ -428,7 +430,7 @@ TEST_P(Job, missing_tasks_are_named) {
 // ---- who holds the others up ----
 
 TEST_P(Job, who_hangs_is_named_and_in_the_end_lost) {
-  config_.silence_deadline_seconds = 1;
+  config_.silence_deadline_seconds = 20;
   config_.progress_deadline_seconds = 3;
   start();
   workers_[1]->reached(37);

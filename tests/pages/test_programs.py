@@ -1,5 +1,6 @@
 """The programs that the pages show learn what they say, and the programs know the names that the pages list."""
 
+import contextlib
 import os
 import pathlib
 import random
@@ -157,9 +158,11 @@ class WithoutTheLauncher(ProgramTest):
 
     @staticmethod
     def with_free_port(text):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return re.sub(r"DMLC_PS_ROOT_PORT=\d+", f"DMLC_PS_ROOT_PORT={probe.getsockname()[1]}", text)
+        while True:
+            port = random.randrange(20000, 32000)  # below those that the system gives to other tests meanwhile
+            with contextlib.suppress(OSError), socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+                return re.sub(r"DMLC_PS_ROOT_PORT=\d+", f"DMLC_PS_ROOT_PORT={port}", text)
 
     def check(self, text):
         ended = self.run_program("sh", "-c", self.with_free_port(text))

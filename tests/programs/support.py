@@ -181,10 +181,16 @@ class ProgramTest(unittest.TestCase):
         """The program, not the shell around it, that plays a part in the job that runs."""
         for pid, variables in self.survivors().items():
             if variables.get("DMLC_ROLE") == role and variables.get("DMLC_TASK_ID") == str(task):
-                with contextlib.suppress(OSError):
-                    if os.path.realpath(f"/proc/{pid}/exe").startswith(os.path.realpath(PROGRAMS)):
-                        return pid
+                if self.is_program(pid):
+                    return pid
         return None
+
+    @staticmethod
+    def is_program(pid):
+        """One of ours, not a shell."""
+        with contextlib.suppress(OSError):
+            return os.path.realpath(f"/proc/{pid}/exe").startswith(os.path.realpath(PROGRAMS))
+        return False
 
     def kill(self, role, task):
         self.wait_until(lambda: self.process_of(role, task), f"no {role} {task}")

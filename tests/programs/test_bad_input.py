@@ -281,7 +281,7 @@ class Checkpoints(BadInput):
     def job(self, *arguments, launch=()):
         return self.run_program(
             *LAUNCHER, "-n", 2, "-s", 1, *launch, program("mnist"), *self.train, "--kvstore", "dist_sync", *arguments,
-            patience=PROMPT, PACELINE_SILENCE_DEADLINE=5,
+            patience=PROMPT,
         )  # fmt: skip
 
     def refuse_everywhere(self, *words, code=1):
@@ -329,8 +329,7 @@ class Checkpoints(BadInput):
         trial = subprocess.run([*unshare, "mount", "-t", "tmpfs", "none", self.folder / "full"], capture_output=True)
         if trial.returncode:
             self.skipTest("may not mount a small disk here")
-        ended = self.run_program(*unshare, "sh", "-c", script, "sh", *command, patience=PROMPT,
-                                 PACELINE_SILENCE_DEADLINE=5)  # fmt: skip
+        ended = self.run_program(*unshare, "sh", "-c", script, "sh", *command, patience=PROMPT)
         self.assert_one_clear_sentence(ended, "full/checkpoint.safetensors", "No space left on device", code=1)
         self.assertEqual((self.folder / "after").read_bytes(), self.whole)
         self.assertEqual((self.folder / "left").read_text().split(), ["checkpoint.safetensors"])

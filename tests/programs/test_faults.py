@@ -11,14 +11,14 @@ import unittest
 
 from support import LAUNCHER, ProgramTest, data_folder, program, tensors_of
 
-# Long enough for a busy machine, short enough for a test.
-SILENCE = 4
-DEADLINES = {"PACELINE_SILENCE_DEADLINE": SILENCE, "PACELINE_HEARTBEAT": 0.5, "PACELINE_START_DEADLINE": 8}
+# Where a test waits for it: long enough for a busy machine, short enough for a test.
+SILENCE = 12
+DEADLINES = {"PACELINE_SILENCE_DEADLINE": SILENCE, "PACELINE_HEARTBEAT": 0.5}
 PROMPT = 30  # seconds within which a job must end once its deadline has passed, however busy the machine
 
 
 class Faults(ProgramTest):
-    def start_long_job(self, mode, *arguments, epochs=4, silence=SILENCE, **options):
+    def start_long_job(self, mode, *arguments, epochs=4, silence=60, **options):
         """A job that is in the middle of an epoch when it prints a line of progress."""
         deadlines = {**DEADLINES, "PACELINE_SILENCE_DEADLINE": silence}
         return self.start_job(mode, "--log_every", 10, *arguments, epochs=epochs, environment=deadlines, **options)
@@ -34,7 +34,7 @@ class Faults(ProgramTest):
         """
         while True:
             shutil.rmtree(self.folder / "ck", ignore_errors=True)
-            job = self.start_long_job(mode, "--checkpoint", "ck", *arguments, silence=60, workers=workers, **options)
+            job = self.start_long_job(mode, "--checkpoint", "ck", *arguments, workers=workers, **options)
             pids = self.freeze_in_the_middle(job, rank, workers)
             if pids:
                 return job, pids
@@ -50,7 +50,7 @@ class Faults(ProgramTest):
             self.signal(pids, signal.SIGSTOP)
             seen, printed = None, self.output(job)
             while seen != printed:  # what the launcher still passes on
-                time.sleep(0.05)
+                time.sleep(1)
                 seen, printed = printed, self.output(job)
             last_epoch, step = re.findall(rf"\[worker {rank}\] epoch (\d+)  step (\d+)", printed)[-1]
             if int(step) - (int(last_epoch) - 1) * steps <= 0.75 * steps:
@@ -142,7 +142,7 @@ class WorkerKilled(Faults):
         job = self.start(
             *LAUNCHER, "-n", 2, "-s", 1, "--server-command", program("paceline_server"), shell,
             "--kvstore", "dist_sync", "--train", data / "train.manifest", "--test", data / "test.manifest",
-            "--epochs", 2, "--log_every", 10, PACELINE_SILENCE_DEADLINE=10 * PROMPT,
+            "--epochs", 8, "--log_every", 10, PACELINE_SILENCE_DEADLINE=10 * PROMPT,
         )  # fmt: skip
         self.wait_for_line(job, r"\[worker 1\] epoch 1  step 10 ")
         (self.folder / "end").touch()
@@ -282,22 +282,22 @@ class Planned(Faults):
         self.assert_nothing_survives()
 
     def test_server_killed_before_it_answers(self):
-        ended = self.run_plan("kill server1 at step 30 before sending reply")
+        ended = self.run_plan("kill server1 at step 30 before sending reply", silence=300)
         self.assertEqual(ended.code, 128 + signal.SIGKILL, ended)
         self.assertRegex(ended.err, r"before sending reply: strikes server1")
         self.assertRegex(ended.err, r"\[launch\] .*server 1.*SIGKILL")
-        self.assertLess(ended.seconds, PROMPT)
+        self.assertLess(ended.seconds, 120, "it waited for the silence")
         self.assert_nothing_survives()
 
     def test_a_worker_that_cannot_reach_a_server_gives_up(self):
         """The scheduler hears of both, so nobody else would end the wait."""
-        ended = self.run_plan("cut worker0,server0 at step 30", silence=3, progress=4)
+        ended = self.run_plan("cut worker0,server0 at step 30", silence=SILENCE, progress=15)
         self.assertRegex(ended.err, r"worker 0.*server 0 cannot be reached from here")
         self.assert_all_trained(ended, code=1)
         self.assert_nothing_survives()
 
     def test_a_lost_worker_that_still_runs_is_killed(self):
-        ended = self.run_plan("freeze worker1 at step 30 for 1000s", silence=3, launch=("--grace", 1))
+        ended = self.run_plan("freeze worker1 at step 30 for 1000s", silence=SILENCE, launch=("--grace", 1))
         self.assertRegex(ended.err, r"\[launch\] worker 1 .*is lost to the job and still runs; killing it")
         self.assert_all_trained(ended)
         self.assert_nothing_survives()
@@ -360,9 +360,9 @@ class WithoutLauncher(Faults):
 
     def test_one_never_comes(self):
         """Every process names who is missing, once the start deadline has passed."""
-        processes = self.start_processes(workers=1, DMLC_NUM_WORKER=2)
+        processes = self.start_processes(workers=1, DMLC_NUM_WORKER=2, PACELINE_START_DEADLINE=15)
         self.finish_all(
-            processes, "did not start within 8", "waiting for 1 of 2 workers (task 1); joined: ", "server at"
+            processes, "did not start within 15", "waiting for 1 of 2 workers (task 1); joined: ", "server at"
         )
 
     def test_no_scheduler(self):
@@ -422,16 +422,16 @@ class JobKilled(Faults):
     def test_worker_that_does_not_start(self):
         """The command of the workers is no worker: the servers wait for it, and the start deadline ends the job."""
         job = self.start(*LAUNCHER, "-n", 1, "-s", 1, "--server-command", program("paceline_server"), "sleep", "60",
-                         **{**DEADLINES, "PACELINE_START_DEADLINE": 2})  # fmt: skip
+                         **DEADLINES, PACELINE_START_DEADLINE=8)  # fmt: skip
         ended = self.finish(job, PROMPT)
         self.assertEqual(ended.code, 1, ended)
-        self.assertIn("did not start within 2", ended.err)
+        self.assertIn("did not start within 8", ended.err)
         self.assertRegex(ended.err, "waiting for (1 of 1 servers and )?1 of 1 workers")
         self.assert_nothing_survives()
 
     def test_stopped_worker_is_lost(self):
         """A worker that is frozen, not dead, is lost too; when it wakes it ends by itself and disturbs nobody."""
-        job = self.start_long_job("dist_async", epochs=6)
+        job = self.start_long_job("dist_async", epochs=6, silence=SILENCE)
         self.wait_for_middle(job, epoch=1, worker=1)
         frozen = self.process_of("worker", 1)
         os.kill(frozen, signal.SIGSTOP)

@@ -129,7 +129,7 @@ class Training(RemoteTest):
 
     def test_a_large_checkpoint_goes_in_parts(self):
         failed, parts, met = set(), itertools.count(), []
-        two_parts = threading.Barrier(2, timeout=10)  # before the program gives the request up
+        two_parts = threading.Barrier(2, timeout=25)  # before the program gives the request up
 
         def fail_each_part_once(request, reply):
             command, _, query = request

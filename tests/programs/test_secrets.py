@@ -81,7 +81,7 @@ def memory_of(pid):
 class Strangers(ProgramTest):
     def start_training(self):
         job = self.start_job(
-            "dist_async", "--log_every", 10, network="mlp", epochs=3, launch=("--log-dir", "logs"),
+            "dist_async", "--log_every", 10, network="mlp", epochs=15, launch=("--log-dir", "logs"),
             environment={"PACELINE_TRANSPORT": "tcp", "PACELINE_SILENCE_DEADLINE": 300},
         )  # fmt: skip
         self.wait_for_line(job, r"\[worker \d\] epoch 1  step")
@@ -98,8 +98,12 @@ class Strangers(ProgramTest):
             os.kill(pid, signal.SIGCONT)
 
     def processes(self):
-        parts = [("scheduler", 0)] + [(role, task) for role in ("server", "worker") for task in (0, 1)]
-        return {f"{role} {task}": self.process_of(role, task) for role, task in parts}
+        found = {}
+        for pid, variables in self.survivors().items():  # once, for the job goes on meanwhile
+            if self.is_program(pid):
+                found[f"{variables['DMLC_ROLE']} {variables['DMLC_TASK_ID']}"] = pid
+        self.assertEqual(sorted(found), ["scheduler 0", "server 0", "server 1", "worker 0", "worker 1"])
+        return found
 
     @staticmethod
     def send(port, opening):

@@ -32,7 +32,7 @@ struct ClusterOptions {
   Extensions own = {};
   std::optional<Extensions> own_of_servers = {};  // where they are others
   bool tells = true;  // the scheduler of workers that are killed, as a launcher does; else their silence does
-  double silence_seconds = 3, faulty_silence_seconds = 30;
+  double silence_seconds = 30;
   PartitionLog* log = nullptr;          // of servers that are threads
   std::vector<std::string> hosts = {};  // that the workers say they are on, over inproc or shm; empty: this one
   std::string secret = {};              // of the job, whose servers are threads
@@ -43,8 +43,7 @@ class ClusterInProcess {
  public:
   explicit ClusterInProcess(const ClusterOptions& options) : options_(options) {
     base_ = job_config(options.transport, options.servers, options.workers, options.faulty);
-    // Where heartbeats are lost, three seconds of silence mean nothing.
-    base_.silence_deadline_seconds = options.faulty ? options.faulty_silence_seconds : options.silence_seconds;
+    base_.silence_deadline_seconds = options.silence_seconds;
     if (options.tells) ended_.emplace(&base_);
     base_.secret = options.secret;
     ClusterConfig between_processes = base_;
