@@ -74,7 +74,7 @@ bool Membership::join(const Request& request, LinkId link, const std::string& ke
                            "; give every process the same DMLC_NUM_SERVER and DMLC_NUM_WORKER"));
 
   const Lock lock(mutex_);
-  if (!start_failure_.empty()) throw NetworkError(start_failure_);
+  if (given_up_) std::rethrow_exception(given_up_);
   if (Member* known = find(request.message().header.incarnation)) {
     known->request = request;
     if (known->peer.incarnation != 0) answer(*known);
@@ -349,10 +349,16 @@ void Membership::changed() {
     failure_ = "every worker was lost, the last one " + describe(last_lost->peer);
 }
 
-void Membership::give_up(const std::exception& reason) {
+bool Membership::give_up(const std::exception_ptr& reason) {
   const Lock lock(mutex_);
-  start_failure_ = reason.what();  // of those, too, that ask for a place from now on
-  for (Member& member : members_) member.request.refuse(reason);
+  if (epoch_ > 0) return false;
+  given_up_ = reason;
+  try {
+    std::rethrow_exception(reason);
+  } catch (const std::exception& error) {
+    for (Member& member : members_) member.request.refuse(error);
+  }
+  return true;
 }
 
 bool Membership::started() const {

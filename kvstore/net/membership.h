@@ -47,8 +47,9 @@ class Membership {
   bool enter(std::uint64_t sender);
   // Adds `seconds` to the silence of every process, and declares processes lost that are silent for too long.
   bool tick(double seconds);
-  // Refuses every process that waits for the start, and those that ask for a place from now on.
-  void give_up(const std::exception& reason);
+  // Before the start: refuses every process that waits for it, and those that ask for a place later. Returns false if the
+  // job has started.
+  bool give_up(const std::exception_ptr& reason);
 
   bool started() const;
   // Why the job cannot start; empty if it still can, or has.
@@ -114,6 +115,7 @@ class Membership {
   std::uint64_t epoch_ PACELINE_GUARDED_BY(mutex_) = 0;  // 0: not started
   bool over_ PACELINE_GUARDED_BY(mutex_) = false;
   std::string start_failure_ PACELINE_GUARDED_BY(mutex_);
+  std::exception_ptr given_up_ PACELINE_GUARDED_BY(mutex_);
   std::string waited_for_ PACELINE_GUARDED_BY(mutex_);  // a sentence about the worker that holds the others up
   std::string failure_ PACELINE_GUARDED_BY(mutex_);
 };

@@ -48,9 +48,10 @@ void Node::Impl::join(const std::function<void()>& meanwhile) {
     request.header.kind = MessageKind::kJoin;
     request.body = body.SerializeAsString();
     ask(kScheduler, std::move(request), [this, refused](std::optional<Message> answer, std::exception_ptr error) {
-      if (answer) {
-        on_joined(*answer);
-        return;
+      try {
+        if (answer) return on_joined(*answer);
+      } catch (const Error&) {
+        error = std::current_exception();  // the answer cannot be read
       }
       const Lock lock(mutex_);
       *refused = std::move(error);
@@ -60,6 +61,7 @@ void Node::Impl::join(const std::function<void()>& meanwhile) {
   double next_line = kProgressSeconds;
   for (;;) {
     std::string waiting;
+    bool late = false;
     {
       const Lock lock(mutex_);
       changed_.wait_for(mutex_, std::chrono::milliseconds(100),
@@ -68,36 +70,33 @@ void Node::Impl::join(const std::function<void()>& meanwhile) {
       if (*refused) std::rethrow_exception(*refused);
       if (failure_) std::rethrow_exception(failure_);
       waiting = waiting_;
-      const bool late = elapsed() > config_.start_deadline_seconds;
-      if (late && scheduler_) break;
-      if (late && !scheduler_heard_)
+      late = elapsed() > config_.start_deadline_seconds;
+      if (late && !scheduler_ && !scheduler_heard_)
         throw Timeout(str("the scheduler at ", scheduler_address_, " did not answer within ",
                           in_seconds(config_.start_deadline_seconds),
                           "; check that it runs, and that this address and port are the ones it listens at",
                           keyring_ ? ", and that it has the same key as this process" : ""));
       // While the scheduler lives, leave the decision to it: its error names who is missing.
-      if (late && scheduler_silent_ > config_.silence_deadline_seconds)
+      if (late && !scheduler_ && scheduler_silent_ > config_.silence_deadline_seconds)
         throw Timeout(str("the scheduler at ", scheduler_address_, " fell silent before the start; it was ", waiting));
     }
     // Outside our own lock: the membership calls the node while it holds its own.
     if (meanwhile) meanwhile();
     if (scheduler_) {
       waiting = membership_->waiting();
-      if (const std::string failure = membership_->start_failure(); !failure.empty()) {
-        const NetworkError error(failure);
-        membership_->give_up(error);
-        throw error;
-      }
+      std::exception_ptr why;
+      if (const std::string failure = membership_->start_failure(); !failure.empty())
+        why = std::make_exception_ptr(NetworkError(failure));
+      else if (late)
+        why = std::make_exception_ptr(
+            Timeout(str("the job did not start within ", in_seconds(config_.start_deadline_seconds), ": ", waiting)));
+      if (why && membership_->give_up(why)) std::rethrow_exception(why);
     }
     if (elapsed() > next_line && !waiting.empty()) {
       next_line += kProgressSeconds;
       LOG(INFO) << waiting;
     }
   }
-  const Timeout missing(
-      str("the job did not start within ", in_seconds(config_.start_deadline_seconds), ": ", membership_->waiting()));
-  membership_->give_up(missing);
-  throw missing;
 }
 
 void Node::Impl::leave() {

@@ -108,7 +108,7 @@ struct Scheduler::Impl {
     try {
       node.join(hear_of_ends);
     } catch (const std::exception&) {
-      std::this_thread::sleep_for(std::chrono::seconds(1));  // who is about to join hears why there is no job
+      answer_for_a_moment();
       throw;
     }
     for (int looks = 1; !ended_within(std::chrono::milliseconds(100)); ++looks) {
@@ -127,10 +127,13 @@ struct Scheduler::Impl {
       std::rethrow_exception(failure);
     }
     while (!node.everybody_left() && within(config.silence_deadline_seconds)) pause();
-    // An answer to the last good-bye may have been lost.
-    if (!config.faults.empty())
-      std::this_thread::sleep_for(std::chrono::duration<double>(std::max(1.0, 5 * config.heartbeat_seconds)));
+    if (!config.faults.empty()) answer_for_a_moment();
     LOG(INFO) << "the job is over";
+  }
+
+  // Processes whose request or answer was lost ask again.
+  void answer_for_a_moment() const {
+    std::this_thread::sleep_for(std::chrono::duration<double>(std::max(1.0, 5 * config.heartbeat_seconds)));
   }
 
   bool ended_within(std::chrono::milliseconds time) {

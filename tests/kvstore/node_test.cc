@@ -476,6 +476,28 @@ TEST_P(Nodes, who_is_missing_at_the_start_is_named) {
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("waiting for 1 of 2 workers"));
 }
 
+// Who asks for a place after the others were refused hears the same.
+TEST_P(Nodes, who_comes_when_the_job_was_given_up_hears_why) {
+  for (const bool ended : {true, false}) {
+    ClusterConfig job = config(0, 2);
+    job.start_deadline_seconds = ended ? 500 : 0.5;
+    job.role = Role::kScheduler;
+    Node scheduler(job, {});
+    const std::string address = scheduler.scheduler_address();
+    const int port = job.transport != "inproc" ? std::stoi(address.substr(address.rfind(':') + 1)) : 0;
+    const std::string given_up = error_of_call([&] {
+      scheduler.join([&] {
+        if (ended) scheduler.ended(Role::kWorker, 1, "was ended by signal 9");
+      });
+    });
+    EXPECT_THAT(given_up, HasSubstr(ended ? "the job cannot start: worker 1 was ended by signal 9"
+                                          : "did not start within 0.5 s: waiting for 2 of 2 workers"));
+    job.start_deadline_seconds = 500;
+    Node late(member(job, Role::kWorker, port, 0), {});
+    EXPECT_EQ(error_of_call([&] { late.join(); }), given_up);
+  }
+}
+
 TEST_P(Nodes, a_scheduler_that_never_comes_is_named) {
   ClusterConfig job = config(0, 1);
   job.start_deadline_seconds = 0.3;
