@@ -25,10 +25,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+struct Declaration {
+  std::string mode;
+  std::vector<KeyInfo> keys;
+};
+
 // One call of init, met by every live worker in three phases.
 struct InitCall {
   std::uint32_t number = 0;
-  std::map<int, std::vector<KeyInfo>> declared;
+  std::map<int, Declaration> declared;
   std::map<int, Request> waiting;  // in the phase that is open
   std::optional<Layout> layout;    // first phase over
   std::string mismatch;            // what every worker is told instead, once all have declared
@@ -161,6 +166,7 @@ class StoreService final : public SchedulerService {
   void on_init(const Request& request) PACELINE_REQUIRES(mutex_) {
     const auto body = parse_body<wire::InitRequest>(request.message());
     // Calls come one after the other; a number far ahead is not from a worker of ours.
+    if (body.call() == 0) throw Corrupt("init call 0: the first has number 1");
     if (body.call() > calls_.size() + 1) throw Corrupt(str("init call ", body.call(), " comes too early"));
     InitCall& call = calls_[body.call()];
     call.number = body.call();
@@ -184,15 +190,9 @@ class StoreService final : public SchedulerService {
     }
     if (call.refused) throw InvalidArgument(call.mismatch);
     if (call.layout) return declare_late(request, body, call);
-    if (mode_.empty()) {
-      mode_ = body.mode();
-      mode_from_ = rank;
-    }
-    if (body.mode() != mode_)
-      call.mismatch = str("worker ", rank, " runs mode ", body.mode(), ", but worker ", mode_from_, " runs ", mode_);
-    std::vector<KeyInfo> keys;
-    for (const auto& key : body.keys()) keys.push_back(parse_key(key));
-    call.declared.insert_or_assign(rank, std::move(keys));
+    Declaration declaration{body.mode(), {}};
+    for (const auto& key : body.keys()) declaration.keys.push_back(parse_key(key));
+    call.declared.insert_or_assign(rank, std::move(declaration));
     call.waiting.insert_or_assign(rank, request);
     finish_declarations(call);
   }
@@ -211,9 +211,17 @@ class StoreService final : public SchedulerService {
 
   void finish_declarations(InitCall& call) PACELINE_REQUIRES(mutex_) {
     if (call.layout || call.refused || !all_live(call.declared)) return;
-    const auto& [first, keys] = *call.declared.begin();
-    for (const auto& [rank, others] : call.declared)
-      if (call.mismatch.empty()) call.mismatch = difference(first, keys, rank, others);
+    const int first = call.declared.begin()->first;
+    const std::vector<KeyInfo>& keys = call.declared.begin()->second.keys;
+    if (mode_.empty()) {
+      mode_ = call.declared.begin()->second.mode;
+      mode_from_ = first;
+    }
+    for (const auto& [rank, its] : call.declared) {
+      if (call.mismatch.empty() && its.mode != mode_)
+        call.mismatch = str("worker ", rank, " runs mode ", its.mode, ", but worker ", mode_from_, " runs ", mode_);
+      if (call.mismatch.empty()) call.mismatch = difference(first, keys, rank, its.keys);
+    }
     if (call.mismatch.empty()) call.mismatch = refuse_keys(keys);
     if (call.mismatch.empty()) place_keys(call, keys);
     auto waiting = std::move(call.waiting);

@@ -105,7 +105,7 @@ void RoundSequencer::pull(Waiting waiting) {
     return;
   }
   if (!fails(waiting)) return answer(waiting);
-  waiting.call->finish_part();
+  shard_.gate.finish(waiting, request.need());
 }
 
 bool RoundSequencer::fails(const std::shared_ptr<PushPullCall>& call, ServedPartition& partition, std::uint32_t slice,

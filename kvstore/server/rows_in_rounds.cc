@@ -113,7 +113,7 @@ void RowsInRounds::pull(Waiting waiting) {
     }
     if (const std::exception_ptr error = served.failed.hear(waiting.call->from(), true)) {
       waiting.call->fail(error);
-      return waiting.call->finish_part();
+      return shard_.gate.finish(waiting, need);
     }
   }
   answer(waiting);

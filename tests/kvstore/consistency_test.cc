@@ -12,6 +12,10 @@
 #include <set>
 #include <tuple>
 
+#include "message.pb.h"
+#include "parse_body.h"
+#include "store.pb.h"
+
 namespace paceline::test {
 namespace {
 
@@ -311,6 +315,31 @@ TEST(Consistency, ALostServerFailsEveryPendingTaskWithItsName) {
     EXPECT_EQ(named, 2);
     cluster.abandon();
   }
+}
+
+TEST(Consistency, TheModeOfAWorkerThatWasLostCountsNoMore) {
+  ClusterConfig job = job_config("inproc", 0, 2);
+  const EndedFile ended(&job);
+  SchedulerThread scheduler(job);
+  Node stays(member(job, Role::kWorker, 0, 0), {});
+  auto goes = std::make_unique<Node>(member(job, Role::kWorker, 0, 1), Node::Handlers{});
+  std::thread joining([&] { goes->join(); });
+  stays.join();
+  joining.join();
+  const PeerId at_scheduler{Role::kScheduler, 0};
+  const auto init = [](const std::string& mode) {
+    wire::InitRequest body;
+    body.set_call(1);
+    body.set_mode(mode);
+    return message_of(MessageKind::kInit, body);
+  };
+  goes->ask(at_scheduler, init("gossip"), [](const auto&, const auto&) {});
+  goes->ask_and_wait(at_scheduler, message_of(MessageKind::kBarrier, proto::Barrier()));  // it has read both
+  goes.reset();
+  ended.add_killed(1);
+  EXPECT_EQ(error_of_call([&] { stays.ask_and_wait(at_scheduler, init("ring")); }), "");
+  stays.leave();
+  EXPECT_EQ(scheduler.result(), "");
 }
 
 TEST(Consistency, DifferencesBetweenWorkersAreErrorsThatNameBoth) {

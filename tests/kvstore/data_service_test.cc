@@ -268,6 +268,10 @@ TEST_P(DataService, workers_that_differ_in_how_they_share_are_refused) {
               }),
               testing::HasSubstr("another iterator of this worker has begun epoch 1"));
   EXPECT_EQ(workers_[0]->take_over(0, false, {10, 10}), (Ranges{{0, 10}}));
+  EXPECT_EQ(test::error_of_call([&] {
+              workers_[1]->begin(1, {{0, 50}}, {{0, 100}}, false, "an iterator's own words, \xff");
+            }),
+            "");
   for (auto& worker : workers_) worker->leave();
   EXPECT_EQ(scheduler_.result(), "");
 }
