@@ -157,21 +157,21 @@ class Faulty final : public FaultyTransport {
     return found == names_.end() ? unknown : found->second;
   }
 
-  bool is_reached(const FaultTime& time) const PACELINE_REQUIRES(mutex_) {
-    return time.in_steps ? step_ >= time.value : Clock::now() - start_ >= seconds(time.value);
+  bool is_reached(const FaultTime& time, Clock::time_point now) const PACELINE_REQUIRES(mutex_) {
+    return time.in_steps ? step_ >= time.value : now - start_ >= seconds(time.value);
   }
 
   bool in_force(std::size_t i) PACELINE_REQUIRES(mutex_) {
     const Fault& fault = plan_.faults[i];
     State& state = states_[i];
-    const Clock::time_point now = Clock::now();  // once: it takes effect at least once, however slow the log is
+    const Clock::time_point now = Clock::now();  // before the log line, which may take longer than the fault
     if (!state.began) {
-      if (!is_reached(fault.begin)) return false;
+      if (!is_reached(fault.begin, now)) return false;
       state.began = now;
       if (fault.kind == Fault::Kind::kCut) LOG(WARNING) << "fault plan: " << fault.text << ": begins";
     }
     if (fault.seconds && now - *state.began >= seconds(*fault.seconds)) return false;
-    return !(fault.end && is_reached(*fault.end));
+    return !(fault.end && is_reached(*fault.end, now));
   }
 
   bool concerns(std::size_t i, const std::string& peer, MessageKind kind) PACELINE_REQUIRES(mutex_) {

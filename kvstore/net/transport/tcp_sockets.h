@@ -5,6 +5,7 @@
 #include <zmq.hpp>
 
 #include <cerrno>
+#include <cstdint>
 #include <string>
 
 #include "transport/address.h"
