@@ -101,7 +101,7 @@ class Transports : public testing::TestWithParam<Kind> {
     const int pid = getpid();
     return str("127.", 1 + (pid >> 16) % 200, '.', pid >> 8 & 255, '.', pid & 255);
   }
-  // Somewhere to bind that leaves the choice to the transport, where it has one. The address is this process's own, so
+  // An address to bind to, where the transport chooses the rest. The host address depends on the process's number, so
   // that no other test takes a port that was let go.
   std::string anywhere() {
     static std::atomic<int> count = 0;

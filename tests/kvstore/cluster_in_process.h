@@ -20,7 +20,7 @@
 
 namespace paceline::test {
 
-// With a deadline on silence that no starved thread reaches; loss of messages where `faulty`.
+// The silence deadline is so long that a starved thread does not reach it. With `faulty`, messages are lost.
 inline ClusterConfig job_config(const std::string& transport, int servers, int workers, bool faulty = false) {
   static std::atomic<int> count = 0;
   ClusterConfig config;

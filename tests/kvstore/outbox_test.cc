@@ -206,9 +206,9 @@ TEST_F(OutboxOverTcp, AnUrgentRequestWaitsForTheWindowOnly) {
         window = outbox_->window();
         submit(1, kUrgent, [&, since = Clock::now()] {
           milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - since).count();
-          window = std::max(window, outbox_->window());  // it may have grown before this request was submitted
           ++done;
         });
+        window = std::max(window, outbox_->window());  // it may have grown before the request was in the queue
       }
       ++done;
     });

@@ -386,7 +386,9 @@ class Failure(LauncherTest):
             until grep -sq "worker 0" "$(cat "$STUB_DIR/ended-file" 2>/dev/null)"; do sleep 0.05; done
             exit 8
         """)
-        self.environment["STUB_SERVER_DOES"] = 'echo "$PACELINE_ENDED_FILE" >>"$STUB_DIR/ended-file"'
+        self.environment["STUB_SERVER_DOES"] = (
+            '[ -z "$PACELINE_ENDED_FILE" ] || echo "$PACELINE_ENDED_FILE" >"$STUB_DIR/ended-file"'
+        )
         code, _, err = self.launch("-n", 2, worker, "--kvstore", "dist_sync")
         self.assertEqual(code, 7, err)
         self.assertIn("no worker is left", err)

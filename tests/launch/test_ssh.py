@@ -153,8 +153,8 @@ class Failure(SshTest):
             mute.bind(("127.0.0.4", 0))
             mute.listen()
             (self.folder / "hosts").write_text(f"host-a\n127.0.0.4:{mute.getsockname()[1]}\n")
-            code, _, err = self.launch_on_hosts("-n", 2, "-s", 1, "--start-timeout", 15,
-                                                "--ssh-option", "ConnectTimeout=60", self.worker("sleep 1000"))  # fmt: skip
+            patience = ("--start-timeout", 15, "--ssh-option", "ConnectTimeout=60")
+            code, _, err = self.launch_on_hosts("-n", 2, "-s", 1, *patience, self.worker("sleep 1000"))
         self.assertEqual(code, 124)
         self.assertRegex(err, r"\[launch\] not started within 15 s \(--start-timeout\): .*worker 0 on 127\.0\.0\.4\b")
         self.assert_nothing_survives()

@@ -120,15 +120,37 @@ TEST_P(CaptureTest, PartsOfWhatIsTakenFromElsewhereAreWritten) {
     fixed.narrow(0, 2, 4).copy_from(in[0].narrow(0, 0, 2));
     const NDArray out = like(in[0]);
     kernels::add(fixed, in[0], out);
-    return Arrays{out};
+    return Arrays{out, fixed};
   });
   for (int call = 0; call < 4; ++call) {
     fixed.fill(0);
     const NDArray x = count({4});
     kernels::scale(call, x);
     const auto n = static_cast<float>(call);
-    EXPECT_THAT(captured({x})[0].to_vector<float>(), testing::ElementsAre(2 * n, 4 * n, 2 * n, 4 * n));
+    const Arrays results = captured({x});
+    EXPECT_THAT(results[0].to_vector<float>(), testing::ElementsAre(2 * n, 4 * n, 2 * n, 4 * n));
     EXPECT_THAT(fixed.to_vector<float>(), testing::ElementsAre(2 * n, 3 * n, 0, n));
+    ASSERT_FALSE(results[1].is_none()) << "call " << call;
+    EXPECT_EQ(results[1].data(), fixed.data());
+  }
+}
+
+// Kernels of a chain run piece by piece. One that reads the next piece's elements must not be in it.
+TEST_P(CaptureTest, AKernelThatReadsWithAnOffsetIsInNoChainWithTheOneThatWrites) {
+  constexpr std::int64_t kSize = 30000;
+  const NDArray fixed = NDArray::zeros({kSize + 1}, DType::kFloat32, device(), engine());
+  Captured captured([&](const Arrays& in) {
+    kernels::add(in[0], in[0], fixed.narrow(0, 0, kSize));
+    const NDArray out = like(in[0]);
+    kernels::add(fixed.narrow(0, 1, kSize + 1), in[0], out);
+    return Arrays{out};
+  });
+  std::vector<float> expected;
+  for (int i = 0; i + 1 < kSize; ++i) expected.push_back(static_cast<float>(2 * (i + 1) + i));
+  expected.push_back(kSize - 1);
+  for (int call = 0; call < 4; ++call) {
+    fixed.fill(0);
+    EXPECT_EQ(captured({count({kSize})})[0].to_vector<float>(), expected) << "call " << call;
   }
 }
 

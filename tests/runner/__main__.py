@@ -164,8 +164,8 @@ def main():
         recorder.write(everything=not some and not report.failures())
     if options.record:
         write_durations(preset, report.outcomes)
-    # Of repetitions, those that the time allows are enough.
-    enough = not not_started or len(report.outcomes) >= len(tests)
+    # Of repetitions, those that the time allows are enough: each test must have run once.
+    enough = not not_started or {test.id for test in tests} <= {outcome.name for outcome in report.outcomes}
     return 1 if report.failures() or not enough else 0
 
 

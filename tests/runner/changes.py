@@ -1,9 +1,10 @@
 """Chooses tests before anything is built: those that a change can break, or those that names stand for.
 
 A changed file of the product runs the tests that are recorded as running it (coverage.py). A changed header runs those
-of every file that includes it, as the last build knows it. A changed test runs itself. Where nothing is known of a
-file, everything runs. Written are PREFIX.targets (what to build), PREFIX.names (arguments for tests/runner, one a line)
-and PREFIX.tests (exact names of tests).
+of every file that includes it, as the last build knows it. A changed test runs itself. A source for which no test is
+recorded runs the suites whose programs it is a part of. Where nothing is known of a file, everything runs. Written are
+PREFIX.targets (what to build), PREFIX.names (arguments for tests/runner, one a line) and PREFIX.tests (exact names of
+tests).
 """
 
 import argparse
@@ -17,7 +18,7 @@ import subprocess
 import sys
 
 import coverage
-from records import durations
+from records import Exceptions, durations
 from suites import SOURCE, suites_of
 
 COMMANDS = "compile_commands.json"
@@ -65,7 +66,10 @@ def is_operators_header(path):
 
 class Choice:
     def __init__(self, build):
-        self.suites = {suite.name: suite for suite in suites_of(build)}
+        not_here = Exceptions(pathlib.Path(build).name).not_here
+        self.suites = {
+            suite.name: suite for suite in suites_of(build) if Exceptions.match(not_here, f"{suite.name}.") is None
+        }
         self.covered = coverage.read()
         self._run = set().union(*self.covered.values())
         self.build = build
@@ -113,6 +117,10 @@ class Choice:
             self._extra_targets.update(("all", "all_verify_interface_header_sets"))
         if path.endswith((".cc", ".h")) and self._sources(path):
             return f"{len(self.tests) + len(self.names) - before} more tests that run it"
+        if path.endswith(".cc") and (suites := self._suites_of_file(path)):
+            programs = {name for name, suite in self.suites.items() if suite.kind == "unittest"}
+            self.names |= suites | {name for name in programs if not name.startswith(("runner_tests", "scripts."))}
+            return "the suites whose programs it is a part of, because no test is recorded for it"
         self.everything = True
         return "everything, because nothing is recorded of it"
 

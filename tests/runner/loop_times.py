@@ -62,7 +62,7 @@ def headers(build, count):
     commands = json.loads((build / "compile_commands.json").read_text())
     commands = [c for c in commands if c["file"].endswith(".cc") and "cmake_pch" not in c["file"]]
     seconds, files = collections.Counter(), collections.Counter()
-    phases = collections.Counter()
+    phases, compiled = collections.Counter(), 0
     for entry in random.Random(1).sample(commands, min(count, len(commands))):
         words = shlex.split(entry["command"])
         words = words[next(i for i, word in enumerate(words) if word.endswith("c++")) + 1 :]
@@ -79,6 +79,7 @@ def headers(build, count):
             if done.returncode != 0:
                 continue
             events = json.loads(pathlib.Path(folder, "out.json").read_text())["traceEvents"]
+        compiled += 1
         for event in events:
             if event["name"] == "Source":
                 name = event["args"]["detail"]
@@ -92,7 +93,10 @@ def headers(build, count):
         short = re.sub(r".*/include/(c\+\+/\d+/)?", "", os.path.normpath(name))
         rows.append((f"`{short}`", files[name], f"{spent / files[name]:.2f}", f"{100 * spent / total:.0f} %"))
     front = 100 * phases["Total Frontend"] / total
-    note = f"A sample of {count} source files, compiled by clang: {front:.0f} % of {total:.0f} s in the front end, the rest in optimisation and code."
+    note = (
+        f"A sample of {compiled} source files, compiled by clang: {front:.0f} % of {total:.0f} s in the front end, "
+        "the rest in optimisation and code."
+    )
     return note + "\n\n" + table(("header, with what it includes", "files", "seconds each", "of all time"), rows)
 
 

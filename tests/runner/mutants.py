@@ -214,7 +214,7 @@ def tests_of(mutant, choice, names):
         return [mutant.file.split("/")[0]]
     prefix = BUILD / "chosen"
     command = [sys.executable, COPY / "tests/runner/changes.py", BUILD, "--write", prefix, "--files", mutant.file]
-    subprocess.run(command, check=True, capture_output=True)
+    subprocess.run(command, check=True, capture_output=True, cwd=COPY)
     return ["--from-file", f"{prefix}.tests", *pathlib.Path(f"{prefix}.names").read_text().splitlines()]
 
 
@@ -225,8 +225,9 @@ def try_one(mutant, options):
         command.append("--isolate")
     environment = {**os.environ, "TEST_MUTANT": str(mutant.number)}
     process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
+        command, cwd=COPY, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True,
+    )  # fmt: skip
     try:
         printed, _ = process.communicate(timeout=options.seconds)
     except subprocess.TimeoutExpired:

@@ -142,6 +142,19 @@ class Choice(Tables):
         self.assertIn("launch", self.choice.names)
         self.assertEqual(self.choice.targets(), ["all"])
 
+    def test_a_source_that_no_test_is_recorded_for_runs_the_suites_that_hold_it(self):
+        self.enterContext(mock.patch.object(changes.Choice, "_suites_of_file", lambda *_, **__: {"nn"}))
+        self.choice.for_file("nn/new_file.cc")
+        self.assertEqual((self.choice.names, self.choice.everything), ({"nn", "launch", "pages"}, False))
+        self.assertEqual(self.choice.targets(), ["all"])
+
+    def test_a_suite_that_is_not_run_with_the_preset_is_not_built(self):
+        with mock.patch.object(records.Exceptions, "__init__", lambda self, *_: setattr(
+            self, "not_here", {"launch.*": "why"})):  # fmt: skip
+            choice = changes.Choice(str(self.folder))
+        choice.for_file("tools/paceline_launch/ssh.py")
+        self.assertEqual(choice.names, {"pages"})
+
     def test_what_nothing_is_known_of_runs_everything(self):
         for path in (
             "CMakeLists.txt",
